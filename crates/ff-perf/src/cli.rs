@@ -4,6 +4,7 @@ pub mod analyze;
 pub mod bound;
 pub mod check;
 pub mod compared;
+pub mod downloads;
 pub mod lab;
 pub mod measure;
 pub mod paths;
@@ -36,6 +37,9 @@ pub enum Command {
     /// Circuits: what they say of the network.
     #[command(subcommand)]
     Circuits(Circuits),
+    /// Downloads: what users get of the network.
+    #[command(subcommand)]
+    Downloads(downloads::Downloads),
     /// How much random paths can carry: the mean of their slowest relays' capacities, and which relays cost users most.
     Bound(bound::BoundArgs),
     /// Draw paths through a network, for `circuits run --path-file`.

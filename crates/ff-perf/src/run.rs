@@ -5,6 +5,7 @@ mod bound;
 mod check;
 mod client;
 mod compared;
+mod downloads;
 mod lab;
 mod measure;
 mod paths;
@@ -29,6 +30,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Circuits(Circuits::Pairs(args)) => compared::pairs_of(args),
         Command::Circuits(Circuits::Run(args)) => measure::run(args),
         Command::Circuits(Circuits::Serve(args)) => serve::run(args),
+        Command::Downloads(command) => downloads::run(command),
         Command::Bound(args) => bound::run(args),
         Command::Paths(args) => paths::run(args),
         Command::Check(args) => check::run(args),

@@ -1,0 +1,21 @@
+//! The commands `downloads …`.
+
+mod analyze;
+mod filter;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::cli::downloads::Downloads;
+
+/// Carries one of them out.
+///
+/// # Errors
+/// When something cannot be read or written.
+pub(super) fn run(command: &Downloads) -> Result<ExitCode> {
+    match command {
+        Downloads::Analyze(args) => analyze::run(args),
+        Downloads::Filter(args) => filter::run(args),
+    }
+}
