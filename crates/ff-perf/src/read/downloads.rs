@@ -90,7 +90,7 @@ impl Downloads {
             return onionperf::read_downloads(file, &bytes, self);
         }
         let host = self.host(&path.parent().unwrap_or(path).display().to_string());
-        self.half_lines += lines::each(file, &bytes, |circuit| {
+        let half_lines = lines::each(file, &bytes, |circuit| {
             let is_one = circuit.download.is_some()
                 || circuit.failure.as_ref().is_some_and(|why| why.stage == Stage::Download);
             if is_one {
@@ -100,6 +100,7 @@ impl Downloads {
                 self.other_circuits += 1;
             }
         })?;
+        self.half_lines += half_lines;
         Ok(())
     }
 

@@ -16,7 +16,7 @@ const TIMEOUT: &str = "timeout";
 /// # Errors
 /// [`ReadError::Line`] names the file and the line.
 pub fn read(file: &str, bytes: &[u8], host: u32, into: &mut Circuits) -> Result<(), ReadError> {
-    into.half_lines += each(file, bytes, |circuit| {
+    let half_lines = each(file, bytes, |circuit| {
         let seen = seen(&circuit, host, into);
         // One for each relay of the path, or the line is not ours.
         for (relay, us) in seen.path.iter().zip(&circuit.relay_congestion_us) {
@@ -26,6 +26,7 @@ pub fn read(file: &str, bytes: &[u8], host: u32, into: &mut Circuits) -> Result<
         }
         into.all.push(seen);
     })?;
+    into.half_lines += half_lines;
     Ok(())
 }
 

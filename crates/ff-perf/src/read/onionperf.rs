@@ -17,16 +17,13 @@ use ff_sim::python_json;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use self::format::{
-    Analysis, Download, OldTransfer, Records, Tgen, TorCircuit, TorStream, Transfer,
-};
+use self::format::{Analysis, Download, OldTransfer, Records, TorCircuit, TorStream, Transfer};
 use self::join::End;
 use super::{Circuits, Damaged, ReadError, Seen};
 
 pub use self::downloads::read as read_downloads;
 pub(crate) use self::downloads::target_of;
 pub(crate) use self::format::whole;
-pub(crate) use self::join::MOST_APART_SECS;
 
 /// Adds the circuits of a file.
 ///

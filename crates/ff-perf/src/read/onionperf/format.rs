@@ -158,7 +158,6 @@ pub(super) struct OldTransfer {
 }
 
 /// A download, whichever version has it. Times are µs since it began; those that it did not come to are none.
-#[derive(Default)]
 pub(super) struct Download<'a> {
     /// Where it came from: `localhost:127.0.0.1:36176`, a name, and then what tor calls the source.
     pub(super) local: Option<&'a str>,
@@ -307,7 +306,7 @@ fn text_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<S
 }
 
 /// A number, which may be written as text.
-pub(super) fn number(value: &Value) -> Option<f64> {
+fn number(value: &Value) -> Option<f64> {
     let number = value.as_str().map_or_else(|| value.as_f64(), |text| text.parse().ok());
     number.filter(|number: &f64| number.is_finite() && *number >= 0.0)
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 /// Between the ends of a download and of tor's stream for it lie fewer seconds than this. The same port serves again later:
 /// OnionPerf puts the two together in the same way.
-pub(crate) const MOST_APART_SECS: f64 = 150.0;
+const MOST_APART_SECS: f64 = 150.0;
 
 /// The end of a download or of a stream.
 #[derive(Clone, Copy)]
