@@ -1,12 +1,35 @@
-//! Any bytes as circuits: our own lines and OnionPerf's files; whatever is read can be analysed and shown.
+//! Any bytes as circuits and downloads: our own lines, OnionPerf's files and Torperf's; whatever is read can be analysed and
+//! shown.
 #![no_main]
 
 use ff_perf::analysis::{Options, Report, figures, tables, text};
-use ff_perf::read::{Circuits, lines, onionperf};
+use ff_perf::downloads::{DownloadReport, DownloadSet, metrics, viz};
+use ff_perf::onionperf::day;
+use ff_perf::read::downloads::Downloads;
+use ff_perf::read::{Circuits, lines, onionperf, torperf};
 use ff_perf::replay::Timeout;
 use libfuzzer_sys::fuzz_target;
 
+/// Whatever is read of downloads can be analysed and written again.
+fn downloads(input: &[u8]) {
+    let mut found = Downloads::default();
+    for result in [
+        onionperf::read_downloads("f.json", input, &mut found),
+        torperf::read("f.tpf", input, &mut found),
+    ] {
+        if let Err(error) = result {
+            assert!(error.to_string().starts_with("f."), "{error}");
+        }
+    }
+    let sets = [DownloadSet { label: "a".to_owned(), downloads: found }];
+    assert_eq!(DownloadReport::of(&sets).sets.len(), 1);
+    let _ = (viz::table(&sets), metrics::tables(&sets[0].downloads));
+    let lines = sets[0].downloads.all.iter().map(|one| &one.circuit);
+    let _ = day::files(lines, day::Maker { host: "a", address: None });
+}
+
 fuzz_target!(|input: &[u8]| {
+    downloads(input);
     let mut ours = Circuits::default();
     ours.hosts.push("ours".to_owned());
     let mut theirs = Circuits::default();

@@ -10,6 +10,7 @@
 //!  circuits serve: the same without an end ─▶ store::shelf (store::rotation: which file), figures: /metrics
 //!  downloads run: the same course, one download a circuit ◀─ source: bytes that a seed makes (pattern)
 //!  circuits analyze: read ─▶ fit, replay, rank, anonymity, buckets ─▶ analysis ─▶ tables, figures, JSON
+//!  downloads analyze: read::downloads ─▶ downloads::DownloadReport ─▶ tables of Tor Metrics and OnionPerf, figures, a page
 //!  bound: capacities ─▶ bound; paths: network ─▶ paths::pool ─▶ paths; lab: ff-lab's networks ─▶ both of the above
 //! ```
 
@@ -26,12 +27,14 @@ pub mod client;
 pub mod congestion;
 pub mod course;
 pub mod download;
+pub mod downloads;
 pub mod figures;
 pub mod fit;
 pub mod guards;
 pub mod interval;
 pub mod lab;
 pub mod network;
+pub mod onionperf;
 pub mod pairs;
 pub mod path;
 pub mod paths;

@@ -1,4 +1,4 @@
-//! Statistics of ranks: Spearman's rho (002, section 7.2) and Kruskal-Wallis (7.3).
+//! Statistics of ranks: Spearman's rho (002, section 7.2), Kruskal-Wallis (7.3) and Mann-Whitney.
 
 use serde::Serialize;
 use statrs::function::beta::checked_beta_reg;
@@ -24,6 +24,15 @@ pub struct KruskalWallis {
     /// Its degrees of freedom: groups - 1.
     pub df: u32,
     /// The chance of a greater one, if they do.
+    pub p: f64,
+}
+
+/// Whether values of one group tend to be greater than those of another.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct MannWhitney {
+    /// The share of pairs in which the value of the first group is the greater one; of equal ones half.
+    pub greater: f64,
+    /// The chance of a share that is further from one half, if both come from the same distribution.
     pub p: f64,
 }
 
@@ -75,6 +84,18 @@ pub fn kruskal_wallis(groups: &[&[f64]]) -> Option<KruskalWallis> {
     Some(KruskalWallis { h, df, p: chi_square_above(h, f64::from(df)) })
 }
 
+/// Mann and Whitney's test of two groups by the normal distribution, which is good from some 8 values each; none if a group
+/// is empty, or if all values are the same.
+#[must_use]
+pub fn mann_whitney(one: &[f64], other: &[f64]) -> Option<MannWhitney> {
+    // Of two groups Kruskal and Wallis' statistic is the square of this one's, without a correction for continuity.
+    let p = kruskal_wallis(&[one, other])?.p;
+    let (ranks, _) = ranks(&[one, other].concat());
+    let (n, m) = (one.len() as f64, other.len() as f64);
+    let sum: f64 = ranks[..one.len()].iter().sum();
+    Some(MannWhitney { greater: (sum - n * (n + 1.0) / 2.0) / (n * m), p })
+}
+
 /// Each value's rank from 1, equal ones with the mean of theirs, and the sum of t³ - t over all t equal ones.
 fn ranks(values: &[f64]) -> (Vec<f64>, f64) {
     let mut order: Vec<usize> = (0..values.len()).collect();
@@ -123,6 +144,12 @@ mod tests {
         assert!((found.h - 75.0 / 11.0).abs() < 1e-12 && found.df == 1, "{found:?}");
         // scipy.stats.chi2.sf(75/11, 1)
         assert!((found.p - 0.009_023_438_818_080_3).abs() < 1e-12, "{found:?}");
+        // scipy.stats.mannwhitneyu(low, high, use_continuity=False, method="asymptotic"): U 0 of 25, the same p.
+        let both = mann_whitney(&low, &high).expect("groups");
+        assert_eq!((both.greater, both.p), (0.0, found.p));
+        assert_eq!(mann_whitney(&high, &low).expect("groups").greater, 1.0);
+        assert_eq!(mann_whitney(&[1.0, 2.0], &[1.0, 2.0]).expect("groups").greater, 0.5);
+        assert_eq!(mann_whitney(&low, &[]), None);
         assert_eq!(kruskal_wallis(&[&low, &[]]), None);
         assert_eq!(kruskal_wallis(&[&[1.0, 1.0], &[1.0]]), None);
     }

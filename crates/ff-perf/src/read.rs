@@ -2,13 +2,16 @@
 //!
 //! ```text
 //!   DIR/circuits-*.jsonl           ─▶ lines     ─┐
-//!   DIR/*.onionperf.analysis.json  ─▶ onionperf ─┴▶ Circuits: hosts, relays, one Seen a circuit
+//!   DIR/*.onionperf.analysis.json  ─▶ onionperf ─┼▶ Circuits: hosts, relays, one Seen a circuit
+//!   DIR/*.tpf                      ─▶ torperf   ─┴▶ downloads::Downloads: hosts, one line a download
 //! ```
 //!
 //! Files may be packed by xz. A directory is one host's with our lines, an OnionPerf file names its host itself.
 
+pub mod downloads;
 pub mod lines;
 pub mod onionperf;
+pub mod torperf;
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -201,8 +204,13 @@ pub enum ReadError {
         source: io::Error,
     },
     /// A directory has no circuits.
-    #[error("{} has neither circuits-*.jsonl nor *.onionperf.analysis.json: name a directory that `ff-perf circuits run` or OnionPerf has written", .0.display())]
-    Nothing(PathBuf),
+    #[error("{} has neither {files}: name a directory that ff-perf or OnionPerf has written", path.display())]
+    Nothing {
+        /// The directory.
+        path: PathBuf,
+        /// What its files would be called.
+        files: &'static str,
+    },
     /// A line is none of ours.
     #[error("{file}, line {line}: {reason}")]
     Line {
@@ -233,7 +241,7 @@ impl Circuits {
         let mut before = BTreeSet::new();
         for path in paths {
             circuits.runs.remove(&None);
-            let files = if path.is_dir() { files(path)? } else { vec![path.clone()] };
+            let files = if path.is_dir() { files(path, false)? } else { vec![path.clone()] };
             for file in files {
                 // What cannot be found is an error of the reading below.
                 if !before.insert(file.canonicalize().unwrap_or_else(|_| file.clone())) {
@@ -270,11 +278,7 @@ impl Circuits {
 
     /// A host's place.
     pub(crate) fn host(&mut self, name: &str) -> u32 {
-        let place = self.hosts.iter().position(|host| host == name).unwrap_or(self.hosts.len());
-        if place == self.hosts.len() {
-            self.hosts.push(name.to_owned());
-        }
-        u32::try_from(place).unwrap_or(u32::MAX)
+        place_of(&mut self.hosts, name)
     }
 
     /// A run's number, by its host and what names it there if its circuits say that.
@@ -298,23 +302,40 @@ impl Circuits {
     }
 }
 
-/// The files of a directory that have circuits, by name.
-fn files(dir: &Path) -> Result<Vec<PathBuf>, ReadError> {
+/// The place of a name, which is added if it is new.
+fn place_of(names: &mut Vec<String>, name: &str) -> u32 {
+    let place = names.iter().position(|one| one == name).unwrap_or(names.len());
+    if place == names.len() {
+        names.push(name.to_owned());
+    }
+    u32::try_from(place).unwrap_or(u32::MAX)
+}
+
+/// The files of a directory that have circuits, or that have downloads, by name.
+pub(crate) fn files(dir: &Path, is_for_downloads: bool) -> Result<Vec<PathBuf>, ReadError> {
     let fail = |source| ReadError::Dir { path: dir.to_owned(), source };
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(fail)? {
         let path = entry.map_err(fail)?.path();
         let name = name(&path);
-        let ours = name.starts_with("circuits-")
-            && PACKED.iter().any(|end| name.ends_with(&format!(".jsonl{end}")));
-        let theirs =
-            PACKED.iter().any(|end| name.ends_with(&format!("onionperf.analysis.json{end}")));
-        if ours || theirs {
+        let is_packed =
+            |end: &str| PACKED.iter().any(|packed| name.ends_with(&format!("{end}{packed}")));
+        let ours = name.starts_with("circuits-") && is_packed(".jsonl");
+        let theirs = is_packed("onionperf.analysis.json");
+        if ours || theirs || is_for_downloads && is_packed(".tpf") {
             found.push(path);
         }
     }
     found.sort();
-    if found.is_empty() { Err(ReadError::Nothing(dir.to_owned())) } else { Ok(found) }
+    if found.is_empty() {
+        let files = if is_for_downloads {
+            "circuits-*.jsonl nor *.onionperf.analysis.json nor *.tpf"
+        } else {
+            "circuits-*.jsonl nor *.onionperf.analysis.json"
+        };
+        return Err(ReadError::Nothing { path: dir.to_owned(), files });
+    }
+    Ok(found)
 }
 
 /// A fingerprint as circuits have it.
@@ -323,7 +344,7 @@ pub(crate) fn hex(fingerprint: &[u8]) -> String {
 }
 
 /// A file's name.
-fn name(path: &Path) -> String {
+pub(crate) fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 

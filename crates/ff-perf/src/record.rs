@@ -67,6 +67,15 @@ impl Circuit {
         if whole { self.hops_us.last().copied() } else { None }
     }
 
+    /// When its download was asked for, in µs since 1970 by the host's clock; when it began itself, if it has none.
+    pub fn asked_unix_us(&self) -> i64 {
+        let download = self.download.as_ref();
+        let [at, before] =
+            [download.and_then(|one| one.at_us), download.and_then(|one| one.before_us)]
+                .map(|us| i64::try_from(us.unwrap_or(0)).unwrap_or(i64::MAX));
+        unix_us(self.began_unix_secs).saturating_add(at).saturating_sub(before)
+    }
+
     /// How long it took to build on an open link, if all of its hops stood.
     pub fn build_without_link_us(&self) -> Option<u64> {
         Some(self.build_us()?.saturating_sub(self.link_us.unwrap_or(0)))
@@ -91,6 +100,15 @@ impl Circuit {
         all.sort_unstable();
         all.get(all.len().checked_sub(1)? / 2).copied()
     }
+}
+
+/// Seconds since 1970 as whole µs, so that sums of times lose nothing.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "what is out of range becomes its end, and NaN 0"
+)]
+pub(crate) fn unix_us(secs: f64) -> i64 {
+    (secs * 1e6).round() as i64
 }
 
 /// Whose circuits are measured.
@@ -172,12 +190,15 @@ pub struct Download {
     /// How many were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_bytes: Option<u64>,
-    /// Where from: `http://HOST:PORT`, without the path, which may be a secret.
+    /// Where from: `http://HOST:PORT`, without the path, which may be a secret; `tgen://HOST:PORT` of OnionPerf's.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
     /// When the stream was asked for, since the circuit began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_us: Option<u64>,
+    /// How long before the circuit began the stream was asked for, if the client built the circuit only then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_us: Option<u64>,
     /// Until the exit said that it was connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connected_us: Option<u64>,
@@ -213,6 +234,12 @@ const fn is_false(flag: &bool) -> bool {
 }
 
 impl Download {
+    /// Whether it came from an onion service.
+    pub fn is_from_onion(&self) -> bool {
+        let (_, rest) = self.source.split_once("://").unwrap_or(("", &self.source));
+        rest.rsplit_once(':').map_or(rest, |(host, _)| host).ends_with(".onion")
+    }
+
     /// Bytes a second from the first byte to the last; none of one that is not whole, or took no time.
     pub fn bytes_per_sec(&self) -> Option<f64> {
         let secs = self.us?.checked_sub(self.first_byte_us?)? as f64 / 1e6;
@@ -310,6 +337,26 @@ mod tests {
         assert_eq!(download.bytes_per_sec(), None, "nobody has said that it is whole");
         download.us = Some(1_000_002);
         assert_eq!(download.bytes_per_sec(), Some(100_000.0));
+    }
+
+    #[test]
+    fn a_download_says_when_it_was_asked_for_and_what_from() {
+        let line = r#"{"schema":1,"number":0,"client":"arti","began_unix_secs":1500000000.25,"began_us":0,"path":[],"download":{"bytes":0,"source":"http://abc.onion:80","before_us":250001},"ended_us":9}"#;
+        let mut circuit: Circuit = serde_json::from_str(line).expect("a line");
+        assert_eq!(circuit.asked_unix_us(), 1_499_999_999_999_999);
+        let download = circuit.download.as_mut().expect("a download");
+        assert!(download.is_from_onion());
+        (download.before_us, download.at_us) = (None, Some(2));
+        for (source, is_onion) in [
+            ("http://[::1]:80", false),
+            ("http://onion:80", false),
+            ("", false),
+            ("tgen://b.onion:8", true),
+        ] {
+            download.source = source.to_owned();
+            assert_eq!(download.is_from_onion(), is_onion, "{source}");
+        }
+        assert_eq!(circuit.asked_unix_us(), 1_500_000_000_250_002);
     }
 
     #[test]

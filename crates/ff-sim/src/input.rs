@@ -4,12 +4,13 @@
 //! Of a packed file that is cut or broken, [`Inputs::read_so_far`] gives what came before, and lists it.
 
 use std::fs::File;
-use std::io::{self, BufReader, Cursor, Read};
+use std::io::{self, BufReader, Cursor, Read, Write as _};
 use std::path::{Path, PathBuf};
 
 use ff_bwauth::network::text::{Packing, UnixText, into_unix, refuse_packed};
 use liblzma::read::XzDecoder;
-use liblzma::stream::{CONCATENATED, Stream};
+use liblzma::stream::{CONCATENATED, Check, Stream};
+use liblzma::write::XzEncoder;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -30,6 +31,17 @@ pub(crate) const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
 pub(crate) fn unpack<R: Read>(packed: R) -> io::Result<XzDecoder<R>> {
     let stream = Stream::new_stream_decoder(XZ_MEMORY, CONCATENATED)?;
     Ok(XzDecoder::new_stream(packed, stream))
+}
+
+/// Packs bytes by xz with this preset, from 0, which is the fastest, to 9.
+///
+/// # Errors
+/// When there is no memory for it.
+pub fn pack(bytes: &[u8], preset: u32) -> io::Result<Vec<u8>> {
+    let stream = Stream::new_easy_encoder(preset, Check::Crc64)?;
+    let mut encoder = XzEncoder::new_stream(Vec::new(), stream);
+    encoder.write_all(bytes)?;
+    encoder.finish()
 }
 
 /// A file that was read, as results name it.
@@ -200,10 +212,6 @@ fn read(path: &Path) -> Result<(Vec<u8>, Input, Option<io::Error>), InputError> 
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
-    use liblzma::write::XzEncoder;
-
     use super::*;
 
     #[test]
@@ -211,9 +219,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let (plain, packed) = (dir.path().join("plain"), dir.path().join("packed"));
         std::fs::write(&plain, "abc").expect("written");
-        let mut encoder = XzEncoder::new(File::create(&packed).expect("a file"), 6);
-        encoder.write_all(b"abc").expect("written");
-        encoder.finish().expect("written");
+        std::fs::write(&packed, pack(b"abc", 6).expect("packed")).expect("written");
         let mut inputs = Inputs::default();
         for path in [&plain, &packed] {
             assert_eq!(inputs.read(path).expect("read"), b"abc");

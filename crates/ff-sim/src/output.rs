@@ -9,7 +9,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use tempfile::Builder;
 
 mod rows;
 
@@ -28,6 +27,23 @@ pub struct OutputError {
     path: PathBuf,
     /// What the system says.
     source: io::Error,
+}
+
+/// Writes a file of a folder under another name and renames it, so that it is there as a whole or not at all. Others may
+/// read it as far as the process's umask lets them: a web server does.
+///
+/// # Errors
+/// [`OutputError`].
+pub fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), OutputError> {
+    let path = dir.join(name);
+    let write = || -> io::Result<()> {
+        let for_all = fs::Permissions::from_mode(0o666);
+        let mut file = tempfile::Builder::new().permissions(for_all).tempfile_in(dir)?;
+        file.write_all(bytes)?;
+        file.persist(&path)?;
+        Ok(())
+    };
+    write().map_err(|source| OutputError { path: path.clone(), source })
 }
 
 /// What `summary.json` has.
@@ -91,16 +107,7 @@ impl Folder {
     /// # Errors
     /// [`OutputError`].
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), OutputError> {
-        let path = self.0.join(name);
-        let write = || -> io::Result<()> {
-            // Temporary files are their owner's alone if nothing else is said.
-            let permissions = Permissions::from_mode(0o666);
-            let mut file = Builder::new().permissions(permissions).tempfile_in(&self.0)?;
-            file.write_all(bytes)?;
-            file.persist(&path)?;
-            Ok(())
-        };
-        write().map_err(|source| OutputError { path: path.clone(), source })
+        write_whole(&self.0, name, bytes)
     }
 
     /// Writes a table with this header, in which every column names its unit.

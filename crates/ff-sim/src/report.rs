@@ -19,7 +19,7 @@ const MOST_SKIPS: usize = 100;
 /// What stands on a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Page<'a> {
-    /// The command.
+    /// The program and its command.
     pub command: &'a str,
     /// What was read.
     pub inputs: &'a [Input],
@@ -47,11 +47,10 @@ impl Page<'_> {
 
     /// Writes the page.
     fn write(&self, page: &mut String) -> fmt::Result {
-        let title = format!("ff-sim {}", self.command);
         writeln!(
             page,
             "{HEAD}<title>{0}</title>\n<style>{STYLE}{1}</style>\n</head>\n<body>\n<main>\n<h1>{0}</h1>",
-            Escaped(&title),
+            Escaped(self.command),
             figure_style()
         )?;
         let seed = self.seed.map_or("nothing was drawn".to_owned(), |seed| format!("seed {seed}"));

@@ -137,7 +137,8 @@ fn tell_drawn<T: Serialize>(
             Ok(figures)
         })?;
         let (inputs, skips) = (reading.inputs.all(), &reading.skips);
-        let page = Page { command, inputs, skips, seed, text, figures: &figures, tables };
+        let title = format!("ff-sim {command}");
+        let page = Page { command: &title, inputs, skips, seed, text, figures: &figures, tables };
         folder.write("report.html", page.html().as_bytes())?;
         folder.finish(&Summary::new(command, inputs, seed, out.options.clone(), results))?;
     }

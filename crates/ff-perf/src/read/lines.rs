@@ -16,6 +16,30 @@ const TIMEOUT: &str = "timeout";
 /// # Errors
 /// [`ReadError::Line`] names the file and the line.
 pub fn read(file: &str, bytes: &[u8], host: u32, into: &mut Circuits) -> Result<(), ReadError> {
+    let half_lines = each(file, bytes, |circuit| {
+        let seen = seen(&circuit, host, into);
+        // One for each relay of the path, or the line is not ours.
+        for (relay, us) in seen.path.iter().zip(&circuit.relay_congestion_us) {
+            let delay = into.congestion.entry((host, *relay)).or_default();
+            delay.sum_ms += ms(*us);
+            delay.circuits += 1;
+        }
+        into.all.push(seen);
+    })?;
+    into.half_lines += half_lines;
+    Ok(())
+}
+
+/// Hands over each circuit of a file; how many half lines it ends in, which is none or one.
+///
+/// # Errors
+/// [`ReadError::Line`] names the file and the line.
+pub(super) fn each(
+    file: &str,
+    bytes: &[u8],
+    mut take: impl FnMut(Circuit),
+) -> Result<u64, ReadError> {
+    let mut half_lines = 0;
     for (index, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
         if line.trim_ascii().is_empty() {
             continue;
@@ -29,23 +53,14 @@ pub fn read(file: &str, bytes: &[u8], host: u32, into: &mut Circuits) -> Result<
                     "schema {schema} is newer than {SCHEMA}, which this ff-perf reads: take a newer one"
                 )));
             }
-            Ok(circuit) => {
-                let seen = seen(&circuit, host, into);
-                // One for each relay of the path, or the line is not ours.
-                for (relay, us) in seen.path.iter().zip(&circuit.relay_congestion_us) {
-                    let delay = into.congestion.entry((host, *relay)).or_default();
-                    delay.sum_ms += ms(*us);
-                    delay.circuits += 1;
-                }
-                into.all.push(seen);
-            }
-            Err(_) if !line.ends_with(b"\n") => into.half_lines += 1,
+            Ok(circuit) => take(circuit),
+            Err(_) if !line.ends_with(b"\n") => half_lines += 1,
             Err(error) => {
                 return Err(fail(format!("this is no circuit ({error}): delete the line")));
             }
         }
     }
-    Ok(())
+    Ok(half_lines)
 }
 
 /// What is analysed of a circuit.

@@ -1,4 +1,7 @@
-//! `downloads`.
+//! The commands `downloads …`.
+
+mod analyze;
+mod filter;
 
 use std::process::ExitCode;
 
@@ -7,12 +10,14 @@ use anyhow::Result;
 use super::{measure, serve};
 use crate::cli::downloads::Downloads;
 
-/// Carries one of its commands out.
+/// Carries one of them out.
 ///
 /// # Errors
-/// As those of `circuits run` and `circuits serve`.
+/// When something cannot be read, measured or written.
 pub(super) fn run(command: &Downloads) -> Result<ExitCode> {
     match command {
+        Downloads::Analyze(args) => analyze::run(args),
+        Downloads::Filter(args) => filter::run(args),
         Downloads::Run(args) => measure::run(&args.circuits()),
         Downloads::Serve(args) => serve::run(&args.circuits()),
     }

@@ -4,6 +4,7 @@ mod analyze;
 mod anonymity;
 mod bound;
 mod buckets;
+mod downloads;
 mod mutations;
 mod replay;
 mod scipy;

@@ -1,0 +1,131 @@
+//! What downloads say, as it is printed.
+
+use std::fmt::Write as _;
+
+use super::parts::NAMES;
+use super::{Comparison, DownloadReport, GroupReport, SetReport, Spread, Target};
+use crate::interval::Interval;
+
+/// The report as text.
+#[must_use]
+pub fn text(report: &DownloadReport) -> String {
+    let mut text = String::new();
+    for set in &report.sets {
+        add_set(set, &mut text);
+    }
+    if !report.comparisons.is_empty() {
+        text.push_str("Sets compared, medians with 95 % intervals\n");
+    }
+    for one in &report.comparisons {
+        add_comparison(one, &mut text);
+    }
+    text
+}
+
+/// A set. Writing to a string cannot fail.
+fn add_set(set: &SetReport, text: &mut String) {
+    let SetReport {
+        label, hosts, downloads, left_out, other_circuits, half_lines, damaged, ..
+    } = set;
+    let _ = writeln!(text, "{label}: {downloads} downloads of {}", hosts.join(", "));
+    for (count, what) in [
+        (*left_out, "filtered out by OnionPerf"),
+        (*other_circuits, "circuits without a download"),
+        (*half_lines, "files that end in half a line"),
+        (damaged.count, "records that cannot be read"),
+    ] {
+        if count > 0 {
+            let _ = writeln!(text, "  left out: {count} {what}");
+        }
+    }
+    for first in &damaged.first {
+        let _ = writeln!(text, "    {first}");
+    }
+    for group in &set.groups {
+        add_group(group, text);
+    }
+    text.push('\n');
+}
+
+/// What a target is called.
+const fn target(target: Target) -> &'static str {
+    match target {
+        Target::Exit => "exit",
+        Target::Onion => "onion service",
+    }
+}
+
+/// A group.
+fn add_group(group: &GroupReport, text: &mut String) {
+    let GroupReport { size_bytes, downloads, whole, .. } = group;
+    let _ = writeln!(
+        text,
+        "  {}, {size_bytes} bytes: {downloads} downloads, {whole} whole",
+        target(group.target)
+    );
+    for (what, spread) in [
+        ("first byte, s", group.first_byte_secs),
+        ("last byte, s", group.last_byte_secs),
+        ("Mbit/s", group.mbit_per_sec),
+        ("last MiB, Mbit/s", group.last_mbit_per_sec),
+    ] {
+        if let Some(Spread { values, q1, median, q3, p90 }) = spread {
+            let _ = writeln!(
+                text,
+                "    {what:<18} median {}, quartiles {q1:.3} and {q3:.3}, 90 % {p90:.3}, {values} values",
+                interval(Some(median))
+            );
+        }
+    }
+    if let Some(parts) = group.parts {
+        let named = NAMES.iter().zip(parts.means_secs());
+        let named: Vec<String> = named.map(|(name, mean)| format!("{name} {mean:.3}")).collect();
+        let _ = writeln!(
+            text,
+            "    mean parts, s      {}: {:.3} together, {} downloads",
+            named.join(" + "),
+            parts.total_secs,
+            parts.downloads
+        );
+    }
+    for (reason, count) in &group.failures {
+        let _ = writeln!(text, "    failed             {count} {reason}");
+    }
+    if let Some(note) = &group.note {
+        let _ = writeln!(text, "    note               {note}");
+    }
+}
+
+/// A comparison.
+fn add_comparison(one: &Comparison, text: &mut String) {
+    let _ = write!(
+        text,
+        "  {}, {} bytes, {}: {} {}, {} {}",
+        target(one.target),
+        one.size_bytes,
+        one.measure,
+        one.one,
+        interval(one.one_median),
+        one.other,
+        interval(one.other_median)
+    );
+    if let Some(test) = one.test {
+        let percent = 100.0 * test.greater;
+        let _ = write!(text, "; {} greater in {percent:.1} % of pairs, p {:.2e}", one.one, test.p);
+    }
+    if let Some(note) = &one.note {
+        let _ = write!(text, "; {note}");
+    }
+    text.push('\n');
+}
+
+/// A median and its interval.
+fn interval(found: Option<Interval>) -> String {
+    match found {
+        Some(Interval { value, low: Some(low), high: Some(high) }) => {
+            format!("{value:.3} ({low:.3} to {high:.3})")
+        }
+        Some(Interval { value, .. }) => format!("{value:.3}"),
+        None => "-".to_owned(),
+    }
+}

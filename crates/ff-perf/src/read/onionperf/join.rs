@@ -1,0 +1,75 @@
+//! Which of tor's streams a download had: the one from its port that ended when it did.
+
+use std::collections::HashMap;
+
+/// Between the ends of a download and of tor's stream for it lie fewer seconds than this. The same port serves again later:
+/// OnionPerf puts the two together in the same way.
+const MOST_APART_SECS: f64 = 150.0;
+
+/// The end of a download or of a stream.
+#[derive(Clone, Copy)]
+pub(super) struct End<'a> {
+    /// The address and port that it came from.
+    pub(super) source: Option<&'a str>,
+    /// When it ended, in seconds since 1970, if that is known.
+    pub(super) secs: Option<f64>,
+}
+
+/// A stream from some source.
+struct Stream {
+    /// When it ended.
+    secs: Option<f64>,
+    /// Its place in the list.
+    place: usize,
+    /// Whether a download has it.
+    is_taken: bool,
+}
+
+/// For each download the place of its stream, if it has one. No two downloads have the same one.
+pub(super) fn join(streams: &[End<'_>], downloads: &[End<'_>]) -> Vec<Option<usize>> {
+    let ended = |secs: Option<f64>| secs.unwrap_or(f64::MAX);
+    let mut by_source = HashMap::<&str, Vec<Stream>>::new();
+    for (place, &End { source, secs }) in streams.iter().enumerate() {
+        if let Some(source) = source {
+            by_source.entry(source).or_default().push(Stream { secs, place, is_taken: false });
+        }
+    }
+    for streams in by_source.values_mut() {
+        streams.sort_by(|one, other| ended(one.secs).total_cmp(&ended(other.secs)));
+    }
+    let mut found = vec![None; downloads.len()];
+    for place in by_end(downloads) {
+        let End { source, secs } = downloads[place];
+        let streams = source.and_then(|source| by_source.get_mut(source));
+        found[place] = streams.and_then(|streams| stream_of(secs, streams));
+    }
+    found
+}
+
+/// The places of downloads in the order in which they ended; those of which that is not known come last.
+pub(super) fn by_end(downloads: &[End<'_>]) -> Vec<usize> {
+    let ended = |place: &usize| downloads[*place].secs.unwrap_or(f64::MAX);
+    let mut order: Vec<usize> = (0..downloads.len()).collect();
+    order.sort_by(|one, other| ended(one).total_cmp(&ended(other)));
+    order
+}
+
+/// The stream that ended when a download from its port did, and that no other download has; where no end is known, the only
+/// one.
+fn stream_of(ended: Option<f64>, streams: &mut [Stream]) -> Option<usize> {
+    if let [only] = streams
+        && (only.secs.is_none() || ended.is_none())
+    {
+        return (!std::mem::replace(&mut only.is_taken, true)).then_some(only.place);
+    }
+    let ended = ended?;
+    let next = streams.partition_point(|stream| stream.secs.is_some_and(|end| end <= ended));
+    let apart = |&at: &usize| streams.get(at)?.secs.map(|end| (end - ended).abs());
+    let near = [next.checked_sub(1), Some(next)].into_iter().flatten();
+    let near = near.filter(|at| apart(at).is_some_and(|apart| apart < MOST_APART_SECS));
+    let at = near.filter(|&at| !streams[at].is_taken).min_by(|one, other| {
+        apart(one).unwrap_or(f64::MAX).total_cmp(&apart(other).unwrap_or(f64::MAX))
+    })?;
+    streams[at].is_taken = true;
+    Some(streams[at].place)
+}

@@ -1,0 +1,178 @@
+//! Torperf's files (`.tpf`, 2009 to 2020), which OnionPerf wrote too: a line of `KEY=VALUE`s for each download.
+//!
+//! Times are seconds since 1970, with two digits after the point; 0 of what a download did not come to. A file says of a
+//! failed one whether it timed out, and nothing more.
+
+use std::collections::HashMap;
+
+use super::downloads::{DownloadRecord, Downloads};
+use super::{ReadError, onionperf};
+use crate::record::{
+    Circuit, Client, Download, Failure, Relay, SCHEMA, SIZES, Stage, Whose, unix_us,
+};
+
+/// What a line begins with that says what the file is.
+const TYPE: &str = "@type ";
+
+/// Adds the downloads of a file.
+///
+/// # Errors
+/// [`ReadError::Content`] names the file, if it is of another version or has no download at all.
+pub fn read(file: &str, bytes: &[u8], into: &mut Downloads) -> Result<(), ReadError> {
+    let fail = |reason: String| ReadError::Content { file: file.to_owned(), reason };
+    let text = String::from_utf8_lossy(bytes);
+    let (from, mut why) = (into.all.len(), "it is empty".to_owned());
+    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        if let Some(kind) = line.strip_prefix(TYPE) {
+            if !kind.starts_with("torperf 1.") {
+                let line = index + 1;
+                return Err(fail(format!(
+                    "line {line}: its type is {kind:?}, and not torperf 1.x"
+                )));
+            }
+            continue;
+        }
+        let values = Values::of(line);
+        let number = into.all.len() as u64;
+        match values.circuit(number) {
+            Ok(circuit) => {
+                let host = into.host(values.text("SOURCE").unwrap_or("unknown"));
+                let id = format!("{}:{}", values.text("SOURCE").unwrap_or_default(), index + 1);
+                into.all.push(DownloadRecord { host, id, guards: None, circuit });
+            }
+            Err(reason) => {
+                why = format!("line {}: {reason}", index + 1);
+                into.damaged.add(|| format!("{file}, {why}"));
+            }
+        }
+    }
+    if into.all.len() == from {
+        return Err(fail(format!("no line of it is a download of Torperf's: {why}")));
+    }
+    Ok(())
+}
+
+/// The values of a line.
+struct Values<'a>(HashMap<&'a str, &'a str>);
+
+impl<'a> Values<'a> {
+    /// Those of this line.
+    fn of(line: &'a str) -> Self {
+        Self(line.split_ascii_whitespace().filter_map(|pair| pair.split_once('=')).collect())
+    }
+
+    /// One as text.
+    fn text(&self, key: &str) -> Option<&'a str> {
+        self.0.get(key).copied()
+    }
+
+    /// One as a number.
+    fn number(&self, key: &str) -> Result<f64, String> {
+        let text = self.text(key).ok_or_else(|| format!("{key} is missing"))?;
+        let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
+        number.ok_or_else(|| format!("{key} is {text:?}, which is not a number from 0 on"))
+    }
+
+    /// A number that need not be there, and is none where it is 0.
+    fn optional(&self, key: &str) -> Result<Option<f64>, String> {
+        let is_there = self.text(key).is_some();
+        Ok(if is_there { Some(self.number(key)?).filter(|value| *value > 0.0) } else { None })
+    }
+
+    /// A time in µs since the download began; none if it did not come to that.
+    fn since(&self, start_us: i64, key: &str) -> Result<Option<u64>, String> {
+        let us = |secs: f64| u64::try_from(unix_us(secs).saturating_sub(start_us)).unwrap_or(0);
+        Ok(self.optional(key)?.map(us))
+    }
+
+    /// Times of these keys, as far as they are there one after the other.
+    fn marks(&self, start_us: i64, keys: impl Iterator<Item = String>) -> Result<Vec<u64>, String> {
+        keys.map_while(|key| self.since(start_us, &key).transpose()).collect()
+    }
+
+    /// The line.
+    fn circuit(&self, number: u64) -> Result<Circuit, String> {
+        let start = self.number("START")?;
+        let launch = self.optional("LAUNCH")?;
+        let (start_us, began_unix_secs) = (unix_us(start), launch.unwrap_or(start));
+        let apart = start_us.saturating_sub(unix_us(began_unix_secs));
+        let (at, before) = (u64::try_from(apart).ok(), u64::try_from(-apart).ok());
+        let download = Download {
+            at_us: at,
+            before_us: before.filter(|us| *us > 0),
+            ..self.download(start_us)?
+        };
+        let ended = download.us.or(download.tenths_us.last().copied()).or(download.first_byte_us);
+        let failure = download.us.is_none().then(|| self.failure(&download));
+        Ok(Circuit {
+            schema: SCHEMA,
+            number,
+            client: Client::OnionPerf,
+            began_unix_secs,
+            began_us: 0,
+            run_unix_secs: None,
+            path: self.path(),
+            link_us: None,
+            hops_us: self.hops_us()?,
+            rtt: Vec::new(),
+            first_bytes: Vec::new(),
+            latency: Vec::new(),
+            ended_us: at.unwrap_or(0).saturating_add(ended.unwrap_or(0)),
+            download: Some(download),
+            congestion_us: None,
+            relay_congestion_us: Vec::new(),
+            failure,
+        })
+    }
+
+    /// The download.
+    fn download(&self, start_us: i64) -> Result<Download, String> {
+        let [asked, read] = [self.number("FILESIZE")?, self.optional("READBYTES")?.unwrap_or(0.0)]
+            .map(onionperf::whole);
+        let at = |key: &str| self.since(start_us, key);
+        let is_whole = self.text("DIDTIMEOUT") != Some("1") && read >= asked;
+        let percent = |tenth: u32| format!("DATAPERC{}", 10 * tenth);
+        let tenths_us = self.marks(start_us, (0..=10).map(percent))?;
+        Ok(Download {
+            // What was read has the header in it.
+            bytes: read.min(asked),
+            asked_bytes: Some(asked),
+            source: self.text("ENDPOINTREMOTE").map(onionperf::target_of).unwrap_or_default(),
+            connected_us: at("RESPONSE")?,
+            request_us: at("DATAREQUEST")?,
+            answer_us: at("DATARESPONSE")?,
+            first_byte_us: tenths_us.first().copied().or(at("DATARESPONSE")?),
+            sizes_us: self.marks(start_us, SIZES.iter().map(|size| format!("PARTIAL{size}")))?,
+            tenths_us,
+            us: at("DATACOMPLETE")?.filter(|_| is_whole),
+            ..Download::default()
+        })
+    }
+
+    /// Why it is not whole, by the words that OnionPerf has for that.
+    fn failure(&self, download: &Download) -> Failure {
+        let is_timeout = self.text("DIDTIMEOUT") == Some("1");
+        let stage =
+            if download.first_byte_us.is_some() { Stage::Download } else { Stage::FirstByte };
+        let reason = if is_timeout { "TGEN/TIMEOUT" } else { "TGEN/READ" };
+        Failure { stage, hop: None, reason: reason.to_owned(), whose: Whose::Unknown }
+    }
+
+    /// The relays of its circuit.
+    fn path(&self) -> Vec<Relay> {
+        let relay =
+            |id: &str| Relay { id: id.trim_start_matches('$').to_owned(), nick: String::new() };
+        self.text("PATH").into_iter().flat_map(|path| path.split(',')).map(relay).collect()
+    }
+
+    /// When each hop of its circuit stood.
+    fn hops_us(&self) -> Result<Vec<u64>, String> {
+        let times = self.text("BUILDTIMES").into_iter().flat_map(|times| times.split(','));
+        let us = |secs: &str| {
+            let secs = secs.parse::<f64>().ok().filter(|secs| secs.is_finite() && *secs >= 0.0);
+            secs.map(|secs| onionperf::whole(secs * 1e6))
+        };
+        let all: Option<Vec<u64>> = times.map(us).collect();
+        all.ok_or_else(|| "BUILDTIMES are not numbers from 0 on".to_owned())
+    }
+}

@@ -1,0 +1,111 @@
+//! The command `downloads analyze`.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+use ff_sim::figure::Figure;
+use ff_sim::input::Inputs;
+use ff_sim::output::{Folder, Rows, Summary, Table};
+use ff_sim::report::Page;
+use ff_sim::skipped::Skips;
+
+use crate::cli::downloads::AnalyzeArgs;
+use crate::downloads::{DownloadReport, DownloadSet, figures, metrics, text, viz};
+use crate::read::downloads::Downloads;
+use crate::run::print;
+
+/// The command, as results name it.
+const COMMAND: &str = "downloads analyze";
+
+/// Carries it out.
+pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
+    let (mut inputs, mut labels, mut sets) = (Inputs::default(), BTreeSet::new(), Vec::new());
+    for one in &args.data {
+        let label = one.label.as_str();
+        ensure!(
+            labels.insert(label),
+            "--data {label}=… is there twice: name a set's paths together"
+        );
+        let downloads = Downloads::read(&one.paths, &mut inputs)?;
+        let others = downloads.other_circuits + downloads.left_out + downloads.damaged.count;
+        ensure!(
+            !downloads.all.is_empty(),
+            "set {label} has no download: {others} other records were read; name files that have some"
+        );
+        sets.push(DownloadSet { label: label.to_owned(), downloads });
+    }
+    let report = DownloadReport::of(&sets);
+    if let Some(dir) = &args.out {
+        write(dir, &sets, &report, &inputs)?;
+    }
+    print(args.json, &report, text::text)
+}
+
+/// Writes the page, figures, tables and the summary.
+fn write(dir: &Path, sets: &[DownloadSet], report: &DownloadReport, inputs: &Inputs) -> Result<()> {
+    let folder = Folder::create(dir)?;
+    let figures = figures::figures(sets, report);
+    for figure in &figures {
+        write_figure(&folder, figure)?;
+    }
+    let (header, rows) = viz::table(sets);
+    folder.table("onionperf.viz.csv", &header, rows.iter())?;
+    for set in sets {
+        for (name, header, rows) in metrics::tables(&set.downloads) {
+            folder.table(&format!("{}.{name}", set.label), header, rows.iter())?;
+        }
+    }
+    let (skips, tables) = (skips(sets), [failures(report)]);
+    for (name, header, rows) in &tables {
+        folder.table(name, header, rows.iter())?;
+    }
+    let page = Page {
+        command: &format!("ff-perf {COMMAND}"),
+        inputs: inputs.all(),
+        skips: &skips,
+        seed: None,
+        text: &text::text(report),
+        figures: &figures,
+        tables: &tables,
+    };
+    folder.write("report.html", page.html().as_bytes())?;
+    folder.finish(&Summary::new(COMMAND, inputs.all(), None, report))?;
+    Ok(())
+}
+
+/// Writes a figure, and its points as a table.
+fn write_figure(folder: &Folder, figure: &Figure) -> Result<()> {
+    folder.write(&format!("{}.svg", figure.name), figure.svg().as_bytes())?;
+    let (header, rows) = figure.table();
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    folder.table(&format!("{}.csv", figure.name), &header, rows)?;
+    Ok(())
+}
+
+/// What of the inputs cannot be read.
+fn skips(sets: &[DownloadSet]) -> Skips {
+    let mut skips = Skips::default();
+    for DownloadSet { label, downloads } in sets {
+        skips.read += downloads.all.len() as u64;
+        for first in &downloads.damaged.first {
+            skips.add(label.as_str(), None, None, first.as_str());
+        }
+    }
+    skips
+}
+
+/// Failures by reason, as a table.
+fn failures(report: &DownloadReport) -> Table {
+    let mut rows = Rows::default();
+    for set in &report.sets {
+        for group in &set.groups {
+            for (reason, count) in &group.failures {
+                rows.cell(&set.label).cell(group.target.server()).cell(group.size_bytes);
+                rows.cell(reason).cell(count).cell(group.downloads).end_row();
+            }
+        }
+    }
+    ("failures.csv", &["label", "server", "filesize_bytes", "reason", "failures", "requests"], rows)
+}

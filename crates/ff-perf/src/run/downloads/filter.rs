@@ -1,0 +1,86 @@
+//! The command `downloads filter`.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, ensure};
+use ff_sim::input::{Inputs, pack};
+use serde_json::Value;
+
+use crate::buckets::truth::parse;
+use crate::cli::downloads::FilterArgs;
+use crate::onionperf::day::{self, DayFile, PRESET};
+use crate::onionperf::filter::{CircuitFilter, RelayList};
+use crate::read::{files, name};
+use crate::run::show;
+
+/// What analysis files are called, unless they are packed.
+const ENDING: &str = "onionperf.analysis.json";
+
+/// Carries it out.
+pub(super) fn run(args: &FilterArgs) -> Result<ExitCode> {
+    let mut inputs = Inputs::default();
+    let filter = CircuitFilter {
+        include: list(args.include_fingerprints.as_deref(), &mut inputs)?,
+        exclude: list(args.exclude_fingerprints.as_deref(), &mut inputs)?,
+        guards: args.guards,
+        exits: args.exits,
+        exclude_cbt: args.exclude_cbt,
+    };
+    std::fs::create_dir_all(&args.out)
+        .with_context(|| format!("{} cannot be made", args.out.display()))?;
+    let out = args.out.canonicalize().unwrap_or_else(|_| args.out.clone());
+    let (mut text, mut names) = (String::new(), BTreeSet::new());
+    for path in paths(&args.paths)? {
+        let file = name(&path);
+        let file = format!("{}.xz", file.strip_suffix(".xz").unwrap_or(&file));
+        ensure!(names.insert(file.clone()), "{}: another file would be {file} too", path.display());
+        let is_there = path.canonicalize().is_ok_and(|path| path.parent() == Some(out.as_path()));
+        ensure!(!is_there, "{} is in --out itself: name another folder", path.display());
+        let bytes = inputs.read(&path)?;
+        let (bytes, marked) = filtered(&filter, &bytes)
+            .map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()))?;
+        day::write(&args.out, &[DayFile { name: file, bytes }])?;
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{}: {marked} circuits are marked", path.display());
+    }
+    show(&text)
+}
+
+/// A file with its marks, packed, and how many these are.
+fn filtered(filter: &CircuitFilter, bytes: &[u8]) -> Result<(Vec<u8>, u64), String> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let mut analysis: Value =
+        serde_json::from_slice(bytes).map_err(|error| format!("this is no JSON: {error}"))?;
+    let marked = filter.apply(&mut analysis)?;
+    let packed = pack(analysis.to_string().as_bytes(), PRESET);
+    Ok((packed.map_err(|error| format!("it cannot be packed: {error}"))?, marked))
+}
+
+/// The analysis files among these, and in these folders.
+fn paths(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            let is_theirs = |path: &PathBuf| {
+                let name = name(path);
+                name.strip_suffix(".xz").unwrap_or(&name).ends_with(ENDING)
+            };
+            all.extend(files(path, false)?.into_iter().filter(is_theirs));
+        } else {
+            all.push(path.clone());
+        }
+    }
+    Ok(all)
+}
+
+/// Relays of a file.
+fn list(path: Option<&Path>, inputs: &mut Inputs) -> Result<Option<RelayList>> {
+    let Some(path) = path else { return Ok(None) };
+    let (bytes, path) = (inputs.read(path)?, path.display().to_string());
+    let ids = parse(&path, &String::from_utf8_lossy(&bytes))?;
+    ensure!(!ids.is_empty(), "{path} has no fingerprint: write one a line");
+    Ok(Some(RelayList { path, ids }))
+}

@@ -1,0 +1,143 @@
+//! `ff-perf downloads analyze` and `downloads filter` as people run them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// Runs `ff-perf downloads`.
+fn run(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+    command.arg("downloads").args(args).output().expect("the program runs")
+}
+
+/// What it prints, if all is well.
+fn prints(args: &[&str]) -> String {
+    let output = run(args);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// What it says of what is wrong; the exit status is this.
+fn fails(args: &[&str], status: i32) -> String {
+    let output = run(args);
+    assert!(
+        output.status.code() == Some(status) && output.stdout.is_empty(),
+        "{args:?}: {output:?}"
+    );
+    String::from_utf8(output.stderr).expect("UTF-8")
+}
+
+/// A public file (tests/data/README.md); its folder if it has no name.
+fn sample(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/downloads").join(name)
+}
+
+/// A path as an argument.
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+#[test]
+fn public_files_are_analysed_into_a_folder() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let out = dir.path().join("out");
+    let all = format!("all={}", text(&sample("")));
+    let one = format!("tpf={}", text(&sample("op-nl-5242880-2017-07-17.tpf")));
+    let args = ["analyze", "--data", &all, "--data", &one, "--out", text(&out)];
+    let printed = prints(&args);
+    for said in [
+        "all: 11 downloads of op-nl-test1, op-hk5, op-nl",
+        "exit, 5242880 bytes: 5 downloads, 5 whole",
+        "onion service, 5242880 bytes: 6 downloads, 5 whole",
+        "1 TOR/TIMEOUT",
+        "5 whole downloads are too few for an interval",
+        "5 and 2 values are too few for a test",
+    ] {
+        assert!(printed.contains(said), "{said}: {printed}");
+    }
+    let report: Value =
+        serde_json::from_str(&prints(&["analyze", "--data", &all, "--json"])).expect("JSON");
+    let groups = report["sets"][0]["groups"].as_array().expect("groups");
+    for group in groups {
+        let parts = &group["parts"];
+        let part = |name: &str| parts[format!("{name}_secs")].as_f64().expect("seconds");
+        let names = ["link", "hops", "connection", "server", "first_half", "second_half"];
+        let sum: f64 = names.iter().map(|name| part(name)).sum();
+        assert!((sum - part("total")).abs() < 1e-9, "{group}");
+    }
+    let read = |name: &str| fs::read_to_string(out.join(name)).unwrap_or_else(|_| panic!("{name}"));
+    assert_eq!(read("onionperf.viz.csv").lines().count(), 1 + 11 + 4);
+    let failures = read("all.onionperf-failures.csv");
+    assert!(failures.contains("2020-07-13,op-nl-test1,onion,0,1,2"), "{failures}");
+    assert!(read("all.latencies.csv").contains("2017-07-17,op-nl,public,210,"));
+    assert!(
+        read("tpf.buildtimes.csv").starts_with("date,source,position,q1,md,q3\n2017-07-17,,1,")
+    );
+    let page = read("report.html");
+    assert!(page.contains("<h1>ff-perf downloads analyze</h1>") && page.contains("<svg"), "{page}");
+    for name in ["first-byte-exit.svg", "last-byte-onion.svg", "parts-onion.csv", "summary.json"] {
+        assert!(out.join(name).exists(), "{name}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_in_one_sentence() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| format!("a={}", text(&dir.path().join(name)));
+    let day = sample("2020-07-13.op-nl-test1.onionperf.analysis.json.xz");
+    fs::copy(&day, dir.path().join("other.onionperf.analysis.json.xz")).expect("copied");
+    let twice = format!("{},{}", at("other.onionperf.analysis.json.xz"), text(&day));
+    let line = r#"{"schema":1,"number":0,"client":"arti","began_unix_secs":1.5,"began_us":1,"path":[],"ended_us":9}"#;
+    fs::write(dir.path().join("circuits-1.jsonl"), format!("{line}\n")).expect("written");
+    fs::write(dir.path().join("x.tpf"), "START\n").expect("written");
+    for (args, said) in [
+        (vec![at("none")], "none cannot be read"),
+        (vec![at("x.tpf")], "x.tpf: no line of it is a download of Torperf's"),
+        (vec![at("circuits-1.jsonl")], "set a has no download: 1 other records were read"),
+        (vec![twice], "has the same downloads of op-nl-test1"),
+        (vec![format!("a={}", text(&day)); 2], "--data a=… is there twice"),
+    ] {
+        let mut all = vec!["analyze"];
+        args.iter().for_each(|arg| all.extend(["--data", arg.as_str()]));
+        let error = fails(&all, 1);
+        assert!(error.starts_with("ff-perf: ") && error.contains(said), "{args:?}: {error}");
+        assert_eq!(error.trim_end().lines().count(), 1, "{error}");
+    }
+    fails(&["analyze"], 2);
+    fails(&["analyze", "--data", "x"], 2);
+    fails(&["filter", text(&day), "--out", text(dir.path())], 2);
+}
+
+#[test]
+fn a_filter_leaves_out_downloads_by_their_relays() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (out, list) = (dir.path().join("out"), dir.path().join("list"));
+    // The guard of download 34165.
+    fs::write(&list, "$78b98d12997edd630f6a674cbf42f20711deac11 # grobosolforte\n")
+        .expect("written");
+    let name = "2021-01-01.op-hk5.onionperf.analysis.json.xz";
+    let day = sample(name);
+    let whole = ["filter", text(&day), "--out", text(&out)];
+    let downloads = |more: &[&str]| {
+        prints(&[&whole[..], more].concat());
+        let data = format!("a={}", text(&out));
+        let report: Value =
+            serde_json::from_str(&prints(&["analyze", "--data", &data, "--json"])).expect("JSON");
+        (report["sets"][0]["downloads"].clone(), report["sets"][0]["left_out"].clone())
+    };
+    let list = text(&list);
+    // Of two downloads the circuits are not in the file.
+    assert_eq!(downloads(&["--exclude-fingerprints", list, "--guards"]), (2.into(), 3.into()));
+    assert_eq!(downloads(&["--exclude-fingerprints", list, "--exits"]), (3.into(), 2.into()));
+    assert_eq!(downloads(&["--include-fingerprints", list, "--guards"]), (1.into(), 4.into()));
+    let index = fs::read_to_string(out.join("index.xml")).expect("an index");
+    assert!(index.contains(&format!("<file name=\"{name}\"")), "{index}");
+    let error = fails(&["filter", text(&out), "--out", text(&out), "--exclude-cbt"], 1);
+    assert!(error.contains("is in --out itself"), "{error}");
+    fs::write(dir.path().join("empty"), "# none\n").expect("written");
+    let empty = dir.path().join("empty");
+    let error = fails(&[&whole[..], &["--include-fingerprints", text(&empty)]].concat(), 1);
+    assert!(error.contains("empty has no fingerprint"), "{error}");
+}
