@@ -69,7 +69,7 @@ impl Parts {
 
 impl PartMeans {
     /// Of these; none if there are none.
-    pub(super) fn of(all: impl Iterator<Item = Parts>) -> Option<Self> {
+    pub(crate) fn of(all: impl Iterator<Item = Parts>) -> Option<Self> {
         let (mut sums, mut downloads) = ([0_u64; 6], 0_u64);
         for Parts(parts) in all {
             downloads += 1;

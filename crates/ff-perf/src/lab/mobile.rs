@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::downloads::parts::{PartMeans, Parts};
 use crate::record::Circuit;
 
 /// Bytes on the wire for a byte of payload: cells of 514 bytes for 498 (tor-spec 6.1), records of TLS 1.3 with 22 bytes for
@@ -33,89 +34,13 @@ pub struct Row {
     /// The median in that.
     pub of_wire: Option<f64>,
     /// Where the time went, in the mean.
-    pub parts: Option<Parts>,
-}
-
-/// Where the time of downloads went, in seconds. They add up to the whole.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Parts {
-    /// Opening the link to the first relay.
-    pub link: f64,
-    /// Building the circuit's hops.
-    pub hops: f64,
-    /// Waiting between the circuit and the stream.
-    pub wait: f64,
-    /// Until the exit was connected to the source.
-    pub connection: f64,
-    /// From there to the first byte.
-    pub server: f64,
-    /// From there to half of the bytes.
-    pub first_half: f64,
-    /// From there to the last byte.
-    pub second_half: f64,
-}
-
-impl Parts {
-    /// Of a whole download.
-    #[must_use]
-    pub fn of(circuit: &Circuit) -> Option<Self> {
-        let download = circuit.download.as_ref()?;
-        let (build, whole) = (circuit.build_us()?, download.us?);
-        let link = circuit.link_us.unwrap_or(0).min(build);
-        let (connected, first) = (download.connected_us?, download.first_byte_us?);
-        let half = *download.tenths_us.get(5)?;
-        let secs = |us: u64, since: u64| us.saturating_sub(since) as f64 / 1e6;
-        Some(Self {
-            link: secs(link, 0),
-            hops: secs(build, link),
-            wait: secs(download.at_us?, build),
-            connection: secs(connected, 0),
-            server: secs(first, connected),
-            first_half: secs(half, first),
-            second_half: secs(whole, half),
-        })
-    }
-
-    /// In their order, by name.
-    #[must_use]
-    pub const fn named(&self) -> [(&'static str, f64); 7] {
-        [
-            ("link", self.link),
-            ("hops", self.hops),
-            ("wait", self.wait),
-            ("connection", self.connection),
-            ("server", self.server),
-            ("first half", self.first_half),
-            ("second half", self.second_half),
-        ]
-    }
-
-    /// Their sum.
-    #[must_use]
-    pub fn sum(&self) -> f64 {
-        self.named().iter().map(|(_, secs)| secs).sum()
-    }
-
-    /// The mean of some.
-    fn mean(all: &[Self]) -> Option<Self> {
-        let mean = |part: fn(&Self) -> f64| all.iter().map(part).sum::<f64>() / all.len() as f64;
-        (!all.is_empty()).then(|| Self {
-            link: mean(|one| one.link),
-            hops: mean(|one| one.hops),
-            wait: mean(|one| one.wait),
-            connection: mean(|one| one.connection),
-            server: mean(|one| one.server),
-            first_half: mean(|one| one.first_half),
-            second_half: mean(|one| one.second_half),
-        })
-    }
+    pub parts: Option<PartMeans>,
 }
 
 impl Row {
     /// Of a profile's downloads of so many bytes, over a link that carries so many bytes a second, if it has a limit.
     #[must_use]
     pub fn of(profile: &str, circuits: &[Circuit], size: u64, bytes_per_sec: Option<f64>) -> Self {
-        let parts: Vec<Parts> = circuits.iter().filter_map(Parts::of).collect();
         let whole = |circuit: &Circuit| Some(circuit.download.as_ref()?.us? as f64 / 1e6);
         let mut secs: Vec<f64> = circuits.iter().filter_map(whole).collect();
         secs.sort_by(f64::total_cmp);
@@ -131,7 +56,7 @@ impl Row {
             quartiles_secs,
             wire_secs,
             of_wire: median.zip(wire_secs).map(|(median, wire)| median / wire),
-            parts: Parts::mean(&parts),
+            parts: PartMeans::of(circuits.iter().filter_map(Parts::of)),
         }
     }
 
@@ -197,16 +122,6 @@ mod tests {
     fn whole(us: u64) -> Circuit {
         circuit(serde_json::json!({ "bytes": 1000, "at_us": 450_000, "connected_us": 200_000,
             "first_byte_us": 500_000, "us": us, "tenths_us": [500_000, 1, 2, 3, 4, 900_000] }))
-    }
-
-    #[test]
-    fn parts_add_up_to_the_time_since_the_circuit_began() {
-        let parts = Parts::of(&whole(2_000_000)).expect("parts");
-        assert!((parts.sum() - 2.45).abs() < 1e-9, "{parts:?}");
-        let shown = parts.named().map(|(_, secs)| format!("{:.0}", secs * 1e3));
-        assert_eq!(shown, ["100", "300", "50", "200", "300", "400", "1100"]);
-        let cut = circuit(serde_json::json!({ "bytes": 5, "at_us": 450_000, "first_byte_us": 5 }));
-        assert_eq!(Parts::of(&cut), None);
     }
 
     #[test]

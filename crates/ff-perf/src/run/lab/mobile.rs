@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use crate::cli::lab::LabMobileArgs;
 use crate::cli::measure::ClientKind;
+use crate::downloads::parts::NAMES;
 use crate::lab::mobile::{Row, WIRE, wrong};
 use crate::record::Circuit;
 use crate::run::print;
@@ -272,8 +273,15 @@ fn text(found: &Found) -> String {
     text.push_str("\nwhere the time went, in the mean, in s\n");
     for row in &found.rows {
         let Some(parts) = row.parts else { continue };
-        let all = parts.named().map(|(name, secs)| format!("{name} {secs:.2}")).join(", ");
-        let _ = writeln!(text, "{:<12} {all}; in all {:.2}", row.profile, parts.sum());
+        let named = NAMES.iter().zip(parts.means_secs());
+        let all: Vec<String> = named.map(|(name, secs)| format!("{name} {secs:.2}")).collect();
+        let _ = writeln!(
+            text,
+            "{:<12} {}; in all {:.2}",
+            row.profile,
+            all.join(", "),
+            parts.total_secs
+        );
     }
     for row in found.rows.iter().filter(|row| !row.reasons.is_empty()) {
         let _ = writeln!(text, "{} failed: {}", row.profile, row.reasons.join("; "));
