@@ -62,6 +62,7 @@ impl Command {
     fn options_mut(&mut self) -> Option<&mut Options> {
         match self {
             Self::Circuits(Circuits::Analyze(args)) => Some(&mut args.options),
+            Self::Downloads(downloads::Downloads::Analyze(args)) => Some(&mut args.options),
             Self::Lab(lab::LabCommand::Mobile(args)) => Some(&mut args.options),
             Self::Lab(lab::LabCommand::Navigator(args)) => Some(&mut args.options),
             _ => None,

@@ -3,7 +3,7 @@
 //! Each file is written under another name and renamed, so whoever opens one reads all of it. `summary.json` comes
 //! last: where it is, all else is.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};

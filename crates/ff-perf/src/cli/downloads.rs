@@ -196,6 +196,9 @@ pub struct AnalyzeArgs {
     /// Print the results as JSON. Times are in seconds, throughput in Mbit/s.
     #[arg(long)]
     pub json: bool,
+    /// What the command was run with, for summary.json.
+    #[arg(skip)]
+    pub options: ff_sim::cli::Options,
 }
 
 /// Options of `downloads filter`.

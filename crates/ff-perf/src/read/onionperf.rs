@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 use ff_sim::python_json;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use self::format::{
     Analysis, Download, Host, OldTransfer, Part, Records, Tgen, Tor, TorCircuit, TorStream,

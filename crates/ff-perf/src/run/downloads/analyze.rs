@@ -38,13 +38,20 @@ pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
     }
     let report = DownloadReport::of(&sets);
     if let Some(dir) = &args.out {
-        write(dir, &sets, &report, &inputs)?;
+        let folder = write(dir, &sets, &report, &inputs)?;
+        let options = args.options.clone();
+        folder.finish(&Summary::new(COMMAND, inputs.all(), None, options, &report))?;
     }
     print(args.json, &report, text::text)
 }
 
-/// Writes the page, figures, tables and the summary.
-fn write(dir: &Path, sets: &[DownloadSet], report: &DownloadReport, inputs: &Inputs) -> Result<()> {
+/// Writes the page, figures and tables.
+fn write(
+    dir: &Path,
+    sets: &[DownloadSet],
+    report: &DownloadReport,
+    inputs: &Inputs,
+) -> Result<Folder> {
     let folder = Folder::create(dir)?;
     let figures = figures::figures(sets, report);
     for figure in &figures {
@@ -71,8 +78,7 @@ fn write(dir: &Path, sets: &[DownloadSet], report: &DownloadReport, inputs: &Inp
         tables: &tables,
     };
     folder.write("report.html", page.html().as_bytes())?;
-    folder.finish(&Summary::new(COMMAND, inputs.all(), None, report))?;
-    Ok(())
+    Ok(folder)
 }
 
 /// Writes a figure, and its points as a table.
