@@ -44,6 +44,20 @@ pub struct Program {
     pub download_time: Duration,
 }
 
+impl Program {
+    /// Whether circuits are built for a download and nothing else: then one that is not built is a download that failed.
+    fn is_download(&self) -> bool {
+        let probes = self.rtt + self.resolve + self.ttfb;
+        self.download_bytes > 0 && probes == 0 && self.latency.is_none()
+    }
+
+    /// A download of which nothing has come.
+    fn asked(&self) -> Download {
+        let source = self.target.as_ref().map(Target::place).unwrap_or_default();
+        Download { asked_bytes: Some(self.download_bytes), source, ..Download::default() }
+    }
+}
+
 /// One circuit that is measured.
 pub struct Measured<'a, C> {
     /// Who builds it.
@@ -82,6 +96,7 @@ impl<C: Client> Measured<'_, C> {
                 }
             }
             Err(fault) => {
+                line.download = self.program.is_download().then(|| self.program.asked());
                 line.failure = Some(Failure {
                     stage: if has_link { Stage::Build } else { Stage::Link },
                     hop: u8::try_from(line.hops_us.len() + 1)
@@ -153,12 +168,7 @@ impl<C: Client> Measured<'_, C> {
         line: &mut Circuit,
     ) -> Result<(), (Stage, Fault)> {
         let bytes = self.program.download_bytes;
-        let mut download = Download {
-            asked_bytes: Some(bytes),
-            source: target.place(),
-            at_us: Some(us_since(began)),
-            ..Download::default()
-        };
+        let mut download = Download { at_us: Some(us_since(began)), ..self.program.asked() };
         let mut buffer = vec![0; BUFFER];
         let came = target.download(self.client, circuit, bytes, &mut buffer, &mut download);
         let came = within(self.program.download_time, came).await;

@@ -21,6 +21,11 @@ pub enum Downloads {
     Analyze(AnalyzeArgs),
     /// Leave out downloads of OnionPerf's files by the relays of their circuits.
     Filter(FilterArgs),
+    /// Write downloads as OnionPerf's analysis files, version 3.1: one a day of UTC, packed by xz, with an index.
+    ///
+    /// What OnionPerf and its readers take: its own tools, Tor Metrics, tornettools. A download belongs to the day in which it
+    /// ended, with its circuit. Files of a day that is there already are replaced.
+    Export(ExportArgs),
 }
 
 /// What is downloaded, and how.
@@ -230,6 +235,23 @@ pub struct FilterArgs {
     /// Keep circuits that began when tor had computed its timeout for building them (cbt_set).
     #[arg(long)]
     pub exclude_cbt: bool,
+}
+
+/// Options of `downloads export`.
+#[derive(Args, Clone, Debug)]
+pub struct ExportArgs {
+    /// Files and folders of lines, or whatever else `downloads analyze` reads.
+    #[arg(value_name = "PATH", required = true)]
+    pub paths: Vec<PathBuf>,
+    /// Write the files into this folder, which is made if it is not there.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// What the measuring host is called there: letters, digits and -.
+    #[arg(long, value_name = "NAME", default_value = "ff-perf")]
+    pub host: String,
+    /// The address that it has on the Internet; nothing is said without.
+    #[arg(long, value_name = "ADDRESS")]
+    pub address: Option<std::net::IpAddr>,
 }
 
 /// A set of downloads, as an argument.

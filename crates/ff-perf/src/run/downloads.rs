@@ -1,6 +1,7 @@
 //! The commands `downloads …`.
 
 mod analyze;
+mod export;
 mod filter;
 
 use std::process::ExitCode;
@@ -18,6 +19,7 @@ pub(super) fn run(command: &Downloads) -> Result<ExitCode> {
     match command {
         Downloads::Analyze(args) => analyze::run(args),
         Downloads::Filter(args) => filter::run(args),
+        Downloads::Export(args) => export::run(args),
         Downloads::Run(args) => measure::run(&args.circuits()),
         Downloads::Serve(args) => serve::run(&args.circuits()),
     }

@@ -1,0 +1,34 @@
+//! The command `downloads export`.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, ensure};
+use ff_sim::input::Inputs;
+
+use crate::cli::downloads::ExportArgs;
+use crate::onionperf::day::{self, Maker};
+use crate::read::downloads::Downloads;
+use crate::run::show;
+
+/// Carries it out.
+pub(super) fn run(args: &ExportArgs) -> Result<ExitCode> {
+    let downloads = Downloads::read(&args.paths, &mut Inputs::default())?;
+    ensure!(!downloads.all.is_empty(), "no download was read: name files that have some");
+    let address = args.address.map(|address| address.to_string());
+    let maker = Maker { host: &args.host, address: address.as_deref() };
+    let files = day::files(downloads.all.iter().map(|one| &one.circuit), maker)?;
+    std::fs::create_dir_all(&args.out)
+        .with_context(|| format!("{} cannot be made", args.out.display()))?;
+    day::write(&args.out, &files)?;
+    let mut text = String::new();
+    for file in &files {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{}", args.out.join(&file.name).display());
+    }
+    let damaged = downloads.damaged.count;
+    if damaged > 0 {
+        let _ = writeln!(text, "{damaged} records could not be read, and are in no file");
+    }
+    show(&text)
+}
