@@ -99,8 +99,44 @@ fn are_whole(network: &Network, client: &str) {
     let output = run(network, &out, &source.url, &other);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("run.json") && said.contains("download_bytes"), "{said}");
+    are_read_as_onionperfs(&out);
     let said = source.end();
     assert!(said.contains("4 whole downloads, 1200000 bytes"), "{said}");
+}
+
+/// Written as OnionPerf's files, they are of its schema, and read back they are as many.
+fn are_read_as_onionperfs(out: &Path) {
+    let files = out.with_extension("onionperf");
+    let program = || Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+    let mut command = program();
+    command.args(["downloads", "export"]).arg(out).arg("--out").arg(&files);
+    let output = command.args(["--host", "op-test"]).output().expect("the program");
+    assert!(output.status.success(), "{output:?}");
+    let written = String::from_utf8_lossy(&output.stdout).into_owned();
+    if std::env::var_os("FF_TEST_JSONSCHEMA").is_some_and(|value| value == "1") {
+        let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/downloads/schema-3.1.json");
+        let check = "import json, jsonschema, lzma, sys\n\
+                     schema = json.load(open(sys.argv[1]))\n\
+                     for file in sys.argv[2:]: jsonschema.validate(json.load(lzma.open(file)), schema)";
+        let mut python = Command::new("/usr/bin/python3");
+        let checked = python.args(["-c", check, schema]).args(written.lines()).output();
+        let checked = checked.expect("python3");
+        assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    }
+    let mut command = program();
+    command.args(["downloads", "analyze", "--json", "--data"]);
+    let output = command.arg(format!("back={}", files.display())).output().expect("the program");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let found: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let set = &found["sets"][0];
+    let group = &set["groups"][0];
+    let counts = [&set["downloads"], &group["downloads"], &group["whole"], &group["size_bytes"]];
+    assert!(output.status.success() && set["hosts"][0] == "op-test", "{found}");
+    assert_eq!(
+        counts,
+        [&4.into(), &4.into(), &4.into(), &serde_json::Value::from(SIZE)],
+        "{found}"
+    );
 }
 
 /// One after the other, until it is told to end; and what of them is a figure.
