@@ -47,7 +47,7 @@ pub(super) fn ingest(args: &IngestArgs) -> Result<ExitCode> {
         ("left out", sum(|one| one.left_out)),
         ("there twice", sum(|one| one.duplicates)),
         ("lines left out", sum(|one| one.lines_left_out)),
-        ("hours missing", sum(|one| one.missing_hours_before + one.missing_hours)),
+        ("hours missing", sum(|one| one.missing_before_hours + one.missing_hours)),
         ("gaps", reading.skips.missing.len().to_string()),
         ("rows", sum(|one| one.rows)),
         ("megabytes", sum(|one| one.bytes / 1_000_000)),
@@ -111,7 +111,7 @@ struct Ingested {
     /// How many lines were left out of documents that were read.
     lines_left_out: u64,
     /// Hours that are not there between the last one of an earlier month and the first one of this.
-    missing_hours_before: u64,
+    missing_before_hours: u64,
     /// Hours that are not there between the first and the last one of this month.
     missing_hours: u64,
     /// Rows of all tables.
@@ -122,7 +122,7 @@ struct Ingested {
 
 impl Ingested {
     /// Of a unit, before which so many hours are missing.
-    fn of(done: &Done, missing_hours_before: u64) -> Self {
+    fn of(done: &Done, missing_before_hours: u64) -> Self {
         let manifest = &done.manifest;
         Self {
             documents: done.documents,
@@ -133,7 +133,7 @@ impl Ingested {
             left_out: left_out(&manifest.skipped).saturating_sub(manifest.lines_left_out),
             duplicates: manifest.duplicates,
             lines_left_out: manifest.lines_left_out,
-            missing_hours_before,
+            missing_before_hours,
             missing_hours: manifest.missing_hours,
             rows: manifest.parts.iter().map(|part| part.rows).sum(),
             bytes: manifest.parts.iter().map(|part| part.bytes).sum(),
@@ -152,7 +152,7 @@ fn table(found: &[Ingested]) -> Table {
         "documents_left_out",
         "documents_twice",
         "lines_left_out",
-        "missing_hours_before",
+        "missing_before_hours",
         "missing_hours",
         "rows",
         "size_bytes",
@@ -161,7 +161,7 @@ fn table(found: &[Ingested]) -> Table {
         let mut row = vec![one.documents.name().to_owned(), one.month.to_string()];
         row.push(u8::from(one.was_there).to_string());
         let counts = [one.files, one.read, one.left_out, one.duplicates, one.lines_left_out];
-        let hours = [one.missing_hours_before, one.missing_hours];
+        let hours = [one.missing_before_hours, one.missing_hours];
         let counts = counts.into_iter().chain(hours).chain([one.rows, one.bytes]);
         row.extend(counts.map(|count| count.to_string()));
         row

@@ -86,7 +86,10 @@ fn without_data_samples_stand_in_and_the_rest_is_not_run() {
     let said = "sample: the first of the ten-percent networks; with all data: seven ten-percent";
     assert!(c4.contains(said), "{c4}");
     let page = std::fs::read_to_string(dir.path().join("out/report.html")).expect("a page");
-    assert!(page.contains("<pre>id ") && !page.contains("|---|"), "the page has no Markdown");
+    assert!(
+        page.contains("<pre tabindex=\"0\">id ") && !page.contains("|---|"),
+        "the page has no Markdown"
+    );
 }
 
 #[test]

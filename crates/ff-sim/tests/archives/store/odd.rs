@@ -172,7 +172,7 @@ fn hours_between_months_are_missing_and_bridges_are_of_another_kind() {
     assert!(text.contains("gaps  2\n"), "{text}");
     let found: serde_json::Value =
         serde_json::from_str(&prints(dir, &[&ingest[..], &["--json"]].concat())).expect("JSON");
-    let before = [0, 1, 2].map(|at| found[at]["missing_hours_before"].as_u64().expect("a count"));
+    let before = [0, 1, 2].map(|at| found[at]["missing_before_hours"].as_u64().expect("a count"));
     assert_eq!(before, [0, 6, march]);
     let relays = String::from_utf8(made::sample_descriptors()).expect("UTF-8");
     let bridge = relays.split("router-signature").next().expect("a part");
@@ -184,7 +184,7 @@ fn hours_between_months_are_missing_and_bridges_are_of_another_kind() {
     run(dir, &ingest);
     let lines = listed(&dir.join("store"));
     let is_named = |line: &String| {
-        line.starts_with("server-descriptors-2020-02.tar,bridge,1,")
+        line.starts_with("server-descriptors-2020-02.tar,bridge,2,")
             && line.contains("this is a bridge's descriptor, another kind")
     };
     assert!(lines.iter().any(is_named), "{lines:#?}");
