@@ -95,6 +95,10 @@ pub enum Command {
     #[command(subcommand)]
     Downloads(downloads::Downloads),
     /// Where downloads come from: a web server that gives as many bytes as it is asked for to who knows its token.
+    ///
+    /// Prints the URL that `downloads run --to` takes, and gives bytes until SIGTERM or Ctrl-C. Everybody can connect, and gets
+    /// nothing without the token, which is in that URL.
+    #[command(after_help = STATUS)]
     Source(source::SourceArgs),
     /// How much random paths can carry: the mean of their slowest relays' capacities, and which relays cost users most.
     ///

@@ -126,8 +126,10 @@ impl Answer {
         let mut answer = httparse::Response::new(&mut lines);
         let parsed = answer.parse(bytes);
         match answer.code {
-            Some(200..300) | None => {}
-            Some(status) => return Err(Fault::target(format!("HTTP status {status}"))),
+            Some(status) if parsed.is_ok() && !(200..300).contains(&status) => {
+                return Err(Fault::target(format!("HTTP status {status}")));
+            }
+            _ => {}
         }
         match parsed {
             Ok(httparse::Status::Complete(length)) => {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::STATUS;
 use super::measure::{ClientKind, MeasureArgs, Measuring, bytes, rate, share};
 use super::paths::RulesArgs;
 use super::serve;
@@ -13,18 +14,30 @@ use crate::target::Target;
 #[derive(Debug, Subcommand)]
 pub enum Downloads {
     /// Download from a source through given relays, or drawn ones, one download on each circuit.
+    #[command(after_help = STATUS)]
     Run(Box<RunArgs>),
     /// The same for months, one download after the other: files that follow each other, figures for Prometheus, until SIGTERM or
     /// Ctrl-C.
+    #[command(after_help = STATUS)]
     Serve(Box<ServeArgs>),
     /// Analyse downloads: times, throughput, failures, where the time went; compare sets of them.
+    ///
+    /// For each set of downloads, target (exit or onion service) and size: medians with 95 % intervals, quartiles and 90th
+    /// percentiles of times to first and last byte and of throughput, failures by OnionPerf's words for them, and where the
+    /// time went. Only whole downloads count as times. Sets are compared by Mann and Whitney's test.
+    #[command(after_help = STATUS)]
     Analyze(AnalyzeArgs),
     /// Leave out downloads of OnionPerf's files by the relays of their circuits.
+    ///
+    /// Circuits that do not fit are marked, as OnionPerf's `filter` does, and nothing is removed: its `viz` and `downloads analyze`
+    /// leave out downloads of marked circuits, and those of which the circuit is not known. Marks of earlier filters stay.
+    #[command(after_help = STATUS)]
     Filter(FilterArgs),
     /// Write downloads as OnionPerf's analysis files, version 3.1: one a day of UTC, packed by xz, with an index.
     ///
     /// What OnionPerf and its readers take: its own tools, Tor Metrics, tornettools. A download belongs to the day in which it
     /// ended, with its circuit. Files of a day that is there already are replaced.
+    #[command(after_help = STATUS)]
     Export(ExportArgs),
 }
 
@@ -184,10 +197,6 @@ fn some_bytes(text: &str) -> Result<u64, String> {
 }
 
 /// Options of `downloads analyze`.
-///
-/// For each set of downloads, target (exit or onion service) and size: medians with 95 % intervals, quartiles and 90th
-/// percentiles of times to first and last byte and of throughput, failures by OnionPerf's words for them, and where the
-/// time went. Only whole downloads count as times. Sets are compared by Mann and Whitney's test.
 #[derive(Args, Clone, Debug)]
 pub struct AnalyzeArgs {
     /// A set of downloads: what it is called, and its files and folders: circuits-*.jsonl of ff-perf,
@@ -207,9 +216,6 @@ pub struct AnalyzeArgs {
 }
 
 /// Options of `downloads filter`.
-///
-/// Circuits that do not fit are marked, as OnionPerf's `filter` does, and nothing is removed: its `viz` and `downloads analyze`
-/// leave out downloads of marked circuits, and those of which the circuit is not known. Marks of earlier filters stay.
 #[derive(Args, Clone, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true).multiple(true)
           .args(["include_fingerprints", "exclude_fingerprints", "exclude_cbt"]))]

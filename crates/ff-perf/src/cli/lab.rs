@@ -39,19 +39,19 @@ pub enum LabCommand {
     /// again.
     Navigator(LabNavigatorArgs),
     /// How long do downloads take over mobile links (004, figures 6 and 7)?
+    ///
+    /// A private network on this machine has three authorities and five exits, as 004's figure 5, each a host of its own, a
+    /// source of bytes, and a client host for each profile. All clients download at once, each one after the other, with
+    /// `downloads run`. Medians stand beside what the payload alone takes at the profile's rate, and beside where the time went.
+    /// Needs root.
+    ///
+    /// Exit status: 0 if medians come in the order of 004, baseline, LTE, 3G, EDGE, and those of EDGE and 3G are 1.00 to 1.12 of
+    /// payload, cells, TLS and TCP at the profile's rate; 1 if not, or if it failed; 75 if the emulator was too late: then nothing
+    /// counts, and the run is to be made again.
     Mobile(LabMobileArgs),
 }
 
 /// `ff-perf lab mobile`.
-///
-/// A private network on this machine has three authorities and five exits, as 004's figure 5, each a host of its own, a
-/// source of bytes, and a client host for each profile. All clients download at once, each one after the other, with
-/// `downloads run`. Medians stand beside what the payload alone takes at the profile's rate, and beside where the time went.
-/// Needs root.
-///
-/// Exit status: 0 if medians come in the order of 004, baseline, LTE, 3G, EDGE, and those of EDGE and 3G are 1.00 to 1.12 of
-/// payload, cells, TLS and TCP at the profile's rate; 1 if not, or if it failed; 75 if the emulator was too late: then nothing
-/// counts, and the run is to be made again.
 #[derive(Debug, Args)]
 pub struct LabMobileArgs {
     /// The links of clients: profiles of `ff-lab link profiles`, or files of that form.

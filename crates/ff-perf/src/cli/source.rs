@@ -8,9 +8,6 @@ use clap::Args;
 use super::measure::bytes;
 
 /// Options of `source`.
-///
-/// Prints the URL that `downloads run --to` takes, and gives bytes until SIGTERM or Ctrl-C. Everybody can connect, and gets
-/// nothing without the token, which is in that URL.
 #[derive(Args, Clone, Debug)]
 pub struct SourceArgs {
     /// Where it listens; port 0 is a free one.
