@@ -3,6 +3,7 @@
 pub mod compare;
 mod flow;
 pub mod store;
+mod tortoise;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use serde_json::Value;
 
 pub use self::flow::{FlowArgs, FlowRule, FlowWeights, FlowWindow, Shard};
 use self::store::{IngestArgs, MergeArgs, StoredArgs};
+pub use self::tortoise::{TortoiseArgs, TortoiseFigure};
 use crate::analysis::window::{ParseWindowError, Window};
 use crate::attack::System;
 use crate::schedule::units;
@@ -101,6 +103,8 @@ pub enum Command {
     Attack(AttackArgs),
     /// What clients see of a network, by the weights of its consensus and by what FlashFlow would measure.
     Flow(FlowArgs),
+    /// Simulate Tortoise: limits on clients' links, and clients that run a relay exempt; compare with the paper.
+    Tortoise(TortoiseArgs),
     /// Two bandwidth files beside each other: who gains and loses, how even and how true weights are, what downloads come to.
     Compare(compare::CompareArgs),
     /// All that the paper says beside what comes out here.
@@ -118,6 +122,7 @@ impl Command {
             Self::Analyse(args) => Some(&mut args.out),
             Self::Attack(args) => Some(&mut args.out),
             Self::Flow(args) => Some(&mut args.out),
+            Self::Tortoise(args) => Some(&mut args.out),
             Self::Compare(args) => Some(&mut args.out),
             Self::Ledger(args) => Some(&mut args.out),
         }
