@@ -3,6 +3,7 @@
 pub mod compare;
 mod flow;
 pub mod store;
+mod tortoise;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use serde_json::Value;
 
 pub use self::flow::{FlowArgs, FlowRule, FlowWeights, FlowWindow, Shard};
 use self::store::{IngestArgs, MergeArgs, StoredArgs};
+pub use self::tortoise::{TortoiseArgs, TortoiseFigure};
 use crate::analysis::window::{ParseWindowError, Window};
 use crate::attack::System;
 use crate::schedule::units;
@@ -121,6 +123,9 @@ pub enum Command {
     /// What clients see of a network, by the weights of its consensus and by what FlashFlow would measure.
     #[command(after_help = READS_STATUS)]
     Flow(FlowArgs),
+    /// Simulate Tortoise: limits on clients' links, and clients that run a relay exempt; compare with the paper.
+    #[command(after_help = EXIT_STATUS)]
+    Tortoise(TortoiseArgs),
     /// Two bandwidth files beside each other: who gains and loses, how even and how true weights are, what downloads come to.
     #[command(after_help = READS_STATUS)]
     Compare(compare::CompareArgs),
@@ -140,6 +145,7 @@ impl Command {
             Self::Analyse(args) => &mut args.out.options,
             Self::Attack(args) => &mut args.out.options,
             Self::Flow(args) => &mut args.out.options,
+            Self::Tortoise(args) => &mut args.out.options,
             Self::Compare(args) => &mut args.out.options,
             Self::Ledger(args) => &mut args.out.options,
         }

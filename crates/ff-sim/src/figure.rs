@@ -18,6 +18,7 @@ pub mod errors;
 mod points;
 pub mod schedule;
 mod svg;
+pub mod tortoise;
 pub mod transfers;
 
 pub use axis::{Axis, Scale};

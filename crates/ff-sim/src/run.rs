@@ -18,6 +18,7 @@ mod ingest;
 mod ledger;
 mod merge;
 mod schedule;
+mod tortoise;
 mod weights;
 
 use std::io::{self, Write};
@@ -51,6 +52,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Analyse(args) => analyse::analyse(args),
         Command::Attack(args) => attack::attack(args),
         Command::Flow(args) => flow::flow(args),
+        Command::Tortoise(args) => tortoise::tortoise(args),
         Command::Compare(args) => compare::compare(args),
         Command::Ledger(args) => ledger::ledger(args),
     }

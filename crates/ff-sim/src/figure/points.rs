@@ -4,11 +4,12 @@ use super::Figure;
 use super::axis::{Axis, Scale};
 
 /// What labels of axes call units, and what columns do.
-const UNITS: [(&str, &str); 8] = [
+const UNITS: [(&str, &str); 9] = [
     ("s", "secs"),
     ("h", "hours"),
     ("Gbit/s", "gbit_per_sec"),
     ("Mbit/s", "mbit_per_sec"),
+    ("KB/s", "kilobytes_per_sec"),
     ("as a share of", "part"),
     ("as a part of", "part"),
     ("in times of", "times"),

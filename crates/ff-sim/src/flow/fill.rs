@@ -19,18 +19,21 @@ const UNUSED: f64 = -1.0;
 /// No relay: what stands in the unused hops of a short path.
 pub const NO_RELAY: u32 = u32::MAX;
 
-/// Flows through relays, as columns.
+/// Flows through the three relays of a circuit.
+pub type Flows = FlowsOver<3>;
+
+/// Flows through relays, as columns: each through at most `HOPS` of them.
 #[derive(Clone, Debug, Default)]
-pub struct Flows {
+pub struct FlowsOver<const HOPS: usize> {
     /// Each flow's relays, as indices; [`NO_RELAY`], or any index that is not there, limits nothing.
-    paths: Vec<[u32; 3]>,
+    paths: Vec<[u32; HOPS]>,
     /// The most that each can take, in bytes a second.
     caps: Vec<f64>,
     /// What each has had of late, in bytes.
     spent: Vec<f64>,
 }
 
-impl Flows {
+impl<const HOPS: usize> FlowsOver<HOPS> {
     /// Takes all flows away and keeps the buffers.
     pub fn clear(&mut self) {
         self.paths.clear();
@@ -39,7 +42,7 @@ impl Flows {
     }
 
     /// Adds a flow: its relays, the most that it can take, and what it has had of late.
-    pub fn push(&mut self, path: [u32; 3], cap: f64, spent: f64) {
+    pub fn push(&mut self, path: [u32; HOPS], cap: f64, spent: f64) {
         self.paths.push(path);
         self.caps.push(finite(cap));
         self.spent.push(finite(spent));
@@ -59,15 +62,15 @@ impl Flows {
 
     /// The relays of a flow.
     #[must_use]
-    pub fn path(&self, flow: usize) -> Option<[u32; 3]> {
+    pub fn path(&self, flow: usize) -> Option<[u32; HOPS]> {
         self.paths.get(flow).copied()
     }
 }
 
 /// A rule by which flows share relays.
-pub trait Share {
+pub trait Share<const HOPS: usize = 3> {
     /// Writes each flow's rate into `rates`, which gets as long as there are flows.
-    fn fill(&mut self, flows: &Flows, capacities: &[f64], rates: &mut Vec<f64>);
+    fn fill(&mut self, flows: &FlowsOver<HOPS>, capacities: &[f64], rates: &mut Vec<f64>);
 
     /// How many relays and hops of flows it has looked at since it was made; 0 from rules that do not count.
     fn work(&self) -> u64 {
@@ -75,15 +78,18 @@ pub trait Share {
     }
 }
 
+/// Equal shares of flows through three relays.
+pub type MaxMin = MaxMinOver<3>;
+
 /// Equal shares: max-min.
 #[derive(Clone, Debug, Default)]
-pub struct MaxMin {
+pub struct MaxMinOver<const HOPS: usize> {
     /// The work that is the same for all weights.
-    filling: Filling,
+    filling: Filling<HOPS>,
 }
 
-impl Share for MaxMin {
-    fn fill(&mut self, flows: &Flows, capacities: &[f64], rates: &mut Vec<f64>) {
+impl<const HOPS: usize> Share<HOPS> for MaxMinOver<HOPS> {
+    fn fill(&mut self, flows: &FlowsOver<HOPS>, capacities: &[f64], rates: &mut Vec<f64>) {
         self.filling.run(flows, capacities, rates, |_| 1.0);
     }
 
@@ -99,7 +105,7 @@ pub struct Weighted {
     /// With so many bytes of late a flow has half the weight of a new one.
     quiet: f64,
     /// The work that is the same for all weights.
-    filling: Filling,
+    filling: Filling<3>,
 }
 
 impl Weighted {
@@ -195,9 +201,9 @@ impl Room {
 
 /// A flow that may not get its cap. What is looked at together lies together, since flows come up in no order.
 #[derive(Clone, Copy, Debug)]
-struct Limited {
+struct Limited<const HOPS: usize> {
     /// Its relays, but for those that limit nobody.
-    path: [u32; 3],
+    path: [u32; HOPS],
     /// Which flow it is.
     flow: u32,
     /// The most that it can take, in bytes a second.
@@ -211,7 +217,7 @@ const NO_RATE: f64 = -1.0;
 
 /// Progressive filling, with buffers that stay.
 #[derive(Clone, Debug, Default)]
-struct Filling {
+struct Filling<const HOPS: usize> {
     /// What the flows of each relay can take together, in bytes a second.
     caps: Vec<f64>,
     /// The relays that flows go through: only they are touched.
@@ -221,7 +227,7 @@ struct Filling {
     /// Each relay's room; of those that are not scarce, an empty one.
     rooms: Vec<Room>,
     /// The flows through scarce relays.
-    limited: Vec<Limited>,
+    limited: Vec<Limited<HOPS>>,
     /// Those by scarce relay, as indices.
     members: Vec<u32>,
     /// Those by cap over weight.
@@ -232,12 +238,12 @@ struct Filling {
     work: u64,
 }
 
-impl Filling {
+impl<const HOPS: usize> Filling<HOPS> {
     /// Fills by weights that follow from what flows have had of late: caps and relays come up in the order of their
     /// levels, and what comes up freezes its flows.
     fn run(
         &mut self,
-        flows: &Flows,
+        flows: &FlowsOver<HOPS>,
         capacities: &[f64],
         rates: &mut Vec<f64>,
         weight: impl Fn(f64) -> f64,
@@ -269,7 +275,7 @@ impl Filling {
 
     /// Finds the relays that cannot carry the caps of their flows. What it costs grows with the flows, not with the
     /// relays that are there.
-    fn find_scarce(&mut self, flows: &Flows, capacities: &[f64]) {
+    fn find_scarce(&mut self, flows: &FlowsOver<HOPS>, capacities: &[f64]) {
         if self.rooms.len() == capacities.len() {
             for relay in self.used.drain(..) {
                 let at = relay as usize;
@@ -303,7 +309,7 @@ impl Filling {
     /// Picks the flows through scarce relays, and makes the rooms of these.
     fn pick_limited(
         &mut self,
-        flows: &Flows,
+        flows: &FlowsOver<HOPS>,
         capacities: &[f64],
         rates: &mut [f64],
         weight: impl Fn(f64) -> f64,
@@ -312,7 +318,7 @@ impl Filling {
         for (flow, path) in (0..).zip(&flows.paths) {
             let is_scarce = |hop: u32| self.is_scarce.get(hop as usize).copied().unwrap_or(false);
             let path = path.map(|hop| if is_scarce(hop) { hop } else { NO_RELAY });
-            if path == [NO_RELAY; 3] {
+            if path == [NO_RELAY; HOPS] {
                 continue;
             }
             let at = flow as usize;

@@ -16,4 +16,5 @@ mod schedule_cli;
 mod schedule_period;
 mod stem;
 mod store;
+mod tortoise;
 mod weights;

@@ -1,0 +1,392 @@
+//! The simulation: from one event to the next, with max-min rates between them.
+//!
+//! ```text
+//!   timer ─▶ request ─▶ transfer: one link, or parts over several ─▶ pause ─▶ timer
+//! ```
+//!
+//! An event is a request, the end of a transfer, or a bucket that runs empty. Those that lie closer together than
+//! [`GRAIN_SECS`] share one filling of rates; what a transfer may move in between stays within its rate and its bucket, so
+//! that no link ever carries more than it can, and the ends of transfers are told exactly.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use rand_chacha::ChaCha12Rng;
+
+use super::bucket::Bucket;
+use super::users::{Habit, Kind};
+use super::world::{Circuit, Client, HOPS, World, on_link};
+use crate::flow::fill::{FlowsOver, MaxMinOver, Share as _};
+use crate::flow::sim::sequence;
+
+/// Seconds that rates stay as they are at least.
+pub const GRAIN_SECS: f64 = 0.1;
+/// Seconds from a request to its first byte: two round trips (to connect, to ask) over four links of less than 10 ms,
+/// of which half is the mean.
+const FIRST_BYTE_SECS: f64 = 2.0 * 2.0 * 4.0 * 0.005;
+/// Seconds after which a client takes another circuit for new requests (tor's `MaxCircuitDirtiness`).
+const CIRCUIT_SECS: f64 = 600.0;
+/// What is left of a transfer that is over, in bytes: what rounding leaves.
+const OVER_BYTES: f64 = 1e-3;
+
+/// What a client had.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Seen {
+    /// What its user does.
+    pub kind: Kind,
+    /// Whether it runs a relay.
+    pub runs_relay: bool,
+    /// Transfers that ended while it counted.
+    pub transfers: u32,
+    /// The sum of their rates, in bytes a second.
+    rates: f64,
+}
+
+impl Seen {
+    /// The mean rate of its transfers, from the request to the last byte, in bytes a second of the stream.
+    #[must_use]
+    pub fn rate(&self) -> Option<f64> {
+        (self.transfers > 0).then(|| self.rates / f64::from(self.transfers))
+    }
+}
+
+/// A number of draws and their sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Draws {
+    /// How many.
+    pub count: f64,
+    /// Their sum.
+    pub sum: f64,
+}
+
+impl Draws {
+    /// Another one.
+    fn add(&mut self, value: f64) {
+        self.count += 1.0;
+        self.sum += value;
+    }
+
+    /// Those of another simulation, too.
+    pub fn join(&mut self, other: Self) {
+        self.count += other.count;
+        self.sum += other.sum;
+    }
+
+    /// Their mean; 0 of none.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        if self.count > 0.0 { self.sum / self.count } else { 0.0 }
+    }
+}
+
+/// What users did.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Asked {
+    /// Sizes of pages and of files, in bytes.
+    pub sizes: [Draws; 2],
+    /// Seconds of thinking.
+    pub thinks: Draws,
+    /// Seconds of breaks.
+    pub breaks: Draws,
+}
+
+/// What came of a simulation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// What each client had.
+    pub clients: Vec<Seen>,
+    /// What users did.
+    pub asked: Asked,
+    /// Seconds that web and bulk transfers took, and those of them in which the limit held them back.
+    pub held_secs: [Draws; 2],
+    /// The part of what dedicated relays carry that was used.
+    pub used: f64,
+}
+
+/// A link of a client to a relay.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    /// Its circuit.
+    circuit: Circuit,
+    /// Its bucket, if the relay limits it.
+    bucket: Option<Bucket>,
+    /// Until when its bucket is told.
+    told: f64,
+    /// Bytes that are still to come over it.
+    left: f64,
+}
+
+/// A client's user.
+struct User {
+    /// The client.
+    client: Client,
+    /// Its random numbers.
+    rng: ChaCha12Rng,
+    /// When it asks.
+    habit: Habit,
+    /// Its links, made at the first request.
+    links: Vec<Link>,
+    /// When these are too old for a new request.
+    renew: f64,
+    /// When it asked.
+    asked: f64,
+    /// For how much.
+    size: f64,
+    /// How many links are not done.
+    waiting: usize,
+    /// When the last part came.
+    ended: f64,
+}
+
+/// A simulation as it goes.
+struct Engine<'a> {
+    /// The network.
+    world: &'a World,
+    /// The clients' users.
+    users: Vec<User>,
+    /// Who does what next, and when: the bits of a number that is not negative sort as it does.
+    timers: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Transfers: users and their links, in the order of their requests.
+    active: Vec<(u32, u32)>,
+    /// What each of these may take.
+    caps: Vec<f64>,
+    /// What it gets, in bytes a second of the link.
+    rates: Vec<f64>,
+    /// What the shares are of.
+    flows: FlowsOver<HOPS>,
+    /// How they are found.
+    share: MaxMinOver<HOPS>,
+    /// What each relay and line has carried while it counted, in bytes.
+    carried: Vec<f64>,
+    /// The time.
+    now: f64,
+    /// When things begin to count, and when all ends.
+    counts: (f64, f64),
+    /// How long rates stay at least.
+    grain: f64,
+    /// What came of it.
+    outcome: Outcome,
+}
+
+/// Simulates a network for so many seconds after a warm-up.
+#[must_use]
+pub fn simulate(world: &World, warm_up_secs: u32, secs: u32) -> Outcome {
+    let mut engine = Engine::new(world, warm_up_secs.into(), secs.into(), GRAIN_SECS);
+    while !engine.is_over() {
+        engine.step();
+    }
+    engine.finish()
+}
+
+impl<'a> Engine<'a> {
+    /// One at its beginning.
+    fn new(world: &'a World, warm_up: f64, secs: f64, grain: f64) -> Self {
+        let mut timers = BinaryHeap::new();
+        let mut users = Vec::with_capacity(world.clients.len());
+        let mut outcome = Outcome::default();
+        for (&client, number) in world.clients.iter().zip(0_u32..) {
+            // The first numbers of the sequence are the client's line.
+            let mut rng = sequence(world.seed, client.stream);
+            rng.set_word_pos(1 << 20);
+            let (habit, first) = Habit::start(client.kind, &mut rng);
+            let (kind, runs_relay) = (client.kind, client.relay.is_some());
+            outcome.clients.push(Seen { kind, runs_relay, transfers: 0, rates: 0.0 });
+            let (links, renew) = (Vec::new(), 0.0);
+            users.push(User {
+                client,
+                rng,
+                habit,
+                links,
+                renew,
+                asked: first,
+                size: 0.0,
+                waiting: 0,
+                ended: 0.0,
+            });
+            timers.push(Reverse(((first + FIRST_BYTE_SECS).to_bits(), number)));
+        }
+        Self {
+            world,
+            users,
+            timers,
+            active: Vec::new(),
+            caps: Vec::new(),
+            rates: Vec::new(),
+            flows: FlowsOver::default(),
+            share: MaxMinOver::default(),
+            carried: vec![0.0; world.capacities.len()],
+            now: 0.0,
+            counts: (warm_up, warm_up + secs),
+            grain,
+            outcome,
+        }
+    }
+
+    /// Whether the time is up.
+    fn is_over(&self) -> bool {
+        self.now >= self.counts.1
+    }
+
+    /// Begins what is due, shares, and goes on to the next event.
+    fn step(&mut self) {
+        while let Some(&Reverse((at, user))) = self.timers.peek() {
+            if f64::from_bits(at) > self.now {
+                break;
+            }
+            self.timers.pop();
+            self.begin(user);
+        }
+        self.fill();
+        let next = self.next_event();
+        let secs = next - self.now;
+        self.move_bytes(secs);
+        self.now = next;
+    }
+
+    /// Begins the transfer of a user.
+    fn begin(&mut self, number: u32) {
+        let Some(user) = self.users.get_mut(number as usize) else { return };
+        if self.now >= user.renew {
+            renew(self.world, user, self.now);
+        }
+        user.size = user.client.kind.size(&mut user.rng);
+        self.outcome.asked.sizes[usize::from(user.client.kind == Kind::Bulk)].add(user.size);
+        user.waiting = user.links.len();
+        let part = on_link(user.size) / f64::from(user.client.links.max(1));
+        for (link, place) in user.links.iter_mut().zip(0_u32..) {
+            if let Some(bucket) = &mut link.bucket {
+                bucket.pass(0.0, self.now - link.told);
+            }
+            (link.told, link.left) = (self.now, part);
+            self.active.push((number, place));
+        }
+    }
+
+    /// Finds the rates of all transfers.
+    fn fill(&mut self) {
+        self.flows.clear();
+        self.caps.clear();
+        for &(user, link) in &self.active {
+            let user = &self.users[user as usize];
+            let link = &user.links[link as usize];
+            let line = user.client.down;
+            let cap = link.bucket.map_or(line, |bucket| bucket.cap(line));
+            self.caps.push(cap);
+            self.flows.push(link.circuit.hops, cap, 0.0);
+        }
+        self.share.fill(&self.flows, &self.world.capacities, &mut self.rates);
+    }
+
+    /// When the next event is: not before the grain is over, and not after the end.
+    fn next_event(&self) -> f64 {
+        let timer =
+            self.timers.peek().map_or(f64::INFINITY, |Reverse((at, _))| f64::from_bits(*at));
+        let mut least = timer - self.now;
+        for (&(user, link), &rate) in self.active.iter().zip(&self.rates) {
+            let link = &self.users[user as usize].links[link as usize];
+            least = least.min(link.left / rate);
+            if let Some(bucket) = link.bucket {
+                least = least.min(bucket.lasts_secs(rate));
+            }
+        }
+        // The beginning of what counts is an event too, so that no step lies on both sides of it.
+        let (warm_up, end) = self.counts;
+        let until = if self.now < warm_up { warm_up } else { end };
+        (self.now + least.max(self.grain)).min(until)
+    }
+
+    /// Moves what transfers move in so many seconds, and ends those that are done.
+    fn move_bytes(&mut self, secs: f64) {
+        let counts = self.now >= self.counts.0;
+        let mut kept = 0;
+        for at in 0..self.active.len() {
+            let (number, place) = self.active[at];
+            let (rate, cap) = (self.rates[at], self.caps[at]);
+            let user = &mut self.users[number as usize];
+            let link = &mut user.links[place as usize];
+            let (mut moved, mut lasts) = ((rate * secs).min(link.left), link.left / rate);
+            if let Some(bucket) = &mut link.bucket {
+                moved = moved.min(bucket.most(secs));
+                lasts = bucket.passes_secs(link.left, rate);
+                if counts {
+                    let is_held = bucket.is_empty() && rate >= cap && cap < user.client.down;
+                    let held =
+                        &mut self.outcome.held_secs[usize::from(user.client.kind == Kind::Bulk)];
+                    held.count += secs;
+                    held.sum += if is_held { secs } else { 0.0 };
+                }
+                bucket.pass(moved, secs);
+            }
+            link.told = self.now + secs;
+            link.left -= moved;
+            if counts {
+                for hop in link.circuit.hops {
+                    if let Some(carried) = self.carried.get_mut(hop as usize) {
+                        *carried += moved;
+                    }
+                }
+            }
+            if link.left > OVER_BYTES {
+                self.active[kept] = (number, place);
+                kept += 1;
+                continue;
+            }
+            user.waiting -= 1;
+            user.ended = user.ended.max(self.now + lasts.min(secs));
+            if user.waiting == 0 {
+                self.end(number);
+            }
+        }
+        self.active.truncate(kept);
+    }
+
+    /// Ends the transfer of a user, and sets the timer of the next request.
+    fn end(&mut self, number: u32) {
+        let user = &mut self.users[number as usize];
+        if (self.counts.0..=self.counts.1).contains(&user.ended) {
+            let seen = &mut self.outcome.clients[number as usize];
+            seen.transfers += 1;
+            seen.rates += user.size / (user.ended - user.asked);
+        }
+        let (pause, is_break) = user.habit.pause(user.ended, &mut user.rng);
+        if user.client.kind == Kind::Web {
+            let asked = &mut self.outcome.asked;
+            let draws = if is_break { &mut asked.breaks } else { &mut asked.thinks };
+            draws.add(pause);
+        }
+        user.asked = user.ended + pause;
+        user.ended = 0.0;
+        self.timers.push(Reverse(((user.asked + FIRST_BYTE_SECS).to_bits(), number)));
+    }
+
+    /// What came of it.
+    fn finish(mut self) -> Outcome {
+        let dedicated = self.world.dedicated();
+        let secs = self.counts.1 - self.counts.0;
+        let carried: f64 = self.carried[..dedicated].iter().sum();
+        let could: f64 = self.world.capacities[..dedicated].iter().sum();
+        self.outcome.used = carried / (could * secs);
+        self.outcome
+    }
+}
+
+/// Gives a user new links; one to a relay that it had a link to keeps its bucket.
+fn renew(world: &World, user: &mut User, now: f64) {
+    let old = std::mem::take(&mut user.links);
+    user.renew = now + CIRCUIT_SECS;
+    let mut entries = Vec::new();
+    for _ in 0..user.client.links.max(1) {
+        let circuit = world.circuit(&user.client, &entries, &mut user.rng);
+        entries.push(circuit.entry);
+        let known = old.iter().find(|link| link.circuit.entry == circuit.entry);
+        let limit = world.limit(&user.client, circuit.entry);
+        let link = match (known, limit) {
+            (Some(known), Some(_)) => Link { circuit, ..*known },
+            _ => Link { circuit, bucket: limit.map(Bucket::full), told: now, left: 0.0 },
+        };
+        user.links.push(link);
+    }
+}
+
+#[cfg(test)]
+mod tests;

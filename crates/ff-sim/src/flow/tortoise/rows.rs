@@ -1,0 +1,315 @@
+//! The paper's figures and ours: `doc/tortoise.toml` has the claims T1 to T30 with their bounds, what comes out here is
+//! computed from the experiments.
+
+use serde::Serialize;
+
+use super::KB;
+use super::cells::{EVADED, RUNNERS, Results, cell, half, more};
+use super::engine::{Asked, Seen};
+use super::users::{Kind, PAGES};
+use super::world::{CLIENTS, Cell, Runners};
+use crate::ledger::{Found, Judged, Ledger, Ours, Verdict, judge};
+
+/// The claims.
+const ROWS: &str = include_str!("../../../../../doc/tortoise.toml");
+/// Seconds that people wait for a page, says the paper.
+const PATIENCE_SECS: f64 = 8.0;
+/// The limits, in KB/s.
+const LIMITS: [u32; 2] = [100, 200];
+
+/// A figure of a claim with what came out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Line {
+    /// The claim's name.
+    pub id: String,
+    /// What the paper says.
+    pub claim: String,
+    /// The figure; empty if there is none.
+    pub figure: String,
+    /// Its unit.
+    pub unit: String,
+    /// What the paper prints.
+    pub paper: String,
+    /// What came out, if anything did.
+    pub ours: Option<f64>,
+    /// It holds from here.
+    pub low: Option<f64>,
+    /// And up to here.
+    pub high: Option<f64>,
+    /// `holds`, `differs`, `cannot` or `not run`.
+    pub verdict: &'static str,
+    /// Why it differs, cannot be had or was not run; else what there is to know.
+    pub reason: String,
+    /// What computes it.
+    pub command: String,
+    /// Whether it differs and no reason is known.
+    #[serde(skip)]
+    pub is_unexplained: bool,
+}
+
+/// The claims, with what came out.
+///
+/// # Errors
+/// When the claims cannot be read, which a test would have found.
+pub fn lines(results: &Results) -> Result<Vec<Line>, toml::de::Error> {
+    let ledger: Ledger = toml::from_str(ROWS)?;
+    let judged = judge(&ledger, &found(results));
+    Ok(judged.iter().flat_map(of_row).collect())
+}
+
+/// The lines of a claim: one for each figure, or one.
+fn of_row(row: &Judged) -> Vec<Line> {
+    let line = Line {
+        id: row.id.clone(),
+        claim: row.claim.clone(),
+        figure: String::new(),
+        unit: String::new(),
+        paper: String::new(),
+        ours: None,
+        low: None,
+        high: None,
+        verdict: word(row.verdict),
+        reason: row.why.clone(),
+        command: row.command.clone(),
+        is_unexplained: false,
+    };
+    if row.figures.is_empty() {
+        return vec![line];
+    }
+    let of = |figure: &crate::ledger::Compared| Line {
+        figure: figure.name.clone(),
+        unit: figure.unit.clone(),
+        paper: figure.paper.clone(),
+        ours: figure.ours,
+        low: Some(figure.low),
+        high: Some(figure.high),
+        verdict: word(figure.verdict),
+        reason: if figure.why.is_empty() { row.why.clone() } else { figure.why.clone() },
+        is_unexplained: figure.verdict == Verdict::Unexplained,
+        ..line.clone()
+    };
+    row.figures.iter().map(of).collect()
+}
+
+/// A verdict in a word.
+const fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Equal | Verdict::Shape => "holds",
+        Verdict::Cannot => "cannot",
+        Verdict::NotRun => "not run",
+        Verdict::Differs | Verdict::Unexplained => "differs",
+    }
+}
+
+/// All that comes out.
+fn found(results: &Results) -> Found {
+    let mut found = Found::new();
+    let mut add = |id: &str, figure: &str, value: Result<f64, String>| {
+        let ours = value.map(|value| Ours { value, of_sample: false });
+        found.insert((id.to_owned(), figure.to_owned()), ours);
+    };
+    arithmetic(&mut add);
+    asked(results, &mut add);
+    limited(results, &mut add);
+    runners(results, &mut add);
+    means(results, &mut add);
+    growth(results, &mut add);
+    found
+}
+
+/// Who takes a figure: a claim, a name, a value.
+type Add<'a> = dyn FnMut(&str, &str, Result<f64, String>) + 'a;
+
+/// What follows from the paper's own numbers: T3, T13, T26.
+fn arithmetic(add: &mut Add<'_>) {
+    for limit in LIMITS {
+        let is_in_time = |size: &&f64| **size / PATIENCE_SECS <= f64::from(limit) * KB;
+        let pages = u32::try_from(PAGES.iter().filter(is_in_time).count()).unwrap_or(0);
+        add("T3", &format!("pages at {limit} KB/s"), Ok(pages.into()));
+    }
+    let all: u32 = CLIENTS.iter().sum();
+    for (name, runners) in [("low", Runners::Low), ("high", Runners::High)] {
+        let count: u32 = runners.counts().iter().sum();
+        add("T13", &format!("client relays, {name}"), Ok(count.into()));
+        let part = f64::from(count) / f64::from(all) * 100.0;
+        add("T13", &format!("of clients, {name}"), Ok(part));
+    }
+    add("T26", "web runners to one bulk runner", Ok(97.0 / (3.0 * 10.0)));
+}
+
+/// What users asked for, without a limit: T4.
+fn asked(results: &Results, add: &mut Add<'_>) {
+    let all = results.of(&Cell::BASE).map(|outcomes| {
+        let mut all = Asked::default();
+        for one in outcomes.iter().map(|outcome| &outcome.asked) {
+            all.thinks.join(one.thinks);
+            all.breaks.join(one.breaks);
+            all.sizes[0].join(one.sizes[0]);
+            all.sizes[1].join(one.sizes[1]);
+        }
+        all
+    });
+    let mut value = |name: &str, of: fn(&Asked) -> f64| {
+        add("T4", name, all.as_ref().map(of).map_err(String::clone));
+    };
+    value("think", |asked| asked.thinks.mean());
+    value("break", |asked| asked.breaks.mean());
+    value("page", |asked| asked.sizes[0].mean() / KB);
+    value("file", |asked| asked.sizes[1].mean() / KB);
+    add("T6", "mean client, no limit", results.all_kb(&Cell::BASE));
+}
+
+/// What limits take from those who run no relay: T7 to T9.
+fn limited(results: &Results, add: &mut Add<'_>) {
+    let part = |limit: u32, kind: Kind| -> Result<f64, String> {
+        let limited = results.kind_kb(&cell(Some(limit), Runners::None), kind)?;
+        Ok(limited / results.kind_kb(&Cell::BASE, kind)?)
+    };
+    add("T7", "web at 100 KB/s", part(100, Kind::Web));
+    add("T8", "bulk at 200 KB/s", part(200, Kind::Bulk));
+    for limit in LIMITS {
+        let both = || Ok::<_, String>((part(limit, Kind::Web)?, part(limit, Kind::Bulk)?));
+        let name = format!("bulk's loss above web's at {limit} KB/s");
+        add("T9", &name, both().map(|(web, bulk)| (web - bulk) * 100.0));
+    }
+}
+
+/// By how many percent clients that run a relay have more than those of the same kinds that run none, in one network.
+fn over_others(results: &Results, of: &Cell, kind: Option<Kind>) -> Result<f64, String> {
+    let kinds = kind.map_or(Kind::ALL.to_vec(), |kind| vec![kind]);
+    let (mut run, mut others) = (0.0, 0.0);
+    for kind in kinds {
+        // As many of each kind as run a relay.
+        let count = f64::from(of.runners.counts()[usize::from(kind == Kind::Bulk)]);
+        run += count * results.mean_kb(of, |seen| seen.kind == kind && seen.runs_relay)?;
+        others += count * results.mean_kb(of, |seen| seen.kind == kind && !seen.runs_relay)?;
+    }
+    Ok((run / others - 1.0) * 100.0)
+}
+
+/// What clients gain that run a relay: T11 and T19.
+fn runners(results: &Results, add: &mut Add<'_>) {
+    for (name, runners) in [("low", Runners::Low), ("high", Runners::High)] {
+        let limited = cell(Some(100), runners);
+        let gain = over_others(results, &limited, None);
+        add("T11", &format!("over others, {name}"), gain.clone());
+        let before = || -> Result<f64, String> {
+            let alone = cell(Some(100), Runners::None);
+            let now = results.of_runners_kb(&limited, &limited)?;
+            Ok((now / results.of_runners_kb(&alone, &limited)? - 1.0) * 100.0)
+        };
+        add("T11", &format!("over the time before, {name}"), before());
+        let bulk = || -> Result<f64, String> {
+            let [web, bulk] = Kind::ALL.map(|kind| over_others(results, &limited, Some(kind)));
+            Ok(bulk? - web?)
+        };
+        add("T11", &format!("bulk's gain above web's, {name}"), bulk());
+        let less = gain.and_then(|gain| Ok(gain - over_others(results, &half(runners), None)?));
+        add("T19", &format!("less at half of the relays, {name}"), less);
+    }
+}
+
+/// By how many percent the mean client has more than without a limit and client relays.
+fn gain(results: &Results, cell: &Cell) -> Result<f64, String> {
+    Ok((results.all_kb(cell)? / results.all_kb(&Cell::BASE)? - 1.0) * 100.0)
+}
+
+/// Means of all clients: T12, T14 to T16, T20 to T22, T29.
+fn means(results: &Results, add: &mut Add<'_>) {
+    let [_, low, high] = RUNNERS;
+    add("T12", "20 client relays", gain(results, &cell(None, low)));
+    add("T12", "40 client relays", gain(results, &cell(None, high)));
+    add("T14", "100 KB/s", gain(results, &cell(Some(100), Runners::None)));
+    for limit in LIMITS {
+        let [few, many] = [low, high].map(|runners| gain(results, &cell(Some(limit), runners)));
+        add("T15", &format!("{limit} KB/s"), few.clone());
+        add("T16", &format!("{limit} KB/s"), many.clone());
+        let more = few.and_then(|few| Ok(many? - few));
+        add("T16", &format!("above 20 client relays, {limit} KB/s"), more);
+    }
+    for runners in RUNNERS {
+        let count: u32 = runners.counts().iter().sum();
+        add("T20", &format!("half of the relays, {count}"), results.all_kb(&half(runners)));
+        let whole = results.all_kb(&cell(Some(100), runners));
+        add("T20", &format!("all relays, {count}"), whole);
+    }
+    add("T21", "half of the relays, 20 client relays", gain(results, &half(low)));
+    add("T22", "40 client relays, 100 KB/s", gain(results, &cell(Some(100), high)));
+    let evaded = gain(results, &EVADED).map(|percent| 1.0 + percent / 100.0);
+    add("T29", "mean, bulk users over 5 links, to no limit", evaded);
+}
+
+/// What a fifth more clients take from all: T17, T18.
+fn growth(results: &Results, add: &mut Add<'_>) {
+    let change = |limit: Option<u32>| -> Result<f64, String> {
+        let before = results.all_kb(&cell(limit, Runners::None))?;
+        Ok((results.all_kb(&more(limit))? / before - 1.0) * 100.0)
+    };
+    add("T17", "no limit", change(None));
+    for limit in LIMITS {
+        let less = || Ok::<_, String>(change(Some(limit))? - change(None)?);
+        add("T18", &format!("smaller drop at {limit} KB/s"), less());
+    }
+}
+
+/// The rates of some clients with all seeds, sorted, in KB/s.
+///
+/// # Errors
+/// With the reason, if the cell was not simulated.
+pub fn sorted_kb(
+    results: &Results,
+    cell: &Cell,
+    is_of: impl Fn(&Seen) -> bool,
+) -> Result<Vec<f64>, String> {
+    let all = results.of(cell)?.iter().flat_map(|outcome| &outcome.clients);
+    let rates = all.filter(|seen| is_of(seen)).filter_map(Seen::rate).map(|rate| rate / KB);
+    Ok(crate::stats::sorted(rates.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::flow::tortoise::cells::{FIGURES, of_figures};
+    use crate::flow::tortoise::engine::simulate;
+    use crate::flow::tortoise::world::{Setting, World};
+
+    #[test]
+    fn every_claim_has_its_line_and_every_figure_is_computed() {
+        let lines = lines(&Results::default()).expect("the claims can be read");
+        let ids: BTreeSet<&str> = lines.iter().map(|line| line.id.as_str()).collect();
+        let all: Vec<String> = (1..=30).map(|number| format!("T{number}")).collect();
+        assert_eq!(ids, all.iter().map(String::as_str).collect());
+        let odd: Vec<&Line> = lines.iter().filter(|line| line.is_unexplained).collect();
+        assert!(odd.is_empty(), "nothing computes {odd:?}");
+        for line in &lines {
+            let is_told = line.verdict == "holds" || !line.reason.is_empty();
+            assert!(is_told && line.figure.is_empty() == (line.verdict == "cannot"), "{line:?}");
+        }
+        let verdict = |id: &str| lines.iter().find(|line| line.id == id).map(|line| line.verdict);
+        assert_eq!(verdict("T1"), Some("cannot"));
+        assert_eq!((verdict("T3"), verdict("T26")), (Some("holds"), Some("holds")));
+        assert_eq!(verdict("T7"), Some("not run"));
+        // Nothing is computed that no claim has.
+        let found = found(&Results::default());
+        let names = lines.iter().map(|line| (line.id.clone(), line.figure.clone()));
+        let names: BTreeSet<(String, String)> = names.collect();
+        assert!(found.keys().all(|key| names.contains(key)), "{found:?}");
+    }
+
+    #[test]
+    fn a_small_network_gives_every_figure_a_number() {
+        let setting = Setting { scale: 0.06, burst_secs: 1.0, warm_up_secs: 60, secs: 600 };
+        let mut results = Results { seeds: vec![1], capacity: 2.4e6, ..Results::default() };
+        for cell in of_figures(&FIGURES) {
+            let world = World::draw(&cell, &setting, results.capacity, 1);
+            let outcome = simulate(&world, setting.warm_up_secs, setting.secs);
+            results.outcomes.insert(cell, vec![outcome]);
+        }
+        for line in lines(&results).expect("the claims can be read") {
+            let is_number = line.ours.is_some_and(f64::is_finite);
+            assert!(line.verdict == "cannot" || is_number, "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! A network of one experiment: relays, clients with their access lines, and which clients run a relay.
+//!
+//! All is drawn by the seed, and each relay and client from a sequence of its own: another limit, more client relays or
+//! more clients change nothing of the others.
+
+use rand::RngExt as _;
+use rand::seq::SliceRandom as _;
+use rand_chacha::ChaCha12Rng;
+
+use super::bucket::Limit;
+use super::users::{Kind, Line};
+use super::{KB, PAYLOAD};
+use crate::flow::fill::NO_RELAY;
+use crate::flow::sim::sequence;
+
+/// Relays of a circuit.
+const PLACES: usize = 3;
+/// What may limit a transfer: the client's own line, and of each relay what it forwards and what comes in.
+pub const HOPS: usize = 1 + 2 * PLACES;
+/// Relays with machines of their own.
+const DEDICATED: usize = 15;
+/// Web and bulk users.
+pub const CLIENTS: [u32; 2] = [870, 30];
+/// Capacities of relays, of January 2019: quantiles of all.
+const CAPACITIES: &str = include_str!("../../../tests/data/jan2019-capacities.csv");
+/// The paper draws from the fastest relays, which have this part of all capacity.
+const FASTEST: f64 = 0.865;
+/// Sequences of random numbers that are no client's.
+const RELAYS: u64 = u64::MAX;
+/// The sequence that says which relays limit.
+const ADOPTION: u64 = u64::MAX - 1;
+/// The sequence that says which clients run a relay.
+const RUNNERS: u64 = u64::MAX - 2;
+
+/// How many clients run a relay too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Runners {
+    /// None.
+    None,
+    /// Twenty: 18 web users and 2 bulk users.
+    Low,
+    /// Forty: 36 and 4.
+    High,
+}
+
+impl Runners {
+    /// Web and bulk users of all 900.
+    #[must_use]
+    pub const fn counts(self) -> [u32; 2] {
+        match self {
+            Self::None => [0, 0],
+            Self::Low => [18, 2],
+            Self::High => [36, 4],
+        }
+    }
+}
+
+/// One experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cell {
+    /// The limit in KB/s, if there is one.
+    pub limit_kb: Option<u32>,
+    /// How many clients run a relay.
+    pub runners: Runners,
+    /// Whether every second relay alone limits clients.
+    pub is_half: bool,
+    /// Whether there are a fifth more clients.
+    pub has_more: bool,
+    /// Over how many links, to different relays, each bulk user downloads.
+    pub links: u8,
+}
+
+impl Cell {
+    /// Tor as it was: no limit, and no client relays.
+    pub const BASE: Self =
+        Self { limit_kb: None, runners: Runners::None, is_half: false, has_more: false, links: 1 };
+
+    /// What it is, for people.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let mut name = self.limit_kb.map_or("no limit".to_owned(), |limit| format!("{limit} KB/s"));
+        if self.is_half {
+            name.push_str(" at half of the relays");
+        }
+        let runners: u32 = self.runners.counts().iter().sum();
+        if runners > 0 {
+            name.push_str(&format!(", {runners} client relays"));
+        }
+        if self.has_more {
+            name.push_str(", 20 % more clients");
+        }
+        if self.links > 1 {
+            name.push_str(&format!(", bulk over {} links", self.links));
+        }
+        name
+    }
+}
+
+/// What is the same for all experiments.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setting {
+    /// How large the network is, as a part of the paper's.
+    pub scale: f64,
+    /// Seconds of the limit that a bucket holds.
+    pub burst_secs: f64,
+    /// Seconds before anything counts.
+    pub warm_up_secs: u32,
+    /// Seconds that count.
+    pub secs: u32,
+}
+
+impl Setting {
+    /// So many of these, at this scale: one at least, unless there are none.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "counts are below a million"
+    )]
+    pub fn count(&self, all: u32, times: f64) -> u32 {
+        let scaled = (f64::from(all) * times * self.scale).round() as u32;
+        if all == 0 { 0 } else { scaled.max(1) }
+    }
+}
+
+/// A relay that clients choose.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Relay {
+    /// What its traffic goes through, as places among [`World::capacities`].
+    pub hops: [u32; 2],
+    /// Whether it limits clients' links.
+    pub limits: bool,
+}
+
+/// A client.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Client {
+    /// What its user does.
+    pub kind: Kind,
+    /// What its line carries to it, in bytes a second.
+    pub down: f64,
+    /// Its line's place among [`World::capacities`], if more than one transfer goes over it.
+    pub line: u32,
+    /// The relay that it runs.
+    pub relay: Option<usize>,
+    /// Over how many links it downloads.
+    pub links: u8,
+    /// Its sequence of random numbers.
+    pub stream: u64,
+}
+
+/// A circuit of a client.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Circuit {
+    /// Its first relay.
+    pub entry: usize,
+    /// What its traffic goes through.
+    pub hops: [u32; HOPS],
+}
+
+/// A network.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct World {
+    /// What relays and lines carry, in bytes a second of the link.
+    pub capacities: Vec<f64>,
+    /// The relays, those with machines of their own first.
+    pub relays: Vec<Relay>,
+    /// Of each relay the weights of all up to it.
+    pub sums: Vec<f64>,
+    /// The clients.
+    pub clients: Vec<Client>,
+    /// The limit of clients' links.
+    pub limit: Option<Limit>,
+    /// The seed.
+    pub seed: u64,
+}
+
+impl World {
+    /// The network of an experiment, with relays that carry `capacity` bytes a second together without those of clients.
+    #[must_use]
+    pub fn draw(cell: &Cell, setting: &Setting, capacity: f64, seed: u64) -> Self {
+        let limit = cell.limit_kb.map(|limit| {
+            let rate = f64::from(limit) * KB;
+            Limit { rate, burst: rate * setting.burst_secs }
+        });
+        let mut world = Self { limit, seed, ..Self::default() };
+        let mut dedicated = dedicated(seed);
+        let sum: f64 = dedicated.iter().sum();
+        dedicated.iter_mut().for_each(|rate| *rate *= capacity / sum);
+        let mut limits: Vec<bool> = (0..DEDICATED).map(|at| !cell.is_half || at % 2 == 0).collect();
+        limits.shuffle(&mut sequence(seed, ADOPTION));
+        for (rate, limits) in dedicated.into_iter().zip(limits) {
+            let hop = world.add(rate);
+            world.add_relay([hop, NO_RELAY], rate, limits);
+        }
+        let times = if cell.has_more { 1.2 } else { 1.0 };
+        for (number, kind) in Kind::ALL.into_iter().enumerate() {
+            let all = CLIENTS[number];
+            let runners = world.runners(kind, setting, cell.runners.counts()[number]);
+            for client in 0..setting.count(all, times) {
+                world.add_client(kind, client, cell, &runners);
+            }
+        }
+        world
+    }
+
+    /// Which clients of a kind run a relay; more of them are the others and more.
+    fn runners(&self, kind: Kind, setting: &Setting, count: u32) -> Vec<u32> {
+        let all = CLIENTS[usize::from(kind == Kind::Bulk)];
+        let mut order: Vec<u32> = (0..setting.count(all, 1.0)).collect();
+        order.shuffle(&mut sequence(self.seed, RUNNERS - u64::from(kind == Kind::Bulk)));
+        let count = usize::try_from(setting.count(count, 1.0)).unwrap_or(0);
+        order.truncate(count);
+        order
+    }
+
+    /// Adds something that limits, with what it carries.
+    fn add(&mut self, rate: f64) -> u32 {
+        self.capacities.push(rate);
+        u32::try_from(self.capacities.len() - 1).unwrap_or(NO_RELAY)
+    }
+
+    /// Adds a relay of this weight.
+    fn add_relay(&mut self, hops: [u32; 2], weight: f64, limits: bool) {
+        let before = self.sums.last().copied().unwrap_or(0.0);
+        self.sums.push(before + weight);
+        self.relays.push(Relay { hops, limits });
+    }
+
+    /// Adds the client of this number, and its relay if it runs one: that forwards what the client's line carries up
+    /// (or down, should that be less), and shares what comes in with the client.
+    fn add_client(&mut self, kind: Kind, number: u32, cell: &Cell, runners: &[u32]) {
+        let stream = 2 * u64::from(number) + u64::from(kind == Kind::Bulk);
+        let access = Line::draw(&mut sequence(self.seed, stream));
+        let links = if kind == Kind::Bulk { cell.links } else { 1 };
+        let mut client =
+            Client { kind, down: access.down, line: NO_RELAY, relay: None, links, stream };
+        let place = runners.iter().position(|runner| *runner == number);
+        if place.is_some() || links > 1 {
+            client.line = self.add(access.down);
+        }
+        if let Some(place) = place {
+            let forwards = access.up.min(access.down);
+            let hops = [self.add(forwards), client.line];
+            client.relay = Some(self.relays.len());
+            self.add_relay(hops, forwards, !cell.is_half || place % 2 == 0);
+        }
+        self.clients.push(client);
+    }
+
+    /// A circuit for a client: relays by their weights, none twice, not the client's own, and its first none of these.
+    pub fn circuit(&self, client: &Client, entries: &[usize], rng: &mut ChaCha12Rng) -> Circuit {
+        let choice = self.relays.len() - usize::from(client.relay.is_some());
+        let mut path = [usize::MAX; PLACES];
+        let mut hops = [NO_RELAY; HOPS];
+        hops[0] = client.line;
+        for place in 0..PLACES.min(choice) {
+            let is_other_entry = place == 0 && entries.len() < choice;
+            let relay = loop {
+                let relay = self.draw_relay(rng);
+                let is_taken = Some(relay) == client.relay || path[..place].contains(&relay);
+                if !is_taken && !(is_other_entry && entries.contains(&relay)) {
+                    break relay;
+                }
+            };
+            path[place] = relay;
+            hops[1 + 2 * place..3 + 2 * place].copy_from_slice(&self.relays[relay].hops);
+        }
+        Circuit { entry: path[0], hops }
+    }
+
+    /// A relay by its weight.
+    fn draw_relay(&self, rng: &mut ChaCha12Rng) -> usize {
+        let all = self.sums.last().copied().unwrap_or(0.0);
+        let point = rng.random::<f64>() * all;
+        self.sums.partition_point(|sum| *sum <= point).min(self.relays.len().saturating_sub(1))
+    }
+
+    /// The limit of a client's link to this relay, if it has one.
+    #[must_use]
+    pub fn limit(&self, client: &Client, entry: usize) -> Option<Limit> {
+        let limits = self.relays.get(entry).is_some_and(|relay| relay.limits);
+        self.limit.filter(|_| limits && client.relay.is_none())
+    }
+
+    /// How many relays have machines of their own: their places among capacities are the first.
+    #[must_use]
+    pub fn dedicated(&self) -> usize {
+        self.relays.iter().filter(|relay| relay.hops[1] == NO_RELAY).count()
+    }
+}
+
+/// Bytes of a link that carry so many of a stream.
+#[must_use]
+pub fn on_link(stream_bytes: f64) -> f64 {
+    stream_bytes / PAYLOAD
+}
+
+/// What dedicated relays carry, before they are scaled: from the fastest relays of a month, each as likely.
+fn dedicated(seed: u64) -> Vec<f64> {
+    let mut rates: Vec<f64> =
+        CAPACITIES.lines().filter_map(|line| line.parse::<f64>().ok()).collect();
+    rates.sort_by(|one, other| other.total_cmp(one));
+    let all: f64 = rates.iter().sum();
+    let mut sum = 0.0;
+    let fastest = rates.iter().take_while(|rate| {
+        let is_in = sum < all * FASTEST;
+        sum += **rate;
+        is_in
+    });
+    let count = fastest.count();
+    let mut rng = sequence(seed, RELAYS);
+    (0..DEDICATED).map(|_| rates[rng.random_range(0..count.max(1))]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The paper's network, whole.
+    const WHOLE: Setting = Setting { scale: 1.0, burst_secs: 1.0, warm_up_secs: 0, secs: 1 };
+
+    #[test]
+    fn the_paper_counts() {
+        for (runners, all, relays) in
+            [(Runners::None, 900, 15), (Runners::Low, 900, 35), (Runners::High, 900, 55)]
+        {
+            let cell = Cell { runners, limit_kb: Some(100), ..Cell::BASE };
+            let world = World::draw(&cell, &WHOLE, 4e7, 3);
+            let running = world.clients.iter().filter(|client| client.relay.is_some());
+            let bulk = running.clone().filter(|client| client.kind == Kind::Bulk).count();
+            let counts = (world.clients.len(), world.relays.len(), world.dedicated());
+            assert_eq!(counts, (all, relays, DEDICATED));
+            assert_eq!((running.count(), bulk), (relays - 15, (relays - 15) / 10));
+            let sum: f64 = world.capacities[..DEDICATED].iter().sum();
+            assert!((sum / 4e7 - 1.0).abs() < 1e-9, "{sum}");
+            assert!(world.relays.iter().all(|relay| relay.limits));
+        }
+        let more = World::draw(&Cell { has_more: true, ..Cell::BASE }, &WHOLE, 4e7, 3);
+        assert_eq!(more.clients.len(), 1044 + 36);
+        let half = World::draw(&Cell { is_half: true, ..Cell::BASE }, &WHOLE, 4e7, 3);
+        assert_eq!(half.relays.iter().filter(|relay| relay.limits).count(), 8);
+    }
+
+    #[test]
+    fn another_experiment_changes_nothing_else() {
+        let draw = |cell: Cell| World::draw(&cell, &WHOLE, 4e7, 8);
+        let base = draw(Cell::BASE);
+        let (low, high) = (
+            draw(Cell { runners: Runners::Low, ..Cell::BASE }),
+            draw(Cell { runners: Runners::High, limit_kb: Some(200), ..Cell::BASE }),
+        );
+        assert_eq!(base.capacities[..15], high.capacities[..15]);
+        for ((one, low), high) in base.clients.iter().zip(&low.clients).zip(&high.clients) {
+            assert_eq!((one.down, one.stream), (high.down, high.stream));
+            assert!(low.relay.is_none() || high.relay.is_some(), "who runs one still does");
+        }
+        assert_eq!(draw(Cell::BASE), base, "and the same seed gives the same");
+        assert_ne!(World::draw(&Cell::BASE, &WHOLE, 4e7, 9).capacities, base.capacities);
+    }
+
+    #[test]
+    fn circuits_are_of_three_others_and_runners_are_exempt() {
+        let cell = Cell { runners: Runners::High, limit_kb: Some(100), ..Cell::BASE };
+        let world = World::draw(&cell, &WHOLE, 4e7, 3);
+        let mut rng = sequence(3, 7);
+        for client in &world.clients {
+            let circuit = world.circuit(client, &[0, 1], &mut rng);
+            assert!(circuit.entry > 1, "another first relay than these");
+            let relays: Vec<u32> = [1, 3, 5].map(|at| circuit.hops[at]).to_vec();
+            assert!(relays.iter().all(|relay| *relay != NO_RELAY));
+            assert!(relays[0] != relays[1] && relays[1] != relays[2] && relays[0] != relays[2]);
+            if let Some(own) = client.relay {
+                assert!(!relays.contains(&world.relays[own].hops[0]), "not its own relay");
+                assert_eq!(circuit.hops[0], world.relays[own].hops[1], "over its own line");
+            }
+            assert_eq!(world.limit(client, circuit.entry).is_none(), client.relay.is_some());
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The command `tortoise`.
+
+mod tables;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use self::tables::{Told, markdown, tables, text};
+use super::{Reading, tell_drawn};
+use crate::cli::TortoiseArgs;
+use crate::figure::tortoise::figures;
+use crate::flow::tortoise::cells::{Results, fit, of_figures, rate_kb};
+use crate::flow::tortoise::engine::{Outcome, simulate};
+use crate::flow::tortoise::rows::lines;
+use crate::flow::tortoise::world::{Cell, Setting, World};
+use crate::output::Folder;
+use crate::progress::Progress;
+use crate::stats;
+
+/// What the 15 relays carry in the paper's network, about, in bytes a second: where fitting begins.
+const FIRST_CAPACITY: f64 = 4e7;
+/// The exit status when a claim comes out otherwise and no reason is known.
+const UNEXPLAINED: u8 = 4;
+
+/// Carries `tortoise` out.
+///
+/// # Errors
+/// When an option makes no sense, no capacity can be fitted, or the results cannot be written.
+pub(super) fn tortoise(args: &TortoiseArgs) -> Result<ExitCode> {
+    let Some(end) = args.seed.checked_add(args.seeds) else {
+        bail!("--seed {}: there are no {} numbers from it on", args.seed, args.seeds);
+    };
+    let setting = Setting {
+        scale: args.scale,
+        burst_secs: args.burst,
+        warm_up_secs: args.warm_up.saturating_mul(60),
+        secs: args.minutes.saturating_mul(60),
+    };
+    let seeds: Vec<u64> = (args.seed..end).collect();
+    let work = Work { seeds: &seeds, setting, jobs: args.jobs, progress: Progress::on_stderr() };
+    let numbers = args.figures();
+    let results = work.experiments(&of_figures(&numbers))?;
+    let lines = lines(&results).context("doc/tortoise.toml is broken")?;
+    let told = Told::new(args.scale, &results, lines);
+    if let Some(dir) = &args.out.out {
+        Folder::create(dir)?.write("ledger.md", markdown(&told).as_bytes())?;
+    }
+    let (reading, seed) = (Reading::default(), Some(args.seed));
+    let (text, tables) = (text(&told), tables(&told, &results));
+    let draw = || figures(&results, &numbers);
+    tell_drawn("tortoise", &args.out, &reading, seed, &told, &text, &tables, draw)?;
+    // A small network is a look: chance alone takes its figures out of their bounds.
+    let is_whole = args.scale >= 1.0;
+    let odd = told.rows.iter().filter(|line| line.is_unexplained && is_whole);
+    let odd: Vec<String> = odd.map(|line| format!("{}, {}", line.id, line.figure)).collect();
+    for name in &odd {
+        eprintln!("ff-sim: {name}: differs, and no reason is known");
+    }
+    Ok(if odd.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(UNEXPLAINED) })
+}
+
+/// What all experiments have in common.
+struct Work<'a> {
+    /// The seeds.
+    seeds: &'a [u64],
+    /// The network's size, and how long it runs.
+    setting: Setting,
+    /// Simulations at a time.
+    jobs: u32,
+    /// Says how far the work is.
+    progress: Progress,
+}
+
+impl Work<'_> {
+    /// Fits the capacity, and runs all experiments with it.
+    fn experiments(&self, cells: &BTreeSet<Cell>) -> Result<Results> {
+        let base = BTreeSet::from([Cell::BASE]);
+        let mut outcomes = BTreeMap::new();
+        let capacity = fit(FIRST_CAPACITY * self.setting.scale, |capacity| {
+            outcomes = self.simulate(&base, capacity, "fitting the capacity")?;
+            let of_base = outcomes.get(&Cell::BASE).map_or(&[][..], Vec::as_slice);
+            let rates = of_base.iter().filter_map(|outcome| rate_kb(&outcome.clients, |_| true));
+            let mean = stats::mean(&rates.collect::<Vec<f64>>());
+            let mean =
+                mean.context("no transfer ends in the time that counts: give more --minutes")?;
+            let mbit = capacity / 125_000.0;
+            eprintln!("ff-sim: relays of {mbit:.1} Mbit/s give the mean client {mean:.2} KB/s");
+            Ok(mean)
+        })?;
+        let others: BTreeSet<Cell> =
+            cells.iter().filter(|cell| **cell != Cell::BASE).copied().collect();
+        outcomes.extend(self.simulate(&others, capacity, "experiments")?);
+        Ok(Results { seeds: self.seeds.to_vec(), capacity, outcomes })
+    }
+
+    /// Runs these experiments with all seeds.
+    fn simulate(
+        &self,
+        cells: &BTreeSet<Cell>,
+        capacity: f64,
+        what: &str,
+    ) -> Result<BTreeMap<Cell, Vec<Outcome>>> {
+        let runs: Vec<(Cell, u64)> =
+            cells.iter().flat_map(|cell| self.seeds.iter().map(|seed| (*cell, *seed))).collect();
+        let (next, found) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+        let work = || -> Result<()> {
+            while let Some(&(cell, seed)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let world = World::draw(&cell, &self.setting, capacity, seed);
+                let outcome = simulate(&world, self.setting.warm_up_secs, self.setting.secs);
+                let mut found = found.lock().map_err(|_| anyhow!("another simulation failed"))?;
+                found.insert((cell, seed), outcome);
+                let (done, all) = (found.len(), runs.len());
+                drop(found);
+                let line = || format!("{what}: {done} of {all}: {}, seed {seed}", cell.name());
+                self.progress.say(line);
+            }
+            Ok(())
+        };
+        let jobs = usize::try_from(self.jobs).unwrap_or(1).min(runs.len()).max(1);
+        std::thread::scope(|scope| {
+            let others: Vec<_> = (1..jobs).map(|_| scope.spawn(work)).collect();
+            let mut result = work();
+            for other in others {
+                result = result
+                    .and(other.join().unwrap_or_else(|_| Err(anyhow!("a simulation failed"))));
+            }
+            result
+        })?;
+        let found = found.into_inner().map_err(|_| anyhow!("a simulation failed"))?;
+        let mut outcomes: BTreeMap<Cell, Vec<Outcome>> = BTreeMap::new();
+        for ((cell, _), outcome) in found {
+            outcomes.entry(cell).or_default().push(outcome);
+        }
+        Ok(outcomes)
+    }
+}

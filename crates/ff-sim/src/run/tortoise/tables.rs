@@ -1,0 +1,252 @@
+//! The results of `tortoise`: for people, as JSON, as a document and as tables.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::flow::tortoise::cells::{Results, rate_kb};
+use crate::flow::tortoise::engine::{Draws, Outcome, Seen};
+use crate::flow::tortoise::rows::Line;
+use crate::flow::tortoise::users::Kind;
+use crate::flow::tortoise::world::Cell;
+use crate::output::{Rows, Table};
+use crate::stats;
+
+/// The header of the table of experiments.
+const RUNS: [&str; 10] = [
+    "experiment",
+    "seed",
+    "mean_kilobytes_per_sec",
+    "web_kilobytes_per_sec",
+    "bulk_kilobytes_per_sec",
+    "runners_kilobytes_per_sec",
+    "others_kilobytes_per_sec",
+    "web_held_back_part",
+    "bulk_held_back_part",
+    "relays_used_part",
+];
+/// The header of the ledger's table.
+const LEDGER: [&str; 11] = [
+    "id", "claim", "figure", "unit", "paper", "ours", "low", "high", "verdict", "reason", "command",
+];
+
+/// What came of an experiment, or of one of its simulations.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct CellRates {
+    /// Which.
+    name: String,
+    /// The mean client, in KB/s.
+    mean: Option<f64>,
+    /// Half the width of the mean's 95 % interval over seeds.
+    half_width_95: Option<f64>,
+    /// Web users.
+    web: Option<f64>,
+    /// Bulk users.
+    bulk: Option<f64>,
+    /// Clients that run a relay.
+    runners: Option<f64>,
+    /// Clients that run none.
+    others: Option<f64>,
+    /// The part of the time of limited web and bulk transfers in which the limit held them back.
+    held_part: [Option<f64>; 2],
+    /// The part of the dedicated relays' capacity that was used.
+    used_part: Option<f64>,
+}
+
+impl CellRates {
+    /// Of these simulations, means over seeds.
+    fn of(cell: &Cell, outcomes: &[Outcome]) -> Self {
+        let over_seeds = |is_of: &dyn Fn(&Seen) -> bool| -> Vec<f64> {
+            outcomes.iter().filter_map(|outcome| rate_kb(&outcome.clients, is_of)).collect()
+        };
+        let all = over_seeds(&|_| true);
+        let kind = |kind: Kind| stats::mean(&over_seeds(&|seen| seen.kind == kind));
+        let runs = |runs: bool| stats::mean(&over_seeds(&|seen| seen.runs_relay == runs));
+        let held = |kind: usize| {
+            let mut held = Draws::default();
+            outcomes.iter().for_each(|outcome| held.join(outcome.held_secs[kind]));
+            (held.count > 0.0).then(|| held.mean())
+        };
+        let used: Vec<f64> = outcomes.iter().map(|outcome| outcome.used).collect();
+        Self {
+            name: cell.name(),
+            mean: stats::mean(&all),
+            half_width_95: stats::half_width_95(&all),
+            web: kind(Kind::Web),
+            bulk: kind(Kind::Bulk),
+            runners: runs(true),
+            others: runs(false),
+            held_part: [held(0), held(1)],
+            used_part: stats::mean(&used),
+        }
+    }
+}
+
+/// The results.
+#[derive(Debug, Serialize)]
+pub(super) struct Told {
+    /// The seeds.
+    seeds: Vec<u64>,
+    /// The network's size, as a part of the paper's.
+    scale: f64,
+    /// What dedicated relays carry together: what was fitted.
+    fitted_capacity_bytes_per_sec: f64,
+    /// All experiments; rates are in KB/s.
+    experiments: Vec<CellRates>,
+    /// The claims.
+    pub(super) rows: Vec<Line>,
+}
+
+impl Told {
+    /// The results of these experiments.
+    pub(super) fn new(scale: f64, results: &Results, rows: Vec<Line>) -> Self {
+        let experiments =
+            results.outcomes.iter().map(|(cell, outcomes)| CellRates::of(cell, outcomes));
+        Self {
+            seeds: results.seeds.clone(),
+            scale,
+            fitted_capacity_bytes_per_sec: results.capacity,
+            experiments: experiments.collect(),
+            rows,
+        }
+    }
+
+    /// What was simulated, in a sentence.
+    fn about(&self) -> String {
+        let seeds: Vec<String> = self.seeds.iter().map(u64::to_string).collect();
+        format!(
+            "Network: {} of the paper's; fitted capacity of the 15 relays: {:.1} Mbit/s; seeds {}.",
+            self.scale,
+            self.fitted_capacity_bytes_per_sec / 125_000.0,
+            seeds.join(" ")
+        )
+    }
+
+    /// How many claims' figures hold, differ, cannot be had and were not run.
+    fn counts(&self) -> String {
+        let count = |verdict| self.rows.iter().filter(|line| line.verdict == verdict).count();
+        let counts =
+            ["holds", "differs", "cannot", "not run"].map(|verdict| (count(verdict), verdict));
+        counts.map(|(count, verdict)| format!("{count} {verdict}")).join(", ")
+    }
+}
+
+/// A number with one digit after the point, or a dash.
+fn short(value: Option<f64>, times: f64) -> String {
+    value.map_or("-".to_owned(), |value| format!("{:.1}", value * times))
+}
+
+/// A number of a claim with as many digits as matter.
+fn number(value: f64) -> String {
+    let text = format!("{value:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// The results for people.
+pub(super) fn text(told: &Told) -> String {
+    let width = told.experiments.iter().map(|one| one.name.len()).max().unwrap_or(0);
+    let mut text = format!(
+        "{:<width$}    mean     ±     web    bulk  runners  others  held %, web  bulk  used %\n",
+        "KB/s"
+    );
+    // Writing to a string does not fail.
+    for one in &told.experiments {
+        let _ = writeln!(
+            text,
+            "{:<width$}  {:>6} {:>5}  {:>6}  {:>6}  {:>7}  {:>6}  {:>11}  {:>4}  {:>6}",
+            one.name,
+            short(one.mean, 1.0),
+            short(one.half_width_95, 1.0),
+            short(one.web, 1.0),
+            short(one.bulk, 1.0),
+            short(one.runners, 1.0),
+            short(one.others, 1.0),
+            short(one.held_part[0], 100.0),
+            short(one.held_part[1], 100.0),
+            short(one.used_part, 100.0),
+        );
+    }
+    text.push('\n');
+    for line in &told.rows {
+        let ours = line.ours.map_or("-".to_owned(), number);
+        let paper = if line.paper.is_empty() { "-" } else { line.paper.as_str() };
+        let verdict = if line.verdict == "holds" { "holds".to_owned() } else { verdict(line) };
+        let name = if line.figure.is_empty() { &line.claim } else { &line.figure };
+        let _ = writeln!(
+            text,
+            "{:<4} {name}: paper {paper}, ours {ours} {}: {verdict}",
+            line.id, line.unit
+        );
+    }
+    let _ = writeln!(text, "\n{}\n{}", told.counts(), told.about());
+    text
+}
+
+/// The verdict on a figure and its reason.
+fn verdict(line: &Line) -> String {
+    if line.reason.is_empty() {
+        line.verdict.to_owned()
+    } else {
+        format!("{}: {}", line.verdict, line.reason)
+    }
+}
+
+/// The claims as a document.
+pub(super) fn markdown(told: &Told) -> String {
+    let mut text = format!(
+        "# Tortoise's figures, and a flow model's\n\n{} {}\n\n\
+         | id | the paper says | figure | paper | ours | within | verdict | command |\n\
+         |---|---|---|---|---|---|---|---|\n",
+        told.about(),
+        told.counts()
+    );
+    let cell = |text: &str| text.replace('|', "\\|");
+    for line in &told.rows {
+        let within = match (line.low, line.high) {
+            (Some(low), Some(high)) => format!("{} to {}", number(low), number(high)),
+            _ => String::new(),
+        };
+        let ours = line.ours.map(number).unwrap_or_default();
+        let figure = [line.figure.as_str(), line.unit.as_str()].join(", ");
+        let figure = figure.trim_start_matches(", ").trim_end_matches(", ");
+        let command =
+            if line.command.is_empty() { String::new() } else { format!("`{}`", line.command) };
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {ours} | {within} | {} | {command} |",
+            line.id,
+            cell(&line.claim),
+            cell(figure),
+            cell(&line.paper),
+            cell(&verdict(line)),
+        );
+    }
+    text
+}
+
+/// The tables.
+pub(super) fn tables(told: &Told, results: &Results) -> [Table; 2] {
+    let mut runs = Rows::default();
+    for (cell, outcomes) in &results.outcomes {
+        for (outcome, seed) in outcomes.iter().zip(&results.seeds) {
+            let one = CellRates::of(cell, std::slice::from_ref(outcome));
+            runs.cell(&one.name).cell(seed);
+            let numbers = [one.mean, one.web, one.bulk, one.runners, one.others];
+            let parts = [one.held_part[0], one.held_part[1], one.used_part];
+            for number in numbers.into_iter().chain(parts) {
+                runs.optional(number);
+            }
+            runs.end_row();
+        }
+    }
+    let mut ledger = Rows::default();
+    for line in &told.rows {
+        for text in [&line.id, &line.claim, &line.figure, &line.unit, &line.paper] {
+            ledger.cell(text);
+        }
+        ledger.optional(line.ours).optional(line.low).optional(line.high);
+        ledger.cell(line.verdict).cell(&line.reason).cell(&line.command).end_row();
+    }
+    [("runs.csv", &RUNS, runs), ("ledger.csv", &LEDGER, ledger)]
+}

@@ -1,0 +1,91 @@
+//! The command `tortoise`, on a network of a few dozen clients.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// A small network, for a short time.
+const SMALL: [&str; 8] = ["--scale", "0.06", "--seeds", "2", "--minutes", "10", "--warm-up", "2"];
+
+/// Runs `tortoise` in this folder.
+fn tortoise(dir: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ff-sim"));
+    command.current_dir(dir).arg("tortoise").args(args).output().expect("the program runs")
+}
+
+/// What it prints on standard error.
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn the_same_seeds_give_the_same_files_on_one_thread_and_on_two() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let files = |out: &str, jobs: &str| {
+        let args = [&SMALL[..], &["--out", out, "--jobs", jobs]].concat();
+        let output = tortoise(dir.path(), &args);
+        assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+        let text = String::from_utf8(output.stdout).expect("UTF-8");
+        for part in ["no limit, 40 client relays", "fitted capacity", "seeds 0 1"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let figures = [3, 5, 6, 7, 8, 9, 10].map(|number| format!("fig{number}.svg")).to_vec();
+        let tables = ["summary.json", "ledger.md", "ledger.csv", "runs.csv", "report.html"];
+        let names = figures.into_iter().chain(tables.map(str::to_owned));
+        let read = |name: String| fs::read_to_string(dir.path().join(out).join(name));
+        names.map(|name| read(name).expect("a result")).collect::<Vec<_>>()
+    };
+    let one = files("one", "1");
+    assert!(one == files("two", "2"));
+    assert!(one.iter().all(|file| !file.contains("no values")), "every figure has curves");
+    let runs = fs::read_to_string(dir.path().join("one/runs.csv")).expect("a table");
+    assert_eq!(runs.lines().count(), 1 + 16 * 2, "sixteen experiments, two seeds: {runs}");
+}
+
+#[test]
+fn each_claim_has_a_verdict_and_what_was_not_run_says_so() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let output = tortoise(dir.path(), &[&SMALL[..], &["--figures", "6", "--json"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let rows = found["rows"].as_array().expect("rows");
+    let of = |id: &str| rows.iter().find(|row| row["id"] == id).expect("a claim");
+    for number in 1..=30 {
+        of(&format!("T{number}"));
+    }
+    assert_eq!((&of("T1")["verdict"], &of("T1")["ours"]), (&"cannot".into(), &().into()));
+    assert_eq!(of("T3")["verdict"], "holds");
+    assert_eq!(of("T7")["verdict"], "not run");
+    let reason = of("T7")["reason"].as_str().expect("a reason");
+    assert!(reason.contains("needs the experiment \"100 KB/s\""), "{reason}");
+    assert!(of("T12")["ours"].is_number(), "{found}");
+    assert_eq!(found["experiments"].as_array().map(Vec::len), Some(3));
+    // The fit: the mean client without a limit.
+    let base = of("T6")["ours"].as_f64().expect("a number");
+    assert!((40.0..=42.0).contains(&base), "{base}");
+    assert!(found["fitted_capacity_bytes_per_sec"].as_f64().is_some_and(|rate| rate > 1e5));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_by_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (args, named) in [
+        (vec!["--figures", "4"], "--figures"),
+        (vec!["--scale", "0"], "--scale"),
+        (vec!["--burst", "NaN"], "--burst"),
+        (vec!["--seeds", "0"], "--seeds"),
+        (vec!["--minutes", "0"], "--minutes"),
+        (vec!["--jobs", "0"], "--jobs"),
+    ] {
+        let output = tortoise(dir.path(), &args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(errors(&output).contains(named), "{}", errors(&output));
+    }
+    let last = u64::MAX.to_string();
+    let output = tortoise(dir.path(), &["--seed", &last, "--seeds", "2"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(errors(&output).contains("there are no 2 numbers from it on"), "{}", errors(&output));
+    let help = tortoise(dir.path(), &["--help"]);
+    let help = String::from_utf8(help.stdout).expect("UTF-8");
+    assert!(help.contains("Examples:") && help.contains("--figures 3,7"), "{help}");
+}
