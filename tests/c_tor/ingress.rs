@@ -230,7 +230,7 @@ fn exemptions_and_the_limit_change_at_runtime() {
         relay.node.wait_for_log("limit for links of clients is off", PATIENCE).expect("a notice");
         // tor's own rule holds, which is that of PerConnBWRate.
         set(&mut tor, "PerConnBWRate", "0");
-        assert!(tor.setconf("FFIngressLimit", "1").is_err(), "there is no limit in torrc");
+        assert!(tor.setconf("FFIngressLimit", "1").is_err(), "torrc has none");
     });
 }
 

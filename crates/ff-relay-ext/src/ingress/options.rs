@@ -121,7 +121,7 @@ pub enum IngressError {
     /// Too many addresses.
     #[error("{EXEMPT_ADDRESS} lists more than {MAX_ADDRESSES} addresses")]
     TooManyAddresses,
-    /// The rules are to hold, but there is no limit.
+    /// The rules are to hold without a limit.
     #[error(
         "{LIMIT} is 1, but {RATE} is not set; it must be a number from {MIN_RATE} to {MAX_BYTES} bytes per second"
     )]
@@ -213,7 +213,7 @@ impl IngressOptions {
         };
         let Some(rate) = rate else {
             let text = format!(
-                "{LIMIT} is 1, but there is no limit that could be taken: tor's own rule holds"
+                "{LIMIT} is 1, but neither torrc nor the consensus has a limit that can be taken: tor's own rule holds"
             );
             consensus.ignored.push(text);
             return None;
@@ -442,7 +442,7 @@ mod tests {
                 ["FFIngressExemptAddress", "\"192.0.2.0/33\"", "0 to 32"],
             ),
             (EXEMPT_ADDRESS, "192.0.2.1,::/129", ["FFIngressExemptAddress", "\"::/129\"", "128"]),
-            ("FFNothing", "1", ["there is no option", "FFNothing", ""]),
+            ("FFNothing", "1", ["no option", "FFNothing", ""]),
         ] {
             let error = options.set(name, value).unwrap_err().to_string();
             assert!(texts.iter().all(|text| error.contains(text)), "{name} {value}: {error}");

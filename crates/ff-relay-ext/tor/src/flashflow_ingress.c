@@ -345,7 +345,7 @@ tell_rules(const networkstatus_t *ns)
              counts[FF_INGRESS_REASON_NOT_STABLE], counts[FF_INGRESS_REASON_NONE_EXEMPT]);
 }
 
-/** Warns once when there is no consensus to judge links by. */
+/** Warns once when links cannot be judged for want of a consensus. */
 static void
 tell_stale(void)
 {
