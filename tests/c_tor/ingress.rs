@@ -23,6 +23,9 @@ const CONSENSUS_BURST: i64 = 40_000;
 const LOOK: Duration = Duration::from_secs(8);
 /// How long it takes until it is as fast as it will be.
 const WARM_UP: Duration = Duration::from_secs(2);
+/// How long a new circuit and a stream on it may take beside downloads of the same client. They wait for the
+/// limited link five times: without the hook `kist-limit` that is 40 seconds, with it less than one.
+const BESIDE_BULK: Duration = Duration::from_secs(10);
 /// How long a relay may take for what it does at once, on a machine that others use as well.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -120,10 +123,15 @@ fn limited(nickname: &str) -> RelayConfig {
         .torrc(format!("PerConnBWBurst {BURST} bytes"))
 }
 
+/// A download through this relay.
+fn plan(lab: &Lab, entry: &str) -> DownloadPlan {
+    let path = [entry, "middle0", "exit0"].map(|name| lab.network().node(name));
+    DownloadPlan::through(&path)
+}
+
 /// Downloads through a client that enters at this relay, over several circuits.
 fn download(lab: &Lab, client: &str, entry: &str) -> Downloads {
-    let path = [entry, "middle0", "exit0"].map(|name| lab.network().node(name));
-    let plan = DownloadPlan::through(&path).streams(4);
+    let plan = plan(lab, entry).streams(5);
     lab.network().download(lab.network().node(client), &plan).expect("downloads")
 }
 
@@ -190,6 +198,25 @@ fn a_client_gets_its_limit_however_many_circuits_it_has() {
         for complaint in ["Bug: ", "ssertion ", "nternal error"] {
             assert!(!log.contains(complaint), "{complaint} in:\n{log}");
         }
+    });
+}
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn a_limited_clients_circuits_do_not_wait_for_its_bulk() {
+    LAB.run(async |lab| {
+        let _turn = lab.relay("limited");
+        let bulk = download(lab, "client0", "limited");
+        thread::sleep(WARM_UP);
+        let begin = Instant::now();
+        let client = lab.network().node("client0");
+        let one = plan(lab, "limited").bytes_each(1);
+        let small = lab.network().download(client, &one).expect("a download");
+        small.wait(PATIENCE).expect("a byte");
+        let took = begin.elapsed();
+        println!("a circuit and a byte beside bulk took {took:.1?}");
+        assert!(took < BESIDE_BULK, "{took:?}");
+        assert_eq!((bulk.alive(), bulk.errors()), (5, Vec::new()));
     });
 }
 

@@ -109,7 +109,7 @@ fn mask_bits(mask: &str, is_ipv4: bool) -> Option<u32> {
 pub enum IngressError {
     /// It is not known, or out of bounds.
     #[error(transparent)]
-    Option(#[from] OptionError),
+    Value(#[from] OptionError),
     /// Not a word for which relays are exempt.
     #[error("{EXEMPT} is {0:?}, but must be fast, stable-fast, listed or none")]
     BadWord(String),
@@ -310,7 +310,7 @@ fn exempt(value: &str) -> Result<Exempt, IngressError> {
 /// Reads addresses.
 fn addresses(value: &str) -> Result<Vec<Network>, IngressError> {
     let words = value.split([',', ' ', '\t']).filter(|word| !word.is_empty());
-    let addresses: Vec<_> = words.map(str::parse).collect::<Result<_, _>>()?;
+    let addresses = words.map(str::parse::<Network>).collect::<Result<Vec<_>, _>>()?;
     if addresses.len() > MAX_ADDRESSES {
         Err(IngressError::TooManyAddresses)
     } else {

@@ -29,6 +29,7 @@
 #include "lib/evloop/compat_libevent.h"
 #include "lib/evloop/token_bucket.h"
 #include "lib/metrics/metrics_store.h"
+#include "lib/sandbox/sandbox.h"
 #include "lib/time/compat_time.h"
 
 #include "app/config/or_options_st.h"
@@ -201,17 +202,29 @@ describe_peer(const or_connection_t *conn, ff_ingress_peer *peer, uint32_t *ipv4
     describe_relay(node->rs, peer);
 }
 
-/** Lets the kernel decide again how much the peer of <b>conn</b> may send ahead. */
+/** Lets the kernel decide how large the buffers of <b>conn</b>'s socket are. Returns whether it can be
+ * told so: Linux since 5.14, and not in tor's sandbox. */
+static bool
+unlock_buffers(const or_connection_t *conn)
+{
+#ifdef SO_BUF_LOCK
+  const int nothing = 0;
+  return !sandbox_is_active() &&
+    setsockopt(TO_CONN(conn)->s, SOL_SOCKET, SO_BUF_LOCK, &nothing, sizeof(nothing)) == 0;
+#else
+  (void) conn;
+  return false;
+#endif
+}
+
+/** Lets the peer of <b>conn</b> send ahead what the kernel lets it. */
 static void
 lift_receive_buffer(or_connection_t *conn)
 {
   if (!conn->flashflow_limits_ahead)
     return;
   conn->flashflow_limits_ahead = 0;
-#ifdef SO_BUF_LOCK
-  const int nothing = 0;
-  (void) setsockopt(TO_CONN(conn)->s, SOL_SOCKET, SO_BUF_LOCK, &nothing, sizeof(nothing));
-#endif
+  (void) unlock_buffers(conn);
 }
 
 /** Limits what the peer of <b>conn</b> may send ahead of its bucket, which has this <b>rate</b>: those
@@ -227,10 +240,9 @@ limit_receive_buffer(or_connection_t *conn, int rate)
     lift_receive_buffer(conn);
     return;
   }
-#ifdef SO_BUF_LOCK
-  if (setsockopt(TO_CONN(conn)->s, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes)) == 0)
+  if (unlock_buffers(conn) &&
+      setsockopt(TO_CONN(conn)->s, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes)) == 0)
     conn->flashflow_limits_ahead = 1;
-#endif
 }
 
 /** Has <b>conn</b> be limited by nothing of ours. */
