@@ -9,6 +9,7 @@ mod background;
 mod bursts;
 mod full;
 mod fuzz;
+mod ingress;
 mod options;
 mod rules;
 mod saturated;

@@ -27,7 +27,7 @@ fn identities(count: usize, separator: &str) -> String {
 
 /// What `tor --verify-config` says of some lines of a torrc: whether it takes them, and all that
 /// it prints.
-fn verify(lines: &str) -> (bool, String) {
+pub(crate) fn verify(lines: &str) -> (bool, String) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let (torrc, empty, data) =
         (dir.path().join("torrc"), dir.path().join("empty"), dir.path().join("data"));

@@ -20,6 +20,7 @@ pub(crate) mod session;
 mod turns;
 
 pub(crate) use lab::{Lab, Relay, SharedLab, assert_failed};
+pub(crate) use operator::{metrics_page, open_metrics_port};
 pub(crate) use session::{Coordinator, LONGEST_SECS, Member};
 
 use std::time::Duration;

@@ -30,6 +30,10 @@
  * Threads: all calls with one target come from one thread at a time, and so do all calls with one
  * circuit; a target and its circuits are independent of each other. Nothing is locked.
  *
+ * Apart from measurements there is ff_ingress: how many bytes a second each link gets, by what its
+ * peer is. The relay makes one of its options and of each consensus, asks ff_ingress_decide for each
+ * link, and without FF_STATUS_OK goes by its own rule.
+ *
  * Ownership: what is passed in stays the caller's and is not kept. Circuits are the caller's from
  * FF_OUTPUT_KIND_OPEN on. Outputs are written on FF_STATUS_OK only; error texts only otherwise.
  *
@@ -231,9 +235,52 @@ typedef enum ff_crypto_kind {
 } ff_crypto_kind;
 
 /**
+ * Why a link gets what it gets.
+ */
+typedef enum ff_ingress_reason {
+  /**
+   * There are no rules: the relay's own hold.
+   */
+  FF_INGRESS_REASON_OFF = 0,
+  /**
+   * Its address is exempt.
+   */
+  FF_INGRESS_REASON_EXEMPT_ADDRESS = 1,
+  /**
+   * It is a relay's with the flags that exempt it.
+   */
+  FF_INGRESS_REASON_EXEMPT_RELAY = 2,
+  /**
+   * It is a client's.
+   */
+  FF_INGRESS_REASON_CLIENT = 3,
+  /**
+   * Its identity is not a listed relay's.
+   */
+  FF_INGRESS_REASON_UNLISTED = 4,
+  /**
+   * The relay does not have the flag Fast.
+   */
+  FF_INGRESS_REASON_NOT_FAST = 5,
+  /**
+   * The relay does not have the flag Stable.
+   */
+  FF_INGRESS_REASON_NOT_STABLE = 6,
+  /**
+   * It is a relay's, but none are exempt.
+   */
+  FF_INGRESS_REASON_NONE_EXEMPT = 7,
+} ff_ingress_reason;
+
+/**
  * A link's measurement circuit.
  */
 typedef struct ff_circuit ff_circuit;
+
+/**
+ * What a link gets, by torrc and a consensus. It does not change: make another one for others.
+ */
+typedef struct ff_ingress ff_ingress;
 
 /**
  * The relay's side of all measurements.
@@ -396,6 +443,74 @@ typedef struct ff_allowance {
    */
   uint64_t send_reserved_bytes;
 } ff_allowance;
+
+/**
+ * What the relay knows of the other end of a link.
+ */
+typedef struct ff_ingress_peer {
+  /**
+   * Whether it has shown an identity.
+   */
+  bool is_authenticated;
+  /**
+   * Whether the relay has a descriptor of it.
+   */
+  bool is_known;
+  /**
+   * Whether the consensus lists it; flags and weight count only then.
+   */
+  bool is_listed;
+  /**
+   * Whether it has the flag Fast.
+   */
+  bool is_fast;
+  /**
+   * Whether it has the flag Stable.
+   */
+  bool is_stable;
+  /**
+   * Whether its weight was measured.
+   */
+  bool is_measured;
+  /**
+   * Its weight in bytes per second.
+   */
+  uint64_t weight;
+  /**
+   * Its address, 4 or 16 bytes in network order, or NULL.
+   */
+  const uint8_t *address;
+  /**
+   * How many bytes that has.
+   */
+  size_t address_len;
+} ff_ingress_peer;
+
+/**
+ * What a link gets.
+ */
+typedef struct ff_ingress_decision {
+  /**
+   * Why.
+   */
+  enum ff_ingress_reason reason;
+  /**
+   * Whether it is exempt.
+   */
+  bool is_exempt;
+  /**
+   * Whether it has a bucket of its own, which an exempt link may have, too.
+   */
+  bool has_bucket;
+  /**
+   * Bytes per second in each direction, if it has: 1 to INT32_MAX.
+   */
+  uint32_t rate;
+  /**
+   * Bytes that it may save, if it has: 1 to INT32_MAX.
+   */
+  uint32_t burst;
+} ff_ingress_decision;
 
 #ifdef __cplusplus
 extern "C" {
@@ -711,6 +826,90 @@ enum ff_status ff_circuit_echo(struct ff_circuit *circuit,
  * `circuit` is NULL or from FF_OUTPUT_KIND_OPEN, and nobody uses it any more.
  */
 void ff_circuit_free(struct ff_circuit *circuit);
+
+/**
+ * Checks the options of the limit where clients enter: those that begin with FFIngress,
+ * PerConnBWRate and PerConnBWBurst. The last two are numbers of bytes without a unit.
+ *
+ * When one is bad, `error` gets a text that says what is allowed; it may be NULL. Without
+ * `is_whole`, PerConnBWRate and PerConnBWBurst are left out, and so is what depends on them.
+ *
+ * # Safety
+ * `options` has `count` elements, their texts end with NUL, and `error` has room for
+ * `error_len` bytes.
+ */
+enum ff_status ff_ingress_check(const struct ff_option *options,
+                                size_t count,
+                                bool is_whole,
+                                char *error,
+                                size_t error_len);
+
+/**
+ * Makes rules of options, which `ff_ingress_check` has taken, and of parameters of a consensus.
+ * Parameters that are out of bounds are not taken.
+ *
+ * # Safety
+ * `options` and `params` have as many elements as said, their texts end with NUL, and
+ * `ingress` has room for a pointer.
+ */
+enum ff_status ff_ingress_new(const struct ff_option *options,
+                              size_t option_count,
+                              const struct ff_param *params,
+                              size_t param_count,
+                              struct ff_ingress **ingress);
+
+/**
+ * Frees rules; NULL is allowed.
+ *
+ * # Safety
+ * `ingress` is NULL or from `ff_ingress_new`, and nobody uses it after this.
+ */
+void ff_ingress_free(struct ff_ingress *ingress);
+
+/**
+ * Whether there are rules; without, the relay's own hold for all links.
+ *
+ * # Safety
+ * `ingress` is NULL or valid.
+ */
+bool ff_ingress_is_on(const struct ff_ingress *ingress);
+
+/**
+ * Whether both have the same rules.
+ *
+ * # Safety
+ * Both are NULL or valid.
+ */
+bool ff_ingress_is_same(const struct ff_ingress *left, const struct ff_ingress *right);
+
+/**
+ * The rules for the operator, without addresses; empty when there are none. Valid until
+ * `ff_ingress_free`; "" for NULL.
+ *
+ * # Safety
+ * `ingress` is NULL or valid.
+ */
+const char *ff_ingress_text(const struct ff_ingress *ingress);
+
+/**
+ * What was not taken of the consensus, and why; empty when all was. Valid until
+ * `ff_ingress_free`; "" for NULL.
+ *
+ * # Safety
+ * `ingress` is NULL or valid.
+ */
+const char *ff_ingress_ignored(const struct ff_ingress *ingress);
+
+/**
+ * Says what a link gets.
+ *
+ * # Safety
+ * `ingress`, `peer` and `decision` are NULL or valid, and the peer's address is NULL or has as
+ * many bytes as said.
+ */
+enum ff_status ff_ingress_decide(const struct ff_ingress *ingress,
+                                 const struct ff_ingress_peer *peer,
+                                 struct ff_ingress_decision *decision);
 
 #ifdef __cplusplus
 }  // extern "C"

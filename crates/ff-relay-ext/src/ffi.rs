@@ -2,15 +2,16 @@
 //!
 //! Handles are made by Rust and given to C as pointers to types whose fields C cannot see;
 //! everything else is copied. `ffi/circuit.rs` has what is called per cell, `ffi/traffic.rs` what is
-//! asked and told of bytes and links, `ffi/guard.rs` is around every function and keeps panics in here,
-//! `ffi/types.rs` has what is copied, and `ffi/handle.rs` what a pointer points to. The comments on
-//! the items are those of the header, which `tests/header.rs` compares with these files; the order of
+//! asked and told of bytes and links, `ffi/ingress.rs` the limit where clients enter, `ffi/guard.rs`
+//! is around every function and keeps panics in here, `ffi/types.rs` has what is copied, and
+//! `ffi/handle.rs` what a pointer points to. The comments on the items are those of the header, which `tests/header.rs` compares with these files; the order of
 //! calls and a sketch of a host stand in the crate's documentation.
 #![expect(unsafe_code, reason = "C's pointers; nothing else in this crate is allowed it")]
 
 mod circuit;
 mod guard;
 mod handle;
+mod ingress;
 mod read;
 mod status;
 mod traffic;
@@ -33,6 +34,11 @@ pub use self::circuit::{
     ff_circuit_measurer,
 };
 pub use self::handle::{FfCircuit, FfLevel, FfTarget};
+pub use self::ingress::{
+    FfIngress, FfIngressDecision, FfIngressPeer, FfIngressReason, ff_ingress_check,
+    ff_ingress_decide, ff_ingress_free, ff_ingress_ignored, ff_ingress_is_on, ff_ingress_is_same,
+    ff_ingress_new, ff_ingress_text,
+};
 use self::read::{Failure, read_options, read_params};
 pub use self::status::FfStatus;
 pub use self::traffic::{

@@ -63,6 +63,7 @@ pub mod arti;
 pub mod background;
 #[cfg(feature = "ffi")]
 pub mod ffi;
+pub mod ingress;
 pub mod memory;
 pub mod options;
 pub mod target;

@@ -109,6 +109,11 @@ impl Lab {
         Relay { node: network.node(name), network, keys, _turn: turn }
     }
 
+    /// The network.
+    pub(crate) fn network(&self) -> &Network {
+        &self.network
+    }
+
     /// Where and who a node is.
     pub(crate) fn target(&self, name: &str) -> TargetAddr {
         target(self.network.node(name))

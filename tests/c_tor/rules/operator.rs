@@ -6,13 +6,13 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use ff_bwauth::outcome::Outcome;
-use ff_lab::{BwWatch, Control};
+use ff_lab::{BwWatch, Control, Node};
 use ff_proto::msg::ErrCode;
 use tokio::time::sleep;
 
 use super::LAB;
 use super::counts::SECONDS;
-use super::lab::{Relay, assert_measured};
+use super::lab::assert_measured;
 use super::session::{
     Coordinator, LONGEST_SECS, MeasurementLink, Member, PATIENCE, codes_until_closed,
 };
@@ -97,7 +97,7 @@ fn assert_echoed(bytes: u64, outcome: &Outcome) {
 fn the_metrics_port_counts_measurements() {
     LAB.run(async |lab| {
         let relay = lab.relay("operator");
-        let addr = open_metrics_port(&relay);
+        let addr = open_metrics_port(relay.node);
         let value = |name: &str| metric(addr, &format!("tor_flashflow_{name}_total"));
         let values = || ["granted", "refused", "completed", "failed", "echoed_bytes"].map(value);
         let (before, _, outcome) = relay.measured(|key| relay.plan(key, SECONDS), values).await;
@@ -121,8 +121,8 @@ fn the_metrics_port_counts_measurements() {
 }
 
 /// Has the relay open a MetricsPort.
-fn open_metrics_port(relay: &Relay<'_>) -> SocketAddr {
-    let mut control = relay.node.control().expect("a control connection");
+pub(crate) fn open_metrics_port(node: &Node) -> SocketAddr {
+    let mut control = node.control().expect("a control connection");
     // Somebody may take the port before tor does.
     for _ in 0..5 {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());
@@ -132,7 +132,7 @@ fn open_metrics_port(relay: &Relay<'_>) -> SocketAddr {
             return addr;
         }
     }
-    panic!("tor opens no MetricsPort:\n{}", relay.node.log());
+    panic!("tor opens no MetricsPort:\n{}", node.log());
 }
 
 /// The value of a counter on a MetricsPort.
@@ -145,7 +145,7 @@ fn metric(addr: SocketAddr, name: &str) -> u64 {
 }
 
 /// What a MetricsPort shows.
-fn metrics_page(addr: SocketAddr) -> String {
+pub(crate) fn metrics_page(addr: SocketAddr) -> String {
     let mut http = TcpStream::connect(addr).expect("a MetricsPort");
     http.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     write!(http, "GET /metrics HTTP/1.0\r\n\r\n").expect("it reads");

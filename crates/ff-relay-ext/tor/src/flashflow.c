@@ -33,6 +33,7 @@
 
 ff_target *flashflow_target;
 bool flashflow_is_measuring;
+bool flashflow_counts_background;
 /** Runs when the library wants to be called. */
 static mainloop_event_t *timeout_event;
 /** Runs when it is time to look at the consensus. */
@@ -81,6 +82,14 @@ timeout_cb(mainloop_event_t *event, void *arg)
 
 /* ---- Start and end -------------------------------------------------------------------------- */
 
+/** Has token buckets keep what tor drops, if that is wanted now. */
+void
+flashflow_update_exact_buckets(void)
+{
+  flashflow_counts_background = flashflow_target && flashflow_is_allowed();
+  flashflow_exact_buckets = flashflow_counts_background || flashflow_ingress_is_on();
+}
+
 /** Gives the library the options in force. */
 static void
 apply_options(void)
@@ -92,7 +101,7 @@ apply_options(void)
                             error, sizeof(error)) != FF_STATUS_OK)
     log_warn(LD_CONFIG, "FlashFlow: %s", error);
   flashflow_option_list_clear(&list);
-  flashflow_exact_buckets = flashflow_is_allowed();
+  flashflow_update_exact_buckets();
   flashflow_drain_outputs();
   if (server_mode(get_options()))
     mainloop_event_activate(params_event);
@@ -117,7 +126,7 @@ apply_params(void)
     params[count++].value = value;
   }
   (void) ff_target_set_params(flashflow_target, params, count, flashflow_now_micros());
-  flashflow_exact_buckets = flashflow_is_allowed();
+  flashflow_update_exact_buckets();
   flashflow_drain_outputs();
 }
 
@@ -137,6 +146,7 @@ int
 flashflow_start(const char *granted)
 {
   char error[256] = "";
+  flashflow_ingress_start();
   if (ff_target_new(NULL, granted, error, sizeof(error), &flashflow_target)
         != FF_STATUS_OK) {
     log_warn(LD_GENERAL, "FlashFlow: this relay cannot be measured: the FFGranted lines of "
@@ -155,12 +165,13 @@ flashflow_start(const char *granted)
 void
 flashflow_stop(void)
 {
-  if (!flashflow_target)
-    return;
+  flashflow_ingress_stop();
   ff_target_free(flashflow_target);
   flashflow_target = NULL;
   flashflow_is_measuring = false;
-  flashflow_exact_buckets = 0;
+  flashflow_update_exact_buckets();
+  if (!timeout_event)
+    return;
   scheduled_micros = FF_NO_TIMEOUT;
   flashflow_link_free_all();
   mainloop_event_free(timeout_event);
@@ -173,6 +184,7 @@ flashflow_stop(void)
 void
 flashflow_options_changed(void)
 {
+  flashflow_ingress_options_changed();
   if (flashflow_target)
     apply_options();
 }

@@ -12,16 +12,17 @@
 #include "lib/cc/torint.h"
 
 struct cell_t;
+struct channel_t;
 struct connection_t;
 struct or_connection_t;
 struct or_options_t;
 struct smartlist_t;
 struct tor_addr_t;
 
-/** Whether this relay may be measured, and so its token buckets keep the fraction of a step (17 ms)
- * that a refill does not count. tor drops it, and so forwards 6 to 23 percent less than
+/** Whether token buckets keep the fraction of a step (17 ms) that a refill does not count: this relay
+ * may be measured, or has limits for links. tor drops it, and so forwards 6 to 23 percent less than
  * BandwidthRate, depending on when it happens to look: what such a relay can forward is no number
- * that could be measured twice. */
+ * that could be measured twice. A link with a bucket of its own loses as much. */
 extern int flashflow_exact_buckets;
 
 bool flashflow_handle_cell(struct cell_t *cell, struct or_connection_t *conn);
@@ -40,6 +41,11 @@ void flashflow_note_bytes(const struct connection_t *conn,
 bool flashflow_lifts_conn_limit(const struct or_connection_t *conn);
 bool flashflow_is_exempt(const struct tor_addr_t *addr);
 bool flashflow_use_exemption(struct or_connection_t *conn);
+
+bool flashflow_ingress_is_on(void);
+void flashflow_ingress_limit(struct or_connection_t *conn, int is_new, int *rate, int *burst);
+uint64_t flashflow_ingress_kist_limit(const struct channel_t *chan, uint64_t limit);
+int flashflow_check_relay(const struct or_options_t *options, char **msg);
 
 /* For flashflow_config.c. */
 void flashflow_options_changed(void);

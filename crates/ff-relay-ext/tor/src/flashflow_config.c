@@ -5,6 +5,7 @@
 
 #include "core/or/or.h"
 
+#include "app/config/config.h"
 #include "feature/flashflow/flashflow.h"
 #include "feature/flashflow/flashflow_config.h"
 #include "feature/nodelist/networkstatus.h"
@@ -12,6 +13,8 @@
 #include "lib/conf/conftypes.h"
 #include "lib/encoding/confline.h"
 #include "lib/subsys/subsys.h"
+
+#include "app/config/or_options_st.h"
 
 #define CONF_CONTEXT STRUCT
 #include "feature/flashflow/flashflow_options.inc"
@@ -29,6 +32,8 @@ typedef struct flashflow_options_t flashflow_options_t;
 
 /** The options in force; NULL before there are any. */
 static const flashflow_options_t *current_options;
+/** The options whose validation has passed, until that of tor's own, which comes next. */
+static const flashflow_options_t *validated_options;
 
 /** Joins the values of <b>lines</b>, each followed by <b>end</b>. */
 char *
@@ -70,8 +75,38 @@ list_options(const flashflow_options_t *options, flashflow_option_list_t *list)
   add_option(list, "FFMaxMeasurementSockets",
              options->FFMaxMeasurementSockets);
   if (options->FFAllowedCoordinators) {
-    list->coordinators = flashflow_join_values(options->FFAllowedCoordinators, " ");
-    add_option(list, "FFAllowedCoordinators", list->coordinators);
+    list->values = flashflow_join_values(options->FFAllowedCoordinators, " ");
+    add_option(list, "FFAllowedCoordinators", list->values);
+  }
+}
+
+/** Adds a number of bytes to <b>list</b>, as <b>text</b>, if it is set. */
+static void
+add_bytes(flashflow_option_list_t *list, const char *name, uint64_t bytes, char *text, size_t len)
+{
+  if (!bytes)
+    return;
+  tor_snprintf(text, len, "%"PRIu64, bytes);
+  add_option(list, name, text);
+}
+
+/** Makes the library's list of the options of the limit where clients enter, among them those of
+ * <b>relay</b>, unless that is NULL. */
+static void
+list_ingress_options(const flashflow_options_t *options, const or_options_t *relay,
+                     flashflow_option_list_t *list)
+{
+  memset(list, 0, sizeof(*list));
+  add_option(list, "FFIngressLimit", options->FFIngressLimit);
+  add_option(list, "FFIngressExempt", options->FFIngressExempt);
+  add_option(list, "FFIngressShare", options->FFIngressShare);
+  if (options->FFIngressExemptAddress) {
+    list->values = flashflow_join_values(options->FFIngressExemptAddress, " ");
+    add_option(list, "FFIngressExemptAddress", list->values);
+  }
+  if (relay) {
+    add_bytes(list, "PerConnBWRate", relay->PerConnBWRate, list->rate, sizeof(list->rate));
+    add_bytes(list, "PerConnBWBurst", relay->PerConnBWBurst, list->burst, sizeof(list->burst));
   }
 }
 
@@ -79,8 +114,18 @@ list_options(const flashflow_options_t *options, flashflow_option_list_t *list)
 void
 flashflow_option_list_clear(flashflow_option_list_t *list)
 {
-  tor_free(list->coordinators);
+  tor_free(list->values);
   list->count = 0;
+}
+
+/** Makes the library's list of the options of the limit where clients enter that are in force. */
+void
+flashflow_get_ingress_options(flashflow_option_list_t *list)
+{
+  if (current_options)
+    list_ingress_options(current_options, get_options(), list);
+  else
+    memset(list, 0, sizeof(*list));
 }
 
 /** Makes the library's list of the options in force. */
@@ -104,6 +149,30 @@ flashflow_is_allowed(void)
   return networkstatus_get_param(NULL, "FFMeasurementsAllowed", 0, 0, 1) == 1;
 }
 
+/** Puts what is wrong into <b>msg</b>, if anything: a call of the library's had this <b>status</b> and
+ * <b>error</b>. Returns -1 then. */
+static int
+report(ff_status status, const char *error, char **msg)
+{
+  if (status == FF_STATUS_OK)
+    return 0;
+  *msg = tor_strdup(error[0] ? error : ff_status_text(status));
+  return -1;
+}
+
+/** Says what is wrong with the options of the limit where clients enter, if anything. */
+static int
+validate_ingress(const flashflow_options_t *options, const or_options_t *relay, char **msg)
+{
+  flashflow_option_list_t list;
+  char error[256] = "";
+  list_ingress_options(options, relay, &list);
+  ff_status status =
+    ff_ingress_check(list.option, list.count, relay != NULL, error, sizeof(error));
+  flashflow_option_list_clear(&list);
+  return report(status, error, msg);
+}
+
 /** Says what is wrong with the options, if anything. */
 static int
 validate_options(const void *arg, char **msg)
@@ -114,15 +183,25 @@ validate_options(const void *arg, char **msg)
   ff_status status =
     ff_options_check(list.option, list.count, error, sizeof(error));
   flashflow_option_list_clear(&list);
-  if (status == FF_STATUS_OK)
-    return 0;
-  *msg = tor_strdup(error[0] ? error : ff_status_text(status));
-  return -1;
+  if (report(status, error, msg) < 0 || validate_ingress(arg, NULL, msg) < 0)
+    return -1;
+  validated_options = arg;
+  return 0;
+}
+
+/** Says what is wrong with those of tor's own <b>options</b> that ours hang on, if anything. tor
+ * validates them right after ours. */
+int
+flashflow_check_relay(const or_options_t *options, char **msg)
+{
+  const flashflow_options_t *ours = validated_options;
+  validated_options = NULL;
+  return ours ? validate_ingress(ours, options, msg) : 0;
 }
 
 /** Takes new options. */
 static int
-set_options(void *arg)
+take_options(void *arg)
 {
   current_options = arg;
   flashflow_options_changed();
@@ -153,7 +232,7 @@ const struct subsys_fns_t sys_flashflow = {
   .level = FLASHFLOW_SUBSYS_LEVEL,
   .shutdown = shut_down,
   .options_format = &flashflow_options_fmt,
-  .set_options = set_options,
+  .set_options = take_options,
   .state_format = &flashflow_state_fmt,
   .set_state = flashflow_set_state,
   .get_metrics = flashflow_get_metrics,

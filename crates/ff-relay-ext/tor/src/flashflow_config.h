@@ -18,11 +18,15 @@ extern const struct subsys_fns_t sys_flashflow;
 typedef struct flashflow_option_list_t {
   ff_option option[FLASHFLOW_MAX_OPTIONS];
   size_t count;
-  /** All coordinators on one line; freed by flashflow_option_list_clear(). */
-  char *coordinators;
+  /** All values of the option that may be repeated, on one line; freed by
+   * flashflow_option_list_clear(). */
+  char *values;
+  /** Numbers that are texts only here. */
+  char rate[24], burst[24];
 } flashflow_option_list_t;
 
 void flashflow_get_options(flashflow_option_list_t *list);
+void flashflow_get_ingress_options(flashflow_option_list_t *list);
 void flashflow_option_list_clear(flashflow_option_list_t *list);
 bool flashflow_is_allowed(void);
 

@@ -185,6 +185,7 @@ flashflow_link_open(flashflow_link_t *link, ff_circuit *circuit)
   }
   link->circuit = circuit;
   link->measurer = ff_circuit_measurer(circuit);
+  flashflow_ingress_forget(link->conn);
   flashflow_echo_opened();
   /* Measured traffic is bound by the relay's limits wherever it comes from, but not by those for
    * single clients. */

@@ -37,9 +37,17 @@ typedef struct flashflow_link_t {
 extern ff_target *flashflow_target;
 /** Whether a measurement is granted or running. */
 extern bool flashflow_is_measuring;
+/** Whether it may be, and so clients' bytes are counted. */
+extern bool flashflow_counts_background;
+
+/** What the limit where clients enter makes of a link. */
+#define FLASHFLOW_INGRESS_NONE 0
+#define FLASHFLOW_INGRESS_LIMITED 1
+#define FLASHFLOW_INGRESS_EXEMPT 2
 
 uint64_t flashflow_now_micros(void);
 void flashflow_drain_outputs(void);
+void flashflow_update_exact_buckets(void);
 
 /* flashflow_link.c */
 flashflow_link_t *flashflow_link_by_id(uint64_t id);
@@ -70,7 +78,17 @@ void flashflow_echo_report(void);
 void flashflow_echo_note_background(size_t read);
 size_t flashflow_echo_room(const flashflow_link_t *link);
 
+/* flashflow_ingress.c */
+struct metrics_store_t;
+void flashflow_ingress_forget(or_connection_t *conn);
+void flashflow_ingress_note_bytes(const connection_t *conn, size_t read, size_t written);
+void flashflow_ingress_add_metrics(struct metrics_store_t *store);
+void flashflow_ingress_options_changed(void);
+void flashflow_ingress_start(void);
+void flashflow_ingress_stop(void);
+
 /* flashflow_share.c */
+const uint8_t *flashflow_address_bytes(const tor_addr_t *addr, uint32_t *ipv4, size_t *len);
 void flashflow_free_metrics(void);
 
 #endif /* !defined(TOR_FEATURE_FLASHFLOW_FLASHFLOW_PRIVATE_H) */

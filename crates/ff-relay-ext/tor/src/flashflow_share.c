@@ -121,7 +121,8 @@ void
 flashflow_note_bytes(const connection_t *conn, size_t read, size_t written)
 {
   ff_allowance allowance;
-  if (!flashflow_exact_buckets || is_handshake(conn))
+  flashflow_ingress_note_bytes(conn, read, written);
+  if (!flashflow_counts_background || is_handshake(conn))
     return;
   if (!is_background(conn)) {
     if (flashflow_is_measuring)
@@ -147,8 +148,8 @@ flashflow_lifts_conn_limit(const or_connection_t *conn)
 }
 
 /** The bytes of <b>addr</b>, of which there are 4 or 16, or none. */
-static const uint8_t *
-address_bytes(const tor_addr_t *addr, uint32_t *ipv4, size_t *len)
+const uint8_t *
+flashflow_address_bytes(const tor_addr_t *addr, uint32_t *ipv4, size_t *len)
 {
   switch (tor_addr_family(addr)) {
     case AF_INET:
@@ -173,7 +174,7 @@ flashflow_is_exempt(const tor_addr_t *addr)
   size_t len;
   if (!flashflow_is_measuring)
     return false;
-  const uint8_t *bytes = address_bytes(addr, &ipv4, &len);
+  const uint8_t *bytes = flashflow_address_bytes(addr, &ipv4, &len);
   return ff_target_is_exempt(flashflow_target, bytes, len);
 }
 
@@ -185,7 +186,7 @@ flashflow_use_exemption(or_connection_t *conn)
   uint32_t ipv4;
   size_t len;
   if (!conn->flashflow_is_exempt && flashflow_is_measuring) {
-    const uint8_t *bytes = address_bytes(&TO_CONN(conn)->addr, &ipv4, &len);
+    const uint8_t *bytes = flashflow_address_bytes(&TO_CONN(conn)->addr, &ipv4, &len);
     conn->flashflow_is_exempt = ff_target_use_exemption(flashflow_target, bytes, len);
   }
   return conn->flashflow_is_exempt;
@@ -233,5 +234,6 @@ flashflow_get_metrics(void)
                         counters[i].help, 0, NULL);
     metrics_store_entry_update(entry, (int64_t) counters[i].value);
   }
+  flashflow_ingress_add_metrics(metrics);
   return metrics_stores;
 }

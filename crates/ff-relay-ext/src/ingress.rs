@@ -1,0 +1,326 @@
+//! The limit where clients enter: which links of a relay get how many bytes per second.
+//!
+//! Links of clients get the limit, and so do links of relays that have not earned an exemption. A relay earns it
+//! by flags that directory authorities give (Moore, Wacek, Sherr: *Tortoise*, ACSAC 2011). [`options`] makes
+//! [`Rules`] of torrc and the consensus, and [`Rules::decide`] says what a link gets. Nothing here has a socket,
+//! a clock or a memory: the host says what it knows of a link, and applies what it is told.
+//!
+//! A rule may look at what a peer is and at what authorities say of it, and at nothing else. One that followed
+//! the relay's load would tell whose guard the relay is (Geddes, Jansen, Hopper, PETS 2013).
+
+pub mod options;
+
+use std::fmt;
+use std::net::IpAddr;
+
+pub use self::options::{IngressError, IngressOptions, Network, Resolved};
+
+/// The most that a bucket's rate or burst can be, in bytes: tor keeps them in 32 bits with a sign.
+pub const MAX_BYTES: u64 = 2_147_483_647;
+
+/// Which relays are exempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Exempt {
+    /// None of them.
+    None,
+    /// All that the relay knows as relays, whatever their flags: tor's own rule.
+    Listed,
+    /// Those that the consensus gives the flag Fast.
+    #[default]
+    Fast,
+    /// Those that it gives both Stable and Fast.
+    StableFast,
+}
+
+impl Exempt {
+    /// All of them, in the order of their numbers in the consensus, which begin with 0.
+    pub const ALL: [Self; 4] = [Self::None, Self::Listed, Self::Fast, Self::StableFast];
+
+    /// Its word in torrc.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Listed => "listed",
+            Self::Fast => "fast",
+            Self::StableFast => "stable-fast",
+        }
+    }
+}
+
+/// A token bucket of a link, for each direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// What it gets, in bytes per second: 1 to [`MAX_BYTES`].
+    pub rate_bytes_per_sec: u32,
+    /// What it may save, in bytes: 1 to [`MAX_BYTES`].
+    pub burst_bytes: u32,
+}
+
+impl Bucket {
+    /// A bucket; what exceeds [`MAX_BYTES`] is cut.
+    fn new(rate_bytes_per_sec: u64, burst_bytes: u64) -> Self {
+        let cut = |bytes: u64| u32::try_from(bytes.clamp(1, MAX_BYTES)).unwrap_or(u32::MAX);
+        Self { rate_bytes_per_sec: cut(rate_bytes_per_sec), burst_bytes: cut(burst_bytes) }
+    }
+
+    /// This bucket, or one with that rate where it is greater, which then saves as many seconds of it.
+    fn at_least(self, rate_bytes_per_sec: u64) -> Self {
+        let own = u64::from(self.rate_bytes_per_sec);
+        let rate = rate_bytes_per_sec.min(MAX_BYTES);
+        if rate <= own { self } else { Self::new(rate, u64::from(self.burst_bytes) * rate / own) }
+    }
+}
+
+/// What a consensus says of a relay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Whether it has the flag Fast.
+    pub is_fast: bool,
+    /// Whether it has the flag Stable.
+    pub is_stable: bool,
+    /// Its weight in bytes per second; `None` when that was not measured.
+    pub measured_bytes_per_sec: Option<u64>,
+}
+
+/// What a relay knows of the other end of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// Whether it has shown an identity: clients show none, bridges and relays do.
+    pub is_authenticated: bool,
+    /// Whether the relay has a descriptor of it, so that a recent consensus had it.
+    pub is_known: bool,
+    /// What the consensus says of it; `None` when it is not listed.
+    pub listing: Option<Listing>,
+    /// Its address, if it has one.
+    pub address: Option<IpAddr>,
+}
+
+/// Why a link gets what it gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The operator has exempted its address.
+    ExemptAddress,
+    /// It is a relay's with the flags that exempt it.
+    ExemptRelay,
+    /// It is a client's: it has shown no identity.
+    Client,
+    /// The identity is not a listed relay's.
+    Unlisted,
+    /// The relay does not have the flag Fast.
+    NotFast,
+    /// The relay does not have the flag Stable.
+    NotStable,
+    /// It is a relay's, but none are exempt.
+    NoneExempt,
+}
+
+impl Reason {
+    /// Whether a link is exempt by it.
+    #[must_use]
+    pub const fn exempts(self) -> bool {
+        matches!(self, Self::ExemptAddress | Self::ExemptRelay)
+    }
+}
+
+/// What a link gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Its bucket; `None` when nothing limits it but the relay's own bandwidth.
+    pub bucket: Option<Bucket>,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// The rules in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// What links get that are not exempt.
+    limit: Bucket,
+    /// Which relays are.
+    exempt: Exempt,
+    /// The part of its measured weight that an exempt relay gets, in percent; 0: all it wants.
+    share_percent: u32,
+    /// Which addresses are exempt.
+    addresses: Vec<Network>,
+}
+
+impl Rules {
+    /// What links get that are not exempt.
+    #[must_use]
+    pub const fn limit(&self) -> Bucket {
+        self.limit
+    }
+
+    /// What a link gets.
+    #[must_use]
+    pub fn decide(&self, peer: &Peer) -> Decision {
+        let has = |address| self.addresses.iter().any(|network| network.contains(address));
+        if peer.address.is_some_and(has) {
+            return Decision { bucket: None, reason: Reason::ExemptAddress };
+        }
+        match self.why_not(peer) {
+            Some(reason) => Decision { bucket: Some(self.limit), reason },
+            None => Decision { bucket: self.share_of(peer), reason: Reason::ExemptRelay },
+        }
+    }
+
+    /// Why a link is not exempt as a relay's; `None` if it is.
+    fn why_not(&self, peer: &Peer) -> Option<Reason> {
+        if !peer.is_authenticated {
+            return Some(Reason::Client);
+        }
+        match (self.exempt, peer.listing) {
+            (Exempt::None, _) => Some(Reason::NoneExempt),
+            (Exempt::Listed, None) if peer.is_known => None,
+            (_, None) => Some(Reason::Unlisted),
+            (Exempt::Listed, Some(_)) => None,
+            (_, Some(listing)) if !listing.is_fast => Some(Reason::NotFast),
+            (Exempt::StableFast, Some(listing)) if !listing.is_stable => Some(Reason::NotStable),
+            (_, Some(_)) => None,
+        }
+    }
+
+    /// The bucket of an exempt relay. Without a measured weight it has contributed nothing that is known of.
+    fn share_of(&self, peer: &Peer) -> Option<Bucket> {
+        if self.share_percent == 0 {
+            return None;
+        }
+        let weight = peer.listing.and_then(|listing| listing.measured_bytes_per_sec).unwrap_or(0);
+        Some(self.limit.at_least(weight.saturating_mul(self.share_percent.into()) / 100))
+    }
+}
+
+impl fmt::Display for Rules {
+    /// For the operator; addresses may be those of bridges, and are only counted.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Bucket { rate_bytes_per_sec, burst_bytes } = self.limit;
+        let word = self.exempt.word();
+        write!(
+            f,
+            "{rate_bytes_per_sec} bytes/s each way, burst {burst_bytes} bytes, exempt: {word}"
+        )?;
+        if self.share_percent > 0 {
+            write!(f, " up to {} % of the measured weight", self.share_percent)?;
+        }
+        match self.addresses.len() {
+            0 => Ok(()),
+            1 => f.write_str(", and 1 address"),
+            count => write!(f, ", and {count} addresses"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rules with a limit of 100 kB/s.
+    fn rules(exempt: Exempt, share_percent: u32) -> Rules {
+        let addresses = vec!["192.0.2.0/24".parse().unwrap(), "2001:db8::/32".parse().unwrap()];
+        Rules { limit: Bucket::new(100_000, 3_000_000), exempt, share_percent, addresses }
+    }
+
+    /// A relay with these flags and this weight.
+    fn relay(is_fast: bool, is_stable: bool, weight: Option<u64>) -> Peer {
+        let listing = Listing { is_fast, is_stable, measured_bytes_per_sec: weight };
+        Peer { is_authenticated: true, is_known: true, listing: Some(listing), address: None }
+    }
+
+    #[test]
+    fn what_a_peer_is_decides_whether_it_is_exempt() {
+        use Reason::{Client, ExemptRelay, NoneExempt, NotFast, NotStable, Unlisted};
+
+        let client = Peer::default();
+        let bridge = Peer { is_authenticated: true, ..client };
+        let dropped = Peer { is_known: true, ..bridge };
+        let all = [
+            client,
+            bridge,
+            dropped,
+            relay(false, false, None),
+            relay(false, true, None),
+            relay(true, false, None),
+            relay(true, true, None),
+        ];
+        for (exempt, expected) in [
+            (
+                Exempt::None,
+                [Client, NoneExempt, NoneExempt, NoneExempt, NoneExempt, NoneExempt, NoneExempt],
+            ),
+            (
+                Exempt::Listed,
+                [Client, Unlisted, ExemptRelay, ExemptRelay, ExemptRelay, ExemptRelay, ExemptRelay],
+            ),
+            (
+                Exempt::Fast,
+                [Client, Unlisted, Unlisted, NotFast, NotFast, ExemptRelay, ExemptRelay],
+            ),
+            (
+                Exempt::StableFast,
+                [Client, Unlisted, Unlisted, NotFast, NotFast, NotStable, ExemptRelay],
+            ),
+        ] {
+            let rules = rules(exempt, 0);
+            for (peer, reason) in all.iter().zip(expected) {
+                let decision = rules.decide(peer);
+                assert_eq!(decision.reason, reason, "{exempt:?} {peer:?}");
+                let bucket = (!reason.exempts()).then_some(rules.limit());
+                assert_eq!(decision.bucket, bucket, "{exempt:?} {peer:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_exempt_address_needs_nothing_else() {
+        let rules = rules(Exempt::None, 50);
+        for (address, is_exempt) in [
+            ("192.0.2.0", true),
+            ("192.0.2.255", true),
+            ("192.0.3.0", false),
+            ("::ffff:192.0.2.7", true),
+            ("2001:db8:ffff::1", true),
+            ("2001:db9::1", false),
+        ] {
+            let peer = Peer { address: Some(address.parse().unwrap()), ..Peer::default() };
+            let decision = rules.decide(&peer);
+            assert_eq!(decision.reason.exempts(), is_exempt, "{address}");
+            assert_eq!(decision.bucket.is_none(), is_exempt, "{address}");
+        }
+    }
+
+    #[test]
+    fn an_exempt_relay_gets_its_share_of_what_was_measured_and_never_less_than_clients() {
+        for (percent, weight, rate, burst) in [
+            (50, None, 100_000, 3_000_000),
+            (50, Some(0), 100_000, 3_000_000),
+            (50, Some(199_000), 100_000, 3_000_000),
+            (50, Some(400_000), 200_000, 6_000_000),
+            (100, Some(1_000_000), 1_000_000, 30_000_000),
+            (1000, Some(u64::MAX), 2_147_483_647, 2_147_483_647),
+        ] {
+            let decision = rules(Exempt::Fast, percent).decide(&relay(true, true, weight));
+            assert_eq!(decision.reason, Reason::ExemptRelay);
+            let bucket = Bucket { rate_bytes_per_sec: rate, burst_bytes: burst };
+            assert_eq!(decision.bucket, Some(bucket), "{percent} % of {weight:?}");
+        }
+        // A relay that is not exempt gets no share.
+        let slow = relay(false, true, Some(1_000_000));
+        let rules = rules(Exempt::Fast, 100);
+        assert_eq!(rules.decide(&slow).bucket, Some(rules.limit()));
+    }
+
+    #[test]
+    fn the_operator_reads_the_rules_without_addresses() {
+        let text = rules(Exempt::StableFast, 25).to_string();
+        assert_eq!(
+            text,
+            "100000 bytes/s each way, burst 3000000 bytes, exempt: stable-fast up to 25 % of the \
+             measured weight, and 2 addresses"
+        );
+        let none = Rules { addresses: Vec::new(), ..rules(Exempt::None, 0) };
+        assert_eq!(none.to_string(), "100000 bytes/s each way, burst 3000000 bytes, exempt: none");
+    }
+}
