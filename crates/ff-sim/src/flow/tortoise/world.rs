@@ -259,7 +259,7 @@ impl World {
             let relay = loop {
                 let relay = self.draw_relay(rng);
                 let is_taken = Some(relay) == client.relay || path[..place].contains(&relay);
-                if !is_taken && !(is_other_entry && entries.contains(&relay)) {
+                if !(is_taken || is_other_entry && entries.contains(&relay)) {
                     break relay;
                 }
             };

@@ -33,11 +33,11 @@ fn transfers(world: &World, count: usize) -> Vec<(f64, f64)> {
     let mut engine = Engine::new(world, 0.0, 1e5, FINE_SECS);
     let (mut found, mut rates) = (Vec::new(), 0.0);
     while found.len() < count {
-        let size = engine.users[0].size;
         engine.step();
         let seen = engine.outcome.clients[0];
         if seen.rates > rates {
-            // A step may begin a transfer, but none so short that it also ends.
+            // A step begins transfers before it ends any, so the size is still that of the one that ended.
+            let size = engine.users[0].size;
             found.push((size, size / (seen.rates - rates)));
             rates = seen.rates;
         }
