@@ -105,7 +105,7 @@ const fn word(verdict: Verdict) -> &'static str {
 fn found(results: &Results) -> Found {
     let mut found = Found::new();
     let mut add = |id: &str, figure: &str, value: Result<f64, String>| {
-        let ours = value.map(|value| Ours { value, of_sample: false });
+        let ours = value.map(|value| Ours { value, sample: None });
         found.insert((id.to_owned(), figure.to_owned()), ours);
     };
     arithmetic(&mut add);
