@@ -210,31 +210,12 @@ impl<C: Client> Measured<'_, C> {
 
     /// A line that says nothing yet.
     fn line(&self, began: Instant) -> Circuit {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let since = began.saturating_duration_since(self.run_began).as_micros();
         let relay = |relay: &Arc<Relay>| crate::record::Relay {
             id: relay.id.clone(),
             nick: relay.nick.clone(),
         };
-        Circuit {
-            schema: SCHEMA,
-            number: self.number,
-            client: C::NAME,
-            began_unix_secs: unix.as_secs_f64(),
-            began_us: u64::try_from(since).unwrap_or(u64::MAX),
-            run_unix_secs: None,
-            path: self.path.iter().map(relay).collect(),
-            link_us: None,
-            hops_us: Vec::new(),
-            rtt: Vec::new(),
-            first_bytes: Vec::new(),
-            latency: Vec::new(),
-            download: None,
-            congestion_us: None,
-            relay_congestion_us: Vec::new(),
-            failure: None,
-            ended_us: 0,
-        }
+        let path = self.path.iter().map(relay).collect();
+        Circuit { path, ..blank(C::NAME, self.number, began, self.run_began) }
     }
 
     /// The address of a probe: another one each time, because exits and clients remember what was refused.
@@ -244,6 +225,48 @@ impl<C: Client> Measured<'_, C> {
         let [a, b, c] = [at % 254 + 1, at / 254 % 254 + 1, at / 64_516 % 254 + 1]
             .map(|octet| u8::try_from(octet).unwrap_or(1));
         Ipv4Addr::new(127, c, b, a)
+    }
+}
+
+/// The line of a circuit that never began, of a run that began then.
+pub(crate) fn not_begun(
+    client: crate::record::Client,
+    number: u64,
+    run_began: Instant,
+    stage: Stage,
+    reason: String,
+) -> Circuit {
+    let failure = Failure { stage, hop: None, reason, whose: Whose::Client };
+    Circuit { failure: Some(failure), ..blank(client, number, Instant::now(), run_began) }
+}
+
+/// A line that says nothing but when it began.
+fn blank(
+    client: crate::record::Client,
+    number: u64,
+    began: Instant,
+    run_began: Instant,
+) -> Circuit {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = began.saturating_duration_since(run_began).as_micros();
+    Circuit {
+        schema: SCHEMA,
+        number,
+        client,
+        began_unix_secs: unix.as_secs_f64(),
+        began_us: u64::try_from(since).unwrap_or(u64::MAX),
+        run_unix_secs: None,
+        path: Vec::new(),
+        link_us: None,
+        hops_us: Vec::new(),
+        rtt: Vec::new(),
+        first_bytes: Vec::new(),
+        latency: Vec::new(),
+        download: None,
+        congestion_us: None,
+        relay_congestion_us: Vec::new(),
+        failure: None,
+        ended_us: 0,
     }
 }
 
