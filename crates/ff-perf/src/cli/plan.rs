@@ -47,7 +47,47 @@ pub(super) fn data(text: &str) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+    use crate::cli::downloads::Downloads;
+    use crate::cli::{Cli, Command};
+
+    /// What `downloads` is told by these words, if they go together.
+    fn told(words: &str) -> Option<Downloads> {
+        let words = ["ff-perf", "downloads"].into_iter().chain(words.split(' '));
+        match Cli::try_parse_from(words).ok()?.command {
+            Command::Downloads(downloads) => Some(downloads),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn sizes_and_budgets_are_told_to_plan_and_to_serve() {
+        let Some(Downloads::Plan(plan)) = told("plan --targets 2 --data 6GB/month") else {
+            panic!("a plan");
+        };
+        assert_eq!((plan.mix.largest(), plan.every, plan.targets), (5_242_880, 300, 2));
+        assert_eq!((plan.data, plan.directory), (Some(6_000_000_000), 5_000_000));
+        let serve = "serve --network n --to http://a/b --dir d";
+        let terms = |options: &str| match told(&format!("{serve} {options}")) {
+            Some(Downloads::Serve(args)) => {
+                let circuits = args.circuits();
+                Some((circuits.measuring.download, circuits.terms?))
+            }
+            _ => None,
+        };
+        let (largest, several) =
+            terms("--mix 1MiB=1,50KiB=9 --data 1GB/month --data-interface eth0").expect("terms");
+        assert_eq!((largest, several.mix.to_string().as_str()), (1 << 20, "1MiB=1,50KiB=9"));
+        assert_eq!(several.data_bytes, Some(1_000_000_000));
+        assert_eq!(several.data_interface.as_deref(), Some("eth0"));
+        let (_, one) = terms("--size 7 --disk 5MB").expect("terms");
+        assert_eq!((one.mix, one.data_bytes), (Mix::of(7), None));
+        for odd in ["--mix 12:2:1 --size 5MiB", "--data-interface eth0", "--data 5GB", "--disk 5"] {
+            assert!(terms(odd).is_none(), "{odd}");
+        }
+    }
 
     #[test]
     fn a_budget_says_that_it_is_a_months() {

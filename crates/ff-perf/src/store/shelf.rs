@@ -58,8 +58,8 @@ impl Shelf {
         }
         let began = Instant::now();
         let (mut store, mut number, mut lines) = (None, 0, 0);
-        let lengths = files.iter().map(|name| Ok((*name, length(&dir.join(name.file()))?)));
-        let mut lengths = lengths.collect::<Result<Vec<_>, StoreError>>()?;
+        let long = |name: &Name| length(&dir.join(name.file())).map(|bytes| (*name, bytes));
+        let mut lengths = files.iter().map(long).collect::<Result<Vec<_>, StoreError>>()?;
         for name in files.iter().rev() {
             let mut file = Store::at(dir.join(name.file()))?;
             let (numbers, bad) = file.numbers()?;
