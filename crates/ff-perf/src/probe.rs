@@ -44,6 +44,14 @@ pub struct Program {
     pub download_time: Duration,
 }
 
+impl Program {
+    /// The download of a circuit before anything has come of it, if it has one.
+    fn asked(&self) -> Option<Download> {
+        let target = self.target.as_ref().filter(|_| self.download_bytes > 0)?;
+        Some(target.asked(self.download_bytes))
+    }
+}
+
 /// One circuit that is measured.
 pub struct Measured<'a, C> {
     /// Who builds it.
@@ -90,6 +98,8 @@ impl<C: Client> Measured<'_, C> {
                     reason: fault.reason,
                     whose: fault.whose,
                 });
+                // It failed, too, and its line says so.
+                line.download = self.program.asked();
             }
         }
         line.congestion_us = congestion_us(&line.rtt);
@@ -153,12 +163,8 @@ impl<C: Client> Measured<'_, C> {
         line: &mut Circuit,
     ) -> Result<(), (Stage, Fault)> {
         let bytes = self.program.download_bytes;
-        let mut download = Download {
-            asked_bytes: Some(bytes),
-            source: target.place(),
-            at_us: Some(us_since(began)),
-            ..Download::default()
-        };
+        let at_us = Some(us_since(began));
+        let mut download = Download { at_us, ..target.asked(bytes) };
         let mut buffer = vec![0; BUFFER];
         let came = target.download(self.client, circuit, bytes, &mut buffer, &mut download);
         let came = within(self.program.download_time, came).await;

@@ -113,7 +113,11 @@ pub fn of_circuit(circuit: &Circuit) -> u64 {
     let payload = circuit.download.as_ref().map_or(0, |download| {
         let asked = download.asked_bytes.unwrap_or(download.bytes).max(download.bytes);
         let came = download.bytes;
-        if download.us.is_some() { came } else { came.saturating_add(UNDER_WAY).min(asked) }
+        match (download.us, download.connected_us) {
+            (Some(_), _) => came,
+            (None, Some(_)) => came.saturating_add(UNDER_WAY).min(asked),
+            (None, None) => 0,
+        }
     });
     of_download(payload).all()
 }
@@ -155,11 +159,14 @@ mod tests {
         let whole =
             circuit(path, serde_json::json!({ "bytes": 9000, "asked_bytes": 9000, "us": 5 }));
         assert_eq!(of_circuit(&whole), of_download(9000).all());
-        let cut = circuit(path, serde_json::json!({ "bytes": 9000, "asked_bytes": 1_000_000 }));
+        let cut = |asked: u64| {
+            let cut = serde_json::json!({ "bytes": 9000, "asked_bytes": asked, "connected_us": 1 });
+            circuit(path, cut)
+        };
+        let (cut, late) = (cut(1_000_000), cut(9001));
         assert_eq!(of_circuit(&cut), of_download(258_000).all());
-        let late = circuit(path, serde_json::json!({ "bytes": 9000, "asked_bytes": 9001 }));
         assert_eq!(of_circuit(&late), of_download(9001).all());
-        let unbuilt = circuit(path, serde_json::Value::Null);
+        let unbuilt = circuit(path, serde_json::json!({ "bytes": 0, "asked_bytes": 9000 }));
         assert_eq!(of_circuit(&unbuilt), of_download(0).all());
         assert_eq!(of_circuit(&circuit("[]", serde_json::Value::Null)), 0, "it never began");
         for (one, asked) in [(whole, 9000), (cut, 1_000_000), (late, 9001), (unbuilt, 0)] {

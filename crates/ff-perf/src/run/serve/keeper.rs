@@ -18,6 +18,7 @@ use crate::probe::not_begun;
 use crate::record::{Circuit, Client, Stage, Whose};
 use crate::schedule::Gate;
 use crate::store::shelf::{Shelf, now};
+use crate::target::Target;
 
 /// How long circuits may go on after a signal.
 const GRACE: Duration = Duration::from_secs(5);
@@ -54,6 +55,8 @@ pub(super) struct Serving {
     client_faults: u32,
     /// Who builds circuits.
     client: Client,
+    /// Where downloads come from.
+    target: Option<Target>,
     /// Which downloads there are, if nothing else is measured: then each slot has a line.
     orders: Option<Orders>,
     /// What the monotonic clock of the budget counts from.
@@ -110,6 +113,7 @@ impl Serving {
             failures: 0,
             client_faults: 0,
             client: args.measuring.client.into(),
+            target: args.measuring.target.clone(),
             orders: None,
             began: Instant::now(),
             has_said_put_off: false,
@@ -151,12 +155,15 @@ impl Serving {
     pub(super) fn no_client(&mut self, reason: &str, run_began: Instant) {
         self.complain(reason);
         // Where lines cannot be written, no more of them wait.
-        if self.orders.is_none() || !self.unwritten.is_empty() {
+        let Some(orders) = self.orders.as_ref().filter(|_| self.unwritten.is_empty()) else {
             self.figures.note_no_client();
             return;
-        }
-        let reason = reason.to_owned();
-        self.take(not_begun(self.client, self.next, run_began, Stage::Client, reason));
+        };
+        let asked = self.target.as_ref().map(|target| target.asked(orders.wanted()));
+        let (number, reason) = (self.next, reason.to_owned());
+        let mut line = not_begun(self.client, number, run_began, Stage::Client, reason);
+        line.download = asked;
+        self.take(line);
     }
 
     /// Keeps a circuit that has ended.

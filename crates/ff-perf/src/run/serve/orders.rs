@@ -54,13 +54,18 @@ impl Orders {
     /// One sentence, if it is put off.
     pub(super) fn next(&mut self, now: Now) -> Result<u64, String> {
         self.count(now)?;
-        let size = self.mix.at(self.budget.spent().begun, self.seed);
+        let size = self.wanted();
         self.budget.hold(traffic::most(size), now).map_err(|full| full.to_string())?;
         if let Err(error) = self.keep() {
             self.budget.release();
             return Err(format!("what it takes cannot be written down: {error}"));
         }
         Ok(size)
+    }
+
+    /// The size of the download that is next, in bytes.
+    pub(super) fn wanted(&self) -> u64 {
+        self.mix.at(self.budget.spent().begun, self.seed)
     }
 
     /// The circuit of a download has ended; one that never began has taken nothing. What cannot be written now is written when
@@ -163,7 +168,8 @@ mod tests {
     /// A circuit on which so much of a download came; whole, if that is all.
     fn circuit(came: u64, asked: u64) -> Circuit {
         let us = (came == asked).then_some(9);
-        let download = serde_json::json!({ "bytes": came, "asked_bytes": asked, "us": us });
+        let download =
+            serde_json::json!({ "bytes": came, "asked_bytes": asked, "connected_us": 1, "us": us });
         let line = serde_json::json!({ "schema": 1, "number": 0, "client": "arti", "began_unix_secs": 0.0,
             "began_us": 0, "path": [{ "id": "A" }], "ended_us": 9, "download": download });
         serde_json::from_value(line).expect("a circuit")
@@ -233,7 +239,9 @@ mod tests {
         assert!(reason.contains("budget.json"), "{reason}");
         assert_eq!(orders.left_bytes(), Some(1_000_000_000));
         std::fs::create_dir(&there).expect("a directory");
-        assert_eq!(orders.next(at(1)), Ok(terms.mix.at(0, 0)), "none is left out");
+        assert_eq!(orders.wanted(), terms.mix.at(0, 0), "none is left out");
+        assert_eq!(orders.next(at(1)), Ok(terms.mix.at(0, 0)));
+        assert_eq!(orders.wanted(), terms.mix.at(1, 0));
     }
 
     #[test]
