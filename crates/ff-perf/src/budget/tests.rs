@@ -135,7 +135,6 @@ proptest! {
         }
         prop_assert!(months.values().all(|spent| *spent <= most), "{months:?} of {most}");
     }
-
 }
 
 proptest! {
