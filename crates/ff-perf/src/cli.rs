@@ -8,6 +8,7 @@ pub mod downloads;
 pub mod lab;
 pub mod measure;
 pub mod paths;
+pub mod plan;
 pub mod serve;
 pub mod source;
 

@@ -12,8 +12,8 @@ use tokio::time::sleep_until;
 use crate::client::Client;
 use crate::congestion::Congestion;
 use crate::network::Relay;
-use crate::probe::{Measured, Program};
-use crate::record::Circuit;
+use crate::probe::{Measured, Program, not_begun};
+use crate::record::{Circuit, Stage};
 use crate::schedule::{Gate, Limits, Next, Scheduler, Task};
 use crate::signals::Signals;
 use crate::store::{Store, StoreError};
@@ -52,6 +52,11 @@ impl State {
         Self::begun_at(limits, tasks, Instant::now())
     }
 
+    /// When it began.
+    pub(crate) const fn began(&self) -> Instant {
+        self.began
+    }
+
     /// A run that began then.
     pub(crate) fn begun_at(limits: Limits, tasks: Tasks, began: Instant) -> Self {
         let scheduler = Scheduler::new(limits, tasks);
@@ -66,6 +71,14 @@ pub trait Keeper {
     /// # Errors
     /// [`Ended`], if the run ends with that.
     fn keep(&mut self, circuit: Circuit) -> Result<(), Ended>;
+
+    /// How many bytes are downloaded on the circuit that is about to begin, for which the run has so many.
+    ///
+    /// # Errors
+    /// One sentence, if it is not to begin; it is kept as one that failed for that.
+    fn order(&mut self, bytes: u64) -> Result<u64, String> {
+        Ok(bytes)
+    }
 
     /// Whether more may begin; asked whenever something has happened, and once a second.
     ///
@@ -190,7 +203,16 @@ impl<C: Client> Course<C> {
             scheduler.set_gate(keeper.gate(scheduler.in_flight())?);
             let until = match scheduler.next(began.elapsed()) {
                 Next::Begin(task) => {
-                    tasks.spawn(self.measure(task, *began, tell.clone()));
+                    match keeper.order(self.download_bytes(task.number)) {
+                        Ok(bytes) => {
+                            tasks.spawn(self.measure(task, bytes, *began, tell.clone()));
+                        }
+                        Err(reason) => {
+                            scheduler.ended(task.number, false);
+                            let (number, stage) = (task.number, Stage::Budget);
+                            keeper.keep(not_begun(C::NAME, number, *began, stage, reason))?;
+                        }
+                    }
                     continue;
                 }
                 Next::Measure(number) => {
@@ -233,17 +255,24 @@ impl<C: Client> Course<C> {
         }
     }
 
-    /// A measurement.
+    /// How many bytes are downloaded on a circuit.
+    fn download_bytes(&self, number: u64) -> u64 {
+        let downloads = downloads(&self.program, self.download_share, number);
+        if downloads { self.program.download_bytes } else { 0 }
+    }
+
+    /// A measurement, with a download of so many bytes.
     fn measure(
         &self,
         task: Task,
+        download_bytes: u64,
         run_began: Instant,
         tell: mpsc::UnboundedSender<News>,
     ) -> impl Future<Output = ()> + Send + use<C> {
         let (client, probes_share) = (Arc::clone(&self.client), self.limits.probes_share);
         let mut program = Arc::clone(&self.program);
-        if !downloads(&program, self.download_share, task.number) {
-            Arc::make_mut(&mut program).download_bytes = 0;
+        if program.download_bytes != download_bytes {
+            Arc::make_mut(&mut program).download_bytes = download_bytes;
         }
         let path = task.path.iter().filter_map(|at| self.relays.get(*at).cloned()).collect();
         async move {

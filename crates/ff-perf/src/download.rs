@@ -17,6 +17,12 @@ const LONGEST_HEAD: usize = 16_384;
 const MOST_LINES: usize = 64;
 
 impl Target {
+    /// A download of so many bytes before anything of it has come.
+    #[must_use]
+    pub fn asked(&self, bytes: u64) -> Download {
+        Download { asked_bytes: Some(bytes), source: self.place(), ..Download::default() }
+    }
+
     /// Downloads so many bytes. What had come of them by when is in `line`, also if it fails or is given up.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ const BUILD_SECS: [f64; 14] =
 const TRIP_SECS: [f64; 14] =
     [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5, 5.0, 15.0];
 /// What failures are put down to.
-const REASONS: [&str; 9] = [
+const REASONS: [&str; 10] = [
     "timeout",
     "destroyed",
     "refused",
@@ -38,10 +38,11 @@ const REASONS: [&str; 9] = [
     "accepted",
     "false-address",
     "client",
+    "budget",
     "other",
 ];
-/// In which stages circuits fail; in the last one none begins, for there is no client.
-const STAGES: [&str; 6] = ["link", "build", "rtt", "first-byte", "download", NO_CLIENT];
+/// In which stages circuits fail; in the last two none begins, for there is no client, or the budget has no room.
+const STAGES: [&str; 7] = ["link", "build", "rtt", "first-byte", "download", NO_CLIENT, "budget"];
 /// The stage before a circuit.
 const NO_CLIENT: &str = "client";
 
@@ -55,6 +56,10 @@ pub struct Beside {
     pub ttfb: bool,
     /// Downloads.
     pub downloads: bool,
+    /// A budget of data for them.
+    pub data: bool,
+    /// A bound on the folder of lines.
+    pub disk: bool,
 }
 
 /// The figures; clones are the same ones.
@@ -68,6 +73,10 @@ pub struct Figures {
     ttfb: Option<Histogram>,
     /// Downloads, if there are such.
     downloads: Option<Downloads>,
+    /// What is left of the month's data, if there is a budget, in bytes.
+    data_left: Option<Gauge>,
+    /// What is left of the disk's, if there is a bound, in bytes.
+    disk_left: Option<Gauge>,
     /// Failures.
     failures: Family<Labels, Counter>,
     /// Circuits that there are.
@@ -89,6 +98,8 @@ impl Figures {
             rtt: Histogram::new(TRIP_SECS),
             ttfb: beside.ttfb.then(|| Histogram::new(TRIP_SECS)),
             downloads: beside.downloads.then(Downloads::new),
+            data_left: beside.data.then(Gauge::default),
+            disk_left: beside.disk.then(Gauge::default),
             failures: Family::default(),
             in_flight: Gauge::default(),
             unwritten: Gauge::default(),
@@ -118,6 +129,14 @@ impl Figures {
         }
         if let Some(downloads) = &self.downloads {
             downloads.register(&mut all);
+        }
+        if let Some(left) = &self.data_left {
+            let help = "How much of the month's budget of data is left";
+            all.register_with_unit("download_data_left", help, Unit::Bytes, left.clone());
+        }
+        if let Some(left) = &self.disk_left {
+            let help = "How much more is written before the oldest file of lines goes";
+            all.register_with_unit("circuits_disk_left", help, Unit::Bytes, left.clone());
         }
         let help = "Circuits that are not whole, by what was going on and why";
         all.register("circuit_failures", help, self.failures.clone());
@@ -167,6 +186,15 @@ impl Figures {
         self.unwritten.set(whole(unwritten));
     }
 
+    /// Says how much is left of the budgets that there are, in bytes.
+    pub fn left(&self, data_bytes: Option<u64>, disk_bytes: Option<u64>) {
+        for (gauge, bytes) in [(&self.data_left, data_bytes), (&self.disk_left, disk_bytes)] {
+            if let (Some(gauge), Some(bytes)) = (gauge, bytes) {
+                gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+            }
+        }
+    }
+
     /// Counts a failure.
     fn fail(&self, stage: &'static str, reason: &'static str) {
         self.failures.get_or_create(&labels(stage, reason)).inc();
@@ -196,11 +224,16 @@ const fn stage(stage: Stage) -> &'static str {
         Stage::Rtt => "rtt",
         Stage::FirstByte => "first-byte",
         Stage::Download => "download",
+        Stage::Client => NO_CLIENT,
+        Stage::Budget => "budget",
     }
 }
 
 /// What a failure is put down to: lines say it in many words, and Arti in others than tor.
 fn reason(failure: &Failure) -> &'static str {
+    if failure.stage == Stage::Budget {
+        return "budget";
+    }
     if failure.whose == Whose::Client {
         return "client";
     }
@@ -278,7 +311,7 @@ mod tests {
 
     #[test]
     fn circuits_are_counted_and_failures_are_there_before_the_first_one() {
-        let all = Beside { ttfb: true, downloads: true };
+        let all = Beside { ttfb: true, downloads: true, ..Beside::default() };
         let (figures, registry) = Figures::new(all);
         let before = text(&registry).expect("text");
         assert_eq!(value(&before, "ff_circuit_last_success_timestamp_seconds"), None);
@@ -313,7 +346,8 @@ mod tests {
 
     #[test]
     fn downloads_are_counted_by_stage_and_size() {
-        let (figures, registry) = Figures::new(Beside { ttfb: false, downloads: true });
+        let beside = Beside { downloads: true, data: true, disk: true, ..Beside::default() };
+        let (figures, registry) = Figures::new(beside);
         let mut whole = circuit(None);
         whole.download =
             serde_json::from_value(serde_json::json!({ "bytes": 1000, "asked_bytes": 1000,
@@ -326,6 +360,9 @@ mod tests {
         cut.download = Some(crate::record::Download { bytes: 77, ..Default::default() });
         figures.note(&whole);
         figures.note(&cut);
+        let put_off = serde_json::json!({ "stage": "budget", "reason": "7 bytes are left", "whose": "client" });
+        figures.note(&circuit(Some(put_off)));
+        figures.left(Some(4_000_000_000), Some(1));
         let text = text(&registry).expect("text");
         for (name, expected) in [
             ("ff_download_seconds_sum{stage=\"last_byte\",size=\"1000\"}", 1.5),
@@ -333,6 +370,10 @@ mod tests {
             ("ff_download_seconds_count{stage=\"first_byte\",size=\"1000\"}", 1.0),
             ("ff_download_payload_bytes_total", 1077.0),
             ("ff_download_failures_total{whose=\"unknown\",reason=\"timeout\"}", 1.0),
+            ("ff_download_failures_total{whose=\"client\",reason=\"budget\"}", 1.0),
+            ("ff_circuit_failures_total{stage=\"budget\",reason=\"budget\"}", 1.0),
+            ("ff_download_data_left_bytes", 4e9),
+            ("ff_circuits_disk_left_bytes", 1.0),
             ("ff_download_failures_total{whose=\"relay\",reason=\"destroyed\"}", 0.0),
         ] {
             let value = value(&text, name).unwrap_or_else(|| panic!("{name} in {text}"));
@@ -347,7 +388,8 @@ mod tests {
             eprintln!("nothing checked: FF_TEST_PROMTOOL=1 says that promtool is there");
             return;
         }
-        let (figures, registry) = Figures::new(Beside { ttfb: true, downloads: true });
+        let all = Beside { ttfb: true, downloads: true, data: true, disk: true };
+        let (figures, registry) = Figures::new(all);
         figures.note(&circuit(None));
         let text = ff_bwauth::http::text_format(&text(&registry).expect("text"));
         let mut promtool = Command::new("promtool");
@@ -387,16 +429,28 @@ mod tests {
 
     #[test]
     fn the_alerts_are_on_figures_that_exist() {
-        let alerts = include_str!("../../../doc/alerts-circuits.yml");
-        let (figures, registry) = Figures::new(Beside { ttfb: true, downloads: false });
-        figures.note(&circuit(None));
+        let circuits = include_str!("../../../doc/alerts-circuits.yml");
+        are_on_figures(circuits, 6, Beside { ttfb: true, ..Beside::default() });
+        let downloads = include_str!("../../../doc/alerts-downloads.yml");
+        let beside = Beside { downloads: true, data: true, disk: true, ..Beside::default() };
+        are_on_figures(downloads, 8, beside);
+    }
+
+    /// Whether rules name so many figures at least, all of them of a program that measures this.
+    fn are_on_figures(alerts: &'static str, least: usize, beside: Beside) {
+        let (figures, registry) = Figures::new(beside);
+        let mut whole = circuit(None);
+        let download = serde_json::json!({ "bytes": 1000, "first_byte_us": 5, "us": 9 });
+        whole.download = serde_json::from_value(download).expect("a download");
+        figures.note(&whole);
         let text = text(&registry).expect("text");
         let words = |text: &'static str| {
             text.split(|letter: char| !(letter.is_alphanumeric() || letter == '_'))
         };
-        let named: BTreeSet<_> =
-            words(alerts).filter(|word| word.starts_with("ff_circuit")).collect();
-        assert!(named.len() >= 6, "{named:?}");
+        let is_figure =
+            |word: &&str| ["ff_circuit", "ff_download"].iter().any(|begin| word.starts_with(begin));
+        let named: BTreeSet<_> = words(alerts).filter(is_figure).collect();
+        assert!(named.len() >= least, "{named:?}");
         for name in named {
             assert!(text.lines().any(|line| line.starts_with(name)), "{name} is not in /metrics");
         }

@@ -20,14 +20,12 @@ pub struct Interval {
     pub high: Option<f64>,
 }
 
-/// The median of sorted values, and its interval.
+/// The place `k`, from 1, of the sorted value that the interval of the median of `n` values begins with; it ends with the one at
+/// place `n + 1 - k`. None if so few values have no interval.
 ///
-/// It reaches from the value at place `k` to that at place `n + 1 - k`, where `k` is the greatest place that so few as
-/// `k - 1` of `n` values lie below the median with a chance of 2.5 % at most.
+/// `k` is the greatest place that so few as `k - 1` of `n` values lie below the median with a chance of 2.5 % at most.
 #[must_use]
-pub fn median(sorted: &[f64]) -> Option<Interval> {
-    let value = stats::percentile(sorted, 50.0)?;
-    let n = sorted.len();
+pub fn median_place(n: usize) -> Option<usize> {
     // The chance of fewer than k of n below the median, as an incomplete beta function.
     let fewer = |k: usize| checked_beta_reg((n - k + 1) as f64, k as f64, 0.5).unwrap_or(1.0);
     let (mut low, mut high) = (0, n / 2 + 1);
@@ -35,6 +33,15 @@ pub fn median(sorted: &[f64]) -> Option<Interval> {
         let k = low.midpoint(high);
         if fewer(k) <= TAIL { low = k } else { high = k }
     }
+    (low > 0).then_some(low)
+}
+
+/// The median of sorted values, and its interval: from the value at [`median_place`] to its counterpart from the end.
+#[must_use]
+pub fn median(sorted: &[f64]) -> Option<Interval> {
+    let value = stats::percentile(sorted, 50.0)?;
+    let n = sorted.len();
+    let low = median_place(n).unwrap_or(0);
     let place = |k: usize| sorted.get(k).copied();
     Some(Interval {
         value,

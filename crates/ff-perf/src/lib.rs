@@ -9,6 +9,7 @@
 //!                                 (which, when; no IO)              └─▶ client::Client: Arti, or a tor process
 //!  circuits serve: the same without an end ─▶ store::shelf (store::rotation: which file), figures: /metrics
 //!  downloads run: the same course, one download a circuit ◀─ source: bytes that a seed makes (pattern)
+//!  downloads serve: sizes by mix, at most a month's budget; downloads plan: plan, by what traffic computes
 //!  circuits analyze: read ─▶ fit, replay, rank, anonymity, buckets ─▶ analysis ─▶ tables, figures, JSON
 //!  downloads analyze: read::downloads ─▶ downloads::DownloadReport ─▶ tables of Tor Metrics and OnionPerf, figures, a page
 //!  bound: capacities ─▶ bound; paths: network ─▶ paths::pool ─▶ paths; lab: ff-lab's networks ─▶ both of the above
@@ -18,6 +19,7 @@ pub mod analysis;
 pub mod anonymity;
 pub mod bound;
 pub mod buckets;
+pub mod budget;
 pub mod capacities;
 #[cfg(test)]
 mod chance;
@@ -31,14 +33,17 @@ pub mod downloads;
 pub mod figures;
 pub mod fit;
 pub mod guards;
+pub mod interface;
 pub mod interval;
 pub mod lab;
+pub mod mix;
 pub mod network;
 pub mod onionperf;
 pub mod pairs;
 pub mod path;
 pub mod paths;
 pub mod pattern;
+pub mod plan;
 pub mod probe;
 pub mod rank;
 pub mod read;
@@ -51,3 +56,4 @@ pub mod signals;
 pub mod source;
 pub mod store;
 pub mod target;
+pub mod traffic;

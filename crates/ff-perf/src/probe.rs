@@ -45,16 +45,10 @@ pub struct Program {
 }
 
 impl Program {
-    /// Whether circuits are built for a download and nothing else: then one that is not built is a download that failed.
-    fn is_download(&self) -> bool {
-        let probes = self.rtt + self.resolve + self.ttfb;
-        self.download_bytes > 0 && probes == 0 && self.latency.is_none()
-    }
-
-    /// A download of which nothing has come.
-    fn asked(&self) -> Download {
-        let source = self.target.as_ref().map(Target::place).unwrap_or_default();
-        Download { asked_bytes: Some(self.download_bytes), source, ..Download::default() }
+    /// The download of a circuit before anything has come of it, if it has one.
+    fn asked(&self) -> Option<Download> {
+        let target = self.target.as_ref().filter(|_| self.download_bytes > 0)?;
+        Some(target.asked(self.download_bytes))
     }
 }
 
@@ -96,7 +90,6 @@ impl<C: Client> Measured<'_, C> {
                 }
             }
             Err(fault) => {
-                line.download = self.program.is_download().then(|| self.program.asked());
                 line.failure = Some(Failure {
                     stage: if has_link { Stage::Build } else { Stage::Link },
                     hop: u8::try_from(line.hops_us.len() + 1)
@@ -105,6 +98,8 @@ impl<C: Client> Measured<'_, C> {
                     reason: fault.reason,
                     whose: fault.whose,
                 });
+                // It failed, too, and its line says so.
+                line.download = self.program.asked();
             }
         }
         line.congestion_us = congestion_us(&line.rtt);
@@ -168,7 +163,8 @@ impl<C: Client> Measured<'_, C> {
         line: &mut Circuit,
     ) -> Result<(), (Stage, Fault)> {
         let bytes = self.program.download_bytes;
-        let mut download = Download { at_us: Some(us_since(began)), ..self.program.asked() };
+        let at_us = Some(us_since(began));
+        let mut download = Download { at_us, ..target.asked(bytes) };
         let mut buffer = vec![0; BUFFER];
         let came = target.download(self.client, circuit, bytes, &mut buffer, &mut download);
         let came = within(self.program.download_time, came).await;
@@ -220,31 +216,12 @@ impl<C: Client> Measured<'_, C> {
 
     /// A line that says nothing yet.
     fn line(&self, began: Instant) -> Circuit {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let since = began.saturating_duration_since(self.run_began).as_micros();
         let relay = |relay: &Arc<Relay>| crate::record::Relay {
             id: relay.id.clone(),
             nick: relay.nick.clone(),
         };
-        Circuit {
-            schema: SCHEMA,
-            number: self.number,
-            client: C::NAME,
-            began_unix_secs: unix.as_secs_f64(),
-            began_us: u64::try_from(since).unwrap_or(u64::MAX),
-            run_unix_secs: None,
-            path: self.path.iter().map(relay).collect(),
-            link_us: None,
-            hops_us: Vec::new(),
-            rtt: Vec::new(),
-            first_bytes: Vec::new(),
-            latency: Vec::new(),
-            download: None,
-            congestion_us: None,
-            relay_congestion_us: Vec::new(),
-            failure: None,
-            ended_us: 0,
-        }
+        let path = self.path.iter().map(relay).collect();
+        Circuit { path, ..blank(C::NAME, self.number, began, self.run_began) }
     }
 
     /// The address of a probe: another one each time, because exits and clients remember what was refused.
@@ -254,6 +231,48 @@ impl<C: Client> Measured<'_, C> {
         let [a, b, c] = [at % 254 + 1, at / 254 % 254 + 1, at / 64_516 % 254 + 1]
             .map(|octet| u8::try_from(octet).unwrap_or(1));
         Ipv4Addr::new(127, c, b, a)
+    }
+}
+
+/// The line of a circuit that never began, of a run that began then.
+pub(crate) fn not_begun(
+    client: crate::record::Client,
+    number: u64,
+    run_began: Instant,
+    stage: Stage,
+    reason: String,
+) -> Circuit {
+    let failure = Failure { stage, hop: None, reason, whose: Whose::Client };
+    Circuit { failure: Some(failure), ..blank(client, number, Instant::now(), run_began) }
+}
+
+/// A line that says nothing but when it began.
+fn blank(
+    client: crate::record::Client,
+    number: u64,
+    began: Instant,
+    run_began: Instant,
+) -> Circuit {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = began.saturating_duration_since(run_began).as_micros();
+    Circuit {
+        schema: SCHEMA,
+        number,
+        client,
+        began_unix_secs: unix.as_secs_f64(),
+        began_us: u64::try_from(since).unwrap_or(u64::MAX),
+        run_unix_secs: None,
+        path: Vec::new(),
+        link_us: None,
+        hops_us: Vec::new(),
+        rtt: Vec::new(),
+        first_bytes: Vec::new(),
+        latency: Vec::new(),
+        download: None,
+        congestion_us: None,
+        relay_congestion_us: Vec::new(),
+        failure: None,
+        ended_us: 0,
     }
 }
 

@@ -294,6 +294,10 @@ pub enum Stage {
     FirstByte,
     /// The download.
     Download,
+    /// No circuit began, because there was no client.
+    Client,
+    /// No circuit began: a budget had no room for its download, which was put off.
+    Budget,
 }
 
 /// Whose fault a failure is.

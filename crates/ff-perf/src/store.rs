@@ -17,6 +17,7 @@ use crate::record::Circuit;
 
 pub mod rotation;
 pub mod shelf;
+pub mod spent;
 
 /// The lines.
 pub const LINES: &str = "circuits-000.jsonl";
@@ -48,6 +49,9 @@ pub struct Options {
     pub download_bytes: u64,
     /// On what share of circuits.
     pub download_share: f64,
+    /// Which sizes downloads have, if they have several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub download_mix: Option<String>,
     /// How long a download may take, in seconds; not in files of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub download_secs: Option<u64>,

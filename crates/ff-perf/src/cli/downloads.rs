@@ -7,7 +7,9 @@ use clap::{Args, Subcommand};
 use super::STATUS;
 use super::measure::{ClientKind, MeasureArgs, Measuring, bytes, rate, share};
 use super::paths::RulesArgs;
+use super::plan::{PlanArgs, data};
 use super::serve;
+use crate::mix::Mix;
 use crate::target::Target;
 
 /// What to do with downloads.
@@ -39,6 +41,15 @@ pub enum Downloads {
     /// ended, with its circuit. Files of a day that is there already are replaced.
     #[command(after_help = STATUS)]
     Export(ExportArgs),
+    /// Compute what downloads for months take: bytes a day and a month, the time of each size, and how exact medians will be.
+    ///
+    /// A month has 30 days here, a download a new circuit over a new link. Bytes are those of both directions: payload, what cells
+    /// add, what TLS, TCP and IP add, and directory documents; packets that are sent again after a loss are not in them. Each
+    /// size has the number of its downloads a month for each target, and the percentiles of these between which the 95 %
+    /// interval of their median lies (binomial order statistics), if all are whole. With --profile it has its least time: the
+    /// round trips over the link before the first byte, and what the link needs for the bytes.
+    #[command(after_help = STATUS)]
+    Plan(PlanArgs),
 }
 
 /// What is downloaded, and how.
@@ -120,6 +131,19 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 300,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub every: u64,
+    /// Download several sizes, each as often as its weight says: SIZE=WEIGHT,… or A:B:C, the weights of 50KiB, 1MiB and 5MiB.
+    /// OnionPerf had 12:2:1. --seed draws the order.
+    #[arg(long, value_name = "MIX", conflicts_with = "size")]
+    pub mix: Option<Mix>,
+    /// Download at most this much in a month of UTC, as 5GB/month. A download that may not fit is put off, and its slot has a
+    /// line that says so. Computed from the payload with cells, TLS, TCP and IP; directory documents and packets that are sent
+    /// again are not in it, unless --data-interface is given.
+    #[arg(long, value_name = "SIZE/month", value_parser = data)]
+    pub data: Option<u64>,
+    /// Count --data by what the kernel says that this network interface has received and sent, as eth0: everything on it, also of
+    /// other programs.
+    #[arg(long, value_name = "INTERFACE", requires = "data")]
+    pub data_interface: Option<String>,
     /// Where lines are kept, and for how long.
     #[command(flatten)]
     pub keeping: serve::Keeping,
@@ -175,10 +199,16 @@ impl ServeArgs {
     /// The circuits to measure.
     #[must_use]
     pub fn circuits(&self) -> serve::ServeArgs {
+        let mix = self.mix.clone().unwrap_or_else(|| Mix::of(self.fetching.size));
         serve::ServeArgs {
-            measuring: self.fetching.measuring(1),
+            measuring: Measuring { download: mix.largest(), ..self.fetching.measuring(1) },
             rate: 1.0 / self.every as f64,
             keeping: self.keeping.clone(),
+            terms: Some(serve::Terms {
+                mix,
+                data_bytes: self.data,
+                data_interface: self.data_interface.clone(),
+            }),
         }
     }
 }

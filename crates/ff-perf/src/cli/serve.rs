@@ -6,10 +6,17 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::measure::{Measuring, bytes, rate};
+use crate::mix::Mix;
 use crate::store::rotation::{DAILY_BYTES, Rule};
 
 /// The shortest that files may be, in bytes.
 const LEAST_BYTES: u64 = 4096;
+/// The least that a folder may be bounded to, in bytes.
+const LEAST_DISK: u64 = 1_000_000;
+/// What a folder has besides lines, in bytes: the options and the budget, each also while it is written anew.
+const NO_LINES: u64 = 32_768;
+/// How many files a bounded folder has at least, so that not too much goes with the oldest one.
+const FILES: u64 = 8;
 
 /// Options of `circuits serve`.
 #[derive(Args, Clone, Debug)]
@@ -23,6 +30,20 @@ pub struct ServeArgs {
     /// Where lines are kept, and for how long.
     #[command(flatten)]
     pub keeping: Keeping,
+    /// What `downloads serve` has besides.
+    #[arg(skip)]
+    pub terms: Option<Terms>,
+}
+
+/// The sizes of downloads, and how much they may take.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// Their sizes.
+    pub mix: Mix,
+    /// How much they may take in a month of UTC, in bytes; no limit if none.
+    pub data_bytes: Option<u64>,
+    /// The network interface whose counters say how much was taken; if none, it is computed from the payload.
+    pub data_interface: Option<String>,
 }
 
 /// Where lines are kept, for how long, and who may look at figures.
@@ -38,6 +59,10 @@ pub struct Keeping {
     /// When another file begins: `daily`, in UTC (and at 32 MiB), or at this size, with KiB, MiB, kB, MB.
     #[arg(long, value_name = "daily|SIZE", default_value = "daily", value_parser = rotate)]
     pub rotate: Rotate,
+    /// Keep --dir below this size, with KiB, MiB, GiB, kB, MB, GB: the oldest file is removed before a line is written that would
+    /// make the folder larger. At least 1MB.
+    #[arg(long, value_name = "SIZE", value_parser = disk)]
+    pub disk: Option<u64>,
     /// Answer Prometheus at http://ADDRESS/metrics. It has to be an address of loopback; 0 is a free port.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
@@ -67,7 +92,9 @@ impl Keeping {
             Rotate::Daily => (true, DAILY_BYTES),
             Rotate::Bytes(bytes) => (false, bytes),
         };
-        Rule { keep: usize::try_from(self.keep).unwrap_or(usize::MAX), is_daily, file_bytes }
+        let keep = usize::try_from(self.keep).unwrap_or(usize::MAX);
+        let disk_bytes = self.disk.map_or(u64::MAX, |disk| disk.saturating_sub(NO_LINES));
+        Rule { keep, is_daily, file_bytes: file_bytes.min(disk_bytes / FILES), disk_bytes }
     }
 }
 
@@ -90,6 +117,27 @@ fn rotate(text: &str) -> Result<Rotate, String> {
     }
 }
 
+/// Reads a bound on a folder.
+fn disk(text: &str) -> Result<u64, String> {
+    match many_bytes(text)? {
+        size if size < LEAST_DISK => Err(format!("it is {LEAST_DISK} bytes at least")),
+        size => Ok(size),
+    }
+}
+
+/// Reads a number of bytes that may be large: also with GB and GiB.
+pub(super) fn many_bytes(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match (text.strip_suffix("GB"), text.strip_suffix("GiB")) {
+        (Some(digits), _) => (digits, 1_000_000_000),
+        (_, Some(digits)) => (digits, 1 << 30),
+        (None, None) => {
+            return bytes(text).map_err(|error| error.replace(" or MiB", ", MiB, GB or GiB"));
+        }
+    };
+    let number: u64 = digits.parse().map_err(|_| "it is a whole number of bytes".to_owned())?;
+    number.checked_mul(unit).ok_or_else(|| "it is too much".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +149,30 @@ mod tests {
         for odd in ["weekly", "0", "4000", ""] {
             assert!(rotate(odd).is_err(), "{odd}");
         }
+    }
+
+    #[test]
+    fn a_bounded_folder_has_several_files() {
+        assert_eq!((many_bytes("5GB"), many_bytes("1GiB")), (Ok(5_000_000_000), Ok(1 << 30)));
+        assert_eq!((many_bytes("7"), many_bytes("5MiB")), (Ok(7), Ok(5 << 20)));
+        let odd = many_bytes("5TB").expect_err("no unit of ours");
+        assert_eq!(odd, "its unit is B, kB, KiB, MB, MiB, GB or GiB");
+        for odd in ["", "GB", "-1GB", "1.5GB", "99999999999GB", "5TB", "0", "999kB"] {
+            assert!(disk(odd).is_err(), "{odd}");
+        }
+        let keeping = Keeping {
+            dir: PathBuf::new(),
+            keep: 30,
+            rotate: Rotate::Daily,
+            disk: disk("5MB").ok(),
+            metrics: None,
+            metrics_host: Vec::new(),
+            refresh: 1,
+        };
+        let rule = keeping.rule();
+        assert_eq!((rule.disk_bytes, rule.file_bytes), (4_967_232, 620_904));
+        let rule = Keeping { disk: None, ..keeping }.rule();
+        assert_eq!((rule.disk_bytes, rule.file_bytes), (u64::MAX, DAILY_BYTES));
     }
 
     #[test]

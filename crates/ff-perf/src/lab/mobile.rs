@@ -4,10 +4,8 @@ use serde::Serialize;
 
 use crate::downloads::parts::{PartMeans, Parts};
 use crate::record::Circuit;
+use crate::traffic::WIRE;
 
-/// Bytes on the wire for a byte of payload: cells of 514 bytes for 498 (tor-spec 6.1), records of TLS 1.3 with 22 bytes for
-/// seven cells, and packets of 1,500 bytes with 1,448 of them (IPv4, TCP with timestamps).
-pub const WIRE: f64 = 514.0 / 498.0 * (1.0 + 22.0 / (7.0 * 514.0)) * 1500.0 / 1448.0;
 /// What medians over EDGE and 3G may be, in payload on the wire at the link's rate.
 pub const BOUNDS: [f64; 2] = [1.0, 1.12];
 /// 004's order, the fastest first (figures 6 and 7).
@@ -132,7 +130,6 @@ mod tests {
         assert_eq!((row.whole, row.failed), (3, 1));
         assert_eq!(row.quartiles_secs, Some([1.0, 1.5, 2.0, 2.5, 3.0]));
         assert!((row.of_wire.expect("a ratio") - 2.0 / WIRE).abs() < 1e-9);
-        assert!((WIRE - 1.0757).abs() < 1e-4);
         assert_eq!(quartiles(&[]), None);
     }
 

@@ -123,7 +123,8 @@ impl Job for Download<'_> {
             ttfb: 0,
             download_bytes: 0,
             download_share: 1.0,
-            download_secs: None,
+            download_mix: None,
+            download_secs: Some(args.download_time),
             setting: None,
             pace: None,
         };

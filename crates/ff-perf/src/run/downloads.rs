@@ -4,6 +4,8 @@ mod analyze;
 mod export;
 mod filter;
 
+mod plan;
+
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -22,5 +24,6 @@ pub(super) fn run(command: &Downloads) -> Result<ExitCode> {
         Downloads::Export(args) => export::run(args),
         Downloads::Run(args) => measure::run(&args.circuits()),
         Downloads::Serve(args) => serve::run(&args.circuits()),
+        Downloads::Plan(args) => plan::run(args),
     }
 }

@@ -249,6 +249,7 @@ pub(super) fn options(args: &Measuring, ready: &Ready, per_sec: f64) -> Options 
         latency: args.latency().unwrap_or_default(),
         download_bytes: args.download,
         download_share: args.download_share,
+        download_mix: None,
         download_secs: Some(args.download_time),
         setting: Some(setting),
         pace: Some(Pace { in_flight, per_sec, per_guard_per_sec }),

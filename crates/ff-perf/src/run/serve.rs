@@ -12,12 +12,13 @@
 //! that is gone, a disk that is full. Only a signal ends it.
 
 mod keeper;
+mod orders;
 mod outside;
 
 use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use ff_bwauth::network::text::read_file;
@@ -34,8 +35,10 @@ use crate::path::Plan;
 use crate::paths::{Choice, file};
 use crate::schedule::Limits;
 use crate::signals::Signals;
-use crate::store::shelf::Shelf;
+use crate::store::Options;
+use crate::store::shelf::{Shelf, now};
 use keeper::Serving;
+use orders::Orders;
 
 /// How many new circuits a second there may be on the Internet: six a minute.
 const PUBLIC_RATE: f64 = 0.1;
@@ -55,21 +58,37 @@ pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
     plan(args, &ready.network, &ready.choice, ready.given.clone())?;
     let listener = args.keeping.metrics.map(listen).transpose()?;
     let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
-    let options = measure::options(&args.measuring, &ready, args.rate);
-    let (shelf, next) = Shelf::open(&args.keeping.dir, &options, args.keeping.rule())?;
-    let notes = shelf.notes().to_vec();
-    let measuring = &args.measuring;
-    let beside = Beside { ttfb: measuring.ttfb > 0, downloads: measuring.download > 0 };
+    let (shelf, next) =
+        Shelf::open(&args.keeping.dir, &options(args, &ready), args.keeping.rule())?;
+    let mut notes = shelf.notes().to_vec();
+    let (measuring, began) = (&args.measuring, Instant::now());
+    let open = |terms| Orders::open(&args.keeping.dir, terms, measuring.seed, now(began));
+    let orders = args.terms.as_ref().map(open).transpose()?;
+    notes.extend(orders.iter().flat_map(|orders| orders.notes(1.0 / args.rate)));
+    let beside = Beside {
+        ttfb: measuring.ttfb > 0,
+        downloads: measuring.download > 0,
+        data: args.terms.as_ref().is_some_and(|terms| terms.data_bytes.is_some()),
+        disk: args.keeping.disk.is_some(),
+    };
     let (figures, registry) = Figures::new(beside);
     let signals = outside::start(listener, registry, args.keeping.metrics_host.clone())?;
     figures.documents(ready.network.valid_after_unix_secs);
-    let mut serving = Serving::new(args, &ready.dir, shelf, next, figures, signals);
+    let mut serving = Serving::new(args, &ready.dir, (shelf, next), figures, signals);
+    serving.has_orders(orders, began);
     say(&beginning(args, address));
     notes.iter().for_each(|note| say(note));
     let limits = measure::limits(&args.measuring, args.rate, ALL_MAY_FAIL);
     live(args, limits, ready, &mut serving)?;
     serving.finish()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What two starts have in common.
+fn options(args: &ServeArgs, ready: &Ready) -> Options {
+    let mix = args.terms.as_ref().map(|terms| &terms.mix).filter(|mix| mix.sizes().len() > 1);
+    let options = measure::options(&args.measuring, ready, args.rate);
+    Options { download_mix: mix.map(ToString::to_string), ..options }
 }
 
 /// A client after the other, until a signal.
@@ -89,7 +108,9 @@ fn live(args: &ServeArgs, limits: Limits, mut ready: Ready, serving: &mut Servin
             Ok(Why::ClientLost) => {}
             // What was wrong from the beginning is for whoever has started it.
             Err(error) if is_first => return Err(error),
-            Err(error) => serving.no_client(&format!("{error:#}; it goes on trying")),
+            Err(error) => {
+                serving.no_client(&format!("{error:#}; it goes on trying"), state.began())
+            }
         }
         is_first = false;
         if serving.pause(pause)? {

@@ -1,8 +1,8 @@
 //! Into which file the next line goes, and which files are forgotten for it. No clock and no disk; drivers bring both.
 //!
 //! ```text
-//!  Rotation::place(line, now) ─┬▶ the same file ───────────────▶ the driver writes ─▶ added
-//!                              └▶ a new one: the driver forgets old ones, makes it ─▶ began ─▶ writes ─▶ added
+//!  Rotation::place(line, now) ─▶ the driver forgets old files ─▶ forgot ─▶ makes a new one, if need be ─▶ began
+//!                                                                                      └▶ writes ─▶ added
 //! ```
 //!
 //! The order of files is that of their numbers, never that of a clock, which may jump: a day that goes back begins no
@@ -27,6 +27,9 @@ pub struct Rule {
     pub is_daily: bool,
     /// How long a file gets, in bytes, unless its first line alone is longer.
     pub file_bytes: u64,
+    /// How long all files together get, in bytes: the oldest ones go before a line is written that would make them longer. No
+    /// limit if it is [`u64::MAX`]. No line may be longer than this.
+    pub disk_bytes: u64,
 }
 
 /// What a clock says.
@@ -68,18 +71,13 @@ impl Name {
     }
 }
 
-/// Where a line goes.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Place {
-    /// Into the file that is written.
-    Same,
-    /// Into a new one, for which these are to be forgotten before.
-    New {
-        /// The new one.
-        name: Name,
-        /// The oldest ones.
-        forget: Vec<Name>,
-    },
+/// Where a line goes, and what has to go before.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Place {
+    /// The files to forget first, the oldest first.
+    pub forget: Vec<Name>,
+    /// The new file that the line goes into; none for the one that is written.
+    pub new: Option<Name>,
 }
 
 /// The files, oldest first; the last one is written.
@@ -87,71 +85,98 @@ pub enum Place {
 pub struct Rotation {
     /// When a new one begins.
     rule: Rule,
-    /// Them.
-    files: VecDeque<Name>,
-    /// How long the last one is, in bytes.
-    bytes: u64,
+    /// Them, each with its length in bytes.
+    files: VecDeque<(Name, u64)>,
+    /// The number of the next one.
+    next: u64,
     /// When the last one was begun, or gone on with.
     begun: Duration,
 }
 
 impl Rotation {
-    /// With these files, of which the newest one is so long.
+    /// With these files and their lengths in bytes.
     #[must_use]
-    pub fn new(rule: Rule, mut files: Vec<Name>, bytes: u64, now: Now) -> Self {
+    pub fn new(rule: Rule, mut files: Vec<(Name, u64)>, now: Now) -> Self {
         files.sort_unstable();
-        Self { rule, files: files.into(), bytes, begun: now.elapsed }
+        let next = files.last().map_or(1, |(last, _)| last.number.saturating_add(1));
+        Self { rule, files: files.into(), next, begun: now.elapsed }
     }
 
-    /// Where a line of so many bytes goes. Nothing has changed until [`Self::began`], so it may be asked again.
+    /// Where a line of so many bytes goes. Nothing has changed until [`Self::forgot`] and [`Self::began`], so it may be asked
+    /// again.
     #[must_use]
     pub fn place(&self, line_bytes: u64, now: Now) -> Place {
-        let last = self.files.back();
-        if last.is_some_and(|last| !self.is_over(last, line_bytes, now)) {
-            return Place::Same;
-        }
-        let number = last.map_or(1, |last| last.number.saturating_add(1));
+        let is_over = self.files.back().is_none_or(|last| self.is_over(last, line_bytes, now));
         let most = self.rule.keep.saturating_sub(1);
-        let forget = self.files.len().saturating_sub(most);
-        let forget = self.files.iter().take(forget).copied().collect();
-        Place::New { name: Name { number, day: now.unix_secs / DAY_SECS }, forget }
+        let mut forget = if is_over { self.files.len().saturating_sub(most) } else { 0 };
+        let mut bytes: u64 = self.files.iter().skip(forget).map(|(_, bytes)| bytes).sum();
+        while let Some((_, oldest)) = self.files.get(forget)
+            && bytes.saturating_add(line_bytes) > self.rule.disk_bytes
+        {
+            bytes = bytes.saturating_sub(*oldest);
+            forget += 1;
+        }
+        let is_new = is_over || forget == self.files.len();
+        let name = Name { number: self.next, day: now.unix_secs / DAY_SECS };
+        Place {
+            forget: self.files.iter().take(forget).map(|(name, _)| *name).collect(),
+            new: is_new.then_some(name),
+        }
     }
 
-    /// The new file is there, and what was to be forgotten is not.
+    /// A file is not there any longer.
+    pub fn forgot(&mut self, old: Name) {
+        self.files.retain(|(name, _)| *name != old);
+    }
+
+    /// The new file is there.
     pub fn began(&mut self, name: Name, now: Now) {
-        while self.files.len() >= self.rule.keep.max(1) {
-            self.files.pop_front();
-        }
-        self.files.push_back(name);
-        (self.bytes, self.begun) = (0, now.elapsed);
+        self.next = name.number.saturating_add(1);
+        self.files.push_back((name, 0));
+        self.begun = now.elapsed;
     }
 
     /// A line stands in the last file.
     pub fn added(&mut self, line_bytes: u64) {
-        self.bytes += line_bytes;
+        if let Some((_, bytes)) = self.files.back_mut() {
+            *bytes += line_bytes;
+        }
     }
 
     /// The file that is written, if there is one.
     #[must_use]
     pub fn last(&self) -> Option<Name> {
-        self.files.back().copied()
+        self.files.back().map(|(name, _)| *name)
+    }
+
+    /// How long all files are, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// How long they may be, in bytes.
+    #[must_use]
+    pub const fn disk_bytes(&self) -> u64 {
+        self.rule.disk_bytes
     }
 
     /// Whether a line does not go into the last file any more.
-    fn is_over(&self, last: &Name, line_bytes: u64, now: Now) -> bool {
-        let is_full =
-            self.bytes > 0 && self.bytes.saturating_add(line_bytes) > self.rule.file_bytes;
+    fn is_over(&self, (last, bytes): &(Name, u64), line_bytes: u64, now: Now) -> bool {
+        let is_full = *bytes > 0 && bytes.saturating_add(line_bytes) > self.rule.file_bytes;
         let age = now.elapsed.saturating_sub(self.begun);
         let is_old = now.unix_secs / DAY_SECS > last.day || age.as_secs() >= DAY_SECS;
-        is_full || (self.rule.is_daily && self.bytes > 0 && is_old)
+        is_full || (self.rule.is_daily && *bytes > 0 && is_old)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
-    const DAY: Rule = Rule { keep: 3, is_daily: true, file_bytes: 1000 };
+    const DAY: Rule = Rule { keep: 3, is_daily: true, file_bytes: 1000, disk_bytes: u64::MAX };
 
     /// A moment: a day and an hour of the host's clock, and hours of the monotonic one.
     fn at(day: u64, hour: u64, elapsed_hours: u64) -> Now {
@@ -161,11 +186,10 @@ mod tests {
 
     /// Adds a line; the file's number and day, and whom that has cost.
     fn add(rotation: &mut Rotation, bytes: u64, now: Now) -> (u64, u64, Vec<u64>) {
-        let mut gone = Vec::new();
-        if let Place::New { name, forget } = rotation.place(bytes, now) {
-            gone = forget.iter().map(|name| name.number).collect();
-            rotation.began(name, now);
-        }
+        let Place { forget, new } = rotation.place(bytes, now);
+        let gone = forget.iter().map(|name| name.number).collect();
+        forget.into_iter().for_each(|old| rotation.forgot(old));
+        new.into_iter().for_each(|name| rotation.began(name, now));
         rotation.added(bytes);
         let last = rotation.last().expect("a file");
         (last.number, last.day, gone)
@@ -186,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_day_begins_a_file_and_so_do_its_bytes() {
-        let mut rotation = Rotation::new(DAY, Vec::new(), 0, at(7, 0, 0));
+        let mut rotation = Rotation::new(DAY, Vec::new(), at(7, 0, 0));
         assert_eq!(add(&mut rotation, 600, at(7, 1, 1)), (1, 7, vec![]));
         assert_eq!(add(&mut rotation, 400, at(7, 2, 2)), (1, 7, vec![]));
         assert_eq!(add(&mut rotation, 1, at(7, 3, 3)), (2, 7, vec![]));
@@ -197,15 +221,15 @@ mod tests {
 
     #[test]
     fn a_start_goes_on_with_the_last_file() {
-        let files = [3, 1, 2, 4].map(|number| Name { number, day: 6 });
-        let mut rotation = Rotation::new(DAY, files.to_vec(), 10, at(6, 9, 0));
+        let files = [3, 1, 2, 4].map(|number| (Name { number, day: 6 }, 10));
+        let mut rotation = Rotation::new(DAY, files.to_vec(), at(6, 9, 0));
         assert_eq!(add(&mut rotation, 10, at(6, 9, 0)), (4, 6, vec![]));
         assert_eq!(add(&mut rotation, 10, at(7, 9, 5)), (5, 7, vec![1, 2]), "fewer are kept now");
     }
 
     #[test]
     fn a_clock_that_jumps_costs_one_file_and_orders_none() {
-        let mut rotation = Rotation::new(DAY, Vec::new(), 0, at(100, 0, 0));
+        let mut rotation = Rotation::new(DAY, Vec::new(), at(100, 0, 0));
         assert_eq!(add(&mut rotation, 1, at(100, 1, 1)).0, 1);
         // It goes back over midnight, and to 1970: nothing happens.
         assert_eq!(add(&mut rotation, 1, at(99, 23, 2)).0, 1);
@@ -221,8 +245,8 @@ mod tests {
 
     #[test]
     fn files_by_size_know_no_days_and_the_bound_holds() {
-        let rule = Rule { keep: 5, is_daily: false, file_bytes: 100 };
-        let mut rotation = Rotation::new(rule, Vec::new(), 0, at(0, 0, 0));
+        let rule = Rule { keep: 5, is_daily: false, file_bytes: 100, disk_bytes: u64::MAX };
+        let mut rotation = Rotation::new(rule, Vec::new(), at(0, 0, 0));
         let mut files: VecDeque<(u64, u64)> = VecDeque::new();
         for step in 0..2000 {
             let bytes = step % 37 + 1;
@@ -240,9 +264,50 @@ mod tests {
 
     #[test]
     fn a_file_that_could_not_be_made_is_asked_for_again() {
-        let mut rotation = Rotation::new(DAY, Vec::new(), 0, at(7, 0, 0));
+        let mut rotation = Rotation::new(DAY, Vec::new(), at(7, 0, 0));
         add(&mut rotation, 1, at(7, 0, 0));
         let place = rotation.place(1, at(8, 0, 24));
         assert_eq!(rotation.place(1, at(8, 0, 24)), place);
+    }
+
+    #[test]
+    fn all_files_together_have_a_bound_and_the_oldest_go_for_it() {
+        let rule = Rule { keep: 100, is_daily: true, file_bytes: 100, disk_bytes: 250 };
+        let mut rotation = Rotation::new(rule, Vec::new(), at(7, 0, 0));
+        for expected in [(1, 7, vec![]), (2, 7, vec![]), (3, 7, vec![1]), (4, 7, vec![2])] {
+            assert_eq!(add(&mut rotation, 90, at(7, 0, 0)), expected);
+        }
+        // One more line for the same file: an older file goes all the same.
+        let files = [(1, 200), (2, 40)].map(|(number, bytes)| (Name { number, day: 7 }, bytes));
+        let mut rotation = Rotation::new(rule, files.to_vec(), at(7, 0, 0));
+        assert_eq!(add(&mut rotation, 20, at(7, 1, 1)), (2, 7, vec![1]));
+        assert_eq!(rotation.bytes(), 60);
+        // The file that is written is itself too long by a new bound: it goes, and numbers go on.
+        let mut rotation =
+            Rotation::new(rule, vec![(Name { number: 9, day: 7 }, 5000)], at(7, 0, 0));
+        assert_eq!(add(&mut rotation, 20, at(7, 1, 1)), (10, 7, vec![9]));
+        assert_eq!((rotation.bytes(), rotation.disk_bytes()), (20, 250));
+    }
+
+    proptest! {
+        #[test]
+        fn neither_bound_is_ever_passed(
+            keep in 2_usize..9,
+            file_bytes in 1_u64..2000,
+            disk_bytes in 300_u64..5000,
+            lines in proptest::collection::vec((1_u64..300, -50_i64..50, 0_u64..30), 0..300),
+        ) {
+            let rule = Rule { keep, is_daily: true, file_bytes, disk_bytes };
+            let mut rotation = Rotation::new(rule, Vec::new(), at(1000, 0, 0));
+            let (mut day, mut elapsed, mut last) = (1000_u64, 0, 0);
+            for (bytes, jump, hours) in lines {
+                (day, elapsed) = (day.saturating_add_signed(jump), elapsed + hours);
+                let (number, ..) = add(&mut rotation, bytes, at(day, 0, elapsed));
+                prop_assert!(number >= last, "{number} after {last}");
+                last = number;
+                prop_assert!(rotation.bytes() <= disk_bytes, "{rotation:?}");
+                prop_assert!(rotation.files.len() <= keep, "{rotation:?}");
+            }
+        }
     }
 }

@@ -58,6 +58,8 @@ impl Shelf {
         }
         let began = Instant::now();
         let (mut store, mut number, mut lines) = (None, 0, 0);
+        let long = |name: &Name| length(&dir.join(name.file())).map(|bytes| (*name, bytes));
+        let mut lengths = files.iter().map(long).collect::<Result<Vec<_>, StoreError>>()?;
         for name in files.iter().rev() {
             let mut file = Store::at(dir.join(name.file()))?;
             let (numbers, bad) = file.numbers()?;
@@ -69,9 +71,12 @@ impl Shelf {
                 break;
             }
         }
-        let bytes = store.as_ref().map_or(0, |store| store.length);
-        let rotation = Rotation::new(rule, files, bytes, now(began));
-        let shelf = Self {
+        // Half a line may have been cut off it.
+        if let (Some((_, bytes)), Some(store)) = (lengths.last_mut(), &store) {
+            *bytes = store.length;
+        }
+        let rotation = Rotation::new(rule, lengths, now(began));
+        let mut shelf = Self {
             dir: dir.to_owned(),
             rotation,
             store,
@@ -80,6 +85,10 @@ impl Shelf {
             notes,
             _lock: lock,
         };
+        if shelf.rotation.bytes() > rule.disk_bytes {
+            let now = now(began);
+            shelf.make_room(&shelf.rotation.place(0, now), now)?;
+        }
         Ok((shelf, number))
     }
 
@@ -89,17 +98,26 @@ impl Shelf {
         &self.notes
     }
 
+    /// How much more may be written before the oldest file goes, in bytes; no limit if none.
+    #[must_use]
+    pub fn left_bytes(&self) -> Option<u64> {
+        let most = Some(self.rotation.disk_bytes()).filter(|most| *most < u64::MAX);
+        most.map(|most| most.saturating_sub(self.rotation.bytes()))
+    }
+
     /// Adds a circuit; it can be tried again if that fails.
     ///
     /// # Errors
     /// [`StoreError`]; nothing of the line is left then, if the disk allows it.
     pub fn add(&mut self, circuit: &Circuit) -> Result<(), StoreError> {
+        self.add_at(circuit, now(self.began))
+    }
+
+    /// Adds a circuit at a time.
+    fn add_at(&mut self, circuit: &Circuit, now: Now) -> Result<(), StoreError> {
         let line = line(circuit, self.run_unix_secs).map_err(io_error(&self.dir))?;
         let bytes = line.len() as u64;
-        let now = now(self.began);
-        if let Place::New { name, forget } = self.rotation.place(bytes, now) {
-            self.begin(name, &forget, now)?;
-        }
+        self.make_room(&self.rotation.place(bytes, now), now)?;
         let failed = || io_error(&self.dir)(std::io::ErrorKind::NotFound.into());
         self.store.as_mut().ok_or_else(failed)?.add_line(&line)?;
         self.rotation.added(bytes);
@@ -114,20 +132,24 @@ impl Shelf {
         self.store.as_ref().map_or(Ok(()), Store::finish)
     }
 
-    /// Begins a file. The old ones go first: on a full disk they make room for it.
-    fn begin(&mut self, name: Name, forget: &[Name], now: Now) -> Result<(), StoreError> {
-        self.finish()?;
-        for old in forget {
+    /// Forgets what has to go, and begins a file if one is to begin. The old ones go first: on a full disk they make room.
+    fn make_room(&mut self, place: &Place, now: Now) -> Result<(), StoreError> {
+        if place.new.is_some() {
+            self.finish()?;
+        }
+        for old in &place.forget {
             let path = self.dir.join(old.file());
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     return Err(io_error(&path)(error));
                 }
-                _ => {}
+                _ => self.rotation.forgot(*old),
             }
         }
-        self.store = Some(Store::at(self.dir.join(name.file()))?);
-        self.rotation.began(name, now);
+        if let Some(name) = place.new {
+            self.store = Some(Store::at(self.dir.join(name.file()))?);
+            self.rotation.began(name, now);
+        }
         Ok(())
     }
 }
@@ -144,8 +166,13 @@ fn passed_by(bad: &[StoreError]) -> Option<String> {
     Some(format!("{first}{more}. It begins without"))
 }
 
-/// What the clocks say.
-fn now(began: Instant) -> Now {
+/// How long a file is, in bytes.
+fn length(path: &Path) -> Result<u64, StoreError> {
+    fs::metadata(path).map(|file| file.len()).map_err(io_error(path))
+}
+
+/// What the clocks say; the monotonic one counts from `began`.
+pub(crate) fn now(began: Instant) -> Now {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Now { unix_secs: unix.as_secs(), elapsed: began.elapsed() }
 }
@@ -168,11 +195,13 @@ pub(super) fn is_one(dir: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::tests::{circuit, options};
     use super::*;
 
     /// A rule for small files.
-    const SMALL: Rule = Rule { keep: 3, is_daily: false, file_bytes: 300 };
+    const SMALL: Rule = Rule { keep: 3, is_daily: false, file_bytes: 300, disk_bytes: u64::MAX };
 
     /// The lines of all files, oldest first.
     fn lines(dir: &Path) -> Vec<String> {
@@ -251,5 +280,47 @@ mod tests {
             assert!(files.len() <= 3 && files.iter().map(bytes).sum::<u64>() <= 900, "{files:?}");
         }
         assert!(lines(dir.path()).last().expect("a line").contains("\"number\":49"));
+    }
+
+    /// A year of downloads, one every 15 minutes by clocks of the test, into real files: the folder is never longer than its
+    /// bound, and the lines that are left are the last ones, each once.
+    #[test]
+    fn a_year_of_lines_stays_within_its_bound() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let rule = Rule { keep: 400, is_daily: true, file_bytes: 20_000, disk_bytes: 100_000 };
+        let bytes_there = || {
+            let files = files(dir.path()).expect("files");
+            files
+                .iter()
+                .map(|name| length(&dir.path().join(name.file())).expect("a file"))
+                .sum::<u64>()
+        };
+        let count = 365 * 96;
+        let (mut shelf, _) = Shelf::open(dir.path(), &options(), rule).expect("a shelf");
+        for number in 0..count {
+            let secs = number * 900;
+            let now = Now { unix_secs: 1_795_132_800 + secs, elapsed: Duration::from_secs(secs) };
+            shelf.add_at(&circuit(number), now).expect("a line");
+            if number % 500 == 0 {
+                assert!(bytes_there() <= rule.disk_bytes, "{}", bytes_there());
+                assert_eq!(shelf.left_bytes(), Some(rule.disk_bytes - bytes_there()));
+            }
+        }
+        let number = |line: &String| serde_json::from_str::<Circuit>(line).expect("a line").number;
+        let numbers: Vec<u64> = lines(dir.path()).iter().map(number).collect();
+        let first = *numbers.first().expect("lines");
+        assert!(
+            numbers.iter().copied().eq(first..count),
+            "none is missing and none is there twice"
+        );
+        assert!(bytes_there() > 70_000, "the bound is made use of");
+        drop(shelf);
+        // A start with a smaller one keeps to it at once, and counts on.
+        let rule = Rule { file_bytes: 5_000, disk_bytes: 10_000, ..rule };
+        let (mut shelf, next) = Shelf::open(dir.path(), &options(), rule).expect("a shelf");
+        assert_eq!(next, count);
+        assert!(bytes_there() <= 10_000, "{}", bytes_there());
+        shelf.add(&circuit(next)).expect("a line");
+        assert!(lines(dir.path()).last().expect("a line").contains(&format!("\"number\":{next}")));
     }
 }

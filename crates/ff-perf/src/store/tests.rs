@@ -15,6 +15,7 @@ pub(super) fn options() -> Options {
         latency: None,
         download_bytes: 0,
         download_share: 0.0,
+        download_mix: None,
         download_secs: None,
         setting: Some(Setting {
             paths_sha256: Some("ab".to_owned()),

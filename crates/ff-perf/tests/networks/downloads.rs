@@ -9,6 +9,7 @@ use std::thread;
 use ff_lab::Network;
 use ff_perf::pattern::{Pattern, Seed};
 use ff_perf::record::{Circuit, Download, Stage, Whose};
+use ff_perf::traffic::of_circuit;
 
 use crate::run::{forget_if_idle, lines, web_server};
 use crate::serve::{Server, signal, until};
@@ -74,6 +75,7 @@ fn downloads_are_whole_to_the_last_byte_or_say_why_not() {
                 are_whole(network, client);
                 say_what_was_wrong(network, client);
                 go_on(network, client);
+                put_off(network, client);
             });
         }
     });
@@ -154,6 +156,51 @@ fn go_on(network: &Network, client: &str) {
     assert!(server.metric("ff_download_payload_bytes_total") >= 40_000.0);
     assert!(server.end().success());
     let _ = source.end();
+}
+
+/// What does not fit into the month's data is put off, each slot with a line, and a new start knows of it.
+fn put_off(network: &Network, client: &str) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let out = dir.path().join("out");
+    let source = Source::start("");
+    let start = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+        command.args(["downloads", "serve", "--network"]).arg(network.dir()).arg("--dir").arg(&out);
+        command.args(["--to", &source.url, "--client", client, "--mix", "20kB=2,10kB=1"]);
+        command.args(["--every", "1", "--data", "400kB/month", "--disk", "1MB"]);
+        command.args(["--build-time", "300", "--timeout", "300", "--metrics", "127.0.0.1:0"]);
+        Server::of(command)
+    };
+    let late = r#"ff_download_failures_total{whose="client",reason="budget"}"#;
+    let server = start();
+    until("two downloads put off", || server.metric(late) >= 2.0);
+    assert!((0.0..400_000.0).contains(&server.metric("ff_download_data_left_bytes")));
+    assert!((1.0..1_000_000.0).contains(&server.metric("ff_circuits_disk_left_bytes")));
+    assert!(server.end().success());
+    let before = circuits(&out);
+    let is_late = |circuit: &Circuit| {
+        circuit.failure.as_ref().is_some_and(|failure| failure.stage == Stage::Budget)
+    };
+    assert!(before.iter().filter(|circuit| is_late(circuit)).count() >= 2, "{before:?}");
+    assert!(before.iter().any(|circuit| !is_late(circuit)), "{before:?}");
+    assert!(before.iter().map(of_circuit).sum::<u64>() <= 400_000, "{before:?}");
+    let server = start();
+    until("one more put off", || server.metric(late) >= 1.0);
+    assert!(server.end().success());
+    let after = circuits(&out);
+    assert!(after.iter().skip(before.len()).all(is_late), "{after:?}");
+    assert!(after.iter().map(|circuit| circuit.number).eq(0..after.len() as u64), "{after:?}");
+    let _ = source.end();
+}
+
+/// The lines of all files of a folder that nothing is written to.
+fn circuits(dir: &Path) -> Vec<Circuit> {
+    let entries = fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("a file").path());
+    let mut files: Vec<_> =
+        entries.filter(|path| path.extension().is_some_and(|end| end == "jsonl")).collect();
+    files.sort();
+    let text: String = files.iter().map(|path| fs::read_to_string(path).expect("lines")).collect();
+    text.lines().map(|line| serde_json::from_str(line).expect("a circuit")).collect()
 }
 
 /// A whole download.

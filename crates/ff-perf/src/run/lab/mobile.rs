@@ -19,10 +19,11 @@ use serde::Serialize;
 use crate::cli::lab::LabMobileArgs;
 use crate::cli::measure::ClientKind;
 use crate::downloads::parts::NAMES;
-use crate::lab::mobile::{Row, WIRE, wrong};
+use crate::lab::mobile::{Row, wrong};
 use crate::record::Circuit;
 use crate::run::print;
 use crate::store::LINES;
+use crate::traffic::WIRE;
 
 /// The host of the source.
 const WEB: &str = "web";

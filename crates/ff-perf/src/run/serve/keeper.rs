@@ -8,14 +8,17 @@ use anyhow::{Context as _, Result};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use super::orders::Orders;
 use super::say;
 use crate::cli::serve::ServeArgs;
 use crate::course::{Ended, Keeper, failure};
 use crate::figures::Figures;
 use crate::network;
-use crate::record::{Circuit, Whose};
+use crate::probe::not_begun;
+use crate::record::{Circuit, Client, Stage, Whose};
 use crate::schedule::Gate;
-use crate::store::shelf::Shelf;
+use crate::store::shelf::{Shelf, now};
+use crate::target::Target;
 
 /// How long circuits may go on after a signal.
 const GRACE: Duration = Duration::from_secs(5);
@@ -50,6 +53,16 @@ pub(super) struct Serving {
     failures: u32,
     /// Of the last ones, those that are the client's own fault.
     client_faults: u32,
+    /// Who builds circuits.
+    client: Client,
+    /// Where downloads come from.
+    target: Option<Target>,
+    /// Which downloads there are, if nothing else is measured: then each slot has a line.
+    orders: Option<Orders>,
+    /// What the monotonic clock of the budget counts from.
+    began: Instant,
+    /// Whether it was said that downloads are put off.
+    has_said_put_off: bool,
 }
 
 /// When the network's documents were looked at.
@@ -69,12 +82,11 @@ struct Documents {
 }
 
 impl Serving {
-    /// Begins with a circuit of this number.
+    /// Begins with a shelf and the number of the next circuit.
     pub(super) fn new(
         args: &ServeArgs,
         dir: &Path,
-        shelf: Shelf,
-        next: u64,
+        (shelf, next): (Shelf, u64),
         figures: Figures,
         signals: watch::Receiver<u32>,
     ) -> Self {
@@ -100,7 +112,18 @@ impl Serving {
             documents,
             failures: 0,
             client_faults: 0,
+            client: args.measuring.client.into(),
+            target: args.measuring.target.clone(),
+            orders: None,
+            began: Instant::now(),
+            has_said_put_off: false,
         }
+    }
+
+    /// Downloads are by these orders, if there are such, whose monotonic clock counts from then.
+    pub(super) fn has_orders(&mut self, orders: Option<Orders>, began: Instant) {
+        (self.orders, self.began) = (orders, began);
+        self.tell_left();
     }
 
     /// The number of the next circuit.
@@ -128,10 +151,38 @@ impl Serving {
         self.client_faults = 0;
     }
 
-    /// No client could be started.
-    pub(super) fn no_client(&mut self, reason: &str) {
-        self.figures.note_no_client();
+    /// No client could be started, in a run that began then. A slot of downloads has a line all the same.
+    pub(super) fn no_client(&mut self, reason: &str, run_began: Instant) {
         self.complain(reason);
+        // Where lines cannot be written, no more of them wait.
+        let Some(orders) = self.orders.as_ref().filter(|_| self.unwritten.is_empty()) else {
+            self.figures.note_no_client();
+            return;
+        };
+        let asked = self.target.as_ref().map(|target| target.asked(orders.wanted()));
+        let (number, reason) = (self.next, reason.to_owned());
+        let mut line = not_begun(self.client, number, run_began, Stage::Client, reason);
+        line.download = asked;
+        self.take(line);
+    }
+
+    /// Keeps a circuit that has ended.
+    fn take(&mut self, circuit: Circuit) {
+        self.figures.note(&circuit);
+        self.judge(&circuit);
+        self.next = self.next.max(circuit.number + 1);
+        if let Some(orders) = &mut self.orders {
+            orders.ended(&circuit, now(self.began));
+        }
+        self.unwritten.push_back(circuit);
+        self.write();
+        self.tell_left();
+    }
+
+    /// Says how much is left of the budgets.
+    fn tell_left(&self) {
+        let data = self.orders.as_ref().and_then(Orders::left_bytes);
+        self.figures.left(data, self.shelf.left_bytes());
     }
 
     /// The network's documents, valid after this second of 1970's, were read again, or could not be.
@@ -231,6 +282,9 @@ impl Serving {
             (self.failures, self.client_faults) = (0, 0);
             return;
         };
+        if fault.stage == Stage::Budget {
+            return;
+        }
         self.failures = self.failures.saturating_add(1);
         let is_ours = fault.whose == Whose::Client;
         self.client_faults = if is_ours { self.client_faults.saturating_add(1) } else { 0 };
@@ -245,12 +299,24 @@ impl Serving {
 
 impl Keeper for Serving {
     fn keep(&mut self, circuit: Circuit) -> Result<(), Ended> {
-        self.figures.note(&circuit);
-        self.judge(&circuit);
-        self.next = self.next.max(circuit.number + 1);
-        self.unwritten.push_back(circuit);
-        self.write();
+        self.take(circuit);
         Ok(())
+    }
+
+    fn order(&mut self, bytes: u64) -> Result<u64, String> {
+        let Some(orders) = &mut self.orders else { return Ok(bytes) };
+        let order = orders.next(now(self.began));
+        match &order {
+            Err(reason) if !self.has_said_put_off => {
+                say(&format!(
+                    "{reason}; it is put off, and so are those after it until there is room"
+                ));
+            }
+            Ok(_) if self.has_said_put_off => say("downloads go on"),
+            _ => {}
+        }
+        self.has_said_put_off = order.is_err();
+        order
     }
 
     fn gate(&mut self, in_flight: usize) -> Result<Gate, Ended> {

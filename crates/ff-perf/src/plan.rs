@@ -1,0 +1,300 @@
+//! What downloads for months take, and how exact their medians will be, computed from their sizes and rhythm alone.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::interval::median_place;
+use crate::mix::{Mix, size_text};
+use crate::traffic::{self, WIRE, Wire};
+
+/// The version of the document.
+const SCHEMA: u32 = 1;
+/// Seconds of a day.
+const DAY_SECS: u64 = 86_400;
+/// The days of a month, as far as it is planned.
+const DAYS: u64 = 30;
+/// Round trips over the client's link before the first byte: TCP, TLS 1.3, the link's cells, three hops, stream, request.
+const ROUND_TRIPS: f64 = 8.0;
+
+/// What is planned.
+#[derive(Clone, Debug)]
+pub struct PlanSettings {
+    /// The sizes.
+    pub mix: Mix,
+    /// The time from one download's beginning to the next one's for each target, in seconds.
+    pub every_secs: u64,
+    /// How many targets there are.
+    pub targets: u64,
+    /// What may be taken in a month, in bytes; no limit if none.
+    pub data_bytes: Option<u64>,
+    /// What directory documents take in a day, in bytes.
+    pub directory_bytes: u64,
+    /// The client's link, if times are to be known.
+    pub link: Option<PlanLink>,
+}
+
+/// A client's link.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlanLink {
+    /// Its name.
+    pub name: String,
+    /// What it carries towards the client, in bytes of packets a second; no limit if none.
+    pub bytes_per_sec: Option<u64>,
+    /// A round trip over it, in seconds.
+    pub rtt_secs: f64,
+}
+
+/// What it comes to. Bytes are those of both directions on the client's link.
+#[derive(Clone, Debug, Serialize)]
+pub struct DownloadPlan {
+    /// The version of this document.
+    pub schema: u32,
+    /// The sizes with their weights.
+    pub mix: String,
+    /// The time from one download's beginning to the next one's for each target, in seconds.
+    pub every_secs: u64,
+    /// How many targets there are.
+    pub targets: u64,
+    /// How many days a month has here.
+    pub days_a_month: u64,
+    /// Downloads of all targets in a month.
+    pub downloads_a_month: u64,
+    /// By size.
+    pub sizes: Vec<PlanSize>,
+    /// In a day.
+    pub day: PlanBytes,
+    /// In a month.
+    pub month: PlanBytes,
+    /// How that fits into a budget, if there is one.
+    pub data: Option<PlanData>,
+    /// The link, if one was given.
+    pub link: Option<PlanLink>,
+    /// What share of the time downloads take at least, all targets together, one after the other; none without a link.
+    pub busy: Option<f64>,
+}
+
+/// Downloads of one size.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlanSize {
+    /// How much each is, in bytes.
+    pub bytes: u64,
+    /// What share of the downloads they are.
+    pub of_downloads: f64,
+    /// What share of the payload they are.
+    pub of_payload: f64,
+    /// How many a month has of them for each target.
+    pub downloads_a_month: u64,
+    /// Between which percentiles of these the 95 % interval of their median lies; none of fewer than six.
+    pub median_percentiles: Option<[f64; 2]>,
+    /// The least time that one takes, in seconds: the link's round trips before the first byte, and what it needs for the bytes
+    /// at its rate; none without a link.
+    pub least_secs: Option<f64>,
+}
+
+/// Bytes of some time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+pub struct PlanBytes {
+    /// Those of downloads.
+    #[serde(flatten)]
+    pub downloads: Wire,
+    /// Those of directory documents.
+    pub directory: u64,
+    /// All of them.
+    pub all: u64,
+}
+
+/// How a month fits into a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PlanData {
+    /// The budget, in bytes.
+    pub bytes: u64,
+    /// What share of it a month takes.
+    pub taken: f64,
+    /// How many downloads of all targets fit, in the order of the mix: all of them, or until the first one that does not.
+    pub downloads_a_month: u64,
+}
+
+impl DownloadPlan {
+    /// Of these settings.
+    #[must_use]
+    pub fn of(settings: &PlanSettings) -> Self {
+        let PlanSettings { mix, every_secs, targets, directory_bytes, .. } = settings;
+        let a_month = DAYS * DAY_SECS / every_secs.max(&1);
+        let sizes = mix.sizes().iter().map(|size| settings.size(*size, a_month)).collect();
+        let directory = directory_bytes.saturating_mul(DAYS);
+        let month = bytes(settings.downloads(a_month).times(*targets), directory);
+        let day = part(&month, DAYS);
+        Self {
+            schema: SCHEMA,
+            mix: mix.to_string(),
+            every_secs: *every_secs,
+            targets: *targets,
+            days_a_month: DAYS,
+            downloads_a_month: a_month * targets,
+            sizes,
+            day,
+            month,
+            data: settings.data_bytes.map(|data| settings.data(data, a_month, &month)),
+            link: settings.link.clone(),
+            busy: settings.busy(),
+        }
+    }
+
+    /// As text for people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let gb = |bytes: u64| format!("{:.2}", bytes as f64 / 1e9);
+        let mut text = format!(
+            "{} downloads a month of {} days: {} every {} s for each of {} targets\n\n",
+            self.downloads_a_month, self.days_a_month, self.mix, self.every_secs, self.targets
+        );
+        text.push_str("     size  of downloads  of payload  a month  95% of the median  least s\n");
+        for size in &self.sizes {
+            let places = size.median_percentiles.map_or_else(
+                || "too few".to_owned(),
+                |[low, high]| format!("p{low:.1} to p{high:.1}"),
+            );
+            let secs = size.least_secs.map_or_else(|| "-".to_owned(), |secs| format!("{secs:.2}"));
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                text,
+                "{:>9} {:>12.1}% {:>10.1}% {:>8} {:>18} {:>8}",
+                size_text(size.bytes),
+                size.of_downloads * 100.0,
+                size.of_payload * 100.0,
+                size.downloads_a_month,
+                places,
+                secs
+            );
+        }
+        text.push_str("\nGB        payload   cells  TLS, TCP  directory     all\n");
+        for (name, bytes) in [("a day", &self.day), ("a month", &self.month)] {
+            let Wire { payload, cells, tls_tcp } = bytes.downloads;
+            let _ = writeln!(
+                text,
+                "{name:<8} {:>8} {:>7} {:>9} {:>10} {:>7}",
+                gb(payload),
+                gb(cells),
+                gb(tls_tcp),
+                gb(bytes.directory),
+                gb(bytes.all)
+            );
+        }
+        self.notes(&mut text);
+        text
+    }
+
+    /// Adds what is to be said of a budget and a link.
+    fn notes(&self, text: &mut String) {
+        if let Some(data) = &self.data {
+            let _ = writeln!(
+                text,
+                "\nA month takes {:.1}% of {:.2} GB: {} of {} downloads fit.",
+                data.taken * 100.0,
+                data.bytes as f64 / 1e9,
+                data.downloads_a_month,
+                self.downloads_a_month
+            );
+        }
+        if let (Some(link), Some(busy)) = (&self.link, self.busy) {
+            let too_much =
+                if busy > 1.0 { ": more than there is, so slots will come late" } else { "" };
+            let _ = writeln!(
+                text,
+                "\nOver {} downloads take at least {:.1}% of the time{too_much}.",
+                link.name,
+                busy * 100.0
+            );
+        }
+    }
+}
+
+impl PlanSettings {
+    /// Downloads of one size and weight, of so many downloads in a month.
+    fn size(&self, (size, weight): (u64, u32), a_month: u64) -> PlanSize {
+        let (round, round_bytes) = (self.mix.round().max(1), self.mix.round_bytes().max(1));
+        let weight = u64::from(weight);
+        let number = a_month * weight / round;
+        let place = usize::try_from(number).ok().and_then(median_place);
+        PlanSize {
+            bytes: size,
+            of_downloads: weight as f64 / round as f64,
+            of_payload: (size * weight) as f64 / round_bytes as f64,
+            downloads_a_month: number,
+            median_percentiles: place.map(|place| {
+                let low = 100.0 * place as f64 / (number + 1) as f64;
+                [low, 100.0 - low]
+            }),
+            least_secs: self.link.as_ref().map(|link| link.least_secs(size)),
+        }
+    }
+
+    /// What so many downloads take: whole rounds, and the same part of another one.
+    fn downloads(&self, number: u64) -> Wire {
+        let round = self.round();
+        let length = self.mix.round().max(1);
+        let rest = number % length;
+        let of_rest = |bytes: u64| bytes.saturating_mul(rest) / length;
+        let Wire { payload, cells, tls_tcp } = round;
+        let rest =
+            Wire { payload: of_rest(payload), cells: of_rest(cells), tls_tcp: of_rest(tls_tcp) };
+        round.times(number / length).and(&rest)
+    }
+
+    /// What a round of downloads takes.
+    fn round(&self) -> Wire {
+        let of =
+            |(size, weight): &(u64, u32)| traffic::of_download(*size).times(u64::from(*weight));
+        self.mix.sizes().iter().map(of).fold(Wire::default(), |sum, one| sum.and(&one))
+    }
+
+    /// How a month fits into a budget.
+    fn data(&self, data: u64, a_month: u64, month: &PlanBytes) -> PlanData {
+        let wanted = a_month * self.targets;
+        let room = data.saturating_sub(month.directory);
+        let round = self.round().all().max(1);
+        let fit = room / round * self.mix.round();
+        // Of the round that is not whole, as large a part.
+        let rest = u128::from(room % round) * u128::from(self.mix.round()) / u128::from(round);
+        let fit = fit.saturating_add(u64::try_from(rest).unwrap_or(0));
+        PlanData {
+            bytes: data,
+            taken: month.all as f64 / data.max(1) as f64,
+            downloads_a_month: if month.all <= data { wanted } else { fit.min(wanted) },
+        }
+    }
+
+    /// What share of the time downloads take at least.
+    fn busy(&self) -> Option<f64> {
+        let link = self.link.as_ref()?;
+        let secs = |(size, weight): &(u64, u32)| link.least_secs(*size) * f64::from(*weight);
+        let round: f64 = self.mix.sizes().iter().map(secs).sum();
+        let mean = round / self.mix.round().max(1) as f64;
+        Some(mean * self.targets as f64 / self.every_secs.max(1) as f64)
+    }
+}
+
+impl PlanLink {
+    /// The least time that a download of so many bytes takes over it, in seconds.
+    fn least_secs(&self, size: u64) -> f64 {
+        let carried =
+            self.bytes_per_sec.map_or(0.0, |rate| size as f64 * WIRE / rate.max(1) as f64);
+        ROUND_TRIPS * self.rtt_secs + carried
+    }
+}
+
+/// Bytes of downloads and of directory documents.
+fn bytes(downloads: Wire, directory: u64) -> PlanBytes {
+    PlanBytes { downloads, directory, all: downloads.all().saturating_add(directory) }
+}
+
+/// A part of some bytes.
+fn part(whole: &PlanBytes, parts: u64) -> PlanBytes {
+    let Wire { payload, cells, tls_tcp } = whole.downloads;
+    let [payload, cells, tls_tcp] = [payload, cells, tls_tcp].map(|bytes| bytes / parts);
+    bytes(Wire { payload, cells, tls_tcp }, whole.directory / parts)
+}
+
+#[cfg(test)]
+mod tests;

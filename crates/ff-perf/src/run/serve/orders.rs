@@ -1,0 +1,288 @@
+//! Which size the next download has, and whether the month's budget has room for it.
+//!
+//! What is set aside for a download is written before it begins, so that a run that is killed has spent it, and a new start
+//! does not spend it again.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, anyhow};
+
+use crate::budget::Budget;
+use crate::cli::serve::Terms;
+use crate::interface;
+use crate::mix::Mix;
+use crate::record::Circuit;
+use crate::store::rotation::Now;
+use crate::store::spent;
+use crate::traffic;
+
+/// The sizes of downloads in their order, and the budget.
+pub(super) struct Orders {
+    /// Where the budget is kept.
+    dir: PathBuf,
+    /// The sizes.
+    mix: Mix,
+    /// What draws their order.
+    seed: u64,
+    /// The budget.
+    budget: Budget,
+    /// The network interface whose counters say what was taken, if they do.
+    interface: Option<String>,
+}
+
+impl Orders {
+    /// Goes on with what is in a folder, which is locked.
+    ///
+    /// # Errors
+    /// When the budget there cannot be read, or an interface is not there.
+    pub(super) fn open(dir: &Path, terms: &Terms, seed: u64, now: Now) -> Result<Self> {
+        let budget = Budget::new(terms.data_bytes, spent::read(dir)?, now);
+        let mut orders = Self {
+            dir: dir.to_owned(),
+            mix: terms.mix.clone(),
+            seed,
+            budget,
+            interface: terms.data_interface.clone(),
+        };
+        orders.count(now).map_err(|reason| anyhow!("--data-interface: {reason}"))?;
+        Ok(orders)
+    }
+
+    /// The size of the next download in bytes, which then begins.
+    ///
+    /// # Errors
+    /// One sentence, if it is put off.
+    pub(super) fn next(&mut self, now: Now) -> Result<u64, String> {
+        self.count(now)?;
+        let size = self.wanted();
+        self.budget.hold(traffic::most(size), now).map_err(|full| full.to_string())?;
+        if let Err(error) = self.keep() {
+            self.budget.release();
+            return Err(format!("what it takes cannot be written down: {error}"));
+        }
+        Ok(size)
+    }
+
+    /// The size of the download that is next, in bytes.
+    pub(super) fn wanted(&self) -> u64 {
+        self.mix.at(self.budget.spent().begun, self.seed)
+    }
+
+    /// The circuit of a download has ended; one that never began has taken nothing. What cannot be written now is written when
+    /// the next one begins, and is counted in full until then.
+    pub(super) fn ended(&mut self, circuit: &Circuit, now: Now) {
+        if circuit.path.is_empty() {
+            return;
+        }
+        let taken = match self.interface {
+            None => traffic::of_circuit(circuit),
+            // The counters have it. Without them it counts with all that was set aside.
+            Some(_) => self.count(now).map_or(self.budget.spent().held_bytes, |()| 0),
+        };
+        self.budget.settle(taken, now);
+        let _ = self.keep();
+    }
+
+    /// How much of the month's budget is left, in bytes; no limit if none.
+    pub(super) fn left_bytes(&self) -> Option<u64> {
+        self.budget.left_bytes()
+    }
+
+    /// What is to be said at the beginning, where a download begins every so many seconds.
+    pub(super) fn notes(&self, every_secs: f64) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.mix.sizes().len() > 1 {
+            notes.push(format!("sizes {}, in an order that the seed draws", self.mix));
+        }
+        let (Some(most), Some(left)) = (self.budget.most_bytes(), self.left_bytes()) else {
+            return notes;
+        };
+        let how = self.interface.as_ref().map_or_else(
+            || {
+                "computed from the payload with cells, TLS, TCP and IP; without directory documents"
+                    .to_owned()
+            },
+            |interface| format!("as counted on {interface}, with the traffic of other programs"),
+        );
+        let month = &self.budget.spent().month;
+        notes
+            .push(format!("at most {most} bytes a month, {how}; {left} bytes are left of {month}"));
+        let mean = self.round_bytes() as f64 / self.mix.round().max(1) as f64;
+        let wanted = mean * 30.0 * 86_400.0 / every_secs;
+        if wanted > most as f64 {
+            notes.push(format!(
+                "30 days of these downloads take about {:.1} GB, more than --data: some will be put off (`ff-perf downloads plan`)",
+                wanted / 1e9
+            ));
+        }
+        notes
+    }
+
+    /// What a round of downloads takes, in bytes.
+    fn round_bytes(&self) -> u64 {
+        let of = |(size, weight): &(u64, u32)| {
+            traffic::of_download(*size).times(u64::from(*weight)).all()
+        };
+        self.mix.sizes().iter().map(of).fold(0, u64::saturating_add)
+    }
+
+    /// Adds what the interface has counted since the last time.
+    fn count(&mut self, now: Now) -> Result<(), String> {
+        let Some(name) = &self.interface else { return Ok(()) };
+        let counter = interface::read(name)?;
+        let bytes = counter.since(self.budget.spent().counter.as_ref());
+        self.budget.spend(bytes, now);
+        self.budget.read(counter);
+        Ok(())
+    }
+
+    /// Writes what has been spent, if a new start has to know it.
+    fn keep(&self) -> Result<()> {
+        if self.budget.most_bytes().is_some() || self.mix.sizes().len() > 1 {
+            spent::write(&self.dir, self.budget.spent())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// 2026-11-20, in seconds since 1970.
+    const NOVEMBER: u64 = 1_795_132_800;
+
+    /// So many seconds after the beginning, by both clocks.
+    fn at(secs: u64) -> Now {
+        Now { unix_secs: NOVEMBER + secs, elapsed: Duration::from_secs(secs) }
+    }
+
+    /// Terms of downloads.
+    fn terms(mix: &str, data_bytes: Option<u64>) -> Terms {
+        Terms { mix: mix.parse().expect("a mix"), data_bytes, data_interface: None }
+    }
+
+    /// A circuit on which so much of a download came; whole, if that is all.
+    fn circuit(came: u64, asked: u64) -> Circuit {
+        let us = (came == asked).then_some(9);
+        let download =
+            serde_json::json!({ "bytes": came, "asked_bytes": asked, "connected_us": 1, "us": us });
+        let line = serde_json::json!({ "schema": 1, "number": 0, "client": "arti", "began_unix_secs": 0.0,
+            "began_us": 0, "path": [{ "id": "A" }], "ended_us": 9, "download": download });
+        serde_json::from_value(line).expect("a circuit")
+    }
+
+    /// Two slots a day for a year, of which some fail: no month takes more than its budget, what does not fit is put off, and
+    /// sizes come in the order of the mix whatever was put off.
+    #[test]
+    fn a_year_keeps_to_its_budget_and_its_order() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let terms = terms("1MiB=3,20MiB=2", Some(400_000_000));
+        let mut orders = Orders::open(dir.path(), &terms, 3, at(0)).expect("orders");
+        let (mut sizes, mut put_off) = (Vec::new(), 0);
+        let mut months = BTreeMap::<String, u64>::new();
+        for slot in 0..365 * 2 {
+            let secs = slot * 43_200;
+            let size = match orders.next(at(secs)) {
+                Ok(size) => size,
+                Err(reason) => {
+                    assert!(reason.contains("left of the data budget of 20"), "{reason}");
+                    put_off += 1;
+                    continue;
+                }
+            };
+            sizes.push(size);
+            // Some are cut off.
+            let circuit = circuit(if slot % 5 == 0 { size / 2 } else { size }, size);
+            let took = traffic::of_circuit(&circuit);
+            *months.entry(orders.budget.spent().month.clone()).or_default() += took;
+            if slot % 29 == 0 {
+                // Killed. Clocks of the test go on from the beginning of the year.
+                let now = Now { elapsed: Duration::ZERO, ..at(secs) };
+                orders = Orders::open(dir.path(), &terms, 3, now).expect("orders");
+                let spent = orders.budget.spent().clone();
+                orders.budget = Budget::new(terms.data_bytes, Some(spent), at(secs));
+            } else {
+                orders.ended(&circuit, at(secs + 60));
+            }
+        }
+        assert_eq!(months.len(), 13);
+        assert!(months.values().all(|took| *took <= 400_000_000), "{months:?}");
+        assert!(months.values().filter(|took| **took > 320_000_000).count() >= 11, "{months:?}");
+        assert!(put_off > 50, "{put_off}");
+        let order = (0..).map(|place| terms.mix.at(place, 3));
+        assert!(order.take(sizes.len()).eq(sizes.iter().copied()), "nothing is left out");
+    }
+
+    #[test]
+    fn what_a_new_start_does_not_need_is_not_written() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut orders = Orders::open(dir.path(), &terms("9kB", None), 0, at(0)).expect("orders");
+        assert_eq!(orders.next(at(0)), Ok(9000));
+        orders.ended(&circuit(9000, 9000), at(1));
+        assert_eq!((spent::read(dir.path()).expect("nothing"), orders.left_bytes()), (None, None));
+        assert!(orders.notes(300.0).is_empty());
+    }
+
+    #[test]
+    fn nothing_begins_that_cannot_be_written_down() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let there = dir.path().join("there");
+        std::fs::create_dir(&there).expect("a directory");
+        let terms = terms("12:2:1", Some(1_000_000_000));
+        let mut orders = Orders::open(&there, &terms, 0, at(0)).expect("orders");
+        std::fs::remove_dir(&there).expect("gone");
+        let reason = orders.next(at(0)).expect_err("no folder");
+        assert!(reason.contains("budget.json"), "{reason}");
+        assert_eq!(orders.left_bytes(), Some(1_000_000_000));
+        std::fs::create_dir(&there).expect("a directory");
+        assert_eq!(orders.wanted(), terms.mix.at(0, 0), "none is left out");
+        assert_eq!(orders.next(at(1)), Ok(terms.mix.at(0, 0)));
+        assert_eq!(orders.wanted(), terms.mix.at(1, 0));
+    }
+
+    #[test]
+    fn a_start_says_what_counts_and_what_will_not_fit() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let terms = terms("12:2:1", Some(5_000_000_000));
+        let orders = Orders::open(dir.path(), &terms, 0, at(0)).expect("orders");
+        let notes = orders.notes(300.0).join("\n");
+        for part in [
+            "sizes 50KiB=12,1MiB=2,5MiB=1",
+            "at most 5000000000 bytes a month",
+            "without directory documents",
+            "5000000000 bytes are left of 2026-11",
+            "about 5.3 GB, more than --data",
+        ] {
+            assert!(notes.contains(part), "{part} in {notes}");
+        }
+        assert!(!orders.notes(400.0).join("\n").contains("put off"));
+        let odd = Terms { data_interface: Some("nowhere9".to_owned()), ..terms };
+        let error =
+            Orders::open(dir.path(), &odd, 0, at(0)).err().expect("no interface").to_string();
+        assert!(
+            error.contains("--data-interface: there is no network interface nowhere9"),
+            "{error}"
+        );
+    }
+
+    /// The loopback interface is in every network of a process.
+    #[test]
+    fn what_went_over_an_interface_counts_from_the_first_look_on() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let terms = Terms { data_interface: Some("lo".to_owned()), ..terms("9kB", Some(u64::MAX)) };
+        let mut orders = Orders::open(dir.path(), &terms, 0, at(0)).expect("orders");
+        assert_eq!(orders.budget.spent().bytes, 0, "what went over it before is not counted");
+        assert_eq!(orders.next(at(0)), Ok(9000));
+        let counted = orders.budget.spent().counter.clone().expect("a counter");
+        orders.ended(&circuit(9000, 9000), at(1));
+        let spent = orders.budget.spent();
+        let now = spent.counter.clone().expect("a counter");
+        assert!(now.bytes >= counted.bytes && spent.held_bytes == 0, "{spent:?}");
+        assert!(spent.bytes >= now.since(Some(&counted)), "{spent:?}");
+        assert_eq!(spent::read(dir.path()).expect("a budget").as_ref(), Some(spent));
+    }
+}

@@ -1,0 +1,93 @@
+//! The file of a budget: what has been spent, written before a download begins and after it has ended.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use ff_bwauth::utc::Utc;
+
+use super::{StoreError, io_error};
+use crate::budget::{SCHEMA, Spent};
+
+/// Its name in the folder of lines.
+pub const FILE: &str = "budget.json";
+/// Its name while it is written. Always the same one, so that kills leave no more than one.
+const UNFINISHED: &str = "budget.json.new";
+
+/// Reads what has been spent; none if nothing was written yet.
+///
+/// # Errors
+/// [`StoreError`], which names the file.
+pub fn read(dir: &Path) -> Result<Option<Spent>, StoreError> {
+    let path = dir.join(FILE);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io_error(&path)(error)),
+    };
+    let odd = |line: usize, reason: String| StoreError::Line {
+        path: path.clone(),
+        line: line.max(1),
+        reason: format!("{reason}: delete the file to begin the month with nothing spent"),
+    };
+    let spent: Spent = serde_json::from_str(&text)
+        .map_err(|error| odd(error.line(), format!("this is not a budget ({error})")))?;
+    if spent.schema > SCHEMA {
+        let schema = spent.schema;
+        return Err(odd(
+            1,
+            format!("schema {schema} is newer than {SCHEMA}, which this ff-perf reads"),
+        ));
+    }
+    if format!("{}-01", spent.month).parse::<Utc>().is_err() {
+        return Err(odd(1, format!("{:?} is not a month as 2026-11", spent.month)));
+    }
+    Ok(Some(spent))
+}
+
+/// Writes what has been spent, whole or not at all.
+///
+/// # Errors
+/// [`StoreError`], which names the file.
+pub fn write(dir: &Path, spent: &Spent) -> Result<(), StoreError> {
+    let (path, unfinished) = (dir.join(FILE), dir.join(UNFINISHED));
+    let written = || -> io::Result<()> {
+        let mut text = serde_json::to_vec(spent)?;
+        text.push(b'\n');
+        let mut file = File::create(&unfinished)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        fs::rename(&unfinished, &path)
+    };
+    written().map_err(io_error(&path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_spent_is_kept_and_odd_files_are_named() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert_eq!(read(dir.path()).expect("nothing"), None);
+        let spent =
+            Spent { schema: SCHEMA, month: "2026-11".to_owned(), bytes: 7, ..Spent::default() };
+        write(dir.path(), &spent).expect("written");
+        assert_eq!(read(dir.path()).expect("a budget"), Some(spent));
+        assert_eq!(fs::read_dir(dir.path()).expect("a folder").count(), 1, "and nothing else");
+        for (odd, part) in [
+            ("", "line 1: this is not a budget"),
+            ("{\"schema\":1,\n\"month\":7,\"bytes\":1}", "line 2: this is not a budget"),
+            ("{\"schema\":1,\"month\":\"2026-11\",\"bytes\":-1}", "not a budget"),
+            ("{\"schema\":1,\"month\":\"2026-11\",\"bytes\":1,\"bytes\":2}", "duplicate"),
+            ("{\"schema\":2,\"month\":\"2026-11\",\"bytes\":1}", "schema 2 is newer"),
+            ("{\"schema\":1,\"month\":\"zzz\",\"bytes\":1}", "\"zzz\" is not a month"),
+            ("{\"schema\":1,\"month\":\"2026-13\",\"bytes\":1}", "is not a month"),
+        ] {
+            fs::write(dir.path().join(FILE), odd).expect("a file");
+            let error = read(dir.path()).expect_err("odd").to_string();
+            assert!(error.contains("budget.json, line") && error.contains(part), "{error}");
+            assert!(error.contains("delete the file"), "{error}");
+        }
+    }
+}
