@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use super::STATUS;
 use super::measure::{ClientKind, MeasureArgs, Measuring, bytes, rate, share};
 use super::paths::RulesArgs;
-use super::plan::{PlanArgs, data};
+use super::plan::{self, PlanArgs};
 use super::serve;
 use crate::mix::Mix;
 use crate::target::Target;
@@ -138,7 +138,7 @@ pub struct ServeArgs {
     /// Download at most this much in a month of UTC, as 5GB/month. A download that may not fit is put off, and its slot has a
     /// line that says so. Computed from the payload with cells, TLS, TCP and IP; directory documents and packets that are sent
     /// again are not in it, unless --data-interface is given.
-    #[arg(long, value_name = "SIZE/month", value_parser = data)]
+    #[arg(long, value_name = "SIZE/month", value_parser = plan::data)]
     pub data: Option<u64>,
     /// Count --data by what the kernel says that this network interface has received and sent, as eth0: everything on it, also of
     /// other programs.
