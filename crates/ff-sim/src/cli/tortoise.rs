@@ -9,7 +9,7 @@ use crate::flow::tortoise::cells::FIGURES;
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = HELP)]
 pub struct TortoiseArgs {
-    /// Figures of the paper to compute; all adds an experiment where bulk users evade the limit.
+    /// Figures of the paper to compute; all adds experiments where bulk users evade the limit.
     #[arg(long, value_name = "NUMBER,...", value_delimiter = ',', default_value = "all")]
     pub figures: Vec<TortoiseFigure>,
     /// First random seed.

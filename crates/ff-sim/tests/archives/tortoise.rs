@@ -39,7 +39,7 @@ fn the_same_seeds_give_the_same_files_on_one_thread_and_on_two() {
     assert!(one == files("two", "2"));
     assert!(one.iter().all(|file| !file.contains("no values")), "every figure has curves");
     let runs = fs::read_to_string(dir.path().join("one/runs.csv")).expect("a table");
-    assert_eq!(runs.lines().count(), 1 + 16 * 2, "sixteen experiments, two seeds: {runs}");
+    assert_eq!(runs.lines().count(), 1 + 17 * 2, "seventeen experiments, two seeds: {runs}");
 }
 
 #[test]
