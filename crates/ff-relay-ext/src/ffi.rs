@@ -2,7 +2,7 @@
 //!
 //! Handles are made by Rust and given to C as pointers to types whose fields C cannot see;
 //! everything else is copied. `ffi/circuit.rs` has what is called per cell, `ffi/traffic.rs` what is
-//! asked and told of bytes and links, `ffi/ingress.rs` the limit where clients enter, `ffi/guard.rs`
+//! asked and told of bytes and links, `ffi/rules.rs` the limit where clients enter, `ffi/guard.rs`
 //! is around every function and keeps panics in here, `ffi/types.rs` has what is copied, and
 //! `ffi/handle.rs` what a pointer points to. The comments on the items are those of the header, which `tests/header.rs` compares with these files; the order of
 //! calls and a sketch of a host stand in the crate's documentation.
@@ -11,8 +11,8 @@
 mod circuit;
 mod guard;
 mod handle;
-mod ingress;
 mod read;
+mod rules;
 mod status;
 mod traffic;
 mod types;
@@ -34,12 +34,12 @@ pub use self::circuit::{
     ff_circuit_measurer,
 };
 pub use self::handle::{FfCircuit, FfLevel, FfTarget};
-pub use self::ingress::{
+use self::read::{Failure, read_options, read_params};
+pub use self::rules::{
     FfIngress, FfIngressDecision, FfIngressPeer, FfIngressReason, ff_ingress_check,
     ff_ingress_decide, ff_ingress_free, ff_ingress_ignored, ff_ingress_is_on, ff_ingress_is_same,
     ff_ingress_new, ff_ingress_text,
 };
-use self::read::{Failure, read_options, read_params};
 pub use self::status::FfStatus;
 pub use self::traffic::{
     ff_target_background_allowance, ff_target_is_exempt, ff_target_on_background,

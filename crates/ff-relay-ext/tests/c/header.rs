@@ -21,7 +21,7 @@ fn the_committed_header_is_up_to_date() {
         .with_src(root.join("src/ffi.rs"))
         .with_src(root.join("src/ffi/traffic.rs"))
         .with_src(root.join("src/ffi/circuit.rs"))
-        .with_src(root.join("src/ffi/ingress.rs"))
+        .with_src(root.join("src/ffi/rules.rs"))
         .generate()
         .expect("the interface is one that C can have");
     let mut header = Vec::new();
