@@ -1,6 +1,6 @@
 //! A source of bytes for downloads: a web server that gives something to those only who know its token.
 //!
-//! `GET /TOKEN/BYTES` is answered with so many bytes of a new [`Pattern`](crate::pattern::Pattern), whose seed stands in the
+//! `GET /TOKEN/BYTES` is answered with so many bytes of a new [`Pattern`], whose seed stands in the
 //! header. They look like noise, so nothing on the way can compress them, and none of them is had from a cache. How much is
 //! given at once, to how many and how fast, is bounded.
 
