@@ -38,13 +38,7 @@ pub fn read(file: &str, bytes: &[u8], into: &mut Circuits) -> Result<(), ReadErr
     for (name, host) in analysis.data.unwrap_or_default() {
         let place = into.host(&name);
         let mut reader = Reader { file, host: &name, damaged: &mut into.damaged };
-        let host: Host = reader.part("record", Some(host));
-        let tor: Tor = reader.part("tor", host.tor);
-        let tgen: Tgen = reader.part("tgen", host.tgen);
-        let circuits: BTreeMap<String, TorCircuit> = reader.records("circuit", tor.circuits);
-        let streams: BTreeMap<String, TorStream> = reader.records("tor's stream", tor.streams);
-        let new: BTreeMap<String, Transfer> = reader.records("stream", tgen.streams);
-        let old: BTreeMap<String, OldTransfer> = reader.records("transfer", tgen.transfers);
+        let HostRecords { circuits, streams, new, old } = reader.host(host);
         let downloads = new.values().map(Transfer::download);
         let downloads: Vec<_> = downloads.chain(old.values().map(OldTransfer::download)).collect();
         let downloads = by_circuit(&streams, &downloads);
@@ -145,7 +139,32 @@ struct Reader<'a> {
     damaged: &'a mut Damaged,
 }
 
+/// What could be read of a host.
+struct HostRecords {
+    /// Circuits by their numbers.
+    circuits: BTreeMap<String, TorCircuit>,
+    /// tor's streams by their numbers.
+    streams: BTreeMap<String, TorStream>,
+    /// Downloads by their names, from version 3.0 on.
+    new: BTreeMap<String, Transfer>,
+    /// Downloads by their names, up to version 2.0.
+    old: BTreeMap<String, OldTransfer>,
+}
+
 impl Reader<'_> {
+    /// All records of the host.
+    fn host(&mut self, host: Box<RawValue>) -> HostRecords {
+        let host: Host = self.part("record", Some(host));
+        let tor: Tor = self.part("tor", host.tor);
+        let tgen: Tgen = self.part("tgen", host.tgen);
+        HostRecords {
+            circuits: self.records("circuit", tor.circuits),
+            streams: self.records("tor's stream", tor.streams),
+            new: self.records("stream", tgen.streams),
+            old: self.records("transfer", tgen.transfers),
+        }
+    }
+
     /// The records of a kind that can be read; the others are counted and named.
     fn records<T: DeserializeOwned>(&mut self, kind: &str, part: Part) -> BTreeMap<String, T> {
         let records: Records = self.part(&format!("{kind}s"), part);

@@ -1,11 +1,7 @@
 //! Downloads of analysis files as lines: each with its circuit, if that is in the file.
 
-use std::collections::BTreeMap;
-
-use super::format::{
-    Download, Guard, Host, OldTransfer, Tgen, Tor, TorCircuit, TorStream, Transfer,
-};
-use super::{ReadError, Reader, ends_of, ends_of_streams, fingerprint, join, parse};
+use super::format::{Download, Guard, TorCircuit, TorStream};
+use super::{HostRecords, ReadError, Reader, ends_of, ends_of_streams, fingerprint, join, parse};
 use crate::read::downloads::{DownloadRecord, Downloads, GuardsSeen};
 use crate::record::{self, Circuit, Client, Failure, Relay, SCHEMA, Stage, Whose, unix_us};
 
@@ -20,13 +16,7 @@ pub fn read(file: &str, bytes: &[u8], into: &mut Downloads) -> Result<(), ReadEr
     for (name, host) in analysis.data.unwrap_or_default() {
         let place = into.host(&name);
         let mut reader = Reader { file, host: &name, damaged: &mut into.damaged };
-        let host: Host = reader.part("record", Some(host));
-        let tor: Tor = reader.part("tor", host.tor);
-        let tgen: Tgen = reader.part("tgen", host.tgen);
-        let circuits: BTreeMap<String, TorCircuit> = reader.records("circuit", tor.circuits);
-        let streams: BTreeMap<String, TorStream> = reader.records("tor's stream", tor.streams);
-        let new: BTreeMap<String, Transfer> = reader.records("stream", tgen.streams);
-        let old: BTreeMap<String, OldTransfer> = reader.records("transfer", tgen.transfers);
+        let HostRecords { circuits, streams, new, old } = reader.host(host);
         let new = new.iter().map(|(id, one)| (id, one.download()));
         let old = old.iter().map(|(id, one)| (id, one.download()));
         let (ids, downloads): (Vec<&String>, Vec<Download<'_>>) = new.chain(old).unzip();
