@@ -68,6 +68,16 @@ impl Target {
     }
 }
 
+/// How far a header has come.
+enum Head {
+    /// Not to its end.
+    Open,
+    /// It has so many bytes, and another one follows (RFC 9110 §15.2).
+    Interim(usize),
+    /// It has so many bytes, and the payload follows.
+    Final(usize),
+}
+
 /// What is known of an answer while it comes.
 struct Answer {
     /// Its header, until that is whole; none of a source of ff-lab's, which sends bytes alone.
@@ -106,13 +116,20 @@ impl Answer {
         let payload = match self.head.take() {
             None => came,
             Some(mut head) => {
-                let before = head.len();
                 head.extend_from_slice(came);
-                let Some(length) = self.read_head(&head)? else {
-                    self.head = Some(head);
-                    return Ok(&[]);
-                };
-                came.get(length.saturating_sub(before)..).unwrap_or_default()
+                loop {
+                    match self.read_head(&head)? {
+                        Head::Open => {
+                            self.head = Some(head);
+                            return Ok(&[]);
+                        }
+                        Head::Interim(length) => drop(head.drain(..length)),
+                        Head::Final(length) => {
+                            let payload = head.len().saturating_sub(length);
+                            break came.get(came.len() - payload..).unwrap_or_default();
+                        }
+                    }
+                }
             }
         };
         if let Some(pattern) = &mut self.pattern {
@@ -126,23 +143,25 @@ impl Answer {
         Ok(payload)
     }
 
-    /// The header's length, if it is whole and says that all is well (RFC 9112 §4).
-    fn read_head(&mut self, bytes: &[u8]) -> Result<Option<usize>, Fault> {
+    /// How far the header has come, if it says that all is well (RFC 9112 §4).
+    fn read_head(&mut self, bytes: &[u8]) -> Result<Head, Fault> {
         let mut lines = [httparse::EMPTY_HEADER; MOST_LINES];
         let mut answer = httparse::Response::new(&mut lines);
         let parsed = answer.parse(bytes);
+        let is_interim = answer.code.is_some_and(|status| matches!(status, 100 | 102..200));
         match answer.code {
-            Some(status) if parsed.is_ok() && !(200..300).contains(&status) => {
+            Some(status) if parsed.is_ok() && !is_interim && !(200..300).contains(&status) => {
                 return Err(Fault::target(format!("HTTP status {status}")));
             }
             _ => {}
         }
         match parsed {
+            Ok(httparse::Status::Complete(length)) if is_interim => Ok(Head::Interim(length)),
             Ok(httparse::Status::Complete(length)) => {
                 self.is_promised(answer.headers)?;
-                Ok(Some(length))
+                Ok(Head::Final(length))
             }
-            Ok(httparse::Status::Partial) if bytes.len() < LONGEST_HEAD => Ok(None),
+            Ok(httparse::Status::Partial) if bytes.len() < LONGEST_HEAD => Ok(Head::Open),
             Ok(httparse::Status::Partial) => Err(Fault::target(format!(
                 "the header of its answer is longer than {LONGEST_HEAD} bytes"
             ))),
@@ -160,6 +179,11 @@ impl Answer {
             let seed: Seed = seed.parse().map_err(|_| {
                 Fault::target(format!("the {SEED_HEADER} of its answer is no seed"))
             })?;
+            if value("transfer-encoding").is_some() {
+                return Err(Fault::target(
+                    "its answer has a Transfer-Encoding, which HTTP/1.0 does not have".to_owned(),
+                ));
+            }
             self.pattern = Some(Pattern::new(seed));
             self.is_exact = true;
         }
@@ -205,6 +229,13 @@ mod tests {
             let found = payload(1, &[one, other]).expect("a download");
             assert_eq!(found, b"HTTP/1.1 404 x\r\n\r\n", "cut at {at}");
         }
+        let interim = b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n";
+        let twice = [&interim[..], whole].concat();
+        for at in 0..twice.len() {
+            let (one, other) = twice.split_at(at);
+            let found = payload(1, &[one, other]).expect("a download");
+            assert_eq!(found, b"HTTP/1.1 404 x\r\n\r\n", "cut at {at}");
+        }
         let bytes: Vec<&[u8]> = whole.chunks(1).collect();
         assert_eq!(payload(1, &bytes).expect("a download"), b"HTTP/1.1 404 x\r\n\r\n");
     }
@@ -214,6 +245,8 @@ mod tests {
         for (odd, reason) in [
             ("HTTP/1.1 404 Not Found\r\n", "HTTP status 404"),
             ("HTTP/1.1 301 \r\n\r\n", "HTTP status 301"),
+            ("HTTP/1.1 101 \r\n\r\n", "HTTP status 101"),
+            ("HTTP/1.1 100 \r\n\r\nHTTP/1.1 503 x\r\n\r\n", "HTTP status 503"),
             ("HTTP/1.1 99999 \r\n\r\n", "not HTTP"),
             ("\0\0\0\n", "not HTTP"),
             (&"x".repeat(5000), "not HTTP"),
@@ -240,6 +273,9 @@ mod tests {
         let fault = payload(10, &[head(10).as_bytes(), &bytes]).expect_err("the ninth is another");
         assert!(fault.reason.contains("seed") && fault.whose == Whose::Unknown, "{fault:?}");
         assert_eq!(payload(8, &[head(8).as_bytes(), &bytes[..8]]), Ok(bytes[..8].to_vec()));
+        let chunks = head(8).replace("content-length: 8", "transfer-encoding: chunked");
+        let fault = payload(8, &[chunks.as_bytes()]).expect_err("chunks");
+        assert!(fault.reason.contains("Transfer-Encoding"), "{fault:?}");
         for odd in [7, 9] {
             let fault = payload(8, &[head(odd).as_bytes()]).expect_err("another length");
             assert!(fault.reason.contains("instead of 8"), "{fault:?}");

@@ -254,7 +254,7 @@ impl DownloadReport {
 impl SetReport {
     /// Of a set.
     fn of(set: &DownloadSet) -> Self {
-        let Downloads { hosts, all, half_lines, left_out, other_circuits, damaged } =
+        let Downloads { hosts, all, half_lines, left_out, other_circuits, damaged, .. } =
             &set.downloads;
         let groups = groups(all);
         Self {

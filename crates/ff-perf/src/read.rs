@@ -143,6 +143,8 @@ pub struct Circuits {
     pub congestion: HashMap<(u32, u32), Delay>,
     /// Where relays stand.
     places: HashMap<String, u32>,
+    /// And hosts.
+    host_places: HashMap<String, u32>,
     /// The numbers of runs, by host and what names them there; of those that say no run that of the path that is being read.
     runs: HashMap<Option<(u32, u64)>, u32>,
     /// How many numbers of runs there are.
@@ -278,7 +280,7 @@ impl Circuits {
 
     /// A host's place.
     pub(crate) fn host(&mut self, name: &str) -> u32 {
-        place_of(&mut self.hosts, name)
+        place_of(&mut self.hosts, &mut self.host_places, name)
     }
 
     /// A run's number, by its host and what names it there if its circuits say that.
@@ -292,23 +294,24 @@ impl Circuits {
 
     /// A relay's place.
     pub(crate) fn relay(&mut self, id: &str) -> u32 {
-        if let Some(place) = self.places.get(id) {
-            return *place;
-        }
-        let place = u32::try_from(self.relays.len()).unwrap_or(u32::MAX);
-        self.relays.push(id.to_owned());
-        self.places.insert(id.to_owned(), place);
-        place
+        place_of(&mut self.relays, &mut self.places, id)
     }
 }
 
 /// The place of a name, which is added if it is new.
-fn place_of(names: &mut Vec<String>, name: &str) -> u32 {
-    let place = names.iter().position(|one| one == name).unwrap_or(names.len());
-    if place == names.len() {
-        names.push(name.to_owned());
+fn place_of(names: &mut Vec<String>, places: &mut HashMap<String, u32>, name: &str) -> u32 {
+    if let Some(place) = places.get(name) {
+        return *place;
     }
-    u32::try_from(place).unwrap_or(u32::MAX)
+    let place = u32::try_from(names.len()).unwrap_or(u32::MAX);
+    names.push(name.to_owned());
+    places.insert(name.to_owned(), place);
+    place
+}
+
+/// Whether these seconds since 1970 are a time of UTC that has a day: before the year 10000.
+fn is_time(unix_secs: f64) -> bool {
+    (0.0..253_402_300_800.0).contains(&unix_secs)
 }
 
 /// The files of a directory that have circuits, or that have downloads, by name.

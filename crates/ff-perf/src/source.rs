@@ -5,12 +5,14 @@
 //! given at once, to how many and how fast, is bounded.
 
 use std::fmt;
+use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
@@ -19,8 +21,8 @@ use ff_proto::rate::TokenBucket;
 use ff_proto::units::{BytesPerSec, MonoTime};
 use futures::stream;
 use subtle::ConstantTimeEq as _;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::sleep;
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
 
 use crate::download::SEED_HEADER;
 use crate::pattern::{Pattern, Seed};
@@ -37,6 +39,8 @@ pub struct Limits {
     pub downloads: usize,
     /// Bytes a second of payload, of all together; none for as fast as it goes.
     pub bytes_per_sec: Option<u64>,
+    /// How long one download may take.
+    pub time: Duration,
 }
 
 /// Who may have something: a secret of 32 hexadecimal digits.
@@ -52,7 +56,7 @@ pub struct Source {
     limits: Limits,
     /// Downloads that may begin.
     room: Arc<Semaphore>,
-    /// What may be sent now, if there is a rate.
+    /// What may be sent now, if there is a rate. Downloads that wait for it queue at its lock, which serves them in turn.
     bucket: Option<Mutex<TokenBucket>>,
     /// When it began.
     began: Instant,
@@ -145,30 +149,26 @@ impl Source {
     /// Waits until so many bytes may be sent.
     async fn wait(&self, bytes: u64) {
         let Some(bucket) = &self.bucket else { return };
+        let mut bucket = bucket.lock().await;
         loop {
-            let now = MonoTime::from_micros(crate::client::us_since(self.began));
-            let missing = {
-                let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
-                bucket.fill(now);
-                let missing = bucket.time_until(bytes);
-                if missing.is_zero() {
-                    bucket.take(bytes);
-                }
-                missing
-            };
+            bucket.fill(MonoTime::from_micros(crate::client::us_since(self.began)));
+            let missing = bucket.time_until(bytes);
             if missing.is_zero() {
-                return;
+                break;
             }
             sleep(missing.min(Duration::from_secs(1))).await;
         }
+        bucket.take(bytes);
     }
 }
 
 /// Gives somebody so many bytes, if they may have them.
 async fn give(
     State(source): State<Arc<Source>>,
-    Path((token, bytes)): Path<(String, String)>,
+    path: Result<Path<(String, String)>, PathRejection>,
 ) -> Response {
+    // Also a path that is not UTF-8 is none.
+    let Ok(Path((token, bytes))) = path else { return nothing() };
     if !source.token.is(&token) {
         return nothing();
     }
@@ -183,7 +183,8 @@ async fn give(
         return closing(StatusCode::SERVICE_UNAVAILABLE, text);
     };
     let seed = Seed(rand::random());
-    let given = Given { source, pattern: Pattern::new(seed), left: bytes, _place: place };
+    let until = Instant::now() + source.limits.time;
+    let given = Given { source, pattern: Pattern::new(seed), left: bytes, until, _place: place };
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
         (header::CONTENT_LENGTH, bytes.to_string()),
@@ -202,18 +203,24 @@ struct Given {
     pattern: Pattern,
     /// How much is to come, in bytes.
     left: u64,
+    /// When it is cut off.
+    until: Instant,
     /// Its place among those at once.
     _place: OwnedSemaphorePermit,
 }
 
 impl Given {
-    /// The next piece.
-    async fn next(mut self) -> Option<(Result<Bytes, std::io::Error>, Self)> {
+    /// The next piece; an error, which ends the connection, when it has taken too long.
+    async fn next(mut self) -> Option<(io::Result<Bytes>, Self)> {
         let length = self.left.min(PIECE as u64);
         if length == 0 {
             return None;
         }
-        self.source.wait(length).await;
+        let left = self.until.saturating_duration_since(Instant::now());
+        let waited = timeout(left, self.source.wait(length)).await;
+        if left.is_zero() || waited.is_err() {
+            return Some((Err(io::ErrorKind::TimedOut.into()), self));
+        }
         let mut piece = vec![0; usize::try_from(length).unwrap_or(PIECE)];
         self.pattern.fill(&mut piece);
         self.left -= length;
@@ -252,7 +259,9 @@ mod tests {
     fn source(bytes_per_sec: Option<u64>) -> (Arc<Source>, String) {
         let token = Token::new();
         let text = token.as_str().to_owned();
-        (Source::new(token, Limits { download_bytes: 100_000, downloads: 1, bytes_per_sec }), text)
+        let time = Duration::from_secs(600);
+        let limits = Limits { download_bytes: 100_000, downloads: 1, bytes_per_sec, time };
+        (Source::new(token, limits), text)
     }
 
     #[tokio::test]
@@ -277,12 +286,17 @@ mod tests {
             (format!("/{token}"), 404),
             (format!("/{}/5", "0".repeat(32)), 404),
             (format!("/{token}/5/6"), 404),
+            ("/%ff/5".to_owned(), 404),
+            (format!("/{token}/%ff"), 404),
             (format!("/{token}/0"), 400),
             (format!("/{token}/-1"), 400),
             (format!("/{token}/100001"), 400),
             (format!("/{token}/99999999999999999999999"), 400),
         ] {
-            assert_eq!(answer(&source, &path).await.status(), status, "{path}");
+            let answer = answer(&source, &path).await;
+            assert_eq!(answer.status(), status, "{path}");
+            // A connection that stayed open would hold a place.
+            assert_eq!(answer.headers()[header::CONNECTION], "close", "{path}");
         }
         let held = answer(&source, &format!("/{token}/5")).await;
         assert_eq!(answer(&source, &format!("/{token}/5")).await.status(), 503, "one at a time");
@@ -298,8 +312,70 @@ mod tests {
         let mut body = given.into_body().into_data_stream();
         let first = futures::StreamExt::next(&mut body).await.expect("a piece").expect("bytes");
         assert_eq!(first.len(), PIECE);
-        let bucket = source.bucket.as_ref().expect("a bucket").lock().expect("it");
+        let bucket = source.bucket.as_ref().expect("a bucket").lock().await;
         assert!(bucket.available_bytes() < 1000, "it is empty now: {bucket:?}");
+    }
+
+    #[tokio::test]
+    async fn what_takes_too_long_is_cut_off_and_gives_its_place_back() {
+        for bytes_per_sec in [None, Some(1)] {
+            let token = Token::new();
+            let path = format!("/{}/100000", token.as_str());
+            let time = Duration::from_millis(50);
+            let limits = Limits { download_bytes: 100_000, downloads: 1, bytes_per_sec, time };
+            let source = Source::new(token, limits);
+            let mut body = answer(&source, &path).await.into_body().into_data_stream();
+            // What is given at once is taken, and then nothing until it is too late.
+            if bytes_per_sec.is_none() {
+                sleep(2 * time).await;
+            }
+            let all = async {
+                while let Some(piece) = futures::StreamExt::next(&mut body).await {
+                    if piece.is_err() {
+                        return true;
+                    }
+                }
+                false
+            };
+            assert!(all.await, "it is not whole");
+            drop(body);
+            assert_eq!(answer(&source, &path).await.status(), StatusCode::OK);
+        }
+    }
+
+    #[tokio::test]
+    async fn downloads_share_the_rate_in_turn() {
+        /// How many pieces each has.
+        const PIECES: usize = 25;
+        /// Before others wait, one may have what the bucket begins with: 6 pieces.
+        const APART: usize = 10;
+        let token = Token::new();
+        let path = format!("/{}/{}", token.as_str(), PIECES * PIECE);
+        let limits = Limits {
+            download_bytes: 1 << 20,
+            downloads: 6,
+            bytes_per_sec: Some(1_000_000),
+            time: Duration::from_secs(600),
+        };
+        let source = Source::new(token, limits);
+        let mut readers = Vec::new();
+        for _ in 0..limits.downloads {
+            let mut body = answer(&source, &path).await.into_body().into_data_stream();
+            let source = Arc::clone(&source);
+            readers.push(tokio::spawn(async move {
+                let mut pieces = 0;
+                // Until one of them is whole.
+                while source.given().0 == 0 {
+                    let piece = futures::StreamExt::next(&mut body).await.expect("a piece");
+                    pieces += piece.expect("bytes").len() / PIECE;
+                }
+                pieces
+            }));
+        }
+        for reader in readers {
+            let pieces = reader.await.expect("a reader");
+            assert!(pieces + APART >= PIECES, "{pieces} of {PIECES} while another had all");
+        }
     }
 
     #[test]

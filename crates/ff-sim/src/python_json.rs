@@ -4,11 +4,36 @@ use memchr::{memchr, memmem};
 
 /// Python's words for values that are not finite.
 const WORDS: [&[u8]; 3] = [b"NaN", b"-Infinity", b"Infinity"];
+/// A character of private use (Unicode 23.5), which no other program writes.
+const MARK: &str = "\u{e000}";
 
 /// Quotes these words, which makes the text valid JSON. A record with such a string in place of a number then fails to parse by
 /// itself; all other records are read. Strings and line numbers do not change.
 #[must_use]
 pub fn quote(text: Vec<u8>) -> Vec<u8> {
+    quote_with(text, "")
+}
+
+/// The same with a mark in the quotes, by which [`unmark`] finds these words again.
+#[must_use]
+pub fn mark(text: Vec<u8>) -> Vec<u8> {
+    quote_with(text, MARK)
+}
+
+/// Takes quotes and marks off: what Python wrote is as Python wrote it.
+#[must_use]
+pub fn unmark(mut text: String) -> String {
+    if !text.contains(MARK) {
+        return text;
+    }
+    for word in ["NaN", "-Infinity", "Infinity"] {
+        text = text.replace(&format!("\"{MARK}{word}\""), word);
+    }
+    text
+}
+
+/// Quotes these words, with a mark before each.
+fn quote_with(text: Vec<u8>, mark: &str) -> Vec<u8> {
     if WORDS.iter().all(|word| memmem::find(&text, word).is_none()) {
         return text;
     }
@@ -21,10 +46,14 @@ pub fn quote(text: Vec<u8>) -> Vec<u8> {
             None if *first == b'"' => string_len(rest),
             None => 1,
         };
-        let mark: &[u8] = if word.is_some() { b"\"" } else { b"" };
-        quoted.extend_from_slice(mark);
+        if word.is_some() {
+            quoted.push(b'"');
+            quoted.extend_from_slice(mark.as_bytes());
+        }
         quoted.extend_from_slice(&rest[..len]);
-        quoted.extend_from_slice(mark);
+        if word.is_some() {
+            quoted.push(b'"');
+        }
         rest = &rest[len..];
     }
     quoted
@@ -57,6 +86,14 @@ mod tests {
         let value: Value = serde_json::from_slice(&quote(text.into())).expect("JSON");
         let expected = json!({"a": "NaN", "b": ["-Infinity", "Infinity", 1], "NaN \" Infinity\\": "-Infinity"});
         assert_eq!(value, expected);
+    }
+
+    #[test]
+    fn what_was_marked_comes_back() {
+        let text = r#"{"a":NaN,"b":[-Infinity,Infinity,"NaN","Infinity"]}"#;
+        let value: Value = serde_json::from_slice(&mark(text.into())).expect("JSON");
+        assert_eq!(unmark(value.to_string()), text);
+        assert_eq!(unmark("\"NaN\"".to_owned()), "\"NaN\"");
     }
 
     proptest! {

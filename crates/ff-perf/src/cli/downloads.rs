@@ -219,9 +219,9 @@ fn source(text: &str) -> Result<Target, String> {
 }
 
 /// Reads a number of bytes that is not 0.
-fn some_bytes(text: &str) -> Result<u64, String> {
+pub(super) fn some_bytes(text: &str) -> Result<u64, String> {
     match bytes(text)? {
-        0 => Err("a download of nothing takes no time: give at least one byte".to_owned()),
+        0 => Err("it is nothing: give at least one byte".to_owned()),
         size => Ok(size),
     }
 }

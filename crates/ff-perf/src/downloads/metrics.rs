@@ -102,20 +102,20 @@ impl Days {
     fn tables(&self) -> [Table; 5] {
         let mut times = Rows::default();
         for ((day, bytes, source, server), values) in &self.times_ms {
-            times.cell(day).cell(bytes).cell(source).cell(server);
+            times.cell(day).cell(bytes).foreign(source).cell(server);
             // Tor Metrics rounds these, and cuts off the others.
             quartiles(values).into_iter().for_each(|value| _ = times.cell((value + 0.5).floor()));
             times.end_row();
         }
         let mut failures = Rows::default();
         for ((day, source, server), counts) in &self.failures {
-            failures.cell(day).cell(source).cell(server);
+            failures.cell(day).foreign(source).cell(server);
             counts.iter().for_each(|count| _ = failures.cell(count));
             failures.end_row();
         }
         let mut builds = Rows::default();
         for ((day, source, position), values) in &self.builds_ms {
-            builds.cell(day).cell(source).cell(position);
+            builds.cell(day).foreign(source).cell(position);
             quartiles(values).into_iter().for_each(|value| _ = builds.cell(value.trunc()));
             builds.end_row();
         }
@@ -149,7 +149,7 @@ fn spread(groups: &Groups<Place>) -> Rows {
         let low = values.iter().copied().filter(|value| *value >= q1 - reach);
         let high = values.iter().copied().filter(|value| *value <= q3 + reach);
         let all = [low.fold(f64::INFINITY, f64::min), q1, median, q3, high.fold(0.0, f64::max)];
-        rows.cell(day).cell(source).cell(server);
+        rows.cell(day).foreign(source).cell(server);
         all.into_iter().for_each(|value| _ = rows.cell(value.trunc()));
         rows.end_row();
     }

@@ -46,7 +46,7 @@ pub fn table(sets: &[DownloadSet]) -> (Vec<&'static str>, Rows) {
         if has_circuit {
             let guard = one.circuit.path.first();
             let place = one.guards.as_ref().and_then(|guards| guards.place);
-            rows.optional(guard.map(|guard| &guard.id));
+            rows.foreign(guard.map_or("", |guard| &guard.id));
             rows.optional(guard.map(|_| if place.is_some() { "True" } else { "False" }));
             rows.optional(guard.map(|_| place.map_or("-1".to_owned(), |place| place.to_string())));
         }
@@ -59,7 +59,7 @@ pub fn table(sets: &[DownloadSet]) -> (Vec<&'static str>, Rows) {
 fn add(label: &str, one: &DownloadRecord, rows: &mut Rows) {
     let circuit = &one.circuit;
     let download = circuit.download.as_ref();
-    rows.cell(&one.id)
+    rows.foreign(&one.id)
         .optional(download.and_then(|download| download.first_byte_us).map(secs))
         .optional(download.and_then(|download| download.us).map(secs))
         .optional(ErrorWords::of(circuit).map(|words| words.code()))

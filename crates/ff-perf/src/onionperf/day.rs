@@ -2,7 +2,7 @@
 //!
 //! A download belongs to the day in which it ended, as its line in TGen's log does, and its circuit stands in the same file,
 //! whenever that began. Readers put the two together by the port that the download came from and by ends that lie less than
-//! 150 s apart. Lines know no port, so a number stands there that no other download of the file has.
+//! 150 s apart. Lines know no port, so an address of loopback and a port stand there that no other download of the file has.
 //!
 //! Steps of a SOCKS proxy that did not take place are `-1`; asking for the stream is the proxy's request, at 0.
 //! Whatever OnionPerf has no place for stays in the lines.
@@ -10,18 +10,22 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use ff_bwauth::utc::Utc;
 use ff_sim::input::pack;
 use ff_sim::markup::Escaped;
 use ff_sim::output::{OutputError, write_whole};
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
 use super::ErrorWords;
 use crate::record::{Circuit, Download, Relay, SIZES};
 
+/// How many ports an address has, without 0.
+const PORTS: u64 = 65_535;
 /// The index of a folder.
 pub const INDEX: &str = "index.xml";
 /// xz's preset. Of OnionPerf's op-hk5 of 2021-01-01, 2.2 MB, 2 makes 153 kB in 0.10 s of CPU; 6, which OnionPerf takes, 132 kB
@@ -82,7 +86,7 @@ pub fn files<'a>(
         days.entry(day(line).ok_or(DayError::Time(line.number))?).or_default().push(line);
     }
     let file = |(day, lines): (String, Vec<&Circuit>)| -> Result<DayFile, DayError> {
-        let bytes = pack(analysis(&lines, maker).to_string().as_bytes(), PRESET)?;
+        let bytes = pack(&analysis(&lines, maker).map_err(io::Error::from)?, PRESET)?;
         let name = format!("{day}.{}.onionperf.analysis.json.xz", maker.host);
         Ok(DayFile { name, bytes })
     };
@@ -107,8 +111,10 @@ fn index(dir: &Path) -> io::Result<String> {
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name.ends_with(".onionperf.analysis.json.xz") {
-            files.insert(name, entry.metadata()?);
+        // Neither folders of such names, nor links that lead nowhere.
+        let about = std::fs::metadata(entry.path()).ok().filter(std::fs::Metadata::is_file);
+        if let Some(about) = about.filter(|_| name.ends_with(".onionperf.analysis.json.xz")) {
+            files.insert(name, about);
         }
     }
     let mut xml = "<?xml version='1.0' encoding='UTF-8'?>\n<files>\n".to_owned();
@@ -126,6 +132,12 @@ fn index(dir: &Path) -> io::Result<String> {
     }
     xml.push_str("</files>\n");
     Ok(xml)
+}
+
+/// Whether a download ended in a year from 1970 to 9999: no file takes others.
+#[must_use]
+pub fn has_day(line: &Circuit) -> bool {
+    day(line).is_some()
 }
 
 /// The day of UTC in which a download ended.
@@ -160,29 +172,53 @@ fn unix_secs(us: i64) -> f64 {
     us as f64 / 1e6
 }
 
+/// Records by their names, each as its text: as values they take ten times the memory.
+type Records = BTreeMap<String, Box<RawValue>>;
+
+/// What a file has.
+#[derive(Serialize)]
+struct Analysis<'a> {
+    /// By the host's name.
+    data: BTreeMap<&'a str, Host<'a>>,
+    /// What it is.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    /// The version of the format.
+    version: &'static str,
+}
+
+/// What a host measured.
+#[derive(Serialize)]
+struct Host<'a> {
+    /// Its public address.
+    measurement_ip: &'a str,
+    /// TGen's records.
+    tgen: BTreeMap<&'static str, Records>,
+    /// tor's.
+    tor: BTreeMap<&'static str, Records>,
+}
+
 /// A file's content.
-fn analysis(lines: &[&Circuit], maker: Maker<'_>) -> Value {
-    let (mut circuits, mut tor, mut tgen) = (Map::new(), Map::new(), Map::new());
+fn analysis(lines: &[&Circuit], maker: Maker<'_>) -> serde_json::Result<Vec<u8>> {
+    let (mut circuits, mut tor, mut tgen) = (Records::new(), Records::new(), Records::new());
     let numbered = lines.iter().zip(1_u64..);
     for (line, number, download) in
         numbered.filter_map(|(line, number)| Some((*line, number, line.download.as_ref()?)))
     {
         let one = Written { line, download, number, words: ErrorWords::of(line) };
         if !line.path.is_empty() {
-            circuits.insert(number.to_string(), one.circuit());
+            circuits.insert(number.to_string(), to_raw_value(&one.circuit())?);
         }
-        tor.insert(number.to_string(), one.tor_stream());
-        tgen.insert(one.id(), one.tgen_stream(maker.host));
+        tor.insert(number.to_string(), to_raw_value(&one.tor_stream())?);
+        tgen.insert(one.id(), to_raw_value(&one.tgen_stream(maker.host))?);
     }
-    json!({
-        "type": "onionperf",
-        "version": "3.1",
-        "data": { maker.host: {
-            "measurement_ip": maker.address.unwrap_or("unknown"),
-            "tgen": { "streams": tgen },
-            "tor": { "circuits": circuits, "streams": tor },
-        }},
-    })
+    let host = Host {
+        measurement_ip: maker.address.unwrap_or("unknown"),
+        tgen: BTreeMap::from([("streams", tgen)]),
+        tor: BTreeMap::from([("circuits", circuits), ("streams", tor)]),
+    };
+    let data = BTreeMap::from([(maker.host, host)]);
+    serde_json::to_vec(&Analysis { data, kind: "onionperf", version: "3.1" })
 }
 
 /// A download as it is written.
@@ -200,7 +236,11 @@ struct Written<'a> {
 impl Written<'_> {
     /// Where it came from.
     fn source(&self) -> String {
-        format!("127.0.0.1:{}", self.number)
+        // Of more downloads than there are ports, the next have the next address of loopback.
+        let before = self.number.saturating_sub(1);
+        let address = u32::try_from(before / PORTS).unwrap_or(0);
+        let address = Ipv4Addr::from(u32::from(Ipv4Addr::LOCALHOST).saturating_add(address));
+        format!("{address}:{}", before % PORTS + 1)
     }
 
     /// The name and the port that it led to.

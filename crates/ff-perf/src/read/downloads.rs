@@ -50,6 +50,8 @@ pub struct Downloads {
     pub other_circuits: u64,
     /// Records that cannot be read.
     pub damaged: Damaged,
+    /// Where hosts stand in their list.
+    pub(crate) places: HashMap<String, u32>,
 }
 
 impl Downloads {
@@ -130,7 +132,7 @@ impl Downloads {
 
     /// A host's place.
     pub(super) fn host(&mut self, name: &str) -> u32 {
-        place_of(&mut self.hosts, name)
+        place_of(&mut self.hosts, &mut self.places, name)
     }
 }
 

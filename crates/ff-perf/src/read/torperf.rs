@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use super::downloads::{DownloadRecord, Downloads};
-use super::{ReadError, onionperf};
+use super::{ReadError, is_time, onionperf};
 use crate::record::{
     Circuit, Client, Download, Failure, Relay, SCHEMA, SIZES, Stage, Whose, unix_us,
 };
@@ -93,7 +93,10 @@ impl<'a> Values<'a> {
     /// The line.
     fn circuit(&self, number: u64) -> Result<Circuit, String> {
         let start = self.number("START")?;
-        let launch = self.optional("LAUNCH")?;
+        if !is_time(start) {
+            return Err(format!("START is {start}, which is after the year 9999"));
+        }
+        let launch = self.optional("LAUNCH")?.filter(|secs| is_time(*secs));
         let (start_us, began_unix_secs) = (unix_us(start), launch.unwrap_or(start));
         let apart = start_us.saturating_sub(unix_us(began_unix_secs));
         let (at, before) = (u64::try_from(apart).ok(), u64::try_from(-apart).ok());

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
 use ff_sim::input::Inputs;
+use ff_sim::markup::Visible;
 use ff_sim::network::Network;
 use ff_sim::output::{Folder, Summary};
 
@@ -46,7 +47,8 @@ pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
     if let Some(dir) = &args.figures {
         write(dir, args, &circuits, &report, &inputs)?;
     }
-    print(args.json, &report, text::text)
+    // Names are those of files of others.
+    print(args.json, &report, |report| Visible(&text::text(report)).to_string())
 }
 
 /// The relays that hold cells back, if they are known.

@@ -1,26 +1,28 @@
 //! `source`.
 
-use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 use ff_bwauth::http;
+use ff_measurer::secret_file;
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::cli::source::SourceArgs;
 use crate::signals::Signals;
 use crate::source::{Limits, Source, Token};
 
-/// How long somebody may take nothing of a download: more than the gaps of mobile links.
-const STALL: Duration = Duration::from_secs(120);
+/// How long somebody may take nothing of a download. That is seen late: a socket takes more when a third of its buffer is
+/// free, which is up to 4 MiB, so 120 s cut off somebody who read 6 kB/s all the time.
+const STALL: Duration = Duration::from_secs(300);
 /// How many connections wait to be accepted.
 const BACKLOG: u32 = 128;
+/// The longest file of a token, in bytes: what is longer is another file.
+const MOST_BYTES: u64 = 4096;
 
 /// Gives bytes until a signal.
 ///
@@ -32,6 +34,7 @@ pub(super) fn run(args: &SourceArgs) -> Result<ExitCode> {
         download_bytes: args.most,
         downloads: usize::from(args.downloads),
         bytes_per_sec: args.rate,
+        time: Duration::from_secs(args.timeout),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -69,30 +72,40 @@ fn listen(address: SocketAddr, interface: Option<&str>) -> Result<TcpListener> {
 
 /// The token of a file, which is made if it is not there.
 fn token(path: &Path) -> Result<Token> {
-    let failed = || path.display().to_string();
-    let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    match new {
-        Ok(mut file) => {
-            let token = Token::new();
-            writeln!(file, "{}", token.as_str()).with_context(failed)?;
-            Ok(token)
-        }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let mode = fs::metadata(path).with_context(failed)?.permissions().mode();
-            if mode & 0o077 != 0 {
-                bail!("{}: others can read it: chmod 600 it", path.display());
-            }
-            let text = fs::read_to_string(path).with_context(failed)?;
-            let wrong =
-                |reason| anyhow!("{}: {reason}; remove it, and a new one is made", path.display());
-            Token::read(&text).map_err(wrong)
-        }
-        Err(error) => Err(error).with_context(failed),
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => new_token(path),
+        _ => known_token(path),
     }
+}
+
+/// A new token, kept in a file: of two sources that make it at once, both have that of the first.
+fn new_token(path: &Path) -> Result<Token> {
+    let failed = || format!("Failed to make {}", path.display());
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let token = Token::new();
+    let mut file = tempfile::NamedTempFile::new_in(dir).with_context(failed)?;
+    writeln!(file, "{}", token.as_str()).with_context(failed)?;
+    file.as_file().sync_all().with_context(failed)?;
+    match file.persist_noclobber(path) {
+        Ok(_) => Ok(token),
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => known_token(path),
+        Err(error) => Err(error.error).with_context(failed),
+    }
+}
+
+/// The token of a file that is there, and that others cannot read.
+fn known_token(path: &Path) -> Result<Token> {
+    let bytes = secret_file::read(path, MOST_BYTES)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let wrong = |reason| anyhow!("{}: {reason}; remove it, and a new one is made", path.display());
+    Token::read(text.trim_start_matches('\u{feff}')).map_err(wrong)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
     use super::*;
 
     #[test]
@@ -109,5 +122,34 @@ mod tests {
         fs::write(&path, "short").expect("a file");
         let error = token(&path).expect_err("no token");
         assert!(error.to_string().contains("token") && error.to_string().contains("32"), "{error}");
+        fs::write(&path, format!("\u{feff}{}\r\n", made.as_str())).expect("a file");
+        assert_eq!(token(&path).expect("it").as_str(), made.as_str(), "written on Windows");
+    }
+
+    #[test]
+    fn a_token_that_is_handed_over_is_taken_and_no_other_file() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("token");
+        let made = token(&path).expect("a token");
+        // As systemd does; nobody else enters a directory of tempfile's.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o440)).expect("a mode");
+        assert_eq!(token(&path).expect("it").as_str(), made.as_str());
+        let link = dir.path().join("link");
+        symlink(dir.path().join("none"), &link).expect("a link");
+        for (odd, said) in [(&link, "link"), (&dir.path().to_owned(), "")] {
+            let error = token(odd).expect_err("no file");
+            assert!(format!("{error:#}").contains(said), "{error:#}");
+        }
+        assert_eq!(fs::read_dir(dir.path()).expect("names").count(), 2, "nothing else is made");
+    }
+
+    #[test]
+    fn sources_that_begin_at_once_have_one_token() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("token");
+        // None of them has seen the file when it looked.
+        let [one, other] = [(); 2].map(|()| new_token(&path).expect("a token"));
+        assert_eq!(one.as_str(), other.as_str());
+        assert_eq!(fs::read_dir(dir.path()).expect("names").count(), 1);
     }
 }

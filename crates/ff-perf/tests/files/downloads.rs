@@ -141,3 +141,71 @@ fn a_filter_leaves_out_downloads_by_their_relays() {
     let error = fails(&[&whole[..], &["--include-fingerprints", text(&empty)]].concat(), 1);
     assert!(error.contains("empty has no fingerprint"), "{error}");
 }
+
+/// A download of an analysis file, which began then.
+fn stream(began: f64) -> Value {
+    serde_json::json!({ "byte_info": { "payload-bytes-recv": "5" }, "is_success": true,
+        "stream_info": { "recvsize": "5", "error": "NONE" },
+        "time_info": { "usecs-to-first-byte-recv": "5", "usecs-to-last-byte-recv": "9" },
+        "transport_info": { "local": "x:127.0.0.1:1", "remote": "x:192.0.2.1:80" },
+        "unix_ts_start": began, "unix_ts_end": began + 1.0 })
+}
+
+/// An analysis file with these downloads of a host.
+fn analysis(host: &str, streams: &Value) -> String {
+    serde_json::json!({ "type": "onionperf", "version": "3.0",
+        "data": { host: { "tgen": { "streams": streams } } } })
+    .to_string()
+}
+
+#[test]
+fn names_of_others_are_no_formulas_markup_or_commands() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (file, out) = (dir.path().join("x.json"), dir.path().join("out"));
+    let odd = "=1+1<script>\u{1b}]0;x\u{7}";
+    fs::write(&file, analysis(odd, &serde_json::json!({ odd: stream(1.6e9) }))).expect("written");
+    let data = format!("a={}", text(&file));
+    let printed = prints(&["analyze", "--data", &data, "--out", text(&out)]);
+    assert!(printed.contains("=1+1<script>\\u{1b}") && !printed.contains('\u{1b}'), "{printed}");
+    let page = fs::read_to_string(out.join("report.html")).expect("a page");
+    assert!(page.contains("=1+1&lt;script&gt;") && !page.contains("<script"), "{page}");
+    for entry in fs::read_dir(&out).expect("names") {
+        let path = entry.expect("a name").path();
+        if path.extension().is_some_and(|end| end == "csv") {
+            let table = fs::read_to_string(&path).expect("a table");
+            let cells = table.split([',', '\n']).map(|cell| cell.trim_start_matches('"'));
+            assert!(cells.clone().all(|cell| !cell.starts_with('=')), "{path:?}: {table}");
+        }
+    }
+}
+
+#[test]
+fn a_download_at_no_time_costs_no_other() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (file, out) = (dir.path().join("x.json"), dir.path().join("out"));
+    let streams = serde_json::json!({ "a": stream(1.6e9), "b": stream(-5e9), "c": stream(1e30) });
+    fs::write(&file, analysis("h", &streams)).expect("written");
+    let data = format!("a={}", text(&file));
+    let printed = prints(&["analyze", "--data", &data]);
+    assert!(printed.contains("a: 1 downloads") && printed.contains("left out: 2"), "{printed}");
+    let line = r#"{"schema":1,"number":0,"client":"arti","began_unix_secs":-1e9,"began_us":1,"path":[],"ended_us":9,"download":{"bytes":1}}"#;
+    let ours = dir.path().join("circuits-1.jsonl");
+    fs::write(&ours, format!("{line}\n")).expect("written");
+    let printed = prints(&["export", text(&file), text(&ours), "--out", text(&out)]);
+    assert!(printed.contains("2020-09-13.ff-perf.onionperf"), "{printed}");
+    assert!(printed.contains("1 downloads ended at no time"), "{printed}");
+}
+
+#[test]
+fn a_filter_leaves_what_python_writes_as_it_is() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("x.onionperf.analysis.json");
+    let document = r#"{"data":{"h":{"tor":{"circuits":{"1":{"buildtime_seconds":NaN}}}}},"type":"onionperf","version":"3.0"}"#;
+    fs::write(&file, document).expect("written");
+    let out = dir.path().join("out");
+    prints(&["filter", text(&file), "--out", text(&out), "--exclude-cbt"]);
+    let written = out.join("x.onionperf.analysis.json.xz");
+    let read = ff_sim::input::Inputs::default().read(&written).expect("a file");
+    let read = String::from_utf8(read).expect("text");
+    assert!(read.contains("\"buildtime_seconds\":NaN") && read.contains("filtered_out"), "{read}");
+}

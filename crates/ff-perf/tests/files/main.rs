@@ -8,3 +8,4 @@ mod downloads;
 mod mutations;
 mod replay;
 mod scipy;
+mod source;

@@ -42,6 +42,13 @@ impl Rows {
         self
     }
 
+    /// Appends a cell with a text of others, which no spreadsheet is to take for a formula: one that begins as a formula does
+    /// has a `'` before it.
+    pub fn foreign(&mut self, text: &str) -> &mut Self {
+        let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+        self.cell(format_args!("{}{text}", if is_formula { "'" } else { "" }))
+    }
+
     /// Appends a cell with a number, or a blank one.
     pub fn optional(&mut self, cell: Option<impl Display>) -> &mut Self {
         match cell {
@@ -102,5 +109,7 @@ mod tests {
         assert!(other.is_empty());
         other.cell(1.5).optional(None::<u8>).optional(Some(7)).end_row();
         assert_eq!(other.row(0).collect::<Vec<_>>(), ["1.5", "", "7"]);
+        other.foreign("=1+1").foreign("-x").foreign("op-nl").foreign("").end_row();
+        assert_eq!(other.row(1).collect::<Vec<_>>(), ["'=1+1", "'-x", "op-nl", ""]);
     }
 }

@@ -42,6 +42,8 @@ const MAX_HEAD_BYTES: usize = 16 * 1024;
 const MAX_HEADERS: usize = 64;
 /// How long nobody is accepted when there are no file descriptors left.
 const PAUSE: Duration = Duration::from_millis(200);
+/// The same when one of them is about to be free.
+const SHORT_PAUSE: Duration = Duration::from_millis(2);
 
 /// Answers whoever connects. Connections end when this is dropped.
 pub(crate) async fn serve(
@@ -61,8 +63,9 @@ pub(crate) async fn serve(
                 let answering = connections.spawn(answer(stream, router, deadlines));
                 places.push_back((answering, has_asked));
             }
+            Err(_) if end_silent(&mut places) => sleep(SHORT_PAUSE).await,
             Err(error) => {
-                tracing::warn!("no connection to the page can be accepted: {error}");
+                tracing::warn!("no connection can be accepted: {error}");
                 sleep(PAUSE).await;
             }
         }
@@ -75,13 +78,20 @@ type Place = (AbortHandle, Arc<AtomicBool>);
 /// Ends the oldest connection that has not asked for anything, or if all have the oldest, when there are too many.
 fn make_room(places: &mut VecDeque<Place>) {
     places.retain(|(answering, _)| !answering.is_finished());
-    if places.len() < MAX_CONNECTIONS {
+    if places.len() < MAX_CONNECTIONS || end_silent(places) {
         return;
     }
-    let silent = places.iter().position(|(_, has_asked)| !has_asked.load(Ordering::Relaxed));
-    if let Some((answering, _)) = places.remove(silent.unwrap_or(0)) {
+    if let Some((answering, _)) = places.pop_front() {
         answering.abort();
     }
+}
+
+/// Ends the oldest connection that has not asked for anything, if there is one.
+fn end_silent(places: &mut VecDeque<Place>) -> bool {
+    places.retain(|(answering, _)| !answering.is_finished());
+    let silent = places.iter().position(|(_, has_asked)| !has_asked.load(Ordering::Relaxed));
+    let silent = silent.and_then(|at| places.remove(at));
+    silent.inspect(|(answering, _)| answering.abort()).is_some()
 }
 
 /// The same answers, and a note when something is asked.

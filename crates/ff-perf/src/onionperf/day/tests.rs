@@ -164,6 +164,11 @@ fn the_index_lists_what_is_there_and_odd_names_and_times_are_refused() {
     for began in [1.7e9, 1.7e9 + 86_400.0] {
         write(dir.path(), &files([&whole(1, began)], MAKER).expect("files")).expect("written");
     }
+    let folder = dir.path().join("folder.onionperf.analysis.json.xz");
+    std::fs::create_dir(folder).expect("a folder");
+    let link = dir.path().join("link.onionperf.analysis.json.xz");
+    std::os::unix::fs::symlink(dir.path().join("none"), link).expect("a link");
+    write(dir.path(), &[]).expect("written");
     let index = std::fs::read_to_string(dir.path().join(INDEX)).expect("an index");
     let names: Vec<&str> = index.lines().filter_map(|line| line.split('"').nth(1)).collect();
     let expected =
@@ -171,7 +176,24 @@ fn the_index_lists_what_is_there_and_odd_names_and_times_are_refused() {
     assert_eq!(names, expected, "{index}");
     let odd = Maker { host: "a/b", address: None };
     assert!(matches!(files([&whole(1, 1.0)], odd), Err(DayError::Host(_))));
+    assert!(has_day(&whole(1, 1.0)) && !has_day(&whole(1, -1e9)) && !has_day(&whole(1, 1e300)));
     assert!(matches!(files([&whole(6, -1e9)], MAKER), Err(DayError::Time(6))));
     let none = Circuit { download: None, ..whole(1, 1.7e9) };
     assert!(files([&none], MAKER).expect("no file").is_empty());
+}
+
+#[test]
+fn more_downloads_than_ports_have_different_sources() {
+    let line = whole(1, 1.7e9);
+    let download = line.download.as_ref().expect("a download");
+    let source = |number| Written { line: &line, download, number, words: None }.source();
+    for (number, expected) in [
+        (1, "127.0.0.1:1"),
+        (65_535, "127.0.0.1:65535"),
+        (65_536, "127.0.0.2:1"),
+        (70_000, "127.0.0.2:4465"),
+        (65_535 * 255 + 1, "127.0.1.0:1"),
+    ] {
+        assert_eq!(source(number), expected);
+    }
 }

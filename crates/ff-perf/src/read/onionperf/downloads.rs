@@ -3,6 +3,7 @@
 use super::format::{Download, Guard, TorCircuit, TorStream};
 use super::{HostRecords, ReadError, Reader, ends_of, ends_of_streams, fingerprint, join, parse};
 use crate::read::downloads::{DownloadRecord, Downloads, GuardsSeen};
+use crate::read::is_time;
 use crate::record::{self, Circuit, Client, Failure, Relay, SCHEMA, Stage, Whose, unix_us};
 
 /// Adds the downloads of a file. Those that `onionperf filter` has left out are counted.
@@ -31,7 +32,7 @@ pub fn read(file: &str, bytes: &[u8], into: &mut Downloads) -> Result<(), ReadEr
             }
             let number = into.all.len() as u64;
             let Some(line) = line(number, download, stream, circuit) else {
-                let why = "it does not say when it began";
+                let why = "it does not say when it began, between the years 1970 and 9999";
                 into.damaged.add(|| format!("{file}, {name}, download {id}: {why}"));
                 continue;
             };
@@ -50,8 +51,10 @@ fn line(
     stream: Option<&TorStream>,
     circuit: Option<&TorCircuit>,
 ) -> Option<Circuit> {
-    let asked_secs = download.began?;
-    let began_unix_secs = circuit.and_then(|one| one.unix_ts_start).unwrap_or(asked_secs);
+    let has_day = |secs: &f64| is_time(*secs);
+    let asked_secs = download.began.filter(has_day)?;
+    let began_unix_secs = circuit.and_then(|one| one.unix_ts_start).filter(has_day);
+    let began_unix_secs = began_unix_secs.unwrap_or(asked_secs);
     let (asked, began) = (unix_us(asked_secs), unix_us(began_unix_secs));
     let since = |from: i64, to: i64| u64::try_from(to.saturating_sub(from)).ok();
     let ended_us = download.ended.and_then(|ended| since(began, unix_us(ended)));

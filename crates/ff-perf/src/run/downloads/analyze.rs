@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use ff_sim::figure::Figure;
 use ff_sim::input::Inputs;
+use ff_sim::markup::Visible;
 use ff_sim::output::{Folder, Rows, Summary, Table};
 use ff_sim::report::Page;
 use ff_sim::skipped::Skips;
@@ -29,10 +30,12 @@ pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
             "--data {label}=… is there twice: name a set's paths together"
         );
         let downloads = Downloads::read(&one.paths, &mut inputs)?;
+        let first = downloads.damaged.first.first();
+        let first = first.map_or_else(String::new, |first| format!(" ({first})"));
         let others = downloads.other_circuits + downloads.left_out + downloads.damaged.count;
         ensure!(
             !downloads.all.is_empty(),
-            "set {label} has no download: {others} other records were read; name files that have some"
+            "set {label} has no download: {others} other records were read{first}; name files that have some"
         );
         sets.push(DownloadSet { label: label.to_owned(), downloads });
     }
@@ -42,7 +45,8 @@ pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
         let options = args.options.clone();
         folder.finish(&Summary::new(COMMAND, inputs.all(), None, options, &report))?;
     }
-    print(args.json, &report, text::text)
+    // Names are those of files of others.
+    print(args.json, &report, |report| Visible(&text::text(report)).to_string())
 }
 
 /// Writes the page, figures and tables.

@@ -17,7 +17,9 @@ pub(super) fn run(args: &ExportArgs) -> Result<ExitCode> {
     ensure!(!downloads.all.is_empty(), "no download was read: name files that have some");
     let address = args.address.map(|address| address.to_string());
     let maker = Maker { host: &args.host, address: address.as_deref() };
-    let files = day::files(downloads.all.iter().map(|one| &one.circuit), maker)?;
+    let (dated, others): (Vec<_>, Vec<_>) =
+        downloads.all.iter().map(|one| &one.circuit).partition(|line| day::has_day(line));
+    let files = day::files(dated, maker)?;
     std::fs::create_dir_all(&args.out)
         .with_context(|| format!("{} cannot be made", args.out.display()))?;
     day::write(&args.out, &files)?;
@@ -29,6 +31,13 @@ pub(super) fn run(args: &ExportArgs) -> Result<ExitCode> {
     let damaged = downloads.damaged.count;
     if damaged > 0 {
         let _ = writeln!(text, "{damaged} records could not be read, and are in no file");
+    }
+    if !others.is_empty() {
+        let count = others.len();
+        let _ = writeln!(
+            text,
+            "{count} downloads ended at no time between the years 1970 and 9999, and are in no file"
+        );
     }
     show(&text)
 }

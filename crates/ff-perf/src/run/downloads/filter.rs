@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
 use ff_sim::input::{Inputs, pack};
+use ff_sim::python_json;
 use serde_json::Value;
 
 use crate::buckets::truth::parse;
@@ -52,10 +53,10 @@ pub(super) fn run(args: &FilterArgs) -> Result<ExitCode> {
 /// A file with its marks, packed, and how many these are.
 fn filtered(filter: &CircuitFilter, bytes: &[u8]) -> Result<(Vec<u8>, u64), String> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-    let mut analysis: Value =
-        serde_json::from_slice(bytes).map_err(|error| format!("this is no JSON: {error}"))?;
+    let mut analysis: Value = serde_json::from_slice(&python_json::mark(bytes.to_vec()))
+        .map_err(|error| format!("this is no JSON: {error}"))?;
     let marked = filter.apply(&mut analysis)?;
-    let packed = pack(analysis.to_string().as_bytes(), PRESET);
+    let packed = pack(python_json::unmark(analysis.to_string()).as_bytes(), PRESET);
     Ok((packed.map_err(|error| format!("it cannot be packed: {error}"))?, marked))
 }
 

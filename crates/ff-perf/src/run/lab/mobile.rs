@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use ff_lab::profile::Profile;
 use ff_lab::run::DOES_NOT_COUNT;
 use ff_lab::{Delays, Ending, HostsPlan, Network, RelayConfig};
@@ -71,6 +71,9 @@ impl Drop for Running {
 pub(super) fn run(args: &LabMobileArgs, ending: &Ending) -> Result<ExitCode> {
     let profiles =
         args.profiles.iter().map(|name| Profile::find(name)).collect::<ff_lab::Result<Vec<_>>>()?;
+    if let Some(folder) = args.out.as_deref().and_then(|out| occupied(args, out)) {
+        bail!("{} has downloads already: give another folder", folder.display());
+    }
     eprintln!("ff-perf: a private network of {EXITS} exits and {} clients starts", profiles.len());
     let network = start(args, &profiles, ending).context("the private network does not start")?;
     let out = args.out.clone().unwrap_or_else(|| network.dir().join("downloads"));
@@ -163,6 +166,20 @@ fn source(network: &Network) -> Result<(Running, String)> {
     Ok((running, url.trim().to_owned()))
 }
 
+/// The folders of the clients' lines.
+fn folders(args: &LabMobileArgs, out: &Path) -> Vec<PathBuf> {
+    let folder = |(number, profile): (usize, &String)| {
+        let file = Path::new(profile).file_stem().unwrap_or_default().to_string_lossy();
+        out.join(format!("{number}-{file}"))
+    };
+    args.profiles.iter().enumerate().map(folder).collect()
+}
+
+/// One of them with lines of an earlier run, which would be taken for those of this one.
+fn occupied(args: &LabMobileArgs, out: &Path) -> Option<PathBuf> {
+    folders(args, out).into_iter().find(|folder| folder.join(LINES).exists())
+}
+
 /// Has all clients download, each into a folder of its own.
 fn download(
     args: &LabMobileArgs,
@@ -173,17 +190,15 @@ fn download(
 ) -> Result<Vec<PathBuf>> {
     let (count, size) = args.downloads();
     let (count, size, seed) = (count.to_string(), size.to_string(), args.seed.to_string());
-    let mut folders = Vec::new();
+    let folders = folders(args, out);
     let mut running = Vec::new();
-    for (number, profile) in args.profiles.iter().enumerate() {
+    for (number, folder) in folders.iter().enumerate() {
         let name = host(args.client, number);
-        let file = Path::new(profile).file_stem().unwrap_or_default().to_string_lossy();
-        let folder = out.join(format!("{number}-{file}"));
         let documents = match args.client {
             ClientKind::Tor => network.node(&name).data_dir(),
             ClientKind::Arti => network.dir(),
         };
-        let [documents, to] = [documents, &folder].map(|path| path.display().to_string());
+        let [documents, to] = [documents, folder.as_path()].map(|path| path.display().to_string());
         let client = if args.client == ClientKind::Tor { "tor" } else { "arti" };
         let words = [
             ["downloads", "run"].as_slice(),
@@ -193,7 +208,6 @@ fn download(
         ]
         .concat();
         running.push(program(network, &name, &words, Stdio::null())?);
-        folders.push(folder);
     }
     wait(&mut running, &folders, ending)?;
     Ok(folders)
