@@ -124,7 +124,6 @@ pub enum Command {
     #[command(after_help = READS_STATUS)]
     Flow(FlowArgs),
     /// Simulate Tortoise: limits on clients' links, and clients that run a relay exempt; compare with the paper.
-    #[command(after_help = EXIT_STATUS)]
     Tortoise(TortoiseArgs),
     /// Two bandwidth files beside each other: who gains and loses, how even and how true weights are, what downloads come to.
     #[command(after_help = READS_STATUS)]

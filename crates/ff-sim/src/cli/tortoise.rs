@@ -112,7 +112,13 @@ Examples:
   ff-sim tortoise                                        # all figures, five seeds: some minutes
   ff-sim tortoise --figures 3,7 --seeds 1                # a look
   ff-sim tortoise --figures all --seeds 20 --out results # ledger.md, fig3.svg .. fig10.svg, tables, report.html
-  ff-sim tortoise --burst 10 --figures 3                 # a bucket of ten seconds of the limit";
+  ff-sim tortoise --burst 10 --figures 3                 # a bucket of ten seconds of the limit
+
+Exit status:
+  0  success
+  1  failure, with its cause on standard error
+  2  invalid command line
+  4  a figure differs from the paper's, and nobody knows why";
 
 /// A number of seconds of the limit that a bucket holds.
 fn burst(text: &str) -> Result<f64, String> {
