@@ -172,7 +172,7 @@ fn unix_secs(us: i64) -> f64 {
     us as f64 / 1e6
 }
 
-/// Records by their names, each as its text: as values they take ten times the memory.
+/// Records by their names, each as its text: as values they take more memory.
 type Records = BTreeMap<String, Box<RawValue>>;
 
 /// What a file has.
