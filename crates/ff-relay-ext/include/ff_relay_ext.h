@@ -88,11 +88,6 @@
 #define FF_NO_TIMEOUT 18446744073709551615ull
 
 /**
- * The most that a bucket's rate or burst can be, in bytes: tor keeps them in 32 bits with a sign.
- */
-#define MAX_BYTES 2147483647
-
-/**
  * Bytes of the forward key of FF_CRYPTO_KIND_AES128_CTR.
  */
 #define FF_KEY_LEN_AES128_CTR 16
@@ -276,11 +271,6 @@ typedef enum ff_ingress_reason {
    */
   FF_INGRESS_REASON_NONE_EXEMPT = 7,
 } ff_ingress_reason;
-
-/**
- * Which relays are exempt.
- */
-typedef struct Exempt Exempt;
 
 /**
  * A link's measurement circuit.
@@ -521,8 +511,6 @@ typedef struct ff_ingress_decision {
    */
   uint32_t burst;
 } ff_ingress_decision;
-
-
 
 #ifdef __cplusplus
 extern "C" {
