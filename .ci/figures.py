@@ -53,11 +53,27 @@ def table(text):
         yield dict(zip(names, cells))
 
 
+# Where an estimate of a relay lies over a path that does not limit it, by the rate of the relay.
+LEAST, MOST = 0.93, 1.05
+
+
 def distance(text):
     """Estimates over emulated links by the relay's rate."""
     for row in table(text):
         spread = f"{row['single runs']}: {row['verdicts']}, {row['links']} links, {row['CPU s']} CPU s"
-        yield f"estimate / rate: {row['case']}", "0.93..1.05 or path_limited", row["estimate / rate"], spread
+        cells = f"estimate / rate: {row['case']}", f"{LEAST}..{MOST} or path_limited", row["estimate / rate"], spread
+        yield cells + distance_verdict(row)
+
+
+def distance_verdict(row):
+    """The verdict on a case; none where the table does not tell which run had which verdict."""
+    names = {one.split(" ")[1] for one in row["verdicts"].split(", ")}
+    if names == {"path_limited"}:
+        return ("holds",)
+    if names == {"conclusive"} and row["single runs"] != "-":
+        runs = [float(one) for one in row["single runs"].split("..")]
+        return ("holds" if LEAST <= min(runs) and max(runs) <= MOST else "broken",)
+    return () if names == {"conclusive", "path_limited"} else ("broken",)
 
 
 def truth(text):
