@@ -57,7 +57,7 @@ impl Cli {
     }
 }
 
-/// What a command was run with, as its arguments say; those are left out that change nothing of the results.
+/// What a command was run with, by its arguments, without those that do not change the results.
 #[must_use]
 pub fn options(command: &Clap, matches: &clap::ArgMatches) -> Options {
     let of_matter = |arg: &&clap::Arg| !OF_NO_MATTER.contains(&arg.get_id().as_str());
@@ -84,13 +84,13 @@ fn is_repeated(arg: &clap::Arg) -> bool {
 
 /// What exit statuses mean.
 const EXIT_STATUS: &str = "Exit status:
-  0  it is done
-  1  it failed, nothing of the input could be read, or with --strict something of it was left out
-  2  the command line is wrong
-  4  a row of the ledger comes out otherwise, and nobody knows why; or with all data it was not run
+  0  success
+  1  failure, nothing of the input could be read, or with --strict something of it was left out
+  2  invalid command line
+  4  a ledger row differs without a recorded reason, or was not run although all data are there
   5  more than one in a thousand of the input's documents or rows was left out; the results are there";
 
-/// What exit statuses of a command mean that reads input.
+/// What the exit statuses of a command that reads input mean.
 const READS_STATUS: &str = "Exit status:
   0  success
   1  failure, nothing of the input could be read, or with --strict something of it was left out
@@ -134,7 +134,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// What it was run with, as its results say.
+    /// What it was run with, for its results.
     fn options_mut(&mut self) -> &mut Options {
         match self {
             Self::Ingest(args) => &mut args.out.options,

@@ -44,7 +44,7 @@ pub struct Figure {
     pub y: Axis,
     /// From the back to the front.
     pub curves: Vec<Curve>,
-    /// The titles of its panels; those with the same title have the same axes. None if it is not divided.
+    /// The titles of its panels, empty if it is not divided. Panels with the same title have the same axes.
     pub panels: Vec<String>,
     /// A part of the x-axis that is shaded, and what it is.
     pub band: Option<(f64, f64, &'static str)>,
@@ -61,7 +61,7 @@ pub struct Curve {
     pub points: Vec<(f64, f64)>,
     /// Whether each point has a mark.
     pub has_marks: bool,
-    /// Its panel, by its place among [`Figure::panels`].
+    /// Its panel: an index into [`Figure::panels`].
     pub panel: usize,
     /// The number of its style: curves with the same label look the same in all panels.
     pub style: usize,

@@ -11,7 +11,7 @@ use crate::flow::trial::TICK_SECS;
 #[derive(Args, Clone, Debug)]
 pub struct FlowArgs {
     /// Networks: tables of an experiment's relays (name, position, address, country, capacity, weight) or folders with
-    /// such a relays.csv, or whatever has capacities. DIR/01..07 are the seven of these numbers. None may be there twice.
+    /// such a relays.csv, or whatever has capacities. DIR/01..07 are the seven of these numbers. No network may be given twice.
     #[arg(long, value_name = "SRC,...", value_delimiter = ',', required = true)]
     pub network: Vec<PathBuf>,
     /// What else is known of them.

@@ -26,11 +26,11 @@ pub struct TortoiseArgs {
     /// Size of the network, as a part of the paper's 900 clients.
     #[arg(long, value_name = "PART", default_value_t = 1.0, value_parser = scale)]
     pub scale: f64,
-    /// Simulated minutes that count.
+    /// Simulated minutes that are measured.
     #[arg(long, value_name = "MINUTES", default_value_t = 30,
           value_parser = clap::value_parser!(u32).range(1..=1440))]
     pub minutes: u32,
-    /// Simulated minutes before them.
+    /// Simulated minutes before the measured ones.
     #[arg(long, value_name = "MINUTES", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(0..=1440))]
     pub warm_up: u32,
@@ -58,10 +58,10 @@ impl TortoiseArgs {
 pub enum TortoiseFigure {
     /// All of them
     All,
-    /// What limits take from web and bulk users
+    /// Losses of web and bulk users by limits
     #[value(name = "3")]
     Three,
-    /// What clients gain that run a relay
+    /// Gains of clients that run a relay
     #[value(name = "5")]
     Five,
     /// Client relays without a limit
@@ -76,7 +76,7 @@ pub enum TortoiseFigure {
     /// As 5, where half of the relays limit
     #[value(name = "9")]
     Nine,
-    /// All clients, where half of the relays limit, and all
+    /// All clients, where half of the relays limit and where all do
     #[value(name = "10")]
     Ten,
 }
@@ -97,20 +97,20 @@ impl TortoiseFigure {
     }
 }
 
-/// What the command does and does not say.
+/// What the command does, and its limits.
 const HELP: &str = "\
 Tortoise (Moore, Wacek, Sherr, ACSAC 2011) limits each client's link to its first relay, and exempts clients that run a
 relay. This simulates the paper's networks (15 relays, 870 web users, 30 bulk users, 0, 20 or 40 client relays, no limit,
 100 or 200 KB/s) as flows: max-min shares of relays and lines, a token bucket for each client's link. One number is fitted
 first: what the 15 relays carry, so that the mean client has 41 KB/s without a limit.
 
-It prints each claim of the paper (T1 to T30) with the paper's number and ours: holds, differs, or cannot, with the
-reason. A flow model has no queues and lets a bucket fill evenly, so it cannot have losses that come from how tor 0.2.1
+It prints each claim of the paper (T1 to T30) with the paper's number and ours: holds, differs, or cannot be computed,
+with the reason. A flow model has no queues and lets a bucket fill evenly, so it cannot have losses that come from how tor 0.2.1
 refilled buckets: claims that need them differ here.
 
 Examples:
   ff-sim tortoise                                        # all figures, five seeds: some minutes
-  ff-sim tortoise --figures 3,7 --seeds 1                # a look
+  ff-sim tortoise --figures 3,7 --seeds 1                # a quick look
   ff-sim tortoise --figures all --seeds 20 --out results # ledger.md, fig3.svg .. fig10.svg, tables, report.html
   ff-sim tortoise --burst 10 --figures 3                 # a bucket of ten seconds of the limit
 
@@ -118,7 +118,7 @@ Exit status:
   0  success
   1  failure, with its cause on standard error
   2  invalid command line
-  4  a figure differs from the paper's, and nobody knows why";
+  4  a figure differs from the paper's without a recorded reason";
 
 /// A number of seconds of the limit that a bucket holds.
 fn burst(text: &str) -> Result<f64, String> {

@@ -14,7 +14,7 @@ pub enum By {
     Position,
     /// Where they are.
     Country,
-    /// Who runs them, as they say of each other or as their family's key says.
+    /// Families: relays that name each other, or whose identities one family's key has signed.
     Family,
 }
 

@@ -7,7 +7,7 @@ use crate::attack::{Attack, Point, TABLE2};
 /// How the curves of EigenSpeed begin.
 const EIGENSPEED: &str = "eigenspeed";
 
-/// Whose point of EigenSpeed this is, if it is drawn: the liars' that serve trusted relays, or those of them that are slow.
+/// What a drawn point of EigenSpeed adds to its label: nothing for liars that serve trusted relays, more if they are slow.
 fn gang(point: &Point) -> Option<&'static str> {
     let attack = point.curve.strip_prefix(EIGENSPEED)?.strip_prefix(", ")?;
     [(COURTING, ""), (SLOW_COURTING, ", slow relays")]

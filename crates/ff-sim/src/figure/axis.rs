@@ -102,10 +102,10 @@ impl Axis {
         })
     }
 
-    /// Somewhat more than from the lowest value to the highest; what is not below 0 stays so.
+    /// The range of the values with a margin; an axis of values from 0 on does not begin below 0.
     fn around(&self, low: f64, high: f64) -> (f64, f64) {
         let span = match high - low {
-            // Of one value about as much as itself.
+            // A single value has a range about as large as itself.
             0.0 if self.scale == Scale::Log || low.abs() < 1e-9 => 1.0,
             0.0 => low.abs(),
             span => span,
@@ -144,7 +144,7 @@ impl Axis {
     }
 }
 
-/// Marks on a scale of logarithms that has less than two powers of ten: powers alone would be too few.
+/// Marks on a logarithmic scale of less than two powers of ten, where powers of ten alone would be too few.
 fn short_log_marks(low: f64, high: f64) -> Vec<(f64, String)> {
     let (first, last) = (10_f64.powf(low), 10_f64.powf(high));
     let values: Vec<f64> = if high - low < 1.0 {

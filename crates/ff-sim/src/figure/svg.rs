@@ -44,7 +44,7 @@ struct Frame {
 }
 
 impl Frame {
-    /// That of a panel of so many.
+    /// The frame of a panel, by its index and the number of panels.
     fn of(panel: usize, panels: usize) -> Self {
         if panels <= 1 {
             return Self { left_right: LEFT_RIGHT, bottom_top: BOTTOM_TOP };
@@ -242,7 +242,7 @@ fn draw_axes(svg: &mut String, place: &Place<'_>) {
     );
 }
 
-/// Draws what a curve's points are means of, and their intervals. A bar without an end goes on outside of the frame.
+/// Draws the values that a curve's points are means of, and their intervals. A bar without an end goes on outside the frame.
 fn draw_spread(svg: &mut String, place: &Place<'_>, shift: f64, curve: &Curve) {
     let colour = Style::of(curve.style).colour;
     let (bottom, top) = place.frame.bottom_top;
@@ -281,7 +281,7 @@ fn draw_spread(svg: &mut String, place: &Place<'_>, shift: f64, curve: &Curve) {
     }
 }
 
-/// Draws a curve, moved to the right by so much.
+/// Draws a curve, moved to the right by `shift`.
 fn draw_curve(svg: &mut String, place: &Place<'_>, shift: f64, curve: &Curve) {
     let style = Style::of(curve.style);
     let (colour, dashes) = (style.colour, style.dashes);

@@ -97,7 +97,7 @@ pub enum NoPath {
     /// No relay may be first.
     #[error("no path can be drawn: no relay with the flag Guard has any weight")]
     NoGuard,
-    /// No three may meet.
+    /// No three relays may meet.
     #[error(
         "no path can be drawn: no three relays with weight may meet; they are too few, or of one family, one /16 or one \
          /32 of IPv6"
@@ -105,7 +105,7 @@ pub enum NoPath {
     NoThree,
 }
 
-/// So many paths are tried before [`NoPath::NoThree`].
+/// How many paths are tried before [`NoPath::NoThree`].
 const TRIES: usize = 1_000;
 
 /// Draws paths through a network.

@@ -27,7 +27,7 @@ fn columns(entries: &[&Curve]) -> usize {
     if entries.iter().any(is_long) { 1 } else { 2 }
 }
 
-/// Its height.
+/// The height of a figure's legend.
 pub(super) fn height(figure: &Figure) -> f64 {
     let entries = entries(figure);
     let all = entries.len() + usize::from(figure.band.is_some());
@@ -82,8 +82,8 @@ pub(super) fn draw(svg: &mut String, figure: &Figure, top: f64) {
     }
 }
 
-/// A text for the inside of a text element, of so many characters at most: one that is longer ends in an ellipsis, and
-/// the whole is its title.
+/// A text for the inside of a text element. One that is longer than `most_chars` ends in an ellipsis and has the whole text
+/// as its title.
 pub(super) fn fitted(text: &str, most_chars: usize) -> String {
     if text.chars().count() <= most_chars {
         return Escaped(text).to_string();

@@ -27,7 +27,7 @@ pub(super) struct Style {
 }
 
 impl Style {
-    /// That of a curve by its number; the first 36 are all different, also without their marks.
+    /// The style of a curve by its number; the first 36 differ even without their marks.
     pub(super) fn of(number: usize) -> Self {
         let (colour, round) = (number % COLOURS.len(), number / COLOURS.len());
         // Each round of colours has its dashes moved by one.

@@ -16,7 +16,7 @@ const NO_FAMILY: u32 = u32::MAX;
 pub(super) struct Kin {
     /// Each relay's.
     relays: Vec<Tied>,
-    /// The sets of relays that somebody may not meet because of a family; each sorted, and with that relay itself.
+    /// Sets of relays that may not meet a relay because of a family; each sorted, and with that relay itself.
     families: Vec<Vec<u32>>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Tied {
     v4: u32,
     /// The number of its IPv6 address' /32; one of its own if it has none.
     v6: u32,
-    /// Which of the sets of families is its own; none of them if it has none.
+    /// The index of its set in [`Kin::families`]; none of them without a family.
     family: u32,
 }
 
@@ -41,7 +41,7 @@ impl Kin {
         for ((number, relay), family) in (0..).zip(&network.relays).zip(families(network)) {
             let mut tied = nets.tie(relay, number);
             if family.len() > 1 {
-                // All of a family have the same set as a rule, so memory does not grow with its square.
+                // Relays of one family usually have the same set, so memory does not grow with the family's square.
                 tied.family = *numbers.entry(family).or_insert_with_key(|family| {
                     kin.families.push(family.clone());
                     u32::try_from(kin.families.len() - 1).unwrap_or(NO_FAMILY)
@@ -110,7 +110,7 @@ impl Nets {
     }
 }
 
-/// Of each relay those that it may not meet because of a family, and itself.
+/// For each relay those that it may not meet because of a family, and itself.
 fn families(network: &Network) -> impl Iterator<Item = Vec<u32>> {
     let mut of_ids: HashMap<&str, Vec<u32>> = HashMap::new();
     for (number, relay) in (0..).zip(&network.relays) {
