@@ -40,4 +40,5 @@ pub mod teller;
 pub mod weights;
 
 mod ahead;
+mod parallel;
 mod workers;

@@ -5,10 +5,8 @@ mod tables;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use self::tables::{Run, figures, loops_text, tables, text};
@@ -22,7 +20,7 @@ use crate::flow::trial::{self, Choice, Rule, Setting};
 use crate::merge::{Collected, Merged};
 use crate::network::{CapacitySource, Network};
 use crate::progress::Progress;
-use crate::source;
+use crate::{parallel, source};
 
 /// Which simulation: a network, weights and a load by their places in the arguments, and a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -268,27 +266,13 @@ fn simulate_all(
     cases: &[Case],
     (before, all): (usize, usize),
 ) -> Result<Vec<(Case, Run)>> {
-    let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let work = || -> Result<()> {
-        while let Some(&case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let run = simulate(world, case)?;
-            let mut found = found.lock().map_err(|_| anyhow!("another simulation has failed"))?;
-            note!("ff-sim: {} of {all}: {}", before + found.len() + 1, run.name());
-            found.push((case, run));
-        }
-        Ok(())
+    let jobs = usize::try_from(world.args.jobs).unwrap_or(1);
+    let work = |&case: &Case| simulate(world, case);
+    let tell = |done: usize, _: &Case, run: &Run| {
+        note!("ff-sim: {} of {all}: {}", before + done, run.name());
     };
-    let jobs = usize::try_from(world.args.jobs).unwrap_or(1).min(cases.len()).max(1);
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..jobs).map(|_| scope.spawn(work)).collect();
-        let mut result = work();
-        for other in others {
-            let other = other.join().unwrap_or_else(|_| Err(anyhow!("a simulation has failed")));
-            result = result.and(other);
-        }
-        result
-    })?;
-    found.into_inner().map_err(|_| anyhow!("a simulation has failed"))
+    let runs = parallel::map(cases, jobs, work, tell)?;
+    Ok(cases.iter().copied().zip(runs).collect())
 }
 
 /// Simulates a case.

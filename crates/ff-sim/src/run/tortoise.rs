@@ -4,10 +4,8 @@ mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 
 use self::tables::{Told, markdown, tables, text};
 use super::{Reading, tell_drawn};
@@ -19,11 +17,11 @@ use crate::flow::tortoise::rows::lines;
 use crate::flow::tortoise::world::{Cell, Setting, World};
 use crate::output::Folder;
 use crate::progress::Progress;
-use crate::stats;
+use crate::{parallel, stats};
 
 /// What the 15 relays carry in the paper's network, about, in bytes a second: where fitting begins.
 const FIRST_CAPACITY: f64 = 4e7;
-/// The exit status when a claim comes out otherwise and no reason is known.
+/// The exit status when a figure differs from the paper's without a recorded reason.
 const UNEXPLAINED: u8 = 4;
 
 /// Carries `tortoise` out.
@@ -53,12 +51,12 @@ pub(super) fn tortoise(args: &TortoiseArgs) -> Result<ExitCode> {
     let (text, tables) = (text(&told), tables(&told, &results));
     let draw = || figures(&results, &numbers);
     tell_drawn("tortoise", &args.out, &reading, seed, &told, &text, &tables, draw)?;
-    // A small network is a look: chance alone takes its figures out of their bounds.
+    // In a small network chance alone takes figures out of their bounds.
     let is_whole = args.scale >= 1.0;
     let odd = told.rows.iter().filter(|line| line.is_unexplained && is_whole);
     let odd: Vec<String> = odd.map(|line| format!("{}, {}", line.id, line.figure)).collect();
     for name in &odd {
-        eprintln!("ff-sim: {name}: differs, and no reason is known");
+        note!("ff-sim: {name}: differs from the paper without a recorded reason");
     }
     Ok(if odd.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(UNEXPLAINED) })
 }
@@ -71,7 +69,7 @@ struct Work<'a> {
     setting: Setting,
     /// Simulations at a time.
     jobs: u32,
-    /// Says how far the work is.
+    /// Reports the progress.
     progress: Progress,
 }
 
@@ -88,7 +86,7 @@ impl Work<'_> {
             let mean =
                 mean.context("no transfer ends in the time that counts: give more --minutes")?;
             let mbit = capacity / 125_000.0;
-            eprintln!("ff-sim: relays of {mbit:.1} Mbit/s give the mean client {mean:.2} KB/s");
+            note!("ff-sim: relays of {mbit:.1} Mbit/s give the mean client {mean:.2} KB/s");
             Ok(mean)
         })?;
         let others: BTreeSet<Cell> =
@@ -106,34 +104,19 @@ impl Work<'_> {
     ) -> Result<BTreeMap<Cell, Vec<Outcome>>> {
         let runs: Vec<(Cell, u64)> =
             cells.iter().flat_map(|cell| self.seeds.iter().map(|seed| (*cell, *seed))).collect();
-        let (next, found) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
-        let work = || -> Result<()> {
-            while let Some(&(cell, seed)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let world = World::draw(&cell, &self.setting, capacity, seed);
-                let outcome = simulate(&world, self.setting.warm_up_secs, self.setting.secs);
-                let mut found = found.lock().map_err(|_| anyhow!("another simulation failed"))?;
-                found.insert((cell, seed), outcome);
-                let (done, all) = (found.len(), runs.len());
-                drop(found);
-                let line = || format!("{what}: {done} of {all}: {}, seed {seed}", cell.name());
-                self.progress.say(line);
-            }
-            Ok(())
+        let work = |(cell, seed): &(Cell, u64)| {
+            let world = World::draw(cell, &self.setting, capacity, *seed);
+            Ok(simulate(&world, self.setting.warm_up_secs, self.setting.secs))
         };
-        let jobs = usize::try_from(self.jobs).unwrap_or(1).min(runs.len()).max(1);
-        std::thread::scope(|scope| {
-            let others: Vec<_> = (1..jobs).map(|_| scope.spawn(work)).collect();
-            let mut result = work();
-            for other in others {
-                result = result
-                    .and(other.join().unwrap_or_else(|_| Err(anyhow!("a simulation failed"))));
-            }
-            result
-        })?;
-        let found = found.into_inner().map_err(|_| anyhow!("a simulation failed"))?;
+        let tell = |done: usize, (cell, seed): &(Cell, u64), _: &Outcome| {
+            let all = runs.len();
+            self.progress.say(|| format!("{what}: {done} of {all}: {}, seed {seed}", cell.name()));
+        };
+        let jobs = usize::try_from(self.jobs).unwrap_or(1);
+        let found = parallel::map(&runs, jobs, work, tell)?;
         let mut outcomes: BTreeMap<Cell, Vec<Outcome>> = BTreeMap::new();
-        for ((cell, _), outcome) in found {
-            outcomes.entry(cell).or_default().push(outcome);
+        for ((cell, _), outcome) in runs.iter().zip(found) {
+            outcomes.entry(*cell).or_default().push(outcome);
         }
         Ok(outcomes)
     }

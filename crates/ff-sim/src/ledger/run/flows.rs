@@ -11,10 +11,8 @@
 mod shadow;
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 
 use super::public::{self, SIZES};
 use super::{Data, NEEDS_DATA, Sampled, Value, value};
@@ -24,7 +22,7 @@ use crate::flow::tmodel::{Library, Model};
 use crate::flow::trial::{self, Choice, Found, Setting};
 use crate::network::Network;
 use crate::read::shadow::{Results, parse_results};
-use crate::stats;
+use crate::{parallel, stats};
 
 /// All networks.
 const ALL: [u8; 7] = [1, 2, 3, 4, 5, 6, 7];
@@ -242,26 +240,13 @@ fn simulate_all(inputs: &Inputs, cases: &[Case], seed: u64) -> Result<BTreeMap<C
     let library =
         |draw| trial::library(streams, packets, seed.wrapping_add(draw), trial::TICK_SECS);
     let libraries: Vec<Library> = (0..draws).map(library).collect();
-    let (next, found) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
-    let work = || -> Result<()> {
-        while let Some(&case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let (.., draw) = case;
-            let library = libraries.get(usize::try_from(draw)?).context("a draw too many")?;
-            let one = simulate(inputs, library, case, seed.wrapping_add(draw))?;
-            found.lock().map_err(|_| anyhow!("a simulation has failed"))?.insert(case, one);
-        }
-        Ok(())
+    let work = |&case: &Case| -> Result<Found> {
+        let (.., draw) = case;
+        let library = libraries.get(usize::try_from(draw)?).context("a draw too many")?;
+        simulate(inputs, library, case, seed.wrapping_add(draw))
     };
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..JOBS).map(|_| scope.spawn(work)).collect();
-        let mut result = work();
-        for other in others {
-            let other = other.join().unwrap_or_else(|_| Err(anyhow!("a simulation has failed")));
-            result = result.and(other);
-        }
-        result
-    })?;
-    found.into_inner().map_err(|_| anyhow!("a simulation has failed"))
+    let found = parallel::map(cases, JOBS, work, |_, _, _| ())?;
+    Ok(cases.iter().copied().zip(found).collect())
 }
 
 /// Simulates a case.
