@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-use self::tables::{Told, markdown, tables, text};
+use self::tables::{TortoiseReport, markdown, tables, text};
 use super::{Reading, tell_drawn};
 use crate::cli::TortoiseArgs;
 use crate::figure::tortoise::figures;
@@ -43,17 +43,17 @@ pub(super) fn tortoise(args: &TortoiseArgs) -> Result<ExitCode> {
     let numbers = args.figures();
     let results = work.experiments(&of_figures(&numbers))?;
     let lines = lines(&results).context("doc/tortoise.toml is broken")?;
-    let told = Told::new(args.scale, &results, lines);
+    let report = TortoiseReport::new(args.scale, &results, lines);
     if let Some(dir) = &args.out.out {
-        Folder::create(dir)?.write("ledger.md", markdown(&told).as_bytes())?;
+        Folder::create(dir)?.write("ledger.md", markdown(&report).as_bytes())?;
     }
     let (reading, seed) = (Reading::default(), Some(args.seed));
-    let (text, tables) = (text(&told), tables(&told, &results));
+    let (text, tables) = (text(&report), tables(&report, &results));
     let draw = || figures(&results, &numbers);
-    tell_drawn("tortoise", &args.out, &reading, seed, &told, &text, &tables, draw)?;
+    tell_drawn("tortoise", &args.out, &reading, seed, &report, &text, &tables, draw)?;
     // In a small network chance alone takes figures out of their bounds.
     let is_whole = args.scale >= 1.0;
-    let odd = told.rows.iter().filter(|line| line.is_unexplained && is_whole);
+    let odd = report.rows.iter().filter(|line| line.is_unexplained && is_whole);
     let odd: Vec<String> = odd.map(|line| format!("{}, {}", line.id, line.figure)).collect();
     for name in &odd {
         note!("ff-sim: {name}: differs from the paper without a recorded reason");
@@ -84,7 +84,7 @@ impl Work<'_> {
             let rates = of_base.iter().filter_map(|outcome| rate_kb(&outcome.clients, |_| true));
             let mean = stats::mean(&rates.collect::<Vec<f64>>());
             let mean =
-                mean.context("no transfer ends in the time that counts: give more --minutes")?;
+                mean.context("no transfer ended in the measured time: give more --minutes")?;
             let mbit = capacity / 125_000.0;
             note!("ff-sim: relays of {mbit:.1} Mbit/s give the mean client {mean:.2} KB/s");
             Ok(mean)

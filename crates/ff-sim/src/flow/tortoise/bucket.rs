@@ -1,14 +1,14 @@
 //! The token bucket of a client's link.
 
-/// With less than what comes in so many seconds a bucket counts as empty.
+/// A bucket with less than what comes in during this time counts as empty, in seconds.
 const EMPTY_SECS: f64 = 1e-3;
 
 /// The limit of each client's link, in bytes of the link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limit {
-    /// Bytes a second that come into the bucket.
+    /// The rate at which the bucket is filled, in bytes a second.
     pub rate: f64,
-    /// Bytes that it holds at most.
+    /// The most that the bucket holds, in bytes.
     pub burst: f64,
 }
 
@@ -28,7 +28,7 @@ impl Bucket {
         Self { limit, tokens: limit.burst }
     }
 
-    /// Lets time pass in which these bytes pass, which are at most [`Bucket::most`].
+    /// Lets `secs` go by while `bytes` pass, which are at most [`Bucket::most`].
     pub fn pass(&mut self, bytes: f64, secs: f64) {
         let tokens = self.tokens + self.limit.rate * secs - bytes;
         self.tokens = tokens.clamp(0.0, self.limit.burst);
@@ -40,7 +40,7 @@ impl Bucket {
         self.tokens
     }
 
-    /// Whether nothing is left but what comes in.
+    /// Whether it holds nothing but what comes in.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tokens <= self.limit.rate * EMPTY_SECS
@@ -52,7 +52,7 @@ impl Bucket {
         if self.is_empty() { line.min(self.limit.rate) } else { line }
     }
 
-    /// The most bytes that pass in so many seconds.
+    /// The most bytes that can pass in `secs` seconds.
     #[must_use]
     pub fn most(&self, secs: f64) -> f64 {
         self.tokens + self.limit.rate * secs
@@ -65,7 +65,7 @@ impl Bucket {
         if drain > 0.0 && !self.is_empty() { self.tokens / drain } else { f64::INFINITY }
     }
 
-    /// Seconds until so many bytes have passed at this rate, or later if the bucket holds them back.
+    /// Seconds until `bytes` have passed at this rate, or later if the bucket holds them back.
     #[must_use]
     pub fn passes_secs(&self, bytes: f64, rate: f64) -> f64 {
         (bytes / rate).max((bytes - self.tokens) / self.limit.rate)

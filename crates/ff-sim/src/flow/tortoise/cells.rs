@@ -1,4 +1,4 @@
-//! The paper's experiments: which figure needs which, and what came of each with each seed.
+//! The paper's experiments: which figure needs which, and the results of each with each seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,10 @@ use crate::stats::mean;
 pub const FIGURES: [u8; 7] = [3, 5, 6, 7, 8, 9, 10];
 /// The mean rate of all clients without a limit, in KB/s: what capacity is fitted to.
 pub const BASE_KB: f64 = 41.0;
-/// How far the fitted mean may be off, in KB/s; and after some tries: of few clients it jumps with the least change of
-/// capacity.
+/// How far the fitted mean may be off, in KB/s, at first and after some tries: with few clients it jumps at the smallest
+/// change of capacity.
 const TOLERANCES_KB: (f64, f64) = (0.2, 1.0);
-/// Tries with the first of these, and in all.
+/// Tries with the first tolerance, and in all.
 const MOST_TRIES: (u32, u32) = (8, 24);
 
 /// A cell with this limit and these client relays.
@@ -38,7 +38,7 @@ pub const fn more(limit_kb: Option<u32>) -> Cell {
     Cell { has_more: true, ..cell(limit_kb, Runners::None) }
 }
 
-/// Each bulk user downloads over five links: without a limit, and with one of 100 KB/s, which that evades.
+/// Each bulk user downloads over five links: without a limit, and to evade one of 100 KB/s.
 pub const EVADED: [Cell; 2] =
     [Cell { links: 5, ..Cell::BASE }, Cell { links: 5, ..cell(Some(100), Runners::None) }];
 
@@ -74,19 +74,19 @@ pub fn of_figures(figures: &[u8]) -> BTreeSet<Cell> {
     cells
 }
 
-/// What came of all experiments.
+/// The results of all experiments.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
     /// The seeds.
     pub seeds: Vec<u64>,
-    /// What dedicated relays carry together, in bytes a second: what was fitted.
+    /// The fitted capacity of all dedicated relays together, in bytes a second.
     pub capacity: f64,
-    /// What came of each cell, with each seed in its turn.
+    /// The results of each cell, in the order of the seeds.
     pub outcomes: BTreeMap<Cell, Vec<Outcome>>,
 }
 
 impl Results {
-    /// What came of a cell.
+    /// The results of a cell.
     ///
     /// # Errors
     /// With the reason, if it was not simulated.
@@ -101,7 +101,7 @@ impl Results {
     /// With the reason, if there is none.
     pub fn mean_kb(&self, cell: &Cell, is_of: impl Fn(&Seen) -> bool) -> Result<f64, String> {
         let rates = self.of(cell)?.iter().filter_map(|outcome| rate_kb(&outcome.clients, &is_of));
-        let none = || format!("no transfer of \"{}\" ended in the time that counts", cell.name());
+        let none = || format!("no transfer of \"{}\" ended in the measured time", cell.name());
         mean(&rates.collect::<Vec<f64>>()).ok_or_else(none)
     }
 
@@ -144,11 +144,11 @@ pub fn rate_kb(clients: &[Seen], is_of: impl Fn(&Seen) -> bool) -> Option<f64> {
     mean(&those.filter_map(Seen::rate).collect::<Vec<f64>>()).map(|rate| rate / KB)
 }
 
-/// The capacity at which the mean client without a limit has [`BASE_KB`], found from one that is near it by what comes
-/// of a capacity.
+/// The capacity at which the mean client without a limit has [`BASE_KB`]. The search begins at `start`; `mean_kb_of` gives
+/// the mean of a capacity.
 ///
 /// # Errors
-/// When a simulation fails, or no capacity does.
+/// When a simulation fails, or no capacity gives that mean.
 pub fn fit(start: f64, mut mean_kb_of: impl FnMut(f64) -> Result<f64>) -> Result<f64> {
     let (mut low, mut high, mut at) = (None, None, start);
     for tried in 0..MOST_TRIES.1 {

@@ -6,7 +6,7 @@
 //!
 //! An event is a request, the end of a transfer, or a bucket that runs empty. Those that lie closer together than
 //! [`GRAIN_SECS`] share one filling of rates; what a transfer may move in between stays within its rate and its bucket, so
-//! that no link ever carries more than it can, and the ends of transfers are told exactly.
+//! that no link ever carries more than it can, and the ends of transfers are computed exactly.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,24 +19,24 @@ use super::world::{Circuit, Client, HOPS, World, on_link};
 use crate::flow::fill::{FlowsOver, MaxMinOver, Share as _};
 use crate::flow::sim::sequence;
 
-/// Seconds that rates stay as they are at least.
+/// The least time between two computations of rates, in seconds.
 pub const GRAIN_SECS: f64 = 0.1;
 /// Seconds from a request to its first byte: two round trips (to connect, to ask) over four links of less than 10 ms,
 /// of which half is the mean.
 const FIRST_BYTE_SECS: f64 = 2.0 * 2.0 * 4.0 * 0.005;
 /// Seconds after which a client takes another circuit for new requests (tor's `MaxCircuitDirtiness`).
 const CIRCUIT_SECS: f64 = 600.0;
-/// What is left of a transfer that is over, in bytes: what rounding leaves.
+/// What rounding may leave of a transfer that is over, in bytes.
 const OVER_BYTES: f64 = 1e-3;
 
-/// What a client had.
+/// A client's transfers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Seen {
     /// What its user does.
     pub kind: Kind,
     /// Whether it runs a relay.
     pub runs_relay: bool,
-    /// Transfers that ended while it counted.
+    /// Transfers that ended in the measured time.
     pub transfers: u32,
     /// The sum of their rates, in bytes a second.
     rates: f64,
@@ -60,19 +60,19 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// Another one.
+    /// Adds a draw.
     fn add(&mut self, value: f64) {
         self.count += 1.0;
         self.sum += value;
     }
 
-    /// Those of another simulation, too.
+    /// Adds the draws of another simulation.
     pub fn join(&mut self, other: Self) {
         self.count += other.count;
         self.sum += other.sum;
     }
 
-    /// Their mean; 0 of none.
+    /// Their mean; 0 without draws.
     #[must_use]
     pub fn mean(&self) -> f64 {
         if self.count > 0.0 { self.sum / self.count } else { 0.0 }
@@ -90,16 +90,16 @@ pub struct Asked {
     pub breaks: Draws,
 }
 
-/// What came of a simulation.
+/// The results of a simulation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// What each client had.
+    /// Each client's transfers.
     pub clients: Vec<Seen>,
     /// What users did.
     pub asked: Asked,
     /// Seconds that web and bulk transfers took, and those of them in which the limit held them back.
     pub held_secs: [Draws; 2],
-    /// The part of what dedicated relays carry that was used.
+    /// The part of the dedicated relays' capacity that was used.
     pub used: f64,
 }
 
@@ -110,8 +110,8 @@ struct Link {
     circuit: Circuit,
     /// Its bucket, if the relay limits it.
     bucket: Option<Bucket>,
-    /// Until when its bucket is told.
-    told: f64,
+    /// The time up to which its bucket is computed.
+    bucket_time: f64,
     /// Bytes that are still to come over it.
     left: f64,
 }
@@ -122,17 +122,17 @@ struct User {
     client: Client,
     /// Its random numbers.
     rng: ChaCha12Rng,
-    /// When it asks.
+    /// When the user asks next.
     habit: Habit,
     /// Its links, made at the first request.
     links: Vec<Link>,
-    /// When these are too old for a new request.
+    /// When the links are too old for a new request.
     renew: f64,
-    /// When it asked.
+    /// When the user last asked.
     asked: f64,
-    /// For how much.
+    /// How much was asked for, in bytes of the stream.
     size: f64,
-    /// How many links are not done.
+    /// How many links still carry a part of the transfer.
     waiting: usize,
     /// When the last part came.
     ended: f64,
@@ -144,31 +144,31 @@ struct Engine<'a> {
     world: &'a World,
     /// The clients' users.
     users: Vec<User>,
-    /// Who does what next, and when: the bits of a number that is not negative sort as it does.
+    /// When which user asks next: the time's bits, which sort as the time does because it is not negative, and the user.
     timers: BinaryHeap<Reverse<(u64, u32)>>,
     /// Transfers: users and their links, in the order of their requests.
     active: Vec<(u32, u32)>,
-    /// What each of these may take.
+    /// The cap of each transfer, in bytes a second of the link.
     caps: Vec<f64>,
-    /// What it gets, in bytes a second of the link.
+    /// The rate of each transfer, in bytes a second of the link.
     rates: Vec<f64>,
-    /// What the shares are of.
+    /// The transfers, as flows.
     flows: FlowsOver<HOPS>,
-    /// How they are found.
+    /// The rule by which flows share relays and lines.
     share: MaxMinOver<HOPS>,
-    /// What each relay and line has carried while it counted, in bytes.
+    /// What each relay and line has carried in the measured time, in bytes.
     carried: Vec<f64>,
     /// The time.
     now: f64,
-    /// When things begin to count, and when all ends.
+    /// When the measured time begins and ends.
     counts: (f64, f64),
-    /// How long rates stay at least.
+    /// The least time between two computations of rates, in seconds.
     grain: f64,
-    /// What came of it.
+    /// The results so far.
     outcome: Outcome,
 }
 
-/// Simulates a network for so many seconds after a warm-up.
+/// Simulates a network for `secs` seconds after a warm-up.
 #[must_use]
 pub fn simulate(world: &World, warm_up_secs: u32, secs: u32) -> Outcome {
     let mut engine = Engine::new(world, warm_up_secs.into(), secs.into(), GRAIN_SECS);
@@ -179,7 +179,7 @@ pub fn simulate(world: &World, warm_up_secs: u32, secs: u32) -> Outcome {
 }
 
 impl<'a> Engine<'a> {
-    /// One at its beginning.
+    /// A simulation at its beginning.
     fn new(world: &'a World, warm_up: f64, secs: f64, grain: f64) -> Self {
         let mut timers = BinaryHeap::new();
         let mut users = Vec::with_capacity(world.clients.len());
@@ -255,9 +255,9 @@ impl<'a> Engine<'a> {
         let part = on_link(user.size) / f64::from(user.client.links.max(1));
         for (link, place) in user.links.iter_mut().zip(0_u32..) {
             if let Some(bucket) = &mut link.bucket {
-                bucket.pass(0.0, self.now - link.told);
+                bucket.pass(0.0, self.now - link.bucket_time);
             }
-            (link.told, link.left) = (self.now, part);
+            (link.bucket_time, link.left) = (self.now, part);
             self.active.push((number, place));
         }
     }
@@ -295,7 +295,7 @@ impl<'a> Engine<'a> {
         (self.now + least.max(self.grain)).min(until)
     }
 
-    /// Moves what transfers move in so many seconds, and ends those that are done.
+    /// Moves the bytes of some seconds, and ends the transfers that are done.
     fn move_bytes(&mut self, secs: f64) {
         let counts = self.now >= self.counts.0;
         let mut kept = 0;
@@ -317,7 +317,7 @@ impl<'a> Engine<'a> {
                 }
                 bucket.pass(moved, secs);
             }
-            link.told = self.now + secs;
+            link.bucket_time = self.now + secs;
             link.left -= moved;
             if counts {
                 for hop in link.circuit.hops {
@@ -359,7 +359,7 @@ impl<'a> Engine<'a> {
         self.timers.push(Reverse(((user.asked + FIRST_BYTE_SECS).to_bits(), number)));
     }
 
-    /// What came of it.
+    /// The results.
     fn finish(mut self) -> Outcome {
         let dedicated = self.world.dedicated();
         let secs = self.counts.1 - self.counts.0;
@@ -370,7 +370,7 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// Gives a user new links; one to a relay that it had a link to keeps its bucket.
+/// Gives a user new links; a link to a relay that the user had a link to keeps its bucket.
 fn renew(world: &World, user: &mut User, now: f64) {
     let old = std::mem::take(&mut user.links);
     user.renew = now + CIRCUIT_SECS;
@@ -382,7 +382,7 @@ fn renew(world: &World, user: &mut User, now: f64) {
         let limit = world.limit(&user.client, circuit.entry);
         let link = match (known, limit) {
             (Some(known), Some(_)) => Link { circuit, ..*known },
-            _ => Link { circuit, bucket: limit.map(Bucket::full), told: now, left: 0.0 },
+            _ => Link { circuit, bucket: limit.map(Bucket::full), bucket_time: now, left: 0.0 },
         };
         user.links.push(link);
     }

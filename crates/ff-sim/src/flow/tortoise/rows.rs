@@ -1,5 +1,5 @@
-//! The paper's figures and ours: `doc/tortoise.toml` has the claims T1 to T30 with their bounds, what comes out here is
-//! computed from the experiments.
+//! The paper's figures and ours: `doc/tortoise.toml` has the claims T1 to T30 with their bounds, the numbers to compare
+//! them with are computed here from the experiments.
 
 use serde::Serialize;
 
@@ -12,14 +12,14 @@ use crate::ledger::{Found, Judged, Ledger, Ours, Verdict, judge};
 
 /// The claims.
 const ROWS: &str = include_str!("../../../../../doc/tortoise.toml");
-/// Seconds that people wait for a page, says the paper.
+/// How long people wait for a page, by the paper, in seconds.
 const PATIENCE_SECS: f64 = 8.0;
 /// The limits, in KB/s.
 const LIMITS: [u32; 2] = [100, 200];
 
-/// A figure of a claim with what came out.
+/// A figure of a claim with our number.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line {
+pub struct ClaimLine {
     /// The claim's name.
     pub id: String,
     /// What the paper says.
@@ -30,11 +30,11 @@ pub struct Line {
     pub unit: String,
     /// What the paper prints.
     pub paper: String,
-    /// What came out, if anything did.
+    /// Our number, if there is one.
     pub ours: Option<f64>,
-    /// It holds from here.
+    /// The least number that holds.
     pub low: Option<f64>,
-    /// And up to here.
+    /// The greatest number that holds.
     pub high: Option<f64>,
     /// `holds`, `differs`, `cannot` or `not run`.
     pub verdict: &'static str,
@@ -42,24 +42,24 @@ pub struct Line {
     pub reason: String,
     /// What computes it.
     pub command: String,
-    /// Whether it differs and no reason is known.
+    /// Whether it differs without a recorded reason.
     #[serde(skip)]
     pub is_unexplained: bool,
 }
 
-/// The claims, with what came out.
+/// The claims, with our numbers.
 ///
 /// # Errors
 /// When the claims cannot be read, which a test would have found.
-pub fn lines(results: &Results) -> Result<Vec<Line>, toml::de::Error> {
+pub fn lines(results: &Results) -> Result<Vec<ClaimLine>, toml::de::Error> {
     let ledger: Ledger = toml::from_str(ROWS)?;
     let judged = judge(&ledger, &found(results));
     Ok(judged.iter().flat_map(of_row).collect())
 }
 
 /// The lines of a claim: one for each figure, or one.
-fn of_row(row: &Judged) -> Vec<Line> {
-    let line = Line {
+fn of_row(row: &Judged) -> Vec<ClaimLine> {
+    let line = ClaimLine {
         id: row.id.clone(),
         claim: row.claim.clone(),
         figure: String::new(),
@@ -76,7 +76,7 @@ fn of_row(row: &Judged) -> Vec<Line> {
     if row.figures.is_empty() {
         return vec![line];
     }
-    let of = |figure: &crate::ledger::Compared| Line {
+    let of = |figure: &crate::ledger::Compared| ClaimLine {
         figure: figure.name.clone(),
         unit: figure.unit.clone(),
         paper: figure.paper.clone(),
@@ -101,7 +101,7 @@ const fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// All that comes out.
+/// All our numbers.
 fn found(results: &Results) -> Found {
     let mut found = Found::new();
     let mut add = |id: &str, figure: &str, value: Result<f64, String>| {
@@ -117,7 +117,7 @@ fn found(results: &Results) -> Found {
     found
 }
 
-/// Who takes a figure: a claim, a name, a value.
+/// Takes a figure: a claim, a name, a value.
 type Add<'a> = dyn FnMut(&str, &str, Result<f64, String>) + 'a;
 
 /// What follows from the paper's own numbers: T3, T13, T26.
@@ -159,7 +159,7 @@ fn asked(results: &Results, add: &mut Add<'_>) {
     add("T6", "mean client, no limit", results.all_kb(&Cell::BASE));
 }
 
-/// What limits take from those who run no relay: T7 to T9.
+/// What limits take from clients that run no relay: T7 to T9.
 fn limited(results: &Results, add: &mut Add<'_>) {
     let part = |limit: u32, kind: Kind| -> Result<f64, String> {
         let limited = results.kind_kb(&cell(Some(limit), Runners::None), kind)?;
@@ -187,7 +187,7 @@ fn over_others(results: &Results, of: &Cell, kind: Option<Kind>) -> Result<f64, 
     Ok((run / others - 1.0) * 100.0)
 }
 
-/// What clients gain that run a relay: T11 and T19.
+/// What clients that run a relay gain: T11 and T19.
 fn runners(results: &Results, add: &mut Add<'_>) {
     for (name, runners) in [("low", Runners::Low), ("high", Runners::High)] {
         let limited = cell(Some(100), runners);
@@ -282,7 +282,7 @@ mod tests {
         let ids: BTreeSet<&str> = lines.iter().map(|line| line.id.as_str()).collect();
         let all: Vec<String> = (1..=30).map(|number| format!("T{number}")).collect();
         assert_eq!(ids, all.iter().map(String::as_str).collect());
-        let odd: Vec<&Line> = lines.iter().filter(|line| line.is_unexplained).collect();
+        let odd: Vec<&ClaimLine> = lines.iter().filter(|line| line.is_unexplained).collect();
         assert!(odd.is_empty(), "nothing computes {odd:?}");
         for line in &lines {
             let is_told = line.verdict == "holds" || !line.reason.is_empty();

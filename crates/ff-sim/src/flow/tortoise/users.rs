@@ -110,14 +110,14 @@ const COUNTRIES: [(f64, f64, f64); 16] = [
 
 /// What an access line carries, in bytes a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Line {
+pub struct AccessLine {
     /// To the client.
     pub down: f64,
     /// From the client.
     pub up: f64,
 }
 
-impl Line {
+impl AccessLine {
     /// A client's.
     pub fn draw(rng: &mut ChaCha12Rng) -> Self {
         let mut at = rng.random_range(0.0..100.0);
@@ -159,7 +159,8 @@ mod tests {
         let pause = mean(|rng| habit(0.0).pause(0.0, rng).0);
         assert!((pause / 600.0 - 1.0).abs() < 0.02, "{pause}");
         assert!((COUNTRIES.iter().map(|one| one.0).sum::<f64>() - 100.0).abs() < 1e-9);
-        let (down, up) = (mean(|rng| Line::draw(rng).down), mean(|rng| Line::draw(rng).up));
+        let (down, up) =
+            (mean(|rng| AccessLine::draw(rng).down), mean(|rng| AccessLine::draw(rng).up));
         let table = |rate: fn(&(f64, f64, f64)) -> f64| {
             COUNTRIES.iter().map(|one| one.0 / 100.0 * rate(one)).sum::<f64>() * MBIT
         };

@@ -8,7 +8,7 @@ use rand::seq::SliceRandom as _;
 use rand_chacha::ChaCha12Rng;
 
 use super::bucket::Limit;
-use super::users::{Kind, Line};
+use super::users::{AccessLine, Kind};
 use super::{KB, PAYLOAD};
 use crate::flow::fill::NO_RELAY;
 use crate::flow::sim::sequence;
@@ -25,14 +25,14 @@ pub const CLIENTS: [u32; 2] = [870, 30];
 const CAPACITIES: &str = include_str!("../../../tests/data/jan2019-capacities.csv");
 /// The paper draws from the fastest relays, which have this part of all capacity.
 const FASTEST: f64 = 0.865;
-/// Sequences of random numbers that are no client's.
+/// The sequence of random numbers for relays; clients' sequences are below it.
 const RELAYS: u64 = u64::MAX;
-/// The sequence that says which relays limit.
+/// The sequence for which relays limit.
 const ADOPTION: u64 = u64::MAX - 1;
-/// The sequence that says which clients run a relay.
+/// The sequences for which clients run a relay: this one for web users, the one below it for bulk users.
 const RUNNERS: u64 = u64::MAX - 2;
 
-/// How many clients run a relay too.
+/// How many clients run a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Runners {
     /// None.
@@ -62,7 +62,7 @@ pub struct Cell {
     pub limit_kb: Option<u32>,
     /// How many clients run a relay.
     pub runners: Runners,
-    /// Whether every second relay alone limits clients.
+    /// Whether only every second relay limits clients.
     pub is_half: bool,
     /// Whether there are a fifth more clients.
     pub has_more: bool,
@@ -75,7 +75,7 @@ impl Cell {
     pub const BASE: Self =
         Self { limit_kb: None, runners: Runners::None, is_half: false, has_more: false, links: 1 };
 
-    /// What it is, for people.
+    /// Its name, for people.
     #[must_use]
     pub fn name(&self) -> String {
         let mut name = self.limit_kb.map_or("no limit".to_owned(), |limit| format!("{limit} KB/s"));
@@ -103,14 +103,14 @@ pub struct Setting {
     pub scale: f64,
     /// Seconds of the limit that a bucket holds.
     pub burst_secs: f64,
-    /// Seconds before anything counts.
+    /// Seconds before the measured time.
     pub warm_up_secs: u32,
-    /// Seconds that count.
+    /// Seconds of the measured time.
     pub secs: u32,
 }
 
 impl Setting {
-    /// So many of these, at this scale: one at least, unless there are none.
+    /// `all * times` at this scale: at least 1, unless `all` is 0.
     #[must_use]
     #[expect(
         clippy::cast_possible_truncation,
@@ -204,7 +204,7 @@ impl World {
         world
     }
 
-    /// Which clients of a kind run a relay; more of them are the others and more.
+    /// Which clients of a kind run a relay; a greater count includes the clients of a smaller one.
     fn runners(&self, kind: Kind, setting: &Setting, count: u32) -> Vec<u32> {
         let all = CLIENTS[usize::from(kind == Kind::Bulk)];
         let mut order: Vec<u32> = (0..setting.count(all, 1.0)).collect();
@@ -214,7 +214,7 @@ impl World {
         order
     }
 
-    /// Adds something that limits, with what it carries.
+    /// Adds a capacity, in bytes a second, and returns its place.
     fn add(&mut self, rate: f64) -> u32 {
         self.capacities.push(rate);
         u32::try_from(self.capacities.len() - 1).unwrap_or(NO_RELAY)
@@ -231,7 +231,7 @@ impl World {
     /// (or down, should that be less), and shares what comes in with the client.
     fn add_client(&mut self, kind: Kind, number: u32, cell: &Cell, runners: &[u32]) {
         let stream = 2 * u64::from(number) + u64::from(kind == Kind::Bulk);
-        let access = Line::draw(&mut sequence(self.seed, stream));
+        let access = AccessLine::draw(&mut sequence(self.seed, stream));
         let links = if kind == Kind::Bulk { cell.links } else { 1 };
         let mut client =
             Client { kind, down: access.down, line: NO_RELAY, relay: None, links, stream };
@@ -290,7 +290,7 @@ impl World {
     }
 }
 
-/// Bytes of a link that carry so many of a stream.
+/// Bytes of a link for bytes of a stream.
 #[must_use]
 pub fn on_link(stream_bytes: f64) -> f64 {
     stream_bytes / PAYLOAD

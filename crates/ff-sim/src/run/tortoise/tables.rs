@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::flow::tortoise::cells::{Results, rate_kb};
 use crate::flow::tortoise::engine::{Draws, Outcome, Seen};
-use crate::flow::tortoise::rows::Line;
+use crate::flow::tortoise::rows::ClaimLine;
 use crate::flow::tortoise::users::Kind;
 use crate::flow::tortoise::world::Cell;
 use crate::output::{Rows, Table};
@@ -30,10 +30,10 @@ const LEDGER: [&str; 11] = [
     "id", "claim", "figure", "unit", "paper", "ours", "low", "high", "verdict", "reason", "command",
 ];
 
-/// What came of an experiment, or of one of its simulations.
+/// Rates of an experiment, or of one of its simulations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct CellRates {
-    /// Which.
+    /// The experiment's name.
     name: String,
     /// The mean client, in KB/s.
     mean: Option<f64>,
@@ -54,7 +54,7 @@ pub(super) struct CellRates {
 }
 
 impl CellRates {
-    /// Of these simulations, means over seeds.
+    /// The means over the seeds of an experiment.
     fn of(cell: &Cell, outcomes: &[Outcome]) -> Self {
         let over_seeds = |is_of: &dyn Fn(&Seen) -> bool| -> Vec<f64> {
             outcomes.iter().filter_map(|outcome| rate_kb(&outcome.clients, is_of)).collect()
@@ -84,22 +84,22 @@ impl CellRates {
 
 /// The results.
 #[derive(Debug, Serialize)]
-pub(super) struct Told {
+pub(super) struct TortoiseReport {
     /// The seeds.
     seeds: Vec<u64>,
     /// The network's size, as a part of the paper's.
     scale: f64,
-    /// What dedicated relays carry together: what was fitted.
+    /// The fitted capacity of all dedicated relays together.
     fitted_capacity_bytes_per_sec: f64,
     /// All experiments; rates are in KB/s.
     experiments: Vec<CellRates>,
     /// The claims.
-    pub(super) rows: Vec<Line>,
+    pub(super) rows: Vec<ClaimLine>,
 }
 
-impl Told {
+impl TortoiseReport {
     /// The results of these experiments.
-    pub(super) fn new(scale: f64, results: &Results, rows: Vec<Line>) -> Self {
+    pub(super) fn new(scale: f64, results: &Results, rows: Vec<ClaimLine>) -> Self {
         let experiments =
             results.outcomes.iter().map(|(cell, outcomes)| CellRates::of(cell, outcomes));
         Self {
@@ -111,7 +111,7 @@ impl Told {
         }
     }
 
-    /// What was simulated, in a sentence.
+    /// The simulation's settings, in a sentence.
     fn about(&self) -> String {
         let seeds: Vec<String> = self.seeds.iter().map(u64::to_string).collect();
         format!(
@@ -143,14 +143,14 @@ fn number(value: f64) -> String {
 }
 
 /// The results for people.
-pub(super) fn text(told: &Told) -> String {
-    let width = told.experiments.iter().map(|one| one.name.len()).max().unwrap_or(0);
+pub(super) fn text(report: &TortoiseReport) -> String {
+    let width = report.experiments.iter().map(|one| one.name.len()).max().unwrap_or(0);
     let mut text = format!(
         "{:<width$}    mean     ±     web    bulk  runners  others  held %, web  bulk  used %\n",
         "KB/s"
     );
     // Writing to a string does not fail.
-    for one in &told.experiments {
+    for one in &report.experiments {
         let _ = writeln!(
             text,
             "{:<width$}  {:>6} {:>5}  {:>6}  {:>6}  {:>7}  {:>6}  {:>11}  {:>4}  {:>6}",
@@ -167,7 +167,7 @@ pub(super) fn text(told: &Told) -> String {
         );
     }
     text.push('\n');
-    for line in &told.rows {
+    for line in &report.rows {
         let ours = line.ours.map_or("-".to_owned(), number);
         let paper = if line.paper.is_empty() { "-" } else { line.paper.as_str() };
         let verdict = if line.verdict == "holds" { "holds".to_owned() } else { verdict(line) };
@@ -178,12 +178,12 @@ pub(super) fn text(told: &Told) -> String {
             line.id, line.unit
         );
     }
-    let _ = writeln!(text, "\n{}\n{}", told.counts(), told.about());
+    let _ = writeln!(text, "\n{}\n{}", report.counts(), report.about());
     text
 }
 
 /// The verdict on a figure and its reason.
-fn verdict(line: &Line) -> String {
+fn verdict(line: &ClaimLine) -> String {
     if line.reason.is_empty() {
         line.verdict.to_owned()
     } else {
@@ -192,16 +192,16 @@ fn verdict(line: &Line) -> String {
 }
 
 /// The claims as a document.
-pub(super) fn markdown(told: &Told) -> String {
+pub(super) fn markdown(report: &TortoiseReport) -> String {
     let mut text = format!(
         "# Tortoise's figures, and a flow model's\n\n{} {}\n\n\
          | id | the paper says | figure | paper | ours | within | verdict | command |\n\
          |---|---|---|---|---|---|---|---|\n",
-        told.about(),
-        told.counts()
+        report.about(),
+        report.counts()
     );
     let cell = |text: &str| text.replace('|', "\\|");
-    for line in &told.rows {
+    for line in &report.rows {
         let within = match (line.low, line.high) {
             (Some(low), Some(high)) => format!("{} to {}", number(low), number(high)),
             _ => String::new(),
@@ -226,7 +226,7 @@ pub(super) fn markdown(told: &Told) -> String {
 }
 
 /// The tables.
-pub(super) fn tables(told: &Told, results: &Results) -> [Table; 2] {
+pub(super) fn tables(report: &TortoiseReport, results: &Results) -> [Table; 2] {
     let mut runs = Rows::default();
     for (cell, outcomes) in &results.outcomes {
         for (outcome, seed) in outcomes.iter().zip(&results.seeds) {
@@ -241,7 +241,7 @@ pub(super) fn tables(told: &Told, results: &Results) -> [Table; 2] {
         }
     }
     let mut ledger = Rows::default();
-    for line in &told.rows {
+    for line in &report.rows {
         for text in [&line.id, &line.claim, &line.figure, &line.unit, &line.paper] {
             ledger.cell(text);
         }

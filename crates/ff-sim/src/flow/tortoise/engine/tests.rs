@@ -9,7 +9,7 @@ use crate::flow::tortoise::world::{Cell, Relay, Runners, Setting};
 /// A fine grain, for times that are worked out by hand.
 const FINE_SECS: f64 = 1e-3;
 
-/// Relays of their own machines, each as likely, and clients.
+/// Relays on machines of their own, all equally likely, and clients.
 fn world(rates: &[f64], clients: Vec<Client>, limit: Option<Limit>) -> World {
     let relay = |at: u32| Relay { hops: [at, NO_RELAY], limits: true };
     let (capacities, sums) = (rates.to_vec(), (0_u32..).map(|at| f64::from(at) + 1.0));
@@ -23,7 +23,7 @@ fn world(rates: &[f64], clients: Vec<Client>, limit: Option<Limit>) -> World {
     }
 }
 
-/// A client with a line of so many bytes a second.
+/// A client with a line of `down` bytes a second.
 fn client(kind: Kind, down: f64, stream: u64) -> Client {
     Client { kind, down, line: NO_RELAY, relay: None, links: 1, stream }
 }
