@@ -80,16 +80,16 @@ pub struct Figure {
 pub struct Ours {
     /// The number.
     pub value: f64,
-    /// What it is of, if that is a sample and not all data.
+    /// The sample that it was computed from; none if that were all data.
     pub sample: Option<Sampled>,
 }
 
-/// What a number is of that is not of all data.
+/// A sample that stands for all data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampled {
-    /// What stood in for all data.
+    /// What the sample is.
     pub of: &'static str,
-    /// What it takes to have all data.
+    /// What a run with all data needs.
     pub needs: &'static str,
 }
 
@@ -110,7 +110,7 @@ pub enum Verdict {
     Differs,
     /// It was not computed.
     NotRun,
-    /// It is otherwise, and nobody knows why.
+    /// It differs without a recorded reason.
     Unexplained,
 }
 
@@ -159,7 +159,7 @@ pub struct Compared {
     pub ours: Option<f64>,
     /// Whether that is of a sample.
     pub of_sample: bool,
-    /// What stood in for all data then.
+    /// What the sample is, if it is one.
     pub sample: Option<&'static str>,
     /// It is to be this at least.
     pub low: f64,
@@ -240,10 +240,10 @@ fn compare(kind: Kind, figure: &Figure, found: Option<&Result<Ours, String>>) ->
         (None, _) => (Verdict::Unexplained, "nothing computes it".to_owned()),
         (Some(Err(why)), _) => (Verdict::NotRun, why.clone()),
         (Some(Ok(Ours { sample: Some(sample), .. })), _) if figure.sample.is_none() => {
-            (Verdict::NotRun, format!("the sample says nothing of it: it needs {}", sample.needs))
+            (Verdict::NotRun, format!("the sample is not enough: it needs {}", sample.needs))
         }
         (Some(Ok(ours)), _) if !ours.value.is_finite() => {
-            (Verdict::Unexplained, "what came out is not a number".to_owned())
+            (Verdict::Unexplained, "the result is not a number".to_owned())
         }
         (Some(Ok(ours)), _) if (low..=high).contains(&ours.value) => match kind {
             Kind::Equal if sample.is_none() => (Verdict::Equal, String::new()),
@@ -251,7 +251,7 @@ fn compare(kind: Kind, figure: &Figure, found: Option<&Result<Ours, String>>) ->
         },
         (Some(Ok(_)), Some(why)) if sample.is_some() => (Verdict::Differs, with_all_data(why)),
         (Some(Ok(_)), Some(why)) => (Verdict::Differs, why.clone()),
-        (Some(Ok(_)), None) => (Verdict::Unexplained, "nobody knows why".to_owned()),
+        (Some(Ok(_)), None) => (Verdict::Unexplained, "no recorded reason".to_owned()),
     };
     Compared {
         name: figure.name.clone(),
@@ -267,7 +267,7 @@ fn compare(kind: Kind, figure: &Figure, found: Option<&Result<Ours, String>>) ->
     }
 }
 
-/// What the ledger says of all data, where a number is of a sample.
+/// A reason that the ledger gives for all data, where a number is of a sample.
 fn with_all_data(why: &str) -> String {
     format!("with all data: {why}")
 }
@@ -327,14 +327,14 @@ mod tests {
     fn each_figure_has_the_verdict_that_it_deserves() {
         let at = |value| Found::from([(("X".to_owned(), "n".to_owned()), value)]);
         let (old, sample) = (", differs = \"it is old\"", ", sample = [5.0, 6.0]");
-        let (nobody, no_number) = ("nobody knows why", "what came out is not a number");
-        let needs = "the sample says nothing of it: it needs --data";
-        let slowly = "the sample says nothing of it: it needs a run without --quick";
+        let (no_reason, no_number) = ("no recorded reason", "the result is not a number");
+        let needs = "the sample is not enough: it needs --data";
+        let slowly = "the sample is not enough: it needs a run without --quick";
         let old_sample = ", sample = [5.0, 6.0], differs = \"network 5 is full\"";
         for (kind, more, found, verdict, why) in [
             ("equal", "", at(of_all(1.0)), Verdict::Equal, ""),
             ("shape", "", at(of_all(2.0)), Verdict::Shape, ""),
-            ("shape", "", at(of_all(2.1)), Verdict::Unexplained, nobody),
+            ("shape", "", at(of_all(2.1)), Verdict::Unexplained, no_reason),
             ("equal", old, at(of_all(0.9)), Verdict::Differs, "it is old"),
             ("equal", old, at(of_all(1.1)), Verdict::Equal, ""),
             ("equal", "", at(of_all(f64::NAN)), Verdict::Unexplained, no_number),
@@ -343,9 +343,9 @@ mod tests {
             ("equal", old, at(Err("no file".to_owned())), Verdict::NotRun, "no file"),
             ("equal", old, Found::new(), Verdict::Unexplained, "nothing computes it"),
             ("equal", sample, at(of_sample(5.5)), Verdict::Shape, ""),
-            ("equal", sample, at(of_sample(1.5)), Verdict::Unexplained, nobody),
+            ("equal", sample, at(of_sample(1.5)), Verdict::Unexplained, no_reason),
             ("equal", sample, at(of_all(1.5)), Verdict::Equal, ""),
-            ("equal", sample, at(of_all(5.5)), Verdict::Unexplained, nobody),
+            ("equal", sample, at(of_all(5.5)), Verdict::Unexplained, no_reason),
             ("equal", "", at(of_sample(1.5)), Verdict::NotRun, needs),
             ("equal", "", at(of_few(1.5)), Verdict::NotRun, slowly),
             ("equal", old_sample, at(of_all(3.0)), Verdict::Differs, "network 5 is full"),
@@ -379,7 +379,7 @@ mod tests {
             (judged[0].verdict, against(&judged, false).count(), full)
         };
         assert_eq!(verdict(of_all(1.0)), (Verdict::Differs, 0, vec![]));
-        let off = "X, b: 3 differs, unexplained: nobody knows why".to_owned();
+        let off = "X, b: 3 differs, unexplained: no recorded reason".to_owned();
         assert_eq!(verdict(of_all(3.0)), (Verdict::Unexplained, 1, vec![off]));
         let not_run = "X, b: not run: no file".to_owned();
         assert_eq!(verdict(Err("no file".to_owned())), (Verdict::NotRun, 0, vec![not_run]));

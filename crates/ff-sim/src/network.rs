@@ -57,7 +57,7 @@ pub struct Relay {
     pub is_unmeasured: bool,
     /// The part of the time in which it was running, where its source looks at a longer time; 1 elsewhere.
     pub running: f64,
-    /// The relays that it says belong to it; they do only if they say so, too.
+    /// The relays that it names as its family; they belong to it only if they name it, too.
     pub family: Vec<Fingerprint>,
     /// The families whose keys have signed its identity, named as in `family-ids` (proposal 321).
     pub family_ids: Vec<String>,
@@ -162,8 +162,8 @@ impl Network {
         self.relays.iter().filter_map(|relay| relay.capacity).sum()
     }
 
-    /// A digest of its relays, of what they can carry and of their weights. Networks with the same one are one network,
-    /// whatever they are called and in which order their relays come.
+    /// A digest of its relays with their capacities and weights. Networks with the same digest are the same network,
+    /// whatever their names and the order of their relays.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         let usable = |relay: &Relay| relay.usable().map(|rate| rate.get());
@@ -195,7 +195,7 @@ impl Network {
     }
 }
 
-/// As [`Network::families`], of relays whose addresses are left out: one address would be one family.
+/// As [`Network::families`], for relays without addresses, since relays with one address would count as a family.
 #[must_use]
 pub fn families(relays: &[period::Relay]) -> Vec<usize> {
     let mut firsts = vec![0; relays.len()];

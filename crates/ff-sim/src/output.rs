@@ -29,8 +29,8 @@ pub struct OutputError {
     source: io::Error,
 }
 
-/// Writes a file of a folder under another name and renames it, so that it is there as a whole or not at all. Others may
-/// read it as far as the process's umask lets them: a web server does.
+/// Writes a file of a folder under another name and renames it, so that it is there as a whole or not at all. Its mode
+/// is that which the process's umask gives, so that a web server can read it.
 ///
 /// # Errors
 /// [`OutputError`].
@@ -66,7 +66,7 @@ pub struct Summary<'a, T> {
 }
 
 impl<'a, T: Serialize> Summary<'a, T> {
-    /// Of this command, which was run with these options.
+    /// The summary of this command, which was run with these options.
     #[must_use]
     pub fn new(
         command: &'static str,
@@ -102,7 +102,7 @@ impl Folder {
         }
     }
 
-    /// Writes a file, which others may read as far as the umask allows.
+    /// Writes a file, with the mode that the umask gives.
     ///
     /// # Errors
     /// [`OutputError`].

@@ -4,7 +4,7 @@ use memchr::{memchr, memmem};
 
 /// Python's words for values that are not finite.
 const WORDS: [&[u8]; 3] = [b"NaN", b"-Infinity", b"Infinity"];
-/// A character of private use (Unicode 23.5), which no other program writes.
+/// A character for private use (Unicode 23.5), which other programs do not write.
 const MARK: &str = "\u{e000}";
 
 /// Quotes these words, which makes the text valid JSON. A record with such a string in place of a number then fails to parse by
@@ -20,7 +20,7 @@ pub fn mark(text: Vec<u8>) -> Vec<u8> {
     quote_with(text, MARK)
 }
 
-/// Takes quotes and marks off: what Python wrote is as Python wrote it.
+/// Takes quotes and marks off again, so that the text is as Python wrote it.
 #[must_use]
 pub fn unmark(mut text: String) -> String {
     if !text.contains(MARK) {

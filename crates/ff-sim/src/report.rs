@@ -1,8 +1,8 @@
 //! `report.html`: one page with a command's results, figures, tables and inputs.
 //!
 //! It has no script and loads nothing, which its content security policy forbids anyway; so it can be kept, mailed
-//! and opened anywhere. Whatever comes from an input is escaped. Its look is that of a coordinator's page: light or dark
-//! as the reader's system is. What is wider than a screen scrolls, and says so.
+//! and opened anywhere. Whatever comes from an input is escaped. It looks like a coordinator's page, light or dark as the
+//! reader's system is. What is wider than the screen scrolls, with a hint.
 
 use std::fmt::{self, Write as _};
 
@@ -168,7 +168,7 @@ fn write_head(page: &mut String, columns: &[&str]) -> fmt::Result {
     Ok(())
 }
 
-/// How drawings look on this page: texts have 11 pixels or more, and in the dark lines have other colours.
+/// The style of drawings on this page: texts have at least 11 pixels, and a dark page has other colours.
 fn figure_style() -> String {
     let least = (figure::WIDTH * MIN_TEXT_PX / figure::FONT_SIZE).ceil();
     let mut style = format!("figure svg {{ min-width: {least}px; }}\n");

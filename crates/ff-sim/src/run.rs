@@ -1,6 +1,6 @@
 //! Carries commands out.
 
-/// Tells the user something on standard error, if anybody reads it.
+/// Prints a line on standard error. It does not fail if standard error is closed.
 macro_rules! note {
     ($($text:tt)*) => {
         drop(std::io::Write::write_fmt(

@@ -65,7 +65,7 @@ const LATER: [(&str, &str); 2] =
 const DAY_OF_E9: u64 = 1_565_913_600;
 /// Relays of January 2019.
 const RELAYS: &str = "d-2019/jan2019-relays.csv.xz";
-/// What figures need for which a sample stands in.
+/// What figures of a sample need to be of all data.
 const NEEDS_DATA: &str = "--data";
 /// Times of the tables are 8 hours apart, some a little more.
 const GAP_SECS: u64 = 12 * 3600;

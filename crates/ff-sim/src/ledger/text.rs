@@ -61,7 +61,7 @@ pub fn markdown(judged: &[Judged]) -> String {
     text
 }
 
-/// The ledger for people: a line for each figure, and the reason below it if it is not as printed.
+/// The ledger for people: a line for each figure, and the reason below it if it differs.
 #[must_use]
 pub fn plain(judged: &[Judged]) -> String {
     let header = ["id", "verdict", "paper", "ours", "within", "figure"].map(str::to_owned);
@@ -95,13 +95,13 @@ pub fn plain(judged: &[Judged]) -> String {
     text
 }
 
-/// What came out, if anything did.
+/// Our number, or a dash.
 fn ours(figure: &Compared) -> String {
     let of_sample = if figure.of_sample { " (sample)" } else { "" };
     figure.ours.map_or("-".to_owned(), |ours| format!("{}{of_sample}", short(ours)))
 }
 
-/// Between which bounds it is to lie.
+/// The bounds of a figure.
 fn within(figure: &Compared) -> String {
     format!("{} to {}", short(figure.low), short(figure.high))
 }
@@ -140,8 +140,7 @@ pub fn table(judged: &[Judged]) -> Table {
     ("ledger.csv", &HEADER, lines.into())
 }
 
-/// Why a figure comes to what it does: its own reason, and what there is to know of its row. That is said of all data, so of
-/// a sample it is told apart, after what was run.
+/// The reasons for a figure: its own, the sample that was run, and its row's reason, which holds for all data and says so.
 fn why(row: &Judged, figure: &Compared) -> String {
     let of_row = Some(row.why.as_str()).filter(|why| !why.is_empty());
     let of_row = match figure.sample {
@@ -192,12 +191,12 @@ mod tests {
         let judged = judge(&ledger, &at(9.0, Some(SAMPLE)));
         let text = markdown(&judged);
         let line = "| 9 (sample) | 5 to 6 | differs, unexplained | \
-                    nobody knows why; sample: network 1 alone; with all data: so |";
+                    no recorded reason; sample: network 1 alone; with all data: so |";
         assert!(text.contains(line), "{text}");
         let lines = plain(&judged);
         let expected = "id  verdict               paper  ours        within  figure\n\
                         X   differs, unexplained  1.5    9 (sample)  5 to 6  n, s\n    \
-                        nobody knows why; sample: network 1 alone; with all data: so\n";
+                        no recorded reason; sample: network 1 alone; with all data: so\n";
         assert_eq!(lines, expected);
     }
 }

@@ -42,8 +42,7 @@ impl Rows {
         self
     }
 
-    /// Appends a cell with a text of others, which no spreadsheet is to take for a formula: one that begins as a formula does
-    /// has a `'` before it.
+    /// Appends a cell with untrusted text. If it begins like a spreadsheet's formula, a `'` is put before it.
     pub fn foreign(&mut self, text: &str) -> &mut Self {
         let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
         self.cell(format_args!("{}{text}", if is_formula { "'" } else { "" }))

@@ -53,7 +53,7 @@ pub struct Descriptor {
     platform: Range<usize>,
     /// Where its family lies among all.
     family: Range<usize>,
-    /// Where the keys of its families do.
+    /// Where the keys of its families lie among all.
     family_keys: Range<usize>,
 }
 
@@ -80,7 +80,7 @@ pub struct Descriptors {
     texts: String,
     /// Their families, one behind the other.
     families: Vec<Fingerprint>,
-    /// The keys of families that have signed their relays, as they come.
+    /// The keys of families that have signed their relays, one after the other.
     family_keys: Vec<[u8; 32]>,
 }
 
@@ -217,8 +217,8 @@ pub fn join(consensus: &Consensus, descriptors: &Descriptors) -> Network {
 
 /// Why a descriptor is not whole.
 const CUT: &str = "the descriptor ends too early";
-/// Why a bridge's descriptor is none of ours.
-const BRIDGE: &str = "this is a bridge's descriptor, another kind: those of relays are read";
+/// Why a bridge's descriptor is not read.
+const BRIDGE: &str = "this is a bridge's descriptor; only relays' are read";
 
 /// A descriptor that is being read.
 #[derive(Default)]
@@ -247,7 +247,7 @@ struct Begun {
     ed25519: Option<[u8; 32]>,
     /// The identities that families' keys have signed, each with the number of its line.
     signed: Vec<([u8; 32], usize)>,
-    /// Whether it is a bridge's: CollecTor puts the digest into these and takes the signature out.
+    /// Whether it is a bridge's: in these CollecTor replaces the signature by a digest.
     is_of_bridge: bool,
 }
 
@@ -314,7 +314,7 @@ impl Begun {
         }
     }
 
-    /// Takes over the key of a family and whom it has signed.
+    /// Takes over the key of a family and the identity that it has signed.
     fn read_family_cert(
         &mut self,
         line: Line<'_>,
@@ -329,7 +329,7 @@ impl Begun {
         Ok(())
     }
 
-    /// Whether families' keys have signed this relay and no other. Its own key may stand after them.
+    /// Checks that families' keys have signed this relay and no other. The relay's key may follow their certificates.
     fn check_family_certs(&self) -> Result<(), DocumentError> {
         let mut others = self.signed.iter().filter(|(relay, _)| Some(*relay) != self.ed25519);
         let wrong = others

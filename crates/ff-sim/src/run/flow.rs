@@ -50,7 +50,12 @@ pub(super) fn flow(args: &FlowArgs) -> Result<ExitCode> {
         bail!("--load {load}: it is a part of what users did, from 0 to 100");
     }
     if args.seed.checked_add(args.seeds).is_none() {
-        bail!("--seed {}: there are no {} numbers from it on", args.seed, args.seeds);
+        bail!(
+            "--seed {} with --seeds {} exceeds the largest seed, {}",
+            args.seed,
+            args.seeds,
+            u64::MAX
+        );
     }
     check_paths(args, &names, &networks, &files)?;
     let mut runs = Vec::new();
@@ -133,7 +138,7 @@ fn read_networks(args: &FlowArgs, reading: &mut Reading) -> Result<(Vec<String>,
     Ok((names, networks))
 }
 
-/// Refuses a network that is there twice: in the means it would count as two.
+/// Refuses a network that is given twice: it would count as two in the means.
 fn check_different(names: &[String], networks: &[Network]) -> Result<()> {
     let mut known = HashMap::new();
     for (name, network) in names.iter().zip(networks) {
@@ -151,7 +156,7 @@ fn check_different(names: &[String], networks: &[Network]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a network without a path by one of the weights, before anything is simulated.
+/// Refuses a network in which some weights allow no path, before anything is simulated.
 fn check_paths(
     args: &FlowArgs,
     names: &[String],
@@ -289,7 +294,7 @@ fn simulate(world: &World<'_>, case: Case) -> Result<Run> {
     Ok(Run::new([path.clone(), named.to_string()], load, &setting, network, found))
 }
 
-/// By which weights clients choose relays, of those that the arguments name.
+/// The weights by which clients choose relays, for a name among the arguments.
 fn choice(
     args: &FlowArgs,
     named: &FlowWeights,

@@ -110,9 +110,9 @@ struct Ingested {
     duplicates: u64,
     /// How many lines were left out of documents that were read.
     lines_left_out: u64,
-    /// Hours that are not there between the last one of an earlier month and the first one of this.
+    /// Missing hours between the last one of an earlier month and the first one of this month.
     missing_before_hours: u64,
-    /// Hours that are not there between the first and the last one of this month.
+    /// Missing hours between the first and the last one of this month.
     missing_hours: u64,
     /// Rows of all tables.
     rows: u64,
@@ -121,7 +121,7 @@ struct Ingested {
 }
 
 impl Ingested {
-    /// Of a unit, before which so many hours are missing.
+    /// A unit, with the hours that are missing before it.
     fn of(done: &Done, missing_before_hours: u64) -> Self {
         let manifest = &done.manifest;
         Self {

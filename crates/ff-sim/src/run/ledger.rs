@@ -11,7 +11,7 @@ use crate::ledger::text::{markdown, plain, table};
 use crate::ledger::{Ledger, against, judge};
 use crate::output::Folder;
 
-/// The exit status when a figure comes out otherwise and nobody knows why, or was not run although it should have been.
+/// The exit status when a figure differs without a recorded reason, or was not run although it should have been.
 const UNEXPLAINED: u8 = 4;
 
 /// Carries `ledger` out.

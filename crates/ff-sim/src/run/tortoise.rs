@@ -30,7 +30,12 @@ const UNEXPLAINED: u8 = 4;
 /// When an option makes no sense, no capacity can be fitted, or the results cannot be written.
 pub(super) fn tortoise(args: &TortoiseArgs) -> Result<ExitCode> {
     let Some(end) = args.seed.checked_add(args.seeds) else {
-        bail!("--seed {}: there are no {} numbers from it on", args.seed, args.seeds);
+        bail!(
+            "--seed {} with --seeds {} exceeds the largest seed, {}",
+            args.seed,
+            args.seeds,
+            u64::MAX
+        );
     };
     let setting = Setting {
         scale: args.scale,

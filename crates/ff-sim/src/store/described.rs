@@ -30,7 +30,7 @@ pub(super) struct Said {
 /// Descriptors of a month, by digest.
 pub(super) type ByDigest = HashMap<[u8; 20], Said>;
 
-/// Whom a relay belongs with, as its descriptor says.
+/// The families of a relay, by its descriptor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Kin {
     /// The relays that it names as its family.
@@ -39,7 +39,7 @@ pub(super) struct Kin {
     pub(super) family_ids: Vec<String>,
 }
 
-/// What descriptors say of families, by the descriptors' digests; of those that name none nothing.
+/// Families by the digests of descriptors; descriptors without a family are left out.
 pub(super) type Families = HashMap<[u8; 20], Kin>;
 
 /// The descriptors of a month; none if the store has none.
@@ -130,7 +130,7 @@ pub(super) fn families(store: &Store, month: Month) -> Result<Families, StoreErr
     Ok(all)
 }
 
-/// Whom each relay belongs with by the newest of its descriptors of these months.
+/// The families of each relay, by the newest of its descriptors of these months.
 pub(super) fn newest_families(
     store: &Store,
     months: &[Month],

@@ -32,7 +32,7 @@ pub enum StoreError {
     None(PathBuf),
     /// It was made by another version of this program.
     #[error(
-        "{} has schema {found}, and this program reads schema {known} only: ingest the archives again, into another \
+        "{} has schema {found}, and this program reads only schema {known}: ingest the archives again, into another \
          folder, or use the ff-sim that made it",
         path.display()
     )]

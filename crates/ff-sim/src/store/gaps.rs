@@ -34,7 +34,7 @@ impl Gaps {
         Self { between, last: BTreeMap::new(), list: Vec::new() }
     }
 
-    /// Adds the next month's hours, if it is one of consensuses. What it returns is how many are missing before its first.
+    /// Adds the next month's hours, if it is one of consensuses, and returns how many are missing before its first.
     pub(super) fn add(&mut self, manifest: &Manifest) -> u64 {
         let mut hours_before = 0_u64;
         let file = format!("manifests/{}-{}.json", manifest.documents, manifest.month);

@@ -277,7 +277,7 @@ pub fn skips_of(done: &[Done], between: Between) -> Skips {
     all
 }
 
-/// Of each unit, how many hours are missing between its first one and the last one of an earlier month.
+/// For each unit, how many hours are missing between its first one and the last one of an earlier month.
 #[must_use]
 pub fn hours_missing_before(done: &[Done], between: Between) -> Vec<u64> {
     let mut by_month: Vec<(usize, &Manifest)> =

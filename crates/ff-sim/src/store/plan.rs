@@ -87,7 +87,7 @@ pub struct Plan {
     pub units: Vec<Unit>,
     /// Files that have none of these documents, by name.
     pub passed_over: Vec<String>,
-    /// Files whose names do not say what is in them, and that are packed in a way that is not unpacked here.
+    /// Files of unknown content in a packing that is not unpacked here.
     pub packed: Vec<(String, Packing)>,
 }
 
@@ -178,11 +178,11 @@ fn find(dir: &Path, name: &str, files: &mut Vec<Source>) -> Result<(), StoreErro
     Ok(())
 }
 
-/// What a file has.
+/// What was found in a file.
 enum Found {
     /// Documents of a month.
     Documents(Documents, Month),
-    /// It is packed in a way that is not unpacked here.
+    /// A packing that is not unpacked here.
     Packed(Packing),
     /// Something else.
     Other,

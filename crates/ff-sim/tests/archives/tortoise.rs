@@ -43,7 +43,7 @@ fn the_same_seeds_give_the_same_files_on_one_thread_and_on_two() {
 }
 
 #[test]
-fn each_claim_has_a_verdict_and_what_was_not_run_says_so() {
+fn each_claim_has_a_verdict_also_one_that_was_not_run() {
     let dir = tempfile::tempdir().expect("a directory");
     let output = tortoise(dir.path(), &[&SMALL[..], &["--figures", "6", "--json"]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
@@ -84,7 +84,7 @@ fn what_makes_no_sense_is_refused_by_name() {
     let last = u64::MAX.to_string();
     let output = tortoise(dir.path(), &["--seed", &last, "--seeds", "2"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(errors(&output).contains("there are no 2 numbers from it on"), "{}", errors(&output));
+    assert!(errors(&output).contains("--seeds 2 exceeds the largest seed"), "{}", errors(&output));
     let help = tortoise(dir.path(), &["--help"]);
     let help = String::from_utf8(help.stdout).expect("UTF-8");
     assert!(help.contains("Examples:") && help.contains("--figures 3,7"), "{help}");

@@ -86,7 +86,7 @@ pub(super) fn figures(data: &mut Data<'_>) -> Result<Vec<Value>> {
     Ok(values)
 }
 
-/// What the sample is, and what all networks take.
+/// What the sample is, and what a run of all networks needs.
 fn sampled(data: &Data<'_>) -> Sampled {
     let needs = match (data.dir.is_none(), data.quick) {
         (true, true) => "--data, and a run without --quick",

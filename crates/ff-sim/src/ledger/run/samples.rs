@@ -32,9 +32,9 @@ const fn part(of: &'static str, bytes: &'static [u8]) -> Sample {
     Sample { bytes, of: Some(of) }
 }
 
-/// What there is of the tables of 2025.
+/// The sample of the tables of 2025.
 const OF_2025: &str = "some relays of the tables of 2025";
-/// What there is of February 2020.
+/// The sample of February 2020.
 const OF_2020: &str = "22 relays and 9 descriptors of February 2020";
 /// How files begin that are packed by xz.
 const XZ: &[u8] = b"\xfd7zXZ\0";

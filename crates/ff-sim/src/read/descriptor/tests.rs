@@ -54,7 +54,7 @@ fn one_bad_descriptor_costs_no_other() {
         ("-----END RSA", "-----ODD RSA", 1, "too early"),
         ("router-signature", "odd", 1, "too early"),
         // As CollecTor publishes those of bridges: with a digest and without a signature.
-        ("router-signature", "router-digest 00112233", 1, "a bridge's descriptor, another kind"),
+        ("router-signature", "router-digest 00112233", 1, "this is a bridge's descriptor"),
     ] {
         let bad = OLD.replacen(from, to, 1);
         let file = format!("@type a 1.0\n{OLD}@type a 1.0\n{bad}@type a 1.0\n{OLD}");

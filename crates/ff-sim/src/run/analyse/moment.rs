@@ -21,9 +21,9 @@ use crate::{source, stats};
 struct OfMoment {
     /// Relays in all.
     relays: usize,
-    /// Eq. 6, by what relays can carry.
+    /// Eq. 6, by the capacities of relays.
     network_weight_error: Option<f64>,
-    /// The same by what relays can carry and their operators let them, as `flow` and `compare` have it.
+    /// The same by usable capacities: at most what operators allow, as `flow` and `compare` have it.
     network_weight_error_by_usable_capacity: Option<f64>,
     /// The same with capacities and weights scaled by the part of the time in which relays were running.
     network_weight_error_by_running: Option<f64>,

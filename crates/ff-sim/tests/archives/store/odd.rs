@@ -185,7 +185,7 @@ fn hours_between_months_are_missing_and_bridges_are_of_another_kind() {
     let lines = listed(&dir.join("store"));
     let is_named = |line: &String| {
         line.starts_with("server-descriptors-2020-02.tar,bridge,2,")
-            && line.contains("this is a bridge's descriptor, another kind")
+            && line.contains("this is a bridge's descriptor; only relays' are read")
     };
     assert!(lines.iter().any(is_named), "{lines:#?}");
 }
@@ -292,11 +292,11 @@ fn folders_that_are_no_stores_stay_as_they_are() {
     for (mark, reason) in [
         (
             r#"{"format": "ff-sim store", "schema": 1}"#,
-            "store.json has schema 1, and this program reads schema 2 only: ingest the archives again",
+            "store.json has schema 1, and this program reads only schema 2: ingest the archives again",
         ),
         (
             r#"{"format": "ff-sim store", "schema": 3}"#,
-            "store.json has schema 3, and this program reads schema 2 only",
+            "store.json has schema 3, and this program reads only schema 2",
         ),
         (r#"{"format": "other", "schema": 2}"#, "is no store of ff-sim"),
         ("{", "store.json"),

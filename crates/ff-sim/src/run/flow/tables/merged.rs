@@ -17,7 +17,7 @@ const KEY: usize = 4;
 /// All simulations of the tables.
 ///
 /// # Errors
-/// When a table is not as this version writes it, or a network is there under two names.
+/// When a table is not as this version writes it, or a network has two names.
 pub(in crate::run::flow) fn runs(all: &Collected) -> Result<Vec<Run>> {
     let mut found = Vec::new();
     let mut places = HashMap::new();
@@ -44,12 +44,12 @@ pub(in crate::run::flow) fn runs(all: &Collected) -> Result<Vec<Run>> {
     Ok(found)
 }
 
-/// Refuses a network that is there under two names: in the means it would count as two.
+/// Refuses a network that has two names: it would count as two in the means.
 fn check_different(runs: &[Run]) -> Result<()> {
     let mut known: HashMap<u64, &Run> = HashMap::new();
     for run in runs.iter().filter(|run| !run.relays.is_empty()) {
         let mut hash = DefaultHasher::new();
-        // The other weights are the same in all simulations of a network.
+        // All other weights are the same in all simulations of a network.
         let is_drawn = run.weights == "flashflow" || run.weights.ends_with("-loop");
         let drawn = is_drawn.then_some((run.load.to_bits(), run.seed));
         (&run.weights, drawn, weighted(run)).hash(&mut hash);

@@ -26,7 +26,7 @@ pub(in crate::run::flow) fn text(runs: &[Run]) -> String {
         );
     }
     text.push_str(
-        "weight error: by usable capacity, which is what relays can carry and their operators let them\n",
+        "weight error: by usable capacity, the capacity of a relay within its operator's limits\n",
     );
     let over = means(runs).into_iter().filter(|mean| mean.count > 1);
     for (at, mean) in over.enumerate() {
