@@ -2,6 +2,7 @@
 `broken`, is a row's own verdict; without one it has that of its command.
 
     figures.py link         of `ff-lab link check --json`
+    figures.py mobile       of `ff-perf lab mobile --json`
     figures.py measurer     of `ff-measurer bench --json`
     figures.py bench        of `cargo bench … -- --output-format bencher`
     figures.py truth        of the ground truth's table
@@ -21,6 +22,25 @@ def link(text):
         late = f"late by {row['lateness']['p99_us']:.0f} µs at p99"
         verdict = "holds" if row["is_within"] else "broken"
         yield row["what"], f"{row['at_least']:.5g}..{row['at_most']:.5g}", f"{row['measured']:.5g}", late, verdict
+
+
+def mobile(text):
+    """Times of downloads over mobile links."""
+    found = json.loads(text)
+    for row in found["rows"]:
+        profile, quartiles = row["profile"], row["quartiles_secs"]
+        count = f"{row['whole']} whole, {row['failed']} failed"
+        value, spread = "-", count
+        if quartiles is not None:
+            _, first, median, third, _ = quartiles
+            value, spread = f"{median:.2f} s", f"quartiles {first:.2f} and {third:.2f} s; {count}"
+        if row["of_wire"] is not None:
+            value += f", {row['of_wire']:.3f} of the least time at the link's rate"
+        # Each of these sentences begins with the profile that it is about.
+        is_wrong = any(one.startswith(f"{profile} ") for one in found["wrong"])
+        cells = f"download over {profile}", "the paper's order and near the rate", value, spread
+        # If the emulator was late, nothing holds and nothing is broken.
+        yield cells + (("broken" if is_wrong else "holds",) if found["emulator_is_in_time"] else ())
 
 
 def measurer(text):
@@ -85,7 +105,8 @@ def truth(text):
 
 text = sys.stdin.read()
 sys.stderr.write(text)
-rows = list({"link": link, "measurer": measurer, "bench": bench, "truth": truth, "distance": distance}[sys.argv[1]](text))
+readers = {"link": link, "mobile": mobile, "measurer": measurer, "bench": bench, "truth": truth, "distance": distance}
+rows = list(readers[sys.argv[1]](text))
 if not rows:
     sys.exit("this output has no figures")
 for cells in rows:
