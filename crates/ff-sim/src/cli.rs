@@ -100,35 +100,35 @@ const READS_STATUS: &str = "Exit status:
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Take archives into a store: Parquet, a partition for each table and month.
+    /// Put archives into a store: Parquet, one partition for each table and month.
     #[command(after_help = READS_STATUS)]
     Ingest(IngestArgs),
-    /// Put stores together that several machines have filled, or results that they have written.
+    /// Merge stores or results of several machines.
     #[command(
         after_help = "Exit status:\n  0  success\n  1  failure, with its cause on standard error\n  2  invalid command line"
     )]
     Merge(MergeArgs),
-    /// How long a team needs for a network, and whom it cannot measure.
+    /// Compute how long a team needs for a network, and which relays it cannot measure.
     #[command(after_help = READS_STATUS)]
     Schedule(ScheduleArgs),
-    /// What a team comes to in hours and traffic, and what one more measurer would bring.
+    /// Compute a team's hours and traffic for a network, and what one more measurer would bring.
     #[command(after_help = READS_STATUS)]
     WhatIf(WhatIfArgs),
-    /// How wrong capacities and weights are (paper §3, Eq. 1-7).
+    /// Compute the errors of capacities and weights (paper §3, Eq. 1-7).
     #[command(after_help = READS_STATUS)]
     Analyse(AnalyseArgs),
-    /// What attackers gain, beside what formulas say (paper §5, Table 2).
+    /// Simulate attacks and compare their gains with the formulas (paper §5, Table 2).
     #[command(after_help = READS_STATUS)]
     Attack(AttackArgs),
-    /// What clients see of a network, by the weights of its consensus and by what FlashFlow would measure.
+    /// Simulate what clients see of a network, by the weights of its consensus and by what FlashFlow would measure.
     #[command(after_help = READS_STATUS)]
     Flow(FlowArgs),
-    /// Simulate Tortoise: limits on clients' links, and clients that run a relay exempt; compare with the paper.
+    /// Simulate Tortoise, which limits clients' links unless the client runs a relay, and compare with the paper.
     Tortoise(TortoiseArgs),
-    /// Two bandwidth files beside each other: who gains and loses, how even and how true weights are, what downloads come to.
+    /// Compare two bandwidth files: shifts, balance, accuracy, predicted downloads.
     #[command(after_help = READS_STATUS)]
     Compare(compare::CompareArgs),
-    /// All that the paper says beside what comes out here.
+    /// Compute the paper's figures and compare them with the paper.
     #[command(after_help = EXIT_STATUS)]
     Ledger(LedgerArgs),
 }

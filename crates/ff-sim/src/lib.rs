@@ -6,7 +6,7 @@
 //!      │                                 ├─▶ weights   a consensus' bandwidth-weights
 //!      └─▶ Skips: what was left out      ├─▶ schedule  ff-bwauth's own, replayed
 //!                                        ├─▶ others    TorFlow, sbws, EigenSpeed, PeerFlow
-//!                                        └─▶ flow      clients, circuits, max-min rates
+//!                                        └─▶ flow      clients, circuits, max-min rates; Tortoise's limits (no input)
 //! ```
 //!
 //! [`network::Network`] is what most of it works on. Decisions come from `ff_bwauth`'s pure modules and
