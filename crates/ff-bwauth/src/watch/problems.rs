@@ -4,9 +4,8 @@
 use ff_proto::failure::FailureKind;
 
 use super::meaning::meaning;
-use super::page::text::{rate, span};
+use super::page::text::{rate, span, utc};
 use super::status::{Cause, MemberStatus, PeriodStatus, Problem, PublishedStatus, Status};
-use super::summary::utc;
 use crate::publish::v3bw::{MAX_FILE_AGE_SECS, MIN_PERCENT_ELIGIBLE};
 use crate::store::Coverage;
 
@@ -45,7 +44,13 @@ impl Found {
     }
 }
 
-/// All that is wrong.
+/// The problems of a coordinator whose last status this was: those that it found itself, and that it hangs.
+#[must_use]
+pub fn all(status: &Status, now_unix_secs: u64) -> Vec<Problem> {
+    hangs(status, now_unix_secs).into_iter().chain(status.problems.iter().cloned()).collect()
+}
+
+/// The problems that a status shows by itself.
 #[must_use]
 pub fn found(status: &Status) -> Vec<Found> {
     let mut found: Vec<_> = store(status).into_iter().chain(unsaved(status)).collect();
@@ -62,9 +67,8 @@ pub fn found(status: &Status) -> Vec<Found> {
     found
 }
 
-/// That the coordinator hangs, if its last status is too old; only who reads that can say so.
-#[must_use]
-pub fn hangs(status: &Status, now_unix_secs: u64) -> Option<Problem> {
+/// That the coordinator hangs, if its last status is too old. Only a reader of the status can find this.
+fn hangs(status: &Status, now_unix_secs: u64) -> Option<Problem> {
     let since_unix_secs = status.now_unix_secs;
     let age = now_unix_secs.saturating_sub(since_unix_secs);
     let text = || format!("the coordinator hangs: its last status is {} old", span(age));

@@ -11,7 +11,7 @@ use super::layout::{Page, sentence, state};
 use super::text::{ago, grouped, percent, plain, rate, shown, time};
 use super::{Site, now, slots};
 use crate::watch::status::{PeriodStatus, RunningStatus, Status};
-use crate::watch::summary;
+use crate::watch::{problems, summary};
 
 /// Width and height of the small drawing of a running measurement's seconds.
 const SPARK: (u32, u32) = (160, 24);
@@ -52,7 +52,7 @@ pub(super) fn live(site: &Site) -> Markup {
 /// Which coordinator this is, and whether it needs its operator.
 fn well(status: &Status) -> Markup {
     let identity = plain(&status.coordinator);
-    let problems = summary::problems(status, now());
+    let problems = problems::all(status, now());
     html! {
         p {
             strong.good[problems.is_empty()].bad[!problems.is_empty()] {

@@ -53,6 +53,11 @@ pub(in crate::watch) fn time(unix_secs: u64) -> Markup {
     html! { time datetime={ (text) "Z" } { (text.replace('T', " ")) " UTC" } }
 }
 
+/// The same as plain text.
+pub(in crate::watch) fn utc(unix_secs: u64) -> String {
+    Utc::from_unix_secs(unix_secs).map_or_else(|_| "-".to_owned(), |utc| format!("{utc} UTC"))
+}
+
 /// A time of a day, to the minute.
 pub(in crate::watch) fn clock(unix_secs: u64) -> String {
     let utc = Utc::from_unix_secs(unix_secs).map(|utc| utc.to_string());
