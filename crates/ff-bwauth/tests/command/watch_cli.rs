@@ -253,7 +253,7 @@ fn explain_goes_from_the_seconds_to_the_number() {
     let output = run(dir.path(), &["explain", "nobody"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        err(&output).contains("no relay in the consensus or the store is called \"nobody\""),
+        err(&output).contains("no relay in the consensus or the store matches \"nobody\""),
         "{}",
         err(&output)
     );

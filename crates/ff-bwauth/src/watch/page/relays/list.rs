@@ -12,6 +12,7 @@ use crate::period::Fingerprint;
 use crate::publish::v3bw::Publication;
 use crate::publish::{Last, Shelf};
 use crate::store::Known;
+use crate::watch::search::Search;
 
 /// A column of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,16 +190,11 @@ impl List {
         self.rows.len()
     }
 
-    /// Those whose nickname has a text in it or whose fingerprint begins with it, upper and lower case being the same, in
-    /// the order of a column. Relays without a value come last, whichever way; equal ones are in the order of their
-    /// fingerprints.
+    /// The relays that a [`Search`] for a text finds, in the order of a column. Relays without a value come last in both
+    /// directions; equal ones are in the order of their fingerprints.
     pub(super) fn sorted(&self, text: &str, column: Column, is_descending: bool) -> Vec<&Row> {
-        // Fingerprints are written in groups of four by tor, some with a dollar.
-        let text = text.replace(' ', "").to_lowercase();
-        let digits = text.strip_prefix('$').unwrap_or(&text);
-        let is_found = |row: &&Row| {
-            row.folded.contains(&text) || hex::encode(row.fingerprint).starts_with(digits)
-        };
+        let search = Search::new(text);
+        let is_found = |row: &&Row| search.finds(&row.fingerprint, &row.folded);
         let mut found: Vec<&Row> = self.rows.iter().filter(is_found).collect();
         found.sort_by(|one, other| column.compare(one, other, is_descending));
         found
