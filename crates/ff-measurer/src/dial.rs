@@ -41,6 +41,22 @@ pub enum DialError {
     Host(#[from] io::Error),
 }
 
+impl From<DialError> for io::Error {
+    /// An error of the kind that all addresses failed with, if it is one kind.
+    fn from(error: DialError) -> Self {
+        let kind = match &error {
+            DialError::Lookup { error, .. } | DialError::Host(error) => error.kind(),
+            DialError::Connect(failed) => {
+                let mut kinds = failed.iter().map(|(_, error)| error.kind());
+                let first = kinds.next();
+                let common = first.filter(|first| kinds.all(|kind| kind == *first));
+                common.unwrap_or(io::ErrorKind::Other)
+            }
+        };
+        Self::new(kind, error)
+    }
+}
+
 /// Looks up the addresses of `HOST:PORT`, at least one, in the order in which they are to be tried.
 ///
 /// # Errors

@@ -318,8 +318,8 @@ fn instruct(
 
 /// Connects, and does TLS.
 async fn reach(connector: &TlsConnector, way: &Way) -> io::Result<TlsStream<TcpStream>> {
-    let found = dial::lookup(way.address()).await.map_err(io::Error::other)?;
-    let tcp = dial::connect(&found, ADDRESS_TIMEOUT).await.map_err(io::Error::other)?;
+    let found = dial::lookup(way.address()).await?;
+    let tcp = dial::connect(&found, ADDRESS_TIMEOUT).await?;
     tcp.set_nodelay(true)?;
     let name = ServerName::try_from("measurer").map_err(io::Error::other)?;
     let peer = tcp.peer_addr()?.ip().to_canonical();
