@@ -85,7 +85,7 @@ pub struct Shown<'a> {
     pub problems: &'a [Problem],
 }
 
-/// Whether a coordinator is well, in a line: what its operator asks first.
+/// Whether a coordinator has problems, in one line.
 #[must_use]
 pub(super) fn state(status: &Status, problems: &[Problem]) -> String {
     match (problems.len(), status.young_until_unix_secs) {
@@ -115,7 +115,7 @@ pub(super) fn voted(file: &PublishedStatus) -> String {
     }
 }
 
-/// How weights differ from others, in words.
+/// The change of weights in words.
 #[must_use]
 pub(super) fn shifted(shift: &Shift) -> String {
     let [before, after] = [shift.before_kilobytes, shift.after_kilobytes]

@@ -65,7 +65,7 @@ fn well(status: &Status) -> Markup {
     }
 }
 
-/// What is wrong, since when.
+/// The problems, with their start.
 fn problems(status: &Status) -> Markup {
     html! {
         @if !status.problems.is_empty() {
@@ -159,7 +159,7 @@ fn published(status: &Status) -> Markup {
                 @if let Some(shift) = &published.from_consensus { br; "Compared with the consensus: " (summary::shifted(shift)) }
             } @else { "none yet" }
             @if let Some(reason) = &published.refused {
-                br; span.bad[!published.is_too_few] { "No new one: " (shown(reason)) }
+                br; span.bad[!published.is_too_few] { "No new file: " (shown(reason)) }
             }
         },
     }

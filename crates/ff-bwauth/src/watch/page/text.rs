@@ -27,7 +27,7 @@ pub(in crate::watch) fn plain(text: &str) -> String {
         .collect()
 }
 
-/// A text of somebody else's as a value in the query of an address.
+/// A foreign text as a value in the query of an address.
 pub(in crate::watch) fn in_address(text: &str) -> String {
     let mut address = String::new();
     for byte in text.bytes() {
