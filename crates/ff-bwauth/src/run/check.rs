@@ -172,34 +172,36 @@ mod tests {
         };
         let keyless: Change = |dir| fs::remove_file(dir.join("key")).expect("removed");
         let [documents, live] = [FILES, "cache_dir = 'cache'"];
-        for (change, from, to, part) in [
-            (is_file, "", "", "state is not a directory"),
-            (nothing, "'state'", "'secret/state'", "secret is not a directory"),
-            (nothing, "'v3bw'", "'key'", "key is not a directory"),
-            (nothing, "'v3bw'", "'key/v3bw'", "publish_dir is "),
-            (nothing, "'v3bw'", "'/proc/v3bw'", "this user cannot write to /proc"),
-            (foreign, "", "", "is left alone"),
-            (garbage, "", "", "is damaged"),
-            (cut, "", "", "is damaged"),
-            (empty, "", "", "the file is empty"),
-            (others, "", "", "belongs to the coordinator 0909"),
-            (readable, "", "", "chmod 600"),
-            (keyless, "", "", "there is no key"),
-            (nothing, documents, "cache_dir = 'key/cache'", "key is not a directory"),
-            (nothing, documents, "cache_dir = 'c'\nprivate_network = 'n'", "the table [network]: "),
-            (
-                nothing,
-                documents,
-                "cache_dir = 'c'\n[network.limits]\nparallel = 0",
-                "limits.parallel",
-            ),
-        ] {
+        let finds = |change: Change, from: &str, to: &str, part: &str| {
             let dir = tempfile::tempdir().expect("a directory");
             files(dir.path());
             change(dir.path());
             let found = problem(dir.path(), &config().replacen(from, to, 1));
             let found = found.unwrap_or_else(|| panic!("{to}: {part} is not found"));
             assert!(found.contains(part), "{found}, not {part}");
+        };
+        for (change, part) in [
+            (is_file, "state is not a directory"),
+            (foreign, "is left alone"),
+            (garbage, "is damaged"),
+            (cut, "is damaged"),
+            (empty, "the file is empty"),
+            (others, "belongs to the coordinator 0909"),
+            (readable, "chmod 600"),
+            (keyless, "there is no key"),
+        ] {
+            finds(change, "", "", part);
+        }
+        for (from, to, part) in [
+            ("'state'", "'secret/state'", "secret is not a directory"),
+            ("'v3bw'", "'key'", "key is not a directory"),
+            ("'v3bw'", "'key/v3bw'", "publish_dir is "),
+            ("'v3bw'", "'/proc/v3bw'", "this user cannot write to /proc"),
+            (documents, "cache_dir = 'key/cache'", "key is not a directory"),
+            (documents, "cache_dir = 'c'\nprivate_network = 'n'", "the table [network]: "),
+            (documents, "cache_dir = 'c'\n[network.limits]\nparallel = 0", "limits.parallel"),
+        ] {
+            finds(nothing, from, to, part);
         }
         let dir = tempfile::tempdir().expect("a directory");
         files(dir.path());
