@@ -28,7 +28,7 @@ pub use self::watch::{DoctorArgs, ExplainArgs, StatusArgs};
 
 use crate::options::{Common, exit_status_help};
 
-/// What exit statuses of commands mean that have no others.
+/// The exit statuses of a command without others of its own.
 const STATUS: &str = "Exit status:\n  0  success\n  1  failure, with its cause on standard error\n  2  invalid command line";
 
 /// Measures how much traffic Tor relays can really forward.
@@ -40,7 +40,7 @@ const STATUS: &str = "Exit status:\n  0  success\n  1  failure, with its cause o
 #[command(
     name = "ff-bwauth",
     version,
-    after_help = "Exit status: 0 success, 1 failure, 2 invalid command line; `ff-bwauth COMMAND --help` has the others."
+    after_help = "Exit status: 0 success, 1 failure, 2 invalid command line; `ff-bwauth COMMAND --help` lists others."
 )]
 pub struct Cli {
     /// What to do.
@@ -120,10 +120,10 @@ pub enum Command {
     V3bw(V3bw),
     /// Say how the coordinator is: team, period, coverage, failures, and when it is done.
     ///
-    /// It asks the page of the coordinator that runs, and prints first whether something needs you; a new coordinator may be
-    /// too young to judge. If none runs, what its store knows is shown.
+    /// Asks the page of the running coordinator, and prints problems first; a new coordinator may be too young to judge.
+    /// If none runs, shows what its store knows.
     #[command(
-        after_help = "Exit status:\n  0  no problems\n  1  no coordinator runs, or it cannot be asked\n  2  invalid command line\n  3  problems, which are listed first"
+        after_help = "Exit status:\n  0  no problems\n  1  no coordinator runs, or it does not answer\n  2  invalid command line\n  3  problems, which are listed first"
     )]
     Status(StatusArgs),
     /// Explain a relay's number in the bandwidth file: every step from its seconds to bw=, or why there is none.
@@ -131,7 +131,7 @@ pub enum Command {
     /// It is for the relay's operator to read. It is made of the store, of the last consensus that the
     /// coordinator has kept, and of the last bandwidth file; the coordinator need not run.
     #[command(
-        after_help = "Exit status:\n  0  success\n  1  no relay or more than one has this name, or the store cannot be read\n  2  invalid command line"
+        after_help = "Exit status:\n  0  success\n  1  no relay or more than one matches, or the store cannot be read\n  2  invalid command line"
     )]
     Explain(ExplainArgs),
     /// Look for what is wrong with this machine, the files and the team, and say what to do.
@@ -139,14 +139,14 @@ pub enum Command {
     /// Clock, kernel, file descriptors, keys, store, disk, the directory of the bandwidth files, the page's port,
     /// the consensus, every measurer.
     #[command(
-        after_help = "Exit status:\n  0  all checks passed\n  1  something is wrong\n  2  invalid command line\n  3  something could be better"
+        after_help = "Exit status:\n  0  all checks passed\n  1  a check failed\n  2  invalid command line\n  3  only warnings"
     )]
     Doctor(DoctorArgs),
     /// Say what the team's networks carry, as it is stated and as it was measured; with --measure, measure it now.
     ///
-    /// A measurer counts for what was measured, and for no more than what is stated.
+    /// Of the stated and the measured capacity of a measurer, the lower one counts.
     #[command(
-        after_help = "Exit status:\n  0  success\n  1  failure, with its cause on standard error\n  2  invalid command line\n  3  --measure has not measured all of them"
+        after_help = "Exit status:\n  0  success\n  1  failure, with its cause on standard error\n  2  invalid command line\n  3  --measure has not measured all measurers"
     )]
     Measurers(MeasurersArgs),
 }

@@ -49,16 +49,16 @@ const LIMIT_STEP: BytesPerSec = BytesPerSec::new(500_000);
 const SLOT_MARGIN_SECS: u32 = 3;
 /// Between two bandwidth files.
 const PUBLISH_SECS: u64 = 10;
-/// Where a coordinator's page is before the system has given it a port.
+/// The address of a coordinator's page before the system has chosen a port.
 const ANY_PORT: &str = "127.0.0.1:0";
-/// How long after the last measurement the file with its result is waited for: one may be refused.
+/// How long to wait for the file with the last result: one may be refused.
 const LAST_FILE: Duration = Duration::from_secs(PUBLISH_SECS + 5);
 
 /// A relay of the network.
 struct Relay {
     /// Its nickname.
     nickname: String,
-    /// What it forwards at most.
+    /// Its rate limit.
     limit: BytesPerSec,
     /// It.
     host: RelayHost,
@@ -130,7 +130,7 @@ impl Network {
             let (daemon, handle) = Daemon::new(&config)?;
             let (addr, page) = daemon::page(&config, &handle).await?;
             if let Some(addr) = addr {
-                // `status` and `doctor` look for the page where the config has it.
+                // `status` and `doctor` take the page's address from the config.
                 write(&path, &text.replace(ANY_PORT, &addr.to_string()))?;
                 note(&format!(
                     "bwauth-{}: http://{addr}/, or ff-bwauth status --config {}",
@@ -285,7 +285,7 @@ fn is_done(status: &Option<Arc<Status>>) -> bool {
     })
 }
 
-/// When a coordinator has written its last bandwidth file.
+/// When a coordinator wrote its last bandwidth file, in seconds since 1970.
 fn published_unix_secs(status: &Option<Arc<Status>>) -> Option<u64> {
     status.as_ref()?.published.as_ref()?.unix_secs
 }
@@ -330,7 +330,7 @@ struct RelayResult {
     coordinator: usize,
     /// How often it was measured in the period.
     attempts: u64,
-    /// What the relay forwards at most.
+    /// The relay's rate limit.
     limit_bytes_per_sec: u64,
     /// The last estimate.
     estimate_bytes_per_sec: Option<u64>,
@@ -430,7 +430,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn estimates_stand_with_the_limits_that_are_known() {
+    fn the_table_shows_estimates_and_known_limits() {
         let one = RelayResult {
             nickname: "demo2".to_owned(),
             coordinator: 1,

@@ -14,7 +14,7 @@ use tempfile::{Builder, NamedTempFile};
 #[cfg(feature = "measure")]
 pub(crate) use ff_measurer::owner::advice_for;
 
-/// What the user with the number `own` has to do about a file of the user `owner`, in a sentence.
+/// Tells the user `own` what to do about a file of the user `owner`.
 #[cfg(not(feature = "measure"))]
 pub(crate) fn advice_for(path: &Path, owner: u32, own: u32) -> String {
     format!(

@@ -1,5 +1,5 @@
-//! Answers over HTTP: on loopback for whoever operates this, the page of a coordinator and figures of other programs, where
-//! only who asks for a name of loopback, or one that the operator gave, is answered; and to all, what has a secret of its own.
+//! Serves HTTP: to the operator on loopback, the page of a coordinator and figures of other programs, under loopback's
+//! names and those that the operator lists; to everybody, what is protected by a secret of its own.
 //!
 //! Connections are bounded in number and time.
 
@@ -23,7 +23,7 @@ pub async fn serve(listener: TcpListener, router: Router, hosts: &[String]) -> I
     connection::serve(listener, guarded(router, hosts), connection::Deadlines::default()).await
 }
 
-/// Answers whoever connects, by whatever name, until it is dropped; who takes nothing of an answer for so long is let go.
+/// Answers all clients, under any name, until it is dropped. Disconnects a client that reads nothing for `stall`.
 pub async fn serve_to_all(listener: TcpListener, router: Router, stall: Duration) -> Infallible {
     let deadlines = connection::Deadlines { stall, ..connection::Deadlines::default() };
     connection::serve(listener, router, deadlines).await

@@ -1,7 +1,7 @@
-//! Man pages and completions, made of what programs know of themselves.
+//! Man pages and completions, generated from the command lines of programs.
 //!
-//! A page of a command has its help, then what help has no room for: EXIT STATUS, FILES, EXAMPLES, SEE ALSO. A
-//! config has a page in section 5, which is its commented example.
+//! The page of a command has its help, then EXIT STATUS, FILES, EXAMPLES and SEE ALSO. A config has a page in section 5,
+//! its example with comments.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,18 +12,18 @@ use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-/// What exit statuses mean where a command says nothing of them.
+/// The exit statuses of a command whose help does not list them.
 const EXIT_STATUS: &str =
     "  0  success\n  1  failure, with its cause on standard error\n  2  invalid command line";
 
-/// A program, and what its pages say besides its help.
+/// A program, and what its pages contain in addition to its help.
 #[derive(Debug)]
 pub struct Program<'a> {
     /// The command line.
     pub command: Command,
-    /// Files that it reads and writes: each with what it is.
+    /// Files that it reads and writes, each with a description.
     pub files: &'a [(&'a str, &'a str)],
-    /// Examples: the page that has it, what it does, and the lines.
+    /// Examples: the page, a description, and the lines.
     pub examples: &'a [(&'a str, &'a str, &'a str)],
     /// Pages of other programs, as `tor(1)`.
     pub see_also: &'a [&'a str],
@@ -36,11 +36,11 @@ pub struct Program<'a> {
 pub struct Config<'a> {
     /// Its file's name.
     pub name: &'a str,
-    /// What it configures.
+    /// A description for the section NAME.
     pub about: &'a str,
     /// An example with comments.
     pub text: String,
-    /// Keys that the example does not have: each with what it means.
+    /// Keys that the example lacks, each with a description.
     pub more_keys: &'a [(&'a str, &'a str)],
 }
 
@@ -61,7 +61,7 @@ impl Program<'_> {
         write(&directory(&dir, "examples")?.join(config.name), config.text.as_bytes())
     }
 
-    /// Writes the page of a command and those of its commands.
+    /// Writes the page of a command and those of its subcommands.
     fn write_pages(&self, command: &Command, dir: &Path) -> Result<()> {
         for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
             self.write_pages(command, dir)?;
@@ -96,7 +96,7 @@ impl Program<'_> {
         Ok(page)
     }
 
-    /// The other pages that belong to one.
+    /// The section SEE ALSO of a page.
     fn see_also(&self, page: &str) -> String {
         let mut command = self.command.clone();
         command.build();
@@ -118,11 +118,11 @@ impl Program<'_> {
         page += &section("NAME", &format!("{name} \\- {about}"));
         page += &section("SYNOPSIS", &format!("/etc/flashflow/{name}"));
         let check = format!(
-            "A TOML file, which {program}(1) init makes. {program} run --check says whether it is valid; systemctl reload \
-             {program} has it read again, and fails if it is not."
+            "A TOML file, made by {program}(1) init. Check it with {program} run --check. systemctl reload {program} makes the \
+             service read it again; an invalid config is logged and ignored."
         );
         page += &section("DESCRIPTION", &check);
-        page += ".SH EXAMPLE\nThe config that init makes, with what its keys mean.\n";
+        page += ".SH EXAMPLE\nThe config that init makes, with comments.\n";
         page += &verbatim(text);
         page += &section("MORE KEYS", &files(more_keys));
         page += &section("FILES", &files(self.files));
@@ -152,7 +152,7 @@ fn display_name(command: &Command) -> &str {
     command.get_display_name().unwrap_or_else(|| command.get_name())
 }
 
-/// What a command's help ends with: notes if there are any, and what its exit status means, in roff.
+/// The end of a command's help in roff: notes, if any, and the exit statuses.
 fn notes_and_exit_status(command: &Command) -> (String, String) {
     let after = command.get_after_long_help().or_else(|| command.get_after_help());
     if let Some(after) = after.map(ToString::to_string) {
@@ -169,7 +169,7 @@ fn notes_and_exit_status(command: &Command) -> (String, String) {
     (String::new(), status)
 }
 
-/// Files or keys with what they are, in roff.
+/// Files or keys with their descriptions, in roff.
 fn files(files: &[(&str, &str)]) -> String {
     let row = |(name, what): &(&str, &str)| format!(".TP\n{}\n{}\n", escaped(name), escaped(what));
     files.iter().map(row).collect()
@@ -180,7 +180,7 @@ fn example(what: &str, lines: &str) -> String {
     format!("{}\n{}", escaped(what), verbatim(lines))
 }
 
-/// A section, unless there is nothing in it.
+/// A section, unless it is empty.
 fn section(title: &str, roff: &str) -> String {
     if roff.is_empty() { String::new() } else { format!(".SH {title}\n{}\n", roff.trim_end()) }
 }
@@ -190,7 +190,7 @@ fn verbatim(text: &str) -> String {
     format!(".PP\n.nf\n{}\n.fi\n", escaped(text))
 }
 
-/// Text that roff takes for nothing else.
+/// Text in which roff finds no commands.
 fn escaped(text: &str) -> String {
     let mut roff = String::new();
     for line in text.trim_end().lines() {
@@ -213,7 +213,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     fs::write(path, bytes).with_context(|| format!("Failed to write {}", path.display()))
 }
 
-/// Those commands of a program that do not say in their help what their exit status means.
+/// The commands of a program whose help does not list exit statuses.
 #[must_use]
 pub fn without_exit_status(command: &Command) -> Vec<String> {
     let visible = || command.get_subcommands().filter(|command| !command.is_hide_set());

@@ -54,9 +54,9 @@ pub struct Prepared {
     pub overridden: Vec<Broken>,
     /// Limits that it breaks, for which it is refused.
     pub broken: Vec<Broken>,
-    /// How its weights differ from those that authorities vote for now, if they do for any.
+    /// The change of weights from the file that authorities vote with now, if there is one.
     pub since_last: Option<Shift>,
-    /// How its weights differ from the consensus'.
+    /// The change of weights from the consensus.
     pub from_consensus: Option<Shift>,
 }
 

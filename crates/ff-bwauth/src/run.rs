@@ -105,7 +105,7 @@ async fn run_measure(options: &Measure) -> Result<ExitCode> {
 /// The relay's address: of several, the first that accepts a connection.
 async fn target(options: &Measure, connect_timeout: Duration) -> Result<SocketAddr> {
     let addresses = dial::lookup(&options.target).await?;
-    // Before anything is sent to any of them.
+    // Checked before anything is sent.
     for order in addresses.iter().filter_map(|&addr| options.transit_order(addr)) {
         order.check().map_err(anyhow::Error::msg)?;
     }

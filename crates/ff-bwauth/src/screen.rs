@@ -32,7 +32,7 @@ impl Screen {
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
         });
-        // A terminal that cannot move its cursor (TERM=dumb) has no bar, and no lines above one.
+        // A terminal that cannot move its cursor (TERM=dumb) shows no bar, only lines.
         let bar = bar.filter(|bar| !bar.is_hidden());
         Self { bar }
     }

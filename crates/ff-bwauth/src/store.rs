@@ -55,7 +55,7 @@ pub use self::team::{Measured, MeasurerRow};
 
 use self::lock::Lock;
 
-/// How long a write waits for another program's lock: the coordinator does nothing else meanwhile.
+/// How long a write waits for another program's lock. It blocks the coordinator.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Names an attempt for as long as the store lives.
@@ -82,7 +82,7 @@ pub struct Store {
     reader: Reader,
     /// A copy of whom was asked when.
     copy: copy::GrantCopy,
-    /// Whether the last write found the database locked: then the next one does not wait.
+    /// Whether the last write found the database locked. If so, the next one does not wait.
     is_locked: bool,
     /// Keeps others away.
     _lock: Lock,
@@ -137,11 +137,11 @@ impl Store {
         }
     }
 
-    /// Fails if this coordinator cannot go on with the store at `path`; changes nothing. One that is not there is made at the
-    /// start, and one of an older version brought up to date.
+    /// Checks, without changing it, that this coordinator can use the store at `path`. A missing store is accepted, because
+    /// it is made at the start, and so is one of an older version, because it is converted.
     ///
     /// # Errors
-    /// [`StoreError`], saying what to do.
+    /// [`StoreError`], with what to do.
     pub fn check(path: &Path, coordinator: &[u8; 32]) -> Result<(), StoreError> {
         let reader = match Self::open_read_only(path) {
             Err(StoreError::Missing(_) | StoreError::Older { .. }) => return Ok(()),
@@ -161,10 +161,10 @@ impl Store {
         aside::move_aside(path, now_unix_secs)
     }
 
-    /// Whether it can be written to now: writes what is there already.
+    /// Tests whether the store can be written to, by writing a value that it has already.
     ///
     /// # Errors
-    /// [`StoreError`] that says why not.
+    /// [`StoreError`] if it cannot be written to.
     pub fn try_to_write(&mut self) -> Result<(), StoreError> {
         self.write("be written to", |writing| {
             writing.execute("UPDATE meta SET coordinator = coordinator", []).map(drop)

@@ -25,5 +25,6 @@ pub mod meaning;
 pub mod measurers;
 pub mod page;
 pub mod problems;
+pub(crate) mod search;
 pub mod status;
 pub mod summary;

@@ -15,7 +15,7 @@ pub use self::transit::{Crypto, TransitOptions, Way};
 use crate::bench::{self, BenchOptions, Record, Throughput};
 use crate::console::{note, print};
 
-/// What exit statuses of commands mean that have no others.
+/// The exit statuses of a command without others of its own.
 const STATUS: &str = "Exit status:\n  0  success\n  1  failure, with its cause on standard error\n  2  invalid command line";
 
 /// Generates FlashFlow's measurement traffic.

@@ -94,12 +94,11 @@ impl Config {
     /// What may change while the service runs.
     ///
     /// # Errors
-    /// When nobody could know where it listens, a coordinator has no good key or no name, two share either, or a limit allows
-    /// nothing.
+    /// When the port is random, a coordinator has an invalid key or no name, two share either, or a limit allows nothing.
     pub fn settings(&self) -> Result<Settings> {
         if self.listen.port() == 0 && !self.listen.ip().is_loopback() {
             bail!(
-                "listen is {}, a port that changes with each start: coordinators need one that stays, as 9230",
+                "listen is {}, a port that changes with each start: coordinators need a fixed one, such as 9230",
                 self.listen
             );
         }
@@ -129,7 +128,7 @@ impl Config {
     }
 }
 
-/// What is wrong with a config that cannot be read, in one sentence: the file, the line, and what stands there or is missing.
+/// Why a config cannot be read, in one sentence: the file, the line, and what is invalid or missing.
 #[must_use]
 pub fn not_readable(path: &Path, text: &str, error: &toml::de::Error) -> anyhow::Error {
     let (file, message) = (path.display(), error.message().replace('\n', " "));
@@ -150,11 +149,11 @@ pub fn not_readable(path: &Path, text: &str, error: &toml::de::Error) -> anyhow:
     }
 }
 
-/// Whether the address at which a service of this host is to listen is free; if it is not, something listens there already,
-/// which may be the service itself. `name` is what the config calls the address.
+/// Whether the address at which a service of this host is to listen is free. If not, something already listens there, perhaps
+/// the service itself. `name` is the key of the address in the config.
 ///
 /// # Errors
-/// When this host cannot listen there: the address is another's, or the port needs more rights.
+/// When this host cannot listen there: it does not have the address, or the port needs more rights.
 pub fn is_free(name: &str, addr: SocketAddr) -> Result<bool> {
     match TcpListener::bind(addr) {
         Ok(_) => Ok(true),
@@ -204,9 +203,10 @@ pub fn template(listen: SocketAddr) -> String {
 # Where coordinators reach this host, by TCP, and other measurers, by UDP at the same port.
 listen = "{listen}"
 
-# The host's key, made by `ff-measurer init`: a file in this file's directory, unless systemd hands over one of that name
-# (LoadCredential=measurer.key:/its/path, as the package's unit does). Others must not be able to read it: it has mode 0600,
-# or what a container's secrets have, 0440 in a directory that nobody else can enter ("/run/secrets/measurer.key").
+# The host's key, made by `ff-measurer init`: a file in this file's directory. If systemd provides a credential with this
+# name (LoadCredential=measurer.key:/its/path, as in the package's unit), it is used instead. Other users must not be able to
+# read the file: mode 0600, or 0440 in a directory that nobody else can enter, as for a container's secrets
+# ("/run/secrets/measurer.key").
 key = "measurer.key"
 
 # The processor cores to measure with; by default all.
@@ -324,7 +324,7 @@ mod tests {
         let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
         let addr = taken.local_addr().expect("its address");
         assert!(!is_free("listen", addr).expect("it is this host's"));
-        // A network for documentation, which no host is in.
+        // An address for documentation, which no host has.
         let error = is_free("listen", "192.0.2.1:9230".parse().expect("an address"));
         let error = format!("{:#}", error.map(drop).expect_err("not this host's"));
         assert!(error.starts_with("listen is 192.0.2.1:9230, where this host cannot"), "{error}");

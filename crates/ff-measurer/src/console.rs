@@ -1,4 +1,4 @@
-//! What the commands say on their two outputs.
+//! Writes to standard output and standard error.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::logging::is_journal;
 
-/// Writes to standard output. A reader that has gone, as `head` does when it has enough, is not an error.
+/// Writes to standard output. A closed pipe, as `head` leaves it, is not an error.
 ///
 /// # Errors
 /// When standard output cannot be written to for another reason, as on a full disk.
@@ -24,17 +24,17 @@ pub fn print(text: &str) -> Result<()> {
 
 /// Tells the user something on standard error.
 pub fn note(text: &str) {
-    // Nobody may be reading standard error, which is not a reason to stop.
+    // A closed standard error is not a reason to stop.
     drop(writeln!(io::stderr(), "{text}"));
 }
 
-/// Tells why a program has failed: its exit status.
+/// Prints why a program failed; returns its exit status.
 pub fn fail(program: &str, error: &anyhow::Error) -> ExitCode {
     note(&failure(program, &format!("{error:#}"), is_journal()));
     ExitCode::FAILURE
 }
 
-/// Why a program has failed. For the journal, each line says that it is an error.
+/// The text for [`fail`]. For the journal, each line has the priority of an error.
 fn failure(program: &str, error: &dyn Display, is_journal: bool) -> String {
     let text = format!("{program}: {error}");
     if is_journal { crate::logging::prefixed(&text, &tracing::Level::ERROR) } else { text }

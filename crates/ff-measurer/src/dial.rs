@@ -1,8 +1,7 @@
-//! Connecting to `HOST:PORT` where a name may have several addresses, in the way of RFC 8305.
+//! Connects to `HOST:PORT` whose name may have several addresses, as in RFC 8305.
 //!
-//! The families of addresses take turns. The next attempt begins when one has failed, or has been going on for 250 ms, and
-//! the first connection is the one. So an address that is dead, or that nobody listens at, costs little. Each attempt has a
-//! bound.
+//! Address families alternate. The next attempt begins when one has failed or has lasted for 250 ms; the first connection
+//! is used. So a dead address, or one where nobody listens, costs little time. Each attempt has a time limit.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,7 +14,7 @@ use futures::stream::FuturesUnordered;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-/// How long an attempt goes on alone (RFC 8305, section 5).
+/// How long an attempt lasts before the next one begins (RFC 8305, section 5).
 const NEXT_AFTER: Duration = Duration::from_millis(250);
 /// How long it may take to look up a name.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,15 +29,31 @@ pub enum DialError {
     Lookup {
         /// What was looked up.
         address: String,
-        /// Why it has no address. Not a source: the text above says it.
+        /// Why it has no address. It is not a source, because the text contains it.
         error: io::Error,
     },
-    /// No address accepts a connection; each with the reason.
+    /// No address accepts a connection; each has its reason.
     #[error("cannot connect to {}", reasons(.0))]
     Connect(Vec<(SocketAddr, io::Error)>),
     /// This host cannot make connections.
     #[error("cannot prepare a connection: {0}")]
     Host(#[from] io::Error),
+}
+
+impl From<DialError> for io::Error {
+    /// An error of the kind that all addresses failed with, if it is one kind.
+    fn from(error: DialError) -> Self {
+        let kind = match &error {
+            DialError::Lookup { error, .. } | DialError::Host(error) => error.kind(),
+            DialError::Connect(failed) => {
+                let mut kinds = failed.iter().map(|(_, error)| error.kind());
+                let first = kinds.next();
+                let common = first.filter(|first| kinds.all(|kind| kind == *first));
+                common.unwrap_or(io::ErrorKind::Other)
+            }
+        };
+        Self::new(kind, error)
+    }
 }
 
 /// Looks up the addresses of `HOST:PORT`, at least one, in the order in which they are to be tried.
@@ -56,7 +71,7 @@ pub async fn lookup(address: &str) -> Result<Vec<SocketAddr>, DialError> {
     Ok(addresses)
 }
 
-/// Connects to one of these addresses, each of which may take so long.
+/// Connects to one of these addresses, with a time limit for each.
 ///
 /// # Errors
 /// [`DialError::Connect`].
@@ -64,7 +79,7 @@ pub async fn connect(addresses: &[SocketAddr], each: Duration) -> Result<TcpStre
     first(addresses, each, TcpStream::connect).await
 }
 
-/// Connects to `HOST:PORT` and waits for that; not for a name that takes too long to look up.
+/// Connects to `HOST:PORT`, blocking the thread. The lookup of the name has a time limit, too.
 ///
 /// # Errors
 /// [`DialError`].
@@ -86,7 +101,7 @@ pub fn connect_blocking(address: &str, each: Duration) -> Result<std::net::TcpSt
     }
 }
 
-/// The one of these addresses that accepts a connection first, or the first of them if none does. A single one is not tried.
+/// The first of these addresses to accept a connection, or the first one if none does. A single address is not tried.
 pub async fn reachable(addresses: &[SocketAddr], each: Duration) -> Option<SocketAddr> {
     if addresses.len() > 1
         && let Ok(tcp) = connect(addresses, each).await
@@ -97,7 +112,7 @@ pub async fn reachable(addresses: &[SocketAddr], each: Duration) -> Option<Socke
     addresses.first().copied()
 }
 
-/// What comes of the first attempt that succeeds.
+/// The result of the first attempt that succeeds.
 async fn first<T, F: Future<Output = io::Result<T>>>(
     addresses: &[SocketAddr],
     each: Duration,
@@ -131,7 +146,7 @@ async fn first<T, F: Future<Output = io::Result<T>>>(
     }
 }
 
-/// Addresses, each once, of which families alternate, beginning with that of the first (RFC 8305, section 4).
+/// Addresses without duplicates and with alternating families, beginning with that of the first (RFC 8305, section 4).
 fn in_turn(found: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
     let mut all = Vec::new();
     for address in found {
@@ -179,7 +194,7 @@ mod tests {
         texts.iter().map(|text| text.parse().expect("an address")).collect()
     }
 
-    /// A port that is taken, and refuses connections as long as this lives.
+    /// A port that refuses connections as long as the socket lives.
     fn refusing() -> (TcpSocket, SocketAddr) {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind(([127, 0, 0, 1], 0).into()).expect("a port");
@@ -247,7 +262,7 @@ mod tests {
         let tcp = connect(&both, NEVER).await.expect("the second one");
         assert_eq!(tcp.peer_addr().expect("its address"), good);
         assert_eq!(reachable(&both, NEVER).await, Some(good));
-        // What fails says so itself, and a single address is asked for nothing.
+        // If none accepts, the first address is returned; a single address is not tried.
         assert_eq!(reachable(&[refused, refused], NEVER).await, Some(refused));
         assert_eq!(reachable(&[good], NEVER).await, Some(good));
         assert_eq!(reachable(&[], NEVER).await, None);

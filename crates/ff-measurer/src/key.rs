@@ -1,4 +1,4 @@
-//! The key file of a host, which is all that others know it by: 32 bytes in base64 in a [`secret_file`].
+//! The key file of a host, its only identity to others: 32 bytes in base64 in a [`secret_file`].
 
 use std::fs;
 use std::io::Write;
@@ -113,7 +113,7 @@ mod tests {
         assert!(error.contains("chmod 600"), "{error}");
 
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        // Only root can give a file away.
+        // Only root can change a file's owner.
         if std::os::unix::fs::chown(&path, Some(12_345), None).is_ok() {
             let error = format!("{:#}", load(&path).unwrap_err());
             assert!(error.contains("belongs to user 12345 and you are root"), "{error}");

@@ -1,7 +1,7 @@
-//! What the commands log, how much, and in which form.
+//! Sets up logging: what is logged, and in which format.
 //!
-//! On a terminal lines have colours, in files and pipes they have none. systemd's journal has its own time stamps, and takes
-//! a line's priority from a prefix (sd-daemon(3)).
+//! Lines have colours on a terminal, and none in files and pipes. systemd's journal adds time stamps, and takes a line's
+//! priority from a prefix (sd-daemon(3)).
 
 use std::fmt;
 use std::fs::File;
@@ -17,7 +17,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Logs to standard error: warnings, with `verbose` 1 what happens, with more details; `RUST_LOG` beats it.
+/// Logs to standard error: warnings; events if `verbose` is 1; details if it is greater. `RUST_LOG` takes precedence.
 pub fn init_logging(verbose: u8) {
     start(verbose, false);
 }
@@ -27,7 +27,7 @@ pub fn init_service_logging(verbose: u8) {
     start(verbose, true);
 }
 
-/// Begins to log.
+/// Starts logging.
 fn start(verbose: u8, is_service: bool) {
     let filter = EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| EnvFilter::new(filter(verbose, is_service)));
@@ -38,7 +38,7 @@ fn start(verbose: u8, is_service: bool) {
     plain.with_ansi(has_colours()).init();
 }
 
-/// What is logged by default.
+/// The default filter.
 const fn filter(verbose: u8, is_service: bool) -> &'static str {
     match (verbose, is_service) {
         // Arti's client warns of small networks, and of circuits for clients, of which there are none here.
@@ -49,7 +49,7 @@ const fn filter(verbose: u8, is_service: bool) -> &'static str {
     }
 }
 
-/// Whether standard error is read by somebody who sees colours.
+/// Whether standard error is a terminal with colours.
 fn has_colours() -> bool {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -64,14 +64,14 @@ pub(crate) fn is_journal() -> bool {
     found.is_ok_and(|found| format!("{}:{}", found.dev(), found.ino()) == stream)
 }
 
-/// What logs for the journal.
+/// The subscriber for the journal.
 fn journal(filter: EnvFilter, writer: BoxMakeWriter) -> impl Subscriber + Send + Sync {
     let plain = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     let bare = plain.without_time().with_level(false).with_ansi(false);
     bare.map_event_format(Journal).finish()
 }
 
-/// Lines with their priorities.
+/// Formats lines with their priorities.
 struct Journal<F>(F);
 
 impl<S, N, F> FormatEvent<S, N> for Journal<F>

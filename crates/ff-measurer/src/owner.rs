@@ -1,4 +1,4 @@
-//! Whose a file is: what to say to somebody who runs a command as another user than the file's.
+//! Advice for a user who runs a command that needs another user's file.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -7,7 +7,7 @@ use std::path::Path;
 /// The file that names a host's users.
 const USERS: &str = "/etc/passwd";
 
-/// What to do about a file of another user, in a sentence; `None` if it is this process's user's, or cannot be looked at.
+/// What to do about a file of another user; `None` if the file is this user's or cannot be examined.
 #[must_use]
 pub fn advice(path: &Path) -> Option<String> {
     let owner = fs::metadata(path).ok()?.uid();
@@ -15,7 +15,7 @@ pub fn advice(path: &Path) -> Option<String> {
     (owner != own).then(|| advice_for(path, owner, own))
 }
 
-/// What the user with the number `own` has to do about a file of the user `owner`, in a sentence.
+/// What the user `own` has to do about a file of the user `owner`.
 #[must_use]
 pub fn advice_for(path: &Path, owner: u32, own: u32) -> String {
     let users = fs::read(USERS).unwrap_or_default();
@@ -40,7 +40,7 @@ fn sentence(users: &str, path: &Path, owner: u32, own: u32) -> String {
     format!("{path} belongs to {owners} and you are {you}; {todo}")
 }
 
-/// How a user is called.
+/// The name of a user.
 fn name(users: &str, number: u32) -> Option<&str> {
     users.lines().find_map(|line| {
         let mut parts = line.split(':');
@@ -80,7 +80,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         assert_eq!(advice(dir.path()), None);
         assert_eq!(advice(&dir.path().join("none")), None);
-        // Only root can give a file away; for others there is nothing to see here.
+        // Only root can change a file's owner.
         if std::os::unix::fs::chown(dir.path(), Some(12_345), None).is_ok() {
             let said = advice(dir.path()).expect("it is another's");
             assert!(said.contains("belongs to user 12345 and you are root"), "{said}");

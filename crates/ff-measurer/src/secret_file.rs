@@ -1,9 +1,9 @@
-//! Files that hold secrets: where they are, and who else can read them.
+//! Files that hold secrets: finds them, and checks that no other user can read or replace them.
 //!
-//! A secret belongs to this user or to root, nobody else can change it or a directory above it, and nobody else can read
-//! it. Mode 0600 says so by itself. A service manager (systemd's `LoadCredential=`) or a container hands a secret over as
-//! 0440 instead, and a service that does not own the file cannot change that: such a mode is good if root chose who is in
-//! the group, or if nobody else can enter the directory.
+//! A secret must belong to this user or to root, and nobody else may read it or change it or a directory above it. Mode
+//! 0600 ensures this for the file. A service manager (systemd's `LoadCredential=`) or a container provides a secret with
+//! mode 0440 instead, which a service cannot change if it does not own the file. That mode is accepted if the file belongs
+//! to root or root's group, or if nobody else can enter the directory.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
@@ -15,17 +15,17 @@ use zeroize::Zeroizing;
 
 use crate::owner;
 
-/// The environment variable with the directory of the secrets that systemd hands over to a service.
+/// The environment variable with the directory of the credentials that systemd provides to a service.
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
-/// How a config names a file in that directory, and no other.
+/// Prefixes by which a config names only a file in that directory.
 const CREDENTIALS_PREFIXES: [&str; 2] = ["$CREDENTIALS_DIRECTORY", "${CREDENTIALS_DIRECTORY}"];
 /// The number of the user root, and of its group.
 const ROOT: u32 = 0;
 
 /// The file that a config in `dir` means by `path`.
 ///
-/// A name without a directory is one of the secrets that systemd hands over, if it hands over one of that name. Other
-/// relative paths, and names that it does not hand over, are from `dir`.
+/// A name without a directory means the credential of systemd with that name, if there is one. All other relative paths
+/// start in `dir`.
 ///
 /// # Errors
 /// When the path begins with `$CREDENTIALS_DIRECTORY` and that variable is not set.
@@ -34,7 +34,7 @@ pub fn locate(path: &Path, dir: &Path) -> Result<PathBuf> {
     locate_in(path, dir, credentials.as_deref())
 }
 
-/// The same with the directory of what was handed over.
+/// The same with this directory of credentials.
 fn locate_in(path: &Path, dir: &Path, credentials: Option<&Path>) -> Result<PathBuf> {
     let named = CREDENTIALS_PREFIXES.iter().find_map(|prefix| path.strip_prefix(prefix).ok());
     if let Some(name) = named {
@@ -48,12 +48,12 @@ fn locate_in(path: &Path, dir: &Path, credentials: Option<&Path>) -> Result<Path
     }
     let is_name = path.parent() == Some(Path::new(""));
     let handed_over = credentials.filter(|_| is_name).map(|dir| dir.join(path));
-    // One that cannot be looked at is there, and reading it says why not.
+    // A credential that cannot be examined counts as existing: reading it reports the error.
     let is_there = |file: &PathBuf| !matches!(fs::exists(file), Ok(false));
     Ok(handed_over.filter(is_there).unwrap_or_else(|| dir.join(path)))
 }
 
-/// Reads a secret of at most so many bytes.
+/// Reads a secret of at most `max_bytes`.
 ///
 /// # Errors
 /// Naming the file: when it cannot be read, when others can read or replace it, or when it is longer.
@@ -63,7 +63,7 @@ pub fn read(path: &Path, max_bytes: u64) -> Result<Zeroizing<Vec<u8>>> {
     check_readers(path, &data)?;
     let trusted = Mistrust::builder().controlled_by_default_env_var().build();
     let trusted = trusted.context("Failed to find out whom to trust with files")?;
-    // Who can read it has been looked at.
+    // Other readers were checked above.
     let checked = trusted.verifier().require_file().permit_readable().check(path);
     checked.map_err(|error| not_safe(path, error))?;
     if data.len() > max_bytes {
@@ -85,7 +85,7 @@ fn not_safe(path: &Path, error: fs_mistrust::Error) -> anyhow::Error {
 
 /// Fails if others can read it.
 fn check_readers(path: &Path, data: &Metadata) -> Result<()> {
-    /// Only this is good where a secret was handed over.
+    /// The only accepted mode for a provided secret.
     const GROUP_READS: u32 = 0o040;
     match data.mode() & 0o077 {
         0 => return Ok(()),
@@ -100,7 +100,8 @@ fn check_readers(path: &Path, data: &Metadata) -> Result<()> {
     )
 }
 
-/// Whether a file that its group can read was given to this process: by root, or in a directory that nobody else can enter.
+/// Whether a file that its group can read was provided to this process: by root, or in a directory that nobody else can
+/// enter.
 fn is_handed_over(path: &Path, data: &Metadata) -> Result<bool> {
     // systemd lets a service in by an access control list, which shows as the bits of root's group.
     if data.uid() == ROOT || data.gid() == ROOT {
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_group_reads_is_good_where_nobody_else_enters() {
+    fn a_file_readable_by_its_group_is_accepted_in_a_closed_directory() {
         let above = tempfile::tempdir().expect("a directory");
         let dir = above.path().join("secrets");
         fs::create_dir(&dir).expect("made");
@@ -146,7 +147,7 @@ mod tests {
             (0o700, 0o640, true),
             (0o755, 0o440, is_roots),
             (0o750, 0o440, is_roots),
-            // What others read is never good, wherever it is, and neither is what a group changes.
+            // Never if others can read it or its group can change it.
             (0o700, 0o444, false),
             (0o700, 0o604, false),
             (0o700, 0o660, false),
@@ -173,7 +174,7 @@ mod tests {
             fs::create_dir(dir).expect("made");
             fs::write(dir.join("key"), "secret").expect("written");
         }
-        // A link leads to where the file is.
+        // For a link, the directory of its target counts.
         symlink(closed.join("key"), open.join("link")).expect("a link");
         for (mode, is_closed) in
             [(0o700, true), (0o744, true), (0o750, false), (0o710, false), (0o701, false)]
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_manager_hands_over_comes_before_what_is_beside_the_config() {
+    fn a_credential_takes_precedence_over_the_file_next_to_the_config() {
         let dir = tempfile::tempdir().expect("a directory");
         let (config, credentials) = (dir.path().join("etc"), dir.path().join("credentials"));
         fs::create_dir(&credentials).expect("made");

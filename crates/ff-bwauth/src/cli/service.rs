@@ -24,10 +24,10 @@ pub struct RunArgs {
     /// The config, which `ff-bwauth init` makes.
     #[arg(long, value_name = "FILE", default_value = "/etc/flashflow/bwauth.toml")]
     pub config: PathBuf,
-    /// Check the config, the key, the secret, the store, the directories and the page's address, and end.
+    /// Check the config, the key, the secret, the store, the directories and the page's address, then exit.
     ///
-    /// Exit status 1 if `run` would refuse any of them, or could not do its work with them. Nothing is changed, and a coordinator
-    /// may run with the same config meanwhile.
+    /// Exit status 1 if `run` would refuse one of them or could not work with it. Changes nothing; a coordinator may be
+    /// running with the same config.
     #[arg(long)]
     pub check: bool,
     /// Move a damaged store aside and begin a new one; a sound one is refused. The new one does not know which relays have

@@ -19,7 +19,7 @@ pub enum V3bw {
     Write(WriteArgs),
     /// Read files as a directory authority does, and name what it would not take.
     ///
-    /// Any version, by whatever software. What is only against bandwidth-file-spec is named, too.
+    /// Any version, written by any software. Also names what only bandwidth-file-spec forbids.
     #[command(
         after_help = "Exit status:\n  0  an authority takes every line\n  1  an authority refuses a file or skips a line of it\n  2  invalid command line"
     )]

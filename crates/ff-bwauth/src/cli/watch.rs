@@ -24,7 +24,7 @@ pub struct StatusArgs {
 /// Options of `explain`.
 #[derive(Args, Clone, Debug)]
 pub struct ExplainArgs {
-    /// The relay: its fingerprint, or how its nickname begins if only one begins so.
+    /// The relay: its fingerprint or nickname, or a part of its nickname or the beginning of its fingerprint.
     #[arg(value_name = "FINGERPRINT|NICKNAME")]
     pub relay: String,
     /// The coordinator's config.

@@ -330,7 +330,7 @@ impl Config {
         }
     }
 
-    /// Finds the key and the secret, which a service manager may hand over.
+    /// Finds the files of the key and the secret, which a service manager may provide.
     fn locate_secrets(&mut self, dir: &Path) -> Result<()> {
         self.key = secret_file::locate(&self.key, dir).context("key")?;
         self.period.secret =
@@ -338,7 +338,7 @@ impl Config {
         Ok(())
     }
 
-    /// Makes relative paths those from this directory, apart from those of secrets.
+    /// Makes relative paths start in this directory, except those of secrets.
     fn make_absolute(&mut self, dir: &Path) {
         let mut paths = vec![&mut self.state_dir, &mut self.publish_dir];
         match &mut self.network {

@@ -63,7 +63,7 @@ struct Due {
     publish: u64,
     /// The store's retention.
     retain: u64,
-    /// Whether a store that failed works again.
+    /// The next test of a failed store.
     probe: u64,
 }
 
@@ -105,27 +105,27 @@ pub struct Core {
     publishing: Option<u64>,
     /// The last bandwidth file.
     pub(super) published: Option<Written>,
-    /// Why there is no newer one, if the last attempt wrote none.
+    /// Why the last attempt wrote no bandwidth file, if it failed.
     pub(super) not_written: Option<NotWritten>,
     /// Why there are no newer documents.
     pub(super) refresh_error: Option<String>,
-    /// What is wrong, as the last status found it.
+    /// The problems in the last status.
     pub(super) problems: Problems,
-    /// Why the store fails, with what follows, if it does.
+    /// Why the store fails and the consequence, if it fails.
     pub(super) store_error: Option<String>,
-    /// Whether a consensus has come of which the changes could not be noted.
+    /// Whether the changes of a new consensus could not be stored yet.
     has_changes: bool,
-    /// The disks that it writes to.
+    /// The disks that the coordinator writes to.
     pub(super) disks: Vec<DiskStatus>,
     /// Attempts that failed since the start, by code.
     pub(super) failed: HashMap<&'static str, u64>,
     /// How far the period is, as long as nothing has changed since it was counted.
     pub(super) coverage: Option<Coverage>,
-    /// How far the period before the one with this number came.
+    /// The coverage of the period before the one with this number.
     pub(super) before: Option<(u64, Coverage)>,
-    /// How the period was when the store could last be read.
+    /// The period's status when the store could last be read.
     pub(super) last_period: Option<PeriodStatus>,
-    /// The first period that it has planned.
+    /// The first planned period.
     pub(super) first_period: Option<u64>,
     /// Attempts that were finished since the start.
     pub(super) finished: u64,
@@ -198,7 +198,10 @@ impl Core {
             ending: false,
         };
         if !interrupted.is_empty() {
-            tracing::warn!(measurements = interrupted.len(), "interrupted by the last end");
+            tracing::warn!(
+                measurements = interrupted.len(),
+                "measurements were interrupted when the last process ended"
+            );
         }
         core.take_up(core.common.number(now), now)?;
         Ok(core)
@@ -221,7 +224,7 @@ impl Core {
                 Ok(true)
             }
             Err(error) => {
-                tracing::error!(period = number, "its beginning cannot be read: {error}");
+                tracing::error!(period = number, "cannot read the start of the period: {error}");
                 Ok(false)
             }
         }
@@ -286,7 +289,7 @@ impl Core {
             effects.extend((0..self.team.len()).map(Effect::Describe));
         }
         match self.keep_course(now, effects) {
-            Ok(()) => self.ask_store(now),
+            Ok(()) => self.test_store(now),
             Err(error) => self.store_fails("so nothing new is measured", error, now),
         }
         if self.due.publish <= now
@@ -295,7 +298,7 @@ impl Core {
         {
             (self.publishing, self.due.publish) = (Some(now), now + self.rhythm.publish_secs);
             if let Err(error) = self.keep_not_scheduled() {
-                self.store_fails("so it does not know which relays have no slot", error, now);
+                self.store_fails("so relays without a slot are not stored", error, now);
             }
             effects.push(Effect::Publish(Box::new(publication)));
         }
@@ -409,7 +412,7 @@ impl Core {
         let newest = self.views.last().map_or(0, |last| last.valid_after);
         let noted = self.course.as_ref().map_or(0, |course| course.noted);
         if view.valid_after < newest.max(noted) {
-            tracing::warn!("an older consensus than the last one is not used");
+            tracing::warn!("ignored a consensus that is older than the last one");
             return;
         }
         if view.valid_after == newest {

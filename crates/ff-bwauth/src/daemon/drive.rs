@@ -175,10 +175,10 @@ pub(super) fn common(config: &Config, me: [u8; 32]) -> Result<Common> {
     })
 }
 
-/// Who the coordinator is by its key, which must fit the config's coordinators, as its secret must be one.
+/// The coordinator's identity. Checks that its key fits the config's coordinators and that its secret is valid.
 ///
 /// # Errors
-/// Saying what cannot be read, or does not fit.
+/// When the key or the secret cannot be read or is not valid.
 pub fn identity(config: &Config) -> Result<Ed25519Id> {
     let me = measurer_id(&key::load(&config.key)?);
     common(config, me.0)?;
@@ -358,11 +358,11 @@ impl Daemon {
     }
 }
 
-/// How much room there is where the coordinator writes; directories on one disk are one.
+/// The free space where the coordinator writes; directories on the same disk count once.
 fn disks(config: &Config) -> Vec<DiskStatus> {
     let mut disks = BTreeMap::new();
     for (of, dir) in [("store", &config.state_dir), ("bandwidth files", &config.publish_dir)] {
-        // What is not there yet is made where its parent is.
+        // A missing directory will be made in its parent.
         let there = dir.ancestors().find(|dir| dir.is_dir());
         let found = there.and_then(|dir| Some((dir.metadata().ok()?.dev(), statvfs(dir).ok()?)));
         let Some((device, disk)) = found else { continue };

@@ -33,7 +33,7 @@ impl Publisher {
         }
     }
 
-    /// The file that authorities vote with now, if there is one; it is read.
+    /// Reads the file that authorities vote with now, if there is one.
     pub(super) fn last(&self) -> Option<Written> {
         let shelf = Shelf::open(&self.dir).ok()?;
         let Last { name, made_unix_secs, reading } = shelf.last()?;
@@ -51,7 +51,7 @@ impl Publisher {
     /// Writes a file of what has been measured, with what is known of the network.
     ///
     /// # Errors
-    /// Why there is none; the file before stays.
+    /// Why no file was written; the previous one stays.
     pub(super) fn publish(&self, mut network: Publication) -> Result<Written, NotWritten> {
         let now = network.now_unix_secs;
         network.max_age_secs = self.rules.max_age_secs;
@@ -92,7 +92,7 @@ impl From<Refused> for NotWritten {
                 is_too_few: broken.iter().all(|one| one.limit == Limit::MinRelays),
                 reason: Refused::Limits(broken).to_string(),
             },
-            // Its sentence has what it is made of.
+            // The text of this error contains its cause.
             Refused::Invalid(_) => refused.to_string().into(),
             _ => format!("{:#}", anyhow::Error::new(refused)).into(),
         }

@@ -14,15 +14,15 @@ pub use crate::watch::status::{
 const TOO_FAST: usize = 20;
 
 impl Core {
-    /// How it is now. Only what has changed is counted anew: it is asked for once a second. Where the store cannot be
-    /// read, it is as it was last.
+    /// The current status. Called once a second, so only what has changed is counted again. If the store cannot be read,
+    /// the period is as in the last status.
     pub fn status(&mut self, now: u64) -> Status {
         let period = match self.period_status(now) {
-            // A period that could not be changed is taken up again.
+            // A failed store can end the course; the period is then as it was.
             Ok(None) if self.store_error.is_some() => self.last_period.clone(),
             Ok(period) => period,
             Err(error) => {
-                self.store_fails("so the period is shown as it was last", error, now);
+                self.store_fails("so the last known period is shown", error, now);
                 self.last_period.clone()
             }
         };
@@ -32,7 +32,7 @@ impl Core {
         status
     }
 
-    /// How it is, without what is wrong with it.
+    /// The status without problems.
     fn facts(&self, now: u64, period: Option<PeriodStatus>) -> Status {
         let view = self.views.last();
         Status {
@@ -62,25 +62,25 @@ impl Core {
         }
     }
 
-    /// Notes how much room its disks have.
+    /// Notes the free space of the disks.
     pub fn set_disks(&mut self, disks: Vec<DiskStatus>) {
         self.disks = disks;
     }
 
-    /// Goes on from the bandwidth file that the last process has written.
+    /// Sets the bandwidth file that the previous process wrote.
     #[must_use]
     pub(super) fn with_published(mut self, last: Option<Written>) -> Self {
         self.published = last;
         self
     }
 
-    /// When its first whole period is over, in seconds since 1970: the one after that in which it began.
+    /// When the first whole period ends, in seconds since 1970: the one after the period in which the coordinator started.
     fn young_until(&self, now: u64) -> u64 {
         let first = self.first_period.unwrap_or_else(|| self.common.number(now));
         first.saturating_add(2).saturating_mul(self.common.length_secs.into())
     }
 
-    /// The last bandwidth file, and why there is no newer one.
+    /// The last bandwidth file, and why the last attempt wrote none.
     fn published_status(&self) -> Option<PublishedStatus> {
         if self.published.is_none() && self.not_written.is_none() {
             return None;
@@ -101,7 +101,7 @@ impl Core {
         })
     }
 
-    /// How far the period before this one came, if it is known; counted once.
+    /// The coverage of the previous period, if it is known; counted once.
     fn period_before(&mut self, number: u64) -> Result<Option<Coverage>, StoreError> {
         let coverage = match self.before.take() {
             Some((of, known)) if of == number => known,

@@ -160,7 +160,7 @@ mod tests {
     use crate::watch::documents::{Descriptions, publication_around};
 
     #[test]
-    fn descriptors_are_found_by_what_explains_relays() {
+    fn explain_finds_the_descriptors() {
         let dir = tempfile::tempdir().expect("a directory");
         let entry = Entry {
             nickname: "demo1".to_owned(),

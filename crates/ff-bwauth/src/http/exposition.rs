@@ -1,7 +1,7 @@
 //! Figures for Prometheus, in the format that a scraper asks for.
 //!
-//! They are made in the text format of OpenMetrics. A scraper whose header `Accept` does not take that gets the older text
-//! format, 0.0.4, which all scrapers read. The two differ in the names of families and in their types.
+//! Programs write them in the text format of OpenMetrics. A scraper whose header `Accept` does not accept it receives the
+//! older text format 0.0.4, which all scrapers read. The two differ in the names of families and in their types.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ use axum::response::{IntoResponse, Response};
 
 /// The text format of OpenMetrics.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// The version of it.
+/// The version of the OpenMetrics format.
 const OPENMETRICS_VERSION: &str = "1.0.0";
 /// The older text format.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Answers a request with these headers by figures in the text format of OpenMetrics, or by the same in text format 0.0.4.
+/// Answers a request with these headers with figures in the text format of OpenMetrics, or in text format 0.0.4.
 pub fn figures(request: &HeaderMap, openmetrics: Result<String, fmt::Error>) -> Response {
     let (kind, text) = match openmetrics {
         Ok(text) if takes_openmetrics(request) => (OPENMETRICS, text),
@@ -27,11 +27,11 @@ pub fn figures(request: &HeaderMap, openmetrics: Result<String, fmt::Error>) -> 
     ([(header::CONTENT_TYPE, kind), (header::VARY, "accept")], text).into_response()
 }
 
-/// Figures in text format 0.0.4, of the same in the text format of OpenMetrics without exemplars.
+/// Converts figures in the text format of OpenMetrics, without exemplars, to text format 0.0.4.
 #[must_use]
 pub fn text_format(openmetrics: &str) -> String {
     let mut text = String::with_capacity(openmetrics.len());
-    // It stands before the type, which says how it goes on.
+    // The line HELP comes before TYPE, which decides the name of both.
     let mut help = None;
     for line in openmetrics.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
@@ -51,7 +51,7 @@ pub fn text_format(openmetrics: &str) -> String {
     text
 }
 
-/// What a family of this type has at the end of its name, and which type it is.
+/// The suffix of the name and the type of a family of this OpenMetrics type in text format 0.0.4.
 fn family(kind: &str) -> (&'static str, &str) {
     match kind {
         "counter" => ("_total", kind),
@@ -62,17 +62,17 @@ fn family(kind: &str) -> (&'static str, &str) {
     }
 }
 
-/// Whether the text format of OpenMetrics is accepted, and not less than plain text.
+/// Whether the text format of OpenMetrics is accepted, with at least the quality of plain text.
 fn takes_openmetrics(request: &HeaderMap) -> bool {
     let values = request.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let accepted: Vec<_> = values.flat_map(|value| value.split(',')).map(Accepted::of).collect();
-    // The first of these that is there counts (RFC 9110, 12.5.1).
+    // The most specific entry counts (RFC 9110, 12.5.1).
     let plain = ["text/plain", "text/*", "*/*"].iter().find_map(|media| best(&accepted, media));
     let openmetrics = best(&accepted, "application/openmetrics-text").unwrap_or(0.0);
     openmetrics > 0.0 && openmetrics >= plain.unwrap_or(0.0)
 }
 
-/// How much this kind is wanted, if it is named: 0 to 1.
+/// The best quality of this media type, if it is named: 0 to 1.
 fn best(accepted: &[Accepted<'_>], media: &str) -> Option<f32> {
     let named = accepted.iter().filter(|one| one.media.eq_ignore_ascii_case(media));
     let ours = named.filter(|one| {
@@ -84,16 +84,16 @@ fn best(accepted: &[Accepted<'_>], media: &str) -> Option<f32> {
 
 /// An entry of the header `Accept`.
 struct Accepted<'a> {
-    /// The kind.
+    /// The media type.
     media: &'a str,
     /// Its version, if one is asked for.
     version: Option<&'a str>,
-    /// How much it is wanted, 0 to 1.
+    /// Its quality, 0 to 1.
     quality: f32,
 }
 
 impl<'a> Accepted<'a> {
-    /// Reads it; what cannot be read is not wanted.
+    /// Reads an entry; a quality that cannot be read is 0.
     fn of(entry: &'a str) -> Self {
         let mut parts = entry.split(';').map(str::trim);
         let mut accepted =

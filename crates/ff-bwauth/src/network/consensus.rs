@@ -200,7 +200,7 @@ impl Entry {
         })
     }
 
-    /// Reads a line about it, or says what is wrong with it.
+    /// Reads a line about it, or says why it cannot be read.
     fn read(&mut self, keyword: &str, rest: &str) -> Result<(), String> {
         let bad = |what: &str| format!("{what} cannot be read");
         match keyword {
@@ -234,13 +234,13 @@ impl Entry {
     }
 }
 
-/// What is wrong with a weight. Clients read it into 32 bits.
+/// Says why a weight is not valid. Clients read it into 32 bits.
 fn wrong_weight(value: &str) -> String {
-    let value: String = value.chars().take(MOST_QUOTED).collect();
+    let value: String = value.chars().take(MOST_QUOTED).flat_map(char::escape_debug).collect();
     format!("the weight Bandwidth={value} is not a whole number from 0 to {}", u32::MAX)
 }
 
-/// No more characters of a value are quoted.
+/// Characters of a value that are quoted at most.
 const MOST_QUOTED: usize = 40;
 
 #[cfg(test)]

@@ -150,7 +150,7 @@ impl Begun {
 }
 
 impl Descriptors {
-    /// Reads a file's, whose contact lines may be of any encoding: the digests are those of its bytes.
+    /// Reads the descriptors of a file. Contact lines may have any encoding; digests are of the file's bytes.
     #[must_use]
     pub fn parse(bytes: impl AsRef<[u8]>) -> Self {
         let bytes = bytes.as_ref();
@@ -223,7 +223,7 @@ impl Descriptors {
     }
 }
 
-/// Text of the same length in bytes, with a `?` for each byte that is not UTF-8: all that is read is ASCII.
+/// Text of the same length in bytes, with a `?` for each byte that is not UTF-8: everything that is parsed is ASCII.
 pub(crate) fn readable(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return Cow::Borrowed(text);

@@ -13,9 +13,9 @@ pub struct FamilyCert {
 
 impl FamilyCert {
     /// Reads the base64 between the first and the last line of the object (Tor's cert-spec; proposal 321: type 12, with
-    /// the key that signed it in an extension); `None` if that is not such a certificate. Its signature, like the
-    /// descriptor's own, is not checked: a tor that reads a descriptor does, authorities too, and takes none with a
-    /// certificate that is false.
+    /// the key that signed it in an extension); `None` if it is not such a certificate. Does not check its signature or the
+    /// descriptor's: every tor that reads a descriptor, an authority too, checks them and rejects descriptors with a wrong
+    /// certificate.
     #[must_use]
     pub fn parse(object: &str) -> Option<Self> {
         const FAMILY_V_IDENTITY: u8 = 12;

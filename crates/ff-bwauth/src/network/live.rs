@@ -167,17 +167,17 @@ pub fn runtime() -> io::Result<PreferredRuntime> {
 
 /// Makes a directory that only its owner can enter, as Arti wants it.
 fn make_dir(path: &Path) -> Result<(), DirectoryError> {
-    unsafe_dir(path, Mistrust::new().verifier().make_directory(path))
+    checked_dir(path, Mistrust::new().verifier().make_directory(path))
 }
 
-/// Fails if [`make_dir`] would refuse a directory because other users could change what is above it.
+/// Fails if [`make_dir`] would refuse a directory because other users could change a directory above it.
 fn check_dir(path: &Path) -> Result<(), DirectoryError> {
     let existing = path.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
-    unsafe_dir(path, Mistrust::new().verifier().permit_readable().check(existing))
+    checked_dir(path, Mistrust::new().verifier().permit_readable().check(existing))
 }
 
-/// Names the directory that was looked at.
-fn unsafe_dir(path: &Path, looked: fs_mistrust::Result<()>) -> Result<(), DirectoryError> {
+/// Adds the directory to an error.
+fn checked_dir(path: &Path, looked: fs_mistrust::Result<()>) -> Result<(), DirectoryError> {
     looked
         .map_err(|error| DirectoryError::Arti { path: path.to_owned(), reason: error.to_string() })
 }

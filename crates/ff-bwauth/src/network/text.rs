@@ -1,9 +1,9 @@
 //! Text files as other systems leave them: packed, with a byte order mark in front, or with DOS line ends.
 //!
-//! Readers of files that come from elsewhere begin here, so that all of them take and refuse the same. The mark and the
-//! `\r` of DOS line ends are taken off: digests are then those of the document before somebody converted it. A file has
-//! DOS line ends if its first line has one; a `\r` elsewhere is part of the text. What is packed is refused by the name of
-//! its packing, unless the reader unpacks it.
+//! Readers of files from other systems start here, so that all of them accept and refuse the same. The mark and the `\r`
+//! of DOS line ends are removed: digests are then those of the document before it was converted. A file has DOS line ends
+//! if its first line has one; a `\r` elsewhere is part of the text. A packed file is refused with the name of its packing,
+//! unless the reader unpacks it.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -30,7 +30,7 @@ pub enum Packing {
 }
 
 impl Packing {
-    /// How a file with these first bytes is packed, whatever its name is; `None` if it is not packed.
+    /// How a file with these first bytes is packed, regardless of its name; `None` if it is not packed.
     #[must_use]
     pub fn of(head: &[u8]) -> Option<Self> {
         match head {
@@ -57,7 +57,7 @@ impl Packing {
         }
     }
 
-    /// The command that unpacks it whatever the file's name ends in.
+    /// The command that unpacks it, regardless of the file's name.
     #[must_use]
     pub const fn command(self) -> &'static str {
         match self {
@@ -108,7 +108,7 @@ pub fn unix(bytes: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(all)
 }
 
-/// The same, without a copy if there is nothing to take off.
+/// The same, without a copy if nothing is removed.
 #[must_use]
 pub fn into_unix(bytes: Vec<u8>) -> Vec<u8> {
     let changed = match unix(&bytes) {
@@ -118,7 +118,7 @@ pub fn into_unix(bytes: Vec<u8>) -> Vec<u8> {
     changed.unwrap_or(bytes)
 }
 
-/// Reads a text file of at most so many bytes, of any encoding, without a byte order mark and with Unix line ends.
+/// Reads a text file of at most `most_bytes`, in any encoding, without a byte order mark and with Unix line ends.
 ///
 /// # Errors
 /// When the file cannot be read, is longer, or is packed; the error does not name the file.
@@ -157,12 +157,12 @@ pub struct UnixText<R> {
     has_begun: bool,
     /// Whether it has DOS line ends, once its first line has ended.
     is_dos: Option<bool>,
-    /// Whether the last byte was a `\r` that has not been handed on: what follows decides whether it is.
+    /// Whether the last byte was a `\r` that has not been returned: the next byte decides whether it will be.
     is_return_held: bool,
 }
 
 impl<R: BufRead> UnixText<R> {
-    /// Reads from this, of which the first bytes have to come at once for a mark to be seen.
+    /// Reads from `inner`. A mark is found only if its bytes are all in the first buffer.
     pub const fn new(inner: R) -> Self {
         Self { inner, has_begun: false, is_dos: None, is_return_held: false }
     }
@@ -175,7 +175,7 @@ impl<R: BufRead> UnixText<R> {
         Ok(())
     }
 
-    /// Reads up to the next `\r` that may be of a line end, which is held back; 0 if it comes at once, or at the end.
+    /// Reads up to the next `\r` that may belong to a line end, which is held back; 0 if it is the next byte, or at the end.
     fn read_to_return(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let buffer = self.inner.fill_buf()?;
         let part = buffer.get(..to.len().min(buffer.len())).unwrap_or_default();
@@ -227,7 +227,7 @@ mod tests {
 
     use super::*;
 
-    /// The text that a reader with a buffer of so many bytes gives.
+    /// The text from a reader with a buffer of `capacity` bytes.
     fn streamed(bytes: &[u8], capacity: usize) -> Vec<u8> {
         let mut text = Vec::new();
         let mut reader = UnixText::new(BufReader::with_capacity(capacity, bytes));

@@ -1,8 +1,8 @@
 //! The report: one self-contained HTML page that shows how an estimate came about.
 //!
 //! The page has no script and loads nothing (its content security policy forbids both), so it can
-//! be kept, mailed and opened anywhere. Whatever a relay or a user chose is escaped. Its look and its words are those
-//! of the coordinator's page: light or dark as the reader's system is.
+//! be kept, mailed and opened anywhere. Whatever a relay or a user chose is escaped. It looks like the
+//! coordinator's page, light or dark as set in the reader's system.
 
 use core::fmt::{self, Write as _};
 
@@ -117,7 +117,7 @@ fn write_chart(page: &mut String, outcome: &Outcome) -> fmt::Result {
     Ok(())
 }
 
-/// The drawing; those who do not see it are told what it shows.
+/// The drawing, with a description for screen readers.
 fn write_drawing(page: &mut String, outcome: &Outcome, svg: &str) -> fmt::Result {
     let totals = outcome.second_rows();
     let totals = || totals.iter().map(|row| BytesPerSec::new(row.total_bytes));
@@ -269,7 +269,7 @@ const SECONDS_HEAD: &str = r#"<caption>All in Mbit/s</caption>
 <tbody>
 "#;
 
-/// The look of the page: the colours are those of the coordinator's page.
+/// The style sheet of the page, with the colours of the coordinator's page.
 const STYLE: &str = r##"
 :root { color-scheme: light dark;
   --back: #ffffff; --raised: #f3f5f8; --text: #1a2330; --dim: #525d6c; --line: #d3d9e2; --link: #1c5aa8; --shade: #8b96a5;
@@ -295,7 +295,7 @@ h2 { font-size: 1.05rem; margin: 2rem 0 .5rem; }
 figure { margin: 1rem 0; }
 .chart, .wide { overflow-x: auto; }
 .chart svg { display: block; width: 100%; min-width: 35rem; height: auto; }
-/* Where there is more to the side, a shade lies at that edge. */
+/* A shade at the edge of a box that can be scrolled to that side. */
 .chart, .wide { background: linear-gradient(to right, var(--back) 50%, transparent) 0 0 / 3rem 100% no-repeat local,
   linear-gradient(to left, var(--back) 50%, transparent) 100% 0 / 3rem 100% no-repeat local,
   linear-gradient(to right, var(--shade), transparent) 0 0 / .6rem 100% no-repeat scroll,
@@ -312,7 +312,7 @@ figure { margin: 1rem 0; }
 .k-claimed { height: 0; border-top: 2px dashed var(--claimed); }
 .k-estimate { height: 0; border-top: 2px solid var(--estimate); }
 .k-limit { height: 0; border-top: 2px dashed var(--limit); }
-/* The drawing has its colours for paper; here they follow the reader's system. */
+/* Replaces the drawing's colours by those of the reader's light or dark theme. */
 .chart [fill="#5A6473"] { fill: var(--dim); }
 .chart [stroke="#5A6473"] { stroke: var(--dim); }
 .chart [stroke="#E6E9EF"] { stroke: var(--grid); }

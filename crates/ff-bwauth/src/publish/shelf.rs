@@ -85,7 +85,7 @@ pub enum ShelfError {
     /// Another user's file is in the way.
     #[error("{advice}")]
     OtherUser {
-        /// Whose it is, and which user to be.
+        /// The file's owner, and as which user to run the command.
         advice: String,
     },
     /// The system says no.
@@ -113,8 +113,8 @@ impl Shelf {
         self.last.as_ref()
     }
 
-    /// What authorities voted with a day before: the newest file that is a day older than [`Shelf::last`], or else the
-    /// oldest there is before it.
+    /// What authorities voted with a day before: the newest file that is at least a day older than [`Shelf::last`], or
+    /// else the oldest one.
     ///
     /// # Errors
     /// [`ShelfError`] when the directory or the file cannot be read, or the file is not ours.

@@ -1,4 +1,4 @@
-//! How far the weights of a bandwidth file differ from others: those of the file before, or the consensus'.
+//! Compares the weights of a bandwidth file with those of the previous file or of the consensus.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 use super::v3bw::{BandwidthFile, KILOBYTE, RelayLine};
 use crate::period::Fingerprint;
 
-/// How far weights differ from others.
+/// The difference between two sets of weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shift {
-    /// Relays whose weight is another one; those that have one only before or after are among them.
+    /// Relays whose weight changed, including those with a weight only before or only after.
     pub relays: u64,
-    /// What all weights came to before, in kilobytes a second.
+    /// The sum of all weights before, in kilobytes a second.
     pub before_kilobytes: u64,
-    /// What they come to now.
+    /// The sum of all weights after, in kilobytes a second.
     pub after_kilobytes: u64,
-    /// How much of all weight went to other relays, in thousandths: half the sum of how far each relay's share moved.
+    /// The part of all weight that moved to other relays, in thousandths: half the sum of the changes of relays' shares.
     pub moved_permille: u64,
 }
 
@@ -24,14 +24,14 @@ pub struct Shift {
 type Weights = BTreeMap<Fingerprint, u64>;
 
 impl Shift {
-    /// From these weights, in kilobytes a second, to those of a file; `None` if the former come to nothing.
+    /// From these weights, in kilobytes a second, to those of a file; `None` if one sum is 0.
     #[must_use]
     pub fn since(before: &Weights, file: &BandwidthFile) -> Option<Self> {
         Self::between(before, &file.relays().iter().map(weight).collect())
     }
 
-    /// From the consensus' weights to those of a file, of the relays that the consensus calls measured; `None` if there
-    /// is none of them.
+    /// From the consensus' weights to those of a file, for the relays that the consensus calls measured; `None` if
+    /// one sum is 0.
     #[must_use]
     pub fn from_consensus(file: &BandwidthFile) -> Option<Self> {
         let (mut before, mut after) = (Weights::new(), Weights::new());
@@ -47,7 +47,7 @@ impl Shift {
         Self::between(&before, &after)
     }
 
-    /// From the ones to the others.
+    /// The difference from `before` to `after`; `None` if one sum is 0.
     fn between(before: &Weights, after: &Weights) -> Option<Self> {
         let sum =
             |weights: &Weights| weights.values().fold(0_u64, |sum, one| sum.saturating_add(*one));
@@ -76,7 +76,7 @@ impl Shift {
     }
 }
 
-/// What a line has authorities vote for.
+/// The weight that authorities vote for by a line.
 fn weight(line: &RelayLine) -> (Fingerprint, u64) {
     (line.rsa_fingerprint, u64::from(line.bw_kilobytes().get()))
 }
@@ -95,10 +95,10 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_is_the_part_of_all_weight_that_others_have_now() {
+    fn the_moved_part_is_the_weight_that_other_relays_gained() {
         for (before, after, relays, moved_permille) in [
             ([10, 20, 30], [10, 20, 30], 0, 0),
-            // Twice as much for all moves nothing from one to another.
+            // Doubling all weights moves nothing.
             ([10, 20, 30], [20, 40, 60], 3, 0),
             ([50, 50, 0], [75, 25, 0], 2, 250),
             ([50, 50, 0], [50, 0, 50], 2, 500),

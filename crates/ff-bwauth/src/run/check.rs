@@ -1,4 +1,4 @@
-//! `run --check`: finds what would keep a coordinator from starting or from its work, and changes nothing.
+//! `run --check`: finds what would prevent a coordinator from starting or working, without changing anything.
 
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
@@ -15,15 +15,15 @@ use crate::publish::Shelf;
 use crate::store::Store;
 use crate::watch::client::{self, AskError};
 
-/// Looks at all that the coordinator needs of this host.
+/// Checks everything that the coordinator needs on this host.
 ///
 /// # Errors
-/// A sentence that says what is wrong, and what to do.
+/// The first problem, and what to do about it.
 pub(super) fn check(config: &Config) -> Result<()> {
     let me = daemon::identity(config)?;
     let is_running = page(config, me)?;
     directory("state_dir", &config.state_dir)?;
-    // One that a coordinator writes to was checked when that started, and takes long to read.
+    // A running coordinator checked its store when it started, and reading it takes long.
     if !is_running {
         store(&config.store(), me)?;
     }
@@ -38,7 +38,7 @@ pub(super) fn check(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless a directory can be written to, or made where it is not there yet.
+/// Fails unless a directory can be written to or made.
 fn directory(key: &str, path: &Path) -> Result<()> {
     let is_there = |path: &&Path| fs::symlink_metadata(path).is_ok();
     let existing = path.ancestors().find(is_there).unwrap_or(Path::new("."));
@@ -50,7 +50,7 @@ fn directory(key: &str, path: &Path) -> Result<()> {
     written.with_context(|| format!("{key} is {path}, but this user cannot write to {there}"))
 }
 
-/// Fails unless the store is this coordinator's and sound and can be written to, or is not there yet.
+/// Fails unless the store is missing, or undamaged, writable and this coordinator's.
 fn store(path: &Path, me: Ed25519Id) -> Result<()> {
     Store::check(path, &me.0)?;
     match OpenOptions::new().append(true).open(path) {
@@ -109,8 +109,8 @@ mod tests {
         )
     }
 
-    /// What is wrong with this config in a directory.
-    fn wrong(dir: &Path, text: &str) -> Option<String> {
+    /// The problem with this config in a directory, if there is one.
+    fn problem(dir: &Path, text: &str) -> Option<String> {
         let path = dir.join("bwauth.toml");
         fs::write(&path, text).expect("written");
         let config = Config::load(&path).expect("it can be read");
@@ -134,16 +134,16 @@ mod tests {
     fn what_a_coordinator_can_begin_or_go_on_with_is_good() {
         let dir = tempfile::tempdir().expect("a directory");
         files(dir.path());
-        assert_eq!(wrong(dir.path(), &config()), None, "nothing is there yet");
+        assert_eq!(problem(dir.path(), &config()), None, "nothing is there yet");
         assert!(!dir.path().join("state").exists(), "and nothing is made");
         let store = made_store(dir.path(), me(dir.path()));
         fs::create_dir(dir.path().join("v3bw")).expect("made");
-        assert_eq!(wrong(dir.path(), &config()), None);
+        assert_eq!(problem(dir.path(), &config()), None);
         let running = Store::open(&store, me(dir.path())).expect("its store");
-        assert_eq!(wrong(dir.path(), &config()), None, "while it runs");
+        assert_eq!(problem(dir.path(), &config()), None, "while it runs");
         drop(running);
         let live = config().replace(FILES, "cache_dir = 'cache'");
-        assert_eq!(wrong(dir.path(), &live), None);
+        assert_eq!(problem(dir.path(), &live), None);
     }
 
     #[test]
@@ -172,34 +172,36 @@ mod tests {
         };
         let keyless: Change = |dir| fs::remove_file(dir.join("key")).expect("removed");
         let [documents, live] = [FILES, "cache_dir = 'cache'"];
-        for (change, from, to, part) in [
-            (is_file, "", "", "state is not a directory"),
-            (nothing, "'state'", "'secret/state'", "secret is not a directory"),
-            (nothing, "'v3bw'", "'key'", "key is not a directory"),
-            (nothing, "'v3bw'", "'key/v3bw'", "publish_dir is "),
-            (nothing, "'v3bw'", "'/proc/v3bw'", "this user cannot write to /proc"),
-            (foreign, "", "", "is left alone"),
-            (garbage, "", "", "is damaged"),
-            (cut, "", "", "is damaged"),
-            (empty, "", "", "the file is empty"),
-            (others, "", "", "belongs to the coordinator 0909"),
-            (readable, "", "", "chmod 600"),
-            (keyless, "", "", "there is no key"),
-            (nothing, documents, "cache_dir = 'key/cache'", "key is not a directory"),
-            (nothing, documents, "cache_dir = 'c'\nprivate_network = 'n'", "the table [network]: "),
-            (
-                nothing,
-                documents,
-                "cache_dir = 'c'\n[network.limits]\nparallel = 0",
-                "limits.parallel",
-            ),
-        ] {
+        let finds = |change: Change, from: &str, to: &str, part: &str| {
             let dir = tempfile::tempdir().expect("a directory");
             files(dir.path());
             change(dir.path());
-            let found = wrong(dir.path(), &config().replacen(from, to, 1));
+            let found = problem(dir.path(), &config().replacen(from, to, 1));
             let found = found.unwrap_or_else(|| panic!("{to}: {part} is not found"));
             assert!(found.contains(part), "{found}, not {part}");
+        };
+        for (change, part) in [
+            (is_file, "state is not a directory"),
+            (foreign, "is left alone"),
+            (garbage, "is damaged"),
+            (cut, "is damaged"),
+            (empty, "the file is empty"),
+            (others, "belongs to the coordinator 0909"),
+            (readable, "chmod 600"),
+            (keyless, "there is no key"),
+        ] {
+            finds(change, "", "", part);
+        }
+        for (from, to, part) in [
+            ("'state'", "'secret/state'", "secret is not a directory"),
+            ("'v3bw'", "'key'", "key is not a directory"),
+            ("'v3bw'", "'key/v3bw'", "publish_dir is "),
+            ("'v3bw'", "'/proc/v3bw'", "this user cannot write to /proc"),
+            (documents, "cache_dir = 'key/cache'", "key is not a directory"),
+            (documents, "cache_dir = 'c'\nprivate_network = 'n'", "the table [network]: "),
+            (documents, "cache_dir = 'c'\n[network.limits]\nparallel = 0", "limits.parallel"),
+        ] {
+            finds(nothing, from, to, part);
         }
         let dir = tempfile::tempdir().expect("a directory");
         files(dir.path());
@@ -208,7 +210,7 @@ mod tests {
             format!("[[coordinator]]\nname = 'x'\nidentity = '{myself}'\nteam = ['1Gbit']\n");
         for network in [documents, live] {
             let text = format!("{}{table}", config().replace(documents, network));
-            let found = wrong(dir.path(), &text).expect("it is this one");
+            let found = problem(dir.path(), &text).expect("it is this one");
             assert!(found.contains("the identity of this one"), "{found}");
         }
     }
@@ -219,10 +221,10 @@ mod tests {
         files(dir.path());
         let other = TcpListener::bind("127.0.0.1:0").expect("a port");
         let addr = other.local_addr().expect("its address").to_string();
-        // It takes each connection and ends it.
+        // Accepts each connection and closes it.
         std::thread::spawn(move || other.incoming().for_each(drop));
         let text = config().replace("127.0.0.1:0", &addr);
-        let found = wrong(dir.path(), &text).expect("it is taken");
+        let found = problem(dir.path(), &text).expect("it is taken");
         assert!(
             found.contains(&format!("watch.listen is {addr}, where another program")),
             "{found}"

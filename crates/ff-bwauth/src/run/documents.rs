@@ -50,7 +50,7 @@ pub(super) fn tell_skipped(path: &Path, skipped: &[DocumentError]) {
     }
 }
 
-/// The text of a file; what is not UTF-8 is replaced.
+/// The text of a file; invalid UTF-8 is replaced.
 ///
 /// # Errors
 /// When it cannot be read, or is packed.

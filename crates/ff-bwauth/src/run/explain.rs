@@ -16,9 +16,10 @@ use crate::store::{Known, Reader, Store};
 use crate::utc::now_unix_secs;
 use crate::watch::documents::{self, Descriptions, publication_around};
 use crate::watch::explain::{Explanation, fingerprint};
+use crate::watch::search::Search;
 
 /// Relays of one name that are listed at most.
-const MOST: u32 = 20;
+const MOST: usize = 20;
 
 /// Carries the command out.
 ///
@@ -67,16 +68,7 @@ fn shelf(dir: &Path) -> Option<Shelf> {
         .ok()
 }
 
-/// Whether a text begins a relay's nickname or fingerprint, in capitals or not.
-fn is_meant(known: &Known, text: &str) -> bool {
-    let begins =
-        |name: &str| name.get(..text.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(text));
-    !text.is_empty()
-        && (begins(&hex::encode_upper(known.fingerprint))
-            || known.nickname.as_deref().is_some_and(begins))
-}
-
-/// The relay that a text means.
+/// The relay that a text means: by its whole fingerprint or nickname, otherwise by a [`Search`] of those in the store.
 fn find(text: &str, consensus: &Consensus, reader: &Reader) -> Result<Fingerprint> {
     if let Some(relay) = fingerprint(text) {
         return Ok(relay);
@@ -84,23 +76,25 @@ fn find(text: &str, consensus: &Consensus, reader: &Reader) -> Result<Fingerprin
     let named = consensus.relays.iter().filter(|relay| relay.nickname.eq_ignore_ascii_case(text));
     let mut found: Vec<_> =
         named.map(|relay| (relay.fingerprint, Some(relay.nickname.clone()))).collect();
-    if found.is_empty() {
-        let known = reader.known()?.into_iter().filter(|known| is_meant(known, text));
-        found.extend(known.take(MOST as usize).map(|known| (known.fingerprint, known.nickname)));
+    if found.is_empty() && !text.trim().is_empty() {
+        let search = Search::new(text);
+        let is_found = |known: &Known| {
+            let nickname = known.nickname.as_deref().unwrap_or_default().to_lowercase();
+            search.finds(&known.fingerprint, &nickname)
+        };
+        let known = reader.known()?.into_iter().filter(is_found);
+        found.extend(known.map(|known| (known.fingerprint, known.nickname)));
     }
     match &found[..] {
         [(relay, _)] => Ok(*relay),
-        [] => bail!("no relay in the consensus or the store is called {text:?}"),
+        [] => bail!("no relay in the consensus or the store matches {text:?}"),
         many => {
             let line = |(relay, name): &(Fingerprint, Option<String>)| {
                 let name = name.as_deref().unwrap_or("-").escape_debug().to_string();
                 format!("\n  {} {name}", hex::encode_upper(relay))
             };
-            let lines: String = many.iter().take(MOST as usize).map(line).collect();
-            bail!(
-                "{} relays are called {text:?} or begin so; give a fingerprint:{lines}",
-                many.len()
-            )
+            let lines: String = many.iter().take(MOST).map(line).collect();
+            bail!("{} relays match {text:?}; give a whole fingerprint:{lines}", many.len())
         }
     }
 }

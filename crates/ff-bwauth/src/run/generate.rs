@@ -26,17 +26,17 @@ const MORE_KEYS: &[(&str, &str)] = &[
     ),
     (
         "network.authority",
-        "Tables of the directory authorities of a network that is neither Tor's nor private_network's.",
+        "Tables of the directory authorities of another network than Tor's or private_network's.",
     ),
-    (
-        "network.fallback",
-        "Tables of the directories that are asked first; by default the authorities.",
-    ),
+    ("network.fallback", "Tables of the directories to ask first; by default the authorities."),
     (
         "network.allow_private_addresses",
         "Whether directories may be at private addresses; false by default.",
     ),
-    ("network.state_dir", "Where Arti keeps its directory guards; cache_dir by default."),
+    (
+        "network.state_dir",
+        "The directory where Arti keeps its directory guards; by default cache_dir.",
+    ),
     (
         "network.limits",
         "A table: consensuses (how many are kept, 3), cache_bytes (268435456), parallel (requests at a time, 4), \
@@ -44,13 +44,13 @@ const MORE_KEYS: &[(&str, &str)] = &[
     ),
     (
         "network.consensus, network.descriptors",
-        "A file of a consensus and a list of files of descriptors, which another program keeps up to date. With them, \
-         there is no other key in this table.",
+        "A consensus file and a list of descriptor files, kept up to date by another program. They exclude all other keys \
+         of this table.",
     ),
     (
         "period.consensus_lead_secs",
-        "How long before a period its consensus must have become valid, in seconds: 1800 by default, and the same for all \
-         coordinators.",
+        "How long before a period its consensus must have become valid, in seconds: by default 1800. It must be the same for \
+         all coordinators.",
     ),
     ("period.refresh_secs", "How often documents are fetched, in seconds: 900 by default."),
 ];

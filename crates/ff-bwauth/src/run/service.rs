@@ -38,16 +38,16 @@ pub(super) fn init(args: &InitArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The directory of the state, by a path that is the same in the config as on the command line.
+/// The absolute path of the state directory, so that it means the same in the config as on the command line.
 ///
 /// # Errors
-/// When the path is not UTF-8, as a config has to be.
+/// When the path is not UTF-8, as a config must be.
 fn state_dir(args: &InitArgs) -> Result<PathBuf> {
     let given = args.state_dir.display();
     let absolute = std::path::absolute(&args.state_dir);
     let absolute = absolute.with_context(|| format!("Failed to find out where {given} is"))?;
     if absolute.to_str().is_none() {
-        bail!("the path {given} is not UTF-8, as a config has to be: give another --state-dir");
+        bail!("the path {given} is not UTF-8, as a config must be: give another --state-dir");
     }
     Ok(absolute)
 }
@@ -131,16 +131,16 @@ pub(super) fn template(state_dir: &Path) -> String {
     let measure_secs = Params::default().duration_secs;
     let slot_secs = usual_slot_secs(measure_secs);
     format!(
-        r#"# A coordinator of FlashFlow. `ff-bwauth run --config FILE` takes it; `--check` says what is wrong. SIGHUP has
+        r#"# A coordinator of FlashFlow. Use it with `ff-bwauth run --config FILE`; `--check` checks it. SIGHUP has
 # it read again: [publish], [keep] and refresh_secs count at once, measurers and coordinators from the next period
 # on, and what else has changed takes a new start. If it is not good then, the old one stays.
 
 # Relative paths are from this file's directory.
 
-# The coordinator's key, made by `ff-bwauth init`. For this file and for `secret` below, one of the same name that systemd
-# hands over comes first (LoadCredential=coordinator.key:/its/path, as the package's unit does). Others must not be able to
-# read them: they have mode 0600, or what a container's secrets have, 0440 in a directory that nobody else can enter
-# ("/run/secrets/coordinator.key").
+# The coordinator's key, made by `ff-bwauth init`. If systemd provides a credential with the name of this file or of
+# `secret` below (LoadCredential=coordinator.key:/its/path, as in the package's unit), it is used instead. Other users must
+# not be able to read these files: mode 0600, or 0440 in a directory that nobody else can enter, as for a container's
+# secrets ("/run/secrets/coordinator.key").
 key = "coordinator.key"
 
 # The directory of the store and the caches, and that of the bandwidth files. A directory authority votes with

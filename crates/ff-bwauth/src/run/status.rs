@@ -11,8 +11,9 @@ use crate::daemon::config::Config;
 use crate::store::Store;
 use crate::utc::now_unix_secs;
 use crate::watch::client::{self, AskError};
+use crate::watch::problems;
 use crate::watch::status::Status;
-use crate::watch::summary::{Remembered, Shown, problems};
+use crate::watch::summary::{Remembered, Shown};
 
 /// No coordinator runs.
 const NOT_RUNNING: u8 = 1;
@@ -43,7 +44,7 @@ pub(super) fn run(options: &StatusArgs) -> Result<ExitCode> {
 
 /// It runs.
 fn running(status: &Status, is_json: bool) -> Result<ExitCode> {
-    let problems = problems(status, now_unix_secs());
+    let problems = problems::all(status, now_unix_secs());
     print(&if is_json {
         let texts: Vec<_> = problems.iter().map(|problem| &problem.text).collect();
         let is_young = status.young_until_unix_secs.is_some();

@@ -100,8 +100,8 @@ pub enum StoreError {
     },
     /// Another program holds its lock.
     #[error(
-        "{path} cannot {action}: another program keeps it locked, as sqlite3 does in a transaction; end that program, \
-         which `fuser {path}` names", path = path.display()
+        "{path} cannot {action}: another program keeps it locked, as sqlite3 does in a transaction; `fuser {path}` \
+         shows which: end it", path = path.display()
     )]
     Locked {
         /// The store.
@@ -109,10 +109,10 @@ pub enum StoreError {
         /// What was tried.
         action: &'static str,
     },
-    /// It lies on a read-only disk with a log that would have to be written back first.
+    /// It is on a read-only disk, with a log that must be written back first.
     #[error(
-        "{path} lies on a read-only disk, and its last changes are in {path}-wal: copy both to a disk that can be written \
-         to, and give the path of the copy", path = path.display()
+        "{path} is on a read-only disk, and its last changes are in {path}-wal: copy both to a writable disk and give the \
+         path of the copy", path = path.display()
     )]
     LogOnReadOnlyDisk {
         /// The store.

@@ -101,7 +101,7 @@ fn is_on_read_only_disk(path: &Path) -> bool {
     made.is_err_and(|error| error.kind() == io::ErrorKind::ReadOnlyFilesystem)
 }
 
-/// A connection to a store that nobody can change, which needs no files beside it.
+/// A connection to a store that nobody can change. It needs no other files in the directory.
 fn immutable(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
     let log = fs::metadata(with_suffix(path, "-wal"));
     if log.is_ok_and(|log| log.len() > 0) {
@@ -126,7 +126,7 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
     connect_at(path, path, flags)
 }
 
-/// A connection to the store at `path`, which SQLite knows under another name.
+/// A connection to the store at `path`, opened by the name that SQLite needs.
 fn connect_at(path: &Path, name: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
     let fail = error::sqlite(path, "be opened");
     let db = Connection::open_with_flags(name, flags).map_err(&fail)?;

@@ -309,7 +309,7 @@ impl Reader {
         Ok(self.all("periods", &sql, [], period)?.pop())
     }
 
-    /// The first period that was planned, of those that are still known.
+    /// The earliest planned period in the store.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -39,7 +39,7 @@ pub struct Coverage {
     /// Relays that an attempt has measured, conclusively or not.
     #[serde(default)]
     pub relays_measured: u64,
-    /// Relays that do not take part: they were tried, not measured, and have said so.
+    /// Relays without FlashFlow: they were tried, answered so, and were not measured.
     #[serde(default)]
     pub relays_unsupported: u64,
     /// Relays that have a conclusive one.
@@ -51,7 +51,7 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// Relays that were tried in vain, although they may take part.
+    /// Relays that were tried and not measured, except those without FlashFlow.
     #[must_use]
     pub fn relays_failed(&self) -> u64 {
         self.relays_done
@@ -80,12 +80,12 @@ pub struct Estimate {
     pub started_unix_secs: u64,
 }
 
-/// A relay that was tried, and what came of it.
+/// A relay that was tried, and the result of its newest attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
     /// The relay.
     pub fingerprint: Fingerprint,
-    /// What it was called in its newest finished attempt.
+    /// Its nickname in its newest finished attempt.
     pub nickname: Option<String>,
     /// When that attempt began, in seconds since 1970.
     pub started_unix_secs: u64,

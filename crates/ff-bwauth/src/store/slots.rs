@@ -18,9 +18,9 @@ pub struct SlotCount {
     pub conclusive: u32,
     /// Of these, those with another result.
     pub inconclusive: u32,
-    /// Of these, those that failed, except those that do not take part.
+    /// Of these, those that failed, except those without FlashFlow.
     pub failed: u32,
-    /// Of these, those that do not take part in FlashFlow; they are none of those that failed.
+    /// Of these, those without FlashFlow; they are not counted in `failed`.
     pub unsupported: u32,
     /// Relays beside these that were left out.
     pub left_out: u32,

@@ -5,9 +5,9 @@ use plotters::prelude::*;
 
 use crate::publish::report::chart::{DrawingError, FONT, GRID, MEASUREMENT, TEXT, short};
 
-/// Width and height of a drawing; the page scales it, and its style sheet knows the width.
+/// Width and height of a drawing. The page scales it; its style sheet contains the width.
 const SIZE: (u32, u32) = (480, 280);
-/// Size of its labels, which is 11 pixels on the narrowest screen: plotters writes it divided by 1.24.
+/// Size of the labels, 11 pixels on the narrowest screen: plotters writes it divided by 1.24.
 const LABEL_SIZE: i32 = 19;
 /// Steps of the histogram to a factor of ten.
 pub(super) const BINS_PER_DECADE: f64 = 5.0;
@@ -52,7 +52,7 @@ pub(super) fn bins(sorted_mbit: &[f64]) -> Vec<Bin> {
 #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
 pub(super) fn histogram(bins: &[Bin]) -> Result<String, DrawingError> {
     let most = bins.iter().map(|bin| bin.count).max().unwrap_or(0).max(1);
-    // Of more labels than whole numbers some would lie between these.
+    // With more labels than whole numbers, some labels would lie between two numbers.
     let labels = usize::try_from(most).map_or(Y_LABELS, |most| Y_LABELS.min(most + 1));
     draw(
         bins,
@@ -102,7 +102,7 @@ type Chart<'a, 'b> = ChartContext<
     Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>,
 >;
 
-/// A drawing over the capacities of these bins, with the top of its y-axis and how many labels that has at most.
+/// A drawing over the capacities of these bins, with the top of its y-axis and the greatest number of labels on it.
 fn draw(
     bins: &[Bin],
     (top, labels): (f64, usize),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn relays_are_counted_in_whole_numbers_each_of_which_stands_once() {
+    fn labels_of_counts_are_whole_numbers_and_do_not_repeat() {
         for (most, labels) in [(1, &[0, 1][..]), (2, &[0, 1, 2]), (6, &[0, 2, 4, 6])] {
             let rates = vec![250.0; most];
             let svg = histogram(&bins(&rates)).expect("a drawing");

@@ -8,7 +8,7 @@ use ff_measurer::dial::{self, DialError};
 
 use super::status::Status;
 
-/// How long the coordinator may take, and before that each address of its name to accept a connection.
+/// How long the coordinator may take to answer, and each address of its name to accept a connection.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// The longest answer: a status with a full team has a few kilobytes.
 const MAX_BYTES: u64 = 4 << 20;
@@ -123,7 +123,7 @@ mod tests {
         answered_to("127.0.0.1", answer)
     }
 
-    /// The same of a coordinator at 127.0.0.1 that is asked for by this name.
+    /// The same for a coordinator at 127.0.0.1 that is addressed by this name.
     fn answered_to(name: &str, answer: &'static [u8]) -> Result<Status, AskError> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_name_may_have_addresses_where_nobody_listens() {
-        // On most systems localhost is ::1, too, and this listens at 127.0.0.1 only.
+        // On most systems localhost is also ::1, where nobody listens.
         let error =
             answered_to("localhost", b"HTTP/1.0 404 Not Found\r\n\r\n").expect_err("no page");
         assert!(error.to_string().contains("it answers 404"), "{error}");

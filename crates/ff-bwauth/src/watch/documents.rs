@@ -5,8 +5,6 @@
 //! with it.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs::File;
-use std::io::Read;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::path::Path;
@@ -16,6 +14,7 @@ use crate::network::consensus::{Consensus, Entry};
 use crate::network::descriptors::{Descriptor, Descriptors, readable};
 use crate::network::fingerprint_hex;
 use crate::network::live::{descriptors, newest_consensus};
+use crate::network::text::read_bytes;
 use crate::period::Fingerprint;
 use crate::publish::v3bw::Publication;
 use crate::publish::view::publication;
@@ -212,14 +211,7 @@ impl Descriptions {
 
 /// Reads a file.
 fn read(path: &Path) -> Result<Vec<u8>, String> {
-    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(failed)?;
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(format!("{} is longer than {MAX_FILE_BYTES} bytes", path.display()));
-    }
-    Ok(bytes)
+    read_bytes(path, MAX_FILE_BYTES).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The figures for Prometheus, in the text format of OpenMetrics, from which [`crate::http`] makes the older one: all begin
-//! with `flashflow_`.
+//! The figures for Prometheus, in the text format of OpenMetrics, which [`crate::http`] converts to the older format. All
+//! begin with `flashflow_`.
 //!
 //! They are made anew for each scrape, from the status and from what the system says. Relays are not named,
 //! unless the operator asks for it: ten thousand names are ten thousand time series.
@@ -248,11 +248,11 @@ impl Figures {
             let there = status.problems.iter().filter(|problem| problem.cause == cause).count();
             (label("cause", cause.name()), float(there as u64))
         };
-        self.add("problems", "Problems that there are, by cause", None, Cause::ALL.map(of).into());
+        self.add("problems", "Current problems by cause", None, Cause::ALL.map(of).into());
         let disks = status.disks.iter();
         self.add(
             "disk_available",
-            "Room on the disks that the coordinator writes to",
+            "Free space on the disks that the coordinator writes to",
             Some(Unit::Bytes),
             disks.map(|disk| (label("of", &disk.of), float(disk.available_bytes))).collect(),
         );
@@ -315,7 +315,12 @@ impl Figures {
         let relays = written.map(|one| float(one.relays));
         self.one("publication_relays", "Relays in the last bandwidth file", None, relays);
         let voted = written.map(|one| flag(one.is_voted));
-        self.one("publication_voted", "Whether authorities vote with it", None, voted);
+        self.one(
+            "publication_voted",
+            "Whether authorities vote with the last bandwidth file",
+            None,
+            voted,
+        );
     }
 
     /// The team.

@@ -18,7 +18,7 @@ pub struct Meaning {
 pub fn meaning(code: &str) -> Option<Meaning> {
     let kind = FailureKind::from_code(code)?;
     let (means, advice) = words(kind);
-    // It is nobody's fault that a relay does not take part.
+    // Not taking part is not a fault.
     let fault = if kind == FailureKind::NotSupported { "nobody" } else { fault(kind.fault()) };
     Some(Meaning { fault, means, advice })
 }

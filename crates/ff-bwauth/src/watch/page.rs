@@ -56,9 +56,9 @@ const MAX_STREAMS: usize = 16;
 const FAILURES_SHOWN: Duration = Duration::from_secs(10);
 /// How long what the store knows of all relays is kept; to read it takes most of a second with ten thousand.
 const MEMORY_KEPT: Duration = Duration::from_secs(30);
-/// How often what is read of all relays is read anew: of ten thousand it takes longer than a page should.
+/// How often data of all relays is read again: for ten thousand relays this takes longer than a page should.
 const RENEWED: Duration = Duration::from_secs(60);
-/// How long that is shown: somewhat longer, so that nobody waits for it.
+/// How long that data is shown: somewhat longer, so that no page waits for it.
 const RENEWED_SHOWN: Duration = Duration::from_secs(90);
 /// How long the map of slots is shown again.
 const MAP_SHOWN: Duration = Duration::from_secs(1);
@@ -116,10 +116,10 @@ async fn run(listener: TcpListener, site: Arc<Site>, deadlines: Deadlines) -> In
     }
 }
 
-/// Reads what takes long again and again, so that it is at hand.
+/// Reads slow data again and again, so that no page waits for it.
 async fn keep(site: &Site) -> Infallible {
     loop {
-        // What cannot be read now is said when somebody asks.
+        // The page that needs the data reports an error.
         if let Ok(distribution) = capacities::look(site).await {
             site.capacities.put(0, distribution).await;
         }

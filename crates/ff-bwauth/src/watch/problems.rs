@@ -1,20 +1,19 @@
-//! What is wrong with a coordinator, by its status alone. It is asked again for each status, so that a problem goes
-//! with its cause; what only happens, and needs nobody, is in the log.
+//! Finds the problems of a coordinator from its status alone. This is repeated for each status, so that a problem ends with
+//! its cause; events that need no action are only logged.
 
 use ff_proto::failure::FailureKind;
 
 use super::meaning::meaning;
-use super::page::text::{rate, span};
+use super::page::text::{rate, span, utc};
 use super::status::{Cause, MemberStatus, PeriodStatus, Problem, PublishedStatus, Status};
-use super::summary::utc;
 use crate::publish::v3bw::{MAX_FILE_AGE_SECS, MIN_PERCENT_ELIGIBLE};
 use crate::store::Coverage;
 
-/// A status that is older than this was not renewed, in seconds: the coordinator hangs.
+/// The greatest age of a status, in seconds: if it is older, the coordinator hangs.
 pub const STALE_SECS: u64 = 15;
-/// How long after its start a coordinator may be without a consensus, or an answer of a measurer, in seconds.
+/// How long after its start a coordinator may lack a consensus or the answer of a measurer, in seconds.
 const START_SECS: u64 = 120;
-/// Disks with less room than this are full, in bytes: a bandwidth file and what the store writes at once have a few MB.
+/// The free space below which a disk is full, in bytes: a bandwidth file and one write of the store take a few MB.
 const FULL_BYTES: u64 = 64 << 20;
 /// How far a clock may be off, in seconds.
 const CLOCK_SECS: u64 = 60;
@@ -22,19 +21,19 @@ const CLOCK_SECS: u64 = 60;
 const CONSENSUS_SECS: u64 = 4 * 3600;
 /// The greatest age of the bandwidth file, in seconds, unless files are written less than three times in it.
 const FILE_SECS: u64 = 3 * 3600;
-/// So many relays show whether any can be measured.
+/// The number of tried relays that shows whether measuring works.
 const ENOUGH: u64 = 10;
-/// So many slots after the end of a period the next one has begun.
+/// The number of slots after the end of a period by which the next one must have begun.
 const LATE_SLOTS: u64 = 2;
 
-/// Something that is wrong now.
+/// A problem, without its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What it is about.
+    /// Its cause.
     pub cause: Cause,
-    /// Which measurer or directory, if it is one of several; otherwise empty.
+    /// Its subject if there can be several, as a measurer's name; otherwise empty.
     pub of: String,
-    /// A sentence. It may have foreign words.
+    /// A sentence. It may contain foreign text.
     pub text: String,
 }
 
@@ -45,7 +44,13 @@ impl Found {
     }
 }
 
-/// All that is wrong.
+/// The problems of a coordinator whose last status this was: those that it found itself, and that it hangs.
+#[must_use]
+pub fn all(status: &Status, now_unix_secs: u64) -> Vec<Problem> {
+    hangs(status, now_unix_secs).into_iter().chain(status.problems.iter().cloned()).collect()
+}
+
+/// The problems that a status shows by itself.
 #[must_use]
 pub fn found(status: &Status) -> Vec<Found> {
     let mut found: Vec<_> = store(status).into_iter().chain(unsaved(status)).collect();
@@ -62,9 +67,8 @@ pub fn found(status: &Status) -> Vec<Found> {
     found
 }
 
-/// That the coordinator hangs, if its last status is too old; only who reads that can say so.
-#[must_use]
-pub fn hangs(status: &Status, now_unix_secs: u64) -> Option<Problem> {
+/// That the coordinator hangs, if its last status is too old. Only a reader of the status can find this.
+fn hangs(status: &Status, now_unix_secs: u64) -> Option<Problem> {
     let since_unix_secs = status.now_unix_secs;
     let age = now_unix_secs.saturating_sub(since_unix_secs);
     let text = || format!("the coordinator hangs: its last status is {} old", span(age));
@@ -171,14 +175,14 @@ fn period(status: &Status) -> Option<Found> {
     is_late.then(|| Found::new(Cause::Period, text()))
 }
 
-/// How far measurements came in a period of which that can be said: this one, or the one before.
+/// The coverage by which to judge: that of this period if enough relays were tried, otherwise that of the previous one.
 fn judged(period: &PeriodStatus) -> Option<&Coverage> {
     let now = &period.coverage;
     let is_enough = now.relays_done >= ENOUGH.min(now.relays.max(1));
     if is_enough { Some(now) } else { period.before.as_ref() }
 }
 
-/// Whether measuring fails as a whole. Relays that do not take part have not failed.
+/// Whether all measurements fail. Relays without FlashFlow have not failed.
 fn nothing_measured(status: &Status) -> Option<Found> {
     let coverage = judged(status.period.as_ref()?)?;
     let failed = coverage.relays_failed();
@@ -233,7 +237,7 @@ fn measurer(status: &Status, member: &MemberStatus) -> Vec<Found> {
     found
 }
 
-/// Why there is no new bandwidth file. That too few relays have a number is how each coordinator begins.
+/// The refusal of the last bandwidth file. At first, too few relays with a number are normal.
 fn file_refused(status: &Status, file: &PublishedStatus) -> Option<Found> {
     let reason = file.refused.as_ref()?;
     let measured = |coverage: &Coverage| coverage.relays_measured > 0;
@@ -267,7 +271,7 @@ fn file_old(status: &Status, file: &PublishedStatus) -> Option<Found> {
     (age > most).then(|| Found::new(Cause::FileOld, text()))
 }
 
-/// Whether authorities leave the bandwidth file aside, although enough relays take part in FlashFlow.
+/// Whether authorities do not vote with the bandwidth file, although enough relays take part in FlashFlow.
 fn file_not_voted(status: &Status, file: &PublishedStatus) -> Option<Found> {
     let is_young = status.young_until_unix_secs.is_some();
     if file.is_voted || file.path.is_none() || is_young {
@@ -296,14 +300,14 @@ mod tests {
     use crate::watch::page::tests::made_up;
     use crate::watch::status::DiskStatus;
 
-    /// A coordinator of which nothing is wrong.
+    /// A coordinator without problems.
     fn good() -> Status {
         let mut status = made_up::status(40);
         status.team.retain(|member| member.is_up);
         status
     }
 
-    /// What is wrong after this change.
+    /// The causes of the problems after this change.
     fn causes(change: impl FnOnce(&mut Status)) -> Vec<Cause> {
         let mut status = good();
         change(&mut status);
@@ -320,7 +324,7 @@ mod tests {
         status.published.as_mut().expect("a file")
     }
 
-    /// A period of so many relays, of which so many were measured, failed, and do not take part.
+    /// The coverage of a period: relays, and how many were measured, failed, and lack FlashFlow.
     fn coverage(relays: u64, [measured, failed, unsupported]: [u64; 3]) -> Coverage {
         Coverage {
             relays,
@@ -377,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_said_by_its_name() {
+    fn a_full_disk_is_named() {
         let disk = |of: &str, mib: u64| DiskStatus {
             of: of.to_owned(),
             dir: "/var/lib/x".to_owned(),
@@ -397,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_is_whose_most_do_not_agree_with() {
+    fn the_clock_that_disagrees_with_all_others_is_wrong() {
         let clocks = |ahead: [i64; 2]| {
             let mut status = good();
             for (member, secs) in status.team.iter_mut().zip(ahead) {
@@ -444,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_young_coordinator_without_a_file_is_well() {
+    fn a_young_coordinator_without_a_file_has_no_problem() {
         let first = |is_young: bool, is_too_few: bool, path: bool| {
             causes(move |one| {
                 one.young_until_unix_secs = is_young.then_some(one.now_unix_secs + 1);
@@ -482,7 +486,7 @@ mod tests {
         assert_eq!(of_last(|one| one.error = Some("x".to_owned())), [Cause::MeasurerDown]);
         assert_eq!(of_last(|one| one.is_up = false), [Cause::MeasurerDown]);
         assert_eq!(of_last(|one| one.is_aside = true), [Cause::MeasurerAside]);
-        // One that was not asked yet is none.
+        // Before its first answer is due, a measurer is not a problem.
         assert_eq!(
             causes(|one| {
                 one.started_unix_secs = one.now_unix_secs;

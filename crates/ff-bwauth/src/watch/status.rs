@@ -32,10 +32,10 @@ pub struct Status {
     pub now_unix_secs: u64,
     /// When the daemon started.
     pub started_unix_secs: u64,
-    /// Until when the coordinator is too young to judge: its first whole period is not over. `None` afterwards.
+    /// The end of its first whole period, until which the coordinator is too young to judge; `None` afterwards.
     #[serde(default)]
     pub young_until_unix_secs: Option<u64>,
-    /// Until when nothing is begun because the clock has jumped; `None` if it has not.
+    /// Until when no measurement starts because the clock has jumped; `None` otherwise.
     #[serde(default)]
     pub quiet_until_unix_secs: Option<u64>,
     /// The period under way.
@@ -60,7 +60,7 @@ pub struct Status {
     /// The disks that the coordinator writes to.
     #[serde(default)]
     pub disks: Vec<DiskStatus>,
-    /// What is wrong now, by cause.
+    /// The current problems, by cause.
     pub problems: Vec<Problem>,
 }
 
@@ -89,7 +89,7 @@ pub struct PeriodStatus {
     pub done_unix_secs: Option<u64>,
     /// How far it is.
     pub coverage: Coverage,
-    /// How far the period before came, if there was one.
+    /// The coverage of the previous period, if there was one.
     #[serde(default)]
     pub before: Option<Coverage>,
     /// Relays that need more than the team has.
@@ -240,25 +240,25 @@ pub struct NetworkStatus {
 /// A disk that the coordinator writes to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskStatus {
-    /// What is there, in words.
+    /// What the coordinator writes there.
     pub of: String,
     /// The directory.
     pub dir: String,
-    /// Bytes that are free for the coordinator's user.
+    /// Free space for the coordinator's user, in bytes.
     pub available_bytes: u64,
 }
 
-/// The last bandwidth file that was written, and why there is no newer one.
+/// The last bandwidth file, and why the last attempt wrote none.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PublishedStatus {
-    /// Its path; `None` if there is none yet.
+    /// Its path; `None` if no file has been written yet.
     pub path: Option<String>,
     /// How many relays have a number in it.
     pub relays: u64,
     /// How many relays the consensus had.
     #[serde(default)]
     pub consensus_relays: u64,
-    /// Whether authorities vote with it: not with `vote=0` in its lines.
+    /// Whether authorities vote with it; they do not if its lines have `vote=0`.
     #[serde(default)]
     pub is_voted: bool,
     /// When it was written, in seconds since 1970.
@@ -266,24 +266,24 @@ pub struct PublishedStatus {
     /// How often one is written, in seconds.
     #[serde(default)]
     pub every_secs: u64,
-    /// How its weights differ from those of the file before, if that was voted with.
+    /// The change of weights from the previous file, if authorities voted with it.
     #[serde(default)]
     pub since_last: Option<Shift>,
-    /// How its weights differ from the consensus'.
+    /// The change of weights from the consensus.
     #[serde(default)]
     pub from_consensus: Option<Shift>,
     /// Why the last attempt wrote none.
     pub refused: Option<String>,
-    /// Whether that is only because too few relays have a number, as at first.
+    /// Whether the only reason is that too few relays have a number, as in a first period.
     #[serde(default)]
     pub is_too_few: bool,
 }
 
-/// What a problem is about. Each subject has one problem of a cause at a time.
+/// The cause of a problem. Each subject has at most one problem with a cause at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// The coordinator has not been heard of for a while.
+    /// The coordinator does not renew its status.
     Hangs,
     /// The store cannot be read or written.
     Store,
@@ -293,7 +293,7 @@ pub enum Cause {
     Disk,
     /// A clock is wrong, or has jumped.
     Clock,
-    /// There is no consensus that is new enough.
+    /// There is no recent consensus.
     Consensus,
     /// A period is over and no new one has begun.
     Period,
@@ -314,7 +314,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// All of them.
+    /// All causes.
     pub const ALL: [Self; 14] = [
         Self::Hangs,
         Self::Store,
@@ -354,14 +354,14 @@ impl Cause {
     }
 }
 
-/// Something that is wrong and needs somebody, as long as it is so.
+/// A problem that needs the operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// What it is about.
+    /// Its cause.
     pub cause: Cause,
-    /// Which measurer or directory, if it is one of several; otherwise empty.
+    /// Its subject if there can be several, as a measurer's name; otherwise empty.
     pub of: String,
-    /// Since when it has been so, in seconds since 1970.
+    /// When it began, in seconds since 1970.
     pub since_unix_secs: u64,
     /// A sentence.
     pub text: String,

@@ -6,13 +6,11 @@ use std::fmt::{self, Write as _};
 use ff_proto::failure::FailureKind;
 use serde::Serialize;
 
-use super::page::text::{ago, percent, plain, rate};
-use super::problems::hangs;
+use super::page::text::{ago, percent, plain, rate, utc};
 use super::status::{MemberStatus, PeriodStatus, Problem, PublishedStatus, Status};
 use crate::publish::Shift;
 use crate::publish::v3bw::MIN_PERCENT_ELIGIBLE;
 use crate::store::{Coverage, Reader, StoreError};
-use crate::utc::Utc;
 
 /// What a store knows of a coordinator that does not run.
 #[derive(Clone, Debug, Serialize)]
@@ -78,22 +76,16 @@ impl fmt::Display for Remembered {
     }
 }
 
-/// A status as text, with what is wrong with it.
+/// A status as text, with its problems.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a> {
     /// The status.
     pub status: &'a Status,
-    /// What is wrong, from [`problems`].
+    /// Its problems, from [`super::problems::all`].
     pub problems: &'a [Problem],
 }
 
-/// What is wrong with a coordinator of which this was the status; also that it hangs.
-#[must_use]
-pub fn problems(status: &Status, now_unix_secs: u64) -> Vec<Problem> {
-    hangs(status, now_unix_secs).into_iter().chain(status.problems.iter().cloned()).collect()
-}
-
-/// Whether a coordinator is well, in a line: what its operator asks first.
+/// Whether a coordinator has problems, in one line.
 #[must_use]
 pub(super) fn state(status: &Status, problems: &[Problem]) -> String {
     match (problems.len(), status.young_until_unix_secs) {
@@ -123,7 +115,7 @@ pub(super) fn voted(file: &PublishedStatus) -> String {
     }
 }
 
-/// How weights differ from others, in words.
+/// The change of weights in words.
 #[must_use]
 pub(super) fn shifted(shift: &Shift) -> String {
     let [before, after] = [shift.before_kilobytes, shift.after_kilobytes]
@@ -295,21 +287,17 @@ fn write_failures<'a>(
     })
 }
 
-/// A time.
-pub(super) fn utc(unix_secs: u64) -> String {
-    Utc::from_unix_secs(unix_secs).map_or_else(|_| "-".to_owned(), |utc| format!("{utc} UTC"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::watch::page::tests::made_up::{self, HOSTILE};
+    use crate::watch::problems;
 
     #[test]
     fn a_status_is_readable_and_says_first_what_is_wrong() {
         let mut status = made_up::status(40);
         status.period.as_mut().expect("a period").coverage.relays_unsupported = 1;
-        let problems = problems(&status, status.now_unix_secs + 20);
+        let problems = problems::all(&status, status.now_unix_secs + 20);
         let text = Shown { status: &status, problems: &problems }.to_string();
         for line in [
             "coverage   19 of 40 relays measured (47.5 %), 13 conclusive; 0 failed, 1 without FlashFlow, 3 retries left\n",

@@ -236,7 +236,7 @@ fn cells_in_transit_need_a_public_relays_operator() {
 }
 
 #[test]
-fn a_reader_that_has_gone_is_no_error() {
+fn a_closed_standard_output_is_not_an_error() {
     let dir = dir();
     let (reader, writer) = io::pipe().expect("a pipe");
     drop(reader);
@@ -251,7 +251,7 @@ fn a_reader_that_has_gone_is_no_error() {
     assert!(output.status.success() && !said.contains("standard output"), "{said}");
 }
 
-/// `script` of bsdutils gives it a terminal.
+/// Runs in a terminal by `script` of bsdutils.
 #[test]
 fn a_terminal_that_cannot_move_its_cursor_has_plain_lines() {
     let dir = dir();
@@ -265,7 +265,10 @@ fn a_terminal_that_cannot_move_its_cursor_has_plain_lines() {
         .env("TERM", "dumb")
         .stdin(Stdio::null())
         .output();
-    let Ok(output) = run else { return };
+    let Ok(output) = run else {
+        eprintln!("nothing checked: there is no `script` of bsdutils");
+        return;
+    };
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(shown.contains("connecting to the relay"), "{shown}");
     assert!(!shown.contains('\u{1b}'), "{shown:?}");

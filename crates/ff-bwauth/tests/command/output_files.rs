@@ -376,10 +376,10 @@ fn a_file_authorities_would_refuse_cannot_be_made() -> TestResult {
 }
 
 #[test]
-fn no_line_is_longer_than_the_specification_has_it() -> TestResult {
+fn no_line_is_longer_than_the_specification_allows() -> TestResult {
     let valid = file(&[outcome(1, 10), outcome(2, 10), failed(3)], 2)?;
     let [one, two] = valid.relays() else { return Err("two relays".into()) };
-    // All that a line may say, in more digits than any relay will have.
+    // All keys of a line, with more digits than any relay will need.
     let most = Some(BytesPerSec::new(u64::MAX));
     let full = v3bw::RelayLine {
         nickname: Some("n".repeat(19)),
@@ -424,7 +424,7 @@ fn no_line_is_longer_than_the_specification_has_it() -> TestResult {
         }
         assert_eq!(line.contains_key("vote"), consensus_relays == 100);
     }
-    // A usual line has all of it.
+    // A usual line has room for all keys.
     let line = v3bw::RelayLine { directory: full.directory, ..two.clone() }.to_string();
     assert!(line.contains(" ff_ratio=") && line.len() <= 510, "{line}");
     Ok(())
@@ -533,7 +533,7 @@ fn a_report_shows_the_chart_or_says_why_not() {
     let page = report::report_html(&outcome(1, 100));
     assert!(page.contains("<svg") && page.contains("108.00 Mbit/s"));
     assert_eq!(page.matches("<tr><th scope=\"row\">29</th>").count(), 1);
-    // Labels have 11 pixels where the drawing is as narrow as it may be: 35 rem are 560 pixels.
+    // Labels have 11 pixels at the drawing's smallest width, 35 rem or 560 pixels.
     assert!(page.contains(".chart svg { display: block; width: 100%; min-width: 35rem;"));
     for text in page.split("font-size=\"").skip(1) {
         let size: f64 = text.split('"').next().unwrap_or_default().parse().expect("a size");
@@ -546,7 +546,7 @@ fn a_report_shows_the_chart_or_says_why_not() {
 }
 
 #[test]
-fn a_report_has_colours_for_the_dark_for_all_that_it_draws() {
+fn a_report_has_dark_colours_for_everything_that_it_draws() {
     let mut shown = outcome(1, 100);
     shown.limit = Some(BytesPerSec::from_mbit(90));
     // The relay reports more background than is counted.
@@ -557,7 +557,7 @@ fn a_report_has_colours_for_the_dark_for_all_that_it_draws() {
     let page = report::report_html(&shown);
     assert!(page.contains("@media (prefers-color-scheme: dark)"));
     let (head, body) = page.split_once("</style>").expect("a style");
-    assert!(!body.contains(" style="), "nothing has a look of its own: {body}");
+    assert!(!body.contains(" style="), "no element has its own style: {body}");
     for property in ["fill", "stroke"] {
         for rest in body.split(&format!(" {property}=\"#")).skip(1) {
             let colour = rest.split('"').next().expect("an end");

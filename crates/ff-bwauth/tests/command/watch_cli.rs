@@ -253,7 +253,7 @@ fn explain_goes_from_the_seconds_to_the_number() {
     let output = run(dir.path(), &["explain", "nobody"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        err(&output).contains("no relay in the consensus or the store is called \"nobody\""),
+        err(&output).contains("no relay in the consensus or the store matches \"nobody\""),
         "{}",
         err(&output)
     );
@@ -354,9 +354,9 @@ fn explain_is_quick_with_ten_thousand_relays() {
 }
 
 #[test]
-fn the_key_and_the_secret_that_systemd_hands_over_are_taken() {
+fn the_key_and_the_secret_that_systemd_provides_are_used() {
     let dir = coordinator(1, &free(9), "");
-    // It is another coordinator's.
+    // The store belongs to another coordinator.
     fs::remove_file(dir.path().join("state/store.sqlite")).expect("a store");
     let credentials = dir.path().join("credentials");
     let set = |path: &Path, mode| {

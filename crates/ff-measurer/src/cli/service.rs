@@ -44,10 +44,10 @@ pub struct RunOptions {
     /// The config, which `ff-measurer init` makes.
     #[arg(long, value_name = "FILE", default_value = "/etc/flashflow/measurer.toml")]
     pub config: PathBuf,
-    /// Check the config, the key, the cores and the address, and end.
+    /// Check the config, the key, the cores and the address, then exit.
     ///
-    /// Exit status 1 if `run` would refuse any of them, or could not do its work with them. A service may run with the same
-    /// config meanwhile.
+    /// Exit status 1 if `run` would refuse one of them or could not work with it. A service may be running with the same
+    /// config.
     #[arg(long)]
     pub check: bool,
 }
@@ -101,7 +101,7 @@ pub(super) fn run(options: &RunOptions) -> Result<ExitCode> {
         if !config::is_free("listen", config.listen)? {
             let addr = config.listen;
             note(&format!(
-                "ff-measurer: {addr} is in use: only this service may be what listens there"
+                "ff-measurer: {addr} is in use, which is right only if this service is running"
             ));
         }
         let (coordinators, limits) = (settings.coordinators.len(), &settings.limits);
@@ -127,16 +127,16 @@ pub(super) fn run(options: &RunOptions) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Finds what a service could do no work with.
+/// Fails if a service could not work with these settings.
 fn check(config: &Config, settings: &Settings) -> Result<()> {
     if settings.coordinators.is_empty() {
         bail!(
-            "there is no [[coordinator]] table, so nobody could give work: add the lines that `ff-bwauth init` prints"
+            "there is no [[coordinator]] table, so no coordinator can connect: add the lines that `ff-bwauth init` prints"
         );
     }
     let usable = all_cores();
     for (index, core) in config.cores.iter().enumerate() {
-        // Where the system does not tell, any may be there.
+        // If the system does not list its cores, any may exist.
         if !usable.is_empty() && !usable.contains(core) {
             bail!("cores names {core}, which this host does not have or this process may not use");
         }
@@ -215,8 +215,8 @@ mod tests {
 
     use super::*;
 
-    /// What `run --check` finds wrong in the config that `init` makes, with this changed and this added.
-    fn wrong(from: &str, to: &str, more: &str) -> Option<String> {
+    /// The problem that `run --check` finds in the config of `init` after a replacement and with an addition.
+    fn problem(from: &str, to: &str, more: &str) -> Option<String> {
         let dir = tempfile::tempdir().expect("a directory");
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         init(&InitOptions { dir: dir.path().to_owned(), listen }).expect("made");
@@ -237,9 +237,9 @@ mod tests {
     #[test]
     fn check_finds_what_run_refuses_or_cannot_work_with() {
         let one = table("a", 1);
-        assert_eq!(wrong("", "", &one), None);
-        assert_eq!(wrong("# cores = [0, 1]", "cores = []", &one), None);
-        let untouched = wrong("", "", "").expect("nobody could give work");
+        assert_eq!(problem("", "", &one), None);
+        assert_eq!(problem("# cores = [0, 1]", "cores = []", &one), None);
+        let untouched = problem("", "", "").expect("no coordinator can connect");
         assert!(untouched.contains("measurer.toml: there is no [[coordinator]]"), "{untouched}");
         for (from, to, part) in [
             ("\nlinks = 4096", "\nlinks = 0", "limits.links is 0"),
@@ -256,14 +256,14 @@ mod tests {
             ("# cores = [0, 1]", "cores = [100000]", "cores names 100000"),
             ("[limits]", "[limit]", "unknown field `limit`"),
         ] {
-            let found = wrong(from, to, &one).unwrap_or_else(|| panic!("{to} is not found"));
+            let found = problem(from, to, &one).unwrap_or_else(|| panic!("{to} is not found"));
             assert!(found.contains(part), "{found}, not {part}");
         }
         let core = all_cores().first().copied().unwrap_or_default();
-        let twice = wrong("# cores = [0, 1]", &format!("cores = [{core}, {core}]"), &one);
+        let twice = problem("# cores = [0, 1]", &format!("cores = [{core}, {core}]"), &one);
         let twice = twice.expect("it is there twice");
         assert!(twice.contains(&format!("cores names {core} twice")), "{twice}");
-        let same = wrong("", "", &format!("{one}{}", table("b", 1))).expect("one identity");
+        let same = problem("", "", &format!("{one}{}", table("b", 1))).expect("one identity");
         assert!(same.contains("the identity of another"), "{same}");
     }
 }

@@ -39,7 +39,7 @@ pub use self::exchange::{RemoteExchange, RemoteExchangeEvent};
 
 /// How long a connection to a measurer may take, with its TLS handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long each address of a measurer's name may take to accept one.
+/// How long each address of a measurer's name may take to accept a connection.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a measurer may take to answer what it can answer at once.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -59,7 +59,7 @@ const START_LEAD: Duration = Duration::from_millis(150);
 pub struct RemoteMeasurer {
     /// The connection.
     client: MeasurerClient<Channel>,
-    /// What is known of the way to it.
+    /// Its address, and the state of the connections to it.
     way: Arc<Way>,
 }
 
@@ -247,7 +247,7 @@ struct Talk {
     instructions: mpsc::Sender<Instruction>,
     /// What it reports.
     reports: Streaming<Report>,
-    /// The way to it.
+    /// Its address, and the state of the connections to it.
     way: Arc<Way>,
 }
 
@@ -316,10 +316,10 @@ fn instruct(
     instructions.try_send(message).map_err(|_| odd("its connection has ended"))
 }
 
-/// Connects, and does TLS.
+/// Connects, with TLS.
 async fn reach(connector: &TlsConnector, way: &Way) -> io::Result<TlsStream<TcpStream>> {
-    let found = dial::lookup(way.address()).await.map_err(io::Error::other)?;
-    let tcp = dial::connect(&found, ADDRESS_TIMEOUT).await.map_err(io::Error::other)?;
+    let found = dial::lookup(way.address()).await?;
+    let tcp = dial::connect(&found, ADDRESS_TIMEOUT).await?;
     tcp.set_nodelay(true)?;
     let name = ServerName::try_from("measurer").map_err(io::Error::other)?;
     let peer = tcp.peer_addr()?.ip().to_canonical();

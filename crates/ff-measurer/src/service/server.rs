@@ -37,7 +37,7 @@ use crate::task::{Host, Task};
 
 /// How long a coordinator may take for its TLS handshake, and for the first instruction of a stream.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a peer that is turned away may take to read why.
+/// How long a refused peer may take to read the reason.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Connections that may be in their handshakes at once; of more, one of whoever has most is cut off.
 const HANDSHAKES: usize = 32;
@@ -487,7 +487,7 @@ async fn handshake(
     Ok(PeerStream { tls, peer, _place: place })
 }
 
-/// Ends a connection once its peer has read why: what was sent is lost when a socket closes with bytes that nobody has read.
+/// Ends a connection after its peer has read the reason, which would be lost if the socket closed with unread bytes.
 async fn say_farewell(mut tcp: TcpStream) {
     let ending = async {
         tcp.shutdown().await?;
@@ -495,7 +495,7 @@ async fn say_farewell(mut tcp: TcpStream) {
         while tcp.read(&mut rest).await? > 0 {}
         Ok::<_, std::io::Error>(())
     };
-    // Whatever it comes to, the connection is over.
+    // The connection ends in any case.
     let _ = timeout(FAREWELL, ending).await;
 }
 

@@ -1,4 +1,4 @@
-//! What a failed connection between a coordinator and a measurer means, in words for the operators of its two ends.
+//! Explains a failed connection between a coordinator and a measurer to the operators of both.
 
 use std::error::Error;
 use std::fmt;
@@ -9,6 +9,7 @@ use ff_proto::ids::Ed25519Id;
 use rustls::{AlertDescription, CertificateError, OtherError};
 
 use super::wire::printable;
+use crate::dial::DialError;
 use crate::key::identity_text;
 
 /// A peer has shown an identity that may not connect, or is not the expected one.
@@ -24,31 +25,38 @@ impl fmt::Display for Unknown {
 impl Error for Unknown {}
 
 impl From<Unknown> for rustls::Error {
-    /// An error by which the peer is told `certificate_unknown`.
+    /// An error that sends the peer the alert `certificate_unknown`.
     fn from(unknown: Unknown) -> Self {
         CertificateError::Other(OtherError(Arc::new(unknown))).into()
     }
 }
 
-/// What a connection failed by.
+/// Why a connection failed.
 enum Cause {
     /// The peer has shown this identity, which is not expected here.
     Unknown(Ed25519Id),
     /// The peer does not expect ours.
     TurnedAway,
-    /// TLS failed otherwise.
+    /// TLS failed for another reason.
     Tls(String),
+    /// The name of the peer's host cannot be resolved.
+    Unresolved(String),
     /// The peer closed the connection.
     Closed,
-    /// The system said no.
+    /// Another error of the operating system.
     System,
 }
 
 impl Cause {
-    /// What an error tells.
+    /// The cause of an error.
     fn of(error: &io::Error) -> Self {
         use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-        let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        let inner = error.get_ref();
+        let dial = inner.and_then(|inner| inner.downcast_ref::<DialError>());
+        if let Some(DialError::Lookup { error, .. }) = dial {
+            return Self::Unresolved(printable(&error.to_string()));
+        }
+        let tls = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>());
         match (tls, error.kind()) {
             (Some(rustls::Error::AlertReceived(alert)), _) if is_about_identity(*alert) => {
                 Self::TurnedAway
@@ -65,12 +73,12 @@ impl Cause {
     }
 }
 
-/// Whether a peer says by this that it does not expect our identity: [`Unknown`], or what rustls has for refusals.
+/// Whether a peer refuses our identity by this alert: the one sent for [`Unknown`], or rustls' for refusals.
 fn is_about_identity(alert: AlertDescription) -> bool {
     matches!(alert, AlertDescription::AccessDenied | AlertDescription::CertificateUnknown)
 }
 
-/// The identity that was not expected, if that is what an error of TLS is about.
+/// The unexpected identity, if a TLS error is about one.
 fn unknown(error: &rustls::Error) -> Option<Unknown> {
     let rustls::Error::InvalidCertificate(CertificateError::Other(other)) = error else {
         return None;
@@ -93,6 +101,9 @@ pub(super) fn for_coordinator(error: &io::Error, expected: &Ed25519Id, own: &Ed2
         (Cause::Tls(what), _) => {
             format!("what listens there is not a measurer ({what}): is the port right?")
         }
+        (Cause::Unresolved(why), _) => {
+            format!("its name cannot be resolved: check it in the [[measurer]] table ({why})")
+        }
         (Cause::Closed, _) => "it closed the connection: was it stopped or restarted?".to_owned(),
         (Cause::System, ErrorKind::ConnectionRefused) => {
             "connection refused: does ff-measurer run there, and is the port right?".to_owned()
@@ -103,14 +114,7 @@ pub(super) fn for_coordinator(error: &io::Error, expected: &Ed25519Id, own: &Ed2
         (Cause::System, ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) => {
             format!("this host has no route there ({error})")
         }
-        (Cause::System, _) => {
-            let text = printable(&error.to_string());
-            if text.starts_with("failed to lookup address") {
-                format!("its name cannot be resolved: check it in the [[measurer]] table ({text})")
-            } else {
-                text
-            }
-        }
+        (Cause::System, _) => printable(&error.to_string()),
     }
 }
 
@@ -126,23 +130,33 @@ pub(super) fn for_measurer(error: &io::Error, own: &Ed25519Id) -> String {
             identity_text(own)
         ),
         Cause::Tls(what) => format!("it is not a coordinator ({what})"),
-        Cause::Closed => "it closed the connection before it had proven who it is".to_owned(),
+        Cause::Closed => "it closed the connection before it proved its identity".to_owned(),
+        Cause::Unresolved(why) => why,
         Cause::System => printable(&error.to_string()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use rustls::{InvalidMessage, PeerIncompatible};
 
     use super::*;
 
-    /// Three identities: what is expected, who asks, and another one.
+    /// Three identities: the expected one, that of the peer that connects, and another.
     const IDS: [Ed25519Id; 3] = [Ed25519Id([1; 32]), Ed25519Id([2; 32]), Ed25519Id([3; 32])];
 
     /// An error of TLS, as tokio-rustls has it.
     fn tls(error: impl Into<rustls::Error>) -> io::Error {
         io::Error::new(ErrorKind::InvalidData, error.into())
+    }
+
+    /// An error of dialling where the addresses failed with these kinds of errors.
+    fn failed(kinds: [ErrorKind; 2]) -> io::Error {
+        let address = SocketAddr::from(([192, 0, 2, 1], 1));
+        let errors = kinds.map(|kind| (address, io::Error::from(kind)));
+        DialError::Connect(errors.into()).into()
     }
 
     #[test]
@@ -184,16 +198,16 @@ mod tests {
                 "not a measurer (".into(),
                 "not a coordinator (".into(),
             ),
-            (eof(), "stopped or restarted?".into(), "before it had proven".into()),
+            (eof(), "stopped or restarted?".into(), "before it proved".into()),
             (
                 ErrorKind::ConnectionReset.into(),
                 "stopped or restarted?".into(),
-                "before it had proven".into(),
+                "before it proved".into(),
             ),
             (
                 ErrorKind::BrokenPipe.into(),
                 "stopped or restarted?".into(),
-                "before it had proven".into(),
+                "before it proved".into(),
             ),
             (
                 ErrorKind::ConnectionRefused.into(),
@@ -202,7 +216,22 @@ mod tests {
             ),
             (ErrorKind::TimedOut.into(), "no answer: is the host up".into(), "timed out".into()),
             (ErrorKind::NetworkUnreachable.into(), "no route there (".into(), "unreachable".into()),
-            (io::Error::other(name), "its name cannot be resolved".into(), name.into()),
+            (
+                DialError::Lookup { address: "m1:9230".into(), error: io::Error::other(name) }
+                    .into(),
+                "its name cannot be resolved".into(),
+                name.into(),
+            ),
+            (
+                failed([ErrorKind::ConnectionRefused; 2]),
+                "does ff-measurer run there".into(),
+                "cannot connect to 192.0.2.1:1: ".into(),
+            ),
+            (
+                failed([ErrorKind::ConnectionRefused, ErrorKind::TimedOut]),
+                "cannot connect to 192.0.2.1:1: connection refused; 192.0.2.1:1: timed out".into(),
+                "cannot connect to 192.0.2.1:1: ".into(),
+            ),
             (io::Error::other("a\u{1b}[31m"), "a?[31m".into(), "a?[31m".into()),
         ] {
             let said = for_coordinator(&error, &expected, &own);

@@ -279,7 +279,7 @@ async fn who_says_nothing_is_not_waited_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_a_measurer_is_named_with_its_address() {
-    // None (nothing listens at tcpmux's port), one that ends each connection, and one that speaks another protocol.
+    // A closed port (tcpmux's), a peer that closes each connection, and one that speaks another protocol.
     let gone = SocketAddr::from(([127, 0, 0, 1], 1));
     let (ends, listener) = silent_relay().await;
     tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! Where measurers are: what can be an address of one host, and what cannot.
+//! Checks the addresses of measurers.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -7,10 +7,10 @@ use anyhow::{Context, Result, bail};
 
 use super::MeasurerTable;
 
-/// Where `ff-measurer init` leaves room for a measurer's name or address.
+/// The placeholder for a measurer's name or address in what `ff-measurer init` prints.
 const TO_REPLACE: &str = "HOST";
 
-/// Fails unless each measurer is at an address of its own.
+/// Fails unless the addresses are valid and all different.
 pub(super) fn check_addresses(measurers: &[MeasurerTable]) -> Result<()> {
     let mut names = HashMap::new();
     for MeasurerTable { name, address, .. } in measurers {
@@ -22,7 +22,7 @@ pub(super) fn check_addresses(measurers: &[MeasurerTable]) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless it is `HOST:PORT`: an address that one host can have, or a name without anything that no name has.
+/// Fails unless it is `HOST:PORT`, with an address that one host can have or a valid host name.
 fn check_address(address: &str) -> Result<()> {
     let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
     if host == TO_REPLACE {
@@ -43,7 +43,7 @@ fn check_address(address: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether this may be a host's name.
+/// Whether this is a valid host name.
 fn is_name(host: &str) -> bool {
     let is_of_name = |c: char| c.is_alphanumeric() || "-_".contains(c);
     let is_label = |label: &str| (1..=63).contains(&label.len()) && label.chars().all(is_of_name);
@@ -51,7 +51,7 @@ fn is_name(host: &str) -> bool {
     labels.split('.').all(is_label) && labels.chars().any(char::is_alphabetic)
 }
 
-/// Whether one host can be reached there: not by port 0, nor all hosts, nor on a link that is not named.
+/// Whether one host can be reached there: not at port 0, at an address of many hosts, or on an unnamed link.
 fn is_one_hosts(addr: SocketAddr) -> bool {
     let ip = addr.ip().to_canonical();
     let is_many = ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST);

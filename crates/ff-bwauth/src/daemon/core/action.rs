@@ -60,18 +60,18 @@ pub struct Written {
     pub is_voted: bool,
     /// When, in seconds since 1970.
     pub unix_secs: u64,
-    /// How its weights differ from those that authorities voted for before.
+    /// The change of weights from the file that authorities voted with before.
     pub since_last: Option<Shift>,
-    /// How its weights differ from the consensus'.
+    /// The change of weights from the consensus.
     pub from_consensus: Option<Shift>,
 }
 
-/// Why no bandwidth file was written; the file before stays.
+/// Why no bandwidth file was written; the previous one stays.
 #[derive(Clone, Debug)]
 pub struct NotWritten {
     /// A sentence.
     pub reason: String,
-    /// Whether it is only that too few relays have a number, as at first.
+    /// Whether the only reason is that too few relays have a number, as in a first period.
     pub is_too_few: bool,
 }
 

@@ -114,11 +114,7 @@ impl Core {
         self.exchanges.since = None;
         for (id, found) in found {
             if let Err(error) = self.note_measured(id, found, now) {
-                self.store_fails(
-                    "so what a measurer carries is forgotten at the next start",
-                    error,
-                    now,
-                );
+                self.store_fails("so a measured capacity is lost at the next start", error, now);
             }
         }
         // What was due meanwhile is not begun late: it would go on when the next slot begins.

@@ -1,4 +1,4 @@
-//! The problems that there are, each since when; and a store that fails until it can be written to again.
+//! Remembers since when each problem exists, and tests a failed store until it can be written to again.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use crate::store::StoreError;
 use crate::watch::problems::Found;
 use crate::watch::status::{Cause, Problem};
 
-/// How long after a failure of the store it is asked whether it works again, in seconds.
+/// How long after a failure the store is tested again, in seconds.
 pub(super) const PROBE_SECS: u64 = 10;
 
-/// The problems that there are.
+/// The current problems.
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct Problems(BTreeMap<(Cause, String), Problem>);
 
 impl Problems {
-    /// Takes over what is wrong now, and returns it with since when. What is new or over is logged, once.
+    /// Replaces the problems by those found now and returns them with their start. Logs each once when it starts and ends.
     pub(in crate::daemon) fn renew(&mut self, found: Vec<Found>, now: u64) -> Vec<Problem> {
         let mut before = std::mem::take(&mut self.0);
         for Found { cause, of, text } in found {
@@ -24,7 +24,7 @@ impl Problems {
             if known.is_none() {
                 tracing::warn!(cause = cause.name(), "{text}");
             }
-            // A clock that went back leaves none of the future.
+            // After a clock was set back, no problem starts in the future.
             let since_unix_secs = known.map_or(now, |known| known.since_unix_secs.min(now));
             self.0.insert(key, Problem { cause, of, since_unix_secs, text });
         }
@@ -37,14 +37,14 @@ impl Problems {
 }
 
 impl Core {
-    /// Notes that the store fails, and what follows from it.
+    /// Notes why the store fails, and the consequence `so`.
     pub(in crate::daemon) fn store_fails(&mut self, so: &str, error: StoreError, now: u64) {
         self.store_error = Some(format!("{so}: {:#}", anyhow::Error::new(error)));
         self.due.probe = now + PROBE_SECS;
     }
 
-    /// Asks a store that failed whether it can be written to.
-    pub(super) fn ask_store(&mut self, now: u64) {
+    /// Tests whether a failed store can be written to again.
+    pub(super) fn test_store(&mut self, now: u64) {
         if self.store_error.is_none() || now < self.due.probe {
             return;
         }
@@ -73,7 +73,7 @@ mod tests {
             since(vec![found(Cause::MeasurerDown, "b", "x")], 100),
             [of(Cause::MeasurerDown, "b", 100, "x")]
         );
-        // Its words change, and it is the same; another subject has its own.
+        // A problem with another text is the same; that of another subject is not.
         let two = vec![found(Cause::MeasurerDown, "b", "y"), found(Cause::MeasurerDown, "a", "x")];
         assert_eq!(
             since(two, 105),

@@ -149,7 +149,7 @@ impl Core {
     /// The operator trusts a measurer again: what relays have said of it until now does not count.
     pub(super) fn trust(&mut self, measurer: Ed25519Id, now: u64) {
         if let Err(error) = self.store.trust(measurer.0, now) {
-            self.store_fails("so a measurer is trusted until the next start only", error, now);
+            self.store_fails("so a measurer is trusted only until the next start", error, now);
         }
         for (said, _) in self.heard.relays.values_mut() {
             said.trust(&measurer);

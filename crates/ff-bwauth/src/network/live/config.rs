@@ -94,7 +94,7 @@ impl LiveConfig {
         Self { private_network: Some(network.into()), ..Self::tor(cache_dir) }
     }
 
-    /// Makes relative paths those from this directory: that of the file that they stand in.
+    /// Makes relative paths start in this directory, that of the config.
     pub fn make_absolute(&mut self, dir: &Path) {
         let paths = [&mut self.cache_dir].into_iter();
         let paths = paths.chain(&mut self.state_dir).chain(&mut self.private_network);
@@ -103,10 +103,10 @@ impl LiveConfig {
         }
     }
 
-    /// Finds what cannot be meant.
+    /// Finds invalid values.
     ///
     /// # Errors
-    /// [`DirectoryError`], also when the private network's directory cannot be read, or others could change what is kept.
+    /// [`DirectoryError`], also when the private network's directory cannot be read, or other users could change kept files.
     pub fn check(&self) -> Result<(), DirectoryError> {
         self.resolve()?;
         [Some(&self.cache_dir), self.state_dir.as_ref()]

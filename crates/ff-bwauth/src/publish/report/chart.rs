@@ -13,7 +13,7 @@ use crate::outcome::{Outcome, SecondRow};
 
 /// Width and height of the drawing; pages scale it, and their styles know the width.
 const SIZE: (u32, u32) = (720, 340);
-/// Size of its labels, which is 11 pixels on the narrowest screen: plotters writes it divided by 1.24.
+/// Size of the labels, 11 pixels on the narrowest screen: plotters writes it divided by 1.24.
 const LABEL_SIZE: i32 = 18;
 /// Font of the labels.
 pub(crate) const FONT: &str = "system-ui, sans-serif";
@@ -65,7 +65,7 @@ pub(crate) enum Swatch {
 }
 
 impl Swatch {
-    /// The name of its class: pages have their own colours for light and dark.
+    /// The name of its CSS class: pages have their own colours for light and dark themes.
     pub(crate) fn class(self) -> &'static str {
         match self {
             Self::Measurement => "measurement",
@@ -215,7 +215,7 @@ fn is_cut_off(outcome: &Outcome) -> bool {
     rows.iter().any(|row| BytesPerSec::new(claimed_bytes(row)).mbit() > top_mbit(outcome))
 }
 
-/// A label as short as the number allows: three digits after the point, of less than one the first three that are not 0.
+/// A short label: at most three digits after the point, below 1 three significant digits.
 pub(crate) fn short(mbit: f64) -> String {
     if mbit.abs() < 1.0 {
         return format!("{mbit:.2e}").parse::<f64>().unwrap_or(mbit).to_string();

@@ -158,7 +158,7 @@ impl Reading {
             } else if digits.ends_with('\r') {
                 "the file has DOS line ends: sed -i 's/\\r$//' FILE"
             } else {
-                "the first line is no time in seconds since 1970"
+                "the first line is not a time in seconds since 1970"
             };
             self.find(number, Severity::Refused, reason);
             return false;
@@ -225,7 +225,7 @@ impl Reading {
         if let Some(line) = self.header.get(MAX_HEADERS) {
             let most = MAX_HEADERS + 1;
             let text = format!(
-                "votes have {most} header lines, the timestamp among them; this and later ones are left out"
+                "a vote has at most {most} header lines, including the timestamp; this and later ones are left out"
             );
             found.push((line.line, text));
         }

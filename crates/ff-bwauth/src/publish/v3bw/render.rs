@@ -1,9 +1,9 @@
 //! How a bandwidth file is written down.
 //!
-//! bandwidth-file-spec fixes the place of the first two lines only; the rest is ordered for people. A relay's line
-//! has at most [`MAX_LINE`] characters: words that explain the number come first, and the last ones are left out
-//! where the line is full. sbws's counts that follow from others (`relay_recent_measurement_failure_count` is
-//! `error_misc`) are not written.
+//! bandwidth-file-spec fixes the place of the first two lines only; the rest is ordered for human readers. A relay's
+//! line has at most [`MAX_LINE`] characters: keys that explain the number come first, and the last ones are left out
+//! if the line is full. sbws's counts that repeat others (`relay_recent_measurement_failure_count` is `error_misc`) are
+//! not written.
 
 use core::fmt;
 
@@ -20,7 +20,7 @@ use crate::utc::Utc;
 const FORMAT_VERSION: &str = "1.5.0";
 /// bandwidth-file-spec §2.2: the line between header and relays. tor looks for exactly this.
 const TERMINATOR: &str = "=====";
-/// How often a relay's measurement was begun.
+/// The key of the number of measurements that were started.
 const ATTEMPTS: &str = "relay_recent_measurement_attempt_count";
 
 impl fmt::Display for BandwidthFile {
@@ -57,7 +57,7 @@ impl fmt::Display for BandwidthFile {
 }
 
 impl fmt::Display for RelayLine {
-    /// The line without its end, as authorities vote with it.
+    /// The line without a line end or `vote=0`, as authorities vote with it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.line(""))
     }
@@ -127,8 +127,8 @@ impl Header {
 }
 
 impl RelayLine {
-    /// The line without its end: what must be in it, then the rest as far as the line has room for it, the most
-    /// important first, then `suffix`.
+    /// The line without a line end: the required keys, as many of the others as fit, the most important first, then
+    /// `suffix`.
     fn line(&self, suffix: &str) -> String {
         let mut line = self.required();
         let most = MAX_LINE.saturating_sub(suffix.len());
@@ -141,7 +141,7 @@ impl RelayLine {
         line + suffix
     }
 
-    /// What authorities vote by, whose it is and from when.
+    /// The number that authorities vote for, the relay, and the time.
     fn required(&self) -> String {
         let master_key = Base64Unpadded::encode_string(&self.ed_identity);
         let nick = self.nickname.as_ref().map(|name| format!(" nick={name}")).unwrap_or_default();
@@ -153,8 +153,8 @@ impl RelayLine {
         )
     }
 
-    /// All other words, the most important first: how `bw` came about, then what documents say of the relay, then
-    /// how it was measured.
+    /// All other keys with values, the most important first: those that explain `bw`, then those from the network's
+    /// documents, then those of the measurement.
     fn optional(&self) -> Vec<String> {
         let mut words = vec![
             format!("bw_mean={}", self.mean.get()),
@@ -178,7 +178,7 @@ impl RelayLine {
         words
     }
 
-    /// What documents say of it, and its round trip.
+    /// Keys from the network's documents, and the round trip.
     fn directory_words(&self) -> Vec<String> {
         let directory = &self.directory;
         let bytes = |rate: Option<BytesPerSec>| rate.map(BytesPerSec::get);
@@ -196,7 +196,7 @@ impl RelayLine {
         words
     }
 
-    /// How it was measured, and how often.
+    /// Keys of the measurement and its attempts.
     fn measurement_words(&self) -> Vec<String> {
         let MeasurementFacts { verdict, duration_secs, ratio, crypto, cells_checked, sockets } =
             self.measurement;
@@ -215,7 +215,7 @@ impl RelayLine {
     }
 }
 
-/// Words of those numbers that are known.
+/// Keys with those numbers that are known.
 fn numbers<const N: usize>(numbers: [(&str, Option<u64>); N]) -> Vec<String> {
     let word = |(key, number): (&str, Option<u64>)| Some(format!("{key}={}", number?));
     numbers.into_iter().filter_map(word).collect()

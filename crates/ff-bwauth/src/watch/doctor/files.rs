@@ -38,12 +38,12 @@ pub(super) fn look(config: &Config) -> Vec<Finding> {
 /// A file that nobody else may read.
 fn readable(about: &str, read: anyhow::Result<()>, path: &Path) -> Finding {
     match read {
-        Ok(()) => Finding::ok(about, format!("{} can be read, and by nobody else", path.display())),
+        Ok(()) => Finding::ok(about, format!("{} can be read by this user only", path.display())),
         Err(error) => Finding::bad(
             about,
             format!("{error:#}"),
-            "run this as the coordinator's user; the file must be that user's or root's, with mode 600, or 440 where a \
-             service manager or a container hands it over",
+            "run this as the coordinator's user; the file must belong to that user or root, with mode 600, or 440 if a \
+             service manager or a container provides it",
         ),
     }
 }

@@ -72,11 +72,11 @@ fn without_a_status_there_is_what_the_system_says() {
     assert_eq!((here.store_bytes, here.published_unix_secs), (None, None));
 }
 
-/// Prometheus' own tool reads them and finds nothing to complain of. `FF_TEST_PROMTOOL=1` says that it is there.
+/// Prometheus' own tool reads the figures without complaints. `FF_TEST_PROMTOOL=1` says that it is installed.
 #[test]
 fn promtool_accepts_the_older_format() {
     if std::env::var_os("FF_TEST_PROMTOOL").is_none_or(|value| value != "1") {
-        eprintln!("nothing checked: FF_TEST_PROMTOOL=1 says that promtool is there");
+        eprintln!("nothing checked: set FF_TEST_PROMTOOL=1 if promtool is installed");
         return;
     }
     let mut promtool = Command::new("promtool");

@@ -112,7 +112,7 @@ impl Distribution {
     }
 }
 
-/// The place, among so many sorted values, of the least one that is not exceeded by this part of them.
+/// The index, among `count` sorted values, of the least value that `percent` of them do not exceed.
 fn place(count: usize, percent: usize) -> usize {
     (count * percent).div_ceil(100).saturating_sub(1)
 }
@@ -149,7 +149,7 @@ mod tests {
             for (percent, name) in PERCENTILES {
                 let at = place(count, percent);
                 assert!(at < count, "{name} of {count}");
-                // Values at this place and before: enough of them, and one fewer would not be.
+                // The values up to this index are just enough.
                 assert!((at + 1) * 100 >= count * percent, "{name} of {count}");
                 assert!(at == 0 || at * 100 < count * percent, "{name} of {count}");
             }

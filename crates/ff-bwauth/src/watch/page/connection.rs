@@ -42,7 +42,7 @@ const MAX_HEAD_BYTES: usize = 16 * 1024;
 const MAX_HEADERS: usize = 64;
 /// How long nobody is accepted when there are no file descriptors left.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The same when one of them is about to be free.
+/// The same if a descriptor is about to become free.
 const SHORT_PAUSE: Duration = Duration::from_millis(2);
 
 /// Answers whoever connects. Connections end when this is dropped.
@@ -86,7 +86,7 @@ fn make_room(places: &mut VecDeque<Place>) {
     }
 }
 
-/// Ends the oldest connection that has not asked for anything, if there is one.
+/// Ends the oldest connection without a request, if there is one.
 fn end_silent(places: &mut VecDeque<Place>) -> bool {
     places.retain(|(answering, _)| !answering.is_finished());
     let silent = places.iter().position(|(_, has_asked)| !has_asked.load(Ordering::Relaxed));

@@ -11,7 +11,7 @@ use super::layout::{Page, sentence, state};
 use super::text::{ago, grouped, percent, plain, rate, shown, time};
 use super::{Site, now, slots};
 use crate::watch::status::{PeriodStatus, RunningStatus, Status};
-use crate::watch::summary;
+use crate::watch::{problems, summary};
 
 /// Width and height of the small drawing of a running measurement's seconds.
 const SPARK: (u32, u32) = (160, 24);
@@ -52,7 +52,7 @@ pub(super) fn live(site: &Site) -> Markup {
 /// Which coordinator this is, and whether it needs its operator.
 fn well(status: &Status) -> Markup {
     let identity = plain(&status.coordinator);
-    let problems = summary::problems(status, now());
+    let problems = problems::all(status, now());
     html! {
         p {
             strong.good[problems.is_empty()].bad[!problems.is_empty()] {
@@ -65,7 +65,7 @@ fn well(status: &Status) -> Markup {
     }
 }
 
-/// What is wrong, since when.
+/// The problems, with their start.
 fn problems(status: &Status) -> Markup {
     html! {
         @if !status.problems.is_empty() {
@@ -159,7 +159,7 @@ fn published(status: &Status) -> Markup {
                 @if let Some(shift) = &published.from_consensus { br; "Compared with the consensus: " (summary::shifted(shift)) }
             } @else { "none yet" }
             @if let Some(reason) = &published.refused {
-                br; span.bad[!published.is_too_few] { "No new one: " (shown(reason)) }
+                br; span.bad[!published.is_too_few] { "No new file: " (shown(reason)) }
             }
         },
     }

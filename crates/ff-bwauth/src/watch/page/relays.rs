@@ -1,6 +1,6 @@
 //! All relays as a table: sorted by a column, searched by name, [`PER_PAGE`] at a time.
 //!
-//! Sorting and turning pages are links, searching is a form: nothing of it needs a script.
+//! Sorting and paging use links, searching a form; no script is needed.
 
 mod list;
 
@@ -19,17 +19,17 @@ use super::{Site, now};
 
 /// Relays on a page.
 const PER_PAGE: usize = 200;
-/// The longest text that is looked for: a fingerprint with its blanks has fewer characters.
+/// The longest text to search for: a fingerprint with blanks is shorter.
 const MAX_TEXT: usize = 60;
 
-/// What is asked for.
+/// A request for the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Asked {
-    /// What names begin with or have in them; empty for all relays.
+    /// The text to search for; empty for all relays.
     text: String,
-    /// By what they are sorted.
+    /// The column to sort by.
     column: Column,
-    /// Whether the greatest come first.
+    /// Whether the greatest values come first.
     is_descending: bool,
     /// Which page, from 1.
     page: usize,
@@ -43,8 +43,7 @@ pub(super) async fn page(
     let asked = Asked::of(&query);
     let page = Page::new(&site, "Relays").at("/relays");
     if asked.text.chars().count() > MAX_TEXT {
-        let content =
-            html! { (form(&asked, "")) p.notice { "No nickname and no fingerprint is so long." } };
+        let content = html! { (form(&asked, "")) p.notice { "The text is longer than any nickname or fingerprint." } };
         return page.html(&content).into_response();
     }
     match site.relays.get(0, look(&site)).await {
@@ -54,7 +53,7 @@ pub(super) async fn page(
 }
 
 impl Asked {
-    /// What an address asks for; what it has of others' making is what it is by default.
+    /// Reads the query of an address; invalid values are replaced by the defaults.
     fn of(query: &HashMap<String, String>) -> Self {
         let value = |key: &str| query.get(key).map_or("", String::as_str).trim();
         let column = Column::of(value("sort")).unwrap_or(Column::Bw);
@@ -72,13 +71,13 @@ impl Asked {
         if self.is_descending { "desc" } else { "asc" }
     }
 
-    /// The address that asks for it.
+    /// The address of this request.
     fn address(&self) -> String {
         let (text, sort) = (in_address(&self.text), self.column.key());
         format!("/relays?find={text}&sort={sort}&order={}&page={}", self.order(), self.page)
     }
 
-    /// The same sorted by a column; the other way if it is already.
+    /// The same request sorted by a column, in reverse if it is sorted by it already.
     fn sorted_by(&self, column: Column) -> Self {
         let is_descending =
             if self.column == column { !self.is_descending } else { column.begins_with_greatest() };
@@ -126,16 +125,16 @@ fn form(asked: &Asked, text: &str) -> Markup {
     }
 }
 
-/// Which files the numbers are of.
+/// The files with the shown numbers.
 fn sources(list: &List) -> Markup {
     html! {
         p.small {
             @match (&list.file, &list.file_before) {
                 (Err(reason), _) => { "The bandwidth file cannot be read: " (shown(reason)) "." }
                 (Ok(None), _) => { "No bandwidth file yet: bw and change are empty." }
-                (Ok(Some(file)), None) => { "bw is that of " code { (shown(file)) } "; without an earlier file there is nothing to compare it with." }
+                (Ok(Some(file)), None) => { "bw is from " code { (shown(file)) } "; there is no earlier file to compare it with." }
                 (Ok(Some(file)), Some(before)) => {
-                    "bw is that of " code { (shown(file)) } ", change is since " code { (shown(before)) } "."
+                    "bw is from " code { (shown(file)) } ", change is since " code { (shown(before)) } "."
                 }
             }
         }
@@ -226,19 +225,19 @@ fn turn(asked: &Asked, pages: usize) -> Markup {
 mod tests {
     use super::*;
 
-    /// What this query asks for.
+    /// The request of this query.
     fn asked(query: &[(&str, &str)]) -> Asked {
         let pairs = query.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         Asked::of(&pairs.collect())
     }
 
     #[test]
-    fn what_an_address_asks_for_is_asked_by_the_address_made_of_it() {
+    fn a_request_is_read_from_an_address_and_written_to_one() {
         let default = asked(&[]);
         assert_eq!((default.column, default.is_descending, default.page), (Column::Bw, true, 1));
         assert_eq!(default, asked(&[("sort", "<b>"), ("order", "x"), ("page", "-1")]));
         let some = asked(&[("find", "a&b c"), ("sort", "age"), ("page", "7")]);
-        assert!(!some.is_descending, "the youngest come first");
+        assert!(!some.is_descending, "the newest come first");
         assert_eq!(some.address(), "/relays?find=a%26b%20c&sort=age&order=asc&page=7");
         let turned = some.sorted_by(Column::Age);
         assert!(turned.is_descending && turned.page == 1 && turned.text == "a&b c");

@@ -27,9 +27,9 @@ pub(super) struct Map {
 enum State {
     /// All its relays were measured, conclusively or not, or do not take part.
     Done,
-    /// A relay failed, or was not measured though it was planned.
+    /// A planned relay failed or was not measured.
     Failing,
-    /// It is still to come, or is being measured.
+    /// It has not begun, or is being measured.
     ToCome,
     /// It has no relay to measure.
     Empty,
@@ -135,7 +135,7 @@ impl Map {
     }
 }
 
-/// What the colours mean, and how many slots have each.
+/// The meaning of the colours, with the number of slots of each.
 fn legend(slots: &[SlotCount], now_slot: u32) -> Markup {
     let count = |state| slots.iter().filter(|slot| State::of(slot, now_slot) == state).count();
     html! {
@@ -191,7 +191,7 @@ fn runs(row: &[SlotCount], now_slot: u32) -> Vec<(usize, usize, State)> {
     runs
 }
 
-/// How many relays of a slot nothing is left to do with, unless they failed.
+/// The relays of a slot that are done without a failure.
 fn done(slot: &SlotCount) -> u32 {
     slot.conclusive + slot.inconclusive + slot.unsupported
 }

@@ -27,7 +27,7 @@ pub(in crate::watch) fn plain(text: &str) -> String {
         .collect()
 }
 
-/// A text of somebody else's as a value in the query of an address.
+/// A foreign text as a value in the query of an address.
 pub(in crate::watch) fn in_address(text: &str) -> String {
     let mut address = String::new();
     for byte in text.bytes() {
@@ -51,6 +51,11 @@ pub(in crate::watch) fn time(unix_secs: u64) -> Markup {
     let Ok(utc) = Utc::from_unix_secs(unix_secs) else { return html! { "-" } };
     let text = utc.to_string();
     html! { time datetime={ (text) "Z" } { (text.replace('T', " ")) " UTC" } }
+}
+
+/// The same as plain text.
+pub(in crate::watch) fn utc(unix_secs: u64) -> String {
+    Utc::from_unix_secs(unix_secs).map_or_else(|_| "-".to_owned(), |utc| format!("{utc} UTC"))
 }
 
 /// A time of a day, to the minute.

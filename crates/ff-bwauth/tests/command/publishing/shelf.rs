@@ -152,10 +152,10 @@ fn the_file_of_a_day_before_is_the_newest_that_is_a_day_older() {
         let shelf = Shelf::open(dir.path()).expect("a shelf");
         shelf.day_before().expect("read").map(|file| file.name.display().to_string())
     };
-    assert_eq!(before(), None, "nothing is there");
+    assert_eq!(before(), None, "the directory is empty");
     for (secs, expected) in [
         (0, None),
-        // There is none so old yet: the oldest.
+        // None is a day older yet: the oldest.
         (3600, Some("2026-11-20-09-30-00.v3bw")),
         (DAY, Some("2026-11-20-09-30-00.v3bw")),
         (DAY + 3600, Some("2026-11-20-10-30-00.v3bw")),

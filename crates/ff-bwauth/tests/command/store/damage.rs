@@ -150,7 +150,7 @@ fn a_log_without_its_store_is_not_thrown_away() {
 }
 
 #[test]
-fn a_locked_store_is_said_to_be_locked_and_not_waited_for_again_and_again() {
+fn a_locked_store_is_reported_and_waited_for_only_once() {
     let mut temporary = Temporary::new();
     let other = Connection::open(temporary.path()).expect("a database");
     other.execute_batch("BEGIN IMMEDIATE").expect("locked");
@@ -159,7 +159,7 @@ fn a_locked_store_is_said_to_be_locked_and_not_waited_for_again_and_again() {
         let error = message(temporary.store.begin_attempt(&begin_relay(relay)));
         assert!(error.contains("another program keeps it locked"), "{error}");
     }
-    // Each alone would wait for a second.
+    // With a wait of a second each, they would take 30 s.
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     other.execute_batch("COMMIT").expect("released");
     temporary.store.begin_attempt(&begin_relay(1)).expect("begun");

@@ -163,7 +163,7 @@ fn each_relay_is_known_by_its_newest_finished_attempt() {
         one.started_unix_secs = NOW - secs;
         one
     };
-    // The first relay has been renamed, and what came of it last is a failure.
+    // The first relay was renamed, and its newest attempt failed.
     let mut newest = at(1, 100, "alpha");
     let (kind, message) = (FailureKind::Timeout, String::new());
     newest.result = Err(Failure { kind, relay_code: None, message });
@@ -171,7 +171,7 @@ fn each_relay_is_known_by_its_newest_finished_attempt() {
     for one in [&newest, &at(1, 300, "before"), &at(2, 200, "beta")] {
         temporary.put(one);
     }
-    // One that goes on says nothing yet.
+    // A running attempt has no result yet.
     temporary.store.begin_attempt(&super::begin(&at(2, 50, "beta"))).expect("begun");
     temporary.store.begin_attempt(&super::begin(&at(3, 50, "gamma"))).expect("begun");
     let known = temporary.store.known().expect("read");

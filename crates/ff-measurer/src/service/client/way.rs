@@ -1,4 +1,4 @@
-//! The way to a measurer: where it is, and why its last connection failed.
+//! The address of a measurer, and why the last connection to it failed.
 
 use std::error::Error;
 use std::io;
@@ -16,7 +16,7 @@ use crate::service::wire::printable;
 use crate::service::words;
 use crate::task::PartFailure;
 
-/// The way to a measurer, as all connections to it share it.
+/// The address of a measurer and the state that all connections to it share.
 #[derive(Debug)]
 pub(super) struct Way {
     /// `HOST:PORT`.
@@ -25,16 +25,16 @@ pub(super) struct Way {
     measurer: Ed25519Id,
     /// The identity of the coordinator that connects.
     coordinator: Ed25519Id,
-    /// What is known of its connections.
+    /// The state of its connections.
     known: Mutex<Known>,
 }
 
-/// What is known of a measurer's connections.
+/// The state of the connections to a measurer.
 #[derive(Debug, Default)]
 struct Known {
-    /// The address that it was reached at last.
+    /// The address of its last connection.
     reached: Option<IpAddr>,
-    /// Why the last connection failed, if it did. What gRPC's errors say of it names neither end.
+    /// Why the last connection failed, if it did. gRPC's errors name neither end.
     failed: Option<String>,
 }
 
@@ -54,7 +54,7 @@ impl Way {
         self.measurer
     }
 
-    /// The address that it was reached at last, if it ever was.
+    /// The address of its last connection, if there was one.
     pub(super) fn reached_at(&self) -> Option<IpAddr> {
         self.known().reached
     }
@@ -64,7 +64,7 @@ impl Way {
         self.known().failed = None;
     }
 
-    /// Notes at which address it was reached.
+    /// Notes the address of a new connection.
     pub(super) fn note_reached(&self, address: IpAddr) {
         self.known().reached = Some(address);
     }
@@ -74,13 +74,13 @@ impl Way {
         self.known().failed = Some(self.words(error));
     }
 
-    /// Notes why a connection failed, if it is not known yet.
+    /// Notes why a connection failed, unless a reason is known.
     fn note_if_unknown(&self, error: &io::Error) {
         let words = self.words(error);
         self.known().failed.get_or_insert(words);
     }
 
-    /// What a status of gRPC means: nothing of it is the relay's doing.
+    /// The failure that a gRPC status means. It is never the relay's fault.
     pub(super) fn failure(&self, status: &Status) -> PartFailure {
         let text = printable(status.message());
         match (status.code(), Error::source(status)) {
@@ -88,7 +88,7 @@ impl Way {
                 odd(&format!("it refused: {text}"))
             }
             (Code::Unimplemented, None) => {
-                odd("it does not know what it was asked for: both ends need the same version")
+                odd("it does not know this request: coordinator and measurer need the same version")
             }
             (_, None) => odd(&format!("it answered: {text}")),
             (_, Some(source)) => {
@@ -99,7 +99,7 @@ impl Way {
         }
     }
 
-    /// Why a connection ended of which nothing was noted.
+    /// Why a connection ended for which no reason was noted.
     fn why(&self, source: &(dyn Error + 'static)) -> String {
         let (mut last, mut system) = (source, source.downcast_ref::<io::Error>());
         while let Some(cause) = last.source() {
@@ -110,12 +110,12 @@ impl Way {
         system.map_or_else(ended, |error| self.words(error))
     }
 
-    /// What an error means.
+    /// An error in words for the operator.
     fn words(&self, error: &io::Error) -> String {
         words::for_coordinator(error, &self.measurer, &self.coordinator)
     }
 
-    /// What is known.
+    /// The state, locked.
     fn known(&self) -> std::sync::MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -125,17 +125,17 @@ impl Way {
 pub(super) struct Noting<S> {
     /// The connection.
     stream: S,
-    /// Where that is noted.
+    /// Where the reason is noted.
     way: Arc<Way>,
 }
 
 impl<S> Noting<S> {
-    /// Notes it there.
+    /// A connection whose failure is noted in `way`.
     pub(super) fn new(stream: S, way: Arc<Way>) -> Self {
         Self { stream, way }
     }
 
-    /// Notes an error of sending, which is less than what the other end has said.
+    /// Notes an error of sending, unless the other end already gave a reason.
     fn sent<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if let Poll::Ready(Err(error)) = &result {
             self.way.note_if_unknown(error);
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
     use crate::key::identity_text;
 
-    /// What a status says that came of an error.
+    /// The message for a status.
     fn said(way: &Way, status: &Status) -> String {
         way.failure(status).message
     }

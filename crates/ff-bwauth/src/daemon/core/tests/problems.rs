@@ -3,13 +3,13 @@
 use super::*;
 use crate::watch::status::{Cause, Problem, Status};
 
-/// Changes the first coordinator's store from outside.
+/// Changes the first coordinator's store with SQL.
 fn meddle(dir: &Path, sql: &str) {
     let db = rusqlite::Connection::open(dir.join("store-1")).expect("a store");
     db.execute_batch(sql).expect("a change");
 }
 
-/// Has every insertion into a table fail, and every probe of the store.
+/// Makes every insertion into a table fail, and every test of the store.
 fn break_store(dir: &Path, table: &str) {
     meddle(
         dir,
@@ -20,17 +20,17 @@ fn break_store(dir: &Path, table: &str) {
     );
 }
 
-/// Mends it.
+/// Repairs the store.
 fn mend_store(dir: &Path) {
     meddle(dir, "DROP TRIGGER broken; DROP TRIGGER probed;");
 }
 
-/// The problem of this cause, if there is one.
+/// The problem with this cause, if any.
 fn problem(status: &Status, cause: Cause) -> Option<&Problem> {
     status.problems.iter().find(|problem| problem.cause == cause)
 }
 
-/// A coordinator at the beginning of a period of so many relays.
+/// A coordinator at the start of a period with this number of relays.
 fn begun(dir: &Path, relays: u8) -> Core {
     let mut core = coordinator(1, dir, START - 100);
     core.apply(Action::Documents(Ok(view(START - 100, &network(relays)))), START - 100);
@@ -63,14 +63,14 @@ fn a_store_that_fails_is_a_problem_until_it_works_again() {
     let later = life.now + 3 * PROBE_SECS;
     life.until(&mut core, later, &mut come_of);
     let status = core.status(life.now);
-    let same = problem(&status, Cause::Store).expect("it fails still");
+    let same = problem(&status, Cause::Store).expect("it still fails");
     assert_eq!(same.since_unix_secs, first.since_unix_secs);
     mend_store(dir.path());
     let later = life.now + PROBE_SECS + 1;
     life.until(&mut core, later, &mut come_of);
     assert_eq!(problem(&core.status(life.now), Cause::Store), None);
     life.until(&mut core, end, &mut come_of);
-    assert!(life.asked.len() > before, "it goes on");
+    assert!(life.asked.len() > before, "it measures again");
 }
 
 #[test]

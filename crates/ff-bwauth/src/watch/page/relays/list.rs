@@ -1,4 +1,4 @@
-//! What is known of all relays: the store, the consensus and the bandwidth files, joined by fingerprint.
+//! All relays: the store, the consensus and the bandwidth files, joined by fingerprint.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -12,30 +12,31 @@ use crate::period::Fingerprint;
 use crate::publish::v3bw::Publication;
 use crate::publish::{Last, Shelf};
 use crate::store::Known;
+use crate::watch::search::Search;
 
 /// A column of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Column {
     /// The nickname.
     Nickname,
-    /// What the last bandwidth file says.
+    /// The number in the last bandwidth file.
     Bw,
-    /// What came of the newest attempt.
+    /// The verdict of the newest attempt.
     Verdict,
     /// How long ago that was.
     Age,
-    /// How much `bw` has changed in a day.
+    /// The change of `bw` in a day.
     Change,
     /// The weight in the consensus.
     Weight,
 }
 
 impl Column {
-    /// All of them, as they stand in the table.
+    /// All columns, in the order of the table.
     pub(super) const ALL: [Self; 6] =
         [Self::Nickname, Self::Bw, Self::Verdict, Self::Age, Self::Change, Self::Weight];
 
-    /// That of this name in an address.
+    /// The column with this name in an address.
     pub(super) fn of(key: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|column| column.key() == key)
     }
@@ -69,12 +70,12 @@ impl Column {
         !matches!(self, Self::Nickname | Self::Verdict)
     }
 
-    /// Whether its greatest values are of most interest.
+    /// Whether its greatest values come first by default.
     pub(super) fn begins_with_greatest(self) -> bool {
         matches!(self, Self::Bw | Self::Change | Self::Weight)
     }
 
-    /// Which values come first in an order.
+    /// The values that come first in an order.
     pub(super) fn first(self, is_descending: bool) -> &'static str {
         match (self, is_descending) {
             (Self::Age, false) => "newest",
@@ -92,39 +93,39 @@ impl Column {
 pub(super) struct Row {
     /// Its fingerprint.
     pub(super) fingerprint: Fingerprint,
-    /// What it is called, in the consensus or else when it was last measured.
+    /// Its nickname in the consensus, or else in its last measurement.
     pub(super) nickname: Option<String>,
-    /// The same in lower case, to be found and sorted by; empty without a nickname.
+    /// The same in lower case, for searching and sorting; empty without a nickname.
     folded: String,
-    /// What the last bandwidth file says, in kilobytes a second.
+    /// Its number in the last bandwidth file, in kilobytes a second.
     pub(super) bw: Option<u64>,
-    /// What came of its newest attempt, in words.
+    /// The verdict of its newest attempt, in words.
     pub(super) verdict: Option<String>,
-    /// Whether that is a failure that somebody may have to do something about.
+    /// Whether the attempt failed, and not for lack of FlashFlow.
     pub(super) is_bad: bool,
     /// When that attempt began, in seconds since 1970.
     pub(super) started_unix_secs: Option<u64>,
-    /// By which part `bw` is greater than in the file of a day before.
+    /// The change of `bw` since the file of a day before, as a part of that number.
     pub(super) change: Option<f64>,
     /// Its weight in the consensus, in kilobytes a second.
     pub(super) weight: Option<u64>,
-    /// Whether the consensus calls that unmeasured.
+    /// Whether the consensus calls the weight unmeasured.
     pub(super) is_unmeasured: bool,
 }
 
 /// All relays that were ever tried, are in the consensus or in the last bandwidth file.
 pub(in super::super) struct List {
-    /// When this was so, in seconds since 1970.
+    /// When the list was made, in seconds since 1970.
     pub(super) made_unix_secs: u64,
-    /// The name of the last bandwidth file, if there is one, or why it cannot be read.
+    /// The name of the last bandwidth file, if any, or why it cannot be read.
     pub(super) file: Result<Option<String>, String>,
-    /// That of the file which it is compared with.
+    /// The name of the file that it is compared with.
     pub(super) file_before: Option<String>,
     /// The relays, by fingerprint.
     rows: Vec<Row>,
 }
 
-/// Reads what is known now.
+/// Makes the list.
 pub(in super::super) async fn look(site: &Site) -> Result<List, AskError> {
     let network = site.options.network.as_ref().and_then(|network| network.borrow().clone());
     let publish_dir = site.options.publish_dir.clone();
@@ -144,13 +145,13 @@ type Files = (Option<Last>, Option<Last>);
 /// Reads both.
 fn files(dir: &Path) -> Result<Files, String> {
     let shelf = Shelf::open(dir).map_err(|error| error.to_string())?;
-    // Without the file before nothing is compared.
+    // If the earlier file cannot be read, nothing is compared.
     let before = shelf.day_before().ok().flatten();
     Ok((shelf.last().cloned(), before))
 }
 
 impl List {
-    /// What these say of relays.
+    /// Joins these sources.
     fn new(
         made_unix_secs: u64,
         known: Vec<Known>,
@@ -189,22 +190,17 @@ impl List {
         self.rows.len()
     }
 
-    /// Those whose nickname has a text in it or whose fingerprint begins with it, upper and lower case being the same, in
-    /// the order of a column. Relays without a value come last, whichever way; equal ones are in the order of their
-    /// fingerprints.
+    /// The relays that a [`Search`] for a text finds, in the order of a column. Relays without a value come last in both
+    /// directions; equal ones are in the order of their fingerprints.
     pub(super) fn sorted(&self, text: &str, column: Column, is_descending: bool) -> Vec<&Row> {
-        // Fingerprints are written in groups of four by tor, some with a dollar.
-        let text = text.replace(' ', "").to_lowercase();
-        let digits = text.strip_prefix('$').unwrap_or(&text);
-        let is_found = |row: &&Row| {
-            row.folded.contains(&text) || hex::encode(row.fingerprint).starts_with(digits)
-        };
+        let search = Search::new(text);
+        let is_found = |row: &&Row| search.finds(&row.fingerprint, &row.folded);
         let mut found: Vec<&Row> = self.rows.iter().filter(is_found).collect();
         found.sort_by(|one, other| column.compare(one, other, is_descending));
         found
     }
 
-    /// Relays `relay0` and so on with ever greater numbers.
+    /// Relays `relay0` and so on, with increasing fingerprints and times.
     #[cfg(test)]
     pub(super) fn made_up(relays: u16) -> Self {
         let known = |relay: u16| {
@@ -222,7 +218,7 @@ impl List {
     }
 }
 
-/// Notes what the last bandwidth file says of relays, and how much more or less that is than before.
+/// Sets the numbers in the last bandwidth file and their changes.
 fn set_bw(rows: &mut BTreeMap<Fingerprint, Row>, last: &Last, before: Option<&Last>) {
     for line in &last.reading.lines {
         let row = rows.entry(line.fingerprint).or_default();
@@ -236,7 +232,7 @@ fn set_bw(rows: &mut BTreeMap<Fingerprint, Row>, last: &Last, before: Option<&La
     }
 }
 
-/// By which part a number is greater than one before.
+/// The change of a number, as a part of the number before.
 #[expect(clippy::cast_precision_loss, reason = "kilobytes a second lie far below 2^53")]
 fn change(before: u64, now: u64) -> Option<f64> {
     (before > 0).then(|| now as f64 / before as f64 - 1.0)
@@ -248,12 +244,12 @@ impl Row {
         Some(self.folded.as_str()).filter(|name| !name.is_empty())
     }
 
-    /// Notes what the store knows.
+    /// Sets the values from the store.
     fn set_known(&mut self, known: Known) {
         let words = |name: &str| name.replace('_', " ");
         (self.verdict, self.is_bad) = match known.failure.as_deref() {
             None => (Some(words(&known.verdict)), false),
-            // Most relays do not take part, and need not.
+            // Relays without FlashFlow are not failures.
             Some(code) if code == FailureKind::NotSupported.code() => (Some(words(code)), false),
             Some(code) => (Some(format!("failed: {}", words(code))), true),
         };
@@ -265,7 +261,7 @@ impl Row {
 impl Column {
     /// The order of two relays.
     fn compare(self, one: &Row, other: &Row, is_descending: bool) -> Ordering {
-        // What began last is the least old.
+        // The attempt that began last has the smallest age.
         let age = |row: &Row| row.started_unix_secs.map(std::cmp::Reverse);
         let order = match self {
             Self::Nickname => order(one.name(), other.name(), is_descending, Ord::cmp),
@@ -281,7 +277,7 @@ impl Column {
     }
 }
 
-/// The order of two values, of which one that is missing comes last.
+/// The order of two values; a missing one comes last.
 fn order<T>(
     one: Option<T>,
     other: Option<T>,

@@ -26,7 +26,7 @@ async fn every_page_loads_without_a_word_on_the_console() {
         for width in [320, 1280] {
             chromium.set_screen("light", width, width < 600);
             assert_eq!(chromium.evaluate(wide), true, "{path} is wider than a screen of {width}");
-            // A turned text's size stands in the matrix's other column.
+            // The scale of a rotated text is in both values of the matrix column.
             let small = "[...document.querySelectorAll('svg text')].map(text => parseFloat(getComputedStyle(text).fontSize) \
                          * Math.hypot(text.getScreenCTM().a, text.getScreenCTM().b)).filter(size => size < 10.99).join()";
             assert_eq!(chromium.evaluate(small), "", "{path} has small texts at {width}");

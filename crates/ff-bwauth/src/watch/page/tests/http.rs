@@ -386,7 +386,7 @@ async fn without_a_store_or_a_status_pages_say_so() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_overview_begins_with_what_an_authority_asks_first() {
     let served = Served::new(40).await;
-    // It does not come to hang.
+    // The coordinator does not seem to hang during the test.
     served.status.send_modify(|status| {
         if let Some(status) = status {
             Arc::make_mut(status).now_unix_secs += NEVER.as_secs();

@@ -273,7 +273,7 @@ pub(super) fn publish(dir: &Path, relays: u32) {
         let name = format!("{stamp}.v3bw");
         std::fs::write(dir.join(&name), text).expect("written");
         let link = dir.join(crate::publish::LATEST);
-        // The first time there is none.
+        // The first time there is no link.
         let _ = std::fs::remove_file(&link);
         std::os::unix::fs::symlink(name, link).expect("a link");
     }

@@ -1,4 +1,4 @@
-//! What the style sheet needs of pages, and pages of it.
+//! Contrasts in the style sheet, and the labels that it shows on cards.
 
 use std::collections::HashMap;
 
@@ -49,7 +49,7 @@ fn texts_have_a_contrast_of_4_5_and_the_map_of_3() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_value_of_a_card_says_what_it_is() {
+async fn every_value_of_a_card_has_a_label() {
     let served = Served::new(40).await;
     for path in paths() {
         let answer = get(served.addr, &path).await;
