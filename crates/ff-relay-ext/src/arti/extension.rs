@@ -452,8 +452,9 @@ impl State {
 
     /// Has a link wait until what is being written is.
     fn hold(&mut self, link: LinkId) {
-        if let Some(handle) = self.links.get(&link).and_then(Weak::upgrade) {
-            handle.awaits_answer.store(true, Ordering::Relaxed);
+        if let Some(handle) = self.links.get(&link).and_then(Weak::upgrade)
+            && !handle.awaits_answer.swap(true, Ordering::Relaxed)
+        {
             self.held.push(link);
         }
     }
