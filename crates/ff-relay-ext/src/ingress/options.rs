@@ -75,7 +75,8 @@ impl FromStr for Network {
     type Err = IngressError;
 
     /// Reads an address, or one with a mask: `192.0.2.1`, `192.0.2.0/24`, `192.0.2.0/255.255.255.0`,
-    /// `2001:db8::/32`, `[2001:db8::]/32`.
+    /// `2001:db8::/32`, `[2001:db8::]/32`. An IPv4 address that is mapped into IPv6 is read as an IPv4 address, and so
+    /// is its mask.
     fn from_str(text: &str) -> Result<Self, IngressError> {
         let bad = || IngressError::BadAddress(text.to_owned());
         let (address, mask) =
@@ -85,6 +86,8 @@ impl FromStr for Network {
         if bare.is_some() && address.is_ipv4() {
             return Err(bad());
         }
+        // As `contains` takes peers' addresses.
+        let address = address.to_canonical();
         let most = if address.is_ipv4() { 32 } else { 128 };
         let bits = match mask {
             None => most,
@@ -472,6 +475,7 @@ mod tests {
             ("[2001:db8::]/32", true),
             ("[2001:db8::/32", false),
             ("2001:db8::/255.255.0.0", false),
+            ("::ffff:192.0.2.0/120", false),
             ("bridge.example", false),
         ] {
             assert_eq!(text.parse::<Network>().is_ok(), is_good, "{text}");
@@ -479,6 +483,9 @@ mod tests {
         let everything: Network = "192.0.2.1/0".parse().unwrap();
         assert!(everything.contains("10.0.0.1".parse().unwrap()));
         assert!(!everything.contains("2001:db8::1".parse().unwrap()));
+        let mapped: Network = "::ffff:192.0.2.1".parse().unwrap();
+        assert!(mapped.contains("192.0.2.1".parse().unwrap()));
+        assert!(mapped.contains("::ffff:192.0.2.1".parse().unwrap()));
         let many = vec!["192.0.2.1"; MAX_ADDRESSES + 1].join(" ");
         let refused = IngressOptions::default().set(EXEMPT_ADDRESS, &many);
         assert_eq!(refused, Err(IngressError::TooManyAddresses));
