@@ -62,8 +62,8 @@ pub(super) struct LinkHandle {
     pub(super) tasks: Mutex<Vec<LinkTask>>,
     /// Wakes its task.
     pub(super) waker: AtomicWaker,
-    /// Whether its last MEASUREMENT cell waits for a grant to be written. Until that is answered the link passes nothing
-    /// on: who asks takes an answer to its probe before that for a relay without FlashFlow.
+    /// Whether its last MEASUREMENT cell waits for a grant to be stored. Until that is answered the link passes nothing
+    /// on: a coordinator whose probe is answered first takes the relay for one without FlashFlow.
     pub(super) awaits_answer: AtomicBool,
 }
 
@@ -91,7 +91,7 @@ struct State {
     memory: Option<PathBuf>,
     /// Whether a grant is being written there. Until that is done nothing is sent: it may have to be taken back.
     is_storing: bool,
-    /// The links whose messages wait for that.
+    /// The links whose MEASUREMENT cells wait for that.
     held: Vec<LinkId>,
     /// What the log is to say once the lock is free, with the totals of that moment.
     told: Vec<(TargetEvent, Totals, MonoTime)>,
@@ -450,7 +450,7 @@ impl State {
         None
     }
 
-    /// Has a link wait until what is being written is.
+    /// Makes a link wait until the grant is stored.
     fn hold(&mut self, link: LinkId) {
         if let Some(handle) = self.links.get(&link).and_then(Weak::upgrade)
             && !handle.awaits_answer.swap(true, Ordering::Relaxed)
@@ -459,7 +459,7 @@ impl State {
         }
     }
 
-    /// Takes the target's output to the links and to the log, unless something is being written.
+    /// Passes the target's output to the links and to the log, unless a grant is being stored.
     fn dispatch(&mut self, now: MonoTime) {
         if self.is_storing {
             return;
@@ -473,7 +473,7 @@ impl State {
         }
     }
 
-    /// Takes the target's output to the links and to the log.
+    /// Passes the target's output to the links and to the log.
     fn send_all(&mut self, now: MonoTime) {
         // An output can bring about no other, so this ends.
         while let Some(output) = self.target.poll_output() {
