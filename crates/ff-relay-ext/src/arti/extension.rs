@@ -216,13 +216,14 @@ impl Extension {
         None
     }
 
-    /// Wakes every link that waits for its turn, because there will be no more turns.
+    /// Wakes every link that waits for its turn or for an answer, because there will be no more of either.
     fn wake_all(&self) {
         let mut state = match self.state.lock() {
             Ok(state) => state,
             Err(poisoned) => poisoned.into_inner(),
         };
         state.limiter.wake_all();
+        state.links.values().filter_map(Weak::upgrade).for_each(|handle| handle.waker.wake());
     }
 
     /// Names a new link.
@@ -550,7 +551,7 @@ mod tests {
     use std::fs::File;
     use std::process::Command;
     use std::sync::mpsc;
-    use std::task::Waker;
+    use std::task::{Wake, Waker};
     use std::thread;
 
     use ed25519_dalek::SigningKey;
@@ -633,6 +634,15 @@ mod tests {
         assert!(!asking.awaits_answer.load(Ordering::Acquire), "the link goes on");
     }
 
+    /// Whether a task was woken.
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
     #[test]
     fn a_panic_inside_turns_measurements_off_and_limits_too() {
         let policy = Options::default().resolve(&BTreeMap::new());
@@ -643,11 +653,14 @@ mod tests {
         let allowed = || extension.claim(link, received, Traffic::Background, 1000, &cx);
         assert_eq!(allowed(), 0);
         assert!(extension.totals().is_some());
+        let (waiting, woken) = (extension.open_link(), Arc::new(Woken(AtomicBool::new(false))));
+        waiting.waker.register(&Waker::from(Arc::clone(&woken)));
 
         let result: Option<()> = extension.with(|_| panic!("made by the test"));
         assert_eq!(result, None);
         assert!(extension.has_failed());
         assert_eq!(allowed(), 1000);
         assert_eq!(extension.totals(), None);
+        assert!(woken.0.load(Ordering::Relaxed), "a link would wait for its answer for ever");
     }
 }
