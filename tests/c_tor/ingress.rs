@@ -5,10 +5,13 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ed25519_dalek::SigningKey;
 use ff_lab::{Control, DownloadPlan, Downloads, Network, Node, RelayConfig};
+use ff_proto::params::Params;
 
 use crate::options::verify;
 use crate::rules::{Lab, SharedLab, metrics_page, open_metrics_port, silent};
+use crate::support;
 use crate::support::meter::as_f64;
 
 /// The limit of the relays that have it in torrc, in bytes per second.
@@ -109,6 +112,7 @@ static LAB: SharedLab = SharedLab::new(|| {
     let relays = vec![
         limited("limited"),
         limited("changing"),
+        limited("measured").torrc("FFMeasurementsAllowed 1"),
         silent("silent"),
         silent("opposed").torrc("FFIngressLimit 0"),
     ];
@@ -217,6 +221,20 @@ fn a_limited_clients_circuits_do_not_wait_for_its_bulk() {
         println!("a circuit and a byte during bulk took {took:.1?}");
         assert!(took < DURING_BULK, "{took:?}");
         assert_eq!((bulk.alive(), bulk.errors()), (5, Vec::new()));
+    });
+}
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn a_measurement_is_not_limited() {
+    LAB.run(async |lab| {
+        let relay = lab.relay("measured");
+        let params = || Params { sockets: 1, duration_secs: 5, ..Params::default() };
+        let plan = |key: &SigningKey| support::plan(relay.node, key, params());
+        let (_, _, outcome) = relay.measured(plan, || ()).await;
+        let estimate = outcome.estimate.expect("an estimate").get();
+        // The relay's rate is fifty times the limit of a link.
+        assert!(estimate > 3 * LIMIT, "{estimate} bytes/s over one link");
     });
 }
 
