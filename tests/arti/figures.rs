@@ -82,7 +82,7 @@ fn compare(threads: usize, sockets: u16, quota: Option<f64>) -> (String, bool) {
 /// # Panics
 /// If one is out of its bounds.
 fn show(cases: &[(usize, u16, Option<f64>)]) {
-    // Each in a thread of its own, which ends in the namespace that it has made.
+    // Each in its own thread, because a thread stays in the namespace that it has made.
     let figures = cases.iter().map(|&(threads, sockets, quota)| {
         std::thread::spawn(move || compare(threads, sockets, quota)).join().expect("a figure")
     });

@@ -1,12 +1,11 @@
-//! Which addresses are on the Internet and which are of private networks, for all that treats the two differently.
+//! Which addresses are on the public Internet and which are in private networks.
 //!
-//! Between the two are addresses that are surely neither: those of documentation, multicast, tunnels such as 6to4. What
-//! needs a public address refuses them, and what spares only private ones does not spare them.
+//! Some addresses are neither: documentation, multicast, tunnels such as 6to4. Code that needs a public address refuses
+//! them, and code that exempts private addresses does not exempt them.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether an address belongs to the public Internet, as far as its ranges tell (IANA's registries of special-purpose
-/// addresses).
+/// Whether an address belongs to the public Internet, by IANA's registries of special-purpose addresses.
 #[must_use]
 pub fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
@@ -15,7 +14,7 @@ pub fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// Whether an address is of this host, of a private network, or of a network for tests (198.18.0.0/15, RFC 2544).
+/// Whether an address belongs to this host, a private network or a test network (198.18.0.0/15, RFC 2544).
 #[must_use]
 pub fn is_private(address: IpAddr) -> bool {
     match address.to_canonical() {
@@ -24,14 +23,14 @@ pub fn is_private(address: IpAddr) -> bool {
     }
 }
 
-/// The same of an address of IPv4.
+/// The same for an IPv4 address.
 fn is_private_v4(v4: Ipv4Addr) -> bool {
     let [a, b, ..] = v4.octets();
     let is_for_tests = a == 198 && (b == 18 || b == 19);
     v4.is_loopback() || v4.is_private() || v4.is_link_local() || is_for_tests
 }
 
-/// Whether it is not private, and not on the Internet either.
+/// Whether it is in a special range, neither public nor private.
 fn is_special_v4(v4: Ipv4Addr) -> bool {
     let [a, b, c, _] = v4.octets();
     v4.is_documentation()
@@ -42,7 +41,7 @@ fn is_special_v4(v4: Ipv4Addr) -> bool {
         || (a, b, c) == (192, 88, 99)
 }
 
-/// Only 2000::/3 is given out, and parts of it are special: 2001::/23 (Teredo among it), 2001:db8::/32, 2002::/16 (6to4),
+/// Only 2000::/3 is allocated, and parts of it are special: 2001::/23 (Teredo among it), 2001:db8::/32, 2002::/16 (6to4),
 /// 3fff::/20.
 fn is_public_v6(v6: Ipv6Addr) -> bool {
     let [first, second, ..] = v6.segments();
@@ -65,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn public_and_private_addresses_are_told_apart() {
+    fn public_and_private_addresses_are_distinguished() {
         assert_all(
             &[
                 "1.1.1.1",
@@ -87,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_neither() {
+    fn special_addresses_are_neither_public_nor_private() {
         assert_all(
             &[
                 "0.0.0.0",

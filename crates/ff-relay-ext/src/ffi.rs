@@ -4,8 +4,9 @@
 //! everything else is copied. `ffi/circuit.rs` has what is called per cell, `ffi/traffic.rs` what is
 //! asked and told of bytes and links, `ffi/rules.rs` the limit where clients enter, `ffi/guard.rs`
 //! is around every function and keeps panics in here, `ffi/types.rs` has what is copied, and
-//! `ffi/handle.rs` what a pointer points to. The comments on the items are those of the header, which `tests/header.rs` compares with these files; the order of
-//! calls and a sketch of a host stand in the crate's documentation.
+//! `ffi/handle.rs` what a pointer points to. The comments on the items are those of the header, which
+//! `tests/c/header.rs` compares with these files; the order of calls and a sketch of a host stand in
+//! the crate's documentation.
 #![expect(unsafe_code, reason = "C's pointers; nothing else in this crate is allowed it")]
 
 mod circuit;

@@ -2,11 +2,11 @@
 //!
 //! Links of clients get the limit, and so do links of relays that have not earned an exemption. A relay earns it
 //! by flags that directory authorities give (Moore, Wacek, Sherr: *Tortoise*, ACSAC 2011). [`options`] makes
-//! [`Rules`] of torrc and the consensus, and [`Rules::decide`] says what a link gets. Nothing here has a socket,
-//! a clock or a memory: the host says what it knows of a link, and applies what it is told.
+//! [`Rules`] from torrc and the consensus, and [`Rules::decide`] decides what a link gets. The module has no socket,
+//! clock or memory: the host passes what it knows about a link, and applies the decision.
 //!
-//! A rule may look at what a peer is and at what authorities say of it, and at nothing else. One that followed
-//! the relay's load would tell whose guard the relay is (Geddes, Jansen, Hopper, PETS 2013).
+//! A rule may use only what a peer is and what authorities say about it. A rule that followed the relay's load
+//! would reveal whose guard the relay is (Geddes, Jansen, Hopper, PETS 2013).
 
 pub mod options;
 
@@ -24,17 +24,17 @@ pub const MAX_BYTES: u64 = 2_147_483_647;
 pub enum Exempt {
     /// None of them.
     None,
-    /// All that the relay knows as relays, whatever their flags: tor's own rule.
+    /// All relays that the relay knows, whatever their flags: tor's own rule.
     Listed,
-    /// Those that the consensus gives the flag Fast.
+    /// Relays with the flag Fast in the consensus.
     #[default]
     Fast,
-    /// Those that it gives both Stable and Fast.
+    /// Relays with both Stable and Fast.
     StableFast,
 }
 
 impl Exempt {
-    /// All of them, in the order of their numbers in the consensus, which begin with 0.
+    /// All values, in the order of their numbers in the consensus, from 0.
     pub const ALL: [Self; 4] = [Self::None, Self::Listed, Self::Fast, Self::StableFast];
 
     /// Its word in torrc.
@@ -65,7 +65,7 @@ impl Bucket {
         Self { rate_bytes_per_sec: cut(rate_bytes_per_sec), burst_bytes: cut(burst_bytes) }
     }
 
-    /// This bucket, or one with that rate where it is greater, which then saves as many seconds of it.
+    /// This bucket, or one with the given rate if that is greater; its burst lasts as many seconds.
     fn at_least(self, rate_bytes_per_sec: u64) -> Self {
         let own = u64::from(self.rate_bytes_per_sec);
         let rate = rate_bytes_per_sec.min(MAX_BYTES);
@@ -73,7 +73,7 @@ impl Bucket {
     }
 }
 
-/// What a consensus says of a relay.
+/// What a consensus says about a relay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     /// Whether it has the flag Fast.
@@ -84,14 +84,14 @@ pub struct Listing {
     pub measured_bytes_per_sec: Option<u64>,
 }
 
-/// What a relay knows of the other end of a link.
+/// What a relay knows about the other end of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
     /// Whether it has shown an identity: clients show none, bridges and relays do.
     pub is_authenticated: bool,
-    /// Whether the relay has a descriptor of it, so that a recent consensus had it.
+    /// Whether the relay has its descriptor, so that a recent consensus listed it.
     pub is_known: bool,
-    /// What the consensus says of it; `None` when it is not listed.
+    /// What the consensus says about it; `None` when it is not listed.
     pub listing: Option<Listing>,
     /// Its address, if it has one.
     pub address: Option<IpAddr>,
@@ -103,9 +103,9 @@ pub struct Peer {
 pub enum Reason {
     /// The operator has exempted its address.
     ExemptAddress,
-    /// It is a relay's with the flags that exempt it.
+    /// The peer is a relay with the flags that exempt it.
     ExemptRelay,
-    /// It is a client's: it has shown no identity.
+    /// The peer is a client: it has shown no identity.
     Client,
     /// The identity is not a listed relay's.
     Unlisted,
@@ -113,12 +113,12 @@ pub enum Reason {
     NotFast,
     /// The relay does not have the flag Stable.
     NotStable,
-    /// It is a relay's, but none are exempt.
+    /// The peer is a relay, but no relays are exempt.
     NoneExempt,
 }
 
 impl Reason {
-    /// Whether a link is exempt by it.
+    /// Whether it exempts a link.
     #[must_use]
     pub const fn exempts(self) -> bool {
         matches!(self, Self::ExemptAddress | Self::ExemptRelay)
@@ -128,7 +128,7 @@ impl Reason {
 /// What a link gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Its bucket; `None` when nothing limits it but the relay's own bandwidth.
+    /// The link's bucket; `None` when only the relay's own bandwidth limits it.
     pub bucket: Option<Bucket>,
     /// Why.
     pub reason: Reason,
@@ -137,18 +137,18 @@ pub struct Decision {
 /// The rules in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// What links get that are not exempt.
+    /// The bucket of links that are not exempt.
     limit: Bucket,
-    /// Which relays are.
+    /// Which relays are exempt.
     exempt: Exempt,
-    /// The part of its measured weight that an exempt relay gets, in percent; 0: all it wants.
+    /// The part of its measured weight that an exempt relay gets, in percent; 0 sets no limit.
     share_percent: u32,
     /// Which addresses are exempt.
     addresses: Vec<Network>,
 }
 
 impl Rules {
-    /// What links get that are not exempt.
+    /// The bucket of links that are not exempt.
     #[must_use]
     pub const fn limit(&self) -> Bucket {
         self.limit
@@ -183,7 +183,7 @@ impl Rules {
         }
     }
 
-    /// The bucket of an exempt relay. Without a measured weight it has contributed nothing that is known of.
+    /// The bucket of an exempt relay. Without a measured weight it gets the limit: nothing is known of its contribution.
     fn share_of(&self, peer: &Peer) -> Option<Bucket> {
         if self.share_percent == 0 {
             return None;
@@ -194,7 +194,7 @@ impl Rules {
 }
 
 impl fmt::Display for Rules {
-    /// For the operator; addresses may be those of bridges, and are only counted.
+    /// For the operator; addresses are only counted, because they may be those of bridges.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Bucket { rate_bytes_per_sec, burst_bytes } = self.limit;
         let word = self.exempt.word();

@@ -62,8 +62,8 @@ pub(super) struct LinkHandle {
     pub(super) tasks: Mutex<Vec<LinkTask>>,
     /// Wakes its task.
     pub(super) waker: AtomicWaker,
-    /// Whether its last MEASUREMENT cell waits for a grant to be written. Until that is answered the link passes nothing
-    /// on: who asks takes an answer to its probe before that for a relay without FlashFlow.
+    /// Whether its last MEASUREMENT cell waits for a grant to be stored. Until that is answered the link passes nothing
+    /// on: a coordinator whose probe is answered first takes the relay for one without FlashFlow.
     pub(super) awaits_answer: AtomicBool,
 }
 
@@ -91,7 +91,7 @@ struct State {
     memory: Option<PathBuf>,
     /// Whether a grant is being written there. Until that is done nothing is sent: it may have to be taken back.
     is_storing: bool,
-    /// The links whose messages wait for that.
+    /// The links whose MEASUREMENT cells wait for that.
     held: Vec<LinkId>,
     /// What the log is to say once the lock is free, with the totals of that moment.
     told: Vec<(TargetEvent, Totals, MonoTime)>,
@@ -216,13 +216,14 @@ impl Extension {
         None
     }
 
-    /// Wakes every link that waits for its turn, because there will be no more turns.
+    /// Wakes every link that waits for its turn or for an answer, because there will be no more of either.
     fn wake_all(&self) {
         let mut state = match self.state.lock() {
             Ok(state) => state,
             Err(poisoned) => poisoned.into_inner(),
         };
         state.limiter.wake_all();
+        state.links.values().filter_map(Weak::upgrade).for_each(|handle| handle.waker.wake());
     }
 
     /// Names a new link.
@@ -450,15 +451,16 @@ impl State {
         None
     }
 
-    /// Has a link wait until what is being written is.
+    /// Makes a link wait until the grant is stored.
     fn hold(&mut self, link: LinkId) {
-        if let Some(handle) = self.links.get(&link).and_then(Weak::upgrade) {
-            handle.awaits_answer.store(true, Ordering::Relaxed);
+        if let Some(handle) = self.links.get(&link).and_then(Weak::upgrade)
+            && !handle.awaits_answer.swap(true, Ordering::Relaxed)
+        {
             self.held.push(link);
         }
     }
 
-    /// Takes the target's output to the links and to the log, unless something is being written.
+    /// Passes the target's output to the links and to the log, unless a grant is being stored.
     fn dispatch(&mut self, now: MonoTime) {
         if self.is_storing {
             return;
@@ -472,7 +474,7 @@ impl State {
         }
     }
 
-    /// Takes the target's output to the links and to the log.
+    /// Passes the target's output to the links and to the log.
     fn send_all(&mut self, now: MonoTime) {
         // An output can bring about no other, so this ends.
         while let Some(output) = self.target.poll_output() {
@@ -549,7 +551,7 @@ mod tests {
     use std::fs::File;
     use std::process::Command;
     use std::sync::mpsc;
-    use std::task::Waker;
+    use std::task::{Wake, Waker};
     use std::thread;
 
     use ed25519_dalek::SigningKey;
@@ -632,6 +634,15 @@ mod tests {
         assert!(!asking.awaits_answer.load(Ordering::Acquire), "the link goes on");
     }
 
+    /// Whether a task was woken.
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
     #[test]
     fn a_panic_inside_turns_measurements_off_and_limits_too() {
         let policy = Options::default().resolve(&BTreeMap::new());
@@ -642,11 +653,14 @@ mod tests {
         let allowed = || extension.claim(link, received, Traffic::Background, 1000, &cx);
         assert_eq!(allowed(), 0);
         assert!(extension.totals().is_some());
+        let (waiting, woken) = (extension.open_link(), Arc::new(Woken(AtomicBool::new(false))));
+        waiting.waker.register(&Waker::from(Arc::clone(&woken)));
 
         let result: Option<()> = extension.with(|_| panic!("made by the test"));
         assert_eq!(result, None);
         assert!(extension.has_failed());
         assert_eq!(allowed(), 1000);
         assert_eq!(extension.totals(), None);
+        assert!(woken.0.load(Ordering::Relaxed), "a link would wait for its answer for ever");
     }
 }

@@ -96,7 +96,7 @@ pub struct LinkStream<T> {
     mode: Mode,
     /// Whether a MEASUREMENT cell has come, so that this may be the coordinator's link.
     has_asked: bool,
-    /// Whether nothing may pass to tor-proto before the last MEASUREMENT cell is answered.
+    /// Whether tor-proto gets nothing until the last MEASUREMENT cell is answered.
     is_held: bool,
     /// Whether the coordinator's probe has come.
     is_probed: bool,
@@ -293,8 +293,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads from TLS after what is filled: on a measurement link all that there is, because each piece wakes every task on its
-    /// way through the relay. Returns 0 at the end of the stream.
+    /// Reads from TLS after what is filled. A measurement link reads all that is available, because each piece wakes every
+    /// task on its way through the relay. Returns 0 at the end of the stream.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.filled.start > 0 {
             self.buffer.copy_within(self.filled.clone(), 0);

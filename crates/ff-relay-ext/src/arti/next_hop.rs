@@ -174,8 +174,8 @@ pub(super) struct Echoes {
 struct Waiting {
     /// Whole MEAS_ECHO cells, one after the other.
     cells: Vec<u8>,
-    /// Bytes of cells that have gone in and were not taken: when so many are out, the link is told. To send what came out in
-    /// pieces cost a seventh more than to forward it.
+    /// Bytes of cells that have gone in and were not taken. The link is woken when all of them are out: sending them back in
+    /// pieces cost a seventh more than forwarding them.
     inside: usize,
     /// Whether either end has gone.
     is_over: bool,
@@ -206,7 +206,7 @@ impl Echoes {
         let _ = self.with(|waiting| waiting.inside += bytes);
     }
 
-    /// Puts all that waits into `into`, which must be empty, once all that went in is out. `false` when there will be no more.
+    /// Moves all that waits into `into`, which must be empty, once all that went in is out. `false` when no more will come.
     pub(super) fn take(&self, into: &mut Vec<u8>) -> bool {
         let taken = self.with(|waiting| {
             if waiting.is_whole() {

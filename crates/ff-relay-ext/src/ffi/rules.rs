@@ -14,9 +14,9 @@ use crate::ingress::{IngressOptions, Listing, Peer, Reason, Rules};
 pub struct FfIngress {
     /// The rules; `None` when tor's own holds.
     rules: Option<Rules>,
-    /// They, for the operator.
+    /// The rules as a text for the operator.
     text: CString,
-    /// What was not taken of the consensus, for the operator.
+    /// Values that were ignored, for the operator.
     ignored: CString,
 }
 

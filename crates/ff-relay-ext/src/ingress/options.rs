@@ -1,7 +1,7 @@
-//! What the operator and the consensus say of the limit, and the rules that it comes to.
+//! What the operator and the consensus set for the limit, and the rules that follow from it.
 //!
 //! What torrc sets beats the consensus parameter of the same name, which beats the default. Rate and burst are
-//! those that tor has already: `PerConnBWRate` and `PerConnBWBurst`, else `perconnbwrate` and `perconnbwburst`.
+//! tor's own: `PerConnBWRate` and `PerConnBWBurst`, else `perconnbwrate` and `perconnbwburst`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -21,40 +21,40 @@ pub const SHARE: &str = "FFIngressShare";
 /// Exempt addresses, separated by blanks or commas, each with or without a mask. No consensus parameter has this
 /// name.
 pub const EXEMPT_ADDRESS: &str = "FFIngressExemptAddress";
-/// The limit of each link in bytes per second; 0 is not set.
+/// The limit of each link in bytes per second; 0 means not set.
 pub const RATE: &str = "PerConnBWRate";
-/// What each link may save, in bytes; 0 is not set.
+/// What each link may save, in bytes; 0 means not set.
 pub const BURST: &str = "PerConnBWBurst";
 /// The consensus parameter for [`RATE`].
 pub const RATE_PARAM: &str = "perconnbwrate";
 /// The consensus parameter for [`BURST`].
 pub const BURST_PARAM: &str = "perconnbwburst";
 
-/// The least limit, in bytes per second: less does not carry a page.
+/// The least limit, in bytes per second: less is too little for a web page.
 const MIN_RATE: u64 = 10_000;
-/// The greatest [`SHARE`]: weights are no bytes per second, and may be far below what a relay carries.
+/// The greatest [`SHARE`]: weights are not bytes per second, and may be far below a relay's capacity.
 const MAX_SHARE_PERCENT: u64 = 1000;
 /// Exempt addresses a relay may list.
 const MAX_ADDRESSES: usize = 256;
-/// The burst is at least the limit's seconds divided by this, 0.2 s: tor looks at buckets ten times a second, and
-/// one that saves less than two looks loses bytes (5 kB at 100 kB/s gave 0.52 of the limit).
+/// The least burst is the limit divided by this, 0.2 s of it: tor looks at buckets ten times a second, and a bucket
+/// that saves less than two of these intervals loses bytes (5 kB at 100 kB/s gave 0.52 of the limit).
 const BURST_DIVISOR: u64 = 5;
 /// The burst where none is set, in seconds of the limit.
 const BURST_SECS: u64 = 10;
-/// And at least so many bytes: a page.
+/// The least burst where none is set, in bytes: a web page.
 const BURST_BYTES: u64 = 3_000_000;
 
 /// Addresses that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// One of them.
+    /// An address in the network.
     address: IpAddr,
-    /// How many bits are the same.
+    /// The length of the prefix in bits.
     bits: u32,
 }
 
 impl Network {
-    /// Whether it has this address; an IPv4 address that is mapped into IPv6 counts as what it is.
+    /// Whether it contains this address; an IPv4 address that is mapped into IPv6 counts as an IPv4 address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
@@ -75,7 +75,8 @@ impl FromStr for Network {
     type Err = IngressError;
 
     /// Reads an address, or one with a mask: `192.0.2.1`, `192.0.2.0/24`, `192.0.2.0/255.255.255.0`,
-    /// `2001:db8::/32`, `[2001:db8::]/32`.
+    /// `2001:db8::/32`, `[2001:db8::]/32`. An IPv4 address that is mapped into IPv6 is read as an IPv4 address, and so
+    /// is its mask.
     fn from_str(text: &str) -> Result<Self, IngressError> {
         let bad = || IngressError::BadAddress(text.to_owned());
         let (address, mask) =
@@ -85,6 +86,8 @@ impl FromStr for Network {
         if bare.is_some() && address.is_ipv4() {
             return Err(bad());
         }
+        // As `contains` takes peers' addresses.
+        let address = address.to_canonical();
         let most = if address.is_ipv4() { 32 } else { 128 };
         let bits = match mask {
             None => most,
@@ -94,7 +97,7 @@ impl FromStr for Network {
     }
 }
 
-/// The number of bits that a mask has; `None` when it is none.
+/// The number of bits of a mask; `None` if it is not a mask.
 fn mask_bits(mask: &str, is_ipv4: bool) -> Option<u32> {
     if !mask.is_empty() && mask.bytes().all(|byte| byte.is_ascii_digit()) {
         return mask.parse().ok();
@@ -121,19 +124,19 @@ pub enum IngressError {
     /// Too many addresses.
     #[error("{EXEMPT_ADDRESS} lists more than {MAX_ADDRESSES} addresses")]
     TooManyAddresses,
-    /// The rules are to hold without a limit.
+    /// The rules are on, but no limit is set.
     #[error(
         "{LIMIT} is 1, but {RATE} is not set; it must be a number from {MIN_RATE} to {MAX_BYTES} bytes per second"
     )]
     NoRate,
 }
 
-/// What the options come to.
+/// What follows from options and consensus.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolved {
     /// The rules; `None` when tor's own rule holds.
     pub rules: Option<Rules>,
-    /// What was not taken of the consensus, for the operator.
+    /// Values that were ignored, and why, for the operator.
     pub ignored: Vec<String>,
 }
 
@@ -179,8 +182,8 @@ impl IngressOptions {
         Ok(())
     }
 
-    /// Says whether rate and burst are such as the rules need, if torrc turns them on. What the consensus says
-    /// is not looked at: at a relay's start there may be none.
+    /// Checks rate and burst, if torrc turns the rules on. The consensus is not checked: a relay may have none when
+    /// it starts.
     ///
     /// # Errors
     /// [`IngressError`] saying what is allowed.
@@ -193,7 +196,7 @@ impl IngressOptions {
         self.burst.map_or(Ok(()), |burst| check_burst(burst, rate))
     }
 
-    /// What the options come to with the consensus parameters. Those that are out of bounds are not taken.
+    /// Makes rules from the options and the consensus parameters. Parameters out of bounds are ignored.
     #[must_use]
     pub fn resolve(&self, consensus: &BTreeMap<String, i64>) -> Resolved {
         let mut reader = Reader { consensus, ignored: Vec::new() };
@@ -201,7 +204,7 @@ impl IngressOptions {
         Resolved { rules, ignored: reader.ignored }
     }
 
-    /// The rules; `None` when there are to be none, or no limit that could be taken.
+    /// The rules; `None` when they are off or there is no valid limit.
     fn rules(&self, consensus: &mut Reader<'_>) -> Option<Rules> {
         let is_on = self.is_on.or_else(|| Some(consensus.number(LIMIT, (0, 1))? == 1));
         if is_on != Some(true) {
@@ -213,7 +216,7 @@ impl IngressOptions {
         };
         let Some(rate) = rate else {
             let text = format!(
-                "{LIMIT} is 1, but neither torrc nor the consensus has a limit that can be taken: tor's own rule holds"
+                "{LIMIT} is 1, but neither torrc nor the consensus has a valid limit: tor's own rule holds"
             );
             consensus.ignored.push(text);
             return None;
@@ -227,7 +230,7 @@ impl IngressOptions {
         })
     }
 
-    /// What a link with this limit may save, in bytes.
+    /// The burst of a link with this limit, in bytes.
     fn burst(&self, rate: u64, consensus: &mut Reader<'_>) -> u64 {
         let burst = match self.burst {
             Some(burst) => consensus.unless_bad(check_burst(burst, rate)).map(|()| burst),
@@ -239,9 +242,9 @@ impl IngressOptions {
 
 /// Reads the parameters of a consensus.
 struct Reader<'a> {
-    /// By their names.
+    /// The parameters by name.
     consensus: &'a BTreeMap<String, i64>,
-    /// What was not taken, for the operator.
+    /// Values that were ignored, and why, for the operator.
     ignored: Vec<String>,
 }
 
@@ -264,7 +267,7 @@ impl Reader<'_> {
         Exempt::ALL.get(usize::try_from(number).ok()?).copied()
     }
 
-    /// Notes what is wrong with a line of torrc. It could be taken as long as nothing turned the rules on.
+    /// Notes what is wrong with a line of torrc, which is accepted while nothing turns the rules on.
     fn unless_bad(&mut self, result: Result<(), IngressError>) -> Option<()> {
         result.map_err(|error| self.ignored.push(format!("{error}: it is ignored"))).ok()
     }
@@ -275,15 +278,15 @@ fn min_burst(rate: u64) -> u64 {
     rate.div_ceil(BURST_DIVISOR)
 }
 
-/// Says whether a limit is within its bounds.
+/// Checks that a limit is within its bounds.
 fn check_rate(rate: u64) -> Result<(), IngressError> {
     number(RATE, &rate.to_string(), (MIN_RATE, MAX_BYTES), " bytes per second").map(|_| ())
 }
 
-/// Says whether a burst is within its bounds.
+/// Checks that a burst is within its bounds.
 fn check_burst(burst: u64, rate: u64) -> Result<(), IngressError> {
     let bounds = (min_burst(rate), MAX_BYTES);
-    number(BURST, &burst.to_string(), bounds, " bytes, 0.2 seconds of PerConnBWRate at least")
+    number(BURST, &burst.to_string(), bounds, " bytes (at least 0.2 seconds of PerConnBWRate)")
         .map(|_| ())
 }
 
@@ -451,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_that_are_none_are_refused() {
+    fn bad_masks_are_refused() {
         for (text, is_good) in [
             ("192.0.2.1", true),
             ("192.0.2.1/0", true),
@@ -472,6 +475,7 @@ mod tests {
             ("[2001:db8::]/32", true),
             ("[2001:db8::/32", false),
             ("2001:db8::/255.255.0.0", false),
+            ("::ffff:192.0.2.0/120", false),
             ("bridge.example", false),
         ] {
             assert_eq!(text.parse::<Network>().is_ok(), is_good, "{text}");
@@ -479,6 +483,9 @@ mod tests {
         let everything: Network = "192.0.2.1/0".parse().unwrap();
         assert!(everything.contains("10.0.0.1".parse().unwrap()));
         assert!(!everything.contains("2001:db8::1".parse().unwrap()));
+        let mapped: Network = "::ffff:192.0.2.1".parse().unwrap();
+        assert!(mapped.contains("192.0.2.1".parse().unwrap()));
+        assert!(mapped.contains("::ffff:192.0.2.1".parse().unwrap()));
         let many = vec!["192.0.2.1"; MAX_ADDRESSES + 1].join(" ");
         let refused = IngressOptions::default().set(EXEMPT_ADDRESS, &many);
         assert_eq!(refused, Err(IngressError::TooManyAddresses));
@@ -513,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_out_of_bounds_are_ignored_and_told() {
+    fn parameters_out_of_bounds_are_ignored_and_reported() {
         let base = [(LIMIT, 1), (RATE_PARAM, 100_000)];
         let default = IngressOptions::default().resolve(&params(&base)).rules.unwrap();
         for (name, value) in [
@@ -530,7 +537,7 @@ mod tests {
             let [told] = &resolved.ignored[..] else { panic!("{name}: {:?}", resolved.ignored) };
             assert!(told.contains(name) && told.contains(&value.to_string()), "{told}");
         }
-        // A switch that cannot be read is off, and a limit that cannot be taken is none.
+        // Without a valid switch or a valid limit the rules are off.
         for (values, count) in [
             (vec![(LIMIT, 2), base[1]], 1),
             (vec![base[0], (RATE_PARAM, 9_999)], 2),
@@ -540,7 +547,7 @@ mod tests {
             let resolved = IngressOptions::default().resolve(&params(&values));
             assert_eq!((resolved.rules, resolved.ignored.len()), (None, count), "{values:?}");
         }
-        // What torrc may have while it is off is not taken when the consensus turns the rules on.
+        // A value that torrc may have while the rules are off is ignored when the consensus turns them on.
         let resolved = options(&[(RATE, "5000")]).resolve(&params(&base));
         assert_eq!((resolved.rules, resolved.ignored.len()), (None, 2));
         let resolved = options(&[(BURST, "5")]).resolve(&params(&base));

@@ -98,11 +98,12 @@ impl Case {
         u64::from(self.mbit) * 125_000
     }
 
-    /// Bytes of cells a second that reach a relay and come back: its rate, or what the profile's line carries, if that is
-    /// always the same and less. A packet of the longest has 52 bytes of IP and TCP, and TLS adds 22 to a record of 31 cells.
+    /// Bytes of cells per second that can reach a relay and come back: its rate, or what the profile's line carries, if
+    /// that is constant and less. A packet of the greatest length has 52 bytes of IP and TCP headers, and TLS adds 22 bytes
+    /// to a record of 31 cells.
     ///
     /// # Errors
-    /// When there is no such profile.
+    /// If there is no such profile.
     #[expect(clippy::cast_precision_loss, reason = "bytes a second are below 2^53")]
     pub(super) fn truth(&self) -> Result<f64> {
         let Some(name) = &self.profile else { return Ok(self.rate() as f64) };

@@ -39,19 +39,19 @@ pub(crate) struct Bench {
 /// What came of measuring one relay.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// The estimate by what the relay can echo ([`Case::truth`]); `None` where there is none.
+    /// The estimate divided by what the relay can echo ([`Case::truth`]); `None` without an estimate.
     pub(crate) ratio: Option<f64>,
     /// The verdict's name.
     pub(crate) verdict: String,
     /// Links that opened.
     pub(super) links: u64,
-    /// What came back in each second before those that count, by the same.
+    /// What came back in each second before those that count, divided by the same.
     pub(super) settling: Vec<f64>,
-    /// What came back in each second that counts, by the same.
+    /// What came back in each second that counts, divided by the same.
     pub(super) counted: Vec<f64>,
     /// The seconds that count.
     samples: Vec<SecondSample>,
-    /// What the relay can echo, in bytes a second.
+    /// What the relay can echo, in bytes per second.
     truth: f64,
     /// How long all of it took, in seconds.
     pub(super) whole_secs: f64,
@@ -62,7 +62,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// What came of a measurement of a relay that can echo so many bytes a second.
+    /// The result of measuring a relay that can echo `truth` bytes per second.
     #[expect(clippy::cast_precision_loss, reason = "bytes of a measurement are below 2^53")]
     fn of((outcome, took): &(Outcome, Duration), truth: f64) -> Self {
         let part = |bytes: u64| bytes as f64 / truth;
@@ -84,12 +84,12 @@ impl Run {
         }
     }
 
-    /// The first second in which the relay was full: 0.95 of that.
+    /// The first second in which the relay was full: it echoed 0.95 of what it can.
     pub(super) fn full_after(&self) -> Option<usize> {
         self.settling.iter().chain(&self.counted).position(|&second| second >= 0.95)
     }
 
-    /// The estimates, by the same, of measurements of so many seconds each, one after the other, within this one.
+    /// The estimates, divided by the same, of consecutive measurements of `secs` seconds each within this one.
     #[expect(clippy::cast_precision_loss, reason = "bytes of a measurement are below 2^53")]
     pub(crate) fn of_seconds(&self, secs: usize) -> Vec<f64> {
         let estimate = |samples| aggregate::estimate(samples, Ratio::ZERO);
