@@ -8,7 +8,7 @@ mod files;
 use std::collections::HashMap;
 
 use super::{Damaged, place_of};
-use crate::record::Circuit;
+use crate::record::{Circuit, Client, Download, Failure, SCHEMA, Stage, Whose};
 
 /// A download and who made it.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,4 +58,33 @@ impl Downloads {
     pub(super) fn host(&mut self, name: &str) -> u32 {
         place_of(&mut self.hosts, &mut self.places, name)
     }
+}
+
+/// A line with a download of OnionPerf's or Torperf's, without what is known of its circuit and of its end.
+pub(super) fn line_of(number: u64, began_unix_secs: f64, download: Download) -> Circuit {
+    Circuit {
+        schema: SCHEMA,
+        number,
+        client: Client::OnionPerf,
+        began_unix_secs,
+        began_us: 0,
+        run_unix_secs: None,
+        path: Vec::new(),
+        link_us: None,
+        hops_us: Vec::new(),
+        rtt: Vec::new(),
+        first_bytes: Vec::new(),
+        latency: Vec::new(),
+        download: Some(download),
+        congestion_us: None,
+        relay_congestion_us: Vec::new(),
+        failure: None,
+        ended_us: 0,
+    }
+}
+
+/// Why such a download failed. Its file says what was seen, and not whose fault it was.
+pub(super) fn failure_of(has_first_byte: bool, reason: String) -> Failure {
+    let stage = if has_first_byte { Stage::Download } else { Stage::FirstByte };
+    Failure { stage, hop: None, reason, whose: Whose::Unknown }
 }

@@ -5,11 +5,9 @@
 
 use std::collections::HashMap;
 
-use super::downloads::{DownloadRecord, Downloads};
+use super::downloads::{DownloadRecord, Downloads, failure_of, line_of};
 use super::{ReadError, is_time, onionperf};
-use crate::record::{
-    Circuit, Client, Download, Failure, Relay, SCHEMA, SIZES, Stage, Whose, unix_us,
-};
+use crate::record::{Circuit, Download, Failure, Relay, SIZES, unix_us};
 
 /// What a line begins with that says what the file is.
 const TYPE: &str = "@type ";
@@ -108,23 +106,11 @@ impl<'a> Values<'a> {
         let ended = download.us.or(download.tenths_us.last().copied()).or(download.first_byte_us);
         let failure = download.us.is_none().then(|| self.failure(&download));
         Ok(Circuit {
-            schema: SCHEMA,
-            number,
-            client: Client::OnionPerf,
-            began_unix_secs,
-            began_us: 0,
-            run_unix_secs: None,
             path: self.path(),
-            link_us: None,
             hops_us: self.hops_us()?,
-            rtt: Vec::new(),
-            first_bytes: Vec::new(),
-            latency: Vec::new(),
-            ended_us: at.unwrap_or(0).saturating_add(ended.unwrap_or(0)),
-            download: Some(download),
-            congestion_us: None,
-            relay_congestion_us: Vec::new(),
             failure,
+            ended_us: at.unwrap_or(0).saturating_add(ended.unwrap_or(0)),
+            ..line_of(number, began_unix_secs, download)
         })
     }
 
@@ -152,13 +138,11 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// Why it is not whole, by the words that OnionPerf has for that.
+    /// Why it is not whole, in OnionPerf's words.
     fn failure(&self, download: &Download) -> Failure {
         let is_timeout = self.text("DIDTIMEOUT") == Some("1");
-        let stage =
-            if download.first_byte_us.is_some() { Stage::Download } else { Stage::FirstByte };
         let reason = if is_timeout { "TGEN/TIMEOUT" } else { "TGEN/READ" };
-        Failure { stage, hop: None, reason: reason.to_owned(), whose: Whose::Unknown }
+        failure_of(download.first_byte_us.is_some(), reason.to_owned())
     }
 
     /// The relays of its circuit.
