@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::STATUS;
-use super::measure::{ClientKind, MeasureArgs, Measuring, bytes, rate, share};
+use super::measure::{ClientKind, MeasureArgs, Measuring, Recording, bytes, rate};
 use super::paths::RulesArgs;
 use super::plan::{self, PlanArgs};
 use super::serve;
@@ -107,18 +107,9 @@ pub struct RunArgs {
     /// How many new ones, at most: so many a second, or with /min or /h, so many a minute or an hour.
     #[arg(long, value_name = "RATE", default_value = "1", value_parser = rate)]
     pub rate: f64,
-    /// Stop when more than this share of the last 100 failed, from 0 to 1.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = share)]
-    pub failures: f64,
-    /// Where lines go: circuits-000.jsonl in this folder.
-    #[arg(long, value_name = "DIR")]
-    pub out: PathBuf,
-    /// Go on with the run in --out.
-    #[arg(long)]
-    pub resume: bool,
-    /// Print what it came to as JSON.
-    #[arg(long)]
-    pub json: bool,
+    /// When it stops early, and where its results go.
+    #[command(flatten)]
+    pub recording: Recording,
 }
 
 /// Options of `downloads serve`.
@@ -187,10 +178,7 @@ impl RunArgs {
             measuring: self.fetching.measuring(self.in_flight),
             count: self.count,
             rate: Some(self.rate),
-            failures: self.failures,
-            out: self.out.clone(),
-            resume: self.resume,
-            json: self.json,
+            recording: self.recording.clone(),
         }
     }
 }
