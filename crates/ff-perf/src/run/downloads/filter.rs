@@ -41,7 +41,7 @@ pub(super) fn run(args: &FilterArgs) -> Result<ExitCode> {
         let is_there = path.canonicalize().is_ok_and(|path| path.parent() == Some(out.as_path()));
         ensure!(!is_there, "{} is in --out itself: name another folder", path.display());
         let bytes = inputs.read(&path)?;
-        let (bytes, marked) = filtered(&filter, &bytes)
+        let (bytes, marked) = filtered(&filter, bytes)
             .map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()))?;
         day::write(&args.out, &[DayFile { name: file, bytes }])?;
         // Writing to a string cannot fail.
@@ -51,9 +51,8 @@ pub(super) fn run(args: &FilterArgs) -> Result<ExitCode> {
 }
 
 /// A file with its marks, packed, and how many these are.
-fn filtered(filter: &CircuitFilter, bytes: &[u8]) -> Result<(Vec<u8>, u64), String> {
-    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-    let mut analysis: Value = serde_json::from_slice(&python_json::mark(bytes.to_vec()))
+fn filtered(filter: &CircuitFilter, bytes: Vec<u8>) -> Result<(Vec<u8>, u64), String> {
+    let mut analysis: Value = serde_json::from_slice(&python_json::mark(bytes))
         .map_err(|error| format!("this is no JSON: {error}"))?;
     let marked = filter.apply(&mut analysis)?;
     let packed = pack(python_json::unmark(analysis.to_string()).as_bytes(), PRESET);
