@@ -49,9 +49,9 @@ const NO_CLIENT: &str = "client";
 /// The labels of failures.
 type Labels = [(&'static str, &'static str); 2];
 
-/// What is measured beside circuits, and has figures.
+/// Which figures there are besides those of all circuits.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Beside {
+pub struct OptionalFigures {
     /// Times to first byte.
     pub ttfb: bool,
     /// Downloads.
@@ -92,14 +92,14 @@ pub struct Figures {
 impl Figures {
     /// Figures of which nothing is known yet, and where they are looked up.
     #[must_use]
-    pub fn new(beside: Beside) -> (Self, Registry) {
+    pub fn new(optional: OptionalFigures) -> (Self, Registry) {
         let figures = Self {
             build: Histogram::new(BUILD_SECS),
             rtt: Histogram::new(TRIP_SECS),
-            ttfb: beside.ttfb.then(|| Histogram::new(TRIP_SECS)),
-            downloads: beside.downloads.then(Downloads::new),
-            data_left: beside.data.then(Gauge::default),
-            disk_left: beside.disk.then(Gauge::default),
+            ttfb: optional.ttfb.then(|| Histogram::new(TRIP_SECS)),
+            downloads: optional.downloads.then(Downloads::new),
+            data_left: optional.data.then(Gauge::default),
+            disk_left: optional.disk.then(Gauge::default),
             failures: Family::default(),
             in_flight: Gauge::default(),
             unwritten: Gauge::default(),
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn circuits_are_counted_and_failures_are_there_before_the_first_one() {
-        let all = Beside { ttfb: true, downloads: true, ..Beside::default() };
+        let all = OptionalFigures { ttfb: true, downloads: true, ..OptionalFigures::default() };
         let (figures, registry) = Figures::new(all);
         let before = text(&registry).expect("text");
         assert_eq!(value(&before, "ff_circuit_last_success_timestamp_seconds"), None);
@@ -341,13 +341,18 @@ mod tests {
         let at = value(&text, "ff_circuit_last_success_timestamp_seconds").expect("a success");
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs_f64();
         assert!((now - at).abs() < 60.0, "{at}");
-        assert!(Figures::new(Beside::default()).0.ttfb.is_none());
+        assert!(Figures::new(OptionalFigures::default()).0.ttfb.is_none());
     }
 
     #[test]
     fn downloads_are_counted_by_stage_and_size() {
-        let beside = Beside { downloads: true, data: true, disk: true, ..Beside::default() };
-        let (figures, registry) = Figures::new(beside);
+        let optional = OptionalFigures {
+            downloads: true,
+            data: true,
+            disk: true,
+            ..OptionalFigures::default()
+        };
+        let (figures, registry) = Figures::new(optional);
         let mut whole = circuit(None);
         whole.download =
             serde_json::from_value(serde_json::json!({ "bytes": 1000, "asked_bytes": 1000,
@@ -388,7 +393,7 @@ mod tests {
             eprintln!("nothing checked: FF_TEST_PROMTOOL=1 says that promtool is there");
             return;
         }
-        let all = Beside { ttfb: true, downloads: true, data: true, disk: true };
+        let all = OptionalFigures { ttfb: true, downloads: true, data: true, disk: true };
         let (figures, registry) = Figures::new(all);
         figures.note(&circuit(None));
         let text = ff_bwauth::http::text_format(&text(&registry).expect("text"));
@@ -430,15 +435,20 @@ mod tests {
     #[test]
     fn the_alerts_are_on_figures_that_exist() {
         let circuits = include_str!("../../../doc/alerts-circuits.yml");
-        are_on_figures(circuits, 6, Beside { ttfb: true, ..Beside::default() });
+        are_on_figures(circuits, 6, OptionalFigures { ttfb: true, ..OptionalFigures::default() });
         let downloads = include_str!("../../../doc/alerts-downloads.yml");
-        let beside = Beside { downloads: true, data: true, disk: true, ..Beside::default() };
-        are_on_figures(downloads, 8, beside);
+        let optional = OptionalFigures {
+            downloads: true,
+            data: true,
+            disk: true,
+            ..OptionalFigures::default()
+        };
+        are_on_figures(downloads, 8, optional);
     }
 
     /// Whether rules name so many figures at least, all of them of a program that measures this.
-    fn are_on_figures(alerts: &'static str, least: usize, beside: Beside) {
-        let (figures, registry) = Figures::new(beside);
+    fn are_on_figures(alerts: &'static str, least: usize, optional: OptionalFigures) {
+        let (figures, registry) = Figures::new(optional);
         let mut whole = circuit(None);
         let download = serde_json::json!({ "bytes": 1000, "first_byte_us": 5, "us": 9 });
         whole.download = serde_json::from_value(download).expect("a download");

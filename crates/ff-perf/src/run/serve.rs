@@ -29,7 +29,7 @@ use crate::cli::measure::ClientKind;
 use crate::cli::serve::ServeArgs;
 use crate::client::Client;
 use crate::course::{Ended, State};
-use crate::figures::{Beside, Figures};
+use crate::figures::{Figures, OptionalFigures};
 use crate::network::Network;
 use crate::path::Plan;
 use crate::paths::{Choice, file};
@@ -65,13 +65,13 @@ pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
     let open = |terms| Orders::open(&args.keeping.dir, terms, measuring.seed, now(began));
     let orders = args.terms.as_ref().map(open).transpose()?;
     notes.extend(orders.iter().flat_map(|orders| orders.notes(1.0 / args.rate)));
-    let beside = Beside {
+    let optional = OptionalFigures {
         ttfb: measuring.ttfb > 0,
         downloads: measuring.download > 0,
         data: args.terms.as_ref().is_some_and(|terms| terms.data_bytes.is_some()),
         disk: args.keeping.disk.is_some(),
     };
-    let (figures, registry) = Figures::new(beside);
+    let (figures, registry) = Figures::new(optional);
     let signals = outside::start(listener, registry, args.keeping.metrics_host.clone())?;
     figures.documents(ready.network.valid_after_unix_secs);
     let mut serving = Serving::new(args, &ready.dir, (shelf, next), figures, signals);
