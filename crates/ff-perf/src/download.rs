@@ -11,6 +11,8 @@ use crate::target::{Target, ask, closed, early, more};
 
 /// The header in which a source names its seed; with it, each byte is compared.
 pub const SEED_HEADER: &str = "ff-seed";
+/// The reason of a download with a byte that its seed does not make.
+pub(crate) const CHANGED: &str = "a byte differs from what the source's seed makes: the source, the exit or the path between them has changed it";
 /// How long the header of an answer may be, in bytes.
 const LONGEST_HEAD: usize = 16_384;
 /// How many lines it may have.
@@ -135,9 +137,7 @@ impl Answer {
         if let Some(pattern) = &mut self.pattern {
             let matching = pattern.matching(payload);
             if matching < payload.len() {
-                return Err(Fault::unknown(
-                    "a byte is another than the source's seed makes: the source, the exit or who is between them has changed it",
-                ));
+                return Err(Fault::unknown(CHANGED));
             }
         }
         Ok(payload)
@@ -177,7 +177,7 @@ impl Answer {
         };
         if let Some(seed) = value(SEED_HEADER) {
             let seed: Seed = seed.parse().map_err(|_| {
-                Fault::target(format!("the {SEED_HEADER} of its answer is no seed"))
+                Fault::target(format!("the header {SEED_HEADER} of its answer is not a seed"))
             })?;
             if value("transfer-encoding").is_some() {
                 return Err(Fault::target(
@@ -253,7 +253,7 @@ mod tests {
             (&format!("HTTP/1.1 200 OK\r\n{}", "A: b\r\n".repeat(65)), "not HTTP"),
             (&format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(LONGEST_HEAD)), "longer than 16384"),
             ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n", "has 9 bytes instead of 10"),
-            ("HTTP/1.1 200 OK\r\nff-seed: x\r\n\r\n", "no seed"),
+            ("HTTP/1.1 200 OK\r\nff-seed: x\r\n\r\n", "not a seed"),
         ] {
             let fault = payload(10, &[odd.as_bytes()]).expect_err("no success");
             assert!(fault.reason.contains(reason) && fault.whose == Whose::Target, "{fault:?}");
@@ -271,7 +271,7 @@ mod tests {
         };
         let bytes = hex::decode("76b8e0ada0f13d904056").expect("bytes");
         let fault = payload(10, &[head(10).as_bytes(), &bytes]).expect_err("the ninth is another");
-        assert!(fault.reason.contains("seed") && fault.whose == Whose::Unknown, "{fault:?}");
+        assert_eq!((fault.reason.as_str(), fault.whose), (CHANGED, Whose::Unknown));
         assert_eq!(payload(8, &[head(8).as_bytes(), &bytes[..8]]), Ok(bytes[..8].to_vec()));
         let chunks = head(8).replace("content-length: 8", "transfer-encoding: chunked");
         let fault = payload(8, &[chunks.as_bytes()]).expect_err("chunks");

@@ -84,7 +84,7 @@ fn tgen_name(failure: &Failure) -> &'static str {
     let has = |words: &[&str]| has(&failure.reason, words);
     match () {
         () if has(&["timeout", "timed out"]) => "TIMEOUT",
-        () if has(&["wrong", "false byte", "checksum", "differ"]) => "CHECKSUM",
+        () if has(&["differs"]) => "CHECKSUM",
         () if has(&["status", "header", "http"]) => "HEADER",
         () if has(&["eof", "closed", "ended", "end of", "short", "too few"]) => "READEOF",
         () => "READ",
@@ -110,6 +110,7 @@ fn tor_reason(reason: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::download::CHANGED;
 
     /// The code of a line with this download and this failure.
     fn code(download: serde_json::Value, stage: &str, reason: &str) -> Option<String> {
@@ -130,7 +131,7 @@ mod tests {
             (not_connected(), "link", "Connection refused", "TOR/CONNECTREFUSED"),
             (connected(), "download", "timeout", "TGEN/TIMEOUT"),
             (connected(), "download", "the source closed early", "TGEN/READEOF"),
-            (connected(), "download", "a wrong byte", "TGEN/CHECKSUM"),
+            (connected(), "download", CHANGED, "TGEN/CHECKSUM"),
             (connected(), "download", "HTTP status 404", "TGEN/HEADER"),
             (connected(), "download", "odd", "TGEN/READ"),
             (serde_json::Value::Null, "download", "timeout", "TGEN/TIMEOUT"),

@@ -233,7 +233,7 @@ fn odd() -> [(Vec<u8>, &'static str, Option<u64>); 5] {
     changed[290_000] ^= 1;
     [
         (answer(SIZE, 20_000), "closed after 20000 of 300000 bytes", Some(20_000)),
-        (changed, "another than the source's seed makes", None),
+        (changed, "differs from what the source's seed makes", None),
         (answer(SIZE + 1, 300_001), "has 300001 bytes instead of 300000", Some(0)),
         (b"HTTP/1.1 302 Found\r\nlocation: /x\r\n\r\n".to_vec(), "HTTP status 302", Some(0)),
         (
