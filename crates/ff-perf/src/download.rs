@@ -1,4 +1,4 @@
-//! A download over a stream of a circuit: what of it had come by when, and whether it is what the source has.
+//! A download over a stream of a circuit: how much of it had come when, and whether it is what the source sent.
 
 use std::time::Instant;
 
@@ -19,17 +19,17 @@ const LONGEST_HEAD: usize = 16_384;
 const MOST_LINES: usize = 64;
 
 impl Target {
-    /// A download of so many bytes before anything of it has come.
+    /// A download of `bytes` before anything of it has come.
     #[must_use]
     pub fn asked(&self, bytes: u64) -> Download {
         Download { asked_bytes: Some(bytes), source: self.place(), ..Download::default() }
     }
 
-    /// Downloads so many bytes. What had come of them by when is in `line`, also if it fails or is given up.
+    /// Downloads `bytes`. How much had come when is in `line`, also if it fails or is given up.
     ///
     /// # Errors
-    /// [`Fault`]; also if the target has fewer, if a source sends more than it was asked for or another byte than its seed
-    /// makes, or if a web server answers with another status than one of success: what comes then is no download.
+    /// [`Fault`]; also if the target has fewer bytes, if a source sends more than it was asked for or a byte that its seed
+    /// does not make, or if the status of a web server's answer is not a success: what comes then is not the download.
     pub async fn download<C: Client>(
         &self,
         client: &C,
@@ -57,7 +57,7 @@ impl Target {
             if !answer.is_head_open() {
                 line.header_us.get_or_insert(us);
             }
-            // What comes of a plain web server beyond what is wanted is not counted.
+            // More than was asked for, from a plain web server, is not counted.
             let counted = (payload.len() as u64).min(bytes - line.bytes);
             line.came(counted, us);
             line.is_checked = answer.pattern.is_some();
@@ -72,19 +72,19 @@ impl Target {
 
 /// How far a header has come.
 enum Head {
-    /// Not to its end.
+    /// It is not complete.
     Open,
-    /// It has so many bytes, and another one follows (RFC 9110 §15.2).
+    /// It has this many bytes, and another header follows (RFC 9110 §15.2).
     Interim(usize),
-    /// It has so many bytes, and the payload follows.
+    /// It has this many bytes, and the payload follows.
     Final(usize),
 }
 
 /// What is known of an answer while it comes.
 struct Answer {
-    /// Its header, until that is whole; none of a source of ff-lab's, which sends bytes alone.
+    /// Its header until that is complete; none for a source of ff-lab, which sends only bytes.
     head: Option<Vec<u8>>,
-    /// What its bytes are to be, if it names a seed.
+    /// The expected bytes, if it names a seed.
     pattern: Option<Pattern>,
     /// Whether more than was asked for is wrong.
     is_exact: bool,
@@ -93,19 +93,19 @@ struct Answer {
 }
 
 impl Answer {
-    /// One of which nothing has come.
+    /// An answer before its first byte.
     fn of(target: &Target, asked: u64) -> Self {
         let is_web = target.path.is_some();
         Self { head: is_web.then(Vec::new), pattern: None, is_exact: !is_web, asked }
     }
 
-    /// Whether its header is not whole.
+    /// Whether its header is not complete.
     const fn is_head_open(&self) -> bool {
         self.head.is_some()
     }
 
-    /// How many bytes to read where so many are still to come: of a source one more, so that what it should not have sent is
-    /// seen if it comes with the last bytes, which nobody waits for; as much as there is while the header comes.
+    /// How many bytes to read when `bytes` are still to come: from a source one more, so that a byte too many is seen if it
+    /// comes with the last ones, without waiting for it; as many as possible while the header comes.
     fn room(&self, bytes: u64) -> usize {
         if self.is_head_open() {
             return usize::MAX;
@@ -113,7 +113,7 @@ impl Answer {
         usize::try_from(bytes).unwrap_or(usize::MAX).saturating_add(self.is_exact.into())
     }
 
-    /// What of that which came is payload, and is as it should be.
+    /// The payload in these bytes, checked.
     fn payload<'a>(&mut self, came: &'a [u8]) -> Result<&'a [u8], Fault> {
         let payload = match self.head.take() {
             None => came,
@@ -169,7 +169,7 @@ impl Answer {
         }
     }
 
-    /// What its header promises, and whether that is what was asked for.
+    /// Reads a complete header, and checks that it promises what was asked for.
     fn is_promised(&mut self, lines: &[httparse::Header<'_>]) -> Result<(), Fault> {
         let value = |name: &str| {
             let line = lines.iter().find(|line| line.name.eq_ignore_ascii_case(name));
@@ -199,7 +199,7 @@ impl Answer {
     }
 }
 
-/// An answer that is none of a web server.
+/// An answer that is not HTTP.
 fn no_http(bytes: &[u8], error: &str) -> Fault {
     let begin = String::from_utf8_lossy(bytes.get(..bytes.len().min(20)).unwrap_or_default());
     Fault::target(format!("its answer is not HTTP ({error}): it begins with {begin:?}"))
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
     use crate::record::Whose;
 
-    /// What comes of these parts for who asks for so many bytes.
+    /// The payload of these parts of an answer to a request for this many bytes.
     fn payload(asked: u64, parts: &[&[u8]]) -> Result<Vec<u8>, Fault> {
         let target: Target = "http://a/b".parse().expect("a target");
         let mut answer = Answer::of(&target, asked);

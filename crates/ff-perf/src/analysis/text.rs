@@ -383,7 +383,7 @@ fn anonymity(text: &mut String, report: &Report) {
     }
 }
 
-/// The selections that accept circuits, and what they take from anonymity; of others there is nothing to say but that.
+/// The selections that accept circuits, and what they take from anonymity; the others are only named.
 fn accepting(report: &Report) -> impl Iterator<Item = (&Selection, &Anonymity)> {
     let accepts = |one: &&Selection| one.accepted_share.is_some_and(|share| share > 0.0);
     let all = report.selections.iter().filter(accepts);

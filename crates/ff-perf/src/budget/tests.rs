@@ -70,7 +70,7 @@ fn a_run_that_was_killed_has_spent_what_was_held() {
 }
 
 #[test]
-fn a_clock_that_jumps_gives_no_month_twice_and_is_no_end() {
+fn a_clock_that_jumps_repeats_no_month_and_ends_nothing() {
     let mut budget = Budget::new(Some(1000), None, at(0, 0));
     assert!(download(&mut budget, 1000, at(0, 0)));
     // It goes back, to October and to 1970, and comes again.
