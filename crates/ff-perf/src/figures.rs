@@ -1,4 +1,4 @@
-//! What circuits are like, and downloads, as figures for Prometheus: all begin with `ff_circuit` or `ff_download`.
+//! Metrics of circuits and downloads for Prometheus: their names begin with `ff_circuit` or `ff_download`.
 //!
 //! They count from the start of the program, as Prometheus expects it. No relay is named: whose fault failures are, the
 //! lines say. Labels have few values, and all of them are there from the beginning, because a counter that comes with the
@@ -41,7 +41,7 @@ const REASONS: [&str; 10] = [
     "budget",
     "other",
 ];
-/// In which stages circuits fail; in the last two none begins, for there is no client, or the budget has no room.
+/// The stages in which circuits fail. In the last two no circuit begins, because there is no client or no room in the budget.
 const STAGES: [&str; 7] = ["link", "build", "rtt", "first-byte", "download", NO_CLIENT, "budget"];
 /// The stage before a circuit.
 const NO_CLIENT: &str = "client";
@@ -131,11 +131,11 @@ impl Figures {
             downloads.register(&mut all);
         }
         if let Some(left) = &self.data_left {
-            let help = "How much of the month's budget of data is left";
+            let help = "What is left of the data budget of the month";
             all.register_with_unit("download_data_left", help, Unit::Bytes, left.clone());
         }
         if let Some(left) = &self.disk_left {
-            let help = "How much more is written before the oldest file of lines goes";
+            let help = "What may be written before the oldest file of lines is removed";
             all.register_with_unit("circuits_disk_left", help, Unit::Bytes, left.clone());
         }
         let help = "Circuits that are not whole, by what was going on and why";
@@ -186,7 +186,7 @@ impl Figures {
         self.unwritten.set(whole(unwritten));
     }
 
-    /// Says how much is left of the budgets that there are, in bytes.
+    /// Sets what is left of the budgets, in bytes.
     pub fn left(&self, data_bytes: Option<u64>, disk_bytes: Option<u64>) {
         for (gauge, bytes) in [(&self.data_left, data_bytes), (&self.disk_left, disk_bytes)] {
             if let (Some(gauge), Some(bytes)) = (gauge, bytes) {
@@ -386,11 +386,11 @@ mod tests {
         }
     }
 
-    /// Prometheus' own tool reads them and finds nothing to complain of. `FF_TEST_PROMTOOL=1` says that it is there.
+    /// Prometheus' own tool accepts them. `FF_TEST_PROMTOOL=1` says that it is installed.
     #[test]
     fn promtool_accepts_the_older_format() {
         if std::env::var_os("FF_TEST_PROMTOOL").is_none_or(|value| value != "1") {
-            eprintln!("nothing checked: FF_TEST_PROMTOOL=1 says that promtool is there");
+            eprintln!("not checked: set FF_TEST_PROMTOOL=1 if promtool is installed");
             return;
         }
         let all = OptionalFigures { ttfb: true, downloads: true, data: true, disk: true };
@@ -446,7 +446,7 @@ mod tests {
         are_on_figures(downloads, 8, optional);
     }
 
-    /// Whether rules name so many figures at least, all of them of a program that measures this.
+    /// Checks that rules name at least `least` metrics, all of them of a program with these.
     fn are_on_figures(alerts: &'static str, least: usize, optional: OptionalFigures) {
         let (figures, registry) = Figures::new(optional);
         let mut whole = circuit(None);

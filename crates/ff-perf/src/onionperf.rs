@@ -1,7 +1,7 @@
 //! OnionPerf's words for downloads, and its files, written ([`day`]) and filtered ([`filter`]).
 //!
-//! TGen, which downloads for OnionPerf, has a name for each way in which a stream fails; tor's reason stands beside it where
-//! tor failed. OnionPerf's `viz` puts both together: `TOR/TIMEOUT`, `TGEN/READEOF`.
+//! TGen, which downloads for OnionPerf, has a name for each way in which a stream fails; where tor failed, tor's reason is
+//! added. OnionPerf's `viz` puts both together: `TOR/TIMEOUT`, `TGEN/READEOF`.
 
 pub mod day;
 pub mod filter;
@@ -20,7 +20,7 @@ pub struct ErrorWords {
 }
 
 impl ErrorWords {
-    /// Those of a line; none of a download that is whole.
+    /// The words of a line; none if its download is whole.
     #[must_use]
     pub fn of(circuit: &Circuit) -> Option<Self> {
         let failure = circuit.failure.as_ref();
@@ -39,7 +39,7 @@ impl ErrorWords {
         Some(Self::new("PROXY", Some(tor_reason(&failure.reason)), None))
     }
 
-    /// Those that OnionPerf has put together.
+    /// The words in a code of OnionPerf's.
     fn read(code: &str) -> Option<Self> {
         let mut words = code.split('/');
         let tgen = match words.next()? {
@@ -50,7 +50,7 @@ impl ErrorWords {
         Some(Self::new(tgen, words.next(), words.next()))
     }
 
-    /// These.
+    /// With these words.
     fn new(tgen: &str, local: Option<&str>, remote: Option<&str>) -> Self {
         let owned = |word: Option<&str>| word.map(str::to_owned);
         Self { tgen: tgen.to_owned(), local: owned(local), remote: owned(remote) }
@@ -66,7 +66,7 @@ impl ErrorWords {
         words.join("/")
     }
 
-    /// Whether the client waited in vain until its own limit.
+    /// Whether the client gave up at its own time limit.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         matches!(self.tgen.as_str(), "TIMEOUT" | "STALLOUT")

@@ -113,7 +113,7 @@ mod tests {
         serde_json::from_value(line).expect("a circuit")
     }
 
-    /// A whole one, which took so long.
+    /// A whole one, which took `us`.
     fn whole(us: u64) -> Circuit {
         circuit(serde_json::json!({ "bytes": 1000, "at_us": 450_000, "connected_us": 200_000,
             "first_byte_us": 500_000, "us": us, "tenths_us": [500_000, 1, 2, 3, 4, 900_000] }))

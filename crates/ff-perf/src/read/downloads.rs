@@ -1,6 +1,6 @@
-//! Downloads to analyse, whoever has made them: our own lines, OnionPerf's files and Torperf's.
+//! Downloads to analyse: our own lines, OnionPerf's files and Torperf's.
 //!
-//! Each is a line of its circuit ([`Circuit`]); a download of which the circuit is not known has an empty path. The readers of
+//! Each is a line of its circuit ([`Circuit`]); a download whose circuit is not known has an empty path. The readers of
 //! each kind of file add to [`Downloads`]; which of them reads a file is in `downloads/files.rs`.
 
 mod files;
@@ -10,12 +10,12 @@ use std::collections::HashMap;
 use super::{Damaged, place_of};
 use crate::record::{Circuit, Client, Download, Failure, SCHEMA, Stage, Whose};
 
-/// A download and who made it.
+/// A download and the host that made it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DownloadRecord {
-    /// Who made it: a place in [`Downloads::hosts`].
+    /// The host that made it: a place in [`Downloads::hosts`].
     pub host: u32,
-    /// What its file calls it.
+    /// Its name in its file.
     pub id: String,
     /// Which guards its client had, if its file says that.
     pub guards: Option<GuardsSeen>,
@@ -28,7 +28,7 @@ pub struct DownloadRecord {
 pub struct GuardsSeen {
     /// How many.
     pub count: usize,
-    /// The place of the circuit's own among them, from 0.
+    /// The place of the circuit's own guard among them, from 0.
     pub place: Option<usize>,
     /// Their countries, as Python writes a list.
     pub countries: String,
@@ -37,7 +37,7 @@ pub struct GuardsSeen {
 /// All downloads that were read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Downloads {
-    /// Who made them: directories, or the names in OnionPerf's files.
+    /// The hosts that made them: directories, or the names in OnionPerf's files.
     pub hosts: Vec<String>,
     /// The downloads in the order in which they began.
     pub all: Vec<DownloadRecord>,

@@ -1,7 +1,7 @@
 //! Torperf's files (`.tpf`, 2009 to 2020), which OnionPerf wrote too: a line of `KEY=VALUE`s for each download.
 //!
-//! Times are seconds since 1970, with two digits after the point; 0 of what a download did not come to. A file says of a
-//! failed one whether it timed out, and nothing more.
+//! Times are seconds since 1970, with two digits after the point; 0 for steps that a download did not reach. Of a
+//! failed download a file says only whether it timed out.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::downloads::{DownloadRecord, Downloads, failure_of, line_of};
 use super::{ReadError, is_time, onionperf};
 use crate::record::{Circuit, Download, Failure, Relay, SIZES, unix_us};
 
-/// What a line begins with that says what the file is.
+/// The beginning of the line with the type of the file.
 const TYPE: &str = "@type ";
 
 /// Adds the downloads of a file.
@@ -54,7 +54,7 @@ pub fn read(file: &str, bytes: &[u8], into: &mut Downloads) -> Result<(), ReadEr
 struct Values<'a>(HashMap<&'a str, &'a str>);
 
 impl<'a> Values<'a> {
-    /// Those of this line.
+    /// The values of this line.
     fn of(line: &'a str) -> Self {
         Self(line.split_ascii_whitespace().filter_map(|pair| pair.split_once('=')).collect())
     }
@@ -71,13 +71,13 @@ impl<'a> Values<'a> {
         number.ok_or_else(|| format!("{key} is {text:?}, which is not a number from 0 on"))
     }
 
-    /// A number that need not be there, and is none where it is 0.
+    /// A number that may be missing; none if it is 0.
     fn optional(&self, key: &str) -> Result<Option<f64>, String> {
         let is_there = self.text(key).is_some();
         Ok(if is_there { Some(self.number(key)?).filter(|value| *value > 0.0) } else { None })
     }
 
-    /// A time in µs since the download began; none if it did not come to that.
+    /// A time in µs since the download began; none if it did not get that far.
     fn since(&self, start_us: i64, key: &str) -> Result<Option<u64>, String> {
         let us = |secs: f64| u64::try_from(unix_us(secs).saturating_sub(start_us)).unwrap_or(0);
         Ok(self.optional(key)?.map(us))

@@ -1,4 +1,4 @@
-//! The hidden command `generate`: what a package has besides the programs.
+//! The hidden command `generate`: man pages and completions for a package.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -84,7 +84,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What two starts have in common.
+/// Options that two starts have in common.
 fn options(args: &ServeArgs, ready: &Ready) -> Options {
     let mix = args.terms.as_ref().map(|terms| &terms.mix).filter(|mix| mix.sizes().len() > 1);
     let options = measure::options(&args.measuring, ready, args.rate);
@@ -108,9 +108,7 @@ fn live(args: &ServeArgs, limits: Limits, mut ready: Ready, serving: &mut Servin
             Ok(Why::ClientLost) => {}
             // What was wrong from the beginning is for whoever has started it.
             Err(error) if is_first => return Err(error),
-            Err(error) => {
-                serving.no_client(&format!("{error:#}; it goes on trying"), state.began())
-            }
+            Err(error) => serving.no_client(&format!("{error:#}; trying again"), state.began()),
         }
         is_first = false;
         if serving.pause(pause)? {

@@ -27,8 +27,8 @@ pub struct Rule {
     pub is_daily: bool,
     /// How long a file gets, in bytes, unless its first line alone is longer.
     pub file_bytes: u64,
-    /// How long all files together get, in bytes: the oldest ones go before a line is written that would make them longer. No
-    /// limit if it is [`u64::MAX`]. No line may be longer than this.
+    /// How long all files together may be, in bytes: the oldest are removed before a line is written that would exceed this.
+    /// No limit if it is [`u64::MAX`]. No line may be longer than this.
     pub disk_bytes: u64,
 }
 
@@ -71,7 +71,7 @@ impl Name {
     }
 }
 
-/// Where a line goes, and what has to go before.
+/// The file that a line goes into, and the files to remove before.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Place {
     /// The files to forget first, the oldest first.
@@ -85,7 +85,7 @@ pub struct Place {
 pub struct Rotation {
     /// When a new one begins.
     rule: Rule,
-    /// Them, each with its length in bytes.
+    /// The files, each with its length in bytes.
     files: VecDeque<(Name, u64)>,
     /// The number of the next one.
     next: u64,
@@ -102,7 +102,7 @@ impl Rotation {
         Self { rule, files: files.into(), next, begun: now.elapsed }
     }
 
-    /// Where a line of so many bytes goes. Nothing has changed until [`Self::forgot`] and [`Self::began`], so it may be asked
+    /// Where a line of this many bytes goes. Nothing has changed until [`Self::forgot`] and [`Self::began`], so it may be asked
     /// again.
     #[must_use]
     pub fn place(&self, line_bytes: u64, now: Now) -> Place {
@@ -124,7 +124,7 @@ impl Rotation {
         }
     }
 
-    /// A file is not there any longer.
+    /// A file was removed.
     pub fn forgot(&mut self, old: Name) {
         self.files.retain(|(name, _)| *name != old);
     }

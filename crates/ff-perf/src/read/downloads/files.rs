@@ -1,6 +1,6 @@
 //! Which files are read, and by which reader: each file and each download once.
 //!
-//! Of our own lines those count that have a download or failed in one.
+//! Our own lines count if they have a download or failed in one.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ impl Downloads {
     /// Reads files, and all such files of directories.
     ///
     /// # Errors
-    /// [`ReadError`] names the file and the line. A download that is in two files is one: it would count twice.
+    /// [`ReadError`] names the file and the line. A download in two files is an error, because it would count twice.
     pub fn read(paths: &[PathBuf], inputs: &mut Inputs) -> Result<Self, ReadError> {
         let mut downloads = Self::default();
         let (mut before, mut known) = (BTreeSet::new(), HashMap::new());
@@ -63,7 +63,7 @@ impl Downloads {
         Ok(())
     }
 
-    /// Checks that none of the downloads from this place on is in an earlier file.
+    /// Checks that no download from this place on is in an earlier file.
     fn check_once(
         &self,
         from: usize,
