@@ -71,7 +71,7 @@ pub struct Figures {
     rtt: Histogram,
     /// Times to first byte, if these are measured.
     ttfb: Option<Histogram>,
-    /// Downloads, if there are such.
+    /// Downloads, if there are any.
     downloads: Option<Downloads>,
     /// What is left of the month's data, if there is a budget, in bytes.
     data_left: Option<Gauge>,

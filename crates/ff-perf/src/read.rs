@@ -143,7 +143,7 @@ pub struct Circuits {
     pub congestion: HashMap<(u32, u32), Delay>,
     /// Where relays stand.
     places: HashMap<String, u32>,
-    /// Where hosts stand.
+    /// The places of hosts.
     host_places: HashMap<String, u32>,
     /// The numbers of runs, by host and what names them there; of those that say no run that of the path that is being read.
     runs: HashMap<Option<(u32, u64)>, u32>,

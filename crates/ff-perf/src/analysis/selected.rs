@@ -32,7 +32,7 @@ pub struct Selection {
     pub performance: Performance,
     /// What users get at each host that has circuits for it.
     pub hosts: BTreeMap<String, Performance>,
-    /// What it takes from anonymity; none where there is no accepted share.
+    /// What it takes from anonymity; none without an accepted share.
     pub anonymity: Option<Anonymity>,
     /// What it has decided of each host's circuits that count, in the order in which they were read.
     #[serde(skip)]

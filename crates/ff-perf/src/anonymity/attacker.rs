@@ -1,7 +1,7 @@
 //! What an attacker gains: how often the first and the last relay of an accepted circuit are both his.
 //!
 //! Intervals are those of the bootstrap, in which circuits are drawn again from those accepted, and Wilson's where hits or
-//! misses are few. Who the attackers are is fixed by all circuits. Of relays that are used equally often the one with the
+//! misses are few. Who the attackers are is fixed by all circuits. If relays are used equally often, the one with the
 //! lesser fingerprint counts as used more, and [`Tie`] says what another choice would change. Tor puts no two relays of a
 //! family or a /16 into a circuit, so a single one gains nothing there: several families that work together do.
 

@@ -11,7 +11,7 @@ const NOVEMBER: u64 = 1_795_132_800;
 /// A day, in seconds.
 const DAY: u64 = 86_400;
 
-/// What the clocks say: so many days after 2026-11-20 by one, so many days after the beginning by the other.
+/// The clocks: days after 2026-11-20 by one, days after the beginning by the other.
 fn at(days: i64, elapsed_days: u64) -> Now {
     let unix_secs = NOVEMBER.saturating_add_signed(days * 86_400);
     Now { unix_secs, elapsed: Duration::from_secs(elapsed_days * DAY) }

@@ -66,7 +66,7 @@ pub struct Fetching {
     /// The source: the URL that `ff-perf source` prints.
     #[arg(long, value_name = "URL", value_parser = source)]
     pub to: Target,
-    /// Who builds the circuits.
+    /// The client that builds the circuits.
     #[arg(long, value_enum, default_value_t = ClientKind::Arti)]
     pub client: ClientKind,
     /// How much to download: bytes, or with KiB, MiB, kB, MB.

@@ -1,11 +1,11 @@
 //! OnionPerf's analysis files, version 3.1, written from lines: a file for each day of UTC, and an index of them.
 //!
-//! A download belongs to the day in which it ended, as its line in TGen's log does, and its circuit stands in the same file,
-//! whenever that began. Readers put the two together by the port that the download came from and by ends that lie less than
-//! 150 s apart. Lines know no port, so an address of loopback and a port stand there that no other download of the file has.
+//! A download belongs to the day on which it ended, as its line in TGen's log does, and its circuit is in the same file,
+//! whenever that began. Readers join the two by the port that the download came from and by ends that lie less than
+//! 150 s apart. Lines have no port, so each download of a file gets a loopback address and port of its own.
 //!
 //! Steps of a SOCKS proxy that did not take place are `-1`; asking for the stream is the proxy's request, at 0.
-//! Whatever OnionPerf has no place for stays in the lines.
+//! Data that OnionPerf's format lacks are only in the lines.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -382,7 +382,7 @@ impl Written<'_> {
         stream
     }
 
-    /// How far receiving had come.
+    /// The progress of receiving.
     const fn receive_state(&self) -> &'static str {
         let download = self.download;
         match (download.us, download.first_byte_us, download.answer_us) {
@@ -393,7 +393,7 @@ impl Written<'_> {
         }
     }
 
-    /// How far sending had come.
+    /// The progress of sending.
     const fn send_state(&self) -> &'static str {
         match (self.download.us, self.download.request_us) {
             (Some(_), _) => "SEND_SUCCESS",

@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn what_is_no_analysis_file_is_refused() {
         for (odd, said) in [
-            (json!([]), "no analysis file"),
+            (json!([]), "not an analysis file"),
             (json!({ "type": "onionperf", "version": "6.0", "data": {} }), "version"),
             (json!({ "type": "onionperf", "version": "3.0", "data": {}, "filters": 1 }), "filters"),
         ] {

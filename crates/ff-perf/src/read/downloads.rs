@@ -49,7 +49,7 @@ pub struct Downloads {
     pub other_circuits: u64,
     /// Records that cannot be read.
     pub damaged: Damaged,
-    /// Where hosts stand in their list.
+    /// The places of hosts in their list.
     pub(crate) places: HashMap<String, u32>,
 }
 

@@ -132,7 +132,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("token");
         let made = token(&path).expect("a token");
-        // As systemd does; nobody else enters a directory of tempfile's.
+        // As systemd does; a directory of tempfile's is closed to others.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o440)).expect("a mode");
         assert_eq!(token(&path).expect("it").as_str(), made.as_str());
         let link = dir.path().join("link");
@@ -148,7 +148,7 @@ mod tests {
     fn sources_that_begin_at_once_have_one_token() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("token");
-        // None of them has seen the file when it looked.
+        // The file did not exist when they looked.
         let [one, other] = [(); 2].map(|()| new_token(&path).expect("a token"));
         assert_eq!(one.as_str(), other.as_str());
         assert_eq!(fs::read_dir(dir.path()).expect("names").count(), 1);

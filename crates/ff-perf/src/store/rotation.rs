@@ -277,12 +277,12 @@ mod tests {
         for expected in [(1, 7, vec![]), (2, 7, vec![]), (3, 7, vec![1]), (4, 7, vec![2])] {
             assert_eq!(add(&mut rotation, 90, at(7, 0, 0)), expected);
         }
-        // One more line for the same file: an older file goes all the same.
+        // One more line for the same file: an older file is removed even so.
         let files = [(1, 200), (2, 40)].map(|(number, bytes)| (Name { number, day: 7 }, bytes));
         let mut rotation = Rotation::new(rule, files.to_vec(), at(7, 0, 0));
         assert_eq!(add(&mut rotation, 20, at(7, 1, 1)), (2, 7, vec![1]));
         assert_eq!(rotation.bytes(), 60);
-        // The file that is written is itself too long by a new bound: it goes, and numbers go on.
+        // The current file is itself too long by a new bound: it is removed, and numbers continue.
         let mut rotation =
             Rotation::new(rule, vec![(Name { number: 9, day: 7 }, 5000)], at(7, 0, 0));
         assert_eq!(add(&mut rotation, 20, at(7, 1, 1)), (10, 7, vec![9]));

@@ -17,7 +17,7 @@ use crate::serve::{Server, signal, until};
 /// How much is downloaded.
 const SIZE: u64 = 300_000;
 
-/// A source that runs; what it says after its URL is not read.
+/// A running source; its output after the URL is not read.
 struct Source {
     /// It.
     running: Child,
@@ -40,7 +40,7 @@ impl Source {
         Self { running, _told: told, url: url.trim().to_owned() }
     }
 
-    /// Ends it by SIGTERM; what it has said of what it has given.
+    /// Ends it by SIGTERM; returns its summary.
     fn end(mut self) -> String {
         signal(self.running.id(), "TERM");
         assert!(self.running.wait().expect("its end").success());
@@ -219,7 +219,7 @@ fn is_whole(circuit: &Circuit) {
     assert!(download.at_us >= circuit.build_us(), "{download:?}");
 }
 
-/// What a source may do that it should not, what is said of it, and how much had come, if that is known.
+/// Wrong answers of a source, the reason that a download then gives, and how much had come, if that is known.
 fn odd() -> [(Vec<u8>, &'static str, Option<u64>); 5] {
     let seed = Seed([5; 32]);
     let answer = |length: u64, sent: usize| {
@@ -244,7 +244,7 @@ fn odd() -> [(Vec<u8>, &'static str, Option<u64>); 5] {
     ]
 }
 
-/// A source that does not do what it should, one after the other.
+/// Sources with wrong answers, one after the other.
 fn say_what_was_wrong(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let fails = |name: &str, url: &str, options: &str| {

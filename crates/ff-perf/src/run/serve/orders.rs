@@ -200,7 +200,7 @@ mod tests {
             let took = traffic::of_circuit(&circuit);
             *months.entry(orders.budget.spent().month.clone()).or_default() += took;
             if slot % 29 == 0 {
-                // Killed. Clocks of the test go on from the beginning of the year.
+                // Killed. The test's clocks continue from the beginning of the year.
                 let now = Now { elapsed: Duration::ZERO, ..at(secs) };
                 orders = Orders::open(dir.path(), &terms, 3, now).expect("orders");
                 let spent = orders.budget.spent().clone();
@@ -214,7 +214,7 @@ mod tests {
         assert!(months.values().filter(|took| **took > 320_000_000).count() >= 11, "{months:?}");
         assert!(put_off > 50, "{put_off}");
         let order = (0..).map(|place| terms.mix.at(place, 3));
-        assert!(order.take(sizes.len()).eq(sizes.iter().copied()), "nothing is left out");
+        assert!(order.take(sizes.len()).eq(sizes.iter().copied()), "no size is skipped");
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
         assert!(reason.contains("budget.json"), "{reason}");
         assert_eq!(orders.left_bytes(), Some(1_000_000_000));
         std::fs::create_dir(&there).expect("a directory");
-        assert_eq!(orders.wanted(), terms.mix.at(0, 0), "none is left out");
+        assert_eq!(orders.wanted(), terms.mix.at(0, 0), "no size is skipped");
         assert_eq!(orders.next(at(1)), Ok(terms.mix.at(0, 0)));
         assert_eq!(orders.wanted(), terms.mix.at(1, 0));
     }
