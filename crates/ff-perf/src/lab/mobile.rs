@@ -17,7 +17,7 @@ const SLOW: [&str; 2] = ["3g", "edge"];
 
 /// The result of one profile's downloads. Times are in seconds.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Row {
+pub struct ProfileResult {
     /// The profile.
     pub profile: String,
     /// Whole downloads.
@@ -37,7 +37,7 @@ pub struct Row {
     pub parts: Option<PartMeans>,
 }
 
-impl Row {
+impl ProfileResult {
     /// The result of a profile's downloads of `size` bytes over a link with this rate, if it has a limit.
     #[must_use]
     pub fn of(profile: &str, circuits: &[Circuit], size: u64, bytes_per_sec: Option<f64>) -> Self {
@@ -72,7 +72,7 @@ fn quartiles(sorted: &[f64]) -> Option<[f64; 5]> {
 
 /// What does not hold of 004's order and of the bounds, in one sentence each; nothing if all does.
 #[must_use]
-pub fn wrong(rows: &[Row]) -> Vec<String> {
+pub fn wrong(rows: &[ProfileResult]) -> Vec<String> {
     // A profile may be there twice.
     let find = |name: &'static str| rows.iter().filter(move |row| row.profile == name);
     let mut wrong = Vec::new();
@@ -123,7 +123,7 @@ mod tests {
     fn only_whole_downloads_have_a_time() {
         let cut = circuit(serde_json::json!({ "bytes": 5, "at_us": 450_000, "first_byte_us": 5 }));
         let circuits = [whole(3_000_000), cut, whole(1_000_000), whole(2_000_000)];
-        let row = Row::of("edge", &circuits, 1000, Some(1000.0));
+        let row = ProfileResult::of("edge", &circuits, 1000, Some(1000.0));
         assert_eq!((row.whole, row.failed), (3, 1));
         assert_eq!(row.quartiles_secs, Some([1.0, 1.5, 2.0, 2.5, 3.0]));
         assert!((row.of_wire.expect("a ratio") - 2.0 / WIRE).abs() < 1e-9);
@@ -132,12 +132,12 @@ mod tests {
 
     #[test]
     fn what_contradicts_the_paper_is_said() {
-        let row = |profile: &str, median: f64, of_wire: Option<f64>| Row {
+        let row = |profile: &str, median: f64, of_wire: Option<f64>| ProfileResult {
             profile: profile.to_owned(),
             whole: 1,
             quartiles_secs: Some([median; 5]),
             of_wire,
-            ..Row::default()
+            ..ProfileResult::default()
         };
         let fine = [
             row("edge", 190.0, Some(1.01)),
@@ -151,7 +151,7 @@ mod tests {
         let odd = [
             row("edge", 50.0, Some(0.9)),
             row("3g", 60.0, Some(1.2)),
-            Row { profile: "lte-paper".to_owned(), ..Row::default() },
+            ProfileResult { profile: "lte-paper".to_owned(), ..ProfileResult::default() },
         ];
         let said = wrong(&odd).join("; ");
         for part in [

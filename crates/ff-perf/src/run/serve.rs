@@ -75,7 +75,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
     let signals = outside::start(listener, registry, args.keeping.metrics_host.clone())?;
     figures.documents(ready.network.valid_after_unix_secs);
     let mut serving = Serving::new(args, &ready.dir, (shelf, next), figures, signals);
-    serving.has_orders(orders, began);
+    serving.set_orders(orders, began);
     say(&beginning(args, address));
     notes.iter().for_each(|note| say(note));
     let limits = measure::limits(&args.measuring, args.rate, ALL_MAY_FAIL);

@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use ff_lab::console::note;
 use ff_lab::profile::Profile;
 use ff_lab::run::DOES_NOT_COUNT;
 use ff_lab::{Delays, Ending, HostsPlan, Network, RelayConfig};
@@ -19,7 +20,7 @@ use serde::Serialize;
 use crate::cli::lab::LabMobileArgs;
 use crate::cli::measure::ClientKind;
 use crate::downloads::parts::NAMES;
-use crate::lab::mobile::{Row, wrong};
+use crate::lab::mobile::{ProfileResult, wrong};
 use crate::record::Circuit;
 use crate::run::print;
 use crate::store::LINES;
@@ -51,7 +52,7 @@ struct Found {
     /// How late packets left, 99th percentile, in µs.
     emulator_late_p99_us: f64,
     /// By profile.
-    rows: Vec<Row>,
+    rows: Vec<ProfileResult>,
     /// What does not hold of 004's order and of the bounds.
     wrong: Vec<String>,
 }
@@ -74,10 +75,8 @@ pub(super) fn run(args: &LabMobileArgs, ending: &Ending) -> Result<ExitCode> {
     if let Some(folder) = args.out.as_deref().and_then(|out| occupied(args, out)) {
         bail!("{} has downloads already: give another folder", folder.display());
     }
-    eprintln!(
-        "ff-perf: starting a private network of {EXITS} exits and {} clients",
-        profiles.len()
-    );
+    let clients = profiles.len();
+    note(&format!("ff-perf: starting a private network of {EXITS} exits and {clients} clients"));
     let network = start(args, &profiles, ending).context("the private network does not start")?;
     let out = args.out.clone().unwrap_or_else(|| network.dir().join("downloads"));
     let (_source, url) = source(&network)?;
@@ -86,7 +85,7 @@ pub(super) fn run(args: &LabMobileArgs, ending: &Ending) -> Result<ExitCode> {
     let (_, size) = args.downloads();
     let row = |(folder, profile): (&PathBuf, &Profile)| {
         let rate = profile.down.rate.mean().map(|rate| rate.get() as f64);
-        Ok(Row::of(&profile.name, &lines(folder)?, size, rate))
+        Ok(ProfileResult::of(&profile.name, &lines(folder)?, size, rate))
     };
     let rows = folders.iter().zip(&profiles).map(row).collect::<Result<Vec<_>>>()?;
     let found = Found {
@@ -235,7 +234,7 @@ fn wait(running: &mut [Running], folders: &[PathBuf], ending: &Ending) -> Result
                 format!("{name} {}", text.lines().count())
             };
             let all: Vec<String> = folders.iter().map(count).collect();
-            eprintln!("ff-perf: downloads so far: {}", all.join(", "));
+            note(&format!("ff-perf: downloads so far: {}", all.join(", ")));
         }
         ending.sleep(LOOK)?;
     }

@@ -120,8 +120,8 @@ impl Serving {
         }
     }
 
-    /// Takes the orders for downloads, if there are any, and the beginning of their monotonic clock.
-    pub(super) fn has_orders(&mut self, orders: Option<Orders>, began: Instant) {
+    /// Sets the orders for downloads, if there are any, and the beginning of their monotonic clock.
+    pub(super) fn set_orders(&mut self, orders: Option<Orders>, began: Instant) {
         (self.orders, self.began) = (orders, began);
         self.tell_left();
     }
