@@ -25,13 +25,13 @@ pub struct Cli {
 pub enum Command {
     /// Start a private Tor network, and keep it until Ctrl-C.
     ///
-    /// Starts a private Tor network on this machine, says where its nodes are, and ends it with Ctrl-C. Nothing of it leaves
-    /// the machine: everything is bound to loopback. It takes some 10 seconds, and needs Debian's package `tor`.
+    /// Starts a private Tor network on this machine, prints where its nodes are, and stops it at Ctrl-C. All of its addresses
+    /// are on loopback, so no traffic leaves the machine. The start takes about 10 seconds and needs Debian's package `tor`.
     ///
-    /// The directory it names is what `ff-perf circuits run --network` takes. Each node has a directory there with its torrc,
+    /// `ff-perf circuits run --network` takes the directory that it prints. Each node has a directory there with its torrc,
     /// its log and its control socket.
     ///
-    /// Exit status: 0 if it was ended by Ctrl-C (or SIGTERM, SIGHUP), 1 if it did not start or a node ended by itself.
+    /// Exit status: 0 if it was stopped by Ctrl-C (or SIGTERM, SIGHUP), 1 if it did not start or a node ended by itself.
     Up(UpArgs),
     /// Emulated links: run a command behind one, list them, check them.
     Link(LinkArgs),

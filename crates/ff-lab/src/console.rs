@@ -1,11 +1,11 @@
-//! What programs say on their two outputs.
+//! Standard output and standard error of programs.
 
 use std::io::{self, Write};
 
-/// Writes to standard output. A reader that has gone, as `head` does when it has enough, is not an error.
+/// Writes to standard output. A reader that has closed it, as `head` does, is not an error.
 ///
 /// # Errors
-/// When standard output cannot be written to for another reason, as on a full disk.
+/// When writing fails for another reason, such as a full disk.
 pub fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -14,7 +14,7 @@ pub fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// Tells the user something on standard error, if anybody reads it.
+/// Writes a line to standard error; an error of that is ignored.
 pub fn note(text: &str) {
     drop(writeln!(io::stderr(), "{text}"));
 }

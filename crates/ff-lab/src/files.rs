@@ -15,7 +15,7 @@ use tempfile::{Builder, NamedTempFile};
 pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     match place(path)? {
         Place::File(path) => {
-            // As the umask has it: temporary files are their owner's alone if nothing else is said.
+            // As the umask allows: by default, temporary files have mode 0600.
             let permissions = Permissions::from_mode(0o666);
             let mut file = Builder::new().permissions(permissions).tempfile_in(folder(&path))?;
             file.write_all(text.as_bytes())?;

@@ -101,12 +101,12 @@ pub struct Counts {
     pub built: u64,
     /// Those that were built and have another number of hops.
     pub other_hops: u64,
-    /// Those that were waited for in vain and were meant to have this number of hops.
+    /// Circuits that were given up and were meant to have this number of hops.
     pub given_up: u64,
-    /// Those that were waited for in vain before they had this number, and of which it is not known how many they were
-    /// meant to have, as in OnionPerf's files.
+    /// Circuits that were given up before they had this number, if it is not known how many hops they were meant to have, as
+    /// in OnionPerf's files.
     pub unknown_hops_given_up: u64,
-    /// Those that were waited for in vain and were meant to have another number.
+    /// Circuits that were given up and were meant to have another number.
     pub other_hops_given_up: u64,
     /// Those that failed otherwise.
     pub failed: u64,
@@ -186,12 +186,12 @@ fn host_name(circuits: &Circuits, host: usize) -> String {
     circuits.hosts.get(host).cloned().unwrap_or_default()
 }
 
-/// Whether a circuit was given up that was certainly meant to have so many hops.
+/// Whether a circuit was given up and was certainly meant to have this number of hops.
 fn was_given_up(seen: &Seen, hops: u8) -> bool {
     seen.given_up_ms.is_some() && seen.has(hops)
 }
 
-/// Whether a circuit was given up of which it is not known whether it was meant to have so many hops.
+/// Whether a circuit was given up and may have been meant to have this number of hops.
 fn was_perhaps_given_up(seen: &Seen, hops: u8) -> bool {
     seen.given_up_ms.is_some() && seen.may_have(hops) && !seen.has(hops)
 }
@@ -247,8 +247,8 @@ fn fits(circuits: &Circuits, whole: &[&Seen], hops: u8) -> BTreeMap<&'static str
     all
 }
 
-/// The fits of build times in which circuits count that were given up; with bounds if it is not known of some how many hops
-/// they were meant to have.
+/// The fits of build times that count circuits that were given up; with bounds if it is not known how many hops some were
+/// meant to have.
 fn with_timeouts(circuits: &Circuits, whole: &[&Seen], hops: u8) -> BTreeMap<&'static str, Fits> {
     let bounds = |is: fn(&Seen, u8) -> bool| -> Vec<f64> {
         let those = circuits.all.iter().filter(|seen| is(seen, hops));

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! What has been spent and what is held never exceed the budget together, as long as no download takes more than was held for
-//! it. A later month begins with nothing spent. Months never go back, so a clock that jumps back gives nothing twice; a clock
+//! it. A later month begins with nothing spent. Months never go back, so after a clock jumps back no month is spent twice; a clock
 //! that jumped ahead and came back leaves a month that lies in the future, which is renewed every 31 days of the monotonic
 //! clock until the other clock has come there.
 
@@ -27,11 +27,11 @@ const MONTH_SECS: u64 = 31 * 86_400;
 pub struct Spent {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// The month of UTC that it is about: `2026-11`.
+    /// The month of UTC: `2026-11`.
     pub month: String,
     /// How much was spent in it, in bytes.
     pub bytes: u64,
-    /// How much is held for the download that goes on, in bytes.
+    /// How much is held for the running download, in bytes.
     #[serde(default)]
     pub held_bytes: u64,
     /// For how long it has been that month here, in seconds of the monotonic clock while the program ran.
@@ -56,7 +56,7 @@ pub struct Counter {
 
 impl Counter {
     /// How much went over the interface since an earlier reading, in bytes. A smaller number than before means that the
-    /// interface is new, so that all of it came since then; without an earlier reading of the same interface it is nothing.
+    /// interface is new, so all of it came since then; without an earlier reading of the same interface, 0.
     #[must_use]
     pub fn since(&self, before: Option<&Self>) -> u64 {
         let before = before.filter(|before| before.interface == self.interface);
@@ -90,8 +90,8 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Goes on with what an earlier run has spent. A download that went on when that run ended counts with all that was held
-    /// for it.
+    /// Continues with what an earlier run has spent. A download that was running when that run ended counts with all that was
+    /// held for it.
     #[must_use]
     pub fn new(most_bytes: Option<u64>, before: Option<Spent>, now: Now) -> Self {
         let nothing = || Spent { month: month(now.unix_secs), ..Spent::default() };
@@ -117,19 +117,19 @@ impl Budget {
         Ok(())
     }
 
-    /// The download has ended: so much was spent on it, and nothing is held any longer.
+    /// The download has ended and took `bytes`; nothing is held any longer.
     pub fn settle(&mut self, bytes: u64, now: Now) {
         self.spent.held_bytes = 0;
         self.spend(bytes, now);
     }
 
-    /// The download that was held for has not begun after all.
+    /// Returns what is held for a download that has not begun after all.
     pub fn release(&mut self) {
         self.spent.held_bytes = 0;
         self.spent.begun = self.spent.begun.saturating_sub(1);
     }
 
-    /// So much was spent besides downloads.
+    /// Counts `bytes` that were spent on something else.
     pub fn spend(&mut self, bytes: u64, now: Now) {
         self.look(now);
         self.spent.bytes = self.spent.bytes.saturating_add(bytes);
@@ -159,7 +159,7 @@ impl Budget {
         self.most_bytes.map(|most| most.saturating_sub(gone))
     }
 
-    /// Begins a month if the clocks say so. What is held for a download that goes on stays held.
+    /// Begins a month if the clocks say so. What is held for a running download stays held.
     fn look(&mut self, now: Now) {
         let secs = now.elapsed.saturating_sub(self.counted).as_secs();
         self.counted += Duration::from_secs(secs);

@@ -27,11 +27,11 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// Where results go, which changes nothing of them.
+/// The option that says where results go, and does not change them.
 const FOLDER: &str = "figures";
 
 impl Cli {
-    /// Reads this program's arguments; where they are wrong, it says so and ends the program.
+    /// Reads this program's arguments; if they are invalid, prints why and ends the program.
     #[must_use]
     pub fn read() -> Self {
         let mut clap = Self::command();
@@ -46,7 +46,7 @@ impl Cli {
     }
 }
 
-/// What the innermost command was run with.
+/// The options that the innermost command was run with.
 fn options(command: &clap::Command, matches: &ArgMatches) -> Options {
     let (mut command, mut matches) = (command, matches);
     while let Some((name, inner)) = matches.subcommand() {
@@ -59,7 +59,7 @@ fn options(command: &clap::Command, matches: &ArgMatches) -> Options {
 }
 
 impl Command {
-    /// What it was run with, if its results say so.
+    /// Where it keeps the options that it was run with, if its results name them.
     fn options_mut(&mut self) -> Option<&mut Options> {
         match self {
             Self::Circuits(Circuits::Analyze(args)) => Some(&mut args.options),
@@ -80,7 +80,7 @@ const EXIT_STATUS: &str = "Exit status:
   75 lab navigator: the emulator was too late, so the run does not count; make it again
   128 and a signal's number, as 143 of SIGTERM: lab was ended by it, and has ended its network";
 
-/// What exit statuses of commands mean that have no others.
+/// Exit statuses of commands that have no others.
 const STATUS: &str = "Exit status:
   0  success
   1  failure, with its cause on standard error
@@ -92,65 +92,66 @@ pub enum Command {
     /// Circuits: what they say of the network.
     #[command(subcommand)]
     Circuits(Circuits),
-    /// Downloads over Tor, as its users have them: how long they take.
+    /// Measure downloads over Tor as its users see them, and analyse them.
     #[command(subcommand)]
     Downloads(downloads::Downloads),
-    /// Where downloads come from: a web server that gives as many bytes as it is asked for to who knows its token.
+    /// Serve downloads: a web server that sends as many bytes as it is asked for to clients that know its token.
     ///
-    /// Prints the URL that `downloads run --to` takes, and gives bytes until SIGTERM or Ctrl-C. Everybody can connect, and gets
-    /// nothing without the token, which is in that URL.
+    /// Prints the URL that `downloads run --to` takes, and serves until SIGTERM or Ctrl-C. Anybody can connect, but only
+    /// clients that know the token, which is part of that URL, get bytes.
     #[command(after_help = STATUS)]
     Source(source::SourceArgs),
     /// How much random paths can carry: the mean of their slowest relays' capacities, and which relays cost users most.
     ///
-    /// The bound is the mean, over random paths of a length, of the slowest relay's capacity: no path carries more. By a consensus
-    /// capacities are its weights, in kilobytes a second. Relays without a capacity are counted and left out.
+    /// The bound is the mean, over random paths of a length, of the slowest relay's capacity: no path carries more. With a
+    /// consensus, capacities are its weights, in kilobytes a second. Relays without a capacity are counted and left out.
     ///
-    /// One relay of a path of `tor` is an exit, two are a guard and an exit, more have further relays in between, /16s apart. Of a
-    /// consensus they are drawn as by `ff-perf paths`: by the bandwidth-weights of its footer, with the flags that clients want
-    /// (Fast, guards also Stable), exits that let streams to port 443 out, families apart that are known by --descriptors or by
-    /// microdescriptors beside it. Of other files with flags and weights the bandwidth-weights are computed, and Fast, Stable and
-    /// policies do not count.
+    /// One relay of a path of `tor` is an exit, two are a guard and an exit; longer paths have further relays in between, in
+    /// different /16s. Paths of a consensus are drawn as by `ff-perf paths`: by the bandwidth-weights of its footer, with the
+    /// flags that clients require (Fast, and Stable of guards), with exits that allow streams to port 443, and without two
+    /// relays of a family, as far as --descriptors or the microdescriptors in the same directory name families. For other
+    /// files with flags and weights the bandwidth-weights are computed, and Fast, Stable and policies are ignored.
     #[command(after_help = STATUS)]
     Bound(bound::BoundArgs),
     /// Draw paths through a network, for `circuits run --path-file`.
     ///
-    /// Writes a file for `circuits run --path-file`: a path a line, the fingerprints of its relays, the first hop first. Relays of a
-    /// family stay apart where descriptors are given or the network names families. Without bandwidth-weights in a footer tor's
-    /// clients take 10000 for all of them; here they are computed.
+    /// Writes a file for `circuits run --path-file`, one path per line: the fingerprints of its relays, first hop first. No
+    /// path has two relays of a family, if descriptors are given or the network names families. Without bandwidth-weights in
+    /// the footer, tor's clients use 10000 for all of them; here they are computed.
     #[command(after_help = STATUS)]
     Paths(paths::PathsArgs),
-    /// Does the capacity reach clients? Downloads through relays as a client's, beside what these were measured at.
+    /// Compare client downloads with measured capacity.
     ///
-    /// Downloads through each relay as a client's: of ordinary sizes, at times that are drawn anew (exponential gaps behind a
-    /// least one), through paths of which the rest is drawn as clients draw it. Each is starved or not: it is if it gets less
-    /// than half of what the relay has to spare by its capacity and by how busy it says it is, and of what downloads of that
-    /// size get through the other relays of its place in the middle. It says nothing if it gets half of what another relay of
-    /// its path has to spare, and is unclear if the relay is as many times farther away than the others (by 0.3 s at most,
-    /// which excuses much where the others are near), or if it did not end in --download-time and that is too short to tell.
-    /// Relays are in one place each: last if they are exits, else first if they are guards, else in the middle. They are
-    /// compared with those of the same place, as others fail and are slow more or less often. So name at least four relays of
-    /// a kind, of which most serve their clients: with fewer than three others, a slow download may be usual, and is unclear,
-    /// and so is a circuit that fails farther behind a guard; one that fails at it counts, beside those that there are or
-    /// --most. A relay that starves a share s of its clients is caught by k downloads with a chance of 1-(1-s)^k. Nobody is
-    /// accused of what one other relay of its paths may have done. After 20 downloads in a row that fail, through 3 relays of
-    /// the list or more, it ends.
+    /// Downloads through each relay as a client does: ordinary sizes, at random times (exponential gaps after a minimum),
+    /// through paths whose other relays are drawn as clients draw them. A download is starved if it gets less than half of
+    /// what the relay has to spare, by its capacity and the load that it reports, and less than half of the median that
+    /// downloads of that size get through the other relays in the same position. It does not count if it gets half of what
+    /// another relay of its path has to spare. It is unclear if the relay is farther away than the others by the factor by
+    /// which it is slower (by 0.3 s at most, which excuses much where the others are near), or if it did not end within
+    /// --download-time and that is too short to tell. Each relay has one position: last if it is an exit, else first if it is
+    /// a guard, else in the middle. It is compared with relays in the same position, because failures and slow downloads are
+    /// more or less frequent in others. So name at least four relays of a kind, most of which serve their clients: with fewer
+    /// than three others, a slow download may be usual and is unclear, and so is a circuit that fails beyond a guard; a
+    /// circuit that fails at the guard counts, compared with the other relays that there are, or with --most. A relay that
+    /// starves a share s of its clients is caught by k downloads with probability 1-(1-s)^k. A relay is not accused of what
+    /// one other relay of its paths may have done. The check ends after 20 failed downloads in a row through at least 3
+    /// relays of the list.
     ///
-    /// What cannot be told: a relay that was down meanwhile counts as one that serves nobody, so look whether it ran. A target
-    /// that blocks an exit's address makes that exit look as if it starved: use one that blocks nobody. A guard sees this
-    /// machine's address in each probe, and an exit the --target, so that only middles cannot tell a probe from a client: change
-    /// both from time to time.
+    /// Limits: a relay that was down during the check counts as one that serves no client, so check whether it ran. A target
+    /// that blocks an exit's address makes that exit look as if it starved clients: use a target that blocks nobody. A guard
+    /// sees this machine's address in each probe, and an exit sees the --target, so only middle relays cannot tell a probe
+    /// from a client: change both from time to time.
     ///
-    /// Exit status: 0 if no relay was found to starve clients, 3 if one was, 1 if it could not be tried to the end. Who stops the
-    /// downloads (Ctrl-C, SIGTERM) gets the verdicts by those that there are, and 1.
+    /// Exit status: 0 if no relay was found to starve clients, 3 if one was, 1 if the check could not be completed. If it is
+    /// stopped (Ctrl-C, SIGTERM), it prints the verdicts so far and the status is 1.
     Check(check::CheckArgs),
     /// The papers' experiments in private networks on this machine.
     #[command(subcommand)]
     Lab(lab::LabCommand),
-    /// Write what a package has besides ff-perf, ff-sim and ff-lab: man pages and completions.
+    /// Write man pages and completions of ff-perf, ff-sim and ff-lab for a package.
     #[command(hide = true)]
     Generate {
-        /// Where a directory for each program goes; made if it is not there.
+        /// Write a directory for each program into this one; created if missing.
         #[arg(value_name = "DIR")]
         dir: PathBuf,
     },
@@ -162,26 +163,26 @@ pub enum Circuits {
     /// Build circuits through given relays and measure how long they take and how good they are.
     #[command(after_help = STATUS)]
     Run(Box<measure::MeasureArgs>),
-    /// The same for months, slowly: files that follow each other, figures for Prometheus, until SIGTERM or Ctrl-C.
+    /// Build and measure circuits continuously and slowly, until SIGTERM or Ctrl-C: rotated files, metrics for Prometheus.
     #[command(after_help = STATUS)]
     Serve(Box<serve::ServeArgs>),
     /// Fit distributions to measured circuits, replay selections over them, and say what these gain and cost.
     Analyze(analyze::AnalyzeArgs),
-    /// Guards beside each other: what circuits get that begin with each of them.
+    /// Compare guards by their circuits.
     ///
     /// For each first relay: the share of its circuits that were built, and the medians of build time, round trip, time to
     /// first byte and throughput, with 95 % intervals.
     ///
-    /// Circuits of one number of relays count (--hops), because with it grow build times and round trips. A circuit that failed
-    /// at its guard counts as one of the guard's that was not built, but not if it is OnionPerf's: its files tell no path of
-    /// such a circuit, so the shares of built ones are those of circuits whose guard answered.
+    /// Only circuits with the same number of relays count (--hops), because build times and round trips grow with it. A
+    /// circuit that failed at its guard counts as not built, except in OnionPerf's files: they do not give the path of such a
+    /// circuit, so their shares are those of circuits whose guard answered.
     #[command(after_help = STATUS)]
     Guards(compared::GuardsArgs),
     /// Round trips between two relays, from circuits that share the rest.
     ///
-    /// The round trip between two relays is what a circuit takes longer that ends with both than one that is the same but
-    /// for the last. So measure both with `circuits run --path-file`: a line with `G,X` and one with `G,X,Y` give X and Y. Both
-    /// must be one host's: those of different folders are not joined.
+    /// The round trip between two relays is the difference between two circuits: one that ends with both, and the same one
+    /// without the last relay. So measure both with `circuits run --path-file`: lines `G,X` and `G,X,Y` give X and Y. Both
+    /// must be measured by the same host: circuits of different folders are not joined.
     #[command(after_help = STATUS)]
     Pairs(compared::PairsArgs),
 }

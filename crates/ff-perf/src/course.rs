@@ -72,10 +72,10 @@ pub trait Keeper {
     /// [`Ended`], if the run ends with that.
     fn keep(&mut self, circuit: Circuit) -> Result<(), Ended>;
 
-    /// How many bytes are downloaded on the circuit that is about to begin, for which the run has so many.
+    /// How many bytes to download on the circuit that is about to begin; the run's own number is given.
     ///
     /// # Errors
-    /// One sentence, if it is not to begin; it is kept as one that failed for that.
+    /// The reason, if the circuit is not to begin; it is kept as failed for that reason.
     fn order(&mut self, bytes: u64) -> Result<u64, String> {
         Ok(bytes)
     }
@@ -261,7 +261,7 @@ impl<C: Client> Course<C> {
         if downloads { self.program.download_bytes } else { 0 }
     }
 
-    /// A measurement, with a download of so many bytes.
+    /// A measurement with a download of this many bytes.
     fn measure(
         &self,
         task: Task,

@@ -1,4 +1,4 @@
-//! A download over a stream of a circuit: what of it had come by when, and whether it is what the source has.
+//! A download over a stream of a circuit: how much of it had come when, and whether it is what the source sent.
 
 use std::time::Instant;
 
@@ -11,23 +11,25 @@ use crate::target::{Target, ask, closed, early, more};
 
 /// The header in which a source names its seed; with it, each byte is compared.
 pub const SEED_HEADER: &str = "ff-seed";
+/// The reason of a download with a byte that its seed does not make.
+pub(crate) const CHANGED: &str = "a byte differs from what the source's seed makes: the source, the exit or the path between them has changed it";
 /// How long the header of an answer may be, in bytes.
 const LONGEST_HEAD: usize = 16_384;
 /// How many lines it may have.
 const MOST_LINES: usize = 64;
 
 impl Target {
-    /// A download of so many bytes before anything of it has come.
+    /// A download of `bytes` before anything of it has come.
     #[must_use]
     pub fn asked(&self, bytes: u64) -> Download {
         Download { asked_bytes: Some(bytes), source: self.place(), ..Download::default() }
     }
 
-    /// Downloads so many bytes. What had come of them by when is in `line`, also if it fails or is given up.
+    /// Downloads `bytes`. How much had come when is in `line`, also if it fails or is given up.
     ///
     /// # Errors
-    /// [`Fault`]; also if the target has fewer, if a source sends more than it was asked for or another byte than its seed
-    /// makes, or if a web server answers with another status than one of success: what comes then is no download.
+    /// [`Fault`]; also if the target has fewer bytes, if a source sends more than it was asked for or a byte that its seed
+    /// does not make, or if the status of a web server's answer is not a success: what comes then is not the download.
     pub async fn download<C: Client>(
         &self,
         client: &C,
@@ -55,7 +57,7 @@ impl Target {
             if !answer.is_head_open() {
                 line.header_us.get_or_insert(us);
             }
-            // What comes of a plain web server beyond what is wanted is not counted.
+            // More than was asked for, from a plain web server, is not counted.
             let counted = (payload.len() as u64).min(bytes - line.bytes);
             line.came(counted, us);
             line.is_checked = answer.pattern.is_some();
@@ -70,19 +72,19 @@ impl Target {
 
 /// How far a header has come.
 enum Head {
-    /// Not to its end.
+    /// It is not complete.
     Open,
-    /// It has so many bytes, and another one follows (RFC 9110 §15.2).
+    /// It has this many bytes, and another header follows (RFC 9110 §15.2).
     Interim(usize),
-    /// It has so many bytes, and the payload follows.
+    /// It has this many bytes, and the payload follows.
     Final(usize),
 }
 
 /// What is known of an answer while it comes.
 struct Answer {
-    /// Its header, until that is whole; none of a source of ff-lab's, which sends bytes alone.
+    /// Its header until that is complete; none for a source of ff-lab, which sends only bytes.
     head: Option<Vec<u8>>,
-    /// What its bytes are to be, if it names a seed.
+    /// The expected bytes, if it names a seed.
     pattern: Option<Pattern>,
     /// Whether more than was asked for is wrong.
     is_exact: bool,
@@ -91,19 +93,19 @@ struct Answer {
 }
 
 impl Answer {
-    /// One of which nothing has come.
+    /// An answer before its first byte.
     fn of(target: &Target, asked: u64) -> Self {
         let is_web = target.path.is_some();
         Self { head: is_web.then(Vec::new), pattern: None, is_exact: !is_web, asked }
     }
 
-    /// Whether its header is not whole.
+    /// Whether its header is not complete.
     const fn is_head_open(&self) -> bool {
         self.head.is_some()
     }
 
-    /// How many bytes to read where so many are still to come: of a source one more, so that what it should not have sent is
-    /// seen if it comes with the last bytes, which nobody waits for; as much as there is while the header comes.
+    /// How many bytes to read when `bytes` are still to come: from a source one more, so that a byte too many is seen if it
+    /// comes with the last ones, without waiting for it; as many as possible while the header comes.
     fn room(&self, bytes: u64) -> usize {
         if self.is_head_open() {
             return usize::MAX;
@@ -111,7 +113,7 @@ impl Answer {
         usize::try_from(bytes).unwrap_or(usize::MAX).saturating_add(self.is_exact.into())
     }
 
-    /// What of that which came is payload, and is as it should be.
+    /// The payload in these bytes, checked.
     fn payload<'a>(&mut self, came: &'a [u8]) -> Result<&'a [u8], Fault> {
         let payload = match self.head.take() {
             None => came,
@@ -135,9 +137,7 @@ impl Answer {
         if let Some(pattern) = &mut self.pattern {
             let matching = pattern.matching(payload);
             if matching < payload.len() {
-                return Err(Fault::unknown(
-                    "a byte is another than the source's seed makes: the source, the exit or who is between them has changed it",
-                ));
+                return Err(Fault::unknown(CHANGED));
             }
         }
         Ok(payload)
@@ -169,7 +169,7 @@ impl Answer {
         }
     }
 
-    /// What its header promises, and whether that is what was asked for.
+    /// Reads a complete header, and checks that it promises what was asked for.
     fn is_promised(&mut self, lines: &[httparse::Header<'_>]) -> Result<(), Fault> {
         let value = |name: &str| {
             let line = lines.iter().find(|line| line.name.eq_ignore_ascii_case(name));
@@ -177,7 +177,7 @@ impl Answer {
         };
         if let Some(seed) = value(SEED_HEADER) {
             let seed: Seed = seed.parse().map_err(|_| {
-                Fault::target(format!("the {SEED_HEADER} of its answer is no seed"))
+                Fault::target(format!("the header {SEED_HEADER} of its answer is not a seed"))
             })?;
             if value("transfer-encoding").is_some() {
                 return Err(Fault::target(
@@ -199,7 +199,7 @@ impl Answer {
     }
 }
 
-/// An answer that is none of a web server.
+/// An answer that is not HTTP.
 fn no_http(bytes: &[u8], error: &str) -> Fault {
     let begin = String::from_utf8_lossy(bytes.get(..bytes.len().min(20)).unwrap_or_default());
     Fault::target(format!("its answer is not HTTP ({error}): it begins with {begin:?}"))
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
     use crate::record::Whose;
 
-    /// What comes of these parts for who asks for so many bytes.
+    /// The payload of these parts of an answer to a request for this many bytes.
     fn payload(asked: u64, parts: &[&[u8]]) -> Result<Vec<u8>, Fault> {
         let target: Target = "http://a/b".parse().expect("a target");
         let mut answer = Answer::of(&target, asked);
@@ -253,7 +253,7 @@ mod tests {
             (&format!("HTTP/1.1 200 OK\r\n{}", "A: b\r\n".repeat(65)), "not HTTP"),
             (&format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(LONGEST_HEAD)), "longer than 16384"),
             ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n", "has 9 bytes instead of 10"),
-            ("HTTP/1.1 200 OK\r\nff-seed: x\r\n\r\n", "no seed"),
+            ("HTTP/1.1 200 OK\r\nff-seed: x\r\n\r\n", "not a seed"),
         ] {
             let fault = payload(10, &[odd.as_bytes()]).expect_err("no success");
             assert!(fault.reason.contains(reason) && fault.whose == Whose::Target, "{fault:?}");
@@ -271,7 +271,7 @@ mod tests {
         };
         let bytes = hex::decode("76b8e0ada0f13d904056").expect("bytes");
         let fault = payload(10, &[head(10).as_bytes(), &bytes]).expect_err("the ninth is another");
-        assert!(fault.reason.contains("seed") && fault.whose == Whose::Unknown, "{fault:?}");
+        assert_eq!((fault.reason.as_str(), fault.whose), (CHANGED, Whose::Unknown));
         assert_eq!(payload(8, &[head(8).as_bytes(), &bytes[..8]]), Ok(bytes[..8].to_vec()));
         let chunks = head(8).replace("content-length: 8", "transfer-encoding: chunked");
         let fault = payload(8, &[chunks.as_bytes()]).expect_err("chunks");

@@ -1,6 +1,6 @@
-//! What downloads say of a network from a user's side: how long they take, where the time goes, how many fail and why.
+//! Downloads from a user's side: how long they take, where the time goes, how many fail and why.
 //!
-//! [`DownloadReport`] has it for sets of downloads, each by what was downloaded from and how much, and compares the sets.
+//! [`DownloadReport`] has that for sets of downloads, by target and size, and compares the sets.
 //! Only whole downloads count as times.
 
 pub mod figures;
@@ -22,17 +22,17 @@ use crate::read::Damaged;
 use crate::read::downloads::{DownloadRecord, Downloads};
 use crate::record::{Circuit, Download};
 
-/// Of fewer values Mann and Whitney's test says nothing.
+/// The least number of values for the Mann-Whitney test.
 const LEAST: usize = 8;
-/// 1 MiB and 5, which OnionPerf downloads.
+/// 1 MiB, a size of OnionPerf's.
 pub(crate) const MIB: u64 = 1 << 20;
-/// See [`MIB`].
+/// 5 MiB, a size of OnionPerf's.
 pub(crate) const FIVE_MIB: u64 = 5 << 20;
 
-/// Downloads that are looked at together.
+/// Downloads that are analysed together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DownloadSet {
-    /// What they are called.
+    /// Their label.
     pub label: String,
     /// The downloads.
     pub downloads: Downloads,
@@ -48,21 +48,21 @@ pub enum Target {
     Onion,
 }
 
-/// What sets of downloads say.
+/// The results of sets of downloads.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DownloadReport {
     /// Each set.
     pub sets: Vec<SetReport>,
-    /// The sets against each other.
+    /// Comparisons of the sets.
     pub comparisons: Vec<Comparison>,
 }
 
-/// What a set says.
+/// The results of a set.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SetReport {
-    /// What it is called.
+    /// Its label.
     pub label: String,
-    /// Who made the downloads.
+    /// The hosts that made the downloads.
     pub hosts: Vec<String>,
     /// How many there are.
     pub downloads: u64,
@@ -78,7 +78,7 @@ pub struct SetReport {
     pub groups: Vec<GroupReport>,
 }
 
-/// What downloads of one size from one target say.
+/// The results of downloads of one size from one target.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GroupReport {
     /// What they came from.
@@ -89,7 +89,7 @@ pub struct GroupReport {
     pub downloads: u64,
     /// How many of them are whole.
     pub whole: u64,
-    /// The others, by OnionPerf's words for why.
+    /// The others, by reason in OnionPerf's words.
     pub failures: BTreeMap<String, u64>,
     /// Time to the first byte, since asking.
     pub first_byte_secs: Option<Spread>,
@@ -101,7 +101,7 @@ pub struct GroupReport {
     pub last_mbit_per_sec: Option<Spread>,
     /// Where the time went, in the mean.
     pub parts: Option<PartMeans>,
-    /// What there are too few values for, if there are.
+    /// Which result has too few values, if one has.
     pub note: Option<String>,
 }
 
@@ -120,7 +120,7 @@ pub struct Spread {
     pub p90: f64,
 }
 
-/// Two sets against each other, in one respect.
+/// A comparison of two sets by one measure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// The label of the first set.
@@ -139,7 +139,7 @@ pub struct Comparison {
     pub other_median: Option<Interval>,
     /// Whether values of the first tend to be greater; none if there are too few.
     pub test: Option<MannWhitney>,
-    /// What there are too few values for, if there are.
+    /// Which result has too few values, if one has.
     pub note: Option<String>,
 }
 
@@ -163,7 +163,7 @@ impl Target {
         }
     }
 
-    /// That of a line.
+    /// The target of a line.
     #[must_use]
     pub fn of(circuit: &Circuit) -> Self {
         let is_onion = circuit.download.as_ref().is_some_and(Download::is_from_onion);
@@ -209,7 +209,7 @@ pub fn last_mbit_per_sec(circuit: &Circuit) -> Option<f64> {
     Some(mbit / (at(10)? - at(from)?)).filter(|rate| rate.is_finite() && *rate > 0.0)
 }
 
-/// How much was asked for; if nobody says, how much came.
+/// How much was asked for; if that is not known, how much came.
 #[must_use]
 pub fn size_bytes(circuit: &Circuit) -> u64 {
     let download = circuit.download.as_ref();
@@ -222,7 +222,7 @@ pub(crate) fn secs(us: u64) -> f64 {
 }
 
 impl Spread {
-    /// Of these values; none if there are none.
+    /// The spread of these values; none if there are none.
     #[must_use]
     pub fn of(values: Vec<f64>) -> Option<Self> {
         let sorted = stats::sorted(values);
@@ -238,7 +238,7 @@ impl Spread {
 }
 
 impl DownloadReport {
-    /// Of these sets.
+    /// The report on these sets.
     #[must_use]
     pub fn of(sets: &[DownloadSet]) -> Self {
         let mut comparisons = Vec::new();
@@ -252,7 +252,7 @@ impl DownloadReport {
 }
 
 impl SetReport {
-    /// Of a set.
+    /// The results of a set.
     fn of(set: &DownloadSet) -> Self {
         let Downloads { hosts, all, half_lines, left_out, other_circuits, damaged, .. } =
             &set.downloads;
@@ -288,7 +288,7 @@ pub(crate) fn values(lines: &[&Circuit], of: fn(&Circuit) -> Option<f64>) -> Vec
 }
 
 impl GroupReport {
-    /// Of the lines of a group.
+    /// The results of the lines of a group.
     fn of((target, size_bytes): (Target, u64), lines: &[&Circuit]) -> Self {
         let whole = lines.iter().filter(|line| whole(line).is_some()).count();
         let mut failures = BTreeMap::new();
@@ -314,7 +314,7 @@ impl GroupReport {
     }
 }
 
-/// Compares two sets in all that both have.
+/// Compares two sets by all that both have.
 fn compare(one: &DownloadSet, other: &DownloadSet, into: &mut Vec<Comparison>) {
     let others = groups(&other.downloads.all);
     for (group, lines) in groups(&one.downloads.all) {

@@ -1,4 +1,4 @@
-//! What circuits are like, and downloads, as figures for Prometheus: all begin with `ff_circuit` or `ff_download`.
+//! Metrics of circuits and downloads for Prometheus: their names begin with `ff_circuit` or `ff_download`.
 //!
 //! They count from the start of the program, as Prometheus expects it. No relay is named: whose fault failures are, the
 //! lines say. Labels have few values, and all of them are there from the beginning, because a counter that comes with the
@@ -41,7 +41,7 @@ const REASONS: [&str; 10] = [
     "budget",
     "other",
 ];
-/// In which stages circuits fail; in the last two none begins, for there is no client, or the budget has no room.
+/// The stages in which circuits fail. In the last two no circuit begins, because there is no client or no room in the budget.
 const STAGES: [&str; 7] = ["link", "build", "rtt", "first-byte", "download", NO_CLIENT, "budget"];
 /// The stage before a circuit.
 const NO_CLIENT: &str = "client";
@@ -49,9 +49,9 @@ const NO_CLIENT: &str = "client";
 /// The labels of failures.
 type Labels = [(&'static str, &'static str); 2];
 
-/// What is measured beside circuits, and has figures.
+/// Which figures there are besides those of all circuits.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Beside {
+pub struct OptionalFigures {
     /// Times to first byte.
     pub ttfb: bool,
     /// Downloads.
@@ -71,7 +71,7 @@ pub struct Figures {
     rtt: Histogram,
     /// Times to first byte, if these are measured.
     ttfb: Option<Histogram>,
-    /// Downloads, if there are such.
+    /// Downloads, if there are any.
     downloads: Option<Downloads>,
     /// What is left of the month's data, if there is a budget, in bytes.
     data_left: Option<Gauge>,
@@ -92,14 +92,14 @@ pub struct Figures {
 impl Figures {
     /// Figures of which nothing is known yet, and where they are looked up.
     #[must_use]
-    pub fn new(beside: Beside) -> (Self, Registry) {
+    pub fn new(optional: OptionalFigures) -> (Self, Registry) {
         let figures = Self {
             build: Histogram::new(BUILD_SECS),
             rtt: Histogram::new(TRIP_SECS),
-            ttfb: beside.ttfb.then(|| Histogram::new(TRIP_SECS)),
-            downloads: beside.downloads.then(Downloads::new),
-            data_left: beside.data.then(Gauge::default),
-            disk_left: beside.disk.then(Gauge::default),
+            ttfb: optional.ttfb.then(|| Histogram::new(TRIP_SECS)),
+            downloads: optional.downloads.then(Downloads::new),
+            data_left: optional.data.then(Gauge::default),
+            disk_left: optional.disk.then(Gauge::default),
             failures: Family::default(),
             in_flight: Gauge::default(),
             unwritten: Gauge::default(),
@@ -131,11 +131,11 @@ impl Figures {
             downloads.register(&mut all);
         }
         if let Some(left) = &self.data_left {
-            let help = "How much of the month's budget of data is left";
+            let help = "What is left of the data budget of the month";
             all.register_with_unit("download_data_left", help, Unit::Bytes, left.clone());
         }
         if let Some(left) = &self.disk_left {
-            let help = "How much more is written before the oldest file of lines goes";
+            let help = "What may be written before the oldest file of lines is removed";
             all.register_with_unit("circuits_disk_left", help, Unit::Bytes, left.clone());
         }
         let help = "Circuits that are not whole, by what was going on and why";
@@ -186,7 +186,7 @@ impl Figures {
         self.unwritten.set(whole(unwritten));
     }
 
-    /// Says how much is left of the budgets that there are, in bytes.
+    /// Sets what is left of the budgets, in bytes.
     pub fn left(&self, data_bytes: Option<u64>, disk_bytes: Option<u64>) {
         for (gauge, bytes) in [(&self.data_left, data_bytes), (&self.disk_left, disk_bytes)] {
             if let (Some(gauge), Some(bytes)) = (gauge, bytes) {
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn circuits_are_counted_and_failures_are_there_before_the_first_one() {
-        let all = Beside { ttfb: true, downloads: true, ..Beside::default() };
+        let all = OptionalFigures { ttfb: true, downloads: true, ..OptionalFigures::default() };
         let (figures, registry) = Figures::new(all);
         let before = text(&registry).expect("text");
         assert_eq!(value(&before, "ff_circuit_last_success_timestamp_seconds"), None);
@@ -341,13 +341,18 @@ mod tests {
         let at = value(&text, "ff_circuit_last_success_timestamp_seconds").expect("a success");
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs_f64();
         assert!((now - at).abs() < 60.0, "{at}");
-        assert!(Figures::new(Beside::default()).0.ttfb.is_none());
+        assert!(Figures::new(OptionalFigures::default()).0.ttfb.is_none());
     }
 
     #[test]
     fn downloads_are_counted_by_stage_and_size() {
-        let beside = Beside { downloads: true, data: true, disk: true, ..Beside::default() };
-        let (figures, registry) = Figures::new(beside);
+        let optional = OptionalFigures {
+            downloads: true,
+            data: true,
+            disk: true,
+            ..OptionalFigures::default()
+        };
+        let (figures, registry) = Figures::new(optional);
         let mut whole = circuit(None);
         whole.download =
             serde_json::from_value(serde_json::json!({ "bytes": 1000, "asked_bytes": 1000,
@@ -381,14 +386,14 @@ mod tests {
         }
     }
 
-    /// Prometheus' own tool reads them and finds nothing to complain of. `FF_TEST_PROMTOOL=1` says that it is there.
+    /// Prometheus' own tool accepts them. `FF_TEST_PROMTOOL=1` says that it is installed.
     #[test]
     fn promtool_accepts_the_older_format() {
         if std::env::var_os("FF_TEST_PROMTOOL").is_none_or(|value| value != "1") {
-            eprintln!("nothing checked: FF_TEST_PROMTOOL=1 says that promtool is there");
+            eprintln!("not checked: set FF_TEST_PROMTOOL=1 if promtool is installed");
             return;
         }
-        let all = Beside { ttfb: true, downloads: true, data: true, disk: true };
+        let all = OptionalFigures { ttfb: true, downloads: true, data: true, disk: true };
         let (figures, registry) = Figures::new(all);
         figures.note(&circuit(None));
         let text = ff_bwauth::http::text_format(&text(&registry).expect("text"));
@@ -430,15 +435,20 @@ mod tests {
     #[test]
     fn the_alerts_are_on_figures_that_exist() {
         let circuits = include_str!("../../../doc/alerts-circuits.yml");
-        are_on_figures(circuits, 6, Beside { ttfb: true, ..Beside::default() });
+        are_on_figures(circuits, 6, OptionalFigures { ttfb: true, ..OptionalFigures::default() });
         let downloads = include_str!("../../../doc/alerts-downloads.yml");
-        let beside = Beside { downloads: true, data: true, disk: true, ..Beside::default() };
-        are_on_figures(downloads, 8, beside);
+        let optional = OptionalFigures {
+            downloads: true,
+            data: true,
+            disk: true,
+            ..OptionalFigures::default()
+        };
+        are_on_figures(downloads, 8, optional);
     }
 
-    /// Whether rules name so many figures at least, all of them of a program that measures this.
-    fn are_on_figures(alerts: &'static str, least: usize, beside: Beside) {
-        let (figures, registry) = Figures::new(beside);
+    /// Checks that rules name at least `least` metrics, all of them of a program with these.
+    fn are_on_figures(alerts: &'static str, least: usize, optional: OptionalFigures) {
+        let (figures, registry) = Figures::new(optional);
         let mut whole = circuit(None);
         let download = serde_json::json!({ "bytes": 1000, "first_byte_us": 5, "us": 9 });
         whole.download = serde_json::from_value(download).expect("a download");

@@ -21,9 +21,9 @@ pub struct Interval {
 }
 
 /// The place `k`, from 1, of the sorted value that the interval of the median of `n` values begins with; it ends with the one at
-/// place `n + 1 - k`. None if so few values have no interval.
+/// place `n + 1 - k`. None if there are too few values for an interval.
 ///
-/// `k` is the greatest place that so few as `k - 1` of `n` values lie below the median with a chance of 2.5 % at most.
+/// `k` is the greatest place for which at most `k - 1` of `n` values lie below the median with a probability of at most 2.5 %.
 #[must_use]
 pub fn median_place(n: usize) -> Option<usize> {
     // The chance of fewer than k of n below the median, as an incomplete beta function.

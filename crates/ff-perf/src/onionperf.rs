@@ -1,7 +1,7 @@
 //! OnionPerf's words for downloads, and its files, written ([`day`]) and filtered ([`filter`]).
 //!
-//! TGen, which downloads for OnionPerf, has a name for each way in which a stream fails; tor's reason stands beside it where
-//! tor failed. OnionPerf's `viz` puts both together: `TOR/TIMEOUT`, `TGEN/READEOF`.
+//! TGen, which downloads for OnionPerf, has a name for each way in which a stream fails; where tor failed, tor's reason is
+//! added. OnionPerf's `viz` puts both together: `TOR/TIMEOUT`, `TGEN/READEOF`.
 
 pub mod day;
 pub mod filter;
@@ -20,7 +20,7 @@ pub struct ErrorWords {
 }
 
 impl ErrorWords {
-    /// Those of a line; none of a download that is whole.
+    /// The words of a line; none if its download is whole.
     #[must_use]
     pub fn of(circuit: &Circuit) -> Option<Self> {
         let failure = circuit.failure.as_ref();
@@ -39,7 +39,7 @@ impl ErrorWords {
         Some(Self::new("PROXY", Some(tor_reason(&failure.reason)), None))
     }
 
-    /// Those that OnionPerf has put together.
+    /// The words in a code of OnionPerf's.
     fn read(code: &str) -> Option<Self> {
         let mut words = code.split('/');
         let tgen = match words.next()? {
@@ -50,7 +50,7 @@ impl ErrorWords {
         Some(Self::new(tgen, words.next(), words.next()))
     }
 
-    /// These.
+    /// With these words.
     fn new(tgen: &str, local: Option<&str>, remote: Option<&str>) -> Self {
         let owned = |word: Option<&str>| word.map(str::to_owned);
         Self { tgen: tgen.to_owned(), local: owned(local), remote: owned(remote) }
@@ -66,7 +66,7 @@ impl ErrorWords {
         words.join("/")
     }
 
-    /// Whether the client waited in vain until its own limit.
+    /// Whether the client gave up at its own time limit.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         matches!(self.tgen.as_str(), "TIMEOUT" | "STALLOUT")
@@ -84,7 +84,7 @@ fn tgen_name(failure: &Failure) -> &'static str {
     let has = |words: &[&str]| has(&failure.reason, words);
     match () {
         () if has(&["timeout", "timed out"]) => "TIMEOUT",
-        () if has(&["wrong", "false byte", "checksum", "differ"]) => "CHECKSUM",
+        () if has(&["differs"]) => "CHECKSUM",
         () if has(&["status", "header", "http"]) => "HEADER",
         () if has(&["eof", "closed", "ended", "end of", "short", "too few"]) => "READEOF",
         () => "READ",
@@ -110,6 +110,7 @@ fn tor_reason(reason: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::download::CHANGED;
 
     /// The code of a line with this download and this failure.
     fn code(download: serde_json::Value, stage: &str, reason: &str) -> Option<String> {
@@ -130,7 +131,7 @@ mod tests {
             (not_connected(), "link", "Connection refused", "TOR/CONNECTREFUSED"),
             (connected(), "download", "timeout", "TGEN/TIMEOUT"),
             (connected(), "download", "the source closed early", "TGEN/READEOF"),
-            (connected(), "download", "a wrong byte", "TGEN/CHECKSUM"),
+            (connected(), "download", CHANGED, "TGEN/CHECKSUM"),
             (connected(), "download", "HTTP status 404", "TGEN/HEADER"),
             (connected(), "download", "odd", "TGEN/READ"),
             (serde_json::Value::Null, "download", "timeout", "TGEN/TIMEOUT"),

@@ -1,5 +1,5 @@
-//! The bytes of a download, which a seed makes: the keystream of ChaCha20 with the seed as key and nonce 0 (RFC 8439 §2.4),
-//! so that a client knows each of them, and nothing on the way can make them fewer.
+//! The bytes of a download, made from a seed: the keystream of ChaCha20 with the seed as key and nonce 0 (RFC 8439 §2.4),
+//! so that a client can check each of them, and nothing on the way can compress them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 /// How much is made at once, in bytes.
 const BLOCK: usize = 4096;
 
-/// What bytes are made of.
+/// The seed of the bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Seed(pub [u8; 32]);
 
@@ -60,8 +60,8 @@ impl Pattern {
         }
     }
 
-    /// How many of these are the next ones: all, or those before the first that is another. Nothing more can be compared
-    /// then.
+    /// How many of these are the next ones: all, or those before the first that differs. After that, nothing more can be
+    /// compared.
     pub fn matching(&mut self, mut bytes: &[u8]) -> usize {
         let mut matched = 0;
         while !bytes.is_empty() {
@@ -77,7 +77,7 @@ impl Pattern {
         matched
     }
 
-    /// At least one of the next bytes, and at most so many.
+    /// At least one of the next bytes, and at most `most`.
     fn next(&mut self, most: usize) -> &[u8] {
         if self.taken == BLOCK {
             self.generator.fill_bytes(&mut self.block);

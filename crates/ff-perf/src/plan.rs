@@ -1,4 +1,4 @@
-//! What downloads for months take, and how exact their medians will be, computed from their sizes and rhythm alone.
+//! The traffic of downloads over months, and how exact their medians will be, computed from sizes and rhythm alone.
 
 use std::fmt::Write as _;
 
@@ -12,25 +12,25 @@ use crate::traffic::{self, WIRE, Wire};
 const SCHEMA: u32 = 1;
 /// Seconds of a day.
 const DAY_SECS: u64 = 86_400;
-/// The days of a month, as far as it is planned.
+/// The days of a planned month.
 const DAYS: u64 = 30;
 /// Round trips over the client's link before the first byte: TCP, TLS 1.3, the link's cells, three hops, stream, request.
 const ROUND_TRIPS: f64 = 8.0;
 
-/// What is planned.
+/// The settings of a plan.
 #[derive(Clone, Debug)]
 pub struct PlanSettings {
     /// The sizes.
     pub mix: Mix,
-    /// The time from one download's beginning to the next one's for each target, in seconds.
+    /// The time from the start of one download to the start of the next for each target, in seconds.
     pub every_secs: u64,
     /// How many targets there are.
     pub targets: u64,
-    /// What may be taken in a month, in bytes; no limit if none.
+    /// The budget of a month, in bytes; no limit if none.
     pub data_bytes: Option<u64>,
-    /// What directory documents take in a day, in bytes.
+    /// The traffic of directory documents in a day, in bytes.
     pub directory_bytes: u64,
-    /// The client's link, if times are to be known.
+    /// The client's link, if times are to be computed.
     pub link: Option<PlanLink>,
 }
 
@@ -39,20 +39,20 @@ pub struct PlanSettings {
 pub struct PlanLink {
     /// Its name.
     pub name: String,
-    /// What it carries towards the client, in bytes of packets a second; no limit if none.
+    /// Its rate towards the client, in bytes of packets a second; no limit if none.
     pub bytes_per_sec: Option<u64>,
     /// A round trip over it, in seconds.
     pub rtt_secs: f64,
 }
 
-/// What it comes to. Bytes are those of both directions on the client's link.
+/// The plan. Bytes are those of both directions on the client's link.
 #[derive(Clone, Debug, Serialize)]
 pub struct DownloadPlan {
     /// The version of this document.
     pub schema: u32,
     /// The sizes with their weights.
     pub mix: String,
-    /// The time from one download's beginning to the next one's for each target, in seconds.
+    /// The time from the start of one download to the start of the next for each target, in seconds.
     pub every_secs: u64,
     /// How many targets there are.
     pub targets: u64,
@@ -83,12 +83,12 @@ pub struct PlanSize {
     pub of_downloads: f64,
     /// What share of the payload they are.
     pub of_payload: f64,
-    /// How many a month has of them for each target.
+    /// How many of them a month has for each target.
     pub downloads_a_month: u64,
-    /// Between which percentiles of these the 95 % interval of their median lies; none of fewer than six.
+    /// The percentiles of these between which the 95 % interval of their median lies; none for fewer than six.
     pub median_percentiles: Option<[f64; 2]>,
-    /// The least time that one takes, in seconds: the link's round trips before the first byte, and what it needs for the bytes
-    /// at its rate; none without a link.
+    /// The least time that one takes, in seconds: the link's round trips before the first byte, and the time for the bytes at
+    /// its rate; none without a link.
     pub least_secs: Option<f64>,
 }
 
@@ -116,7 +116,7 @@ pub struct PlanData {
 }
 
 impl DownloadPlan {
-    /// Of these settings.
+    /// The plan of these settings.
     #[must_use]
     pub fn of(settings: &PlanSettings) -> Self {
         let PlanSettings { mix, every_secs, targets, directory_bytes, .. } = settings;
@@ -185,7 +185,7 @@ impl DownloadPlan {
         text
     }
 
-    /// Adds what is to be said of a budget and a link.
+    /// Adds the lines on a budget and a link.
     fn notes(&self, text: &mut String) {
         if let Some(data) = &self.data {
             let _ = writeln!(
@@ -211,7 +211,7 @@ impl DownloadPlan {
 }
 
 impl PlanSettings {
-    /// Downloads of one size and weight, of so many downloads in a month.
+    /// Downloads of one size and weight, if a month has this many downloads.
     fn size(&self, (size, weight): (u64, u32), a_month: u64) -> PlanSize {
         let (round, round_bytes) = (self.mix.round().max(1), self.mix.round_bytes().max(1));
         let weight = u64::from(weight);
@@ -230,7 +230,7 @@ impl PlanSettings {
         }
     }
 
-    /// What so many downloads take: whole rounds, and the same part of another one.
+    /// The traffic of this many downloads: whole rounds, and the same part of another one.
     fn downloads(&self, number: u64) -> Wire {
         let round = self.round();
         let length = self.mix.round().max(1);
@@ -242,7 +242,7 @@ impl PlanSettings {
         round.times(number / length).and(&rest)
     }
 
-    /// What a round of downloads takes.
+    /// The traffic of a round of downloads.
     fn round(&self) -> Wire {
         let of =
             |(size, weight): &(u64, u32)| traffic::of_download(*size).times(u64::from(*weight));
@@ -255,7 +255,7 @@ impl PlanSettings {
         let room = data.saturating_sub(month.directory);
         let round = self.round().all().max(1);
         let fit = room / round * self.mix.round();
-        // Of the round that is not whole, as large a part.
+        // The incomplete round counts in part.
         let rest = u128::from(room % round) * u128::from(self.mix.round()) / u128::from(round);
         let fit = fit.saturating_add(u64::try_from(rest).unwrap_or(0));
         PlanData {
@@ -276,7 +276,7 @@ impl PlanSettings {
 }
 
 impl PlanLink {
-    /// The least time that a download of so many bytes takes over it, in seconds.
+    /// The least time that a download of `size` bytes takes over it, in seconds.
     fn least_secs(&self, size: u64) -> f64 {
         let carried =
             self.bytes_per_sec.map_or(0.0, |rate| size as f64 * WIRE / rate.max(1) as f64);

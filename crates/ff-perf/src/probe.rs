@@ -154,7 +154,7 @@ impl<C: Client> Measured<'_, C> {
         Ok(())
     }
 
-    /// A download. What came of it until it fails is kept.
+    /// A download. What came before a failure is kept.
     async fn download(
         &self,
         circuit: &C::Circuit,
@@ -246,7 +246,7 @@ pub(crate) fn not_begun(
     Circuit { failure: Some(failure), ..blank(client, number, Instant::now(), run_began) }
 }
 
-/// A line that says nothing but when it began.
+/// A line with nothing but when it began.
 fn blank(
     client: crate::record::Client,
     number: u64,

@@ -30,9 +30,9 @@ pub struct KruskalWallis {
 /// Whether values of one group tend to be greater than those of another.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MannWhitney {
-    /// The share of pairs in which the value of the first group is the greater one; of equal ones half.
+    /// The share of pairs in which the value of the first group is greater; equal pairs count half.
     pub greater: f64,
-    /// The chance of a share that is further from one half, if both come from the same distribution.
+    /// The probability of a share further from one half if both groups have the same distribution.
     pub p: f64,
 }
 
@@ -84,8 +84,8 @@ pub fn kruskal_wallis(groups: &[&[f64]]) -> Option<KruskalWallis> {
     Some(KruskalWallis { h, df, p: chi_square_above(h, f64::from(df)) })
 }
 
-/// Mann and Whitney's test of two groups by the normal distribution, which is good from some 8 values each; none if a group
-/// is empty, or if all values are the same.
+/// The Mann-Whitney test of two groups by the normal distribution, good from about 8 values each; none if a group is empty,
+/// or if all values are the same.
 #[must_use]
 pub fn mann_whitney(one: &[f64], other: &[f64]) -> Option<MannWhitney> {
     // Of two groups Kruskal and Wallis' statistic is the square of this one's, without a correction for continuity.

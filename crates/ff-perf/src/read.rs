@@ -23,8 +23,8 @@ use serde::Serialize;
 
 use crate::record::Probe;
 
-/// What names of files with circuits end in when they are packed, or not. All but xz is refused by its name, so that no
-/// file is left out unsaid.
+/// Endings of names of files with circuits, packed or not. All packings but xz are refused by name, so that no file is left
+/// out silently.
 const PACKED: [&str; 6] = ["", ".xz", ".gz", ".bz2", ".zst", ".zip"];
 
 /// Fewer times to first byte than this say nothing of a circuit's life.
@@ -99,15 +99,15 @@ pub struct Latency {
 }
 
 impl Seen {
-    /// Whether it has so many relays, or may have been meant to have them: of one that was not built, the path may be the
-    /// part that stood.
+    /// Whether it has this many relays, or may have been meant to have them: the path of a circuit that was not built may be
+    /// only a part.
     #[must_use]
     pub fn may_have(&self, hops: u8) -> bool {
         // Where the number is not known, one that had reached so many relays was to have more.
         self.hops.map_or(self.path.len() < usize::from(hops), |known| known == hops)
     }
 
-    /// Whether it was certainly meant to have so many relays, and not only possibly.
+    /// Whether it was certainly meant to have this many relays.
     #[must_use]
     pub fn has(&self, hops: u8) -> bool {
         self.hops == Some(hops)
@@ -143,7 +143,7 @@ pub struct Circuits {
     pub congestion: HashMap<(u32, u32), Delay>,
     /// Where relays stand.
     places: HashMap<String, u32>,
-    /// And hosts.
+    /// The places of hosts.
     host_places: HashMap<String, u32>,
     /// The numbers of runs, by host and what names them there; of those that say no run that of the path that is being read.
     runs: HashMap<Option<(u32, u64)>, u32>,
@@ -210,7 +210,7 @@ pub enum ReadError {
     Nothing {
         /// The directory.
         path: PathBuf,
-        /// What its files would be called.
+        /// The names that its files would have.
         files: &'static str,
     },
     /// A line is none of ours.
@@ -309,7 +309,7 @@ fn place_of(names: &mut Vec<String>, places: &mut HashMap<String, u32>, name: &s
     place
 }
 
-/// Whether these seconds since 1970 are a time of UTC that has a day: before the year 10000.
+/// Whether this is a time of UTC before the year 10000, in seconds since 1970.
 fn is_time(unix_secs: f64) -> bool {
     (0.0..253_402_300_800.0).contains(&unix_secs)
 }

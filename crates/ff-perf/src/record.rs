@@ -182,7 +182,7 @@ pub struct Later {
 pub const SIZES: [u64; 9] =
     [10_240, 20_480, 51_200, 102_400, 204_800, 512_000, 1_048_576, 2_097_152, 5_242_880];
 
-/// A download, whole or cut off. All times count from asking for the stream; what it did not come to is left out.
+/// A download, whole or cut off. All times count from asking for the stream; steps that it did not reach are left out.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Download {
     /// How many bytes of payload arrived: without the header of the answer.
@@ -217,7 +217,7 @@ pub struct Download {
     /// Until each of [`SIZES`] had come: the time of the read that reached it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sizes_us: Vec<u64>,
-    /// Until 0, 10, 20, … 100 % had come, in the same way; of 0 %, the first byte.
+    /// Until 0, 10, 20, … 100 % had come, in the same way; for 0 %, the first byte.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tenths_us: Vec<u64>,
     /// Until the last byte, if all came.
@@ -228,7 +228,7 @@ pub struct Download {
     pub is_checked: bool,
 }
 
-/// Whether a flag is not worth a key.
+/// Whether a flag needs no key.
 const fn is_false(flag: &bool) -> bool {
     !*flag
 }
@@ -240,13 +240,13 @@ impl Download {
         rest.rsplit_once(':').map_or(rest, |(host, _)| host).ends_with(".onion")
     }
 
-    /// Bytes a second from the first byte to the last; none of one that is not whole, or took no time.
+    /// Bytes a second from the first byte to the last; none if it is not whole or took no time.
     pub fn bytes_per_sec(&self) -> Option<f64> {
         let secs = self.us?.checked_sub(self.first_byte_us?)? as f64 / 1e6;
         (secs > 0.0).then(|| self.bytes as f64 / secs)
     }
 
-    /// So many more bytes of payload have come, and now it is so late.
+    /// `bytes` more of payload have come, at `us`.
     pub fn came(&mut self, bytes: u64, us: u64) {
         if bytes == 0 {
             return;
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!((download.bytes, download.first_byte_us), (100_000, Some(2)));
         assert_eq!(download.sizes_us, [4, 4, 4], "10, 20 and 50 KiB");
         assert_eq!(download.tenths_us, [2, 3, 4, 4, 4, 4, 5, 5, 5, 5, 5]);
-        assert_eq!(download.bytes_per_sec(), None, "nobody has said that it is whole");
+        assert_eq!(download.bytes_per_sec(), None, "not known to be whole");
         download.us = Some(1_000_002);
         assert_eq!(download.bytes_per_sec(), Some(100_000.0));
     }

@@ -1,8 +1,7 @@
-//! A source of bytes for downloads: a web server that gives something to those only who know its token.
+//! A source of bytes for downloads: a web server that serves only clients that know its token.
 //!
-//! `GET /TOKEN/BYTES` is answered with so many bytes of a new [`Pattern`], whose seed stands in the
-//! header. They look like noise, so nothing on the way can compress them, and none of them is had from a cache. How much is
-//! given at once, to how many and how fast, is bounded.
+//! `GET /TOKEN/BYTES` is answered with that many bytes of a new [`Pattern`]; the header has its seed. They look like noise, so
+//! nothing on the way can compress them, and no cache has them. The size, number, rate and time of downloads are bounded.
 
 use std::fmt;
 use std::io;
@@ -30,29 +29,29 @@ use crate::pattern::{Pattern, Seed};
 /// How much is handed over at once, in bytes.
 const PIECE: usize = 16_384;
 
-/// What a source gives at most.
+/// The limits of a source.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// For one download, in bytes.
+    /// The largest download, in bytes.
     pub download_bytes: u64,
-    /// Downloads at once.
+    /// How many downloads there may be at once.
     pub downloads: usize,
-    /// Bytes a second of payload, of all together; none for as fast as it goes.
+    /// Bytes a second of payload, of all downloads together; none: unlimited.
     pub bytes_per_sec: Option<u64>,
     /// How long one download may take.
     pub time: Duration,
 }
 
-/// Who may have something: a secret of 32 hexadecimal digits.
+/// The secret that a client must know: 32 hexadecimal digits.
 #[derive(Clone)]
 pub struct Token(String);
 
 /// A source.
 #[derive(Debug)]
 pub struct Source {
-    /// Who may have something.
+    /// What a client must know.
     token: Token,
-    /// What it gives.
+    /// Its limits.
     limits: Limits,
     /// Downloads that may begin.
     room: Arc<Semaphore>,
@@ -67,16 +66,16 @@ pub struct Source {
 }
 
 impl Token {
-    /// A new one.
+    /// A new token.
     #[must_use]
     pub fn new() -> Self {
         Self(hex::encode(rand::random::<[u8; 16]>()))
     }
 
-    /// The one that a text has.
+    /// Reads a token.
     ///
     /// # Errors
-    /// One sentence, if it is none.
+    /// One sentence, if the text is not a token.
     pub fn read(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let is_one = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -87,13 +86,13 @@ impl Token {
         }
     }
 
-    /// It, for who is to have something.
+    /// The token as text, for a client that may download.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether somebody knows it. How long that takes says nothing of where they differ.
+    /// Whether this is the token. The time that this takes does not tell where they differ.
     fn is(&self, given: &str) -> bool {
         self.0.as_bytes().ct_eq(given.as_bytes()).into()
     }
@@ -112,7 +111,7 @@ impl fmt::Debug for Token {
 }
 
 impl Source {
-    /// One that has given nothing.
+    /// A new source.
     #[must_use]
     pub fn new(token: Token, limits: Limits) -> Arc<Self> {
         let bucket = limits.bytes_per_sec.map(|rate| {
@@ -130,7 +129,7 @@ impl Source {
         })
     }
 
-    /// What it answers.
+    /// Its routes.
     pub fn router(self: &Arc<Self>) -> Router {
         let nothing = || async { nothing() };
         Router::new()
@@ -146,7 +145,7 @@ impl Source {
         (self.whole.load(Ordering::Relaxed), self.given_bytes.load(Ordering::Relaxed))
     }
 
-    /// Waits until so many bytes may be sent.
+    /// Waits until `bytes` may be sent.
     async fn wait(&self, bytes: u64) {
         let Some(bucket) = &self.bucket else { return };
         let mut bucket = bucket.lock().await;
@@ -162,12 +161,12 @@ impl Source {
     }
 }
 
-/// Gives somebody so many bytes, if they may have them.
+/// Answers a request, if it has the token.
 async fn give(
     State(source): State<Arc<Source>>,
     path: Result<Path<(String, String)>, PathRejection>,
 ) -> Response {
-    // Also a path that is not UTF-8 is none.
+    // A path that is not UTF-8 is unknown, too.
     let Ok(Path((token, bytes))) = path else { return nothing() };
     if !source.token.is(&token) {
         return nothing();
@@ -179,7 +178,7 @@ async fn give(
     };
     let Ok(place) = Arc::clone(&source.room).try_acquire_owned() else {
         let downloads = source.limits.downloads;
-        let text = format!("{downloads} downloads are going on already; come again.\n");
+        let text = format!("{downloads} downloads are running already; try again later.\n");
         return closing(StatusCode::SERVICE_UNAVAILABLE, text);
     };
     let seed = Seed(rand::random());
@@ -195,9 +194,9 @@ async fn give(
     (headers, Body::from_stream(stream::unfold(given, Given::next))).into_response()
 }
 
-/// A download that is given.
+/// A running download.
 struct Given {
-    /// By whom.
+    /// The source.
     source: Arc<Source>,
     /// What comes next.
     pattern: Pattern,
@@ -232,7 +231,7 @@ impl Given {
     }
 }
 
-/// The answer to who knows no token: the same to all that they try.
+/// The answer to a request without the token: the same for every path.
 fn nothing() -> Response {
     closing(StatusCode::NOT_FOUND, "There is nothing here.\n".to_owned())
 }
@@ -249,7 +248,7 @@ mod tests {
 
     use super::*;
 
-    /// What a source answers to a request for a path.
+    /// The answer of a source to a request for a path.
     async fn answer(source: &Arc<Source>, path: &str) -> Response {
         let request = Request::get(path).body(Body::empty()).expect("a request");
         source.router().oneshot(request).await.expect("an answer")
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_knows_the_token_gets_what_the_seed_makes() {
+    async fn a_client_with_the_token_gets_the_bytes_of_the_seed() {
         let (source, token) = source(None);
         let answer = answer(&source, &format!("/{token}/70001")).await;
         assert_eq!(answer.status(), StatusCode::OK);
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_else_gets_anything_nor_more_than_there_is() {
+    async fn without_the_token_or_beyond_the_limits_nothing_is_sent() {
         let (source, token) = source(None);
         for (path, status) in [
             ("/".to_owned(), 404),
@@ -302,7 +301,7 @@ mod tests {
         assert_eq!(answer(&source, &format!("/{token}/5")).await.status(), 503, "one at a time");
         drop(held);
         assert_eq!(answer(&source, &format!("/{token}/5")).await.status(), 200);
-        assert_eq!(source.given(), (0, 0), "a header alone is none of it");
+        assert_eq!(source.given(), (0, 0), "a header is not payload");
     }
 
     #[tokio::test]
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_takes_too_long_is_cut_off_and_gives_its_place_back() {
+    async fn a_slow_download_is_cut_off_and_frees_its_place() {
         for bytes_per_sec in [None, Some(1)] {
             let token = Token::new();
             let path = format!("/{}/100000", token.as_str());

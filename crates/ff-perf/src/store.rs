@@ -340,7 +340,7 @@ fn compare(before: &Value, now: &Value, all: &mut Vec<String>) {
 fn write_options(dir: &Path, options: &Options) -> Result<(), StoreError> {
     let path = dir.join(OPTIONS);
     let written = || -> io::Result<()> {
-        // For the same readers as the lines.
+        // With the same mode as the lines.
         let permissions = Permissions::from_mode(0o666);
         let mut file = tempfile::Builder::new().permissions(permissions).tempfile_in(dir)?;
         serde_json::to_writer_pretty(&mut file, options)?;

@@ -19,8 +19,8 @@ pub struct Target {
     pub port: u16,
     /// The path on a web server; none of a source of bytes.
     pub path: Option<String>,
-    /// Whether that is the secret path of a source of `ff-perf source`, which the number of bytes is added to, and which is
-    /// shown to nobody.
+    /// Whether that is the secret path of a source of `ff-perf source`: the number of bytes is added to it, and it is never
+    /// shown.
     pub is_secret: bool,
 }
 
@@ -78,7 +78,7 @@ impl Target {
         format!("{scheme}://{}:{}", self.host, self.port)
     }
 
-    /// A source of `ff-perf source`, whose path is `/TOKEN` and nothing more.
+    /// A source of `ff-perf source`, with the path `/TOKEN` alone.
     ///
     /// # Errors
     /// One sentence, if it has another path.
@@ -89,7 +89,7 @@ impl Target {
                 Ok(Self { is_secret: true, ..self })
             }
             _ => Err(format!(
-                "{} has another path than a source: give what `ff-perf source` prints, http://HOST:PORT/TOKEN",
+                "{} does not have the path of a source: give the URL that `ff-perf source` prints, http://HOST:PORT/TOKEN",
                 self.place()
             )),
         }

@@ -1,6 +1,6 @@
-//! How many bytes a download takes on the client's link, besides its payload: cells, TLS, TCP and IP.
+//! The bytes of a download on the client's link: its payload, and the overhead of cells, TLS, TCP and IP.
 //!
-//! This computes what protocols add, in both directions. It knows neither packets that are sent again after a loss nor other
+//! The overhead is computed from the protocols, for both directions, without retransmissions and without other
 //! traffic of the client, such as directory documents.
 
 use serde::Serialize;
@@ -41,7 +41,7 @@ const MARGIN: u64 = 300_000;
 /// The parts of some traffic, in bytes of both directions.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Wire {
-    /// What was asked for.
+    /// The payload.
     pub payload: u64,
     /// What cells add: headers, the rest of the last one, SENDMEs, the cells of circuit and stream, the answer's header.
     pub cells: u64,
@@ -56,7 +56,7 @@ impl Wire {
         self.payload.saturating_add(self.cells).saturating_add(self.tls_tcp)
     }
 
-    /// So many times as much.
+    /// `number` times as much.
     #[must_use]
     pub const fn times(&self, number: u64) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Wire {
     }
 }
 
-/// What a download of so many bytes takes, on a new circuit over a new link.
+/// The traffic of a download of `payload` bytes, on a new circuit over a new link.
 #[must_use]
 pub const fn of_download(payload: u64) -> Wire {
     let down = payload.saturating_add(HEADER).div_ceil(IN_CELL);
@@ -96,14 +96,14 @@ pub const fn of_download(payload: u64) -> Wire {
     Wire { payload, cells, tls_tcp }
 }
 
-/// The most that a download of so many bytes may take on the link, with a margin for losses: what a budget sets aside for it.
+/// The most that a download of this many bytes may take on the link, with a margin for losses: a budget sets this aside.
 #[must_use]
 pub const fn most(payload: u64) -> u64 {
     let computed = of_download(payload).all();
     computed.saturating_add(computed / 10).saturating_add(MARGIN)
 }
 
-/// What a circuit with at most one download took, computed from the payload that came: nothing of one that never began. A
+/// The traffic of a circuit with at most one download, computed from the payload that came; 0 if the circuit never began. A
 /// download that was cut off counts with the payload that may have been under way.
 #[must_use]
 pub fn of_circuit(circuit: &Circuit) -> u64 {

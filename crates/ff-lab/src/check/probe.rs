@@ -34,8 +34,8 @@ const SILENCE: Duration = Duration::from_secs(1);
 
 /// Round trips in ms, of probes that a thread on the right host returns.
 ///
-/// One is sent at a random time in each gap: at even distances all would be due while others are sent, over a delay that is
-/// a multiple of the gap, and wait for the emulator's round.
+/// One is sent at a random time in each gap: at equal distances, over a delay that is a multiple of the gap, all would be due
+/// while others are sent, and wait for the emulator's round.
 ///
 /// They are those of the link: how late the measuring threads are woken is not in them, since the kernel notes when
 /// packets arrive, on the right host too.

@@ -18,12 +18,12 @@ pub struct LinkArgs {
 pub enum LinkCommand {
     /// Run a command behind a link; the other end is this machine.
     ///
-    /// The command finds this machine at $FF_LAB_PEER and is itself at $FF_LAB_ADDRESS. It reaches nothing else. What the link did
-    /// is written to standard error at the end.
+    /// The command reaches this machine at $FF_LAB_PEER, has the address $FF_LAB_ADDRESS, and reaches nothing else. A report
+    /// on the link is written to standard error at the end.
     ///
-    /// Exit status: that of the command, 128 more than a signal's number if that ended it; 1 if there is no link; and 75, whatever
-    /// the command's is, if the emulator was too late (p99 above 1 ms and above 2 % of the one-way delay): such a run does
-    /// not count and is to be made again.
+    /// Exit status: that of the command, or 128 plus the signal's number if a signal ended it; 1 if the link could not be
+    /// made; 75, whatever the command's status is, if the emulator was too late (p99 above 1 ms and above 2 % of the one-way
+    /// delay): the run is invalid; repeat it.
     Run(RunArgs),
     /// List the built-in profiles.
     #[command(
@@ -32,10 +32,10 @@ pub enum LinkCommand {
     Profiles(ProfilesArgs),
     /// Set delays, rates and losses on this machine and measure them with real UDP and TCP.
     ///
-    /// A run in which the emulator was too late (p99 above 1 ms and above 2 % of the one-way delay) is done again, and so is one
-    /// whose figure is out of its bounds by no more than the emulator's longest stop may have made: five times at most.
+    /// A run in which the emulator was too late (p99 above 1 ms and above 2 % of the one-way delay) is repeated, at most five
+    /// times, and so is a run with a figure out of its bounds by no more than the emulator's longest stop can explain.
     ///
-    /// Exit status: 0 if all is within its bounds, 1 if something is not, 75 if nothing keeps it from that but such runs.
+    /// Exit status: 0 if all figures are within their bounds, 1 if one is not, 75 if only invalid runs prevent a result.
     Check(CheckArgs),
     /// Start a program that ends with this process; `link run` does that by itself.
     #[command(hide = true)]

@@ -150,7 +150,7 @@ pub(super) fn text(path: &Path) -> Result<String> {
         return Err(Error::Profile { file: name(), what });
     }
     let mut text = fs::read_to_string(path).map_err(Error::io(format!("read {}", name())))?;
-    // Editors of other systems begin a text with a byte order mark.
+    // Some editors begin a text with a byte order mark.
     if text.starts_with('\u{feff}') {
         text.remove(0);
     }

@@ -68,7 +68,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let written =
         args.json.as_ref().map(|path| write_whole(path, &text).with_context(|| unwritable(path)));
     // Also if it could not be written: nobody else knows any more what the link did.
-    // Nobody may be reading standard error.
+    // Standard error may be closed.
     let _ = say(&report, status);
     written.unwrap_or(Ok(()))?;
     Ok(match (ending.signal(), report.lateness.is_too_late) {

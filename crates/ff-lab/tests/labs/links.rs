@@ -51,7 +51,7 @@ fn refused(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn a_reader_that_has_gone_is_no_error() {
+fn a_closed_standard_output_is_not_an_error() {
     for arguments in [&["link", "profiles"][..], &["link", "profiles", "--json"]] {
         let (reader, writer) = io::pipe().expect("a pipe");
         drop(reader);

@@ -25,14 +25,14 @@ pub struct Selection {
     pub name: String,
     /// The share that it was to accept; none where it does not say.
     pub asked_share: Option<f64>,
-    /// The share that it has accepted of what it decided; none if no circuit has what it decides by, and then nothing else
-    /// is known of it either.
+    /// The share that it has accepted of what it decided; none if no circuit has the measure that it decides by, and then the
+    /// rest is not known either.
     pub accepted_share: Option<f64>,
     /// What users get: means over hosts.
     pub performance: Performance,
     /// What users get at each host that has circuits for it.
     pub hosts: BTreeMap<String, Performance>,
-    /// What it takes from anonymity; none where there is no accepted share.
+    /// What it takes from anonymity; none without an accepted share.
     pub anonymity: Option<Anonymity>,
     /// What it has decided of each host's circuits that count, in the order in which they were read.
     #[serde(skip)]

@@ -114,7 +114,7 @@ fn head(text: &mut String, report: &Report) {
     }
 }
 
-/// How circuits count that were given up before it was known how many hops they were meant to have.
+/// How circuits count if they were given up before it was known how many hops they were meant to have.
 fn unknown_hops(text: &mut String, report: &Report) {
     let read = report.read;
     if read.unknown_hops_given_up == 0 {
@@ -124,8 +124,8 @@ fn unknown_hops(text: &mut String, report: &Report) {
     line(
         text,
         format_args!(
-            "  those of an unknown number of hops each count as {part:.3} in build_with_timeouts, because so many of the built ones \
-             have {} hops; build_with_timeouts_least leaves them out, and in build_with_timeouts_most each counts whole",
+            "  those of an unknown number of hops each count as {part:.3} in build_with_timeouts, the share of built circuits \
+             with {} hops; build_with_timeouts_least leaves them out, and in build_with_timeouts_most each counts whole",
             report.hops
         ),
     );
@@ -383,7 +383,7 @@ fn anonymity(text: &mut String, report: &Report) {
     }
 }
 
-/// The selections that accept circuits, and what they take from anonymity; of others there is nothing to say but that.
+/// The selections that accept circuits, and what they take from anonymity; the others are only named.
 fn accepting(report: &Report) -> impl Iterator<Item = (&Selection, &Anonymity)> {
     let accepts = |one: &&Selection| one.accepted_share.is_some_and(|share| share > 0.0);
     let all = report.selections.iter().filter(accepts);
@@ -395,8 +395,8 @@ fn attackers(text: &mut String, report: &Report) {
     line(
         text,
         format_args!(
-            "\nboth ends are an attacker's, % of accepted circuits (95 % interval: bootstrap, Wilson's of fewer than {FEW} or all but \
-             so many; tie: of those used equally often, how many are the attacker's, and the % with none and with all of them)"
+            "\nboth ends are an attacker's, % of accepted circuits (95 % interval: bootstrap, or Wilson's if fewer than {FEW} are or are \
+             not; tie: how many of the equally used the attacker has, and the % with none and with all of them)"
         ),
     );
     for (one, anonymity) in accepting(report) {
@@ -405,7 +405,7 @@ fn attackers(text: &mut String, report: &Report) {
     }
 }
 
-/// What one gains, and what a tie decides of it.
+/// What one gains, and the effect of a tie.
 fn gained(gain: &Gain) -> String {
     let [chance, low, high] = [gain.chance, gain.low, gain.high].map(|part| 100.0 * part);
     let tie = gain.tie.filter(|tie| tie.least < tie.most).map(|tie| {

@@ -1,7 +1,7 @@
 //! What an attacker gains: how often the first and the last relay of an accepted circuit are both his.
 //!
 //! Intervals are those of the bootstrap, in which circuits are drawn again from those accepted, and Wilson's where hits or
-//! misses are few. Who the attackers are is fixed by all circuits. Of relays that are used equally often the one with the
+//! misses are few. Who the attackers are is fixed by all circuits. If relays are used equally often, the one with the
 //! lesser fingerprint counts as used more, and [`Tie`] says what another choice would change. Tor puts no two relays of a
 //! family or a /16 into a circuit, so a single one gains nothing there: several families that work together do.
 
@@ -46,20 +46,20 @@ pub struct Gain {
     pub low: f64,
     /// The upper end.
     pub high: f64,
-    /// What a tie decides, if there is one.
+    /// The effect of a tie, if there is one.
     pub tie: Option<Tie>,
 }
 
 /// Relays or groups that are used equally often, of which an attacker has some: which ones is arbitrary.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Tie {
-    /// How many of them he has.
+    /// How many of them the attacker has.
     pub chosen: u64,
     /// How many there are.
     pub of: u64,
-    /// The part of accepted circuits of which both ends are his if he has none of them.
+    /// The part of accepted circuits that have the attacker at both ends with none of them.
     pub least: f64,
-    /// That part if he has all of them.
+    /// That part with all of them.
     pub most: f64,
 }
 

@@ -11,7 +11,7 @@ const NOVEMBER: u64 = 1_795_132_800;
 /// A day, in seconds.
 const DAY: u64 = 86_400;
 
-/// What the clocks say: so many days after 2026-11-20 by one, so many days after the beginning by the other.
+/// The clocks: days after 2026-11-20 by one, days after the beginning by the other.
 fn at(days: i64, elapsed_days: u64) -> Now {
     let unix_secs = NOVEMBER.saturating_add_signed(days * 86_400);
     Now { unix_secs, elapsed: Duration::from_secs(elapsed_days * DAY) }
@@ -70,7 +70,7 @@ fn a_run_that_was_killed_has_spent_what_was_held() {
 }
 
 #[test]
-fn a_clock_that_jumps_gives_no_month_twice_and_is_no_end() {
+fn a_clock_that_jumps_repeats_no_month_and_ends_nothing() {
     let mut budget = Budget::new(Some(1000), None, at(0, 0));
     assert!(download(&mut budget, 1000, at(0, 0)));
     // It goes back, to October and to 1970, and comes again.

@@ -14,7 +14,7 @@ const ANONYMITY: &str = "Anonymity:
   rises with fewer circuits. Both do so if circuits are thrown away at random: the columns `random` say by how much, and
   only what differs from that is the selection's doing. Bits and the last Gini are of equally many circuits of each
   selection: they can be compared in a table, and with that of another run only if it has as many. The chances that both
-  ends are an attacker's say what it comes to. More in doc/circuits-analyze.md.
+  ends are an attacker's give the resulting risk. More in doc/circuits-analyze.md.
 
 Exit status:
   0  success

@@ -11,7 +11,7 @@ pub struct BoundArgs {
     /// A consensus of either flavour, packed by xz or not: its weights are the capacities.
     #[arg(long, value_name = "FILE", required_unless_present_any = ["capacities", "link"])]
     pub consensus: Option<PathBuf>,
-    /// Descriptors of its relays: a file, an archive or a folder. They know the families, by name and by key; capacities
+    /// Descriptors of its relays: a file, an archive or a folder. They have the families, by name and by key; capacities
     /// stay the weights.
     #[arg(long, value_name = "PATH", conflicts_with_all = ["capacities", "link"])]
     pub descriptors: Option<PathBuf>,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::STATUS;
-use super::measure::{ClientKind, MeasureArgs, Measuring, bytes, rate, share};
+use super::measure::{ClientKind, MeasureArgs, Measuring, Recording, bytes, rate};
 use super::paths::RulesArgs;
 use super::plan::{self, PlanArgs};
 use super::serve;
@@ -18,36 +18,37 @@ pub enum Downloads {
     /// Download from a source through given relays, or drawn ones, one download on each circuit.
     #[command(after_help = STATUS)]
     Run(Box<RunArgs>),
-    /// The same for months, one download after the other: files that follow each other, figures for Prometheus, until SIGTERM or
-    /// Ctrl-C.
+    /// Download continuously, one download at a time, until SIGTERM or Ctrl-C: rotated files, metrics for Prometheus.
     #[command(after_help = STATUS)]
     Serve(Box<ServeArgs>),
     /// Analyse downloads: times, throughput, failures, where the time went; compare sets of them.
     ///
     /// For each set of downloads, target (exit or onion service) and size: medians with 95 % intervals, quartiles and 90th
-    /// percentiles of times to first and last byte and of throughput, failures by OnionPerf's words for them, and where the
-    /// time went. Only whole downloads count as times. Sets are compared by Mann and Whitney's test.
+    /// percentiles of times to first and last byte and of throughput, failures in OnionPerf's words, and where the time went.
+    /// Only whole downloads have times. Sets are compared by the Mann-Whitney test.
     #[command(after_help = STATUS)]
     Analyze(AnalyzeArgs),
     /// Leave out downloads of OnionPerf's files by the relays of their circuits.
     ///
-    /// Circuits that do not fit are marked, as OnionPerf's `filter` does, and nothing is removed: its `viz` and `downloads analyze`
-    /// leave out downloads of marked circuits, and those of which the circuit is not known. Marks of earlier filters stay.
+    /// Circuits that do not fit are marked, as OnionPerf's `filter` does, and nothing is removed: its `viz` and `downloads
+    /// analyze` leave out downloads of marked circuits, and downloads whose circuit is not known. Marks of earlier filters
+    /// stay.
     #[command(after_help = STATUS)]
     Filter(FilterArgs),
     /// Write downloads as OnionPerf's analysis files, version 3.1: one a day of UTC, packed by xz, with an index.
     ///
-    /// What OnionPerf and its readers take: its own tools, Tor Metrics, tornettools. A download belongs to the day in which it
-    /// ended, with its circuit. Files of a day that is there already are replaced.
+    /// These files are read by OnionPerf's own tools, Tor Metrics and tornettools. A download belongs to the day on which it
+    /// ended, with its circuit. Existing files of a day are replaced.
     #[command(after_help = STATUS)]
     Export(ExportArgs),
-    /// Compute what downloads for months take: bytes a day and a month, the time of each size, and how exact medians will be.
+    /// Compute the traffic of continuous downloads: bytes a day and a month, the time of each size, and how exact medians
+    /// will be.
     ///
-    /// A month has 30 days here, a download a new circuit over a new link. Bytes are those of both directions: payload, what cells
-    /// add, what TLS, TCP and IP add, and directory documents; packets that are sent again after a loss are not in them. Each
-    /// size has the number of its downloads a month for each target, and the percentiles of these between which the 95 %
-    /// interval of their median lies (binomial order statistics), if all are whole. With --profile it has its least time: the
-    /// round trips over the link before the first byte, and what the link needs for the bytes.
+    /// A month counts as 30 days, and each download as a new circuit over a new link. Bytes are those of both directions:
+    /// payload, the overhead of cells, the overhead of TLS, TCP and IP, and directory documents, without retransmissions. For
+    /// each size it prints the number of downloads a month for each target, and the percentiles of these between which the 95
+    /// % interval of their median lies (binomial order statistics) if all are whole. With --profile it adds the least time:
+    /// the round trips over the link before the first byte, and the time that the link needs for the bytes.
     #[command(after_help = STATUS)]
     Plan(PlanArgs),
 }
@@ -55,23 +56,23 @@ pub enum Downloads {
 /// What is downloaded, and how.
 #[derive(Args, Clone, Debug)]
 pub struct Fetching {
-    /// The network, as `circuits run` has it: the data directory of a tor that is in it, a directory with several such, the
-    /// file of a consensus with its microdescriptors beside it, or `public`.
+    /// The network, as for `circuits run`: the data directory of a tor that is in it, a directory with several of these, the
+    /// file of a consensus with its microdescriptors in the same directory, or `public`.
     #[arg(long, value_name = "DIR|FILE|public")]
     pub network: PathBuf,
     /// The network has relays on the Internet, and you have read ETHICS.md and mean it.
     #[arg(long)]
     pub public: bool,
-    /// The source: what `ff-perf source` prints.
+    /// The source: the URL that `ff-perf source` prints.
     #[arg(long, value_name = "URL", value_parser = source)]
     pub to: Target,
-    /// Who builds the circuits.
+    /// The client that builds the circuits.
     #[arg(long, value_enum, default_value_t = ClientKind::Arti)]
     pub client: ClientKind,
     /// How much to download: bytes, or with KiB, MiB, kB, MB.
     #[arg(long, value_name = "SIZE", default_value = "5MiB", value_parser = some_bytes)]
     pub size: u64,
-    /// How long one may take, in seconds, from asking for its stream: 270 is OnionPerf's.
+    /// How long a download may take, in seconds, from the request for its stream; OnionPerf has 270.
     #[arg(long, value_name = "SECONDS", default_value_t = 270,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
@@ -79,13 +80,13 @@ pub struct Fetching {
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=600))]
     pub build_time: u64,
-    /// Build through these paths, again and again, as `ff-perf paths` writes them. Without it paths are drawn.
+    /// Build through the paths of this file in turn, repeatedly, as `ff-perf paths` writes them; without it, paths are drawn.
     #[arg(long, value_name = "FILE")]
     pub path_file: Option<PathBuf>,
     /// By which rules paths are drawn.
     #[command(flatten)]
     pub rules: RulesArgs,
-    /// What draws the paths.
+    /// Random seed of the paths.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
 }
@@ -96,29 +97,20 @@ pub struct RunArgs {
     /// What is downloaded, and how.
     #[command(flatten)]
     pub fetching: Fetching,
-    /// How many downloads.
+    /// Number of downloads.
     #[arg(long, value_name = "NUMBER", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub count: u64,
-    /// How many at once: with more than one they take each other's time.
+    /// Number of downloads at once; several slow each other down.
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u64).range(1..=50))]
     pub in_flight: u64,
-    /// How many new ones, at most: so many a second, or with /min or /h, so many a minute or an hour.
+    /// Begin at most this many downloads a second, or a minute or an hour with /min or /h.
     #[arg(long, value_name = "RATE", default_value = "1", value_parser = rate)]
     pub rate: f64,
-    /// Stop when more than this share of the last 100 failed, from 0 to 1.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = share)]
-    pub failures: f64,
-    /// Where lines go: circuits-000.jsonl in this folder.
-    #[arg(long, value_name = "DIR")]
-    pub out: PathBuf,
-    /// Go on with the run in --out.
-    #[arg(long)]
-    pub resume: bool,
-    /// Print what it came to as JSON.
-    #[arg(long)]
-    pub json: bool,
+    /// When it stops early, and where its results go.
+    #[command(flatten)]
+    pub recording: Recording,
 }
 
 /// Options of `downloads serve`.
@@ -127,20 +119,20 @@ pub struct ServeArgs {
     /// What is downloaded, and how.
     #[command(flatten)]
     pub fetching: Fetching,
-    /// The time from one download's beginning to the next one's, in seconds: 300 is OnionPerf's. There are never two at once.
+    /// Seconds from the start of one download to the start of the next; OnionPerf has 300. There are never two at once.
     #[arg(long, value_name = "SECONDS", default_value_t = 300,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub every: u64,
     /// Download several sizes, each as often as its weight says: SIZE=WEIGHT,… or A:B:C, the weights of 50KiB, 1MiB and 5MiB.
-    /// OnionPerf had 12:2:1. --seed draws the order.
+    /// OnionPerf used 12:2:1. The order depends on --seed.
     #[arg(long, value_name = "MIX", conflicts_with = "size")]
     pub mix: Option<Mix>,
-    /// Download at most this much in a month of UTC, as 5GB/month. A download that may not fit is put off, and its slot has a
-    /// line that says so. Computed from the payload with cells, TLS, TCP and IP; directory documents and packets that are sent
-    /// again are not in it, unless --data-interface is given.
+    /// Download at most this much in a month of UTC, such as 5GB/month. A download that might exceed it is put off, and its
+    /// slot has a line that says so. Computed from the payload with cells, TLS, TCP and IP; directory documents and
+    /// retransmissions count only with --data-interface.
     #[arg(long, value_name = "SIZE/month", value_parser = plan::data)]
     pub data: Option<u64>,
-    /// Count --data by what the kernel says that this network interface has received and sent, as eth0: everything on it, also of
+    /// Count --data by the kernel's counters of this network interface, such as eth0: all of its traffic, including that of
     /// other programs.
     #[arg(long, value_name = "INTERFACE", requires = "data")]
     pub data_interface: Option<String>,
@@ -150,7 +142,7 @@ pub struct ServeArgs {
 }
 
 impl Fetching {
-    /// The circuits to measure, so many at once, each with one download and nothing else.
+    /// The circuits to measure, this many at once, each with one download and nothing else.
     fn measuring(&self, in_flight: u64) -> Measuring {
         Measuring {
             network: self.network.clone(),
@@ -187,10 +179,7 @@ impl RunArgs {
             measuring: self.fetching.measuring(self.in_flight),
             count: self.count,
             rate: Some(self.rate),
-            failures: self.failures,
-            out: self.out.clone(),
-            resume: self.resume,
-            json: self.json,
+            recording: self.recording.clone(),
         }
     }
 }
@@ -221,7 +210,7 @@ fn source(text: &str) -> Result<Target, String> {
 /// Reads a number of bytes that is not 0.
 pub(super) fn some_bytes(text: &str) -> Result<u64, String> {
     match bytes(text)? {
-        0 => Err("it is nothing: give at least one byte".to_owned()),
+        0 => Err("it must be at least 1 byte".to_owned()),
         size => Ok(size),
     }
 }
@@ -229,8 +218,8 @@ pub(super) fn some_bytes(text: &str) -> Result<u64, String> {
 /// Options of `downloads analyze`.
 #[derive(Args, Clone, Debug)]
 pub struct AnalyzeArgs {
-    /// A set of downloads: what it is called, and its files and folders: circuits-*.jsonl of ff-perf,
-    /// *.onionperf.analysis.json of OnionPerf (versions 1.0 to 5.0) or *.tpf of Torperf, packed by xz or not.
+    /// A set of downloads: its label, and its files and folders: circuits-*.jsonl of ff-perf, *.onionperf.analysis.json of
+    /// OnionPerf (versions 1.0 to 5.0) or *.tpf of Torperf, packed by xz or not.
     #[arg(long = "data", value_name = "LABEL=PATH,...", required = true, value_parser = data)]
     pub data: Vec<DataArg>,
     /// Write a page (report.html), figures (SVG), the table of OnionPerf's `viz`, and for each set Tor Metrics' daily tables
@@ -256,19 +245,19 @@ pub struct FilterArgs {
     /// Write the files into this folder, by their names, packed by xz, with an index.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Keep circuits that have no relay but these: a fingerprint a line.
+    /// Keep circuits that have only relays of this file, one fingerprint per line.
     #[arg(long, value_name = "FILE")]
     pub include_fingerprints: Option<PathBuf>,
-    /// Keep circuits that have none of these relays: a fingerprint a line.
+    /// Keep circuits that have no relay of this file, one fingerprint per line.
     #[arg(long, value_name = "FILE")]
     pub exclude_fingerprints: Option<PathBuf>,
-    /// Look at the first relay of circuits only.
+    /// Check only the first relay of circuits.
     #[arg(long)]
     pub guards: bool,
-    /// Look at the last relay of circuits only; with --guards at both.
+    /// Check only the last relay of circuits; with --guards, both.
     #[arg(long)]
     pub exits: bool,
-    /// Keep circuits that began when tor had computed its timeout for building them (cbt_set).
+    /// Keep circuits that began after tor had computed its timeout for building them (cbt_set).
     #[arg(long)]
     pub exclude_cbt: bool,
 }
@@ -276,16 +265,16 @@ pub struct FilterArgs {
 /// Options of `downloads export`.
 #[derive(Args, Clone, Debug)]
 pub struct ExportArgs {
-    /// Files and folders of lines, or whatever else `downloads analyze` reads.
+    /// Files and folders, as `downloads analyze` reads them.
     #[arg(value_name = "PATH", required = true)]
     pub paths: Vec<PathBuf>,
-    /// Write the files into this folder, which is made if it is not there.
+    /// Write the files into this folder; created if missing.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// What the measuring host is called there: letters, digits and -.
+    /// Name of the measuring host in the files: letters, digits and -.
     #[arg(long, value_name = "NAME", default_value = "ff-perf")]
     pub host: String,
-    /// The address that it has on the Internet; nothing is said without.
+    /// Address of the measuring host on the Internet; left out by default.
     #[arg(long, value_name = "ADDRESS")]
     pub address: Option<std::net::IpAddr>,
 }
@@ -293,7 +282,7 @@ pub struct ExportArgs {
 /// A set of downloads, as an argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataArg {
-    /// What it is called.
+    /// Its label.
     pub label: String,
     /// Its files and folders.
     pub paths: Vec<PathBuf>,

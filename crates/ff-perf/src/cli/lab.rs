@@ -7,47 +7,49 @@ use clap::{Args, Subcommand};
 /// Which experiment.
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
-    /// Are paths as fast as their slowest relay, and is B(n, m) what random paths carry (003, figures 6 and 7)?
+    /// Check the bound B(n, m) on random paths with rate-limited relays (003, figures 6 and 7).
     ///
-    /// A private network on this machine has relays that are limited to 76.8 kB/s (tor takes no less) up to 4 MB/s and an exit that is not. Each
-    /// relay is measured alone, three times, of which the median counts; then paths of one to six of them, and the exit, carry downloads of the paper's 458,752
-    /// bytes and downloads of some seconds, none of which share a limited relay at a time. Each length's mean over random paths, uniform or weighted by
-    /// capacity, stands beside B of the capacities that were measured. The paths are drawn by the relay that is their
-    /// slowest, and what they carry is weighed by the exact chances of that.
+    /// Starts a private network on this machine, with relays limited to between 76.8 kB/s (tor's minimum) and 4 MB/s, and an
+    /// exit without a limit. Measures each relay alone, three times, and uses the median. Then paths of one to six of these
+    /// relays and the exit carry downloads of the paper's 458,752 bytes and downloads of some seconds; no two at a time share
+    /// a limited relay. For each length, the mean over random paths, uniform or weighted by capacity, is compared with B of
+    /// the measured capacities. Paths are drawn by the relay that is their slowest, and their results are weighted by the
+    /// exact probability of that.
     ///
     /// Exit status: 0 if the means of the long downloads are within 10 % of B for every length, fall with the length, and
     /// fall most from one relay to two, and if the slow relay decides; 1 if not.
     Bound(LabBoundArgs),
-    /// Which of build time, round trip and congestion says how good a circuit is (002, sections 6 and 7)?
+    /// Reproduce NavigaTor's rankings, with significance (002, sections 6 and 7).
     ///
-    /// A private network on this machine, whose relays are hosts of their own as far apart as regions of the Earth are, has relays of
-    /// 300 kB/s to 8 MB/s, some of them short of CPU, and downloads in the background. Circuits are measured from a host of their own
-    /// (`circuits run`) and analyzed (`circuits analyze`); 002's numbers stand beside ours, and a verdict on each of its orders: which
-    /// measure goes with time to first byte, which selection is faster, how many circuits it accepts. Needs root.
+    /// Starts a private network on this machine. Each relay is a host of its own, as far from the others as regions of the
+    /// Earth are, and limited to 300 kB/s to 8 MB/s; some are short of CPU, and there are downloads in the background.
+    /// Circuits are measured from another host (`circuits run`) and analysed (`circuits analyze`). The output compares 002's
+    /// numbers with ours, and has a verdict on each ranking: which measure correlates with time to first byte, which
+    /// selection is faster, how many circuits it accepts. Needs root.
     ///
-    /// Twenty thousand circuits in minutes take relays that are in several circuits at once: only who downloads something is alone
-    /// (`circuits run --share-builds --share-probes`). Throughput is that of 256 KiB: of the 5 MiB of 002 so
-    /// many would take hours, and of a few chance alone would say which selection is faster.
+    /// To measure twenty thousand circuits in minutes, relays are in several circuits at once; only a download has its relays
+    /// to itself (`circuits run --share-builds --share-probes`). Throughput is that of 256 KiB: as many downloads of 002's 5
+    /// MiB would take hours, and with a few of them chance alone would decide which selection is faster.
     ///
-    /// A verdict is "holds", "DOES NOT HOLD" or "undecided". An order of selections is undecided if a difference of one and the next
-    /// may be chance, so that other circuits of this network might turn it round: its 99 % interval, from circuits drawn again 1,000
-    /// times, holds 0, or one of the two has fewer than 100 values. It does not hold if an interval lies on the wrong side of 0. To
-    /// have more decided, measure more circuits: of throughput there is one value in 16 circuits (more in larger networks), and 002 had 700,000.
+    /// A verdict is "holds", "DOES NOT HOLD" or "undecided". A ranking of selections is undecided if the difference between
+    /// two neighbours may be chance: its 99 % interval, from circuits resampled 1,000 times, contains 0, or one of the two
+    /// has fewer than 100 values. It does not hold if an interval lies on the wrong side of 0. To decide more, measure more
+    /// circuits: one circuit in 16 has a throughput (more in larger networks), and 002 had 700,000.
     ///
-    /// Exit status: 0 if nothing is contradicted, though something may be undecided; 1 if something does not hold, or it failed; 75 if
-    /// the emulator was too late (p99 above 1 ms and above 2 % of the shortest delay): then nothing counts, and the run is to be made
-    /// again.
+    /// Exit status: 0 if nothing is contradicted, though something may be undecided; 1 if something does not hold, or on
+    /// failure; 75 if the emulator was too late (p99 above 1 ms and above 2 % of the shortest delay): the run is invalid;
+    /// repeat it.
     Navigator(LabNavigatorArgs),
-    /// How long do downloads take over mobile links (004, figures 6 and 7)?
+    /// Measure downloads over emulated mobile links (004, figures 6 and 7).
     ///
-    /// A private network on this machine has three authorities and five exits, as 004's figure 5, each a host of its own, a
-    /// source of bytes, and a client host for each profile. All clients download at once, each one after the other, with
-    /// `downloads run`. Medians stand beside what the payload alone takes at the profile's rate, and beside where the time went.
-    /// Needs root.
+    /// Starts a private network on this machine with three authorities and five exits, as in 004's figure 5, each on a host
+    /// of its own, a download source, and a client host for each profile. All clients download at the same time, each one
+    /// download after the other, with `downloads run`. The output compares medians with the time that the payload alone takes
+    /// at the profile's rate, and shows where the time went. Needs root.
     ///
-    /// Exit status: 0 if medians come in the order of 004, baseline, LTE, 3G, EDGE, and those of EDGE and 3G are 1.00 to 1.12 of
-    /// payload, cells, TLS and TCP at the profile's rate; 1 if not, or if it failed; 75 if the emulator was too late: then nothing
-    /// counts, and the run is to be made again.
+    /// Exit status: 0 if medians are in 004's order (baseline, LTE, 3G, EDGE) and those of EDGE and 3G are 1.00 to 1.12 times
+    /// what payload, cells, TLS and TCP take at the profile's rate; 1 if not, or on failure; 75 if the emulator was too late:
+    /// the run is invalid; repeat it.
     Mobile(LabMobileArgs),
 }
 
@@ -62,28 +64,28 @@ pub struct LabMobileArgs {
         default_value = "edge,3g,lte-paper,baseline"
     )]
     pub profiles: Vec<String>,
-    /// How many downloads each has.
+    /// Number of downloads of each client.
     #[arg(long, value_name = "NUMBER", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub downloads: u16,
-    /// How much each is: bytes, or with KiB, MiB, kB, MB.
+    /// Size of each download: bytes, or with KiB, MiB, kB, MB.
     #[arg(long, value_name = "SIZE", default_value = "5MiB", value_parser = super::measure::bytes)]
     pub size: u64,
-    /// Who builds the circuits.
+    /// The client that builds the circuits.
     #[arg(long, value_enum, default_value_t = super::measure::ClientKind::Arti)]
     pub client: super::measure::ClientKind,
-    /// Two downloads of 1 MiB, whatever else is said: two minutes instead of half an hour.
+    /// Two downloads of 1 MiB each, whatever --downloads and --size are: two minutes instead of half an hour.
     #[arg(long)]
     pub short: bool,
-    /// Which tor the relays are: the system's if not said.
+    /// The tor program of the relays; default: the system's.
     #[arg(long, value_name = "PROGRAM")]
     pub tor: Option<PathBuf>,
-    /// Where paths are drawn from.
+    /// Random seed of the paths.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// A folder for the lines, one folder a profile in it, and summary.json.
+    /// Write lines, in one folder per profile, and summary.json into this folder.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// One JSON object instead of a table.
+    /// Print a JSON object instead of a table.
     #[arg(long)]
     pub json: bool,
     /// What the command was run with, for summary.json.

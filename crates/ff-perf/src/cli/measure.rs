@@ -24,6 +24,14 @@ pub struct MeasureArgs {
     /// hour.
     #[arg(long, value_name = "PER-SECOND", value_parser = rate)]
     pub rate: Option<f64>,
+    /// When it stops early, and where its results go.
+    #[command(flatten)]
+    pub recording: Recording,
+}
+
+/// When a run stops early, and where its results go.
+#[derive(Args, Clone, Debug)]
+pub struct Recording {
     /// Stop when more than this share of the last 100 circuits failed, from 0 to 1.
     #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = share)]
     pub failures: f64,
@@ -33,7 +41,7 @@ pub struct MeasureArgs {
     /// Go on with the run in --out.
     #[arg(long)]
     pub resume: bool,
-    /// Print what it came to as JSON.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
 }

@@ -20,8 +20,8 @@ pub struct PathsArgs {
     /// The directory's network has relays on the Internet, and you mean it. Nothing is built or asked here.
     #[arg(long)]
     pub public: bool,
-    /// Descriptors of its relays: a file, an archive or a folder. They know the families, by name and by key, and what
-    /// relays say of themselves.
+    /// Descriptors of its relays: a file, an archive or a folder. They have the families, by name and by key, and the
+    /// relays' own data.
     #[arg(long, value_name = "PATH")]
     pub descriptors: Option<PathBuf>,
     /// How many paths.

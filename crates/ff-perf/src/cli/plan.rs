@@ -11,19 +11,19 @@ pub struct PlanArgs {
     /// The sizes with their weights: SIZE=WEIGHT,… or A:B:C, the weights of 50KiB, 1MiB and 5MiB.
     #[arg(long, value_name = "MIX", default_value = "12:2:1")]
     pub mix: Mix,
-    /// The time from one download's beginning to the next one's for each target, in seconds.
+    /// Seconds from the start of one download to the start of the next for each target.
     #[arg(long, value_name = "SECONDS", default_value_t = 300,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub every: u64,
-    /// How many targets have downloads, such as an exit's and an onion service's.
+    /// Number of targets with downloads, such as an exit's and an onion service's.
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub targets: u64,
-    /// What may be taken in a month, as 5GB/month: says what share of it is needed, and how many downloads fit.
+    /// A budget for a month, such as 5GB/month: prints the share of it that is needed, and how many downloads fit.
     #[arg(long, value_name = "SIZE/month", value_parser = data)]
     pub data: Option<u64>,
-    /// What directory documents take in a day, in bytes, or with KiB, MiB, kB, MB. 5MB is a rough estimate for a client of the
-    /// Internet's network: a dozen diffs of the consensus, and changed microdescriptors.
+    /// The traffic of directory documents a day: bytes, or with KiB, MiB, kB, MB. 5MB is a rough estimate for a client of the
+    /// public network: a dozen diffs of the consensus, and changed microdescriptors.
     #[arg(long, value_name = "SIZE", default_value = "5MB", value_parser = super::measure::bytes)]
     pub directory: u64,
     /// The client's link: a profile of `ff-lab link profiles`, or a file of that form.
@@ -34,13 +34,13 @@ pub struct PlanArgs {
     pub json: bool,
 }
 
-/// Reads what may be taken in a month.
+/// Reads the budget of a month.
 pub(super) fn data(text: &str) -> Result<u64, String> {
     let Some(size) = text.strip_suffix("/month") else {
-        return Err(format!("write {text}/month: the budget is one of calendar months"));
+        return Err(format!("write {text}/month: the budget is for a calendar month"));
     };
     match many_bytes(size)? {
-        0 => Err("a budget of nothing has room for no download".to_owned()),
+        0 => Err("it must be greater than 0".to_owned()),
         bytes => Ok(bytes),
     }
 }
@@ -53,7 +53,7 @@ mod tests {
     use crate::cli::downloads::Downloads;
     use crate::cli::{Cli, Command};
 
-    /// What `downloads` is told by these words, if they go together.
+    /// The command that these words after `downloads` give, if they are valid.
     fn told(words: &str) -> Option<Downloads> {
         let words = ["ff-perf", "downloads"].into_iter().chain(words.split(' '));
         match Cli::try_parse_from(words).ok()?.command {

@@ -11,11 +11,11 @@ use crate::store::rotation::{DAILY_BYTES, Rule};
 
 /// The shortest that files may be, in bytes.
 const LEAST_BYTES: u64 = 4096;
-/// The least that a folder may be bounded to, in bytes.
+/// The smallest bound of a folder, in bytes.
 const LEAST_DISK: u64 = 1_000_000;
-/// What a folder has besides lines, in bytes: the options and the budget, each also while it is written anew.
+/// The room for what is not lines in a folder, in bytes: the options and the budget, each also while it is rewritten.
 const NO_LINES: u64 = 32_768;
-/// How many files a bounded folder has at least, so that not too much goes with the oldest one.
+/// The number of files that a bounded folder has at least, so that removing the oldest does not lose too much.
 const FILES: u64 = 8;
 
 /// Options of `circuits serve`.
@@ -30,23 +30,23 @@ pub struct ServeArgs {
     /// Where lines are kept, and for how long.
     #[command(flatten)]
     pub keeping: Keeping,
-    /// What `downloads serve` has besides.
+    /// Sizes and budget of `downloads serve`.
     #[arg(skip)]
     pub terms: Option<Terms>,
 }
 
-/// The sizes of downloads, and how much they may take.
+/// The sizes of downloads, and their budget.
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// Their sizes.
     pub mix: Mix,
-    /// How much they may take in a month of UTC, in bytes; no limit if none.
+    /// Their budget for a month of UTC, in bytes; no limit if none.
     pub data_bytes: Option<u64>,
-    /// The network interface whose counters say how much was taken; if none, it is computed from the payload.
+    /// The network interface whose counters count for the budget; if none, the traffic is computed from the payload.
     pub data_interface: Option<String>,
 }
 
-/// Where lines are kept, for how long, and who may look at figures.
+/// Where lines are kept, for how long, and who may read the metrics.
 #[derive(Args, Clone, Debug)]
 pub struct Keeping {
     /// Where lines go: circuits-NUMBER-DAY.jsonl in this folder. A new start goes on there.
@@ -59,8 +59,8 @@ pub struct Keeping {
     /// When another file begins: `daily`, in UTC (and at 32 MiB), or at this size, with KiB, MiB, kB, MB.
     #[arg(long, value_name = "daily|SIZE", default_value = "daily", value_parser = rotate)]
     pub rotate: Rotate,
-    /// Keep --dir below this size, with KiB, MiB, GiB, kB, MB, GB: the oldest file is removed before a line is written that would
-    /// make the folder larger. At least 1MB.
+    /// Keep --dir below this size, with KiB, MiB, GiB, kB, MB, GB: the oldest file is removed before a line is written that
+    /// would exceed it. At least 1MB.
     #[arg(long, value_name = "SIZE", value_parser = disk)]
     pub disk: Option<u64>,
     /// Answer Prometheus at http://ADDRESS/metrics. It has to be an address of loopback; 0 is a free port.
@@ -120,7 +120,7 @@ fn rotate(text: &str) -> Result<Rotate, String> {
 /// Reads a bound on a folder.
 fn disk(text: &str) -> Result<u64, String> {
     match many_bytes(text)? {
-        size if size < LEAST_DISK => Err(format!("it is {LEAST_DISK} bytes at least")),
+        size if size < LEAST_DISK => Err(format!("it must be at least {LEAST_DISK} bytes")),
         size => Ok(size),
     }
 }

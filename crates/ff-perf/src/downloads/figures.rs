@@ -10,14 +10,14 @@ use super::{
 };
 use crate::record::Circuit;
 
-/// A cloud has about so many points.
+/// The number of points that a cloud has at most.
 const POINTS: usize = 1500;
 
 /// What is drawn for a target: the names of its files, and the target in words.
 struct Names {
     /// The target.
     target: Target,
-    /// It in words.
+    /// The target in words.
     from: &'static str,
     /// Times to first byte: their distribution, and over time.
     first: (&'static str, &'static str),
@@ -29,24 +29,24 @@ struct Names {
     parts: &'static str,
 }
 
-/// Of both targets.
+/// The names of a target; those of its files end in `$end`.
+macro_rules! names {
+    ($target:expr, $from:literal, $end:literal) => {
+        Names {
+            target: $target,
+            from: $from,
+            first: (concat!("first-byte-", $end), concat!("first-byte-over-time-", $end)),
+            last: (concat!("last-byte-", $end), concat!("last-byte-over-time-", $end)),
+            rate: concat!("throughput-", $end),
+            parts: concat!("parts-", $end),
+        }
+    };
+}
+
+/// The names of both targets.
 const NAMES_OF: [Names; 2] = [
-    Names {
-        target: Target::Exit,
-        from: "servers through exits",
-        first: ("first-byte-exit", "first-byte-over-time-exit"),
-        last: ("last-byte-exit", "last-byte-over-time-exit"),
-        rate: "throughput-exit",
-        parts: "parts-exit",
-    },
-    Names {
-        target: Target::Onion,
-        from: "onion services",
-        first: ("first-byte-onion", "first-byte-over-time-onion"),
-        last: ("last-byte-onion", "last-byte-over-time-onion"),
-        rate: "throughput-onion",
-        parts: "parts-onion",
-    },
+    names!(Target::Exit, "servers through exits", "exit"),
+    names!(Target::Onion, "onion services", "onion"),
 ];
 
 /// The figures for which there are values. Those of last bytes and of parts are of the size that is most frequent.

@@ -28,7 +28,7 @@ type Place = (String, String, &'static str);
 /// What is in the tables.
 #[derive(Default)]
 struct Days {
-    /// Times to so many bytes: by day, bytes, source and server.
+    /// Times to this many bytes: by day, bytes, source and server.
     times_ms: Groups<(String, u64, String, &'static str)>,
     /// Timeouts, other failures and all.
     failures: BTreeMap<Place, [u64; 3]>,
@@ -156,7 +156,7 @@ fn spread(groups: &Groups<Place>) -> Rows {
     rows
 }
 
-/// The quartiles of values, of which there is one at least.
+/// The quartiles of at least one value.
 fn quartiles(values: &[f64]) -> [f64; 3] {
     let sorted = stats::sorted(values.to_vec());
     [25.0, 50.0, 75.0].map(|percent| stats::percentile(&sorted, percent).unwrap_or(f64::NAN))
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
     use crate::read::downloads::DownloadRecord;
 
-    /// A download of 5 MiB that began at this time and whose n-th tenth came after n times so many ms.
+    /// A download of 5 MiB that began at this time; its n-th tenth came after n times `tenth_ms`.
     fn download(
         began_unix_secs: f64,
         host: u32,

@@ -19,7 +19,7 @@ pub struct Parts(pub [u64; 6]);
 /// Means of parts, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PartMeans {
-    /// Of how many downloads.
+    /// The number of downloads.
     pub downloads: u64,
     /// Opening the link to the first relay.
     pub link_secs: f64,
@@ -38,13 +38,13 @@ pub struct PartMeans {
 }
 
 impl Parts {
-    /// Those of a line; none of a download that is not whole or does not say them.
+    /// The parts of a line; none if the download is not whole or lacks times.
     #[must_use]
     pub fn of(circuit: &Circuit) -> Option<Self> {
         let download = whole(circuit)?;
         let (last, connected) = (download.us?, download.connected_us?);
         let (first, half) = (download.first_byte_us?, *download.tenths_us.get(5)?);
-        // Each is no earlier than the one before, so that nothing is counted twice.
+        // None is earlier than the one before, so that nothing is counted twice.
         let connected = connected.min(last);
         let first = first.clamp(connected, last);
         let half = half.clamp(first, last);
@@ -68,7 +68,7 @@ impl Parts {
 }
 
 impl PartMeans {
-    /// Of these; none if there are none.
+    /// The means of these; none if there are none.
     pub(crate) fn of(all: impl Iterator<Item = Parts>) -> Option<Self> {
         let (mut sums, mut downloads) = ([0_u64; 6], 0_u64);
         for Parts(parts) in all {
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn parts_add_up_to_what_a_user_waits() {
         for (client, more, expected, total) in [
-            // Built for the download, which was asked for later: that pause is nobody's.
+            // Built for the download, which was asked for later: that pause counts for no part.
             ("arti", serde_json::json!({ "at_us": 7000 }), [40, 60, 150, 50, 100, 200], 600),
             // Built after asking: 100 µs of the 150 until the connection.
             ("tor", serde_json::json!({ "before_us": 20 }), [40, 60, 50, 50, 100, 200], 500),

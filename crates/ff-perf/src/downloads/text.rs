@@ -1,4 +1,4 @@
-//! What downloads say, as it is printed.
+//! The report on downloads as text.
 
 use std::fmt::Write as _;
 
@@ -47,7 +47,7 @@ fn add_set(set: &SetReport, text: &mut String) {
     text.push('\n');
 }
 
-/// What a target is called.
+/// The name of a target.
 const fn target(target: Target) -> &'static str {
     match target {
         Target::Exit => "exit",

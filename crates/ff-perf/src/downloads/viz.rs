@@ -1,6 +1,6 @@
 //! The table that OnionPerf's `viz` writes, with its columns and values: a row for each download.
 //!
-//! Columns on guards are there if a download has what stands in them, as pandas makes them.
+//! Columns on guards are there if any download has a value for them, as pandas makes them.
 
 use ff_bwauth::utc::Utc;
 use ff_sim::output::Rows;

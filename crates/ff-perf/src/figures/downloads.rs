@@ -1,4 +1,4 @@
-//! What downloads are like: `ff_download_seconds` and `ff_download_failures_total`.
+//! Metrics of downloads: `ff_download_seconds`, `ff_download_failures_total`, `ff_download_payload_bytes_total`.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -16,7 +16,7 @@ const WHOSE: [&str; 4] = ["relay", "target", "client", "unknown"];
 
 /// The stage of a time, and the size of its download in bytes.
 type StageLabels = [(&'static str, String); 2];
-/// Whose fault a failure is, and why it came.
+/// Whose fault a failure is, and its reason.
 type FailureLabels = [(&'static str, &'static str); 2];
 
 /// The figures; clones are the same ones.
@@ -26,12 +26,12 @@ pub(super) struct Downloads {
     secs: Family<StageLabels, Histogram, fn() -> Histogram>,
     /// Failures.
     failures: Family<FailureLabels, Counter>,
-    /// Payload that came, also of those that failed, in bytes.
+    /// Payload that came, also of failed downloads, in bytes.
     payload: Counter,
 }
 
 impl Downloads {
-    /// Figures of which nothing is known yet.
+    /// Metrics before the first download.
     pub(super) fn new() -> Self {
         let failures = Family::<FailureLabels, Counter>::default();
         for whose in WHOSE {
@@ -43,14 +43,14 @@ impl Downloads {
         Self { secs, failures, payload: Counter::default() }
     }
 
-    /// Where they are looked up.
+    /// Registers them.
     pub(super) fn register(&self, all: &mut Registry) {
         let help =
             "From asking for a download's stream until each stage of it, by its size in bytes";
         all.register_with_unit("download", help, Unit::Seconds, self.secs.clone());
-        let help = "Downloads that are not whole, by whose fault it is and why";
+        let help = "Downloads that are not whole, by whose fault it is and by reason";
         all.register("download_failures", help, self.failures.clone());
-        let help = "Payload of downloads, also of those that failed";
+        let help = "Payload of downloads, also of failed ones";
         all.register_with_unit("download_payload", help, Unit::Bytes, self.payload.clone());
     }
 

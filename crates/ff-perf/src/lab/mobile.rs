@@ -1,21 +1,23 @@
-//! What downloads over mobile links come to (004): their times, where these went, and the paper's order.
+//! The results of downloads over mobile links (004): times, where they went, and the paper's order.
 
+use ff_sim::stats;
 use serde::Serialize;
 
+use crate::downloads::last_byte_secs;
 use crate::downloads::parts::{PartMeans, Parts};
 use crate::record::Circuit;
 use crate::traffic::WIRE;
 
-/// What medians over EDGE and 3G may be, in payload on the wire at the link's rate.
+/// The bounds of medians over EDGE and 3G, as multiples of the time that the payload on the wire takes at the link's rate.
 pub const BOUNDS: [f64; 2] = [1.0, 1.12];
 /// 004's order, the fastest first (figures 6 and 7).
 const ORDER: [&str; 4] = ["baseline", "lte-paper", "3g", "edge"];
-/// Those whose rate decides.
+/// The profiles over which the link's rate decides.
 const SLOW: [&str; 2] = ["3g", "edge"];
 
-/// What one profile's downloads came to. Times are in seconds, from the beginning of the circuit to the last byte.
+/// The result of one profile's downloads. Times are in seconds.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Row {
+pub struct ProfileResult {
     /// The profile.
     pub profile: String,
     /// Whole downloads.
@@ -25,23 +27,21 @@ pub struct Row {
     /// Why the others failed, as their lines say it.
     pub reasons: Vec<String>,
     /// The least, the quartiles and the most of the times from asking for the stream to the last byte; none without whole
-    /// ones.
+    /// downloads.
     pub quartiles_secs: Option<[f64; 5]>,
     /// What the payload on the wire takes at the profile's rate; none if it has none.
     pub wire_secs: Option<f64>,
-    /// The median in that.
+    /// The median, as a multiple of that.
     pub of_wire: Option<f64>,
     /// Where the time went, in the mean.
     pub parts: Option<PartMeans>,
 }
 
-impl Row {
-    /// Of a profile's downloads of so many bytes, over a link that carries so many bytes a second, if it has a limit.
+impl ProfileResult {
+    /// The result of a profile's downloads of `size` bytes over a link with this rate, if it has a limit.
     #[must_use]
     pub fn of(profile: &str, circuits: &[Circuit], size: u64, bytes_per_sec: Option<f64>) -> Self {
-        let whole = |circuit: &Circuit| Some(circuit.download.as_ref()?.us? as f64 / 1e6);
-        let mut secs: Vec<f64> = circuits.iter().filter_map(whole).collect();
-        secs.sort_by(f64::total_cmp);
+        let secs = stats::sorted(circuits.iter().filter_map(last_byte_secs).collect());
         let quartiles_secs = quartiles(&secs);
         let wire_secs = bytes_per_sec.map(|rate| size as f64 * WIRE / rate);
         let median = quartiles_secs.map(|[_, _, median, ..]| median);
@@ -64,22 +64,15 @@ impl Row {
     }
 }
 
-/// The least, the quartiles and the most of sorted numbers, between two of them by their distance.
+/// The least, the quartiles and the most of sorted numbers; none if there are none.
 fn quartiles(sorted: &[f64]) -> Option<[f64; 5]> {
-    let last = sorted.len().checked_sub(1)?;
-    let at = |quarter: usize| {
-        let place = quarter * last;
-        let (below, part) = (place / 4, (place % 4) as f64 / 4.0);
-        let one = sorted.get(below)?;
-        let next = sorted.get(below + 1).unwrap_or(one);
-        Some(one + (next - one) * part)
-    };
-    Some([at(0)?, at(1)?, at(2)?, at(3)?, at(4)?])
+    let at = |percent| stats::percentile(sorted, percent);
+    Some([at(0.0)?, at(25.0)?, at(50.0)?, at(75.0)?, at(100.0)?])
 }
 
 /// What does not hold of 004's order and of the bounds, in one sentence each; nothing if all does.
 #[must_use]
-pub fn wrong(rows: &[Row]) -> Vec<String> {
+pub fn wrong(rows: &[ProfileResult]) -> Vec<String> {
     // A profile may be there twice.
     let find = |name: &'static str| rows.iter().filter(move |row| row.profile == name);
     let mut wrong = Vec::new();
@@ -120,7 +113,7 @@ mod tests {
         serde_json::from_value(line).expect("a circuit")
     }
 
-    /// A whole one, which took so long.
+    /// A whole one, which took `us`.
     fn whole(us: u64) -> Circuit {
         circuit(serde_json::json!({ "bytes": 1000, "at_us": 450_000, "connected_us": 200_000,
             "first_byte_us": 500_000, "us": us, "tenths_us": [500_000, 1, 2, 3, 4, 900_000] }))
@@ -130,7 +123,7 @@ mod tests {
     fn only_whole_downloads_have_a_time() {
         let cut = circuit(serde_json::json!({ "bytes": 5, "at_us": 450_000, "first_byte_us": 5 }));
         let circuits = [whole(3_000_000), cut, whole(1_000_000), whole(2_000_000)];
-        let row = Row::of("edge", &circuits, 1000, Some(1000.0));
+        let row = ProfileResult::of("edge", &circuits, 1000, Some(1000.0));
         assert_eq!((row.whole, row.failed), (3, 1));
         assert_eq!(row.quartiles_secs, Some([1.0, 1.5, 2.0, 2.5, 3.0]));
         assert!((row.of_wire.expect("a ratio") - 2.0 / WIRE).abs() < 1e-9);
@@ -139,12 +132,12 @@ mod tests {
 
     #[test]
     fn what_contradicts_the_paper_is_said() {
-        let row = |profile: &str, median: f64, of_wire: Option<f64>| Row {
+        let row = |profile: &str, median: f64, of_wire: Option<f64>| ProfileResult {
             profile: profile.to_owned(),
             whole: 1,
             quartiles_secs: Some([median; 5]),
             of_wire,
-            ..Row::default()
+            ..ProfileResult::default()
         };
         let fine = [
             row("edge", 190.0, Some(1.01)),
@@ -158,7 +151,7 @@ mod tests {
         let odd = [
             row("edge", 50.0, Some(0.9)),
             row("3g", 60.0, Some(1.2)),
-            Row { profile: "lte-paper".to_owned(), ..Row::default() },
+            ProfileResult { profile: "lte-paper".to_owned(), ..ProfileResult::default() },
         ];
         let said = wrong(&odd).join("; ");
         for part in [

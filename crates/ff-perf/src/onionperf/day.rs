@@ -1,11 +1,11 @@
 //! OnionPerf's analysis files, version 3.1, written from lines: a file for each day of UTC, and an index of them.
 //!
-//! A download belongs to the day in which it ended, as its line in TGen's log does, and its circuit stands in the same file,
-//! whenever that began. Readers put the two together by the port that the download came from and by ends that lie less than
-//! 150 s apart. Lines know no port, so an address of loopback and a port stand there that no other download of the file has.
+//! A download belongs to the day on which it ended, as its line in TGen's log does, and its circuit is in the same file,
+//! whenever that began. Readers join the two by the port that the download came from and by ends that lie less than
+//! 150 s apart. Lines have no port, so each download of a file gets a loopback address and port of its own.
 //!
 //! Steps of a SOCKS proxy that did not take place are `-1`; asking for the stream is the proxy's request, at 0.
-//! Whatever OnionPerf has no place for stays in the lines.
+//! Data that OnionPerf's format lacks are only in the lines.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -32,12 +32,12 @@ pub const INDEX: &str = "index.xml";
 /// in 0.44 s.
 pub const PRESET: u32 = 2;
 
-/// Who made the downloads.
+/// The host that made the downloads.
 #[derive(Clone, Copy, Debug)]
 pub struct Maker<'a> {
     /// Its name: letters, digits and `-`.
     pub host: &'a str,
-    /// Its public address; `unknown` if nothing is said.
+    /// Its public address; `unknown` if none.
     pub address: Option<&'a str>,
 }
 
@@ -57,9 +57,7 @@ pub enum DayError {
     #[error("{0:?} cannot be a host's name in OnionPerf's files: use letters, digits and -")]
     Host(String),
     /// A time that has no day.
-    #[error(
-        "download {0} ended at no time of UTC between the years 1970 and 9999: delete its line"
-    )]
+    #[error("download {0} did not end between the years 1970 and 9999: delete its line")]
     Time(u64),
     /// Packing or listing failed.
     #[error("OnionPerf's files cannot be made")]
@@ -134,7 +132,7 @@ fn index(dir: &Path) -> io::Result<String> {
     Ok(xml)
 }
 
-/// Whether a download ended in a year from 1970 to 9999: no file takes others.
+/// Whether a download ended in a year from 1970 to 9999: others fit into no file.
 #[must_use]
 pub fn has_day(line: &Circuit) -> bool {
     day(line).is_some()
@@ -167,7 +165,7 @@ fn secs(us: u64) -> f64 {
     us as f64 / 1e6
 }
 
-/// The same of times since 1970.
+/// The same for times since 1970.
 fn unix_secs(us: i64) -> f64 {
     us as f64 / 1e6
 }
@@ -180,7 +178,7 @@ type Records = BTreeMap<String, Box<RawValue>>;
 struct Analysis<'a> {
     /// By the host's name.
     data: BTreeMap<&'a str, Host<'a>>,
-    /// What it is.
+    /// The type of the document.
     #[serde(rename = "type")]
     kind: &'static str,
     /// The version of the format.
@@ -236,7 +234,7 @@ struct Written<'a> {
 impl Written<'_> {
     /// Where it came from.
     fn source(&self) -> String {
-        // Of more downloads than there are ports, the next have the next address of loopback.
+        // If there are more downloads than ports, the next ones have the next address of loopback.
         let before = self.number.saturating_sub(1);
         let address = u32::try_from(before / PORTS).unwrap_or(0);
         let address = Ipv4Addr::from(u32::from(Ipv4Addr::LOCALHOST).saturating_add(address));
@@ -261,7 +259,7 @@ impl Written<'_> {
         format!("{host}:{}:{port}", if is_address { host } else { "0.0.0.0" })
     }
 
-    /// What TGen would call it.
+    /// The name that TGen would give it.
     fn id(&self) -> String {
         format!("{}:0:localhost:{}:{}", self.number, self.source(), self.remote())
     }
@@ -272,7 +270,7 @@ impl Written<'_> {
         u64::try_from(apart).unwrap_or(0)
     }
 
-    /// What tor would say of its circuit.
+    /// The record that tor's events would give of its circuit.
     fn circuit(&self) -> Value {
         let line = self.line;
         let purpose = if self.download.is_from_onion() { "HS_CLIENT_REND" } else { "GENERAL" };
@@ -306,7 +304,7 @@ impl Written<'_> {
         circuit
     }
 
-    /// What tor would say of its stream.
+    /// The record that tor's events would give of its stream.
     fn tor_stream(&self) -> Value {
         let (host, port) = self.target();
         let lasted_us = self.lasted_us();
@@ -336,7 +334,7 @@ impl Written<'_> {
         stream
     }
 
-    /// What TGen would say of it.
+    /// The record that TGen's log would give of it.
     fn tgen_stream(&self, host: &str) -> Value {
         let (download, is_whole) = (self.download, self.words.is_none());
         let error = self.words.as_ref().map_or("NONE", |words| words.tgen.as_str());
@@ -384,7 +382,7 @@ impl Written<'_> {
         stream
     }
 
-    /// How far receiving had come.
+    /// The progress of receiving.
     const fn receive_state(&self) -> &'static str {
         let download = self.download;
         match (download.us, download.first_byte_us, download.answer_us) {
@@ -395,7 +393,7 @@ impl Written<'_> {
         }
     }
 
-    /// How far sending had come.
+    /// The progress of sending.
     const fn send_state(&self) -> &'static str {
         match (self.download.us, self.download.request_us) {
             (Some(_), _) => "SEND_SUCCESS",
@@ -448,7 +446,7 @@ impl Written<'_> {
     }
 }
 
-/// `$FINGERPRINT~nickname`; none of a relay that has no fingerprint.
+/// `$FINGERPRINT~nickname`; none if the relay has no fingerprint.
 fn long_name(relay: &Relay) -> Option<String> {
     let is_digit = |byte: u8| byte.is_ascii_digit() || byte.is_ascii_uppercase();
     if relay.id.len() != 40 || !relay.id.bytes().all(is_digit) {

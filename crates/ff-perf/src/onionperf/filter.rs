@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::read::onionperf::{check, fingerprint};
 
-/// Relays by a file.
+/// The relays of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelayList {
     /// The file.
@@ -18,15 +18,15 @@ pub struct RelayList {
 /// Which circuits are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CircuitFilter {
-    /// Those of which all relays are among these.
+    /// Circuits with only these relays.
     pub include: Option<RelayList>,
-    /// Those of which no relay is among these.
+    /// Circuits with none of these relays.
     pub exclude: Option<RelayList>,
-    /// Whether first relays are looked at. If neither these nor last ones are, all are.
+    /// Whether first relays are checked. If neither first nor last ones are, all are.
     pub guards: bool,
-    /// Whether last relays are looked at.
+    /// Whether last relays are checked.
     pub exits: bool,
-    /// Whether only those are kept that began when tor had computed its timeout.
+    /// Whether only circuits are kept that began after tor had computed its timeout.
     pub exclude_cbt: bool,
 }
 
@@ -34,7 +34,7 @@ impl CircuitFilter {
     /// Marks the circuits of a document that are not kept, and lists the filter there; how many are marked now.
     ///
     /// # Errors
-    /// What is wrong with the document, if it is no analysis file of a version that is known.
+    /// What is wrong with the document, if it is not an analysis file of a known version.
     pub fn apply(&self, analysis: &mut Value) -> Result<u64, String> {
         let has_data = analysis.get("data").is_some_and(Value::is_object);
         check(analysis.get("type"), analysis.get("version"), has_data)?;
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn what_is_no_analysis_file_is_refused() {
         for (odd, said) in [
-            (json!([]), "no analysis file"),
+            (json!([]), "not an analysis file"),
             (json!({ "type": "onionperf", "version": "6.0", "data": {} }), "version"),
             (json!({ "type": "onionperf", "version": "3.0", "data": {}, "filters": 1 }), "filters"),
         ] {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// OnionPerf's old rhythm for so many targets.
+/// OnionPerf's old rhythm for this many targets.
 fn settings(targets: u64) -> PlanSettings {
     PlanSettings {
         mix: "12:2:1".parse().expect("a mix"),

@@ -1,22 +1,21 @@
-//! Downloads to analyse, whoever has made them: our own lines, OnionPerf's files and Torperf's.
+//! Downloads to analyse: our own lines, OnionPerf's files and Torperf's.
 //!
-//! Each is a line of its circuit ([`Circuit`]); a download of which the circuit is not known has an empty path. Of our own
-//! lines those count that have a download or failed in one.
+//! Each is a line of its circuit ([`Circuit`]); a download whose circuit is not known has an empty path. The readers of
+//! each kind of file add to [`Downloads`]; which of them reads a file is in `downloads/files.rs`.
 
-use std::collections::{BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
+mod files;
 
-use ff_sim::input::Inputs;
+use std::collections::HashMap;
 
-use super::{Damaged, ReadError, files, lines, name, onionperf, place_of, torperf};
-use crate::record::{Circuit, Stage};
+use super::{Damaged, place_of};
+use crate::record::{Circuit, Client, Download, Failure, SCHEMA, Stage, Whose};
 
-/// A download and who made it.
+/// A download and the host that made it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DownloadRecord {
-    /// Who made it: a place in [`Downloads::hosts`].
+    /// The host that made it: a place in [`Downloads::hosts`].
     pub host: u32,
-    /// What its file calls it.
+    /// Its name in its file.
     pub id: String,
     /// Which guards its client had, if its file says that.
     pub guards: Option<GuardsSeen>,
@@ -29,7 +28,7 @@ pub struct DownloadRecord {
 pub struct GuardsSeen {
     /// How many.
     pub count: usize,
-    /// The place of the circuit's own among them, from 0.
+    /// The place of the circuit's own guard among them, from 0.
     pub place: Option<usize>,
     /// Their countries, as Python writes a list.
     pub countries: String,
@@ -38,7 +37,7 @@ pub struct GuardsSeen {
 /// All downloads that were read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Downloads {
-    /// Who made them: directories, or the names in OnionPerf's files.
+    /// The hosts that made them: directories, or the names in OnionPerf's files.
     pub hosts: Vec<String>,
     /// The downloads in the order in which they began.
     pub all: Vec<DownloadRecord>,
@@ -50,91 +49,42 @@ pub struct Downloads {
     pub other_circuits: u64,
     /// Records that cannot be read.
     pub damaged: Damaged,
-    /// Where hosts stand in their list.
+    /// The places of hosts in their list.
     pub(crate) places: HashMap<String, u32>,
 }
 
 impl Downloads {
-    /// Reads files, and all such files of directories.
-    ///
-    /// # Errors
-    /// [`ReadError`] names the file and the line. A download that is in two files is one: it would count twice.
-    pub fn read(paths: &[PathBuf], inputs: &mut Inputs) -> Result<Self, ReadError> {
-        let mut downloads = Self::default();
-        let (mut before, mut known) = (BTreeSet::new(), HashMap::new());
-        for path in paths {
-            let files = if path.is_dir() { files(path, true)? } else { vec![path.clone()] };
-            for file in files {
-                let text = file.display().to_string();
-                // What cannot be found is an error of the reading below.
-                if !before.insert(file.canonicalize().unwrap_or_else(|_| file.clone())) {
-                    let reason = "its downloads would count twice: name it once".to_owned();
-                    return Err(ReadError::Content { file: text, reason });
-                }
-                let from = downloads.all.len();
-                downloads.read_file(&file, &text, inputs)?;
-                downloads.check_once(from, &text, &mut known)?;
-            }
-        }
-        downloads.all.sort_by_key(|one| one.circuit.asked_unix_us());
-        Ok(downloads)
-    }
-
-    /// Reads a file: our lines if it is called `….jsonl`, Torperf's if `….tpf`, OnionPerf's otherwise.
-    fn read_file(&mut self, path: &Path, file: &str, inputs: &mut Inputs) -> Result<(), ReadError> {
-        let bytes = inputs.read(path)?;
-        let name = name(path);
-        let name = name.strip_suffix(".xz").unwrap_or(&name);
-        if name.ends_with(".tpf") {
-            return torperf::read(file, &bytes, self);
-        }
-        if !name.ends_with(".jsonl") {
-            return onionperf::read_downloads(file, &bytes, self);
-        }
-        let host = self.host(&path.parent().unwrap_or(path).display().to_string());
-        let half_lines = lines::each(file, &bytes, |circuit| {
-            let is_one = circuit.download.is_some()
-                || circuit.failure.as_ref().is_some_and(|why| why.stage == Stage::Download);
-            if is_one {
-                let id = circuit.number.to_string();
-                self.all.push(DownloadRecord { host, id, guards: None, circuit });
-            } else {
-                self.other_circuits += 1;
-            }
-        })?;
-        self.half_lines += half_lines;
-        Ok(())
-    }
-
-    /// Checks that none of the downloads from this place on is in an earlier file.
-    fn check_once(
-        &self,
-        from: usize,
-        file: &str,
-        known: &mut HashMap<(u32, i64, Option<u64>, bool), String>,
-    ) -> Result<(), ReadError> {
-        for DownloadRecord { host, circuit, .. } in &self.all[from..] {
-            let download = circuit.download.as_ref();
-            let size = download.and_then(|download| download.asked_bytes);
-            let is_onion = download.is_some_and(|download| download.is_from_onion());
-            let key = (*host, circuit.asked_unix_us(), size, is_onion);
-            let other = known.entry(key).or_insert_with(|| file.to_owned());
-            if other != file {
-                let host = &self.hosts[*host as usize];
-                let reason = format!(
-                    "{other} has the same downloads of {host}, which would count twice: leave one of the two out"
-                );
-                return Err(ReadError::Content { file: file.to_owned(), reason });
-            }
-        }
-        Ok(())
-    }
-
     /// A host's place.
     pub(super) fn host(&mut self, name: &str) -> u32 {
         place_of(&mut self.hosts, &mut self.places, name)
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// A line with a download of OnionPerf's or Torperf's, without what is known of its circuit and of its end.
+pub(super) fn line_of(number: u64, began_unix_secs: f64, download: Download) -> Circuit {
+    Circuit {
+        schema: SCHEMA,
+        number,
+        client: Client::OnionPerf,
+        began_unix_secs,
+        began_us: 0,
+        run_unix_secs: None,
+        path: Vec::new(),
+        link_us: None,
+        hops_us: Vec::new(),
+        rtt: Vec::new(),
+        first_bytes: Vec::new(),
+        latency: Vec::new(),
+        download: Some(download),
+        congestion_us: None,
+        relay_congestion_us: Vec::new(),
+        failure: None,
+        ended_us: 0,
+    }
+}
+
+/// Why such a download failed. Its file says what was seen, and not whose fault it was.
+pub(super) fn failure_of(has_first_byte: bool, reason: String) -> Failure {
+    let stage = if has_first_byte { Stage::Download } else { Stage::FirstByte };
+    Failure { stage, hop: None, reason, whose: Whose::Unknown }
+}

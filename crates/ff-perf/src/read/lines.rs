@@ -30,7 +30,7 @@ pub fn read(file: &str, bytes: &[u8], host: u32, into: &mut Circuits) -> Result<
     Ok(())
 }
 
-/// Hands over each circuit of a file; how many half lines it ends in, which is none or one.
+/// Hands over each circuit of a file; returns the number of half lines at its end, 0 or 1.
 ///
 /// # Errors
 /// [`ReadError::Line`] names the file and the line.

@@ -62,7 +62,7 @@ fn parse(file: &str, bytes: &[u8]) -> Result<Analysis, ReadError> {
     let bytes = python_json::quote(bytes.to_vec());
     let analysis: Analysis = serde_json::from_slice(&bytes).map_err(|error| {
         fail(format!(
-            "this is no analysis file of OnionPerf's ({error}); our own lines end in .jsonl"
+            "this is not an analysis file of OnionPerf's ({error}); our own lines end in .jsonl"
         ))
     })?;
     let (kind, version) = (analysis.kind.as_ref(), analysis.version.as_ref());
@@ -78,7 +78,7 @@ pub(crate) fn check(
 ) -> Result<(), String> {
     if kind.and_then(Value::as_str) != Some("onionperf") || !has_data {
         return Err(
-            "this is no analysis file of OnionPerf's: it lacks \"type\": \"onionperf\" or \"data\""
+            "this is not an analysis file of OnionPerf's: it lacks \"type\": \"onionperf\" or \"data\""
                 .to_owned(),
         );
     }

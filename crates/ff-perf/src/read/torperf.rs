@@ -1,17 +1,15 @@
 //! Torperf's files (`.tpf`, 2009 to 2020), which OnionPerf wrote too: a line of `KEY=VALUE`s for each download.
 //!
-//! Times are seconds since 1970, with two digits after the point; 0 of what a download did not come to. A file says of a
-//! failed one whether it timed out, and nothing more.
+//! Times are seconds since 1970, with two digits after the point; 0 for steps that a download did not reach. Of a
+//! failed download a file says only whether it timed out.
 
 use std::collections::HashMap;
 
-use super::downloads::{DownloadRecord, Downloads};
+use super::downloads::{DownloadRecord, Downloads, failure_of, line_of};
 use super::{ReadError, is_time, onionperf};
-use crate::record::{
-    Circuit, Client, Download, Failure, Relay, SCHEMA, SIZES, Stage, Whose, unix_us,
-};
+use crate::record::{Circuit, Download, Failure, Relay, SIZES, unix_us};
 
-/// What a line begins with that says what the file is.
+/// The beginning of the line with the type of the file.
 const TYPE: &str = "@type ";
 
 /// Adds the downloads of a file.
@@ -56,7 +54,7 @@ pub fn read(file: &str, bytes: &[u8], into: &mut Downloads) -> Result<(), ReadEr
 struct Values<'a>(HashMap<&'a str, &'a str>);
 
 impl<'a> Values<'a> {
-    /// Those of this line.
+    /// The values of this line.
     fn of(line: &'a str) -> Self {
         Self(line.split_ascii_whitespace().filter_map(|pair| pair.split_once('=')).collect())
     }
@@ -73,13 +71,13 @@ impl<'a> Values<'a> {
         number.ok_or_else(|| format!("{key} is {text:?}, which is not a number from 0 on"))
     }
 
-    /// A number that need not be there, and is none where it is 0.
+    /// A number that may be missing; none if it is 0.
     fn optional(&self, key: &str) -> Result<Option<f64>, String> {
         let is_there = self.text(key).is_some();
         Ok(if is_there { Some(self.number(key)?).filter(|value| *value > 0.0) } else { None })
     }
 
-    /// A time in µs since the download began; none if it did not come to that.
+    /// A time in µs since the download began; none if it did not get that far.
     fn since(&self, start_us: i64, key: &str) -> Result<Option<u64>, String> {
         let us = |secs: f64| u64::try_from(unix_us(secs).saturating_sub(start_us)).unwrap_or(0);
         Ok(self.optional(key)?.map(us))
@@ -108,23 +106,11 @@ impl<'a> Values<'a> {
         let ended = download.us.or(download.tenths_us.last().copied()).or(download.first_byte_us);
         let failure = download.us.is_none().then(|| self.failure(&download));
         Ok(Circuit {
-            schema: SCHEMA,
-            number,
-            client: Client::OnionPerf,
-            began_unix_secs,
-            began_us: 0,
-            run_unix_secs: None,
             path: self.path(),
-            link_us: None,
             hops_us: self.hops_us()?,
-            rtt: Vec::new(),
-            first_bytes: Vec::new(),
-            latency: Vec::new(),
-            ended_us: at.unwrap_or(0).saturating_add(ended.unwrap_or(0)),
-            download: Some(download),
-            congestion_us: None,
-            relay_congestion_us: Vec::new(),
             failure,
+            ended_us: at.unwrap_or(0).saturating_add(ended.unwrap_or(0)),
+            ..line_of(number, began_unix_secs, download)
         })
     }
 
@@ -152,13 +138,11 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// Why it is not whole, by the words that OnionPerf has for that.
+    /// Why it is not whole, in OnionPerf's words.
     fn failure(&self, download: &Download) -> Failure {
         let is_timeout = self.text("DIDTIMEOUT") == Some("1");
-        let stage =
-            if download.first_byte_us.is_some() { Stage::Download } else { Stage::FirstByte };
         let reason = if is_timeout { "TGEN/TIMEOUT" } else { "TGEN/READ" };
-        Failure { stage, hop: None, reason: reason.to_owned(), whose: Whose::Unknown }
+        failure_of(download.first_byte_us.is_some(), reason.to_owned())
     }
 
     /// The relays of its circuit.

@@ -47,7 +47,7 @@ pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
     if let Some(dir) = &args.figures {
         write(dir, args, &circuits, &report, &inputs)?;
     }
-    // Names are those of files of others.
+    // Names come from other people's files.
     print(args.json, &report, |report| Visible(&text::text(report)).to_string())
 }
 

@@ -3,7 +3,6 @@
 mod analyze;
 mod export;
 mod filter;
-
 mod plan;
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! The hidden command `generate`: what a package has besides the programs.
+//! The hidden command `generate`: man pages and completions for a package.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -24,6 +24,8 @@ fn programs() -> [Program<'static>; 3] {
         files: &[
             ("/usr/share/doc/ff-tools/circuits-serve.md", "The guide to circuits serve."),
             ("/usr/share/doc/ff-tools/circuits-analyze.md", "What circuits analyze prints."),
+            ("/usr/share/doc/ff-tools/downloads.md", "The guide to downloads."),
+            ("/usr/share/doc/ff-tools/downloads-serve.md", "The guide to downloads serve."),
         ],
         examples: &[
             (

@@ -13,7 +13,7 @@ use ff_sim::input::Inputs;
 use ff_sim::teller::Teller;
 
 use super::client::{Job, check_internet, with_client};
-use crate::cli::measure::{ClientKind, MeasureArgs, Measuring};
+use crate::cli::measure::{ClientKind, MeasureArgs, Measuring, Recording};
 use crate::client::Client;
 use crate::course::{Counts, Course, Ended, State, ToFile};
 use crate::network::{self, Network};
@@ -43,12 +43,12 @@ const PUBLIC_FAILURES: f64 = 0.5;
 pub(super) fn run(args: &MeasureArgs) -> Result<ExitCode> {
     let measuring = &args.measuring;
     let ready = Ready::new(measuring, args.rate.unwrap_or(0.0), PUBLIC_RATE)?;
-    if ready.network.is_public() && args.failures > PUBLIC_FAILURES {
+    if ready.network.is_public() && args.recording.failures > PUBLIC_FAILURES {
         bail!("--failures: on the Internet at most {PUBLIC_FAILURES} (ETHICS.md)");
     }
     let (dir, network) = (ready.dir.clone(), ready.network.clone());
     let came = with_client(measuring.client, &dir, &network, Run { args, ready })?;
-    super::show(&summary(args, &came.counts))?;
+    super::show(&summary(&args.recording, &came.counts))?;
     came.judged().map(|()| ExitCode::SUCCESS)
 }
 
@@ -157,20 +157,22 @@ impl Job for Run<'_> {
     /// Measures. Its folder is made only now that everything else is there.
     async fn run<C: Client>(self, client: C, signals: Signals) -> Result<Came> {
         let Self { args, ready } = self;
-        let (measuring, network) = (&args.measuring, &ready.network);
+        let MeasureArgs { measuring, recording, .. } = args;
+        let network = &ready.network;
         if ready.given.is_none() {
             plan(measuring, network, &ready.choice, None, args.count, HashSet::new())?;
         }
         let per_sec = args.rate.unwrap_or(RATES[usize::from(network.is_public())]);
         let options = options(measuring, &ready, per_sec);
-        let Opened { mut store, done, note } = Store::open(&args.out, &options, args.resume)?;
+        let Opened { mut store, done, note } =
+            Store::open(&recording.out, &options, recording.resume)?;
         let wanted = args.count.saturating_sub(done.len() as u64);
         note.iter().for_each(|note| super::client::say(note));
         let plan = plan(measuring, network, &ready.choice, ready.given, args.count, done)?;
-        let limits = limits(measuring, per_sec, args.failures);
+        let limits = limits(measuring, per_sec, recording.failures);
         let course = course(measuring, limits, Arc::new(client), network, ready.target);
         let mut state = State::new(limits, course.tasks(plan));
-        let teller = if args.json { Teller::default() } else { Teller::of_terminal() };
+        let teller = if recording.json { Teller::default() } else { Teller::of_terminal() };
         let counts = Counts::default();
         let mut keeper = ToFile { store: &mut store, counts, signals, is_over: false, teller };
         let ended = course.run(&mut state, &mut keeper).await;
@@ -315,14 +317,14 @@ pub(super) fn course<C: Client>(
 }
 
 /// What is said of a run, also of one that has ended early.
-fn summary(args: &MeasureArgs, counts: &Counts) -> String {
+fn summary(recording: &Recording, counts: &Counts) -> String {
     let (built, failed) = (counts.built, counts.failed);
-    if args.json {
+    if recording.json {
         let last = &counts.last_failure;
-        let text = serde_json::json!({ "built": built, "failed": failed, "last_failure": last, "out": args.out });
+        let text = serde_json::json!({ "built": built, "failed": failed, "last_failure": last, "out": recording.out });
         return format!("{text}\n");
     }
-    let lines = args.out.join(crate::store::LINES);
+    let lines = recording.out.join(crate::store::LINES);
     format!("built   {built}\nfailed  {failed}\nfile    {}\n", lines.display())
 }
 

@@ -29,7 +29,7 @@ use crate::cli::measure::ClientKind;
 use crate::cli::serve::ServeArgs;
 use crate::client::Client;
 use crate::course::{Ended, State};
-use crate::figures::{Beside, Figures};
+use crate::figures::{Figures, OptionalFigures};
 use crate::network::Network;
 use crate::path::Plan;
 use crate::paths::{Choice, file};
@@ -65,17 +65,17 @@ pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
     let open = |terms| Orders::open(&args.keeping.dir, terms, measuring.seed, now(began));
     let orders = args.terms.as_ref().map(open).transpose()?;
     notes.extend(orders.iter().flat_map(|orders| orders.notes(1.0 / args.rate)));
-    let beside = Beside {
+    let optional = OptionalFigures {
         ttfb: measuring.ttfb > 0,
         downloads: measuring.download > 0,
         data: args.terms.as_ref().is_some_and(|terms| terms.data_bytes.is_some()),
         disk: args.keeping.disk.is_some(),
     };
-    let (figures, registry) = Figures::new(beside);
+    let (figures, registry) = Figures::new(optional);
     let signals = outside::start(listener, registry, args.keeping.metrics_host.clone())?;
     figures.documents(ready.network.valid_after_unix_secs);
     let mut serving = Serving::new(args, &ready.dir, (shelf, next), figures, signals);
-    serving.has_orders(orders, began);
+    serving.set_orders(orders, began);
     say(&beginning(args, address));
     notes.iter().for_each(|note| say(note));
     let limits = measure::limits(&args.measuring, args.rate, ALL_MAY_FAIL);
@@ -84,7 +84,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What two starts have in common.
+/// Options that two starts have in common.
 fn options(args: &ServeArgs, ready: &Ready) -> Options {
     let mix = args.terms.as_ref().map(|terms| &terms.mix).filter(|mix| mix.sizes().len() > 1);
     let options = measure::options(&args.measuring, ready, args.rate);
@@ -108,9 +108,7 @@ fn live(args: &ServeArgs, limits: Limits, mut ready: Ready, serving: &mut Servin
             Ok(Why::ClientLost) => {}
             // What was wrong from the beginning is for whoever has started it.
             Err(error) if is_first => return Err(error),
-            Err(error) => {
-                serving.no_client(&format!("{error:#}; it goes on trying"), state.began())
-            }
+            Err(error) => serving.no_client(&format!("{error:#}; trying again"), state.began()),
         }
         is_first = false;
         if serving.pause(pause)? {

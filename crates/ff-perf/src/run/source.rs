@@ -16,15 +16,15 @@ use crate::cli::source::SourceArgs;
 use crate::signals::Signals;
 use crate::source::{Limits, Source, Token};
 
-/// How long somebody may take nothing of a download. That is seen late: a socket takes more when a third of its buffer is
-/// free, which is up to 4 MiB, so 120 s cut off somebody who read 6 kB/s all the time.
+/// How long a client may read nothing of a download. That is noticed late: a socket takes more when a third of its buffer is
+/// free, which is up to 4 MiB, so 120 s cut off a client that read 6 kB/s all the time.
 const STALL: Duration = Duration::from_secs(300);
 /// How many connections wait to be accepted.
 const BACKLOG: u32 = 128;
-/// The longest file of a token, in bytes: what is longer is another file.
+/// The longest file of a token, in bytes: a longer file is something else.
 const MOST_BYTES: u64 = 4096;
 
-/// Gives bytes until a signal.
+/// Serves downloads until a signal.
 ///
 /// # Errors
 /// When it cannot begin.
@@ -55,7 +55,7 @@ pub(super) fn run(args: &SourceArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Listens, on one interface if that is wished.
+/// Listens, on one interface only if one is given.
 fn listen(address: SocketAddr, interface: Option<&str>) -> Result<TcpListener> {
     let failed = || format!("Failed to listen at {address}");
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
@@ -70,7 +70,7 @@ fn listen(address: SocketAddr, interface: Option<&str>) -> Result<TcpListener> {
     socket.listen(BACKLOG).with_context(failed)
 }
 
-/// The token of a file, which is made if it is not there.
+/// The token of a file, which is created if missing.
 fn token(path: &Path) -> Result<Token> {
     match path.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => new_token(path),
@@ -78,9 +78,9 @@ fn token(path: &Path) -> Result<Token> {
     }
 }
 
-/// A new token, kept in a file: of two sources that make it at once, both have that of the first.
+/// A new token, kept in a file. If two sources create it at once, both have the token of the first.
 fn new_token(path: &Path) -> Result<Token> {
-    let failed = || format!("Failed to make {}", path.display());
+    let failed = || format!("Failed to create {}", path.display());
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let token = Token::new();
     let mut file = tempfile::NamedTempFile::new_in(dir).with_context(failed)?;
@@ -93,11 +93,12 @@ fn new_token(path: &Path) -> Result<Token> {
     }
 }
 
-/// The token of a file that is there, and that others cannot read.
+/// The token of an existing file that others cannot read.
 fn known_token(path: &Path) -> Result<Token> {
     let bytes = secret_file::read(path, MOST_BYTES)?;
     let text = String::from_utf8_lossy(&bytes);
-    let wrong = |reason| anyhow!("{}: {reason}; remove it, and a new one is made", path.display());
+    let wrong =
+        |reason| anyhow!("{}: {reason}; remove the file to have a new one created", path.display());
     Token::read(text.trim_start_matches('\u{feff}')).map_err(wrong)
 }
 
@@ -131,7 +132,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("token");
         let made = token(&path).expect("a token");
-        // As systemd does; nobody else enters a directory of tempfile's.
+        // As systemd does; a directory of tempfile's is closed to others.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o440)).expect("a mode");
         assert_eq!(token(&path).expect("it").as_str(), made.as_str());
         let link = dir.path().join("link");
@@ -147,7 +148,7 @@ mod tests {
     fn sources_that_begin_at_once_have_one_token() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("token");
-        // None of them has seen the file when it looked.
+        // The file did not exist when they looked.
         let [one, other] = [(); 2].map(|()| new_token(&path).expect("a token"));
         assert_eq!(one.as_str(), other.as_str());
         assert_eq!(fs::read_dir(dir.path()).expect("names").count(), 1);

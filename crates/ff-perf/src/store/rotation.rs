@@ -27,8 +27,8 @@ pub struct Rule {
     pub is_daily: bool,
     /// How long a file gets, in bytes, unless its first line alone is longer.
     pub file_bytes: u64,
-    /// How long all files together get, in bytes: the oldest ones go before a line is written that would make them longer. No
-    /// limit if it is [`u64::MAX`]. No line may be longer than this.
+    /// How long all files together may be, in bytes: the oldest are removed before a line is written that would exceed this.
+    /// No limit if it is [`u64::MAX`]. No line may be longer than this.
     pub disk_bytes: u64,
 }
 
@@ -71,7 +71,7 @@ impl Name {
     }
 }
 
-/// Where a line goes, and what has to go before.
+/// The file that a line goes into, and the files to remove before.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Place {
     /// The files to forget first, the oldest first.
@@ -85,7 +85,7 @@ pub struct Place {
 pub struct Rotation {
     /// When a new one begins.
     rule: Rule,
-    /// Them, each with its length in bytes.
+    /// The files, each with its length in bytes.
     files: VecDeque<(Name, u64)>,
     /// The number of the next one.
     next: u64,
@@ -102,7 +102,7 @@ impl Rotation {
         Self { rule, files: files.into(), next, begun: now.elapsed }
     }
 
-    /// Where a line of so many bytes goes. Nothing has changed until [`Self::forgot`] and [`Self::began`], so it may be asked
+    /// Where a line of this many bytes goes. Nothing has changed until [`Self::forgot`] and [`Self::began`], so it may be asked
     /// again.
     #[must_use]
     pub fn place(&self, line_bytes: u64, now: Now) -> Place {
@@ -124,7 +124,7 @@ impl Rotation {
         }
     }
 
-    /// A file is not there any longer.
+    /// A file was removed.
     pub fn forgot(&mut self, old: Name) {
         self.files.retain(|(name, _)| *name != old);
     }
@@ -277,12 +277,12 @@ mod tests {
         for expected in [(1, 7, vec![]), (2, 7, vec![]), (3, 7, vec![1]), (4, 7, vec![2])] {
             assert_eq!(add(&mut rotation, 90, at(7, 0, 0)), expected);
         }
-        // One more line for the same file: an older file goes all the same.
+        // One more line for the same file: an older file is removed even so.
         let files = [(1, 200), (2, 40)].map(|(number, bytes)| (Name { number, day: 7 }, bytes));
         let mut rotation = Rotation::new(rule, files.to_vec(), at(7, 0, 0));
         assert_eq!(add(&mut rotation, 20, at(7, 1, 1)), (2, 7, vec![1]));
         assert_eq!(rotation.bytes(), 60);
-        // The file that is written is itself too long by a new bound: it goes, and numbers go on.
+        // The current file is itself too long by a new bound: it is removed, and numbers continue.
         let mut rotation =
             Rotation::new(rule, vec![(Name { number: 9, day: 7 }, 5000)], at(7, 0, 0));
         assert_eq!(add(&mut rotation, 20, at(7, 1, 1)), (10, 7, vec![9]));

@@ -98,7 +98,7 @@ impl Shelf {
         &self.notes
     }
 
-    /// How much more may be written before the oldest file goes, in bytes; no limit if none.
+    /// How much may be written before the oldest file is removed, in bytes; no limit if none.
     #[must_use]
     pub fn left_bytes(&self) -> Option<u64> {
         let most = Some(self.rotation.disk_bytes()).filter(|most| *most < u64::MAX);
@@ -132,7 +132,7 @@ impl Shelf {
         self.store.as_ref().map_or(Ok(()), Store::finish)
     }
 
-    /// Forgets what has to go, and begins a file if one is to begin. The old ones go first: on a full disk they make room.
+    /// Removes the files that have to go, and begins a new one if needed. Removal comes first: on a full disk it makes room.
     fn make_room(&mut self, place: &Place, now: Now) -> Result<(), StoreError> {
         if place.new.is_some() {
             self.finish()?;
@@ -309,10 +309,7 @@ mod tests {
         let number = |line: &String| serde_json::from_str::<Circuit>(line).expect("a line").number;
         let numbers: Vec<u64> = lines(dir.path()).iter().map(number).collect();
         let first = *numbers.first().expect("lines");
-        assert!(
-            numbers.iter().copied().eq(first..count),
-            "none is missing and none is there twice"
-        );
+        assert!(numbers.iter().copied().eq(first..count), "no line is missing or doubled");
         assert!(bytes_there() > 70_000, "the bound is made use of");
         drop(shelf);
         // A start with a smaller one keeps to it at once, and counts on.

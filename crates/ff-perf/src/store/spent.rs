@@ -9,12 +9,12 @@ use ff_bwauth::utc::Utc;
 use super::{StoreError, io_error};
 use crate::budget::{SCHEMA, Spent};
 
-/// Its name in the folder of lines.
+/// The name of the file in the folder of lines.
 pub const FILE: &str = "budget.json";
-/// Its name while it is written. Always the same one, so that kills leave no more than one.
+/// The name of the file while it is written: always the same, so that kills leave only one behind.
 const UNFINISHED: &str = "budget.json.new";
 
-/// Reads what has been spent; none if nothing was written yet.
+/// Reads what has been spent; none if there is no file yet.
 ///
 /// # Errors
 /// [`StoreError`], which names the file.
@@ -40,7 +40,7 @@ pub fn read(dir: &Path) -> Result<Option<Spent>, StoreError> {
         ));
     }
     if format!("{}-01", spent.month).parse::<Utc>().is_err() {
-        return Err(odd(1, format!("{:?} is not a month as 2026-11", spent.month)));
+        return Err(odd(1, format!("{:?} is not a month such as 2026-11", spent.month)));
     }
     Ok(Some(spent))
 }

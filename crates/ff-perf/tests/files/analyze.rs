@@ -304,8 +304,14 @@ fn bad_input_is_named_in_one_sentence_and_nothing_is_written() {
             vec!["circuits-good.jsonl", "circuits-good.jsonl"],
             "circuits-good.jsonl: its circuits would count twice",
         ),
-        (vec!["x.onionperf.analysis.json"], "x.onionperf.analysis.json: this is no analysis file"),
-        (vec!["y.onionperf.analysis.json"], "y.onionperf.analysis.json: this is no analysis file"),
+        (
+            vec!["x.onionperf.analysis.json"],
+            "x.onionperf.analysis.json: this is not an analysis file",
+        ),
+        (
+            vec!["y.onionperf.analysis.json"],
+            "y.onionperf.analysis.json: this is not an analysis file",
+        ),
         (vec!["empty"], "empty has neither circuits-*.jsonl nor"),
         (vec!["missing"], "missing cannot be read"),
         (vec!["circuits-good.jsonl", "--network", "circuits-good.jsonl"], "circuits-good.jsonl: "),

@@ -8,13 +8,13 @@ use std::time::Duration;
 /// Longer than anything takes here.
 const HANGS: Duration = Duration::from_secs(120);
 
-/// A source that runs, with few file descriptors if that is said.
+/// A running source.
 struct Source {
-    /// It.
+    /// The program.
     running: Child,
-    /// Where it is.
+    /// Its address.
     at: SocketAddr,
-    /// What it gives for.
+    /// Its token.
     token: String,
 }
 
@@ -40,7 +40,7 @@ impl Source {
         stream
     }
 
-    /// Begins a download of so many bytes.
+    /// Begins a download of this many bytes.
     fn ask(&self, bytes: usize) -> TcpStream {
         self.send(&format!("GET /{}/{bytes} HTTP/1.0\r\n\r\n", self.token))
     }
@@ -77,7 +77,7 @@ fn whoever_knows_no_token_ends_no_download() {
 }
 
 #[test]
-fn silent_clients_that_take_all_file_descriptors_keep_nobody_out() {
+fn silent_clients_that_take_all_file_descriptors_do_not_keep_others_out() {
     let source = Source::start("ulimit -n 20;");
     let silent: Vec<TcpStream> = (0..60).map(|_| source.send("GET /")).collect();
     assert_eq!(payload(source.ask(5)), 5);

@@ -17,7 +17,7 @@ use crate::serve::{Server, signal, until};
 /// How much is downloaded.
 const SIZE: u64 = 300_000;
 
-/// A source that runs; what it says after its URL is not read.
+/// A running source; its output after the URL is not read.
 struct Source {
     /// It.
     running: Child,
@@ -40,7 +40,7 @@ impl Source {
         Self { running, _told: told, url: url.trim().to_owned() }
     }
 
-    /// Ends it by SIGTERM; what it has said of what it has given.
+    /// Ends it by SIGTERM; returns its summary.
     fn end(mut self) -> String {
         signal(self.running.id(), "TERM");
         assert!(self.running.wait().expect("its end").success());
@@ -124,6 +124,8 @@ fn are_read_as_onionperfs(out: &Path) {
         let checked = python.args(["-c", check, schema]).args(written.lines()).output();
         let checked = checked.expect("python3");
         assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    } else {
+        eprintln!("schema not checked: set FF_TEST_JSONSCHEMA=1 if python3 has jsonschema");
     }
     let mut command = program();
     command.args(["downloads", "analyze", "--json", "--data"]);
@@ -219,7 +221,7 @@ fn is_whole(circuit: &Circuit) {
     assert!(download.at_us >= circuit.build_us(), "{download:?}");
 }
 
-/// What a source may do that it should not, what is said of it, and how much had come, if that is known.
+/// Wrong answers of a source, the reason that a download then gives, and how much had come, if that is known.
 fn odd() -> [(Vec<u8>, &'static str, Option<u64>); 5] {
     let seed = Seed([5; 32]);
     let answer = |length: u64, sent: usize| {
@@ -233,7 +235,7 @@ fn odd() -> [(Vec<u8>, &'static str, Option<u64>); 5] {
     changed[290_000] ^= 1;
     [
         (answer(SIZE, 20_000), "closed after 20000 of 300000 bytes", Some(20_000)),
-        (changed, "another than the source's seed makes", None),
+        (changed, "differs from what the source's seed makes", None),
         (answer(SIZE + 1, 300_001), "has 300001 bytes instead of 300000", Some(0)),
         (b"HTTP/1.1 302 Found\r\nlocation: /x\r\n\r\n".to_vec(), "HTTP status 302", Some(0)),
         (
@@ -244,7 +246,7 @@ fn odd() -> [(Vec<u8>, &'static str, Option<u64>); 5] {
     ]
 }
 
-/// A source that does not do what it should, one after the other.
+/// Sources with wrong answers, one after the other.
 fn say_what_was_wrong(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let fails = |name: &str, url: &str, options: &str| {

@@ -15,7 +15,7 @@ use ff_lab::{Network, RelayConfig};
 use ff_measurer::link::control::ControlLink;
 use ff_measurer::link::{LinkIdentity, accept};
 use ff_perf::client::arti::Arti;
-use ff_perf::figures::{self, Beside, Figures};
+use ff_perf::figures::{self, Figures, OptionalFigures};
 use ff_perf::network::{self, Relay};
 use ff_perf::probe::{Measured, Program};
 use ff_perf::record::{Circuit, Failure, Probe, Stage, Whose};
@@ -402,7 +402,7 @@ async fn arti_names_an_exit_that_says_what_cannot_be() {
         assert_eq!((circuit.hops_us.len(), circuit.rtt.len()), (1, 0), "{circuit:?}");
         let said = ff_perf::course::failure(&circuit);
         assert_eq!(said, format!("Rtt at ours ({}): {reason}", circuit.path[0].id));
-        let (figures, registry) = Figures::new(Beside::default());
+        let (figures, registry) = Figures::new(OptionalFigures::default());
         figures.note(&circuit);
         let text = figures::text(&registry).expect("text");
         let counted = format!("ff_circuit_failures_total{{stage=\"rtt\",reason=\"{class}\"}} 1\n");

@@ -5,7 +5,7 @@ use super::*;
 use crate::read::Circuits;
 use crate::read::downloads::{DownloadRecord, Downloads};
 
-/// Who makes them here.
+/// The host of these tests.
 const MAKER: Maker<'static> = Maker { host: "op-test", address: None };
 
 /// A line of a whole download of 5 MiB from an exit, whose circuit began at this time.

@@ -2,9 +2,9 @@
 
 use super::format::{Download, Guard, TorCircuit, TorStream};
 use super::{HostRecords, ReadError, Reader, ends_of, ends_of_streams, fingerprint, join, parse};
-use crate::read::downloads::{DownloadRecord, Downloads, GuardsSeen};
+use crate::read::downloads::{DownloadRecord, Downloads, GuardsSeen, failure_of, line_of};
 use crate::read::is_time;
-use crate::record::{self, Circuit, Client, Failure, Relay, SCHEMA, Stage, Whose, unix_us};
+use crate::record::{self, Circuit, Failure, Relay, unix_us};
 
 /// Adds the downloads of a file. Those that `onionperf filter` has left out are counted.
 ///
@@ -44,7 +44,7 @@ pub fn read(file: &str, bytes: &[u8], into: &mut Downloads) -> Result<(), ReadEr
     Ok(())
 }
 
-/// A download's line; none if nobody knows when it began.
+/// A download's line; none if it is not known when it began.
 fn line(
     number: u64,
     download: &Download<'_>,
@@ -59,39 +59,28 @@ fn line(
     let since = |from: i64, to: i64| u64::try_from(to.saturating_sub(from)).ok();
     let ended_us = download.ended.and_then(|ended| since(began, unix_us(ended)));
     let path = circuit.and_then(|one| one.path.as_deref()).unwrap_or_default();
+    let kept = record::Download {
+        bytes: download.bytes.unwrap_or(0),
+        asked_bytes: download.asked_bytes,
+        source: download.remote.map(target_of).unwrap_or_default(),
+        at_us: since(began, asked),
+        before_us: since(asked, began).filter(|us| *us > 0),
+        connected_us: download.connected_us,
+        request_us: download.request_us,
+        answer_us: download.answer_us,
+        header_us: None,
+        first_byte_us: download.first_us,
+        sizes_us: download.sizes_us.clone(),
+        tenths_us: download.tenths_us.clone(),
+        us: download.last_us.filter(|_| download.is_whole),
+        is_checked: false,
+    };
     Some(Circuit {
-        schema: SCHEMA,
-        number,
-        client: Client::OnionPerf,
-        began_unix_secs,
-        began_us: 0,
-        run_unix_secs: None,
         path: path.iter().map(|(name, _)| relay(name)).collect(),
-        link_us: None,
         hops_us: path.iter().map_while(|(_, secs)| since(0, unix_us(*secs))).collect(),
-        rtt: Vec::new(),
-        first_bytes: Vec::new(),
-        latency: Vec::new(),
-        download: Some(record::Download {
-            bytes: download.bytes.unwrap_or(0),
-            asked_bytes: download.asked_bytes,
-            source: download.remote.map(target_of).unwrap_or_default(),
-            at_us: since(began, asked),
-            before_us: since(asked, began).filter(|us| *us > 0),
-            connected_us: download.connected_us,
-            request_us: download.request_us,
-            answer_us: download.answer_us,
-            header_us: None,
-            first_byte_us: download.first_us,
-            sizes_us: download.sizes_us.clone(),
-            tenths_us: download.tenths_us.clone(),
-            us: download.last_us.filter(|_| download.is_whole),
-            is_checked: false,
-        }),
-        congestion_us: None,
-        relay_congestion_us: Vec::new(),
         failure: (!download.is_whole).then(|| failure(download, stream)),
         ended_us: ended_us.unwrap_or(0),
+        ..line_of(number, began_unix_secs, kept)
     })
 }
 
@@ -105,9 +94,7 @@ fn failure(download: &Download<'_>, stream: Option<&TorStream>) -> Failure {
         words.push(local);
         words.extend(stream.and_then(|stream| stream.failure_reason_remote.as_deref()));
     }
-    let stage = if download.first_us.is_some() { Stage::Download } else { Stage::FirstByte };
-    // OnionPerf tells what was seen, and not who was it.
-    Failure { stage, hop: None, reason: words.join("/"), whose: Whose::Unknown }
+    failure_of(download.first_us.is_some(), words.join("/"))
 }
 
 /// A relay of `$FINGERPRINT~nickname`.
@@ -116,7 +103,7 @@ fn relay(name: &str) -> Relay {
     Relay { id: fingerprint(name).to_owned(), nick: nick.to_owned() }
 }
 
-/// The guards that tor had, beside the one that a circuit began with.
+/// The guards that tor had, and which of them a circuit began with.
 fn seen(guards: &[Guard], used: Option<&Relay>) -> GuardsSeen {
     let country = |guard: &Guard| format!("'{}'", guard.country.as_deref().unwrap_or("N/A"));
     let countries: Vec<String> = guards.iter().map(country).collect();
@@ -129,7 +116,7 @@ fn seen(guards: &[Guard], used: Option<&Relay>) -> GuardsSeen {
     }
 }
 
-/// What a download led to, as lines name it, of a name, an address and a port: `host:192.0.2.1:80`.
+/// The target of a download as lines name it, from a name, an address and a port: `host:192.0.2.1:80`.
 pub(crate) fn target_of(remote: &str) -> String {
     let (name, rest) = remote.split_once(':').unwrap_or((remote, ""));
     format!("tgen://{name}:{}", rest.rsplit(':').next().unwrap_or_default())

@@ -1,4 +1,4 @@
-//! The records of analysis files, as far as they are read, and what all versions say of a download.
+//! The records of analysis files, as far as they are read, and the data of a download in all versions.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,7 +18,7 @@ pub(super) struct Analysis {
     pub(super) version: Option<Value>,
     /// What each host measured.
     pub(super) data: Option<Records>,
-    /// What `onionperf filter` has left out, by kinds of records.
+    /// The filters of `onionperf filter`, by kinds of records.
     pub(super) filters: Option<Value>,
 }
 
@@ -102,7 +102,7 @@ pub(super) struct Tgen {
 
 /// Values by their names.
 type Values = HashMap<String, Value>;
-/// Times in seconds by what they are of.
+/// Times in seconds by name.
 type Marks = BTreeMap<String, f64>;
 
 /// A download.
@@ -114,7 +114,7 @@ pub(super) struct Transfer {
     time_info: Option<Values>,
     /// Where it went through.
     transport_info: Option<Values>,
-    /// What it was to be, and how it ended.
+    /// Its settings, and how it ended.
     stream_info: Option<Values>,
     /// When it had come to some sizes and tenths.
     elapsed_seconds: Option<Elapsed>,
@@ -139,7 +139,7 @@ struct Elapsed {
 /// A download, as versions 1.0 and 2.0 have it.
 #[derive(Deserialize)]
 pub(super) struct OldTransfer {
-    /// Times in seconds since it began; 0 of what it did not come to.
+    /// Times in seconds since it began; 0 for steps that it did not reach.
     elapsed_seconds: Option<Values>,
     /// Where it came from.
     endpoint_local: Option<Value>,
@@ -149,7 +149,7 @@ pub(super) struct OldTransfer {
     error_code: Option<Value>,
     /// Its size.
     filesize_bytes: Option<Value>,
-    /// What came, with headers.
+    /// The bytes that came, with headers.
     total_bytes_read: Option<Value>,
     /// When it began.
     unix_ts_start: Option<f64>,
@@ -160,13 +160,13 @@ pub(super) struct OldTransfer {
     is_success: bool,
 }
 
-/// A download, whichever version has it. Times are µs since it began; those that it did not come to are none.
+/// A download of any version. Times are µs since it began; none for steps that it did not reach.
 pub(super) struct Download<'a> {
     /// Where it came from: `localhost:127.0.0.1:36176`, a name, and then what tor calls the source.
     pub(super) local: Option<&'a str>,
     /// Where it led to: a name, an address and a port.
     pub(super) remote: Option<&'a str>,
-    /// How it ended, by TGen's names, if that was not well.
+    /// Its failure by TGen's name, if it failed.
     pub(super) error: Option<&'a str>,
     /// When it began, in seconds since 1970.
     pub(super) began: Option<f64>,
@@ -197,7 +197,7 @@ pub(super) struct Download<'a> {
 }
 
 impl Transfer {
-    /// What it says.
+    /// Its data.
     pub(super) fn download(&self) -> Download<'_> {
         let of = |from: &Option<Values>, key: &str| number(from.as_ref()?.get(key)?).map(whole);
         let at = |key: &str| of(&self.time_info, key);
@@ -226,14 +226,14 @@ impl Transfer {
 }
 
 impl OldTransfer {
-    /// What it says.
+    /// Its data.
     pub(super) fn download(&self) -> Download<'_> {
         let elapsed = |key: &str| self.elapsed_seconds.as_ref()?.get(key);
         let at = |key: &str| elapsed(key).and_then(number).filter(|secs| *secs > 0.0).map(us);
         let mark = |marks: &str, key: &str| number(elapsed(marks)?.get(key)?);
         let asked = self.filesize_bytes.as_ref().and_then(number).map(whole);
         let read = self.total_bytes_read.as_ref().and_then(number).map(whole);
-        // The payload of one that was cut off is not known apart from headers.
+        // The payload of a download that was cut off is known only with headers.
         let cut = read.zip(asked).map(|(read, asked)| read.min(asked));
         Download {
             local: self.endpoint_local.as_ref().and_then(Value::as_str),

@@ -46,7 +46,7 @@ pub(super) fn join(streams: &[End<'_>], downloads: &[End<'_>]) -> Vec<Option<usi
     found
 }
 
-/// The places of downloads in the order in which they ended; those of which that is not known come last.
+/// The places of downloads in the order in which they ended; unknown ends come last.
 pub(super) fn by_end(downloads: &[End<'_>]) -> Vec<usize> {
     let ended = |place: &usize| downloads[*place].secs.unwrap_or(f64::MAX);
     let mut order: Vec<usize> = (0..downloads.len()).collect();

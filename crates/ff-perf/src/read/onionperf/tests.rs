@@ -73,7 +73,7 @@ fn versions_from_1_to_5_are_read_and_others_are_not() {
     }
     for odd in [FILE.replace("onionperf", "torperf"), "{}".to_owned(), FILE[..300].to_owned()] {
         let error = read_text(odd.as_bytes()).expect_err("odd");
-        assert!(error.to_string().contains("f.json: this is no analysis file"), "{error}");
+        assert!(error.to_string().contains("f.json: this is not an analysis file"), "{error}");
     }
 }
 

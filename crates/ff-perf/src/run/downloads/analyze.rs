@@ -20,14 +20,14 @@ use crate::run::print;
 /// The command, as results name it.
 const COMMAND: &str = "downloads analyze";
 
-/// Carries it out.
+/// Runs the command.
 pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
     let (mut inputs, mut labels, mut sets) = (Inputs::default(), BTreeSet::new(), Vec::new());
     for one in &args.data {
         let label = one.label.as_str();
         ensure!(
             labels.insert(label),
-            "--data {label}=… is there twice: name a set's paths together"
+            "--data {label}=… is given twice: name all paths of a set together"
         );
         let downloads = Downloads::read(&one.paths, &mut inputs)?;
         let first = downloads.damaged.first.first();
@@ -35,7 +35,7 @@ pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
         let others = downloads.other_circuits + downloads.left_out + downloads.damaged.count;
         ensure!(
             !downloads.all.is_empty(),
-            "set {label} has no download: {others} other records were read{first}; name files that have some"
+            "set {label} has no download: {others} other records were read{first}; name files with downloads"
         );
         sets.push(DownloadSet { label: label.to_owned(), downloads });
     }
@@ -45,7 +45,7 @@ pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
         let options = args.options.clone();
         folder.finish(&Summary::new(COMMAND, inputs.all(), None, options, &report))?;
     }
-    // Names are those of files of others.
+    // Names come from other people's files.
     print(args.json, &report, |report| Visible(&text::text(report)).to_string())
 }
 
@@ -94,7 +94,7 @@ fn write_figure(folder: &Folder, figure: &Figure) -> Result<()> {
     Ok(())
 }
 
-/// What of the inputs cannot be read.
+/// The records of the inputs that cannot be read.
 fn skips(sets: &[DownloadSet]) -> Skips {
     let mut skips = Skips::default();
     for DownloadSet { label, downloads } in sets {

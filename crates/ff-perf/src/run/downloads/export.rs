@@ -11,10 +11,10 @@ use crate::onionperf::day::{self, Maker};
 use crate::read::downloads::Downloads;
 use crate::run::show;
 
-/// Carries it out.
+/// Runs the command.
 pub(super) fn run(args: &ExportArgs) -> Result<ExitCode> {
     let downloads = Downloads::read(&args.paths, &mut Inputs::default())?;
-    ensure!(!downloads.all.is_empty(), "no download was read: name files that have some");
+    ensure!(!downloads.all.is_empty(), "no download was read: name files with downloads");
     let address = args.address.map(|address| address.to_string());
     let maker = Maker { host: &args.host, address: address.as_deref() };
     let (dated, others): (Vec<_>, Vec<_>) =
@@ -30,13 +30,13 @@ pub(super) fn run(args: &ExportArgs) -> Result<ExitCode> {
     }
     let damaged = downloads.damaged.count;
     if damaged > 0 {
-        let _ = writeln!(text, "{damaged} records could not be read, and are in no file");
+        let _ = writeln!(text, "{damaged} records could not be read and were left out");
     }
     if !others.is_empty() {
         let count = others.len();
         let _ = writeln!(
             text,
-            "{count} downloads ended at no time between the years 1970 and 9999, and are in no file"
+            "{count} downloads did not end between the years 1970 and 9999 and were left out"
         );
     }
     show(&text)

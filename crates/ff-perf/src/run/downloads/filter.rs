@@ -17,10 +17,10 @@ use crate::onionperf::filter::{CircuitFilter, RelayList};
 use crate::read::{files, name};
 use crate::run::show;
 
-/// What analysis files are called, unless they are packed.
+/// The end of the names of analysis files that are not packed.
 const ENDING: &str = "onionperf.analysis.json";
 
-/// Carries it out.
+/// Runs the command.
 pub(super) fn run(args: &FilterArgs) -> Result<ExitCode> {
     let mut inputs = Inputs::default();
     let filter = CircuitFilter {
@@ -37,11 +37,15 @@ pub(super) fn run(args: &FilterArgs) -> Result<ExitCode> {
     for path in paths(&args.paths)? {
         let file = name(&path);
         let file = format!("{}.xz", file.strip_suffix(".xz").unwrap_or(&file));
-        ensure!(names.insert(file.clone()), "{}: another file would be {file} too", path.display());
+        ensure!(
+            names.insert(file.clone()),
+            "{}: another input would also be written to {file}",
+            path.display()
+        );
         let is_there = path.canonicalize().is_ok_and(|path| path.parent() == Some(out.as_path()));
-        ensure!(!is_there, "{} is in --out itself: name another folder", path.display());
+        ensure!(!is_there, "{} is in --out: give another folder", path.display());
         let bytes = inputs.read(&path)?;
-        let (bytes, marked) = filtered(&filter, &bytes)
+        let (bytes, marked) = filtered(&filter, bytes)
             .map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()))?;
         day::write(&args.out, &[DayFile { name: file, bytes }])?;
         // Writing to a string cannot fail.
@@ -51,10 +55,9 @@ pub(super) fn run(args: &FilterArgs) -> Result<ExitCode> {
 }
 
 /// A file with its marks, packed, and how many these are.
-fn filtered(filter: &CircuitFilter, bytes: &[u8]) -> Result<(Vec<u8>, u64), String> {
-    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-    let mut analysis: Value = serde_json::from_slice(&python_json::mark(bytes.to_vec()))
-        .map_err(|error| format!("this is no JSON: {error}"))?;
+fn filtered(filter: &CircuitFilter, bytes: Vec<u8>) -> Result<(Vec<u8>, u64), String> {
+    let mut analysis: Value = serde_json::from_slice(&python_json::mark(bytes))
+        .map_err(|error| format!("this is not JSON: {error}"))?;
     let marked = filter.apply(&mut analysis)?;
     let packed = pack(python_json::unmark(analysis.to_string()).as_bytes(), PRESET);
     Ok((packed.map_err(|error| format!("it cannot be packed: {error}"))?, marked))
@@ -82,6 +85,6 @@ fn list(path: Option<&Path>, inputs: &mut Inputs) -> Result<Option<RelayList>> {
     let Some(path) = path else { return Ok(None) };
     let (bytes, path) = (inputs.read(path)?, path.display().to_string());
     let ids = parse(&path, &String::from_utf8_lossy(&bytes))?;
-    ensure!(!ids.is_empty(), "{path} has no fingerprint: write one a line");
+    ensure!(!ids.is_empty(), "{path} has no fingerprint: write one per line");
     Ok(Some(RelayList { path, ids }))
 }

@@ -9,7 +9,7 @@ use crate::cli::plan::PlanArgs;
 use crate::plan::{DownloadPlan, PlanLink, PlanSettings};
 use crate::run::print;
 
-/// Computes what downloads take.
+/// Computes the traffic of downloads.
 ///
 /// # Errors
 /// When the profile cannot be read.

@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use ff_lab::console::note;
 use ff_lab::profile::Profile;
 use ff_lab::run::DOES_NOT_COUNT;
 use ff_lab::{Delays, Ending, HostsPlan, Network, RelayConfig};
@@ -19,7 +20,7 @@ use serde::Serialize;
 use crate::cli::lab::LabMobileArgs;
 use crate::cli::measure::ClientKind;
 use crate::downloads::parts::NAMES;
-use crate::lab::mobile::{Row, wrong};
+use crate::lab::mobile::{ProfileResult, wrong};
 use crate::record::Circuit;
 use crate::run::print;
 use crate::store::LINES;
@@ -32,36 +33,36 @@ const AUTHORITIES: usize = 3;
 const EXITS: usize = 5;
 /// How long a download may take, in seconds: 270 cut off most of what 004 saw over EDGE.
 const TIMEOUT: &str = "900";
-/// How often it is looked whether all have ended.
+/// How often to check whether all have ended.
 const LOOK: Duration = Duration::from_millis(200);
-/// How often it is said how far they are.
+/// How often to print progress.
 const TELL: Duration = Duration::from_secs(15);
 
-/// What it came to.
+/// The results.
 #[derive(Serialize)]
 struct Found {
     /// The version of this document.
     schema: u32,
-    /// How much each download was, in bytes.
+    /// The size of each download, in bytes.
     size_bytes: u64,
-    /// Bytes on the wire for a byte of payload, as they are computed.
+    /// Computed bytes on the wire for a byte of payload.
     wire: f64,
-    /// Whether the emulator was in time: if not, nothing here counts.
+    /// Whether the emulator was in time; if not, the run is invalid.
     emulator_is_in_time: bool,
     /// How late packets left, 99th percentile, in µs.
     emulator_late_p99_us: f64,
     /// By profile.
-    rows: Vec<Row>,
+    rows: Vec<ProfileResult>,
     /// What does not hold of 004's order and of the bounds.
     wrong: Vec<String>,
 }
 
-/// A program that is ended with this.
+/// A program that ends when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended; what it had until then is in its file.
+        // It may have ended already; its lines are in its file.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -74,7 +75,8 @@ pub(super) fn run(args: &LabMobileArgs, ending: &Ending) -> Result<ExitCode> {
     if let Some(folder) = args.out.as_deref().and_then(|out| occupied(args, out)) {
         bail!("{} has downloads already: give another folder", folder.display());
     }
-    eprintln!("ff-perf: a private network of {EXITS} exits and {} clients starts", profiles.len());
+    let clients = profiles.len();
+    note(&format!("ff-perf: starting a private network of {EXITS} exits and {clients} clients"));
     let network = start(args, &profiles, ending).context("the private network does not start")?;
     let out = args.out.clone().unwrap_or_else(|| network.dir().join("downloads"));
     let (_source, url) = source(&network)?;
@@ -83,7 +85,7 @@ pub(super) fn run(args: &LabMobileArgs, ending: &Ending) -> Result<ExitCode> {
     let (_, size) = args.downloads();
     let row = |(folder, profile): (&PathBuf, &Profile)| {
         let rate = profile.down.rate.mean().map(|rate| rate.get() as f64);
-        Ok(Row::of(&profile.name, &lines(folder)?, size, rate))
+        Ok(ProfileResult::of(&profile.name, &lines(folder)?, size, rate))
     };
     let rows = folders.iter().zip(&profiles).map(row).collect::<Result<Vec<_>>>()?;
     let found = Found {
@@ -147,21 +149,21 @@ fn start(args: &LabMobileArgs, profiles: &[Profile], ending: &Ending) -> ff_lab:
     builder.start()
 }
 
-/// This program with these words, inside of a host.
+/// Runs this program with these arguments in a host.
 fn program(network: &Network, host: &str, words: &[&str], out: Stdio) -> Result<Running> {
-    let program = std::env::current_exe().context("this program's own file is not known")?;
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
     let mut command = Command::new(program);
     command.args(words).stdout(out);
     Ok(Running(network.host(host)?.namespace().spawn(&mut command)?))
 }
 
-/// Starts the source; where it is.
+/// Starts the source; returns its URL.
 fn source(network: &Network) -> Result<(Running, String)> {
     let listen = format!("{}:0", network.host(WEB)?.address());
     let mut running = program(network, WEB, &["source", "--listen", &listen], Stdio::piped())?;
-    let told = running.0.stdout.take().context("the source says nothing")?;
+    let told = running.0.stdout.take().context("the source prints no URL")?;
     let mut url = String::new();
-    BufReader::new(told).read_line(&mut url).context("the source says nothing")?;
+    BufReader::new(told).read_line(&mut url).context("the source prints no URL")?;
     ensure!(url.starts_with("http://"), "the source did not start; see above");
     Ok((running, url.trim().to_owned()))
 }
@@ -175,7 +177,7 @@ fn folders(args: &LabMobileArgs, out: &Path) -> Vec<PathBuf> {
     args.profiles.iter().enumerate().map(folder).collect()
 }
 
-/// One of them with lines of an earlier run, which would be taken for those of this one.
+/// The first that has lines of an earlier run, which would be mixed with those of this one.
 fn occupied(args: &LabMobileArgs, out: &Path) -> Option<PathBuf> {
     folders(args, out).into_iter().find(|folder| folder.join(LINES).exists())
 }
@@ -213,13 +215,13 @@ fn download(
     Ok(folders)
 }
 
-/// Waits until all have ended, and says how far they are.
+/// Waits until all have ended, and prints progress.
 fn wait(running: &mut [Running], folders: &[PathBuf], ending: &Ending) -> Result<()> {
     let mut told = Instant::now();
     loop {
         let mut goes_on = false;
         for one in running.iter_mut() {
-            goes_on |= one.0.try_wait().context("downloads are not measured")?.is_none();
+            goes_on |= one.0.try_wait().context("cannot wait for downloads")?.is_none();
         }
         if !goes_on {
             return Ok(());
@@ -232,7 +234,7 @@ fn wait(running: &mut [Running], folders: &[PathBuf], ending: &Ending) -> Result
                 format!("{name} {}", text.lines().count())
             };
             let all: Vec<String> = folders.iter().map(count).collect();
-            eprintln!("ff-perf: downloads so far: {}", all.join(", "));
+            note(&format!("ff-perf: downloads so far: {}", all.join(", ")));
         }
         ending.sleep(LOOK)?;
     }
@@ -285,18 +287,13 @@ fn text(found: &Found) -> String {
             number(row.of_wire, 3)
         );
     }
-    text.push_str("\nwhere the time went, in the mean, in s\n");
+    text.push_str("\nmean time of each part, in s\n");
     for row in &found.rows {
         let Some(parts) = row.parts else { continue };
         let named = NAMES.iter().zip(parts.means_secs());
         let all: Vec<String> = named.map(|(name, secs)| format!("{name} {secs:.2}")).collect();
-        let _ = writeln!(
-            text,
-            "{:<12} {}; in all {:.2}",
-            row.profile,
-            all.join(", "),
-            parts.total_secs
-        );
+        let _ =
+            writeln!(text, "{:<12} {}; total {:.2}", row.profile, all.join(", "), parts.total_secs);
     }
     for row in found.rows.iter().filter(|row| !row.reasons.is_empty()) {
         let _ = writeln!(text, "{} failed: {}", row.profile, row.reasons.join("; "));
@@ -305,7 +302,7 @@ fn text(found: &Found) -> String {
         let _ = writeln!(text, "DOES NOT HOLD: {wrong}");
     }
     if !found.emulator_is_in_time {
-        text.push_str("DO NOT COUNT THIS RUN: the emulator was too late\n");
+        text.push_str("INVALID RUN: the emulator was too late\n");
     }
     text
 }

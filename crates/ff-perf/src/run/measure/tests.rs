@@ -178,7 +178,7 @@ fn paths_of_a_file_are_used_again_and_again() {
     let paths = [[0, 3, 7], [1, 4, 7]];
     let came = run_by(Fake { builds: true }, &args, network(1.0), Some(&paths));
     assert_eq!((came.counts.all, came.wanted, lines(dir.path())), (5, 5, 5));
-    let text = summary(&args, &came.counts);
+    let text = summary(&args.recording, &came.counts);
     assert!(text.starts_with("built   5\nfailed  0\nfile    "), "{text}");
     came.judged().expect("all there is to be");
 }
@@ -205,7 +205,7 @@ fn too_few_paths_are_no_success_and_what_was_measured_is_kept_and_said() {
         let came = run_by(Fake { builds: true }, &args, network.clone(), None);
         assert_eq!((came.counts.all, came.wanted, lines(dir.path())), (all, wanted, few));
         let text: serde_json::Value =
-            serde_json::from_str(&summary(&args, &came.counts)).expect("JSON");
+            serde_json::from_str(&summary(&args.recording, &came.counts)).expect("JSON");
         assert_eq!((&text["built"], &text["failed"]), (&all.into(), &0.into()));
         let error = came.judged().expect_err("too few").to_string();
         assert!(error.starts_with(&format!("{all} circuits instead of {wanted}: ")), "{error}");
@@ -228,7 +228,7 @@ fn what_gives_no_path_at_all_is_refused_before_anything_is_written() {
     let plan = plan(&args.measuring, &network, &choice, None, 1, HashSet::new());
     let error = format!("{:#}", plan.err().expect("no path"));
     assert!(error.starts_with("a-consensus: no path of 3 can be drawn"), "{error}");
-    assert!(!args.out.exists(), "nothing is left");
+    assert!(!args.recording.out.exists(), "nothing is left");
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn a_run_that_failures_end_says_what_it_has() {
     let came = run_by(Fake { builds: false }, &args, network(1.0), Some(&[[0, 3, 7]]));
     let failed = came.counts.failed;
     assert!((30..1000).contains(&failed) && failed == lines(dir.path()), "{failed}");
-    let text = summary(&args, &came.counts);
+    let text = summary(&args.recording, &came.counts);
     assert!(text.starts_with(&format!("built   0\nfailed  {failed}\n")), "{text}");
     let error = came.judged().expect_err("too many failures").to_string();
     assert!(error.contains("the run has stopped") && error.contains("relay0"), "{error}");

@@ -53,15 +53,15 @@ pub(super) struct Serving {
     failures: u32,
     /// Of the last ones, those that are the client's own fault.
     client_faults: u32,
-    /// Who builds circuits.
+    /// The client that builds circuits.
     client: Client,
     /// Where downloads come from.
     target: Option<Target>,
-    /// Which downloads there are, if nothing else is measured: then each slot has a line.
+    /// The downloads, if nothing else is measured: then each slot has a line.
     orders: Option<Orders>,
-    /// What the monotonic clock of the budget counts from.
+    /// When the monotonic clock of the budget began.
     began: Instant,
-    /// Whether it was said that downloads are put off.
+    /// Whether it was logged that downloads are put off.
     has_said_put_off: bool,
 }
 
@@ -120,8 +120,8 @@ impl Serving {
         }
     }
 
-    /// Downloads are by these orders, if there are such, whose monotonic clock counts from then.
-    pub(super) fn has_orders(&mut self, orders: Option<Orders>, began: Instant) {
+    /// Sets the orders for downloads, if there are any, and the beginning of their monotonic clock.
+    pub(super) fn set_orders(&mut self, orders: Option<Orders>, began: Instant) {
         (self.orders, self.began) = (orders, began);
         self.tell_left();
     }
@@ -151,7 +151,7 @@ impl Serving {
         self.client_faults = 0;
     }
 
-    /// No client could be started, in a run that began then. A slot of downloads has a line all the same.
+    /// No client could be started, in a run that began then. A slot for a download has a line even so.
     pub(super) fn no_client(&mut self, reason: &str, run_began: Instant) {
         self.complain(reason);
         // Where lines cannot be written, no more of them wait.
@@ -308,11 +308,9 @@ impl Keeper for Serving {
         let order = orders.next(now(self.began));
         match &order {
             Err(reason) if !self.has_said_put_off => {
-                say(&format!(
-                    "{reason}; it is put off, and so are those after it until there is room"
-                ));
+                say(&format!("{reason}; downloads are put off until there is room"));
             }
-            Ok(_) if self.has_said_put_off => say("downloads go on"),
+            Ok(_) if self.has_said_put_off => say("downloads continue"),
             _ => {}
         }
         self.has_said_put_off = order.is_err();

@@ -22,16 +22,16 @@ pub(super) struct Orders {
     dir: PathBuf,
     /// The sizes.
     mix: Mix,
-    /// What draws their order.
+    /// The seed of their order.
     seed: u64,
     /// The budget.
     budget: Budget,
-    /// The network interface whose counters say what was taken, if they do.
+    /// The network interface whose counters count, if there is one.
     interface: Option<String>,
 }
 
 impl Orders {
-    /// Goes on with what is in a folder, which is locked.
+    /// Continues with the budget in a folder, which is locked.
     ///
     /// # Errors
     /// When the budget there cannot be read, or an interface is not there.
@@ -58,7 +58,7 @@ impl Orders {
         self.budget.hold(traffic::most(size), now).map_err(|full| full.to_string())?;
         if let Err(error) = self.keep() {
             self.budget.release();
-            return Err(format!("what it takes cannot be written down: {error}"));
+            return Err(format!("cannot write the budget: {error}"));
         }
         Ok(size)
     }
@@ -68,15 +68,15 @@ impl Orders {
         self.mix.at(self.budget.spent().begun, self.seed)
     }
 
-    /// The circuit of a download has ended; one that never began has taken nothing. What cannot be written now is written when
-    /// the next one begins, and is counted in full until then.
+    /// The circuit of a download has ended; a circuit that never began has taken nothing. If the budget cannot be written now,
+    /// that is done when the next download begins, and this one counts in full until then.
     pub(super) fn ended(&mut self, circuit: &Circuit, now: Now) {
         if circuit.path.is_empty() {
             return;
         }
         let taken = match self.interface {
             None => traffic::of_circuit(circuit),
-            // The counters have it. Without them it counts with all that was set aside.
+            // The counters include it. If they cannot be read, all that was set aside counts.
             Some(_) => self.count(now).map_or(self.budget.spent().held_bytes, |()| 0),
         };
         self.budget.settle(taken, now);
@@ -88,11 +88,11 @@ impl Orders {
         self.budget.left_bytes()
     }
 
-    /// What is to be said at the beginning, where a download begins every so many seconds.
+    /// What to log at the beginning, if a download begins every `every_secs`.
     pub(super) fn notes(&self, every_secs: f64) -> Vec<String> {
         let mut notes = Vec::new();
         if self.mix.sizes().len() > 1 {
-            notes.push(format!("sizes {}, in an order that the seed draws", self.mix));
+            notes.push(format!("sizes {}, in an order drawn by --seed", self.mix));
         }
         let (Some(most), Some(left)) = (self.budget.most_bytes(), self.left_bytes()) else {
             return notes;
@@ -102,7 +102,7 @@ impl Orders {
                 "computed from the payload with cells, TLS, TCP and IP; without directory documents"
                     .to_owned()
             },
-            |interface| format!("as counted on {interface}, with the traffic of other programs"),
+            |interface| format!("as counted on {interface}, including other programs' traffic"),
         );
         let month = &self.budget.spent().month;
         notes
@@ -118,7 +118,7 @@ impl Orders {
         notes
     }
 
-    /// What a round of downloads takes, in bytes.
+    /// The traffic of a round of downloads, in bytes.
     fn round_bytes(&self) -> u64 {
         let of = |(size, weight): &(u64, u32)| {
             traffic::of_download(*size).times(u64::from(*weight)).all()
@@ -136,7 +136,7 @@ impl Orders {
         Ok(())
     }
 
-    /// Writes what has been spent, if a new start has to know it.
+    /// Writes what has been spent, if a new start needs it.
     fn keep(&self) -> Result<()> {
         if self.budget.most_bytes().is_some() || self.mix.sizes().len() > 1 {
             spent::write(&self.dir, self.budget.spent())?;
@@ -155,7 +155,7 @@ mod tests {
     /// 2026-11-20, in seconds since 1970.
     const NOVEMBER: u64 = 1_795_132_800;
 
-    /// So many seconds after the beginning, by both clocks.
+    /// This many seconds after the beginning, by both clocks.
     fn at(secs: u64) -> Now {
         Now { unix_secs: NOVEMBER + secs, elapsed: Duration::from_secs(secs) }
     }
@@ -165,7 +165,7 @@ mod tests {
         Terms { mix: mix.parse().expect("a mix"), data_bytes, data_interface: None }
     }
 
-    /// A circuit on which so much of a download came; whole, if that is all.
+    /// A circuit on which `came` of `asked` bytes came; whole if that is all.
     fn circuit(came: u64, asked: u64) -> Circuit {
         let us = (came == asked).then_some(9);
         let download =
@@ -200,7 +200,7 @@ mod tests {
             let took = traffic::of_circuit(&circuit);
             *months.entry(orders.budget.spent().month.clone()).or_default() += took;
             if slot % 29 == 0 {
-                // Killed. Clocks of the test go on from the beginning of the year.
+                // Killed. The test's clocks continue from the beginning of the year.
                 let now = Now { elapsed: Duration::ZERO, ..at(secs) };
                 orders = Orders::open(dir.path(), &terms, 3, now).expect("orders");
                 let spent = orders.budget.spent().clone();
@@ -214,7 +214,7 @@ mod tests {
         assert!(months.values().filter(|took| **took > 320_000_000).count() >= 11, "{months:?}");
         assert!(put_off > 50, "{put_off}");
         let order = (0..).map(|place| terms.mix.at(place, 3));
-        assert!(order.take(sizes.len()).eq(sizes.iter().copied()), "nothing is left out");
+        assert!(order.take(sizes.len()).eq(sizes.iter().copied()), "no size is skipped");
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
         assert!(reason.contains("budget.json"), "{reason}");
         assert_eq!(orders.left_bytes(), Some(1_000_000_000));
         std::fs::create_dir(&there).expect("a directory");
-        assert_eq!(orders.wanted(), terms.mix.at(0, 0), "none is left out");
+        assert_eq!(orders.wanted(), terms.mix.at(0, 0), "no size is skipped");
         assert_eq!(orders.next(at(1)), Ok(terms.mix.at(0, 0)));
         assert_eq!(orders.wanted(), terms.mix.at(1, 0));
     }

@@ -149,10 +149,13 @@ fn the_experiment_is_what_it_is_documented_to_be() {
     let run = told(&args("--seed 7"));
     assert_eq!((run.count, run.measuring.seed, run.measuring.download), (20_000, 7, 256 << 10));
     assert_eq!((run.measuring.rtt, run.measuring.ttfb, run.measuring.ttfb_for), (5, 1, None));
-    assert!(run.measuring.share_builds && run.measuring.share_probes && !run.resume);
+    assert!(run.measuring.share_builds && run.measuring.share_probes && !run.recording.resume);
     assert_eq!(run.measuring.network, Path::new("a network"));
     assert_eq!(run.measuring.path_file.as_deref(), Some(Path::new("paths")));
-    assert_eq!((run.out.as_path(), told(&args("--short")).count), (Path::new("out"), 1000));
+    assert_eq!(
+        (run.recording.out.as_path(), told(&args("--short")).count),
+        (Path::new("out"), 1000)
+    );
     let over_time = told(&args("--ttfb-for 60")).measuring;
     assert_eq!((over_time.ttfb_for, over_time.download), (Some(60), 0));
 }

@@ -89,7 +89,7 @@ fn torperf(more: &str) -> String {
     format!("@type torperf 1.0\nSOURCE=x START=100.00 FILESIZE=1000 READBYTES=1050 {more}\n")
 }
 
-/// What comes of files with these texts.
+/// Reads files with these texts.
 fn read_texts(files: &[(&str, &[u8])]) -> Result<Downloads, String> {
     let dir = tempfile::tempdir().expect("a folder");
     for (name, text) in files {
@@ -190,7 +190,7 @@ fn downloads_of_a_file_that_was_filtered_need_a_circuit_that_was_kept() {
     tor["streams"] =
         json!({ "5": { "circuit_id": "9", "source": "127.0.0.1:7", "unix_ts_end": 104.2 } });
     tor["circuits"] = json!({ "9": { "unix_ts_start": 99.0, "filtered_out": true } });
-    assert_eq!(of(&value), (1, 0), "nobody has filtered");
+    assert_eq!(of(&value), (1, 0), "not filtered");
     value["filters"] = json!({ "tor/circuits": [{ "name": "exclude_cbt" }] });
     assert_eq!(of(&value), (0, 1));
     value["data"]["op-x"]["tor"]["circuits"]["9"]["filtered_out"] = false.into();
