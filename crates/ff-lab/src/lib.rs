@@ -1,20 +1,4 @@
 #![doc = include_str!("../README.md")]
-//!
-//! # Where things are
-//!
-//! ```text
-//!  NetworkBuilder ──start──▶ Network ──▶ Node ──▶ process of tor     (builder, network, node, process)
-//!                              ├──▶ Hosts, a namespace a node        (hosts)
-//!                              │          ├──▶ Control, BwWatch      (control, bandwidth)
-//!                              │          └──▶ CpuQuota, by pid      (quota)
-//!                              ├──▶ Downloads ◀── Source             (download, source)
-//!                              └──▶ consensus, votes                 (directory)
-//!  LoneRelay ──▶ Node, without a network                             (lone)
-//!  LoneArtiRelay: an arti-relay, without a network                  (lone_arti)
-//!
-//!  Profile ──▶ net::Plan ──▶ net::Emulation ──▶ link::Switch, a TUN in each namespace (profile, net, link)
-//!  ff-lab up, link run | profiles | check                            (cli, run, check)
-//! ```
 
 mod bandwidth;
 mod builder;
