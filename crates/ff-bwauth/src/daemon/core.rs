@@ -1,4 +1,6 @@
 //! What the coordinator knows and decides.
+//!
+//! Decisions: doc/decisions.md, "A clock that jumps finds its period as it left it".
 
 mod action;
 mod exchange;

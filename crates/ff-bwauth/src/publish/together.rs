@@ -20,6 +20,8 @@
 //!
 //! A coordinator starts all of a group at one moment ([`crate::measure::Place`]), and counts the same seconds of each.
 //! A relay can put that moment off by opening its links slowly, and then counts for less.
+//!
+//! Decisions: doc/decisions.md, "A group counts for what it has shown together".
 
 use std::collections::HashMap;
 
