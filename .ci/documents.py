@@ -7,7 +7,8 @@
 
 A relative link must lead to a file, and its anchor to a heading. Words in backquotes are checked if they are paths:
 those that begin with a folder of the repository or with a crate's name, and those that end in `.rs` or `.py`, which
-may be the last part of a path. SECURITY.md names tests and failures: each is a function or a text in the sources.
+may be the last part of a path; those in another project begin with its name (OTHER_PROJECTS). SECURITY.md names tests
+and failures: each is a function or a text in the sources.
 
 A command is checked if it is one of PROGRAM_NAMES, in a fenced block (sh, bash, console), in a line that is indented by
 four blanks and begins with `$ `, or in backquotes: its subcommands and its long options must be in `--help`. Options of
@@ -29,6 +30,8 @@ from pathlib import Path
 
 PROGRAM_NAMES = {"ff-bwauth", "ff-demo", "ff-measurer", "ff-sim", "ff-perf", "ff-lab", "ground-truth"}
 NOT_OURS = {".git", "target", "node_modules", "__pycache__"}
+# Paths that begin with these names are in the sources of other projects.
+OTHER_PROJECTS = {"arti", "arti-relay", "chutney", "onionperf", "tor"}
 # Programs that start the program that follows their own options.
 STARTERS = {"sudo", "runuser", "exec", "time", "nice", "nohup", "env", "setsid", "timeout", "srun"}
 SOURCE_ENDINGS = (".rs", ".py")
@@ -296,7 +299,7 @@ class Repository:
         if any(place in self.all for place in places):
             return False
         if path.endswith(SOURCE_ENDINGS):
-            return path not in self.endings
+            return path not in self.endings and first not in OTHER_PROJECTS
         # Of a folder named `doc` in another place, nothing is known.
         return bool(rest) and (first in self.folders or os.path.join("crates", first) in self.folders)
 
@@ -374,7 +377,8 @@ class Documents(unittest.TestCase):
         """Links, paths and commands that are right."""
         self.assertEqual(self.findings(
             "[b](b.md#two-three) [b](b.md#one-1) [x](https://x.invalid/y) [f](crates/ff-x)\n"
-            "`crates/ff-x/src/link/{net,net}.rs` `ff-x/src` `link/net.rs` `net.rs` `crates/*/src` `1/2` `[x](y)`\n"
+            "`crates/ff-x/src/link/{net,net}.rs` `ff-x/src` `link/net.rs` `net.rs`\n"
+            "`crates/*/src` `arti/src/a.rs` `1/2` `[x](y)`\n"
             "`ff-bwauth run --once`\n"
             "```sh\nff-bwauth --config run run --once | x --nothing  # ff-bwauth no\nls target/x\n```\n"
             "```text\nff-bwauth nothing\n```\n"), [])
