@@ -25,6 +25,7 @@ use self::paths::KnownPaths;
 use self::problems::{PROBE_SECS, Problems};
 pub use self::reload::{Settings, Teams};
 use self::trust::Heard;
+use super::config::CONSENSUS_LEAD_SECS;
 use super::course::{Beginning, Common, Course};
 use super::plan::Means;
 use super::running::Running;
@@ -47,9 +48,8 @@ const RETAIN_SECS: u64 = 3600;
 /// So long, in seconds, nothing is begun behind a jump of the clock: it may jump back, and a period in which it was
 /// wrong would ask relays for more than they grant.
 const CLOCK_SECS: u64 = 600;
-/// So long after a consensus became valid all coordinators have it, in seconds (PROTOCOL.md §11)…
-const CONSENSUS_SPREAD_SECS: u64 = 300;
-/// … or after this part of a period, where that is less.
+/// All coordinators have used a consensus after [`CONSENSUS_LEAD_SECS`] (PROTOCOL.md §11), in which they ask for documents twice,
+/// or after this part of a period, where that is less.
 const SPREAD_PART_OF_PERIOD: u64 = 8;
 
 /// When something is due next, in seconds since 1970.
@@ -438,7 +438,7 @@ impl Core {
             return Ok(());
         }
         let most = u64::from(self.common.length_secs) / SPREAD_PART_OF_PERIOD;
-        let known_by_all = view.valid_after + CONSENSUS_SPREAD_SECS.min(most);
+        let known_by_all = view.valid_after + CONSENSUS_LEAD_SECS.min(most);
         let running = course.slot_at(now).max(course.next_slot);
         // The first slot that begins then or later.
         let begun = known_by_all + u64::from(self.common.slot_secs).saturating_sub(1);
