@@ -323,6 +323,20 @@ fn a_config_that_is_not_there_is_one_sentence() {
 }
 
 #[test]
+fn a_sound_store_is_not_moved_aside() {
+    let dir = coordinator(1, &free(6), "");
+    let output = run(dir.path(), &["run", "--new-store"]);
+    assert_eq!(output.status.code(), Some(1), "{}", err(&output));
+    let text = err(&output);
+    assert!(text.contains("store.sqlite is sound") && text.contains("knows no results"), "{text}");
+    let names = fs::read_dir(dir.path().join("state")).expect("listed");
+    let aside = names.filter(|name| {
+        name.as_ref().expect("a name").file_name().to_string_lossy().contains("corrupt")
+    });
+    assert_eq!(aside.count(), 0);
+}
+
+#[test]
 #[ignore = "prints how long it takes with ten thousand relays; run it with --release when reading has changed"]
 fn explain_is_quick_with_ten_thousand_relays() {
     // As long as descriptors are: keys, policies and a family of thirty.
