@@ -100,6 +100,21 @@ fn greatest_sum(count: u32, factor: f64, seed: u64) -> f64 {
     most
 }
 
+/// The least that an honest relay of the same speed at the address of so many relays of one machine is published at, in times
+/// of its own, if these take turns in being there when the group is measured.
+fn least_of_neighbour(count: u32) -> f64 {
+    let (mut outcomes, mut least) = (Vec::new(), f64::INFINITY);
+    for (number, turn) in (0..DAYS).zip((0..count).cycle()) {
+        for relay in [turn, count] {
+            outcomes.push(attempt(relay, 0, day(number) + 3600, Some(FAST)));
+        }
+        let lines = published(&outcomes, day(number + 1) - 1, count + 1);
+        let own = lines.iter().find(|(relay, _)| *relay == name(count));
+        least = least.min(own.map_or(0.0, |(_, rate)| rate / bytes(FAST)));
+    }
+    least
+}
+
 /// E5: relays of one machine that come and go.
 #[must_use]
 pub fn coming_and_going(seed: u64) -> Attack {
@@ -111,6 +126,8 @@ pub fn coming_and_going(seed: u64) -> Attack {
             let ours = greatest_sum(count, factor, seed);
             points.push(Point::new(curve, count.into(), ours).beside(factor).within(0.01));
         }
+        let curve = "an honest relay at their address";
+        points.push(Point::new(curve, count.into(), least_of_neighbour(count)).beside(1.0));
     }
     let honest = points.iter().filter(|point| point.curve == "as measured");
     Attack {
