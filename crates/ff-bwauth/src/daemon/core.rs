@@ -19,7 +19,7 @@ use ff_proto::ids::Ed25519Id;
 
 pub use self::action::{Action, Effect, Member, NotWritten, Rhythm, Written};
 use self::exchange::Exchanges;
-use self::finish::{Finished, Together};
+use self::finish::{Begun, Finished, Together};
 use self::missed::GONE;
 use self::paths::KnownPaths;
 use self::problems::{PROBE_SECS, Problems};
@@ -87,6 +87,8 @@ pub struct Core {
     pub(super) running: BTreeMap<AttemptId, Running>,
     /// What is to be measured again once all that were measured with it are done, with what each came to.
     again: BTreeMap<Together, Vec<Measured>>,
+    /// When the seconds that count began of what is measured at the same time, until all of it is over.
+    begun: BTreeMap<Together, Vec<Begun>>,
     /// What is known of the paths to relays.
     paths: KnownPaths,
     /// What relays say of the measurers.
@@ -171,6 +173,7 @@ impl Core {
             course: None,
             running: BTreeMap::new(),
             again: BTreeMap::new(),
+            begun: BTreeMap::new(),
             paths,
             heard,
             has_missed: true,
