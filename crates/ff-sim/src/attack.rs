@@ -8,7 +8,7 @@
 //!                          machines  several relays on one, begun at once or apart  │
 //!                          framing   relays that dispute a measurer                 │
 //!   ff_bwauth::publish ──▶ days      days that a relay chooses                      │
-//!                          history   who is there on which day, under which name    │
+//!                          history   relays that come and go, or under new names    │
 //!   crate::others ───────▶ descriptors, views, traffic: the systems of Table 2      ┘
 //! ```
 //!

@@ -12,7 +12,7 @@
 //!   made alone is a sum, too. None counts that is older than all of what stands in the group.
 //! - What stands for its relays comes to no more than that in sum: if it does, each counts for the same share of what it
 //!   stands at, but values of the newest day come first, and older ones share what these leave. So relays that take turns in
-//!   being there lower nobody who always is.
+//!   being there do not lower others that always are.
 //!
 //! So a group that was measured together changes nothing, and relays on machines of their own lose by it
 //! only if they could not be measured together. The paper proposes to give each relay of a set the mean. That

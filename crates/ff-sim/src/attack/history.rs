@@ -18,7 +18,7 @@ use super::{Attack, Basis, Point, System};
 
 /// What a machine or a fast relay can do.
 const FAST: BytesPerSec = BytesPerSec::from_mbit(400);
-/// What the relay could do whose place is taken: a fortieth.
+/// What the relay could do that had the address before: a fortieth.
 const SLOW: BytesPerSec = BytesPerSec::from_mbit(10);
 /// What most other relays can do.
 const USUAL: BytesPerSec = BytesPerSec::from_mbit(100);
@@ -178,7 +178,7 @@ fn greatest_number(host: u32, days: u64, each: u64) -> f64 {
     most
 }
 
-/// E3: an owner who comes with other identities to be published with a burst at once.
+/// E3: new identities of one owner, to be published with a burst at once.
 #[must_use]
 pub fn new_identities() -> Attack {
     let usual = bytes(USUAL) / bytes(SLOW);

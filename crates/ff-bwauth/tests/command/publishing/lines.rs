@@ -55,7 +55,7 @@ fn a_group_counts_for_what_it_was_measured_at_together() {
 }
 
 #[test]
-fn relays_that_take_turns_at_an_address_lower_nobody_who_is_always_there() {
+fn relays_that_take_turns_at_an_address_lower_no_other_that_is_always_there() {
     let publication = Publication { groups: vec![vec![[1; 20], [2; 20], [3; 20]]], ..network(3) };
     // 2 and 3 are one machine, of which one is there each day when the group is measured; 1 has a machine of its own.
     let there = [(53, 2), (29, 3), (5, 2)];

@@ -192,7 +192,7 @@ fn an_older_consensus_changes_nothing_also_behind_a_restart() {
 }
 
 #[test]
-fn who_comes_waits_until_all_coordinators_have_asked_for_documents_twice() {
+fn relays_that_come_wait_until_all_coordinators_have_asked_for_documents_twice() {
     const DAY: u32 = 86_400;
     let dir = tempfile::tempdir().expect("a directory");
     let mut core = started(dir.path(), START - 100);

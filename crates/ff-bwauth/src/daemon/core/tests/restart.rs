@@ -257,9 +257,9 @@ fn what_is_measured_together_begins_together_also_when_it_disputes_a_measurer() 
     );
 }
 
-/// How often relays were asked of which two each share a host and begin this far apart, in milliseconds, when they are measured
-/// first; without those that are measured first near the end of the period. A process ends after the first measurement of each
-/// and another goes on, if `dies`.
+/// How often relays are asked if two each share a host and begin this far apart, in milliseconds, when they are measured first;
+/// relays that are measured first near the end of the period are left out. If `dies`, the process ends after each slot and another
+/// one goes on.
 fn asked_in_pairs(apart_millis: u64, dies: bool) -> BTreeSet<usize> {
     let dir = tempfile::tempdir().expect("a directory");
     let documents = || view_at(START - 100, &network(10), |number| number.div_ceil(2));
@@ -296,7 +296,7 @@ fn a_group_that_begins_apart_is_measured_again() {
 }
 
 #[test]
-fn a_group_that_began_apart_is_measured_again_behind_a_restart() {
+fn a_group_that_began_apart_is_measured_again_after_a_restart() {
     let dir = tempfile::tempdir().expect("a directory");
     let documents = || view_at(START - 100, &network(10), |number| number.div_ceil(2));
     let mut core = coordinator(1, dir.path(), START - 100);
