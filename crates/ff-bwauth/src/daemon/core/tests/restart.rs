@@ -266,7 +266,7 @@ fn asked_in_pairs(apart_millis: u64, dies: bool) -> BTreeSet<usize> {
     let mut core = coordinator(1, dir.path(), START - 100);
     core.apply(Action::Documents(Ok(documents())), START - 100);
     let (mut life, mut first) = (Life::at(START), BTreeMap::<Fingerprint, u64>::new());
-    for end in (1..100).map(|slot| START + slot * u64::from(SLOT_SECS)) {
+    for end in (1..=100).map(|slot| START + slot * u64::from(SLOT_SECS)) {
         life.until(&mut core, end, |job, now| {
             let is_late = !first.contains_key(&job.fingerprint) && job.fingerprint[0] % 2 == 0;
             first.entry(job.fingerprint).or_insert(now);
