@@ -33,7 +33,7 @@ pub enum Command {
     ///
     /// Exit status: 0 if it was stopped by Ctrl-C (or SIGTERM, SIGHUP), 1 if it did not start or a node ended by itself.
     Up(UpArgs),
-    /// Emulated links: run a command behind one, list them, check them.
+    /// Emulated links: run a command over one, list them, check them.
     Link(LinkArgs),
 }
 

@@ -32,7 +32,7 @@ pub struct UpArgs {
     /// With --flashflow, a coordinator that may measure: its identity, 43 letters of base64.
     #[arg(long, value_name = "IDENTITY", requires = "flashflow")]
     pub coordinator: Vec<String>,
-    /// Leave the directory behind, with all logs.
+    /// Keep the directory, with all logs, on exit.
     #[arg(long)]
     pub keep: bool,
     /// Print one JSON object instead of a table.
