@@ -352,6 +352,19 @@ fn write_options(dir: &Path, options: &Options) -> Result<(), StoreError> {
     written().map_err(io_error(&path))
 }
 
+/// Replaces a file of a folder, whole or not at all, and has the disk keep it. It is written as `unfinished` in that folder,
+/// always the same name, so that kills leave only one such file.
+fn replace(dir: &Path, name: &str, unfinished: &str, bytes: &[u8]) -> Result<(), StoreError> {
+    let (path, unfinished) = (dir.join(name), dir.join(unfinished));
+    let written = || -> io::Result<()> {
+        let mut file = File::create(&unfinished)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&unfinished, &path)
+    };
+    written().map_err(io_error(&path))
+}
+
 /// Cuts off what stands behind the last whole line; how long the file is then.
 fn cut_half_line(file: &mut File) -> io::Result<u64> {
     const STEP: u64 = 65_536;

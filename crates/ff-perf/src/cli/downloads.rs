@@ -38,7 +38,7 @@ pub enum Downloads {
     /// Write downloads as OnionPerf's analysis files, version 3.1: one a day of UTC, packed by xz, with an index.
     ///
     /// These files are read by OnionPerf's own tools, Tor Metrics and tornettools. A download belongs to the day on which it
-    /// ended, with its circuit. Existing files of a day are replaced.
+    /// began, with its circuit. Existing files of a day are replaced.
     #[command(after_help = STATUS)]
     Export(ExportArgs),
     /// Compute the traffic of continuous downloads: bytes a day and a month, the time of each size, and how exact medians

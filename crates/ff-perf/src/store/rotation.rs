@@ -8,13 +8,15 @@
 //! The order of files is that of their numbers, never that of a clock, which may jump: a day that goes back begins no
 //! file, and one that is too late by a wrong clock is left after a day of the monotonic clock at the latest.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use ff_bwauth::utc::Utc;
 
 /// Seconds of a day.
-const DAY_SECS: u64 = 86_400;
+pub(crate) const DAY_SECS: u64 = 86_400;
+/// What a day's file takes in addition to its length, in bytes: its row in the index, also while that is rewritten.
+const DAY_BYTES: u64 = 512;
 /// The most that a file of a day has, in bytes; then the day has another one.
 pub const DAILY_BYTES: u64 = 32 << 20;
 
@@ -27,8 +29,8 @@ pub struct Rule {
     pub is_daily: bool,
     /// How long a file gets, in bytes, unless its first line alone is longer.
     pub file_bytes: u64,
-    /// How long all files together may be, in bytes: the oldest are removed before a line is written that would exceed this.
-    /// No limit if it is [`u64::MAX`]. No line may be longer than this.
+    /// How long all files together may be, in bytes, those of days included: old ones are removed before one is written that
+    /// would exceed this ([`Rotation::place`]). No limit if it is [`u64::MAX`]. No line may be longer than this.
     pub disk_bytes: u64,
 }
 
@@ -71,11 +73,20 @@ impl Name {
     }
 }
 
+/// A file to remove.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum OldFile {
+    /// One of lines.
+    Lines(Name),
+    /// The one of this day of UTC, since 1970.
+    Day(u64),
+}
+
 /// The file that a line goes into, and the files to remove before.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Place {
-    /// The files to forget first, the oldest first.
-    pub forget: Vec<Name>,
+    /// The files to remove first, in this order.
+    pub forget: Vec<OldFile>,
     /// The new file that the line goes into; none for the one that is written.
     pub new: Option<Name>,
 }
@@ -87,6 +98,10 @@ pub struct Rotation {
     rule: Rule,
     /// The files, each with its length in bytes.
     files: VecDeque<(Name, u64)>,
+    /// The days that have a file of their own, each with its length in bytes.
+    days: BTreeMap<u64, u64>,
+    /// The number of the first file with lines that are in no day's file yet, if there is one.
+    held: Option<u64>,
     /// The number of the next one.
     next: u64,
     /// When the last one was begun, or gone on with.
@@ -99,34 +114,94 @@ impl Rotation {
     pub fn new(rule: Rule, mut files: Vec<(Name, u64)>, now: Now) -> Self {
         files.sort_unstable();
         let next = files.last().map_or(1, |(last, _)| last.number.saturating_add(1));
-        Self { rule, files: files.into(), next, begun: now.elapsed }
+        let (days, held) = (BTreeMap::new(), None);
+        Self { rule, files: files.into(), days, held, next, begun: now.elapsed }
     }
 
-    /// Where a line of this many bytes goes. Nothing has changed until [`Self::forgot`] and [`Self::began`], so it may be asked
-    /// again.
+    /// Where a line of this many bytes goes. Where the bound needs it, files are removed in this order: lines that are in files
+    /// of days, files of days, other lines; each the oldest first. Nothing has changed until [`Self::forgot`] and
+    /// [`Self::began`], so it may be asked again.
     #[must_use]
     pub fn place(&self, line_bytes: u64, now: Now) -> Place {
         let is_over = self.files.back().is_none_or(|last| self.is_over(last, line_bytes, now));
         let most = self.rule.keep.saturating_sub(1);
-        let mut forget = if is_over { self.files.len().saturating_sub(most) } else { 0 };
-        let mut bytes: u64 = self.files.iter().skip(forget).map(|(_, bytes)| bytes).sum();
-        while let Some((_, oldest)) = self.files.get(forget)
-            && bytes.saturating_add(line_bytes) > self.rule.disk_bytes
-        {
-            bytes = bytes.saturating_sub(*oldest);
-            forget += 1;
-        }
-        let is_new = is_over || forget == self.files.len();
+        let surplus = if is_over { self.files.len().saturating_sub(most) } else { 0 };
+        let first = self.held.unwrap_or(u64::MAX);
+        let (forget, _) = self.removals(surplus, line_bytes, first, self.files.len());
+        let is_last = |old: &OldFile| self.last().is_some_and(|last| *old == OldFile::Lines(last));
+        let is_new = is_over || forget.iter().any(is_last);
         let name = Name { number: self.next, day: now.unix_secs / DAY_SECS };
-        Place {
-            forget: self.files.iter().take(forget).map(|(name, _)| *name).collect(),
-            new: is_new.then_some(name),
+        Place { forget, new: is_new.then_some(name) }
+    }
+
+    /// Which files to remove for a day's file of this many bytes, in the same order; the file of lines that is written stays.
+    /// None if it has no room even so.
+    #[must_use]
+    pub fn place_day(&self, bytes: u64) -> Option<Vec<OldFile>> {
+        let last = self.files.len().saturating_sub(1);
+        let bytes = bytes.saturating_add(DAY_BYTES);
+        let (forget, fits) = self.removals(0, bytes, self.held.unwrap_or(u64::MAX), last);
+        fits.then_some(forget)
+    }
+
+    /// Which files to remove so that `bytes` more keep to the bound, and whether they do then: the first `surplus` of lines in
+    /// any case, of the others those before the file with the number `first`, then days, then the other lines. Of lines only
+    /// the first `most` files are removed, and the last one of all after everything else.
+    fn removals(
+        &self,
+        surplus: usize,
+        bytes: u64,
+        first: u64,
+        most: usize,
+    ) -> (Vec<OldFile>, bool) {
+        let last = self.files.len().saturating_sub(1);
+        let is_free = |at: usize, name: &Name| at < last && name.number < first;
+        let lines = |wanted: bool| {
+            let files = self.files.iter().enumerate().take(most).skip(surplus);
+            let files = files.filter(move |(at, (name, _))| is_free(*at, name) == wanted);
+            files.map(|(_, (name, bytes))| (OldFile::Lines(*name), *bytes))
+        };
+        let days = self.days.iter().map(|(day, bytes)| (OldFile::Day(*day), bytes + DAY_BYTES));
+        let begin = self.files.iter().take(surplus);
+        let mut all = self.bytes().saturating_sub(begin.clone().map(|(_, bytes)| bytes).sum());
+        let mut forget: Vec<_> = begin.map(|(name, _)| OldFile::Lines(*name)).collect();
+        for (old, length) in lines(true).chain(days).chain(lines(false)) {
+            if all.saturating_add(bytes) <= self.rule.disk_bytes {
+                break;
+            }
+            all = all.saturating_sub(length);
+            forget.push(old);
         }
+        (forget, all.saturating_add(bytes) <= self.rule.disk_bytes)
     }
 
     /// A file was removed.
-    pub fn forgot(&mut self, old: Name) {
-        self.files.retain(|(name, _)| *name != old);
+    pub fn forgot(&mut self, old: OldFile) {
+        match old {
+            OldFile::Lines(old) => self.files.retain(|(name, _)| *name != old),
+            OldFile::Day(day) => drop(self.days.remove(&day)),
+        }
+    }
+
+    /// A day has a file of this many bytes.
+    pub fn put_day(&mut self, day: u64, bytes: u64) {
+        self.days.insert(day, bytes);
+    }
+
+    /// Whether a day has a file.
+    #[must_use]
+    pub fn has_day(&self, day: u64) -> bool {
+        self.days.contains_key(&day)
+    }
+
+    /// From the file with this number on, lines are in no day's file yet; nowhere if none.
+    pub fn hold(&mut self, from: Option<u64>) {
+        self.held = from;
+    }
+
+    /// The files of lines, oldest first.
+    pub fn names(&self) -> impl Iterator<Item = Name> {
+        self.files.iter().map(|(name, _)| *name)
     }
 
     /// The new file is there.
@@ -149,10 +224,12 @@ impl Rotation {
         self.files.back().map(|(name, _)| *name)
     }
 
-    /// How long all files are, in bytes.
+    /// How long all files are, in bytes, those of days included.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.files.iter().map(|(_, bytes)| bytes).sum()
+        let lines: u64 = self.files.iter().map(|(_, bytes)| bytes).sum();
+        let days: u64 = self.days.values().map(|bytes| bytes + DAY_BYTES).sum();
+        lines + days
     }
 
     /// How long they may be, in bytes.
@@ -187,7 +264,11 @@ mod tests {
     /// Adds a line; the file's number and day, and whom that has cost.
     fn add(rotation: &mut Rotation, bytes: u64, now: Now) -> (u64, u64, Vec<u64>) {
         let Place { forget, new } = rotation.place(bytes, now);
-        let gone = forget.iter().map(|name| name.number).collect();
+        let number = |old: &OldFile| match old {
+            OldFile::Lines(name) => Some(name.number),
+            OldFile::Day(_) => None,
+        };
+        let gone = forget.iter().filter_map(number).collect();
         forget.into_iter().for_each(|old| rotation.forgot(old));
         new.into_iter().for_each(|name| rotation.began(name, now));
         rotation.added(bytes);
@@ -287,6 +368,29 @@ mod tests {
             Rotation::new(rule, vec![(Name { number: 9, day: 7 }, 5000)], at(7, 0, 0));
         assert_eq!(add(&mut rotation, 20, at(7, 1, 1)), (10, 7, vec![9]));
         assert_eq!((rotation.bytes(), rotation.disk_bytes()), (20, 250));
+    }
+
+    #[test]
+    fn lines_in_files_of_days_go_first_then_days_then_other_lines() {
+        let rule = Rule { keep: 100, is_daily: false, file_bytes: 100, disk_bytes: 2000 };
+        let files = [1, 2, 3].map(|number| (Name { number, day: 7 }, 100));
+        let mut rotation = Rotation::new(rule, files.to_vec(), at(7, 0, 0));
+        rotation.put_day(5, 400);
+        rotation.put_day(6, 300);
+        rotation.hold(Some(2));
+        assert_eq!(rotation.bytes(), 300 + 700 + 2 * DAY_BYTES);
+        let lines = |number| OldFile::Lines(Name { number, day: 7 });
+        let order = [lines(1), OldFile::Day(5), OldFile::Day(6), lines(2), lines(3)];
+        for (bytes, count) in [(1, 1), (77, 2), (1000, 3), (1700, 3), (1801, 4), (2000, 5)] {
+            assert_eq!(rotation.place(bytes, at(7, 0, 0)).forget, order[..count], "{bytes}");
+        }
+        // For a day's file the file that is written stays.
+        for (bytes, count) in [(476, 2), (477, 3), (1288, 3), (1289, 4), (1388, 4)] {
+            assert_eq!(rotation.place_day(bytes).as_deref(), Some(&order[..count]), "{bytes}");
+        }
+        assert_eq!(rotation.place_day(1389), None);
+        rotation.forgot(OldFile::Day(5));
+        assert!(!rotation.has_day(5) && rotation.has_day(6));
     }
 
     proptest! {

@@ -193,7 +193,7 @@ fn a_download_at_no_time_costs_no_other() {
     fs::write(&ours, format!("{line}\n")).expect("written");
     let printed = prints(&["export", text(&file), text(&ours), "--out", text(&out)]);
     assert!(printed.contains("2020-09-13.ff-perf.onionperf"), "{printed}");
-    assert!(printed.contains("1 downloads did not end"), "{printed}");
+    assert!(printed.contains("1 downloads did not begin"), "{printed}");
 }
 
 #[test]
