@@ -136,6 +136,13 @@ pub struct ServeArgs {
     /// other programs.
     #[arg(long, value_name = "INTERFACE", requires = "data")]
     pub data_interface: Option<String>,
+    /// Name of the measuring host in OnionPerf's files, which are written to the folder onionperf in --dir after each day of UTC:
+    /// up to 64 letters, digits and -.
+    #[arg(long, value_name = "NAME", default_value = "ff-perf", value_parser = host)]
+    pub host: String,
+    /// Address of the measuring host on the Internet in these files; left out by default.
+    #[arg(long, value_name = "ADDRESS")]
+    pub address: Option<std::net::IpAddr>,
     /// Where lines are kept, and for how long.
     #[command(flatten)]
     pub keeping: serve::Keeping,
@@ -197,9 +204,17 @@ impl ServeArgs {
                 mix,
                 data_bytes: self.data,
                 data_interface: self.data_interface.clone(),
+                host: self.host.clone(),
+                address: self.address.map(|address| address.to_string()),
             }),
         }
     }
+}
+
+/// Reads the name of a host in OnionPerf's files.
+fn host(text: &str) -> Result<String, String> {
+    let is_host = crate::onionperf::day::is_host(text);
+    is_host.then(|| text.to_owned()).ok_or("use up to 64 letters, digits and -".to_owned())
 }
 
 /// Reads the URL of a source.
@@ -271,8 +286,8 @@ pub struct ExportArgs {
     /// Write the files into this folder; created if missing.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Name of the measuring host in the files: letters, digits and -.
-    #[arg(long, value_name = "NAME", default_value = "ff-perf")]
+    /// Name of the measuring host in the files: up to 64 letters, digits and -.
+    #[arg(long, value_name = "NAME", default_value = "ff-perf", value_parser = host)]
     pub host: String,
     /// Address of the measuring host on the Internet; left out by default.
     #[arg(long, value_name = "ADDRESS")]

@@ -249,7 +249,7 @@ fn files(dir: &Path) -> Result<Vec<Name>, StoreError> {
 }
 
 /// Whether a folder has such files.
-pub(super) fn is_one(dir: &Path) -> bool {
+pub(crate) fn is_one(dir: &Path) -> bool {
     files(dir).is_ok_and(|files| !files.is_empty())
 }
 

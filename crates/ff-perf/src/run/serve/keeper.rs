@@ -11,12 +11,14 @@ use tokio::time::{sleep, timeout};
 use super::orders::Orders;
 use super::say;
 use crate::cli::serve::ServeArgs;
-use crate::course::{Ended, Keeper, failure};
+use crate::course::{Ended, Keeper, Refusal, failure};
 use crate::figures::Figures;
 use crate::network;
 use crate::probe::not_begun;
 use crate::record::{Circuit, Client, Stage, Whose};
 use crate::schedule::Gate;
+use crate::store::Options;
+use crate::store::rotation::Now;
 use crate::store::shelf::{Shelf, now};
 use crate::target::Target;
 
@@ -26,6 +28,14 @@ const GRACE: Duration = Duration::from_secs(5);
 const MANY: u32 = 10;
 /// After so many of them that are the client's own fault it gets another client.
 const CLIENT_FAULTS: u32 = 3;
+/// How many lines wait for room on the disk at most, without those of circuits that began: a month of downloads every five
+/// minutes, which take some 6 MB.
+const MOST_UNWRITTEN: usize = 10_000;
+/// When a day's file that could not be written is tried again.
+const DAYS_AGAIN: Duration = Duration::from_secs(60);
+
+/// What says the time.
+pub(super) type Clock = Box<dyn Fn() -> Now>;
 
 /// Who keeps circuits.
 pub(super) struct Serving {
@@ -33,10 +43,17 @@ pub(super) struct Serving {
     shelf: Shelf,
     /// What is counted.
     figures: Figures,
-    /// Circuits whose lines could not be written yet: at most those that were in flight when the disk was full.
+    /// Circuits whose lines could not be written yet: those that were in flight when the disk was full, and at most
+    /// [`MOST_UNWRITTEN`] that did not begin then.
     unwritten: VecDeque<Circuit>,
-    /// Whether it was said that the disk is full.
-    has_said_full: bool,
+    /// Why they cannot be written, if there are any.
+    full: Option<String>,
+    /// How many were dropped since lines could be written.
+    dropped: u64,
+    /// When OnionPerf's files are tried again, by the monotonic clock.
+    days_from: Duration,
+    /// What was wrong with them the last time.
+    days_trouble: Option<String>,
     /// The number of the next circuit.
     next: u64,
     /// How many lines were written.
@@ -59,8 +76,8 @@ pub(super) struct Serving {
     target: Option<Target>,
     /// The downloads, if nothing else is measured: then each slot has a line.
     orders: Option<Orders>,
-    /// When the monotonic clock of the budget began.
-    began: Instant,
+    /// The clocks of files and budgets.
+    clock: Clock,
     /// Whether it was logged that downloads are put off.
     has_said_put_off: bool,
 }
@@ -90,7 +107,7 @@ impl Serving {
         figures: Figures,
         signals: watch::Receiver<u32>,
     ) -> Self {
-        let every = Duration::from_secs(args.keeping.refresh);
+        let (every, began) = (Duration::from_secs(args.keeping.refresh), Instant::now());
         let documents = Documents {
             dir: dir.to_owned(),
             every,
@@ -103,7 +120,10 @@ impl Serving {
             shelf,
             figures,
             unwritten: VecDeque::new(),
-            has_said_full: false,
+            full: None,
+            dropped: 0,
+            days_from: Duration::ZERO,
+            days_trouble: None,
             next,
             written: 0,
             signals,
@@ -115,15 +135,23 @@ impl Serving {
             client: args.measuring.client.into(),
             target: args.measuring.target.clone(),
             orders: None,
-            began: Instant::now(),
+            clock: Box::new(move || now(began)),
             has_said_put_off: false,
         }
     }
 
-    /// Sets the orders for downloads, if there are any, and the beginning of their monotonic clock.
-    pub(super) fn set_orders(&mut self, orders: Option<Orders>, began: Instant) {
-        (self.orders, self.began) = (orders, began);
+    /// Sets the orders for downloads, if there are any, and what says the time.
+    pub(super) fn set_orders(&mut self, orders: Option<Orders>, clock: Clock) {
+        (self.orders, self.clock) = (orders, clock);
         self.tell_left();
+    }
+
+    /// Compares these options with those of the lines, which it has begun without; what is to be said of it, if something is.
+    ///
+    /// # Errors
+    /// When they differ.
+    pub(super) fn check(&self, options: &Options) -> Result<Option<String>> {
+        Ok(self.shelf.check(options)?)
     }
 
     /// The number of the next circuit.
@@ -154,8 +182,7 @@ impl Serving {
     /// No client could be started, in a run that began then. A slot for a download has a line even so.
     pub(super) fn no_client(&mut self, reason: &str, run_began: Instant) {
         self.complain(reason);
-        // Where lines cannot be written, no more of them wait.
-        let Some(orders) = self.orders.as_ref().filter(|_| self.unwritten.is_empty()) else {
+        let Some(orders) = &self.orders else {
             self.figures.note_no_client();
             return;
         };
@@ -172,11 +199,46 @@ impl Serving {
         self.judge(&circuit);
         self.next = self.next.max(circuit.number + 1);
         if let Some(orders) = &mut self.orders {
-            orders.ended(&circuit, now(self.began));
+            orders.ended(&circuit, (self.clock)());
         }
-        self.unwritten.push_back(circuit);
+        self.queue(circuit);
         self.write();
+        self.write_day();
         self.tell_left();
+    }
+
+    /// Has a line wait to be written. If too many wait, one of a circuit that never began is dropped.
+    fn queue(&mut self, circuit: Circuit) {
+        if self.unwritten.len() >= MOST_UNWRITTEN && never_began(&circuit) {
+            self.dropped += 1;
+            self.figures.note_dropped();
+        } else {
+            self.unwritten.push_back(circuit);
+        }
+    }
+
+    /// Writes OnionPerf's file of a day that is over, if there is one. No circuit is in flight meanwhile: it would be late, and
+    /// may belong to that day.
+    fn write_day(&mut self) {
+        let now = (self.clock)();
+        if now.elapsed < self.days_from || !self.unwritten.is_empty() {
+            return;
+        }
+        match self.shelf.write_day(now) {
+            Ok(None) => {}
+            Ok(Some(path)) => {
+                say(&format!("{} is written", path.display()));
+                self.days_trouble = None;
+            }
+            Err(error) => {
+                self.days_from = now.elapsed.saturating_add(DAYS_AGAIN);
+                let trouble = Some(error.to_string());
+                if self.days_trouble != trouble {
+                    say(&format!("{error}; tried again every minute"));
+                    self.days_trouble = trouble;
+                }
+            }
+        }
     }
 
     /// Says how much is left of the budgets.
@@ -241,7 +303,7 @@ impl Serving {
         // What they cannot be written for; there may be room again.
         for circuit in &self.unwritten {
             let failed = || format!("{lost} circuits could not be written");
-            self.shelf.add(circuit).with_context(failed)?;
+            self.shelf.add_at(circuit, (self.clock)()).with_context(failed)?;
         }
         Ok(self.shelf.finish()?)
     }
@@ -249,19 +311,23 @@ impl Serving {
     /// Writes what is not written, as far as that is possible.
     fn write(&mut self) {
         while let Some(circuit) = self.unwritten.front() {
-            if let Err(error) = self.shelf.add(circuit) {
-                if !self.has_said_full {
+            if let Err(error) = self.shelf.add_at(circuit, (self.clock)()) {
+                if self.full.is_none() {
                     say(&format!("{error}; no new circuits begin until lines can be written"));
-                    self.has_said_full = true;
+                    self.full = Some(error.to_string());
                 }
                 return;
             }
             self.unwritten.pop_front();
             self.written += 1;
         }
-        if self.has_said_full {
-            say("lines can be written again: it goes on, and none is lost");
-            self.has_said_full = false;
+        if self.full.take().is_some() {
+            say(&match std::mem::take(&mut self.dropped) {
+                0 => "lines can be written again: it goes on, and none is lost".to_owned(),
+                dropped => format!(
+                    "lines can be written again: it goes on; {dropped} lines of circuits that never began were dropped"
+                ),
+            });
         }
     }
 
@@ -282,7 +348,7 @@ impl Serving {
             (self.failures, self.client_faults) = (0, 0);
             return;
         };
-        if fault.stage == Stage::Budget {
+        if matches!(fault.stage, Stage::Budget | Stage::Disk) {
             return;
         }
         self.failures = self.failures.saturating_add(1);
@@ -303,9 +369,12 @@ impl Keeper for Serving {
         Ok(())
     }
 
-    fn order(&mut self, bytes: u64) -> Result<u64, String> {
+    fn order(&mut self, bytes: u64) -> Result<u64, Refusal> {
         let Some(orders) = &mut self.orders else { return Ok(bytes) };
-        let order = orders.next(now(self.began));
+        if let Some(reason) = self.full.clone() {
+            return Err(Refusal { stage: Stage::Disk, reason });
+        }
+        let order = orders.next((self.clock)());
         match &order {
             Err(reason) if !self.has_said_put_off => {
                 say(&format!("{reason}; downloads are put off until there is room"));
@@ -314,7 +383,7 @@ impl Keeper for Serving {
             _ => {}
         }
         self.has_said_put_off = order.is_err();
-        order
+        order.map_err(|reason| Refusal { stage: Stage::Budget, reason })
     }
 
     fn gate(&mut self, in_flight: usize) -> Result<Gate, Ended> {
@@ -327,11 +396,16 @@ impl Keeper for Serving {
         if self.documents.are_new || self.is_client_lost() {
             return Ok(Gate::Closed);
         }
-        Ok(if self.unwritten.is_empty() { Gate::Open } else { Gate::Held })
+        // A slot for a download has a line also while the disk is full, but no download.
+        let is_open = self.unwritten.is_empty() || self.orders.is_some();
+        Ok(if is_open { Gate::Open } else { Gate::Held })
     }
 
-    fn second(&mut self, _in_flight: usize) {
+    fn second(&mut self, in_flight: usize) {
         self.write();
+        if in_flight == 0 {
+            self.write_day();
+        }
         let documents = &mut self.documents;
         if Instant::now() >= documents.next {
             documents.next = Instant::now() + documents.every;
@@ -349,3 +423,12 @@ impl Keeper for Serving {
         self.ending.get_or_insert_with(Instant::now);
     }
 }
+
+/// Whether a line is of a circuit that never began.
+fn never_began(circuit: &Circuit) -> bool {
+    let stage = circuit.failure.as_ref().map(|failure| failure.stage);
+    matches!(stage, Some(Stage::Client | Stage::Budget | Stage::Disk))
+}
+
+#[cfg(test)]
+mod tests;

@@ -162,7 +162,8 @@ mod tests {
 
     /// Terms of downloads.
     fn terms(mix: &str, data_bytes: Option<u64>) -> Terms {
-        Terms { mix: mix.parse().expect("a mix"), data_bytes, data_interface: None }
+        let mix = mix.parse().expect("a mix");
+        Terms { mix, data_bytes, data_interface: None, host: "op-a".to_owned(), address: None }
     }
 
     /// A circuit on which `came` of `asked` bytes came; whole if that is all.
