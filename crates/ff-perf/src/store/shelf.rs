@@ -208,6 +208,9 @@ impl Shelf {
             }
             _ => {
                 self.rotation.forgot(old);
+                if let (OldFile::Day(_), Some(days)) = (old, &mut self.days) {
+                    days.removed();
+                }
                 Ok(())
             }
         }

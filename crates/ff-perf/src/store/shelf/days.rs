@@ -22,7 +22,7 @@ use crate::store::rotation::{DAY_SECS, Name, Now};
 use crate::store::{StoreError, io_error, replace};
 
 /// The folder of these files, in the folder of lines.
-pub const FOLDER: &str = "onionperf";
+const FOLDER: &str = "onionperf";
 /// The file that says which lines are in files.
 const STATE: &str = "onionperf.json";
 /// The same while it is written.
@@ -69,7 +69,7 @@ pub(super) struct DayFiles {
     open: Option<Open>,
     /// Since when the clock has been before their day.
     ahead_since: Option<Duration>,
-    /// Whether the index lacks a file.
+    /// Whether the index is to be written anew.
     is_index_old: bool,
 }
 
@@ -105,6 +105,11 @@ impl DayFiles {
     pub(super) fn added(&mut self, file: u64, day: Option<u64>) {
         let open = self.open.get_or_insert(Open { file, day });
         open.day = open.day.or(day);
+    }
+
+    /// A day's file was removed.
+    pub(super) const fn removed(&mut self) {
+        self.is_index_old = true;
     }
 
     /// The number of the first file of lines that are in no file, if there are any.
@@ -237,14 +242,13 @@ impl Shelf {
         replace(&self.dir, STATE, UNFINISHED_STATE, &text)
     }
 
-    /// Writes the index, if it lacks a file.
+    /// Writes the index, if files have come or gone.
     fn write_index(&mut self) -> Result<(), StoreError> {
+        let Some(days) = self.days.as_mut().filter(|days| days.is_index_old) else { return Ok(()) };
         let folder = self.dir.join(FOLDER);
-        if let Some(days) = self.days.as_mut().filter(|days| days.is_index_old) {
-            let index = day::index(&folder).map_err(io_error(&folder))?;
-            replace(&folder, day::INDEX, UNFINISHED, index.as_bytes())?;
-            days.is_index_old = false;
-        }
+        let index = day::index(&folder).map_err(io_error(&folder))?;
+        replace(&folder, day::INDEX, UNFINISHED, index.as_bytes())?;
+        days.is_index_old = false;
         Ok(())
     }
 
@@ -296,7 +300,11 @@ impl Shelf {
     ) -> Result<(), StoreError> {
         for name in self.rotation.names().filter(|name| name.number >= first) {
             let path = self.dir.join(name.file());
-            let file = File::open(&path).map_err(io_error(&path))?;
+            let file = match File::open(&path) {
+                // Somebody has moved it away.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                file => file.map_err(io_error(&path))?,
+            };
             for line in BufReader::new(file).split(b'\n') {
                 let line = line.map_err(io_error(&path))?;
                 let Ok(circuit) = serde_json::from_slice::<Circuit>(&line) else { continue };
