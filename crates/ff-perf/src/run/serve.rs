@@ -14,6 +14,7 @@
 mod keeper;
 mod orders;
 mod outside;
+mod waiting;
 
 use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ff_bwauth::utc::Utc;
 
-use super::{StoreError, io_error, replace};
+use super::{StoreError, io_error, replace_json};
 use crate::budget::{SCHEMA, Spent};
 
 /// The name of the file in the folder of lines.
@@ -50,10 +50,7 @@ pub fn read(dir: &Path) -> Result<Option<Spent>, StoreError> {
 /// # Errors
 /// [`StoreError`], which names the file.
 pub fn write(dir: &Path, spent: &Spent) -> Result<(), StoreError> {
-    let mut text = serde_json::to_vec(spent)
-        .map_err(|error| io_error(&dir.join(FILE))(io::Error::from(error)))?;
-    text.push(b'\n');
-    replace(dir, FILE, UNFINISHED, &text)
+    replace_json(dir, FILE, UNFINISHED, serde_json::to_vec(spent))
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Keeps a server's circuits, and says when new ones may begin.
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -10,6 +9,7 @@ use tokio::time::{sleep, timeout};
 
 use super::orders::Orders;
 use super::say;
+use super::waiting::Waiting;
 use crate::cli::serve::ServeArgs;
 use crate::course::{Ended, Keeper, Refusal, failure};
 use crate::figures::Figures;
@@ -28,9 +28,6 @@ const GRACE: Duration = Duration::from_secs(5);
 const MANY: u32 = 10;
 /// After so many of them that are the client's own fault it gets another client.
 const CLIENT_FAULTS: u32 = 3;
-/// How many lines wait for room on the disk at most, without those of circuits that began: a month of downloads every five
-/// minutes, which take some 6 MB.
-const MOST_UNWRITTEN: usize = 10_000;
 /// When a day's file that could not be written is tried again.
 const DAYS_AGAIN: Duration = Duration::from_secs(60);
 
@@ -43,13 +40,8 @@ pub(super) struct Serving {
     shelf: Shelf,
     /// What is counted.
     figures: Figures,
-    /// Circuits whose lines could not be written yet: those that were in flight when the disk was full, and at most
-    /// [`MOST_UNWRITTEN`] that did not begin then.
-    unwritten: VecDeque<Circuit>,
-    /// Why they cannot be written, if there are any.
-    full: Option<String>,
-    /// How many were dropped since lines could be written.
-    dropped: u64,
+    /// Lines that could not be written yet.
+    unwritten: Waiting,
     /// When OnionPerf's files are tried again, by the monotonic clock.
     days_from: Duration,
     /// What was wrong with them the last time.
@@ -119,9 +111,7 @@ impl Serving {
         Self {
             shelf,
             figures,
-            unwritten: VecDeque::new(),
-            full: None,
-            dropped: 0,
+            unwritten: Waiting::default(),
             days_from: Duration::ZERO,
             days_trouble: None,
             next,
@@ -201,20 +191,12 @@ impl Serving {
         if let Some(orders) = &mut self.orders {
             orders.ended(&circuit, (self.clock)());
         }
-        self.queue(circuit);
+        if !self.unwritten.add(circuit) {
+            self.figures.note_dropped();
+        }
         self.write();
         self.write_day();
         self.tell_left();
-    }
-
-    /// Has a line wait to be written. If too many wait, one of a circuit that never began is dropped.
-    fn queue(&mut self, circuit: Circuit) {
-        if self.unwritten.len() >= MOST_UNWRITTEN && never_began(&circuit) {
-            self.dropped += 1;
-            self.figures.note_dropped();
-        } else {
-            self.unwritten.push_back(circuit);
-        }
     }
 
     /// Writes OnionPerf's file of a day that is over, if there is one. No circuit is in flight meanwhile: it would be late, and
@@ -301,7 +283,7 @@ impl Serving {
             self.written
         ));
         // What they cannot be written for; there may be room again.
-        for circuit in &self.unwritten {
+        for circuit in self.unwritten.iter() {
             let failed = || format!("{lost} circuits could not be written");
             self.shelf.add_at(circuit, (self.clock)()).with_context(failed)?;
         }
@@ -310,25 +292,7 @@ impl Serving {
 
     /// Writes what is not written, as far as that is possible.
     fn write(&mut self) {
-        while let Some(circuit) = self.unwritten.front() {
-            if let Err(error) = self.shelf.add_at(circuit, (self.clock)()) {
-                if self.full.is_none() {
-                    say(&format!("{error}; no new circuits begin until lines can be written"));
-                    self.full = Some(error.to_string());
-                }
-                return;
-            }
-            self.unwritten.pop_front();
-            self.written += 1;
-        }
-        if self.full.take().is_some() {
-            say(&match std::mem::take(&mut self.dropped) {
-                0 => "lines can be written again: it goes on, and none is lost".to_owned(),
-                dropped => format!(
-                    "lines can be written again: it goes on; {dropped} lines of circuits that never began were dropped"
-                ),
-            });
-        }
+        self.written += self.unwritten.write(&mut self.shelf, (self.clock)());
     }
 
     /// Says what is wrong, but not again and again.
@@ -371,8 +335,8 @@ impl Keeper for Serving {
 
     fn order(&mut self, bytes: u64) -> Result<u64, Refusal> {
         let Some(orders) = &mut self.orders else { return Ok(bytes) };
-        if let Some(reason) = self.full.clone() {
-            return Err(Refusal { stage: Stage::Disk, reason });
+        if let Some(reason) = self.unwritten.full() {
+            return Err(Refusal { stage: Stage::Disk, reason: reason.to_owned() });
         }
         let order = orders.next((self.clock)());
         match &order {
@@ -422,12 +386,6 @@ impl Keeper for Serving {
         }
         self.ending.get_or_insert_with(Instant::now);
     }
-}
-
-/// Whether a line is of a circuit that never began.
-fn never_began(circuit: &Circuit) -> bool {
-    let stage = circuit.failure.as_ref().map(|failure| failure.stage);
-    matches!(stage, Some(Stage::Client | Stage::Budget | Stage::Disk))
 }
 
 #[cfg(test)]

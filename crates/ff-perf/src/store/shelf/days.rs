@@ -19,7 +19,7 @@ use super::Shelf;
 use crate::onionperf::day::{self, DayFile, Maker};
 use crate::record::Circuit;
 use crate::store::rotation::{DAY_SECS, Name, Now};
-use crate::store::{StoreError, io_error, replace};
+use crate::store::{StoreError, io_error, replace, replace_json};
 
 /// The folder of these files, in the folder of lines.
 const FOLDER: &str = "onionperf";
@@ -236,10 +236,7 @@ impl Shelf {
     fn write_progress(&self, next: Option<NextFile>) -> Result<(), StoreError> {
         let Some(days) = &self.days else { return Ok(()) };
         let progress = Progress { next, ..days.progress.clone() };
-        let mut text = serde_json::to_vec(&progress)
-            .map_err(|error| io_error(&self.dir.join(STATE))(io::Error::from(error)))?;
-        text.push(b'\n');
-        replace(&self.dir, STATE, UNFINISHED_STATE, &text)
+        replace_json(&self.dir, STATE, UNFINISHED_STATE, serde_json::to_vec(&progress))
     }
 
     /// Writes the index, if files have come or gone.

@@ -19,6 +19,7 @@ use crate::course::{self, Tasks};
 use crate::figures::OptionalFigures;
 use crate::onionperf::day;
 use crate::run::measure;
+use crate::run::serve::waiting;
 use crate::schedule::{Next, Scheduler, Task};
 use crate::store::rotation::DAY_SECS;
 use crate::traffic;
@@ -159,7 +160,7 @@ impl Months {
     fn run_until(&mut self, end: u64) {
         while self.secs.get() < end {
             self.step();
-            assert!(self.serving().unwritten.len() <= MOST_UNWRITTEN + 1);
+            assert!(self.serving().unwritten.len() <= waiting::MOST + 1);
         }
     }
 
@@ -271,8 +272,7 @@ fn months(days: u64, every: u64, disk_bytes: u64, data_bytes: u64) {
         if day == days / 2 {
             let folders = blocked(&out, BEGIN / DAY_SECS + day, 3);
             run.run_until((day + 3) * DAY_SECS + every / 2);
-            let Serving { full, unwritten, .. } = run.serving();
-            assert!(full.is_some() && !unwritten.is_empty());
+            assert!(run.serving().unwritten.full().is_some());
             folders.iter().for_each(|path| fs::remove_dir(path).expect("a folder"));
         }
         run.run_until(day * DAY_SECS + every / 2);
@@ -282,9 +282,8 @@ fn months(days: u64, every: u64, disk_bytes: u64, data_bytes: u64) {
         }
     }
     run.run_until((days + 1) * DAY_SECS - every);
-    let Serving { full, unwritten, written, .. } = run.serving();
-    assert!(unwritten.is_empty() && full.is_none());
-    let written = *written;
+    assert!(run.serving().unwritten.is_empty());
+    let written = run.serving().written;
     assert_eq!(run.written + written, run.slots, "each slot has a line");
     let lines = lines(&out);
     let first = lines.first().expect("lines").number;
@@ -321,20 +320,20 @@ fn a_full_disk_keeps_a_bounded_number_of_lines_and_those_of_circuits_first() {
     fs::create_dir(&out).expect("a folder");
     let mut run = Months::new(args(&out, "--every 300"), 300);
     let folders = blocked(&out, BEGIN / DAY_SECS, 60);
-    let slots = MOST_UNWRITTEN as u64 + 6;
+    let slots = waiting::MOST as u64 + 6;
     while run.slots < slots {
         run.step();
     }
     let serving = run.serving();
-    assert_eq!((serving.unwritten.len(), serving.dropped), (MOST_UNWRITTEN, 6));
+    assert_eq!((serving.unwritten.len(), serving.unwritten.dropped()), (waiting::MOST, 6));
     serving.no_client("no tor", Instant::now());
-    assert_eq!((serving.unwritten.len(), serving.dropped), (MOST_UNWRITTEN, 7));
+    assert_eq!((serving.unwritten.len(), serving.unwritten.dropped()), (waiting::MOST, 7));
     folders.iter().for_each(|path| fs::remove_dir(path).expect("a folder"));
     serving.second(0);
-    assert!(serving.unwritten.is_empty() && serving.dropped == 0);
+    assert!(serving.unwritten.is_empty() && serving.unwritten.dropped() == 0);
     let lines = lines(&out);
     let stage = |line: &Circuit| line.failure.as_ref().map(|failure| failure.stage);
-    assert_eq!((lines.len(), stage(&lines[0])), (MOST_UNWRITTEN, None));
+    assert_eq!((lines.len(), stage(&lines[0])), (waiting::MOST, None));
     assert!(lines[1..].iter().all(|line| stage(line) == Some(Stage::Disk)));
-    assert!(lines.iter().map(|line| line.number).eq(0..MOST_UNWRITTEN as u64));
+    assert!(lines.iter().map(|line| line.number).eq(0..waiting::MOST as u64));
 }
