@@ -18,7 +18,8 @@ pub enum Downloads {
     /// Download from a source through given relays, or drawn ones, one download on each circuit.
     #[command(after_help = STATUS)]
     Run(Box<RunArgs>),
-    /// Download continuously, one download at a time, until SIGTERM or Ctrl-C: rotated files, metrics for Prometheus.
+    /// Download continuously, one download at a time, until SIGTERM or Ctrl-C: rotated files, OnionPerf's files of each day,
+    /// metrics for Prometheus.
     #[command(after_help = STATUS)]
     Serve(Box<ServeArgs>),
     /// Analyse downloads: times, throughput, failures, where the time went; compare sets of them.
