@@ -1,7 +1,7 @@
 //! Compares its estimate with what it forwards.
 
 use ed25519_dalek::SigningKey;
-use ff_lab::{CpuQuota, LoneArtiRelay};
+use ff_lab::{ArtiRelay, CpuQuota};
 use ff_proto::params::Params;
 use ff_proto::units::Cells;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -19,7 +19,7 @@ const SECS: u16 = 5;
 const BOUNDS: (f64, f64) = (0.90, 1.10);
 
 /// Bytes a second that it forwards, and what a GB of them costs in CPU seconds.
-fn forwarded(relay: &LoneArtiRelay, links: u16) -> (f64, f64) {
+fn forwarded(relay: &ArtiRelay, links: u16) -> (f64, f64) {
     let before = relay.cpu_time().expect("its CPU time");
     let seconds = send_through(&order(relay, links, 2 * u32::from(links), u64::from(SECS) + 1));
     let seconds = seconds.expect("it forwards");
@@ -30,7 +30,7 @@ fn forwarded(relay: &LoneArtiRelay, links: u16) -> (f64, f64) {
 }
 
 /// What it is measured at, and what a GB of that costs.
-fn echoed(relay: &LoneArtiRelay, key: &SigningKey, sockets: u16) -> (f64, f64) {
+fn echoed(relay: &ArtiRelay, key: &SigningKey, sockets: u16) -> (f64, f64) {
     let before = relay.cpu_time().expect("its CPU time");
     let params = Params { sockets, duration_secs: SECS, ..Params::default() };
     let outcome = measure(relay, key, params);

@@ -6,6 +6,7 @@
 
 mod build;
 mod figures;
+mod network;
 mod rules;
 mod section;
 mod support;
