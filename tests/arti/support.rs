@@ -109,18 +109,9 @@ pub(crate) fn restart(relay: &mut ArtiRelay, namespace: &Namespace) {
     relay.restart(&plan).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// 32 bytes of base64.
-fn key_of(text: &str) -> [u8; 32] {
-    let mut bytes = [0; 32];
-    let decoded = Base64Unpadded::decode(text.trim_end_matches('='), &mut bytes);
-    assert_eq!(decoded.map(<[u8]>::len), Ok(32), "{text:?} is no key");
-    bytes
-}
-
 /// The relay as those who measure it name it.
 pub(crate) fn target(relay: &ArtiRelay) -> TargetAddr {
-    let ed_identity = key_of(relay.ed_identity()).into();
-    TargetAddr { addr: relay.addr().into(), ed_identity }
+    TargetAddr { addr: relay.addr().into(), ed_identity: relay.ed_identity().into() }
 }
 
 /// What to measure a relay with: one measurer in this process.
@@ -174,7 +165,7 @@ pub(crate) fn order(relay: &ArtiRelay, links: u16, circuits: u32, secs: u64) -> 
         circuits,
         busy_circuits: circuits,
         duration: Duration::from_secs(secs),
-        ..TransitOrder::new(target(relay), key_of(relay.ntor_onion_key()), sinks)
+        ..TransitOrder::new(target(relay), relay.ntor_onion_key(), sinks)
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -43,12 +43,38 @@ pub struct ArtiRelay {
     dir: PathBuf,
     /// Its ORPort.
     addr: SocketAddrV4,
-    /// Its keys as it logs them: Ed25519 identity, RSA identity, ntor key.
-    keys: [String; 3],
+    /// Its public keys, which it logs.
+    keys: ArtiKeys,
     /// Ends waiting for it.
     ending: Ending,
     /// The directory, if the relay has no network that owns it.
     _own_dir: Option<OwnDir>,
+}
+
+/// The public keys of an arti-relay.
+#[derive(Clone, Debug, Default)]
+struct ArtiKeys {
+    /// The Ed25519 identity.
+    ed_identity: [u8; 32],
+    /// The RSA identity in hexadecimal digits.
+    rsa_identity: String,
+    /// The key for circuits.
+    ntor: [u8; 32],
+}
+
+impl ArtiKeys {
+    /// Reads them from a log; `None` if it does not have all of them yet.
+    fn read(log: &str) -> Option<Self> {
+        let word_after = |what: &str| {
+            let (_, rest) = log.split_once(what)?;
+            Some(rest.split_whitespace().next()?.trim_matches(['$', '"']))
+        };
+        Some(Self {
+            ed_identity: keys::decode_key(word_after("Ed25519 identity: ")?)?,
+            rsa_identity: word_after("RSA identity: ")?.to_owned(),
+            ntor: keys::decode_key(word_after("Ntor public key: ")?)?,
+        })
+    }
 }
 
 /// What a relay is started with.
@@ -153,7 +179,7 @@ impl ArtiRelay {
         let text = config(&dir, plan.addr) + &tor_network(&authorities) + plan.sections;
         fs::write(&path, text).map_err(Error::io(format!("write {}", path.display())))?;
         let process = Mutex::new(spawn(plan, &dir)?);
-        let (addr, keys) = (plan.addr, Default::default());
+        let (addr, keys) = (plan.addr, ArtiKeys::default());
         let mut relay = Self { name, process, dir, addr, keys, ending, _own_dir: None };
         relay.wait_until_it_listens(plan.namespace)?;
         Ok(relay)
@@ -175,15 +201,9 @@ impl ArtiRelay {
     fn wait_until_it_listens(&mut self, namespace: &Namespace) -> Result<()> {
         let addr = SocketAddr::from(self.addr);
         self.keys = self.wait_until("did not accept links", PATIENCE, || {
-            let log = self.log();
-            let word_after = |what: &str| {
-                let (_, rest) = log.split_once(what)?;
-                Some(rest.split_whitespace().next()?.trim_matches(['$', '"']).to_owned())
-            };
-            let keys = ["Ed25519 identity: ", "RSA identity: ", "Ntor public key: "];
-            let [Some(ed), Some(rsa), Some(ntor)] = keys.map(word_after) else { return Ok(None) };
-            let is_open = namespace.run(|| std::net::TcpStream::connect(addr).is_ok())?;
-            Ok(is_open.then_some([ed, rsa, ntor]))
+            let Some(keys) = ArtiKeys::read(&self.log()) else { return Ok(None) };
+            let is_open = namespace.run(|| TcpStream::connect(addr).is_ok())?;
+            Ok(is_open.then_some(keys))
         })?;
         Ok(())
     }
@@ -244,22 +264,22 @@ impl ArtiRelay {
         self.addr
     }
 
-    /// Its Ed25519 identity in base64.
+    /// Its Ed25519 identity.
     #[must_use]
-    pub fn ed_identity(&self) -> &str {
-        &self.keys[0]
+    pub fn ed_identity(&self) -> [u8; 32] {
+        self.keys.ed_identity
     }
 
     /// Its RSA identity in hexadecimal digits.
     #[must_use]
     pub fn rsa_identity(&self) -> &str {
-        &self.keys[1]
+        &self.keys.rsa_identity
     }
 
-    /// Its key for circuits in base64.
+    /// Its X25519 key for circuits.
     #[must_use]
-    pub fn ntor_onion_key(&self) -> &str {
-        &self.keys[2]
+    pub fn ntor_onion_key(&self) -> [u8; 32] {
+        self.keys.ntor
     }
 
     /// The process id.
@@ -387,6 +407,19 @@ fn tor_network(authorities: &[ArtiAuthority]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_are_read_from_a_log() {
+        let seven = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc";
+        let log = format!(
+            "INFO a: Ed25519 identity: {seven}\nINFO a: RSA identity: $0123456789abcdef\nINFO a: \
+             Ntor public key: {seven}="
+        );
+        let keys = ArtiKeys::read(&log).unwrap();
+        assert_eq!((keys.ed_identity, keys.ntor), ([7; 32], [7; 32]));
+        assert_eq!(keys.rsa_identity, "0123456789abcdef");
+        assert!(ArtiKeys::read(&log.replace("Ntor", "ntor")).is_none());
+    }
 
     #[test]
     fn a_configuration_names_every_authority() {

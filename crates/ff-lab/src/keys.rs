@@ -79,7 +79,7 @@ impl Identity {
         let (rsa, ed25519) = (dir.join("fingerprint"), dir.join("fingerprint-ed25519"));
         let strange = |path: &Path| Error::Misuse(format!("strange {}", path.display()));
         let rsa_fingerprint = second_word(&read(&rsa)?).ok_or_else(|| strange(&rsa))?;
-        let key = second_word(&read(&ed25519)?).and_then(|text| decode_ed25519(&text));
+        let key = second_word(&read(&ed25519)?).and_then(|text| decode_key(&text));
         Ok(Self { rsa_fingerprint, ed25519: key.ok_or_else(|| strange(&ed25519))? })
     }
 }
@@ -137,9 +137,9 @@ fn second_word(text: &str) -> Option<String> {
     text.split_whitespace().nth(1).map(str::to_owned)
 }
 
-/// Decodes an Ed25519 key.
-fn decode_ed25519(text: &str) -> Option<[u8; 32]> {
-    Base64Unpadded::decode_vec(text).ok()?.try_into().ok()
+/// Decodes a key of 32 bytes from base64, padded or not.
+pub(crate) fn decode_key(text: &str) -> Option<[u8; 32]> {
+    Base64Unpadded::decode_vec(text.trim_end_matches('=')).ok()?.try_into().ok()
 }
 
 #[cfg(test)]
