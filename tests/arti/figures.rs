@@ -4,11 +4,10 @@ use ed25519_dalek::SigningKey;
 use ff_lab::{ArtiRelay, CpuQuota};
 use ff_proto::params::Params;
 use ff_proto::units::Cells;
-use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::support::{
-    Running, as_f64, coordinator, estimate, measure, median, namespace, order, relay, section,
-    send_through,
+    Running, as_f64, coordinator, estimate, measure, median, namespace, on_second_core, order,
+    relay, section, send_through,
 };
 
 /// Rounds of one figure.
@@ -45,9 +44,7 @@ type Round = [(f64, f64); 2];
 /// The medians of rounds of both in turn, with the relay on the first core and everything else on the second, as the line of
 /// a figure; and whether their ratio is within its bounds.
 fn compare(threads: usize, sockets: u16, quota: Option<f64>) -> (String, bool) {
-    let mut other = CpuSet::new();
-    other.set(1);
-    sched_setaffinity(None, &other).expect("a second core");
+    on_second_core();
     let namespace = namespace();
     let keys: Vec<_> = (0..ROUNDS.div_ceil(2)).map(|_| coordinator()).collect();
     let keys: Vec<_> = keys.iter().collect();

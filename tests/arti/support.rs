@@ -17,6 +17,7 @@ use ff_measurer::transit::{Transit, TransitError, TransitEvent, TransitOrder};
 use ff_measurer::{START_LEAD, measurer_id};
 use ff_proto::params::Params;
 use ff_proto::units::{BytesPerSec, Cells};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// Where relays listen.
 pub(crate) const RELAY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, 2), 9001);
@@ -45,6 +46,15 @@ pub(crate) fn namespace() -> Namespace {
     namespace.set_loopback_mtu(MTU).expect("short packets");
     namespace.enter().expect("the namespace");
     namespace
+}
+
+/// The number that a variable of the environment holds.
+///
+/// # Panics
+/// If it is none.
+pub(crate) fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable}: {text:?} is not a number")))
 }
 
 /// A fresh coordinator.
@@ -193,6 +203,13 @@ pub(crate) fn send_through_watched(
             }
         }
     })
+}
+
+/// Keeps the calling thread, and what it starts, on the second core.
+pub(crate) fn on_second_core() {
+    let mut second = CpuSet::new();
+    second.set(1);
+    sched_setaffinity(None, &second).expect("a second core");
 }
 
 /// The median of numbers.

@@ -310,6 +310,17 @@ impl ArtiRelay {
         process::rss_bytes(self.pid()).map_err(Error::io("measure an arti-relay's memory"))
     }
 
+    /// How many links it holds that it has accepted at its ORPort.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn accepted_links(&self) -> Result<usize> {
+        let connections = process::connections(self.pid());
+        let connections = connections.map_err(Error::io("list an arti-relay's connections"))?;
+        let own = SocketAddr::from(self.addr);
+        Ok(connections.iter().filter(|connection| connection.local == own).count())
+    }
+
     /// Its log so far.
     #[must_use]
     pub fn log(&self) -> String {

@@ -236,3 +236,48 @@ fn end_of(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     lines[lines.len().saturating_sub(10)..].join("\n")
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{self, Cli};
+
+    /// The network of a command line.
+    fn described(options: &[&str]) -> NetworkBuilder {
+        let words = ["ff-lab", "up"].iter().chain(options);
+        let cli::Command::Up(args) = Cli::try_parse_from(words).unwrap().command else {
+            panic!("not `up`");
+        };
+        builder(&args).unwrap()
+    }
+
+    #[test]
+    fn arti_relays_bring_hosts() {
+        let builder = described(&["--arti-relays", "2", "--arti-relay", "/arti"]);
+        let relays = builder.arti_relays.iter();
+        let relays: Vec<_> = relays.map(|one| (one.nickname.as_str(), &*one.program)).collect();
+        assert_eq!(relays, [("arti0", Path::new("/arti")), ("arti1", Path::new("/arti"))]);
+        assert!(builder.hosts.is_some() && builder.arti_relays[0].sections.is_empty());
+        assert!(described(&[]).hosts.is_none());
+    }
+
+    #[test]
+    fn coordinators_of_arti_relays_are_a_list() {
+        let section = flashflow_section(&["AA".to_owned(), "BB".to_owned()]);
+        let table: toml::Table = toml::from_str(&section).unwrap();
+        let listed = table["flashflow"]["allowed_coordinators"].as_array().unwrap();
+        assert_eq!((listed.len(), listed[1].as_str()), (2, Some("BB")));
+        assert_eq!(table["flashflow"]["measurements_allowed"].as_bool(), Some(true));
+    }
+
+    #[test]
+    fn one_option_needs_the_other() {
+        for options in [["--arti-relays", "1"], ["--arti-relay", "/arti"]] {
+            let words = ["ff-lab", "up"].into_iter().chain(options);
+            let error = Cli::try_parse_from(words).unwrap_err().to_string();
+            assert!(error.contains("required"), "{error}");
+        }
+    }
+}

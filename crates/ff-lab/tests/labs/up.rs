@@ -153,21 +153,3 @@ fn what_cannot_be_is_one_sentence() {
         assert_eq!(std::fs::read_dir(temp.path()).expect("a directory").count(), 0, "{options:?}");
     }
 }
-
-#[test]
-#[ignore = "needs FF_TEST_ARTI_RELAY: a relay that build-arti-relay has built; root, for namespaces"]
-fn arti_relays_are_nodes_of_the_network() {
-    let program = std::env::var("FF_TEST_ARTI_RELAY").expect("FF_TEST_ARTI_RELAY: an arti-relay");
-    let temp = tempfile::tempdir().expect("a directory");
-    let options = ["--relays", "1", "--exits", "1", "--arti-relays", "2", "--arti-relay", &program];
-    let mut up = Up::start(temp.path(), &options);
-    let nodes = up.printed["nodes"].as_array().expect("nodes").clone();
-    let arti: Vec<_> = nodes.iter().filter(|node| node["role"] == "arti-relay").collect();
-    assert_eq!(arti.len(), 2, "{nodes:?}");
-    for node in arti {
-        assert!(node["or"].as_str().expect("an address").starts_with("198.18."), "{node}");
-        assert_eq!(node["fingerprint"].as_str().map(str::len), Some(40), "{node}");
-        assert!(node["control"].is_null() && node["pid"].is_u64(), "{node}");
-    }
-    assert_eq!(up.end(Signal::INT), Some(0));
-}
