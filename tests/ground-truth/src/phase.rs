@@ -119,8 +119,8 @@ impl<'a> Bench<'a> {
         };
         observed.wait_until_calm()?;
         let (memory, is_done) = (MemoryWatch::default(), AtomicBool::new(false));
+        let relay = observed.relay;
         let measured = thread::scope(|scope| {
-            let relay = observed.relay;
             scope.spawn(|| memory.watch_while(relay, || !is_done.load(Ordering::Relaxed)));
             let measured = run(case, observed);
             is_done.store(true, Ordering::Relaxed);
