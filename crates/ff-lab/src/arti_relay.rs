@@ -56,7 +56,7 @@ pub struct ArtiRelay {
 struct ArtiKeys {
     /// The Ed25519 identity.
     ed_identity: [u8; 32],
-    /// The RSA identity in hexadecimal digits.
+    /// The RSA identity in upper-case hexadecimal digits.
     rsa_identity: String,
     /// The key for circuits.
     ntor: [u8; 32],
@@ -71,7 +71,7 @@ impl ArtiKeys {
         };
         Some(Self {
             ed_identity: keys::decode_key(word_after("Ed25519 identity: ")?)?,
-            rsa_identity: word_after("RSA identity: ")?.to_owned(),
+            rsa_identity: word_after("RSA identity: ")?.to_ascii_uppercase(),
             ntor: keys::decode_key(word_after("Ntor public key: ")?)?,
         })
     }
@@ -270,7 +270,7 @@ impl ArtiRelay {
         self.keys.ed_identity
     }
 
-    /// Its RSA identity in hexadecimal digits.
+    /// Its RSA identity, 40 upper-case hexadecimal digits.
     #[must_use]
     pub fn rsa_identity(&self) -> &str {
         &self.keys.rsa_identity
@@ -428,7 +428,7 @@ mod tests {
         );
         let keys = ArtiKeys::read(&log).unwrap();
         assert_eq!((keys.ed_identity, keys.ntor), ([7; 32], [7; 32]));
-        assert_eq!(keys.rsa_identity, "0123456789abcdef");
+        assert_eq!(keys.rsa_identity, "0123456789ABCDEF");
         assert!(ArtiKeys::read(&log.replace("Ntor", "ntor")).is_none());
     }
 
