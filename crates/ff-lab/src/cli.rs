@@ -26,7 +26,7 @@ pub enum Command {
     /// Start a private Tor network, and keep it until Ctrl-C.
     ///
     /// Starts a private Tor network on this machine, prints where its nodes are, and stops it at Ctrl-C. All of its addresses
-    /// are on loopback, so no traffic leaves the machine. The start takes about 10 seconds and needs Debian's package `tor`.
+    /// are on loopback, or with --arti-relays in network namespaces, so no traffic leaves the machine. The start takes about 10 seconds and needs Debian's package `tor`.
     ///
     /// `ff-perf circuits run --network` takes the directory that it prints. Each node has a directory there with its torrc,
     /// its log and its control socket.
