@@ -13,11 +13,11 @@ use ff_perf::buckets::truth::{self, Compared};
 use ff_perf::capacities::Capacities;
 use ff_perf::check::history;
 use ff_perf::paths::{MOST_RELAYS, file};
-use ff_sim::input::Inputs;
+use ff_report::input::Inputs;
+use ff_report::skipped::Skips;
 use ff_sim::network::Network;
 use ff_sim::read::consensus::Consensus;
 use ff_sim::read::{relayinfo, shadow};
-use ff_sim::skipped::Skips;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

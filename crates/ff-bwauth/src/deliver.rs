@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use ff_base::files::{self, Readers};
+use ff_base::utc::now_unix_secs;
+use ff_measurer::console::{note, print};
 
-use crate::console::{note, print};
-use crate::files::{self, Readers};
 use crate::options::Common;
 use crate::outcome::{self, ClientTraffic, Outcome};
 use crate::publish::v3bw::{BandwidthFile, MAX_FILE_AGE_SECS, Publication};
 use crate::publish::{LATEST, Shelf, report, results};
 use crate::screen::summary;
-use crate::utc::now_unix_secs;
 
 /// Prints an error as a failed measurement, where a program was told to print JSON and has printed nothing.
 ///

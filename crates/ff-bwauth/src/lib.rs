@@ -24,25 +24,18 @@
 
 #[cfg(feature = "command")]
 pub mod cli;
-#[cfg(feature = "measure")]
-mod console;
 #[cfg(feature = "command")]
 pub mod daemon;
 #[cfg(feature = "measure")]
 pub mod deliver;
 #[cfg(feature = "command")]
 mod demo;
-mod files;
-#[cfg(feature = "http")]
-pub mod http;
 #[cfg(feature = "measure")]
 pub mod measure;
 pub mod network;
 #[cfg(feature = "measure")]
 pub mod options;
 pub mod outcome;
-#[cfg(feature = "pages")]
-pub mod pages;
 pub mod period;
 #[cfg(feature = "measure")]
 mod progress;
@@ -59,13 +52,5 @@ mod secret;
 pub mod store;
 #[cfg(feature = "measure")]
 pub mod team;
-pub mod utc;
 #[cfg(feature = "watch")]
 pub mod watch;
-
-pub use files::FileError;
-
-#[cfg(feature = "measure")]
-pub use ff_measurer::console::fail;
-#[cfg(feature = "measure")]
-pub use ff_measurer::init_logging;

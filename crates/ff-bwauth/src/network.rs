@@ -9,12 +9,10 @@ pub mod family;
 #[cfg(feature = "live")]
 pub mod live;
 pub mod microdescriptors;
-pub mod text;
 
 use base64ct::{Base64Unpadded, Encoding};
+use ff_base::identity::key_base64;
 use time::{Date, Month};
-
-use crate::period::Fingerprint;
 
 /// A document that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -112,27 +110,10 @@ fn words(rest: &str) -> impl DoubleEndedIterator<Item = &str> {
     rest.split([' ', '\t']).filter(|word| !word.is_empty())
 }
 
-/// A fingerprint in base64, 27 characters, as `r` lines have it (dir-spec 3.4.1).
-fn fingerprint_base64(text: &str) -> Option<Fingerprint> {
-    Base64Unpadded::decode_vec(text).ok()?.try_into().ok()
-}
-
 /// A key of 32 bytes in base64, padded or not (dir-spec 2.1.1, `ntor-onion-key`).
 fn x25519_key(rest: &str) -> Option<[u8; 32]> {
     let text = words(rest).next()?.trim_end_matches('=');
     Base64Unpadded::decode_vec(text).ok()?.try_into().ok()
-}
-
-/// A fingerprint in 40 hex digits, with `$` before it or not, and perhaps with a nickname behind it.
-pub(crate) fn fingerprint_hex(text: &str) -> Option<Fingerprint> {
-    let text = text.strip_prefix('$').unwrap_or(text);
-    let digits = text.split(['~', '=']).next()?;
-    hex::decode(digits).ok()?.try_into().ok()
-}
-
-/// A key or a digest in base64, 43 characters, or 44 with the padding that some have.
-fn key_base64(text: &str) -> Option<[u8; 32]> {
-    Base64Unpadded::decode_vec(text.strip_suffix('=').unwrap_or(text)).ok()?.try_into().ok()
 }
 
 /// The key of `id ed25519 KEY`; of another kind of key, or of `none`, there is nothing to know.

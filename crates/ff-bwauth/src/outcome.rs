@@ -11,6 +11,7 @@ mod meaning;
 mod parts;
 
 use base64ct::{Base64Unpadded, Encoding};
+use ff_base::utc::Utc;
 use ff_proto::aggregate::{Draw, Estimator, Partial, SecondSample, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::CryptoKind;
@@ -23,7 +24,6 @@ pub use self::parts::{
     CellCounts, ClientTraffic, CpuSeconds, Dispute, DrawRow, Failure, FailureRow, Method, PathRow,
     RoundTrip, SampleRow, SecondRow, SocketCounts, TargetInfo,
 };
-use crate::utc::Utc;
 
 /// What stands in place of a verdict where there is none.
 pub(crate) const FAILED: &str = "failed";

@@ -27,11 +27,9 @@ pub mod trust;
 
 use std::net::IpAddr;
 
+use ff_base::identity::Fingerprint;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
-
-/// A relay's RSA identity, by which the network's documents name it.
-pub type Fingerprint = [u8; 20];
 
 /// The least guess of a relay's capacity, so that every relay is measured with something: 100 kbit/s.
 pub const MIN_GUESS: BytesPerSec = BytesPerSec::new(12_500);

@@ -28,8 +28,8 @@ pub use limits::{Broken, Limit, Moved, PublishRules};
 pub use shelf::{LATEST, Last, Shelf, ShelfError};
 pub use shift::Shift;
 
-use crate::files::FileError;
 use crate::outcome::Outcome;
+use ff_base::files::FileError;
 use v3bw::{BandwidthFile, InvalidFile, Publication};
 
 /// A file that has been published.

@@ -19,12 +19,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use base64ct::{Base64Unpadded, Encoding};
+use ff_measurer::console::note;
 use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_measurer::transit::TransitOrder;
 use ff_measurer::{dial, key, measurer_id};
 
 use crate::cli::{Cli, Command, Measure};
-use crate::console::note;
 use crate::deliver::{Source, finish, or_failed_json, out_dir};
 use crate::measure::{self, Plan};
 use crate::period::links::KnownPath;

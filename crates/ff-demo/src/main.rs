@@ -21,9 +21,9 @@ fn main() -> ExitCode {
     if let Err(error) = cli.check() {
         error.exit();
     }
-    ff_bwauth::init_logging(cli.verbose);
+    ff_measurer::init_logging(cli.verbose);
     or_failed_json(cli.common.json, run(&cli))
-        .unwrap_or_else(|error| ff_bwauth::fail("ff-demo", &error))
+        .unwrap_or_else(|error| ff_measurer::console::fail("ff-demo", &error))
 }
 
 /// Carries the demo out; the exit status is the measurement's.

@@ -14,7 +14,7 @@ use ff_perf::fit::sample::Sample;
 use ff_perf::read::{Circuits, Seen, onionperf};
 use ff_perf::replay::window::{GevWindow, Window};
 use ff_perf::replay::{Timeout, WINDOW};
-use ff_sim::input::Inputs;
+use ff_report::input::Inputs;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 

@@ -35,7 +35,7 @@ pub mod truth;
 
 use std::collections::BTreeSet;
 
-use ff_sim::stats;
+use ff_report::stats;
 use serde::Serialize;
 
 use self::blame::{Blame, Circuit};

@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use ff_bwauth::utc::Utc;
+use ff_base::utc::Utc;
 use serde::{Deserialize, Serialize};
 
 use crate::store::rotation::{DAY_SECS, Now};

@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context as _, Error, Result, ensure};
-use ff_bwauth::network::text::into_unix;
+use ff_base::text::into_unix;
 use ff_bwauth::outcome::Outcome;
 use ff_bwauth::publish::results::read::outcomes;
 use ff_bwauth::publish::v3bw::read::{Reading, Severity};
 use ff_proto::aggregate::Verdict;
-use ff_sim::input::Inputs;
+use ff_report::input::Inputs;
 use ff_sim::network::{CapacitySource, Network, Relay};
 
 /// The columns of `ff-bwauth export --what results` that are read.

@@ -11,7 +11,7 @@ pub mod viz;
 
 use std::collections::BTreeMap;
 
-use ff_sim::stats;
+use ff_report::stats;
 use serde::Serialize;
 
 use self::parts::{PartMeans, Parts};

@@ -416,7 +416,7 @@ mod tests {
         let all = OptionalFigures { ttfb: true, downloads: true, data: true, disk: true };
         let (figures, registry) = Figures::new(all);
         figures.note(&circuit(None));
-        let text = ff_bwauth::http::text_format(&text(&registry).expect("text"));
+        let text = ff_operator::http::text_format(&text(&registry).expect("text"));
         let mut promtool = Command::new("promtool");
         let promtool =
             promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());

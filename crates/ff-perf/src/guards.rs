@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use ff_sim::stats;
+use ff_report::stats;
 use serde::Serialize;
 
 use crate::interval::{Interval, median, wilson};

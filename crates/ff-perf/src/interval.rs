@@ -1,6 +1,6 @@
 //! Medians and shares with their 95 % intervals, which assume nothing of distributions: by order statistics, and Wilson's.
 
-use ff_sim::stats;
+use ff_report::stats;
 use serde::Serialize;
 use statrs::function::beta::checked_beta_reg;
 

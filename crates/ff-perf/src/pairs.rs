@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ff_sim::stats;
+use ff_report::stats;
 use serde::Serialize;
 
 use crate::read::Circuits;

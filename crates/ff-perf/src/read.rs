@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ff_sim::input::{InputError, Inputs};
+use ff_report::input::{InputError, Inputs};
 use ff_sim::network::{Network, Relay};
 use serde::Serialize;
 

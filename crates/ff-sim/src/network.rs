@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
+use ff_base::identity::Fingerprint;
 use ff_bwauth::network::consensus::Consensus;
-use ff_bwauth::period::{self, Fingerprint, group};
+use ff_bwauth::period::{self, group};
 use ff_proto::units::BytesPerSec;
 use sha2::{Digest as _, Sha256};
 

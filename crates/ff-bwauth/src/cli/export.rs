@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::builder::PossibleValue;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, ValueEnum};
+use ff_base::utc::Utc;
 
 use super::Cli;
 use crate::store::{Format, What};
-use crate::utc::Utc;
 
 /// Options of `export`.
 #[derive(Args, Clone, Debug)]

@@ -16,6 +16,7 @@ mod trust;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
+use ff_base::identity::Fingerprint;
 use ff_measurer::service::wire::Capability;
 use ff_proto::ids::Ed25519Id;
 
@@ -32,8 +33,8 @@ use super::course::{Beginning, Common, Course};
 use super::plan::Means;
 use super::running::Running;
 use super::view::View;
+use crate::period::Relay;
 use crate::period::timetable::{Event, Measured};
-use crate::period::{Fingerprint, Relay};
 use crate::publish::v3bw::{NotScheduled, Publication};
 use crate::publish::view::publication;
 use crate::store::{AttemptId, Coverage, Period, Planned, Store, StoreError};

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
+use ff_base::identity::Fingerprint;
 use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
 use super::view::Contact;
 use crate::measure::Plan;
-use crate::period::Fingerprint;
 use crate::period::allocate::{LINKS_OF_HOST, Share, links_in_slot};
 use crate::period::links::{KnownPath, links_for};
 use crate::store::{self, AttemptId};

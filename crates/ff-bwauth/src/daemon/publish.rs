@@ -101,8 +101,9 @@ impl From<Refused> for NotWritten {
 
 #[cfg(test)]
 mod tests {
+    use ff_base::files::FileError;
+
     use super::*;
-    use crate::files::FileError;
     use crate::publish::Broken;
 
     #[test]

@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
+use ff_base::identity::Fingerprint;
+
 use crate::network::consensus::Consensus;
 use crate::network::descriptors::{Descriptor, Descriptors};
-use crate::period::{Fingerprint, Relay};
+use crate::period::Relay;
 use crate::publish::view::relays;
 
 /// The network by one consensus.

@@ -7,12 +7,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use base64ct::{Base64, Base64Unpadded, Encoding};
+use ff_base::files::{Readers, write_atomically};
+use ff_base::identity::Fingerprint;
 use time::OffsetDateTime;
 
 use super::Relay;
-use crate::files::{Readers, write_atomically};
 use crate::network::descriptors::Descriptors;
-use crate::period::Fingerprint;
 use crate::publish::v3bw::read::Reading;
 
 /// How often there is a new consensus, in seconds.

@@ -3,12 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use base64ct::{Base64, Encoding};
+use ff_base::identity::{Fingerprint, fingerprint_base64, key_base64};
 use ff_proto::units::BytesPerSec;
 
-use super::{
-    DocumentError, Item, Items, ed25519_id, fingerprint_base64, key_base64, unix_secs, words,
-};
-use crate::period::Fingerprint;
+use super::{DocumentError, Item, Items, ed25519_id, unix_secs, words};
 
 /// What is read of a consensus.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

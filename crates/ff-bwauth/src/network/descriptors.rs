@@ -7,12 +7,12 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use ff_base::identity::{Fingerprint, fingerprint_hex, key_base64};
 use sha1::{Digest as _, Sha1};
 
 use super::consensus::Consensus;
 use super::family::{FamilyCert, family_id};
-use super::{DocumentError, Item, Items, fingerprint_hex, key_base64, unix_secs, words};
-use crate::period::Fingerprint;
+use super::{DocumentError, Item, Items, unix_secs, words};
 
 /// What is read of a descriptor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -46,6 +46,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use ff_base::files::FileError;
 use fs_mistrust::Mistrust;
 use tokio::time::Instant;
 use tor_rtcompat::PreferredRuntime;
@@ -55,7 +56,6 @@ use self::cache::Cache;
 use self::head::secs;
 use self::server::{Channels, servers};
 use self::view::View;
-use crate::files::FileError;
 
 pub use self::cache::{descriptors, newest_consensus};
 pub use self::config::{Limits, LiveConfig};

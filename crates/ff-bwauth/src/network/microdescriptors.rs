@@ -6,11 +6,11 @@
 
 use std::collections::HashMap;
 
+use ff_base::identity::{Fingerprint, fingerprint_hex};
 use sha2::{Digest, Sha256};
 
 use super::consensus::Entry;
-use super::{DocumentError, Item, Items, ed25519_id, fingerprint_hex, words, x25519_key};
-use crate::period::Fingerprint;
+use super::{DocumentError, Item, Items, ed25519_id, words, x25519_key};
 
 /// What is read of a microdescriptor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,9 @@ use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
-use super::{Fingerprint, Relay};
+use ff_base::identity::Fingerprint;
+
+use super::Relay;
 
 /// Sets of relays that are merged step by step.
 struct Sets(Vec<usize>);

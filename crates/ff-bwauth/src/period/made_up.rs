@@ -1,10 +1,11 @@
 //! Relays and teams for tests.
 
+use ff_base::identity::Fingerprint;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
 use super::schedule::Rules;
-use super::{Fingerprint, Measurer, Relay, Team};
+use super::{Measurer, Relay, Team};
 
 /// A fingerprint of a number.
 pub(super) fn name(number: u32) -> Fingerprint {

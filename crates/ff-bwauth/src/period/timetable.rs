@@ -19,6 +19,7 @@ mod arrivals;
 
 use std::collections::{BTreeMap, HashMap};
 
+use ff_base::identity::Fingerprint;
 use ff_proto::units::BytesPerSec;
 
 pub use self::again::{Measured, NoRetry, Retry};
@@ -26,7 +27,7 @@ use super::kept::Kept;
 use super::room::FirstFit;
 use super::schedule::groups::{Age, Group, number};
 use super::schedule::{Assignment, NOWHERE, Rules, Schedule};
-use super::{Fingerprint, Relay, Team};
+use super::{Relay, Team};
 
 /// What happens during a period.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -20,10 +20,9 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use ff_base::identity::Fingerprint;
 use ff_proto::ids::Ed25519Id;
 use statrs::function::beta::beta_reg;
-
-use super::Fingerprint;
 
 /// The probability below which disputes are not explained by lying relays.
 pub const CHANCE: f64 = 0.001;

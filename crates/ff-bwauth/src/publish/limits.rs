@@ -12,13 +12,13 @@
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 
+use ff_base::identity::Fingerprint;
+use ff_base::utc::Utc;
 use serde::{Deserialize, Serialize};
 
 use super::shelf::Last;
 use super::v3bw::hold::is_above;
 use super::v3bw::{BandwidthFile, MAX_FILE_AGE_SECS, Publication, RelayLine, rounded_kilobytes};
-use crate::period::Fingerprint;
-use crate::utc::Utc;
 
 /// An hour in seconds.
 const HOUR_SECS: u64 = 60 * 60;

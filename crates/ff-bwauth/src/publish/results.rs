@@ -9,11 +9,11 @@
 
 use std::path::{Path, PathBuf};
 
+use ff_base::files::{self, FileError, Readers};
+use ff_base::utc::Utc;
 use serde::{Deserialize, Serialize};
 
-use crate::files::{self, FileError, Readers};
 use crate::outcome::{AttemptRow, MeasurementRow, Outcome, ResultRow, SampleRow};
-use crate::utc::Utc;
 
 pub mod read;
 

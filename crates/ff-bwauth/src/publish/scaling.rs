@@ -7,11 +7,11 @@
 
 use core::fmt;
 
+use ff_base::identity::Fingerprint;
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 
 use super::v3bw::Decisions;
-use crate::period::Fingerprint;
 
 /// What the formulas would be given and is not known here.
 pub const LACKING: [&str; 4] = [

@@ -16,11 +16,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use ff_base::files::{self, FileError, Readers};
+use ff_base::identity::Fingerprint;
+use ff_base::utc::Utc;
+
 use super::v3bw::read::Reading;
 use super::v3bw::{BandwidthFile, MAX_FILE_AGE_SECS, SOFTWARE};
-use crate::files::{self, FileError, Readers};
-use crate::period::Fingerprint;
-use crate::utc::Utc;
 
 /// Name of the symbolic link to the newest file: what torrc's `V3BandwidthsFile` should name.
 pub const LATEST: &str = "latest.v3bw";
@@ -214,7 +215,7 @@ impl Shelf {
             return not_ours("no plain file");
         }
         if metadata.uid() != self.owner {
-            let advice = files::advice_for(path, metadata.uid(), self.owner);
+            let advice = ff_base::owner::advice_for(path, metadata.uid(), self.owner);
             return Err(ShelfError::OtherUser { advice });
         }
         let Some(head) = read_up_to(path, HEAD_BYTES)? else { return Ok(()) };

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use ff_base::identity::Fingerprint;
 use serde::{Deserialize, Serialize};
 
 use super::v3bw::{BandwidthFile, KILOBYTE, RelayLine};
-use crate::period::Fingerprint;
 
 /// The difference between two sets of weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,6 +10,8 @@
 //! relay's operator. The seconds tell of the relay's clients: for nobody else.
 
 use base64ct::{Base64Unpadded, Encoding};
+use ff_base::identity::Fingerprint;
+use ff_base::utc::Utc;
 use ff_proto::aggregate::SecondSample;
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
@@ -18,8 +20,6 @@ use super::together::Share;
 use super::v3bw::draws::draw;
 use super::v3bw::{Decision, Decisions, Held, NoNumber, RelayLine, rounded_kilobytes};
 use crate::outcome::{DrawRow, Failure, Outcome, SecondRow, TermsRow};
-use crate::period::Fingerprint;
-use crate::utc::Utc;
 
 mod text;
 

@@ -20,12 +20,12 @@
 use core::num::NonZeroU32;
 use std::collections::HashSet;
 
+use ff_base::identity::Fingerprint;
+use ff_base::utc::{OutOfRange, Utc};
 use ff_proto::ids::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 
-use crate::period::Fingerprint;
 use crate::publish::together::Share;
-use crate::utc::{OutOfRange, Utc};
 
 pub(crate) mod decision;
 pub(crate) mod drawn;

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use ff_base::identity::Fingerprint;
 use ff_proto::units::BytesPerSec;
 
 use super::v3bw::{DirectoryFacts, MAX_FILE_AGE_SECS, Publication};
 use crate::network::consensus::{Consensus, Entry};
 use crate::network::descriptors::Descriptor;
-use crate::period::{Fingerprint, Relay, group};
+use crate::period::{Relay, group};
 
 /// The relays as a period sees them: what they are taken for, where they listen and whose families they are in.
 /// Coordinators that have the same documents have the same list: a relay's estimate is what all of them have

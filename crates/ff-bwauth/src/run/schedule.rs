@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use ff_base::identity::Fingerprint;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
@@ -19,7 +20,7 @@ use crate::period::allocate::{self, LINKS_OF_HOST, links_in_slot};
 use crate::period::links::{KnownPath, links_for};
 use crate::period::schedule::{self, Rules, Schedule};
 use crate::period::seed::{mixed, of_period};
-use crate::period::{Fingerprint, Measurer, Relay, Team, guess, guess_for_new};
+use crate::period::{Measurer, Relay, Team, guess, guess_for_new};
 use crate::secret;
 
 /// What `--json` prints.
@@ -102,7 +103,7 @@ pub(super) fn run(args: &ScheduleArgs) -> Result<ExitCode> {
     } else {
         summary(args, &report)
     };
-    crate::console::print(&text)?;
+    ff_measurer::console::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -4,9 +4,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use ff_base::utc::Utc;
+
 use super::error::{self, StoreError};
 use super::lock::{Lock, with_suffix};
-use crate::utc::Utc;
 
 /// What a store consists of, as it is called behind the store's name.
 const PARTS: [&str; 3] = ["", "-wal", "-shm"];

@@ -9,15 +9,14 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
+use ff_base::files::{Readers, write_atomically};
+use ff_base::identity::{Fingerprint, fingerprint_hex};
+use ff_base::utc::now_unix_secs;
 use rusqlite::{Connection, params};
 
 use super::error::{self, StoreError};
 use super::lock::with_suffix;
 use super::value::Number;
-use crate::files::{Readers, write_atomically};
-use crate::network::fingerprint_hex;
-use crate::period::Fingerprint;
-use crate::utc::now_unix_secs;
 
 /// For so long grants are of use: the longest period, and what may pass until one is given.
 const KEPT_SECS: u64 = 2 * 24 * 60 * 60;

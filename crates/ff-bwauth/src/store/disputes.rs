@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use ff_base::identity::Fingerprint;
 use ff_proto::ids::Ed25519Id;
 use rusqlite::params;
 
@@ -9,7 +10,6 @@ use super::team::measurer;
 use super::value::Number;
 use super::{AttemptId, Reader, Store, StoreError, Writing};
 use crate::outcome::{Dispute, Outcome};
-use crate::period::Fingerprint;
 use crate::period::trust::Word;
 
 /// A dispute with its attempt.

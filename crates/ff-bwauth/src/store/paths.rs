@@ -1,9 +1,9 @@
 //! What measurements have shown of the paths to relays, in the coordinator's words.
 
+use ff_base::identity::Fingerprint;
 use rusqlite::params;
 
 use super::{Reader, StoreError, Writing};
-use crate::period::Fingerprint;
 
 /// Stores what is known of the path to a relay, in place of what was known before. It is deleted with the relay's last attempt.
 pub(super) fn put(

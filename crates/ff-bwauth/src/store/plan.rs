@@ -1,12 +1,12 @@
 //! Periods, and who is measured when.
 
+use ff_base::identity::Fingerprint;
 use ff_proto::units::BytesPerSec;
 use rusqlite::params;
 
 use super::row::Columns;
 use super::value::{Number, Stored};
 use super::{PlanId, Reader, Store, StoreError, Writing, events};
-use crate::period::Fingerprint;
 
 /// A measurement period.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ff_base::identity::Fingerprint;
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::params::PERIOD_SECS;
 use rusqlite::params;
@@ -14,7 +15,6 @@ use super::row::Columns;
 use super::value::{Number, Stored};
 use super::{Reader, Store, StoreError, error};
 use crate::outcome::Method;
-use crate::period::Fingerprint;
 use crate::publish::days::MEMORY_DAYS;
 use crate::publish::v3bw::drawn::host_of;
 use crate::publish::v3bw::{Drawn, Month, NotScheduled, Publication, Scheduled};

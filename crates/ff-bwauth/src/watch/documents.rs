@@ -9,13 +9,13 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::path::Path;
 
+use ff_base::identity::{Fingerprint, fingerprint_hex};
+use ff_base::text::read_bytes;
+
 use crate::daemon::config::Network;
 use crate::network::consensus::{Consensus, Entry};
 use crate::network::descriptors::{Descriptor, Descriptors, readable};
-use crate::network::fingerprint_hex;
 use crate::network::live::{descriptors, newest_consensus};
-use crate::network::text::read_bytes;
-use crate::period::Fingerprint;
 use crate::publish::v3bw::Publication;
 use crate::publish::view::publication;
 

@@ -6,11 +6,10 @@
 use core::fmt;
 use std::collections::BTreeSet;
 
+use ff_base::identity::{Fingerprint, fingerprint_hex};
 use serde::Serialize;
 
-use crate::network::fingerprint_hex;
 use crate::outcome::Outcome;
-use crate::period::Fingerprint;
 use crate::publish::trace::{MAX_ATTEMPTS, Trace};
 use crate::publish::v3bw::{Decisions, Publication};
 use crate::publish::{Last, PublishRules, beside};
@@ -66,7 +65,7 @@ pub enum ExplainError {
     Store(#[from] StoreError),
     /// The clock is in another age.
     #[error("the clock is wrong: {0}")]
-    Clock(#[from] crate::utc::OutOfRange),
+    Clock(#[from] ff_base::utc::OutOfRange),
 }
 
 impl Explanation {

@@ -1,4 +1,4 @@
-//! The figures for Prometheus, in the text format of OpenMetrics, which [`crate::http`] converts to the older format. All
+//! The figures for Prometheus, in the text format of OpenMetrics, which [`ff_operator::http`] converts to the older format. All
 //! begin with `flashflow_`.
 //!
 //! They are made anew for each scrape, from the status and from what the system says. Relays are not named,

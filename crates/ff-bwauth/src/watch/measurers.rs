@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ff_base::utc::Utc;
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 
@@ -9,7 +10,6 @@ use super::page::text::{ago, plain, rate};
 use super::status::MeasuredStatus;
 use crate::period::carried::Carried;
 use crate::store::MeasurerRow;
-use crate::utc::Utc;
 
 /// A measurer of a config, with what the store knows of it.
 #[derive(Clone, Debug, Serialize)]

@@ -13,6 +13,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use ff_base::utc::Utc;
 use ff_bwauth::outcome::{Dispute, Failure, Method, Outcome, TargetInfo};
 use ff_bwauth::publish::together::Share;
 use ff_bwauth::publish::v3bw::read::Reading;
@@ -21,7 +22,6 @@ use ff_bwauth::publish::v3bw::{
     RecentCounts,
 };
 use ff_bwauth::publish::{LATEST, Shelf, report, results};
-use ff_bwauth::utc::Utc;
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::Ed25519Id;

@@ -1,6 +1,6 @@
 //! Which relays have most congestion, as the lines tell that a run put it down to them ([`crate::congestion`]).
 
-use ff_sim::stats;
+use ff_report::stats;
 use serde::Serialize;
 
 use crate::read::Circuits;

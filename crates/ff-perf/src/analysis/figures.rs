@@ -1,7 +1,7 @@
 //! Figures 2 to 5 of 002 with our circuits, and one beside its table 5.
 
-use ff_sim::figure::{Axis, Figure, distribution};
-use ff_sim::stats;
+use ff_report::figure::{Axis, Figure, distribution};
+use ff_report::stats;
 
 use super::selected::Selection;
 use super::{Report, values};

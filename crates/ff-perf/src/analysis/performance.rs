@@ -1,6 +1,6 @@
 //! What users get of accepted circuits: tables 1, 3, 4 and 5 of 002.
 
-use ff_sim::stats;
+use ff_report::stats;
 use serde::Serialize;
 
 use crate::analysis::values;

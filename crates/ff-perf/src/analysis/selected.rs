@@ -203,7 +203,7 @@ fn drawn(
 ) -> Vec<(f64, f64)> {
     let kept = hosts.iter().zip(decisions).flat_map(|((_, all), is)| kept(all, is));
     let values: Vec<f64> = kept.filter_map(of).collect();
-    ff_sim::figure::distribution(&ff_sim::stats::sorted(values))
+    ff_report::figure::distribution(&ff_report::stats::sorted(values))
 }
 
 /// A circuit's first and last relay.

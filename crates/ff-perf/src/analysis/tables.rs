@@ -1,6 +1,6 @@
 //! Tables as CSV: fits, and tables 1 to 5 of 002 with our circuits.
 
-use ff_sim::output::Table;
+use ff_report::output::Table;
 
 use super::Report;
 use super::performance::Performance;

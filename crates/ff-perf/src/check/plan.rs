@@ -83,8 +83,8 @@ mod tests {
         let times: Vec<f64> = planned.iter().map(|planned| planned.at.as_secs_f64()).collect();
         let found: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0] - 5.0).collect();
         assert!(found.iter().all(|above| *above >= 0.0), "seed {seed}");
-        let mean = ff_sim::stats::mean(&found).expect("gaps");
-        let deviation = ff_sim::stats::deviation(&found).expect("gaps");
+        let mean = ff_report::stats::mean(&found).expect("gaps");
+        let deviation = ff_report::stats::deviation(&found).expect("gaps");
         // Of exponential gaps the deviation is the mean.
         assert!((mean / 10.0 - 1.0).abs() < 0.12, "seed {seed}: {mean}");
         assert!((deviation / mean - 1.0).abs() < 0.15, "seed {seed}: {deviation}");

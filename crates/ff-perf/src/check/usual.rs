@@ -1,6 +1,6 @@
 //! What downloads usually get, and so which are starved.
 
-use ff_sim::stats;
+use ff_report::stats;
 
 use super::{FARTHEST_SECS, Known, LEAST_OTHERS, NEAR_SECS, Outcome, Probe, STARVED};
 

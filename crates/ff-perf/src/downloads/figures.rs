@@ -1,7 +1,7 @@
 //! Figures of downloads: what OnionPerf draws, and where the time went.
 
-use ff_sim::figure::{Axis, Figure, distribution};
-use ff_sim::stats;
+use ff_report::figure::{Axis, Figure, distribution};
+use ff_report::stats;
 
 use super::parts::NAMES;
 use super::{

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use ff_bwauth::utc::Utc;
-use ff_sim::output::{Rows, Table};
-use ff_sim::stats;
+use ff_base::utc::Utc;
+use ff_report::output::{Rows, Table};
+use ff_report::stats;
 
 use super::{FIVE_MIB, MIB, Target, size_bytes, whole};
 use crate::onionperf::ErrorWords;

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use ff_sim::input::Inputs;
+use ff_report::input::Inputs;
 use serde_json::json;
 
 use super::*;

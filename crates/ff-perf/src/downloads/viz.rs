@@ -2,8 +2,8 @@
 //!
 //! Columns on guards are there if any download has a value for them, as pandas makes them.
 
-use ff_bwauth::utc::Utc;
-use ff_sim::output::Rows;
+use ff_base::utc::Utc;
+use ff_report::output::Rows;
 
 use super::{DownloadSet, Target, last_mbit_per_sec, secs, size_bytes};
 use crate::onionperf::ErrorWords;

@@ -1,6 +1,6 @@
 //! The results of downloads over mobile links (004): times, where they went, and the paper's order.
 
-use ff_sim::stats;
+use ff_report::stats;
 use serde::Serialize;
 
 use crate::downloads::last_byte_secs;

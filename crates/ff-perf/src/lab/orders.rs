@@ -8,7 +8,7 @@
 //! Limits: it says how other circuits of the same network would come out, and nothing of other networks. What was decided of a
 //! circuit stays as it was, although other circuits in the window would have moved the timeout a little.
 
-use ff_sim::stats;
+use ff_report::stats;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 use serde::Serialize;

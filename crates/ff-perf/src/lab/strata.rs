@@ -151,9 +151,9 @@ pub struct Mean {
 pub fn mean(chances: &[f64], carried: &[Vec<f64>]) -> Option<Mean> {
     let (mut value, mut variance) = (0.0, Some(0.0));
     for (&chance, carried) in chances.iter().zip(carried).filter(|(chance, _)| **chance > 0.0) {
-        value += chance * ff_sim::stats::mean(carried)?;
+        value += chance * ff_report::stats::mean(carried)?;
         let freedom = carried.len() as f64 - 1.0;
-        let deviation = ff_sim::stats::deviation(carried).filter(|_| freedom > 0.0);
+        let deviation = ff_report::stats::deviation(carried).filter(|_| freedom > 0.0);
         let own = deviation.map(|deviation| (chance * deviation).powi(2) / freedom);
         variance = variance.zip(own).map(|(variance, own)| variance + own);
     }

@@ -12,10 +12,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use ff_bwauth::utc::Utc;
-use ff_sim::input::pack;
-use ff_sim::markup::Escaped;
-use ff_sim::output::{OutputError, write_whole};
+use ff_base::utc::Utc;
+use ff_report::input::pack;
+use ff_report::markup::Escaped;
+use ff_report::output::{OutputError, write_whole};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};

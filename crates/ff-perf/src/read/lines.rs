@@ -3,7 +3,7 @@
 //! A run that was killed may leave half a line at the end of a file. It is counted and is no error; anything else that
 //! is no circuit is one.
 
-use ff_sim::stats;
+use ff_report::stats;
 
 use super::{Circuits, LEAST_TRIPS, Latency, ReadError, Seen, Trip};
 use crate::record::{Circuit, Failure, RoundTrip, SCHEMA, Stage, Whose};

@@ -13,7 +13,7 @@ mod join;
 
 use std::collections::{BTreeMap, HashMap};
 
-use ff_sim::python_json;
+use ff_report::python_json;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;

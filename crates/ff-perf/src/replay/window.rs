@@ -51,7 +51,7 @@ impl Window {
     /// The percentile `p`, from 0 to 100, linear between ranks as numpy's is; none of nothing.
     #[must_use]
     pub fn percentile(&self, p: f64) -> Option<f64> {
-        ff_sim::stats::percentile(&self.sorted, p)
+        ff_report::stats::percentile(&self.sorted, p)
     }
 }
 
@@ -117,9 +117,9 @@ mod tests {
             let value = f64::from(rng.random_range(0..40_u32));
             all.push(value);
             assert_eq!(window.push(value), count >= 50);
-            let last = ff_sim::stats::sorted(all[count.saturating_sub(50)..].to_vec());
+            let last = ff_report::stats::sorted(all[count.saturating_sub(50)..].to_vec());
             assert_eq!(window.sorted(), last, "after {count}");
-            assert_eq!(window.percentile(80.0), ff_sim::stats::percentile(&last, 80.0));
+            assert_eq!(window.percentile(80.0), ff_report::stats::percentile(&last, 80.0));
         }
     }
 

@@ -9,10 +9,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
-use ff_sim::figure::{Axis, Figure, distribution};
-use ff_sim::input::{Input, Inputs};
+use ff_report::figure::{Axis, Figure, distribution};
+use ff_report::input::{Input, Inputs};
+use ff_report::output::Folder;
 use ff_sim::network::Network;
-use ff_sim::output::Folder;
 use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 use serde::Serialize;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
-use ff_sim::input::Inputs;
+use ff_report::input::Inputs;
 
 use super::print;
 use crate::cli::compared::{GuardsArgs, PairsArgs};

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use ff_lab::Source;
-use ff_sim::input::Inputs;
-use ff_sim::teller::Teller;
+use ff_report::input::Inputs;
+use ff_report::teller::Teller;
 
 use super::client::{Job, check_internet, with_client};
 use crate::cli::measure::{ClientKind, MeasureArgs, Measuring, Recording};

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
-use ff_sim::input::Inputs;
+use ff_report::input::Inputs;
 use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use ff_bwauth::network::text::read_file;
+use ff_base::text::read_file;
 
 use super::client::{Job, say, with_client};
 use super::measure::{self, Ready};

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use ff_bwauth::utc::Utc;
+use ff_base::utc::Utc;
 
 /// Seconds of a day.
 pub(crate) const DAY_SECS: u64 = 86_400;

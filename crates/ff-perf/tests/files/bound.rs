@@ -156,7 +156,7 @@ fn a_consensus_is_drawn_by_its_footer_its_policies_and_its_families() {
 /// The sample's consensus and descriptors, in which two relays name each other as of one family.
 fn family(consensus: &str) -> (String, String) {
     let packed = sample("read-2020-02-29-descriptors.xz");
-    let bytes = ff_sim::input::Inputs::default().read(&packed).expect("the sample");
+    let bytes = ff_report::input::Inputs::default().read(&packed).expect("the sample");
     let descriptors = String::from_utf8(bytes)
         .expect("a text")
         .replace(
@@ -187,7 +187,7 @@ fn the_ledgers_consensuses_have_the_ledgers_bounds() {
         (&sample("2019-07-14-weights.csv.xz"), "uniform", uniform_2019),
         (&own, "weighted", weighted_2020),
     ] {
-        let text = ff_sim::input::Inputs::default().read(weights).expect("the sample");
+        let text = ff_report::input::Inputs::default().read(weights).expect("the sample");
         let text = String::from_utf8(text).expect("a text");
         let mut table = "fingerprint,estimate_bytes_per_sec\n".to_owned();
         for (number, weight) in text.lines().skip(1).enumerate() {

@@ -17,7 +17,7 @@ use ff_perf::paths::pool::Pool;
 use ff_perf::paths::{Choice, Generator, Lengths, Rules, file};
 use ff_perf::read::{Circuits, lines, onionperf};
 use ff_perf::replay::Timeout;
-use ff_sim::input::Inputs;
+use ff_report::input::Inputs;
 use ff_sim::network::Network;
 use proptest::prelude::*;
 use rand::SeedableRng;

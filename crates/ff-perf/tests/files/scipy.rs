@@ -14,7 +14,7 @@ use ff_perf::rank::{kruskal_wallis, spearman};
 use ff_perf::read::Circuits;
 use ff_perf::read::Trip;
 use ff_perf::replay::window::{GevWindow, Window};
-use ff_sim::input::Inputs;
+use ff_report::input::Inputs;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 use rustix::time::{ClockId, clock_gettime};

@@ -3,8 +3,8 @@
 //!
 //! An attempt is an [`Outcome`] as a coordinator would store it. At the end of each day the file is decided from all of them.
 
+use ff_base::identity::Fingerprint;
 use ff_bwauth::outcome::{Asked, Failure, Measured, Method, Outcome, TargetInfo};
-use ff_bwauth::period::Fingerprint;
 use ff_bwauth::publish::v3bw::{Decisions, MAX_FILE_AGE_SECS, Publication};
 use ff_proto::aggregate::Verdict;
 use ff_proto::failure::FailureKind;

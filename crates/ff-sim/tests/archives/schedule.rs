@@ -185,8 +185,8 @@ fn may_2024_takes_785_slots() {
             .expect("the file");
     assert_eq!((skips.all.len(), skips.read, network.relays.len()), (0, 8665, 8665));
     let percentile = |rates: Vec<BytesPerSec>| {
-        let rates = ff_sim::stats::sorted(rates.iter().map(|one| one.mbit()).collect());
-        ff_sim::stats::percentile(&rates, 75.0).expect("some")
+        let rates = ff_report::stats::sorted(rates.iter().map(|one| one.mbit()).collect());
+        ff_report::stats::percentile(&rates, 75.0).expect("some")
     };
     let all: Vec<_> =
         network.relays.iter().map(|relay| relay.capacity.unwrap_or_default()).collect();

@@ -1,5 +1,6 @@
 //! What happens when a measurement is over.
 
+use ff_base::identity::Fingerprint;
 use ff_proto::aggregate::Verdict;
 use ff_proto::failure::{FailureKind, Fault};
 use ff_proto::units::BytesPerSec;
@@ -9,8 +10,8 @@ use super::rows::Taken;
 use crate::daemon::course::Course;
 use crate::daemon::running::Running;
 use crate::outcome::Outcome;
+use crate::period::GRANTS;
 use crate::period::timetable::{Event, Measured, NoRetry};
-use crate::period::{Fingerprint, GRANTS};
 use crate::publish::together::SAME_START_MILLIS;
 use crate::store::{AttemptId, Kind, PlanId, Planned, StoreError, ToPlan};
 

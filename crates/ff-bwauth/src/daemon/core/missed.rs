@@ -9,9 +9,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use ff_base::identity::Fingerprint;
+
 use super::Core;
 use super::finish::{Begun, Together, add_all, again, are_apart, begun};
-use crate::period::Fingerprint;
 use crate::period::timetable::{Event, Measured};
 use crate::store::{PlanId, Planned, Seconds, StoreError};
 

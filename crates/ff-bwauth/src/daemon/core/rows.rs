@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use ff_base::identity::Fingerprint;
 use ff_proto::units::BytesPerSec;
 
 use crate::daemon::course::Course;
-use crate::period::Fingerprint;
 use crate::period::timetable::{Event, NoRetry, Retry, Task};
 use crate::store::{Kind, ToPlan};
 

@@ -5,6 +5,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
+use ff_base::identity::Fingerprint;
 use ff_proto::units::BytesPerSec;
 
 use super::missed::GONE;
@@ -13,11 +14,11 @@ use crate::daemon::plan::{Job, links, shares, stored};
 use crate::daemon::running::Running;
 use crate::measure::{Place, Plan};
 use crate::outcome::{Method, TargetInfo};
+use crate::period::GRANTS;
 use crate::period::allocate::Share;
 use crate::period::near::{Fitness, near_first};
 use crate::period::schedule::Assignment;
 use crate::period::timetable::Task;
-use crate::period::{Fingerprint, GRANTS};
 use crate::store::{Begin, Planned, StoreError};
 use crate::team::TeamMember;
 

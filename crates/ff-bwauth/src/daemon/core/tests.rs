@@ -14,6 +14,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
+use ff_base::identity::Fingerprint;
 use ff_measurer::{PartFailure, Task};
 use ff_proto::aggregate::{Draw, SecondSample, Verdict};
 use ff_proto::failure::FailureKind;
@@ -26,7 +27,7 @@ use super::*;
 use crate::daemon::plan::Job;
 use crate::measure;
 use crate::outcome::{Dispute, Failure, Outcome, SocketCounts};
-use crate::period::{Fingerprint, GRANTS, Measurer, Team};
+use crate::period::{GRANTS, Measurer, Team};
 use crate::store::{Begin, Retention};
 use crate::team::{ReadyPart, TeamMeasurer};
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
+use ff_base::identity::Fingerprint;
 use ff_proto::aggregate::Draw;
 use ff_proto::ids::Ed25519Id;
 
@@ -10,10 +11,10 @@ use super::Core;
 use crate::daemon::course::Common;
 use crate::daemon::view::View;
 use crate::outcome::Outcome;
+use crate::period::Relay;
 use crate::period::group::{network, together};
 use crate::period::timetable::Event;
 use crate::period::trust::{Said, Speaker, Standing, Word, judge};
-use crate::period::{Fingerprint, Relay};
 use crate::store::{Store, StoreError};
 
 /// What relays have said of measurers in this period and the one before.

@@ -9,6 +9,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
+use ff_base::files::{FileError, Readers, write_atomically};
 use tor_netdoc::types::Iso8601TimeSp;
 
 use super::config::Limits;
@@ -16,7 +17,6 @@ use super::error::DirectoryError;
 use super::head::{Flavor, Head, secs, unix_secs};
 use super::parts::{Microdescriptor, Part, ServerDescriptor};
 use super::shelf::Shelf;
-use crate::files::{FileError, Readers, write_atomically};
 
 /// The documents' directory.
 #[derive(Debug)]

@@ -7,6 +7,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
+use ff_base::identity::Fingerprint;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use tokio::time::{Instant, timeout_at};
@@ -14,7 +15,6 @@ use tokio::time::{Instant, timeout_at};
 use super::ask::{Ask, AskError, Request, Servers};
 use super::parts::{Microdescriptor, Part, ServerDescriptor};
 use super::shelf::Shelf;
-use crate::period::Fingerprint;
 
 /// Digests in one request at most, as tor's own: a request is one line, and its answer is bounded by it.
 pub(super) const MAX_BATCH: usize = 96;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::files::FileError;
+use ff_base::files::FileError;
 
 /// The network's view could not be brought up to date.
 #[derive(Debug, thiserror::Error)]

@@ -6,6 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use base64ct::{Base64, Base64Unpadded, Encoding, LineEnding};
+use ff_base::identity::Fingerprint;
+use ff_base::utc::Utc;
 use sha2::{Digest as _, Sha256};
 use tor_llcrypto::d::Sha1;
 use tor_llcrypto::pk::rsa::{KeyPair, RsaIdentity};
@@ -14,8 +16,6 @@ use super::ask::{Ask, AskError, Request, Servers};
 use super::head::Flavor;
 use super::parts::tests::descriptor;
 use super::parts::{Microdescriptor, Part as _, ServerDescriptor};
-use crate::period::Fingerprint;
-use crate::utc::Utc;
 
 /// A time in the tests: 2026-11-22 18:00:00.
 pub(super) const HOUR: u64 = 1_795_370_400;

@@ -6,13 +6,13 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64ct::{Base64Unpadded, Encoding};
+use ff_base::identity::{Fingerprint, fingerprint_base64};
 use tor_llcrypto::pk::rsa::RsaIdentity;
 use tor_netdoc::doc::authcert::AuthCertKeyIds;
 use tor_netdoc::doc::netstatus::ConsensusFlavor;
 use tor_netdoc::types::Iso8601TimeSp;
 
-use crate::network::{Item, Items, fingerprint_base64, words};
-use crate::period::Fingerprint;
+use crate::network::{Item, Items, words};
 
 /// Which of the two consensuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

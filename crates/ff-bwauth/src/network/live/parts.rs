@@ -9,11 +9,11 @@
 use std::fmt::Debug;
 use std::hash::Hash;
 
+use ff_base::identity::{Fingerprint, fingerprint_hex};
 use sha2::{Digest as _, Sha256};
 use tor_llcrypto::d::Sha1;
 
-use crate::network::{Item, Items, fingerprint_hex, words};
-use crate::period::Fingerprint;
+use crate::network::{Item, Items, words};
 
 /// A kind of such pieces.
 pub(super) trait Part: Debug + Send + Sync + 'static {

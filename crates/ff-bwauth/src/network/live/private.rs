@@ -8,9 +8,10 @@ use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
+use ff_base::files::FileError;
+
 use super::error::DirectoryError;
 use super::relay::Authority;
-use crate::files::FileError;
 
 /// Bytes of a node's file that are read at most.
 const MAX_FILE_BYTES: u64 = 1 << 20;

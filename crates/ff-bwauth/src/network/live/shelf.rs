@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use ff_base::identity::Fingerprint;
 use tor_netdoc::types::Iso8601TimeSp;
 
 use super::head::unix_secs;
 use super::parts::Part;
-use crate::period::Fingerprint;
 
 /// How long pieces are kept that no consensus lists any more: relays come back.
 const KEEP_UNLISTED_SECS: u64 = 2 * 24 * 3600;

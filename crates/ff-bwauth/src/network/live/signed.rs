@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ff_base::utc::Utc;
 use tor_checkable::{ExternallySigned, Timebound as _};
 use tor_llcrypto::pk::rsa::RsaIdentity;
 use tor_netdoc::doc::authcert::{AuthCert, AuthCertKeyIds, AuthCertUnverified};
@@ -13,7 +14,6 @@ use tor_netdoc::doc::netstatus::{MdConsensus, PlainConsensus};
 use tor_netdoc::parse2::{ParseInput, parse_netdoc};
 
 use super::head::{Flavor, Head, signing_keys};
-use crate::utc::Utc;
 
 /// How far ahead of our clock a consensus may be. Authorities' clocks agree within minutes, and so should ours.
 const MAX_AHEAD_SECS: u64 = 30 * 60;

@@ -9,6 +9,8 @@
 
 use std::sync::Arc;
 
+use ff_base::files::FileError;
+use ff_base::identity::Fingerprint;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 use tor_llcrypto::pk::rsa::RsaIdentity;
@@ -23,8 +25,6 @@ use super::head::{Flavor, Head, descriptor_digests, microdescriptor_digests};
 use super::parts::{Microdescriptor, ServerDescriptor};
 use super::shelf::Shelf;
 use super::signed::{self, Certificates, Refusal};
-use crate::files::FileError;
-use crate::period::Fingerprint;
 
 /// Directory caches that are asked for a consensus, before authorities are.
 const CONSENSUS_CACHES: usize = 3;

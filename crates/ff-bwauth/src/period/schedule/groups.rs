@@ -3,11 +3,12 @@
 use std::borrow::Borrow;
 use std::cmp::Reverse;
 
+use ff_base::identity::Fingerprint;
 use ff_proto::units::BytesPerSec;
 
 use super::Rules;
 use crate::period::queue::Waiting;
-use crate::period::{Fingerprint, Relay, Team, demand, group, guess};
+use crate::period::{Relay, Team, demand, group, guess};
 
 /// Relays that are measured at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use ff_base::identity::Fingerprint;
 use ff_proto::units::BytesPerSec;
 
 use super::{Task, Timetable, is_new, take};
@@ -9,7 +10,7 @@ use crate::period::group::network;
 use crate::period::queue::parts;
 use crate::period::schedule::groups::{capped, least};
 use crate::period::seed::Draws;
-use crate::period::{Fingerprint, GRANTS, demand, next_guess, next_guess_within};
+use crate::period::{GRANTS, demand, next_guess, next_guess_within};
 
 /// The counter of the first draw for measuring again; those below are for the first measurement.
 const FIRST_DRAW: u32 = 1 << 31;

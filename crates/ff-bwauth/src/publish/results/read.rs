@@ -7,12 +7,12 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use ff_base::files::FileError;
+use ff_base::text::{UnixText, refuse_packed};
 use ff_proto::params::DURATION_SECS;
 use ff_proto::units::BytesPerSec;
 
 use super::{FORMAT, First, Line};
-use crate::files::FileError;
-use crate::network::text::{UnixText, refuse_packed};
 use crate::outcome::{AttemptRow, MeasurementRow, Method, Outcome, ResultRow, SampleRow};
 
 /// The longest line that is read: what we write has a few hundred characters.

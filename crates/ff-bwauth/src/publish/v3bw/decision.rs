@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use ff_base::identity::Fingerprint;
+use ff_base::utc::{OutOfRange, Utc};
 use ff_proto::aggregate::Verdict;
 use ff_proto::params::PERIOD_SECS;
 use ff_proto::units::BytesPerSec;
@@ -13,8 +15,6 @@ use super::reason::{NoNumber, NotScheduled};
 use super::remembered::Remembered;
 use super::{MeasurementFacts, RelayCounts, RelayLine, UnmeasuredLine, is_nickname};
 use crate::outcome::Outcome;
-use crate::period::Fingerprint;
-use crate::utc::{OutOfRange, Utc};
 
 /// What is decided about one relay, and why.
 #[derive(Clone, Debug)]

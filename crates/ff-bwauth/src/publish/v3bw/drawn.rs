@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use ff_base::identity::Fingerprint;
 use ff_proto::aggregate::Draw;
 
 use super::draws::draw;
 use crate::outcome::Outcome;
-use crate::period::Fingerprint;
 use crate::period::group::host;
 
 /// What an attempt counted as, and whose it was.

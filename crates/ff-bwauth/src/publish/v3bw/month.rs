@@ -5,11 +5,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
+use ff_base::identity::Fingerprint;
 use ff_proto::aggregate::Draw;
 
 use super::drawn::Drawn;
 use super::draws::period_from;
-use crate::period::Fingerprint;
 use crate::publish::days::{Day, MEMORY_DAYS};
 
 /// Seconds of a day.

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
+use ff_base::identity::Fingerprint;
+
 use super::month::Month;
 use super::reason::NotScheduled;
 use super::{DirectoryFacts, RecentCounts};
-use crate::period::Fingerprint;
 
 /// What a bandwidth file is made with beside the outcomes.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use ff_base::identity::{Fingerprint, fingerprint_hex};
+use ff_base::utc::Utc;
+
 use super::{MAX_FILE_AGE_SECS, MAX_LINE};
-use crate::network::fingerprint_hex;
-use crate::period::Fingerprint;
-use crate::utc::Utc;
 
 /// The line behind the headers.
 const TERMINATOR: &str = "=====";

@@ -2,11 +2,11 @@
 
 use core::fmt;
 
+use ff_base::utc::Utc;
 use ff_proto::aggregate::Draw;
 
 use super::draws::{draw, period_from};
 use crate::outcome::Outcome;
-use crate::utc::Utc;
 
 /// Why a relay has no number in the bandwidth file.
 #[derive(Clone, Debug, PartialEq, Eq)]

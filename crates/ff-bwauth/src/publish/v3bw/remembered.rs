@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use ff_base::identity::Fingerprint;
 use ff_proto::units::BytesPerSec;
 
 use super::month::{DayOf, Month};
-use crate::period::Fingerprint;
 use crate::publish::days::{self, Bounds, Day, Number};
 
 /// What a relay's days came to.

@@ -8,13 +8,13 @@
 use core::fmt;
 
 use base64ct::{Base64Unpadded, Encoding};
+use ff_base::utc::Utc;
 use ff_proto::units::BytesPerSec;
 
 use super::{
     BandwidthFile, Header, MAX_LINE, MIN_PERCENT_ELIGIBLE, MeasurementFacts, RelayCounts,
     RelayLine, SOFTWARE, UnmeasuredLine,
 };
-use crate::utc::Utc;
 
 /// Version of bandwidth-file-spec.
 const FORMAT_VERSION: &str = "1.5.0";

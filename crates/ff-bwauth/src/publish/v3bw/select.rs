@@ -11,6 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use ff_base::identity::Fingerprint;
+use ff_base::utc::{OutOfRange, Utc};
 use ff_proto::params::PERIOD_SECS;
 
 use super::decision::{Attempts, Decision, Standing, ended};
@@ -21,9 +23,7 @@ use super::reason::NoNumber;
 use super::remembered::remembered;
 use super::{BandwidthFile, Generator, Header, InvalidFile, RecentCounts, RelayCounts};
 use crate::outcome::{Method, Outcome};
-use crate::period::Fingerprint;
 use crate::publish::together::{self, Share, Shown};
-use crate::utc::{OutOfRange, Utc};
 
 impl BandwidthFile {
     /// The file of everything in `outcomes` that may be published and began within the greatest

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::io::Write;
 
 use base64ct::{Base64Unpadded, Encoding};
+use ff_base::utc::Utc;
 use ff_proto::units::BytesPerSec;
 
 use super::ExportError;
-use crate::utc::Utc;
 
 /// What stands in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

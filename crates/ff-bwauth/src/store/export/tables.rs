@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
+use ff_base::identity::Fingerprint;
 use ff_proto::aggregate::SecondSample;
 
 use super::ExportError;
 use super::table::{Cell, Column, Kind, of};
 use crate::outcome::SecondRow;
-use crate::period::Fingerprint;
 use crate::store::plan::{PLANNED, Planned, planned};
 use crate::store::value::Number;
 use crate::store::{Attempt, AttemptId, DisputeRow, MeasurerRow, Reader, State, columns};

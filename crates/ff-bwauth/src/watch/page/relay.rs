@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use ff_base::identity::Fingerprint;
 use ff_proto::failure::FailureKind;
 use maud::{Markup, html};
 
@@ -12,7 +13,6 @@ use super::layout::{Page, failed, figure, sentence};
 use super::pool::{AskError, Work};
 use super::text::{grouped, plain, rate, shown, time};
 use super::{Site, now};
-use crate::period::Fingerprint;
 use crate::publish::Shelf;
 use crate::publish::report::chart;
 use crate::store::{Attempt, Memory, Seconds};

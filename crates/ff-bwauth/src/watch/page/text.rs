@@ -1,10 +1,10 @@
 //! Numbers, times and foreign texts as the pages show them.
 
+use ff_base::utc::Utc;
 use ff_proto::units::BytesPerSec;
 use maud::{Markup, PreEscaped, html};
 
 use crate::publish::report::escape::Escaped;
-use crate::utc::Utc;
 
 /// Seconds of a minute, an hour and a day.
 const SPANS: [(u64, &str); 3] = [(24 * 3600, "d"), (3600, "h"), (60, "min")];

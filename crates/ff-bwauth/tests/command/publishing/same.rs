@@ -85,7 +85,7 @@ fn store(path: &Path, happened: &[Happened], groups: &[Vec<u8>]) {
 
 /// A consensus of an hour ago with all relays but the last; each pair shares an address.
 fn consensus() -> String {
-    let valid_after = ff_bwauth::utc::Utc::from_unix_secs(NOW - 3600).expect("a time");
+    let valid_after = ff_base::utc::Utc::from_unix_secs(NOW - 3600).expect("a time");
     let valid_after = valid_after.to_string().replace('T', " ");
     let mut text =
         format!("network-status-version 3\nvote-status consensus\nvalid-after {valid_after}\n");

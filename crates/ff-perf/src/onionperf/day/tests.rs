@@ -1,4 +1,4 @@
-use ff_sim::input::Inputs;
+use ff_report::input::Inputs;
 use serde_json::json;
 
 use super::*;

@@ -5,7 +5,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use ff_sim::input::Inputs;
+use ff_report::input::Inputs;
 
 use super::{DownloadRecord, Downloads};
 use crate::read::{ReadError, files, lines, name, onionperf, torperf};

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use ff_bwauth::network::text::read_file;
-use ff_sim::input::Inputs;
+use ff_base::text::read_file;
+use ff_report::input::Inputs;
 
 use crate::capacities::Capacities;
 use crate::check::{Known, history};

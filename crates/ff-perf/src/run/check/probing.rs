@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use ff_sim::progress::Progress;
+use ff_report::progress::Progress;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha20Rng;
 use tokio::task::JoinSet;

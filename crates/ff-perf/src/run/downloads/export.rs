@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
-use ff_sim::input::Inputs;
+use ff_report::input::Inputs;
 
 use crate::cli::downloads::ExportArgs;
 use crate::onionperf::day::{self, Maker};

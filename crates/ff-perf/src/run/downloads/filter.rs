@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
-use ff_sim::input::{Inputs, pack};
-use ff_sim::python_json;
+use ff_report::input::{Inputs, pack};
+use ff_report::python_json;
 use serde_json::Value;
 
 use crate::buckets::truth::parse;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ff_lab::{Ending, Network, NetworkBuilder, RelayConfig};
-use ff_sim::output::Folder;
-use ff_sim::stats;
+use ff_report::output::Folder;
+use ff_report::stats;
 use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 

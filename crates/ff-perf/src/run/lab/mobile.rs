@@ -13,8 +13,8 @@ use ff_lab::console::note;
 use ff_lab::profile::Profile;
 use ff_lab::run::DOES_NOT_COUNT;
 use ff_lab::{Delays, Ending, HostsPlan, Network, RelayConfig};
-use ff_sim::input::Inputs;
-use ff_sim::output::{Folder, Summary};
+use ff_report::input::Inputs;
+use ff_report::output::{Folder, Summary};
 use serde::Serialize;
 
 use crate::cli::lab::LabMobileArgs;

@@ -14,8 +14,8 @@ use ff_lab::run::DOES_NOT_COUNT;
 use ff_lab::{
     CpuQuota, Delays, DownloadPlan, Downloads, Ending, HostsPlan, Network, Node, RelayConfig,
 };
-use ff_sim::input::Inputs;
-use ff_sim::output::{Folder, Summary};
+use ff_report::input::Inputs;
+use ff_report::output::{Folder, Summary};
 use rand::SeedableRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand_chacha::ChaCha12Rng;

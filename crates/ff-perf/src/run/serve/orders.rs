@@ -173,7 +173,7 @@ mod tests {
     use std::rc::Rc;
     use std::time::Duration;
 
-    use ff_bwauth::utc::Utc;
+    use ff_base::utc::Utc;
 
     use super::*;
 

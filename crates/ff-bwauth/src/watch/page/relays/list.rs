@@ -4,11 +4,11 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use ff_base::identity::Fingerprint;
 use ff_proto::failure::FailureKind;
 
 use super::super::pool::{AskError, Work};
 use super::super::{Site, now};
-use crate::period::Fingerprint;
 use crate::publish::v3bw::Publication;
 use crate::publish::{Last, Shelf};
 use crate::store::Known;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ff_base::identity::Fingerprint;
 use ff_proto::aggregate::{Draw, Estimator, SecondSample, Verdict, estimate};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::CryptoKind;
@@ -18,7 +19,6 @@ use super::super::{Options, Site, now, run};
 use crate::outcome::{
     CellCounts, CpuSeconds, Failure, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
 };
-use crate::period::Fingerprint;
 use crate::period::carried::Carried;
 use crate::publish::Shift;
 use crate::publish::v3bw::{DirectoryFacts, Publication};
@@ -269,7 +269,7 @@ pub(super) fn publish(dir: &Path, relays: u32) {
             let node = hex::encode_upper(fingerprint(relay));
             text += &format!("node_id=${node} bw={}\n", 1000 + relay * step);
         }
-        let stamp = crate::utc::Utc::from_unix_secs(at).expect("a time").file_stamp();
+        let stamp = ff_base::utc::Utc::from_unix_secs(at).expect("a time").file_stamp();
         let name = format!("{stamp}.v3bw");
         std::fs::write(dir.join(&name), text).expect("written");
         let link = dir.join(crate::publish::LATEST);

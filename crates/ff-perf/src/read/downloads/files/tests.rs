@@ -166,7 +166,7 @@ fn records_that_cannot_be_read_are_named_and_files_refused_in_one_sentence() {
     let newer = good.to_string().replace("\"3.1\"", "\"6.0\"");
     let error = read_texts(&[(name, newer.as_bytes())]).expect_err("newer");
     assert!(error.starts_with("a.onionperf.analysis.json: its version is not between"), "{error}");
-    let packed = ff_sim::input::pack(good.to_string().as_bytes(), 0).expect("packed");
+    let packed = ff_report::input::pack(good.to_string().as_bytes(), 0).expect("packed");
     let packed_name = "a.onionperf.analysis.json.xz";
     assert_eq!(read_texts(&[(packed_name, packed.as_slice())]).expect("a file").all.len(), 1);
     let error = read_texts(&[(packed_name, &packed[..packed.len() - 20])]).expect_err("cut");

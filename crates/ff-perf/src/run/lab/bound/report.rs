@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use ff_sim::figure::{Axis, Figure};
-use ff_sim::output::Folder;
-use ff_sim::stats;
+use ff_report::figure::{Axis, Figure};
+use ff_report::output::Folder;
+use ff_report::stats;
 use serde::Serialize;
 
 use super::measure::Done;

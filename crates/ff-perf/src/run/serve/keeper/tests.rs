@@ -7,8 +7,8 @@ use std::fs;
 use std::rc::Rc;
 
 use clap::Parser as _;
-use ff_bwauth::utc::Utc;
-use ff_sim::input::Inputs;
+use ff_base::utc::Utc;
+use ff_report::input::Inputs;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -20,7 +20,7 @@ static IDLE: Mutex<BTreeMap<&'static str, Vec<Sender<Work>>>> = Mutex::new(BTree
 ///
 /// # Errors
 /// When there can be no other thread.
-pub(crate) fn run<R: Send + 'static>(
+pub fn run<R: Send + 'static>(
     name: &'static str,
     work: impl FnOnce() -> R + Send + 'static,
 ) -> io::Result<Receiver<R>> {

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read, Write as _};
 use std::path::{Path, PathBuf};
 
-use ff_bwauth::network::text::{Packing, UnixText, into_unix, refuse_packed};
+use ff_base::text::{Packing, UnixText, into_unix, refuse_packed};
 use liblzma::read::XzDecoder;
 use liblzma::stream::{CONCATENATED, Check, Stream};
 use liblzma::write::XzEncoder;
@@ -20,15 +20,15 @@ use crate::skipped::Skips;
 /// What a single file may hold, unpacked: 1 GiB.
 const MOST_BYTES: u64 = 1 << 30;
 /// What unpacking may take of memory: xz's own presets need up to 65 MiB.
-pub(crate) const XZ_MEMORY: u64 = 128 << 20;
+pub const XZ_MEMORY: u64 = 128 << 20;
 /// What an xz file begins with.
-pub(crate) const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
+pub const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
 
 /// Unpacks xz, within [`XZ_MEMORY`].
 ///
 /// # Errors
 /// When there is no memory for it.
-pub(crate) fn unpack<R: Read>(packed: R) -> io::Result<XzDecoder<R>> {
+pub fn unpack<R: Read>(packed: R) -> io::Result<XzDecoder<R>> {
     let stream = Stream::new_stream_decoder(XZ_MEMORY, CONCATENATED)?;
     Ok(XzDecoder::new_stream(packed, stream))
 }

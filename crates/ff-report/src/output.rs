@@ -13,8 +13,8 @@ use serde::Serialize;
 mod rows;
 
 pub use self::rows::Rows;
-use crate::cli::Options;
 use crate::input::Input;
+use crate::options::Options;
 
 /// The version of `summary.json`: another number says that a field has changed its meaning or has gone.
 pub const SCHEMA: u32 = 1;

@@ -9,12 +9,9 @@ use std::time::Duration;
 use axum::Router;
 use tokio::net::TcpListener;
 
-// They stand beside the page, which was there first.
-#[path = "watch/page/connection.rs"]
-pub(crate) mod connection;
+pub mod connection;
 mod exposition;
-#[path = "watch/page/guard.rs"]
-pub(crate) mod guard;
+mod guard;
 
 pub use exposition::{figures, text_format};
 
@@ -30,7 +27,7 @@ pub async fn serve_to_all(listener: TcpListener, router: Router, stall: Duration
 }
 
 /// The same answers, for those only who ask by loopback's names or by these.
-pub(crate) fn guarded(router: Router, hosts: &[String]) -> Router {
+pub fn guarded(router: Router, hosts: &[String]) -> Router {
     let guard = guard::Guard::new(hosts);
     router.layer(axum::middleware::from_fn(move |request, next| {
         guard::guarded(guard.clone(), request, next)

@@ -24,11 +24,11 @@ use tokio::time::{Sleep, sleep};
 const MAX_CONNECTIONS: usize = 64;
 /// How long whoever is slow may take.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Deadlines {
+pub struct Deadlines {
     /// For a request's head; a connection may wait as long for the next one.
-    pub(crate) head: Duration,
+    pub head: Duration,
     /// For taking anything of an answer.
-    pub(crate) stall: Duration,
+    pub stall: Duration,
 }
 
 impl Default for Deadlines {
@@ -46,11 +46,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const SHORT_PAUSE: Duration = Duration::from_millis(2);
 
 /// Answers whoever connects. Connections end when this is dropped.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    router: Router,
-    deadlines: Deadlines,
-) -> Infallible {
+pub async fn serve(listener: TcpListener, router: Router, deadlines: Deadlines) -> Infallible {
     let mut connections = JoinSet::new();
     let mut places = VecDeque::new();
     loop {

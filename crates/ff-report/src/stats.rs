@@ -69,9 +69,32 @@ fn student_t_95(freedom: usize) -> f64 {
     freedom.checked_sub(1).and_then(|at| SMALL.get(at)).copied().unwrap_or(far)
 }
 
+/// The points of a distribution function: each distinct value with the part of all values that are no greater.
+///
+/// The values have to be sorted.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
+pub fn cdf(sorted: &[f64]) -> Vec<(f64, f64)> {
+    let mut points: Vec<(f64, f64)> = Vec::new();
+    for (value, count) in sorted.iter().zip(1_usize..) {
+        let part = count as f64 / sorted.len() as f64;
+        match points.last_mut() {
+            Some(last) if last.0.total_cmp(value).is_eq() => last.1 = part,
+            _ => points.push((*value, part)),
+        }
+    }
+    points
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_distribution_counts_equal_values_once() {
+        assert_eq!(cdf(&[]), []);
+        assert_eq!(cdf(&[0.0, 0.0, 0.5, 2.0]), [(0.0, 0.5), (0.5, 0.75), (2.0, 1.0)]);
+    }
 
     #[test]
     fn percentiles_are_numpys() {

@@ -1,6 +1,6 @@
 //! Axes: what they are called, how values lie on them, where their marks are.
 
-use ff_bwauth::utc::Utc;
+use ff_base::utc::Utc;
 
 /// Seconds of a day.
 const DAY_SECS: f64 = 86_400.0;

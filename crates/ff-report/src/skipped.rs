@@ -152,7 +152,7 @@ pub fn left_out(all: &[Skipped]) -> u64 {
 }
 
 /// Cuts a text that is too long for a list.
-pub(crate) fn cut(text: &mut String) {
+pub fn cut(text: &mut String) {
     if text.len() > MOST_TEXT_BYTES {
         text.truncate(text.floor_char_boundary(MOST_TEXT_BYTES));
         text.push('\u{2026}');

@@ -13,12 +13,12 @@ use self::style::Style;
 use super::{Axis, Curve, Figure};
 use crate::markup::Escaped;
 
-pub(crate) use self::style::COLOURS;
+pub use self::style::COLOURS;
 
 /// Width of the drawing.
-pub(crate) const WIDTH: f64 = 720.0;
+pub const WIDTH: f64 = 720.0;
 /// Size of the smallest text.
-pub(crate) const FONT_SIZE: f64 = 13.0;
+pub const FONT_SIZE: f64 = 13.0;
 /// Where the axes' inside begins and ends, from left to right.
 const LEFT_RIGHT: (f64, f64) = (78.0, 700.0);
 /// The same from bottom to top.

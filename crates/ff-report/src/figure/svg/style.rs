@@ -2,7 +2,7 @@
 
 /// Colours on white and on a dark ground. They are those of Okabe and Ito, which colour-blind people tell apart, as far
 /// as they have a contrast of 3:1 to their ground; the orange is darker on white, and yellow is left out.
-pub(crate) const COLOURS: [(&str, &str); 6] = [
+pub const COLOURS: [(&str, &str); 6] = [
     ("#000000", "#f0f3f8"),
     ("#0072b2", "#56b4e9"),
     ("#d55e00", "#ff8a4c"),

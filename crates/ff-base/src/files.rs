@@ -11,21 +11,9 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, NamedTempFile};
 
-#[cfg(feature = "measure")]
-pub(crate) use ff_measurer::owner::advice_for;
-
-/// Tells the user `own` what to do about a file of the user `owner`.
-#[cfg(not(feature = "measure"))]
-pub(crate) fn advice_for(path: &Path, owner: u32, own: u32) -> String {
-    format!(
-        "{} belongs to user {owner} and you are user {own}; run this as that user",
-        path.display()
-    )
-}
-
 /// Who may read a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Readers {
+pub enum Readers {
     /// Its owner: it tells of a relay's clients.
     Owner,
     /// Everybody, as far as the umask allows: the tor process that votes with a bandwidth file
@@ -57,14 +45,14 @@ pub struct FileError {
 
 impl FileError {
     /// Makes an error of what the system said when `action` was tried on `path`.
-    pub(crate) fn new(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
+    pub fn new(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |source| Self { action, path, source }
     }
 
     /// Whether the file was there already.
     #[must_use]
-    pub(crate) fn is_already_there(&self) -> bool {
+    pub fn is_already_there(&self) -> bool {
         self.source.kind() == io::ErrorKind::AlreadyExists
     }
 }
@@ -75,11 +63,7 @@ impl FileError {
 /// # Errors
 /// [`FileError`] naming the path; what was there before is then untouched, unless it was only the
 /// directory that could not be synced.
-pub(crate) fn write_atomically(
-    path: &Path,
-    bytes: &[u8],
-    readers: Readers,
-) -> Result<(), FileError> {
+pub fn write_atomically(path: &Path, bytes: &[u8], readers: Readers) -> Result<(), FileError> {
     write_atomically_with(path, readers, |file| {
         file.write_all(bytes).map_err(FileError::new("write", path))
     })
@@ -89,7 +73,7 @@ pub(crate) fn write_atomically(
 ///
 /// # Errors
 /// [`FileError`] naming the path, and what `fill` returns.
-pub(crate) fn write_atomically_with<T, E: From<FileError>>(
+pub fn write_atomically_with<T, E: From<FileError>>(
     path: &Path,
     readers: Readers,
     fill: impl FnOnce(&mut File) -> Result<T, E>,
@@ -110,7 +94,7 @@ pub(crate) fn write_atomically_with<T, E: From<FileError>>(
 ///
 /// # Errors
 /// [`FileError`] naming the path; [`FileError::is_already_there`] tells whether that was why.
-pub(crate) fn write_new(path: &Path, bytes: &[u8], readers: Readers) -> Result<(), FileError> {
+pub fn write_new(path: &Path, bytes: &[u8], readers: Readers) -> Result<(), FileError> {
     let fail = FileError::new("create", path);
     let write = || -> io::Result<()> {
         temporary_with(path, bytes, readers)?.persist_noclobber(path)?;
@@ -123,7 +107,7 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8], readers: Readers) -> Result<(
 ///
 /// # Errors
 /// [`FileError`] naming the link.
-pub(crate) fn point_symlink(link: &Path, target_name: &str) -> Result<(), FileError> {
+pub fn point_symlink(link: &Path, target_name: &str) -> Result<(), FileError> {
     let fail = FileError::new("update the symbolic link", link);
     let replace = || -> io::Result<()> {
         let made = hidden_name().make_in(directory_of(link), |at| symlink(target_name, at))?;
@@ -158,7 +142,7 @@ fn hidden_name() -> Builder<'static, 'static> {
 }
 
 /// Whether a name is one of these.
-pub(crate) fn is_temporary(name: &Path) -> bool {
+pub fn is_temporary(name: &Path) -> bool {
     name.to_str().is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX))
 }
 

@@ -21,12 +21,6 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Speaks to standard error for `ff-sim`.
-    #[must_use]
-    pub fn on_stderr() -> Self {
-        Self::of("ff-sim")
-    }
-
     /// Speaks to standard error for this program.
     #[must_use]
     pub fn of(program: &'static str) -> Self {

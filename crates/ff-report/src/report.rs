@@ -6,7 +6,7 @@
 
 use std::fmt::{self, Write as _};
 
-use crate::figure::{self, Figure};
+use crate::figure::Figure;
 use crate::input::Input;
 use crate::markup::Escaped;
 use crate::skipped::Skips;
@@ -170,7 +170,7 @@ fn write_head(page: &mut String, columns: &[&str]) -> fmt::Result {
 
 /// The style of drawings on this page: texts have at least 11 pixels, and a dark page has other colours.
 fn figure_style() -> String {
-    let least = (figure::WIDTH * MIN_TEXT_PX / figure::FONT_SIZE).ceil();
+    let least = (crate::figure::WIDTH * MIN_TEXT_PX / crate::figure::FONT_SIZE).ceil();
     let mut style = format!("figure svg {{ min-width: {least}px; }}\n");
     style.push_str("@media (prefers-color-scheme: dark) {\n");
     let fixed = [
@@ -180,7 +180,7 @@ fn figure_style() -> String {
         ("stroke", "#000", "var(--text)"),
         ("stroke", "#e0e0e0", "var(--grid)"),
     ];
-    let curves = figure::COLOURS.map(|(light, dark)| ("stroke", light, dark));
+    let curves = crate::figure::COLOURS.map(|(light, dark)| ("stroke", light, dark));
     for (property, light, dark) in fixed.into_iter().chain(curves) {
         // Writing to a string does not fail.
         let _ = writeln!(style, "figure [{property}=\"{light}\"] {{ {property}: {dark}; }}");
@@ -275,7 +275,7 @@ mod tests {
         }
         // 13 of 720 units are 11 pixels at this width.
         assert!(html.contains("figure svg { min-width: 610px; }"), "texts can be read");
-        for (light, dark) in figure::COLOURS {
+        for (light, dark) in crate::figure::COLOURS {
             let rule = format!("figure [stroke=\"{light}\"] {{ stroke: {dark}; }}");
             assert!(html.contains(&rule), "{rule}");
         }

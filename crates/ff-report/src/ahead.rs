@@ -12,7 +12,7 @@ const WAITING: usize = 16;
 
 /// The side that unpacks.
 #[derive(Debug)]
-pub(crate) struct Chunks {
+pub struct Chunks {
     /// Where chunks go.
     to: SyncSender<io::Result<Chunk>>,
     /// Where their buffers come back from.
@@ -21,7 +21,7 @@ pub(crate) struct Chunks {
 
 /// The side that scans, before it is known whether anything comes this way.
 #[derive(Debug)]
-pub(crate) struct Ahead {
+pub struct Ahead {
     /// What comes.
     from: Receiver<io::Result<Chunk>>,
     /// Where chunks go that have been read.
@@ -29,14 +29,14 @@ pub(crate) struct Ahead {
 }
 
 /// Both sides.
-pub(crate) fn sides() -> (Chunks, Ahead) {
+pub fn sides() -> (Chunks, Ahead) {
     let ((to, from), (back, empty)) = (sync_channel(WAITING), sync_channel(WAITING));
     (Chunks { to, empty }, Ahead { from, back })
 }
 
 /// A reader whose content comes from another thread, which stops when this is dropped.
 #[derive(Debug)]
-pub(crate) struct ReadAhead<T> {
+pub struct ReadAhead<T> {
     /// What comes; nothing more comes behind an error.
     ahead: Ahead,
     /// What came last.
@@ -58,7 +58,7 @@ struct Chunk {
 
 impl Ahead {
     /// A reader of what comes from a thread that says when it has done its work.
-    pub(crate) fn until<T>(self, done: Receiver<T>) -> ReadAhead<T> {
+    pub fn until<T>(self, done: Receiver<T>) -> ReadAhead<T> {
         ReadAhead { ahead: self, chunk: Chunk::default(), at: 0, done }
     }
 }
@@ -67,7 +67,7 @@ impl Ahead {
 ///
 /// # Errors
 /// When there can be no other thread.
-pub(crate) fn read_ahead(inner: impl Read + Send + 'static) -> io::Result<ReadAhead<()>> {
+pub fn read_ahead(inner: impl Read + Send + 'static) -> io::Result<ReadAhead<()>> {
     let (chunks, ahead) = sides();
     Ok(ahead.until(workers::run("ahead", move || chunks.hand_over(inner))?))
 }
@@ -95,7 +95,7 @@ impl<T> Read for ReadAhead<T> {
 
 impl Chunks {
     /// Hands everything over, until the end, an error, or nobody listens any more.
-    pub(crate) fn hand_over(self, mut inner: impl Read) {
+    pub fn hand_over(self, mut inner: impl Read) {
         let Self { to, empty } = self;
         loop {
             let mut bytes = empty.try_recv().unwrap_or_default();
