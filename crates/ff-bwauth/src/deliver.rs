@@ -7,11 +7,12 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use ff_base::files::{self, Readers};
 use ff_base::utc::now_unix_secs;
+use ff_dir::bandwidth::MAX_FILE_AGE_SECS;
 use ff_measurer::console::{note, print};
 
 use crate::options::Common;
 use crate::outcome::{self, ClientTraffic, Outcome};
-use crate::publish::v3bw::{BandwidthFile, MAX_FILE_AGE_SECS, Publication};
+use crate::publish::v3bw::{BandwidthFile, Publication};
 use crate::publish::{LATEST, Shelf, report, results};
 use crate::screen::summary;
 

@@ -32,7 +32,6 @@ pub mod deliver;
 mod demo;
 #[cfg(feature = "measure")]
 pub mod measure;
-pub mod network;
 #[cfg(feature = "measure")]
 pub mod options;
 pub mod outcome;

@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use ff_bwauth::network::consensus::{Consensus, Flags};
-use ff_bwauth::network::microdescriptors::Microdescriptors;
+use ff_dir::consensus::{Consensus, Flags};
+use ff_dir::microdescriptors::Microdescriptors;
 use ff_proto::addresses::is_private;
 
 use self::micros::{MICRODESCRIPTORS, Unreadable, is_absent, microdescriptors};
@@ -295,9 +295,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let write =
             |name: &str, text: &str| fs::write(dir.path().join(name), text).expect("a file");
-        let text = include_str!("../../ff-bwauth/tests/data/microdesc-consensus");
+        let text = include_str!("../../ff-dir/tests/data/microdesc-consensus");
         write(CONSENSUS, text);
-        let all = include_str!("../../ff-bwauth/tests/data/microdescriptors");
+        let all = include_str!("../../ff-dir/tests/data/microdescriptors");
         let consensus = Consensus::parse(text).expect("a consensus");
         let now = consensus.valid_after_unix_secs().expect("a time");
         let left_out = || Network::read(dir.path(), now).expect("a network").pool.left_out;

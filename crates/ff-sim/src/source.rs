@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use ff_bwauth::network::DocumentError;
+use ff_dir::DocumentError;
 use ff_report::input::{InputError, Inputs};
 use ff_report::skipped::Skips;
 

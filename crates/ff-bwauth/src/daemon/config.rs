@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use ff_live::LiveConfig;
 use ff_measurer::config::{check_names, not_readable};
 use ff_measurer::exchange::MAX_DURATION;
 use ff_measurer::{key, secret_file};
@@ -15,7 +16,6 @@ use ff_proto::units::BytesPerSec;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
-use crate::network::live::LiveConfig;
 use crate::period::usual_slot_secs;
 use crate::publish::PublishRules;
 use crate::publish::days::MEMORY_DAYS;

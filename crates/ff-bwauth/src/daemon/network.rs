@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 use ff_base::text::read_bytes;
+use ff_live::{DirectoryClient, Documents};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tor_rtcompat::PreferredRuntime;
 
 use super::config::{Files, Network};
 use super::view::View;
-use crate::network::live::{DirectoryClient, Documents};
 
 /// How long a refresh may take.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(300);

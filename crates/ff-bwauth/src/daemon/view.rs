@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use ff_base::identity::Fingerprint;
+use ff_dir::consensus::Consensus;
+use ff_dir::descriptors::{Descriptor, Descriptors};
 
-use crate::network::consensus::Consensus;
-use crate::network::descriptors::{Descriptor, Descriptors};
 use crate::period::Relay;
 use crate::publish::view::relays;
 

@@ -14,11 +14,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ff_base::identity::Fingerprint;
 use ff_base::utc::Utc;
+use ff_dir::bandwidth::MAX_FILE_AGE_SECS;
 use serde::{Deserialize, Serialize};
 
 use super::shelf::Last;
 use super::v3bw::hold::is_above;
-use super::v3bw::{BandwidthFile, MAX_FILE_AGE_SECS, Publication, RelayLine, rounded_kilobytes};
+use super::v3bw::{BandwidthFile, Publication, RelayLine, rounded_kilobytes};
 
 /// An hour in seconds.
 const HOUR_SECS: u64 = 60 * 60;

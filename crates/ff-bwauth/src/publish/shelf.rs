@@ -19,9 +19,9 @@ use std::time::UNIX_EPOCH;
 use ff_base::files::{self, FileError, Readers};
 use ff_base::identity::Fingerprint;
 use ff_base::utc::Utc;
+use ff_dir::bandwidth::{MAX_FILE_AGE_SECS, Reading};
 
-use super::v3bw::read::Reading;
-use super::v3bw::{BandwidthFile, MAX_FILE_AGE_SECS, SOFTWARE};
+use super::v3bw::{BandwidthFile, SOFTWARE};
 
 /// Name of the symbolic link to the newest file: what torrc's `V3BandwidthsFile` should name.
 pub const LATEST: &str = "latest.v3bw";

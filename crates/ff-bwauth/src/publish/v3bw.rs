@@ -22,6 +22,7 @@ use std::collections::HashSet;
 
 use ff_base::identity::Fingerprint;
 use ff_base::utc::{OutOfRange, Utc};
+use ff_dir::bandwidth::MAX_FILE_AGE_SECS;
 use ff_proto::ids::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 
@@ -33,7 +34,6 @@ pub(crate) mod draws;
 pub(crate) mod hold;
 pub(crate) mod month;
 mod publication;
-pub mod read;
 mod reason;
 mod remembered;
 mod render;
@@ -52,12 +52,6 @@ pub const SOFTWARE: &str = "flashflow";
 /// Share of the consensus's relays below which authorities must not vote with the file
 /// (bandwidth-file-spec §2.2: torflow's and sbws's value).
 pub const MIN_PERCENT_ELIGIBLE: u64 = 60;
-/// tor's `MAX_MEASUREMENT_AGE`: a file whose newest result is older is refused. A good greatest
-/// age of single results, too: with one measurement a day, two may be missed.
-pub const MAX_FILE_AGE_SECS: u64 = 3 * 24 * 60 * 60;
-/// Characters that a line may have without its end (bandwidth-file-spec §2.1): tor before 0.3.5 skips longer ones, and
-/// parsers may.
-const MAX_LINE: usize = 510;
 /// Bytes of a kilobyte, as bandwidth files count.
 pub(super) const KILOBYTE: u64 = 1000;
 

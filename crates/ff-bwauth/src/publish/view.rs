@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ff_base::identity::Fingerprint;
+use ff_dir::bandwidth::MAX_FILE_AGE_SECS;
+use ff_dir::consensus::{Consensus, Entry};
+use ff_dir::descriptors::Descriptor;
 use ff_proto::units::BytesPerSec;
 
-use super::v3bw::{DirectoryFacts, MAX_FILE_AGE_SECS, Publication};
-use crate::network::consensus::{Consensus, Entry};
-use crate::network::descriptors::Descriptor;
+use super::v3bw::{DirectoryFacts, Publication};
 use crate::period::{Relay, group};
 
 /// The relays as a period sees them: what they are taken for, where they listen and whose families they are in.

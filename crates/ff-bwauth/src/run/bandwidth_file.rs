@@ -12,10 +12,10 @@ mod difference;
 mod write;
 
 use ff_base::text::{refuse_packed, unix};
+use ff_dir::bandwidth::{Reading, Severity};
 
 use self::difference::Difference;
 use crate::cli::V3bw;
-use crate::publish::v3bw::read::{Reading, Severity};
 
 /// The greatest file that is read: a hundred thousand relays' lines have a fifth of it.
 const MAX_BYTES: u64 = 1 << 28;

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use ff_base::identity::Fingerprint;
 use ff_base::text::read_bytes;
-
-use crate::network::DocumentError;
-use crate::network::consensus::Consensus;
-use crate::network::descriptors::{Descriptor, Descriptors};
+use ff_dir::DocumentError;
+use ff_dir::consensus::Consensus;
+use ff_dir::descriptors::{Descriptor, Descriptors};
 
 /// The longest document that is read: a consensus has some 3 MB, a month of descriptors 100.
 const MAX_BYTES: u64 = 1 << 30;

@@ -7,11 +7,11 @@ use std::thread;
 use anyhow::{Result, anyhow, bail};
 use ff_base::identity::Fingerprint;
 use ff_base::utc::now_unix_secs;
+use ff_dir::consensus::Consensus;
 use ff_measurer::console::{note, print};
 
 use crate::cli::ExplainArgs;
 use crate::daemon::config::Config;
-use crate::network::consensus::Consensus;
 use crate::publish::{PublishRules, Shelf};
 use crate::store::{Known, Reader, Store, StoreError};
 use crate::watch::documents::{self, Descriptions, publication_around};

@@ -155,6 +155,7 @@ fn measurer() -> Program<'static> {
 mod tests {
     use std::fs;
 
+    use ff_live::LiveConfig;
     use ff_operator::pages::without_exit_status;
     use serde::de::DeserializeOwned;
 
@@ -162,7 +163,6 @@ mod tests {
     use crate::daemon::config::{
         CoordinatorTable, ExchangeTable, Files, Keep, MeasurerTable, PeriodTable, Publish, Watch,
     };
-    use crate::network::live::LiveConfig;
 
     /// The keys of a table.
     fn keys<T: DeserializeOwned>() -> Vec<String> {

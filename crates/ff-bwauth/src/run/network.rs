@@ -9,12 +9,12 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use ff_base::files::{Readers, write_atomically};
 use ff_base::utc::Utc;
+use ff_live::{DirectoryClient, Documents, LiveConfig, runtime};
 use ff_measurer::config::not_readable;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::cli::NetworkArgs;
-use crate::network::live::{DirectoryClient, Documents, LiveConfig, runtime};
 
 /// What is read of a configuration; other tables are for others.
 #[derive(Deserialize)]

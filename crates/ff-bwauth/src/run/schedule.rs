@@ -6,6 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use ff_base::identity::Fingerprint;
+use ff_dir::consensus::{Consensus, Entry};
+use ff_dir::descriptors::Descriptor;
+use ff_dir::microdescriptors::Microdescriptors;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
@@ -13,9 +16,6 @@ use zeroize::Zeroizing;
 
 use super::documents;
 use crate::cli::ScheduleArgs;
-use crate::network::consensus::{Consensus, Entry};
-use crate::network::descriptors::Descriptor;
-use crate::network::microdescriptors::Microdescriptors;
 use crate::period::allocate::{self, LINKS_OF_HOST, links_in_slot};
 use crate::period::links::{KnownPath, links_for};
 use crate::period::schedule::{self, Rules, Schedule};

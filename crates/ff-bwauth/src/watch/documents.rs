@@ -11,11 +11,11 @@ use std::path::Path;
 
 use ff_base::identity::{Fingerprint, fingerprint_hex};
 use ff_base::text::read_bytes;
+use ff_dir::consensus::{Consensus, Entry};
+use ff_dir::descriptors::{Descriptor, Descriptors, readable};
+use ff_live::{descriptors, newest_consensus};
 
 use crate::daemon::config::Network;
-use crate::network::consensus::{Consensus, Entry};
-use crate::network::descriptors::{Descriptor, Descriptors, readable};
-use crate::network::live::{descriptors, newest_consensus};
 use crate::publish::v3bw::Publication;
 use crate::publish::view::publication;
 
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     /// Descriptors of the real network.
-    const REAL: &str = include_str!("../../tests/data/descriptors");
+    const REAL: &str = include_str!("../../../ff-dir/tests/data/descriptors");
 
     /// A relay that is in the consensus.
     fn entry(fingerprint: Fingerprint, address: &str) -> Entry {

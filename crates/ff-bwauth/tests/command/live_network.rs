@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use ff_bwauth::network::consensus::Consensus;
-use ff_bwauth::network::descriptors::Descriptors;
-use ff_bwauth::network::live::{DirectoryClient, DirectoryError, Documents, LiveConfig, runtime};
+use ff_dir::consensus::Consensus;
+use ff_dir::descriptors::Descriptors;
 use ff_lab::Network;
+use ff_live::{DirectoryClient, DirectoryError, Documents, LiveConfig, runtime};
 use tokio::time::{Instant, timeout};
 
 /// The relays of the network, its authorities among them.

@@ -8,8 +8,8 @@ mod shelf;
 mod trace;
 
 use ff_bwauth::outcome::Outcome;
-use ff_bwauth::publish::v3bw::read::{Finding, Reading};
 use ff_bwauth::publish::v3bw::{DirectoryFacts, Publication};
+use ff_dir::bandwidth::{Finding, Reading};
 use ff_proto::units::BytesPerSec;
 
 use crate::samples::{DAY, NOW, outcome, publication};

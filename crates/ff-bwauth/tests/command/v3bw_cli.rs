@@ -8,8 +8,8 @@ use base64ct::{Base64Unpadded, Encoding};
 use ff_bwauth::outcome::{
     CellCounts, CpuSeconds, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
 };
-use ff_bwauth::publish::v3bw::read::{Reading, Severity};
 use ff_bwauth::store::{Begin, Kind, Period, Store, ToPlan};
+use ff_dir::bandwidth::{Reading, Severity};
 use ff_proto::aggregate::{Draw, Estimator, SecondSample, Verdict};
 use ff_proto::units::{BytesPerSec, Ratio};
 use serde_json::Value;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use ff_bwauth::network::microdescriptors::Microdescriptors;
+use ff_dir::microdescriptors::Microdescriptors;
 
 /// Their files: the second one has what came last.
 pub(super) const MICRODESCRIPTORS: [&str; 2] = ["cached-microdescs", "cached-microdescs.new"];

@@ -13,9 +13,9 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use ff_bwauth::network::DocumentError;
-use ff_bwauth::network::consensus::Consensus;
-use ff_bwauth::network::microdescriptors::Microdescriptors;
+use ff_dir::DocumentError;
+use ff_dir::consensus::Consensus;
+use ff_dir::microdescriptors::Microdescriptors;
 use ff_report::input::{InputError, Inputs};
 use ff_sim::flow::path::Factors;
 use ff_sim::network::{Network, Relay};
@@ -284,7 +284,7 @@ mod tests {
     fn who_has_no_microdescriptor_is_left_out_where_others_have_theirs() {
         let dir = tempfile::tempdir().expect("a folder");
         let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text);
-        write("consensus", include_str!("../../../ff-bwauth/tests/data/microdesc-consensus"))
+        write("consensus", include_str!("../../../ff-dir/tests/data/microdesc-consensus"))
             .expect("a file");
         let file = dir.path().join("consensus");
         let read = || {
@@ -296,7 +296,7 @@ mod tests {
             (names.collect::<Vec<_>>().join(" "), pool.left_out, pool.policies.map(lets_out))
         };
         assert_eq!(read(), ("lisdex moria1 Ukko d2d4 Akka".to_owned(), 0, None));
-        let all = include_str!("../../../ff-bwauth/tests/data/microdescriptors");
+        let all = include_str!("../../../ff-dir/tests/data/microdescriptors");
         write("cached-microdescs", all).expect("a file");
         assert_eq!((read().1, read().2), (0, Some(vec![false, false, false, true, false])));
         let others: Vec<_> =
@@ -344,12 +344,10 @@ mod tests {
     fn families_are_mutual_or_have_a_key_in_common() {
         let mut consensus = Consensus::parse(NS).expect("a consensus");
         let ids: Vec<_> = consensus.relays.iter().map(|relay| relay.fingerprint).collect();
-        let micro = |family: &[[u8; 20]], ids: &[&str]| {
-            ff_bwauth::network::microdescriptors::Microdescriptor {
-                family: family.to_vec(),
-                family_ids: ids.iter().map(|id| (*id).to_owned()).collect(),
-                ..Default::default()
-            }
+        let micro = |family: &[[u8; 20]], ids: &[&str]| ff_dir::microdescriptors::Microdescriptor {
+            family: family.to_vec(),
+            family_ids: ids.iter().map(|id| (*id).to_owned()).collect(),
+            ..Default::default()
         };
         let mut micros = Microdescriptors::default();
         for (relay, micro) in consensus.relays.iter_mut().zip([

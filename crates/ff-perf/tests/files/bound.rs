@@ -348,7 +348,7 @@ fn paths_are_drawn_and_written_whole() {
 #[test]
 fn relays_whose_microdescriptors_are_missing_are_counted_and_not_drawn() {
     let dir = tempfile::tempdir().expect("a folder");
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-bwauth/tests/data");
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-dir/tests/data");
     let read = |name: &str| std::fs::read_to_string(data.join(name)).expect("the sample");
     let network = dir.path().join("consensus");
     std::fs::write(&network, read("microdesc-consensus")).expect("a file");

@@ -227,7 +227,7 @@ pub(crate) fn as_known(identity: &LinkIdentity, ntor: [u8; 32], listener: &Async
         addrs: vec![listener.local_addr().expect("an address")],
         // Without FlowCtrl: no congestion control to agree on.
         protocols: "Link=4-5 LinkAuth=3 Relay=1-4".to_owned(),
-        flags: ff_bwauth::network::consensus::Flags::default(),
+        flags: ff_dir::consensus::Flags::default(),
     }
 }
 

@@ -5,7 +5,8 @@
 
 use ff_base::identity::Fingerprint;
 use ff_bwauth::outcome::{Asked, Failure, Measured, Method, Outcome, TargetInfo};
-use ff_bwauth::publish::v3bw::{Decisions, MAX_FILE_AGE_SECS, Publication};
+use ff_bwauth::publish::v3bw::{Decisions, Publication};
+use ff_dir::bandwidth::MAX_FILE_AGE_SECS;
 use ff_proto::aggregate::Verdict;
 use ff_proto::failure::FailureKind;
 use ff_proto::params::{PERIOD_SECS, Params};

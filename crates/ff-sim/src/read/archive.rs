@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
 use ff_base::text::{Packing, UnixText, refuse_packed, unix};
-use ff_bwauth::network::DocumentError;
+use ff_dir::DocumentError;
 use ff_report::input::{XZ_MAGIC, unpack};
 use ff_report::skipped::Skips;
 use ff_report::{ahead, workers};

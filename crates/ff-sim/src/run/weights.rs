@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use ff_base::utc::Utc;
-use ff_bwauth::publish::v3bw::read::{Reading as File, Severity};
+use ff_dir::bandwidth::{Reading as File, Severity};
 
 use super::Reading;
 pub(super) use crate::compare::Weights;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use ff_bwauth::network::consensus::Consensus;
+use ff_dir::consensus::Consensus;
 use ff_proto::units::BytesPerSec;
 use ff_sim::network::Network;
 use ff_sim::read::relayinfo;

@@ -9,11 +9,12 @@ use core::fmt;
 
 use base64ct::{Base64Unpadded, Encoding};
 use ff_base::utc::Utc;
+use ff_dir::bandwidth::MAX_LINE;
 use ff_proto::units::BytesPerSec;
 
 use super::{
-    BandwidthFile, Header, MAX_LINE, MIN_PERCENT_ELIGIBLE, MeasurementFacts, RelayCounts,
-    RelayLine, SOFTWARE, UnmeasuredLine,
+    BandwidthFile, Header, MIN_PERCENT_ELIGIBLE, MeasurementFacts, RelayCounts, RelayLine,
+    SOFTWARE, UnmeasuredLine,
 };
 
 /// Version of bandwidth-file-spec.

@@ -295,11 +295,11 @@ fn order<T>(
 mod tests {
     use std::path::PathBuf;
 
+    use ff_dir::bandwidth::Reading;
     use ff_proto::units::BytesPerSec;
 
     use super::*;
     use crate::publish::v3bw::DirectoryFacts;
-    use crate::publish::v3bw::read::Reading;
 
     /// What the store knows of a relay.
     fn known(relay: u8, nickname: &str, started: u64, failure: Option<&str>) -> Known {

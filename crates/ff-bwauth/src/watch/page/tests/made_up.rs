@@ -313,7 +313,7 @@ pub(super) fn publication(relays: u32) -> Publication {
     };
     Publication {
         now_unix_secs: now(),
-        max_age_secs: crate::publish::v3bw::MAX_FILE_AGE_SECS,
+        max_age_secs: ff_dir::bandwidth::MAX_FILE_AGE_SECS,
         consensus_relays: relays.into(),
         consensus_valid_after_unix_secs: Some(now() - 1800),
         directory: (0..relays)

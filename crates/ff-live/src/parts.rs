@@ -10,10 +10,9 @@ use std::fmt::Debug;
 use std::hash::Hash;
 
 use ff_base::identity::{Fingerprint, fingerprint_hex};
+use ff_dir::{Item, Items, words};
 use sha2::{Digest as _, Sha256};
 use tor_llcrypto::d::Sha1;
-
-use crate::network::{Item, Items, words};
 
 /// A kind of such pieces.
 pub(super) trait Part: Debug + Send + Sync + 'static {

@@ -1,13 +1,9 @@
-//! The network's view of its relays, from its documents.
-//!
-//! Only what the schedule needs is read, and everything else skipped, so that a document that is odd
-//! elsewhere does not stop a measurement. Errors name the line.
+#![doc = include_str!("../README.md")]
 
+pub mod bandwidth;
 pub mod consensus;
 pub mod descriptors;
 pub mod family;
-#[cfg(feature = "live")]
-pub mod live;
 pub mod microdescriptors;
 
 use base64ct::{Base64Unpadded, Encoding};
@@ -33,21 +29,22 @@ impl DocumentError {
 
 /// A line of a document, with the object behind it if there is one (dir-spec 1.2).
 #[derive(Clone, Copy, Debug)]
-struct Item<'a> {
+pub struct Item<'a> {
     /// The line's number, from 1.
-    line: usize,
+    pub line: usize,
     /// Its first word; keywords may be marked as optional.
-    keyword: &'a str,
+    pub keyword: &'a str,
     /// What stands behind it.
-    rest: &'a str,
+    pub rest: &'a str,
     /// What stands between the object's first and last line.
-    object: Option<&'a str>,
+    pub object: Option<&'a str>,
     /// Where it begins in the text.
-    start: usize,
+    pub start: usize,
 }
 
 /// A document's lines without the objects between them: whatever stands in one is not for us.
-struct Items<'a> {
+#[derive(Clone, Debug)]
+pub struct Items<'a> {
     /// The document.
     text: &'a str,
     /// How much of it has been read.
@@ -60,7 +57,8 @@ struct Items<'a> {
 
 impl<'a> Items<'a> {
     /// Those of a document.
-    fn of(text: &'a str) -> Self {
+    #[must_use]
+    pub fn of(text: &'a str) -> Self {
         Self { text, at: 0, line: 0, is_cut: false }
     }
 
@@ -106,7 +104,7 @@ impl<'a> Iterator for Items<'a> {
 }
 
 /// The words of a line's rest.
-fn words(rest: &str) -> impl DoubleEndedIterator<Item = &str> {
+pub fn words(rest: &str) -> impl DoubleEndedIterator<Item = &str> {
     rest.split([' ', '\t']).filter(|word| !word.is_empty())
 }
 

@@ -8,8 +8,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use ff_base::identity::{Fingerprint, fingerprint_hex};
 use ff_base::utc::Utc;
 
-use super::{MAX_FILE_AGE_SECS, MAX_LINE};
-
+/// tor's `MAX_MEASUREMENT_AGE`: a file whose newest result is older is refused. A good greatest
+/// age of single results, too: with one measurement a day, two may be missed.
+pub const MAX_FILE_AGE_SECS: u64 = 3 * 24 * 60 * 60;
+/// Characters that a line may have without its end (bandwidth-file-spec §2.1): tor before 0.3.5 skips longer ones, and
+/// parsers may.
+pub const MAX_LINE: usize = 510;
 /// The line behind the headers.
 const TERMINATOR: &str = "=====";
 /// Header lines that go into an authority's vote: tor's 50 (MAX_BW_FILE_HEADER_COUNT_IN_VOTE), of which the timestamp is

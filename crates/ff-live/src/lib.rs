@@ -1,26 +1,4 @@
-//! The network's view as it is now, fetched by Arti's own directory client.
-//!
-//! ```text
-//!   DirectoryClient::refresh ─▶ Arti (tor-dirmgr): who is there to ask?    live/arti.rs, config.rs, private.rs, relay.rs
-//!       └─▶ View: what is kept, what is new, what is missing               live/view.rs
-//!             ├─ Ask: over channels, a circuit a request (tor-dirclient)   live/ask.rs, server.rs, circuit.rs
-//!             ├─ consensuses: signatures of more than half the authorities live/head.rs, signed.rs
-//!             ├─ (micro)descriptors: digests that the consensuses have     live/parts.rs, shelf.rs, collect.rs
-//!             └─ Cache: files, each replaced as a whole                    live/cache.rs
-//!   ─▶ Documents                                                           live/documents.rs
-//! ```
-//!
-//! tor-dirmgr bootstraps from the configured authorities or fallbacks, and keeps a directory of its own by a
-//! client's timetable, up to two hours behind. It gives neither the consensus as text, nor the flavour with
-//! descriptors' digests, nor descriptors; so these are asked for here, of directory caches that its directory
-//! names, and of the authorities for what the caches do not have. Its certificates and microdescriptors are
-//! taken over.
-//!
-//! What comes from a server is bounded in size (by tor-dirclient: 16 MB a consensus, 8 kB a piece), in time (an
-//! answer's and the refresh's), and in number. Nothing is believed because of who said it.
-//!
-//! Limits: documents are in memory as long as somebody holds them, the client itself holds none. Consensuses
-//! are fetched whole, without diffs: two an hour.
+#![doc = include_str!("../README.md")]
 
 mod arti;
 mod ask;

@@ -224,7 +224,8 @@ impl Descriptors {
 }
 
 /// Text of the same length in bytes, with a `?` for each byte that is not UTF-8: everything that is parsed is ASCII.
-pub(crate) fn readable(bytes: &[u8]) -> Cow<'_, str> {
+#[must_use]
+pub fn readable(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return Cow::Borrowed(text);
     }
@@ -369,7 +370,7 @@ mod tests {
     /// What stem 1.8.1 says of the first one: `descriptor.digest()`.
     const UKKO_DIGEST: &str = "8053ef08503cfd709a66068aba5a9fed4481f819";
     /// Descriptors of the real network, from a file.
-    const REAL: &str = include_str!("../../tests/data/descriptors");
+    const REAL: &str = include_str!("../tests/data/descriptors");
 
     #[test]
     fn real_ones_are_read_as_stem_reads_them() {

@@ -125,13 +125,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::network::consensus::Consensus;
-    use crate::network::descriptors::Descriptors;
+    use crate::consensus::Consensus;
+    use crate::descriptors::Descriptors;
 
     /// Relays of the real network, with the consensus that names them.
-    const REAL: &str = include_str!("../../tests/data/microdescriptors");
+    const REAL: &str = include_str!("../tests/data/microdescriptors");
     /// That consensus.
-    const CONSENSUS: &str = include_str!("../../tests/data/microdesc-consensus");
+    const CONSENSUS: &str = include_str!("../tests/data/microdesc-consensus");
 
     #[test]
     fn real_ones_are_found_by_the_consensus_digests() {
@@ -143,7 +143,7 @@ mod tests {
             (relay.expect("listed"), all.of(relay.expect("listed")).expect("named"))
         };
         let (entry, ukko) = of("Ukko");
-        let described = Descriptors::parse(include_str!("../../tests/data/descriptors"));
+        let described = Descriptors::parse(include_str!("../tests/data/descriptors"));
         let described = &described.relays[&entry.fingerprint];
         assert_eq!((ukko.ed25519, &ukko.family_ids), (described.ed25519, &described.family_ids));
         assert_eq!(ukko.family, described.family);

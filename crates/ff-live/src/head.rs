@@ -1,18 +1,17 @@
 //! What the directory client itself needs of a consensus: times, signatures' keys, and the digests of the
 //! documents that it lists.
 //!
-//! [`crate::network::consensus`] reads what a schedule needs; the digests are of no use there.
+//! [`ff_dir::consensus`] reads what a schedule needs; the digests are of no use there.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64ct::{Base64Unpadded, Encoding};
 use ff_base::identity::{Fingerprint, fingerprint_base64};
+use ff_dir::{Item, Items, words};
 use tor_llcrypto::pk::rsa::RsaIdentity;
 use tor_netdoc::doc::authcert::AuthCertKeyIds;
 use tor_netdoc::doc::netstatus::ConsensusFlavor;
 use tor_netdoc::types::Iso8601TimeSp;
-
-use crate::network::{Item, Items, words};
 
 /// Which of the two consensuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
