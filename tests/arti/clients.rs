@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
 use ff_bwauth::measure::{self, Plan, Progress};
-use ff_bwauth::outcome::Outcome;
 use ff_lab::ArtiRelay;
 use ff_lab::net::Namespace;
+use ff_plan::outcome::Outcome;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
 use ff_bwauth::measure::{self, Plan, Progress};
-use ff_bwauth::outcome::{Failure, Outcome};
 use ff_bwauth::team::{LocalMeasurer, RemoteMeasurer, TeamMeasurer, TeamMember};
 use ff_measurer::link::LinkOptions;
 use ff_measurer::service::admission::Limits;
 use ff_measurer::service::server::{Coordinator, Service, Settings};
 use ff_measurer::{Host, measurer_id};
+use ff_plan::outcome::{Failure, Outcome};
 use ff_proto::aggregate::Draw;
 use ff_proto::msg::ErrCode;
 use ff_proto::params::Params;

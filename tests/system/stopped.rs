@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use ff_bwauth::measure::Plan;
-use ff_bwauth::outcome::Outcome;
 use ff_bwauth::team::{PartEvent, ReadyPart, TeamMeasurer, TeamMember};
 use ff_measurer::{PartFailure, SecondReport, Task};
+use ff_plan::outcome::Outcome;
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::ids::Ed25519Id;
 

@@ -9,11 +9,12 @@ use ff_base::files::{self, Readers};
 use ff_base::utc::now_unix_secs;
 use ff_dir::bandwidth::MAX_FILE_AGE_SECS;
 use ff_measurer::console::{note, print};
+use ff_plan::outcome::{self, ClientTraffic, Outcome};
+use ff_plan::publish::v3bw::{BandwidthFile, Publication};
+use ff_plan::publish::{LATEST, Shelf, results};
 
 use crate::options::Common;
-use crate::outcome::{self, ClientTraffic, Outcome};
-use crate::publish::v3bw::{BandwidthFile, Publication};
-use crate::publish::{LATEST, Shelf, report, results};
+use crate::report;
 use crate::screen::summary;
 
 /// Prints an error as a failed measurement, where a program was told to print JSON and has printed nothing.

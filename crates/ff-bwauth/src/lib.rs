@@ -34,11 +34,10 @@ mod demo;
 pub mod measure;
 #[cfg(feature = "measure")]
 pub mod options;
-pub mod outcome;
-pub mod period;
 #[cfg(feature = "measure")]
 mod progress;
-pub mod publish;
+#[cfg(feature = "measure")]
+pub mod report;
 #[cfg(feature = "command")]
 pub mod run;
 #[cfg(feature = "measure")]

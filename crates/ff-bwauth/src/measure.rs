@@ -20,6 +20,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use ed25519_dalek::SigningKey;
 use ff_measurer::link::{self, LinkOptions, TargetAddr};
 use ff_measurer::{PartFailure, Task};
+use ff_plan::outcome::{
+    Asked, CpuSeconds, Dispute, Failure, Measured, Method, Outcome, PathRow, SocketCounts,
+    TargetInfo,
+};
+use ff_plan::period::links::{KnownPath, links_for};
 use ff_proto::aggregate::{self, Circumstances, Overclaim, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::msg::MeasParamsOk;
@@ -30,11 +35,6 @@ use ff_proto::units::BytesPerSec;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::outcome::{
-    Asked, CpuSeconds, Dispute, Failure, Measured, Method, Outcome, PathRow, SocketCounts,
-    TargetInfo,
-};
-use crate::period::links::{KnownPath, links_for};
 use crate::samples::Samples;
 use crate::team::{PartEvent, ReadyPart, TeamMember};
 

@@ -126,9 +126,9 @@ pub fn exit_status_help() -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use ff_plan::period::links::KnownPath;
 
     use super::*;
-    use crate::period::links::KnownPath;
 
     /// A program with these options alone.
     #[derive(Parser)]

@@ -23,11 +23,11 @@ use ff_measurer::console::note;
 use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_measurer::transit::TransitOrder;
 use ff_measurer::{dial, key, measurer_id};
+use ff_plan::period::links::KnownPath;
 
 use crate::cli::{Cli, Command, Measure};
 use crate::deliver::{Source, finish, or_failed_json, out_dir};
 use crate::measure::{self, Plan};
-use crate::period::links::KnownPath;
 use crate::screen::Screen;
 use crate::{demo, team};
 

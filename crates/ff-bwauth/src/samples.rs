@@ -13,13 +13,13 @@ mod path;
 use std::ops::Range;
 
 use ff_measurer::{SecondReport, TcpSecond, WorkerTotals};
+use ff_plan::outcome::{CellCounts, RoundTrip};
 use ff_proto::aggregate::{self, Estimator, Overclaim, SecondSample};
 use ff_proto::msg::MeasBg;
 use ff_proto::params::Params;
 use ff_proto::units::{Cells, Ratio};
 use hdrhistogram::Histogram;
 
-use crate::outcome::{CellCounts, RoundTrip};
 use crate::progress::Progress;
 
 /// A measurer that waits for the target less than this in a second is itself the limit.

@@ -3,11 +3,11 @@
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
+use ff_plan::outcome::{ClientTraffic, Method, Outcome};
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::units::BytesPerSec;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::outcome::{ClientTraffic, Method, Outcome};
 use crate::progress::Progress;
 
 /// Shows progress on standard error.

@@ -9,9 +9,9 @@ use std::path::Path;
 
 use anyhow::{Context as _, Error, Result, ensure};
 use ff_base::text::into_unix;
-use ff_bwauth::outcome::Outcome;
-use ff_bwauth::publish::results::read::outcomes;
 use ff_dir::bandwidth::{Reading, Severity};
+use ff_plan::outcome::Outcome;
+use ff_plan::publish::results::read::outcomes;
 use ff_proto::aggregate::Verdict;
 use ff_report::input::Inputs;
 use ff_sim::network::{CapacitySource, Network, Relay};

@@ -8,7 +8,7 @@ mod tortoise;
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use ff_bwauth::period::Measurer;
+use ff_plan::period::Measurer;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use ff_report::options::{Options, options};

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use ff_base::identity::Fingerprint;
-use ff_bwauth::period::{self, group};
 use ff_dir::consensus::Consensus;
+use ff_plan::period::{self, group};
 use ff_proto::units::BytesPerSec;
 use sha2::{Digest as _, Sha256};
 

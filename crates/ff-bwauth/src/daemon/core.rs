@@ -18,6 +18,10 @@ use std::sync::Arc;
 
 use ff_base::identity::Fingerprint;
 use ff_measurer::service::wire::Capability;
+use ff_plan::period::Relay;
+use ff_plan::period::timetable::{Event, Measured};
+use ff_plan::publish::v3bw::{NotScheduled, Publication};
+use ff_plan::publish::view::publication;
 use ff_proto::ids::Ed25519Id;
 
 pub use self::action::{Action, Effect, Member, NotWritten, Rhythm, Written};
@@ -33,10 +37,6 @@ use super::course::{Beginning, Common, Course};
 use super::plan::Means;
 use super::running::Running;
 use super::view::View;
-use crate::period::Relay;
-use crate::period::timetable::{Event, Measured};
-use crate::publish::v3bw::{NotScheduled, Publication};
-use crate::publish::view::publication;
 use crate::store::{AttemptId, Coverage, Period, Planned, Store, StoreError};
 use crate::watch::status::{DiskStatus, PeriodStatus};
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 use ed25519_dalek::SigningKey;
 use ff_base::identity::Fingerprint;
 use ff_measurer::link::{LinkOptions, TargetAddr};
+use ff_plan::period::allocate::{LINKS_OF_HOST, Share, links_in_slot};
+use ff_plan::period::links::{KnownPath, links_for};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
 use super::view::Contact;
 use crate::measure::Plan;
-use crate::period::allocate::{LINKS_OF_HOST, Share, links_in_slot};
-use crate::period::links::{KnownPath, links_for};
 use crate::store::{self, AttemptId};
 use crate::team::{TeamMeasurer, TeamMember};
 

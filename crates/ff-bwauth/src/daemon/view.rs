@@ -6,9 +6,8 @@ use std::net::SocketAddr;
 use ff_base::identity::Fingerprint;
 use ff_dir::consensus::Consensus;
 use ff_dir::descriptors::{Descriptor, Descriptors};
-
-use crate::period::Relay;
-use crate::publish::view::relays;
+use ff_plan::period::Relay;
+use ff_plan::publish::view::relays;
 
 /// The network by one consensus.
 #[derive(Clone, Debug)]

@@ -4,13 +4,13 @@ use ff_measurer::PartFailure;
 use ff_measurer::link::LinkError;
 use ff_measurer::link::control::ControlError;
 use ff_measurer::transit::TransitError;
+use ff_plan::outcome::Failure;
 use ff_proto::failure::{FailureKind, Fault};
 use ff_proto::msg::ErrCode;
 use ff_proto::params::ParamError;
 use ff_proto::session::coordinator::BadRequest;
 use ff_proto::session::{PeerViolation, SessionFailure};
 
-use crate::outcome::Failure;
 use crate::samples::MissingSample;
 
 /// Why a measurement failed.

@@ -7,13 +7,13 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ff_measurer::transit::{Transit, TransitEvent, TransitOrder, TransitSecond};
 use ff_measurer::{START_LEAD, WorkerTotals};
+use ff_plan::outcome::{
+    Asked, CellCounts, CpuSeconds, Failure, Measured, Method, Outcome, SocketCounts, TargetInfo,
+};
 use ff_proto::aggregate::{Estimator, SecondSample, Verdict};
 use ff_proto::units::{Cells, Ratio};
 
 use super::error::MeasureError;
-use crate::outcome::{
-    Asked, CellCounts, CpuSeconds, Failure, Measured, Method, Outcome, SocketCounts, TargetInfo,
-};
 use crate::progress::Progress;
 
 /// Sends the order's cells; runs on tokio. `watch` is told how it goes. `address_text` is how the user

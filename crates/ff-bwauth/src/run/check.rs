@@ -7,11 +7,11 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use ff_measurer::config::is_free;
 use ff_measurer::key;
+use ff_plan::publish::Shelf;
 use ff_proto::ids::Ed25519Id;
 
 use crate::daemon;
 use crate::daemon::config::{Config, Network};
-use crate::publish::Shelf;
 use crate::store::Store;
 use crate::watch::client::{self, AskError};
 

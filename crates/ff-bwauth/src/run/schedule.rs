@@ -9,6 +9,11 @@ use ff_base::identity::Fingerprint;
 use ff_dir::consensus::{Consensus, Entry};
 use ff_dir::descriptors::Descriptor;
 use ff_dir::microdescriptors::Microdescriptors;
+use ff_plan::period::allocate::{self, LINKS_OF_HOST, links_in_slot};
+use ff_plan::period::links::{KnownPath, links_for};
+use ff_plan::period::schedule::{self, Rules, Schedule};
+use ff_plan::period::seed::{mixed, of_period};
+use ff_plan::period::{Measurer, Relay, Team, guess, guess_for_new};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
@@ -16,11 +21,6 @@ use zeroize::Zeroizing;
 
 use super::documents;
 use crate::cli::ScheduleArgs;
-use crate::period::allocate::{self, LINKS_OF_HOST, links_in_slot};
-use crate::period::links::{KnownPath, links_for};
-use crate::period::schedule::{self, Rules, Schedule};
-use crate::period::seed::{mixed, of_period};
-use crate::period::{Measurer, Relay, Team, guess, guess_for_new};
 use crate::secret;
 
 /// What `--json` prints.

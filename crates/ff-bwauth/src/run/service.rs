@@ -10,6 +10,7 @@ use ff_base::files::{self, Readers};
 use ff_measurer::config::count;
 use ff_measurer::console::{note, print};
 use ff_measurer::{key, measurer_id};
+use ff_plan::period::usual_slot_secs;
 use ff_proto::params::Params;
 use zeroize::Zeroizing;
 
@@ -17,7 +18,6 @@ use super::check;
 use crate::cli::{InitArgs, RunArgs};
 use crate::daemon::config::Config;
 use crate::daemon::{self, Daemon};
-use crate::period::usual_slot_secs;
 use crate::store::Store;
 
 /// Makes a key, a secret and a config, and prints what others need.

@@ -1,12 +1,12 @@
 //! An attempt to measure a relay: what it begins with, and what is kept of it.
 
 use ff_base::identity::Fingerprint;
+use ff_plan::outcome::{Asked, Failure, Method, Outcome, TargetInfo};
 use ff_proto::aggregate::Estimator;
 use ff_proto::failure::FailureKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 
 use super::{AttemptId, PlanId};
-use crate::outcome::{Asked, Failure, Method, Outcome, TargetInfo};
 
 /// What is known of an attempt before the relay is asked.
 #[derive(Clone, Debug)]

@@ -1,6 +1,7 @@
 //! Attempts are begun before a relay is asked, finished once, and kept as they were.
 
 use ff_base::identity::Fingerprint;
+use ff_plan::outcome::{Method, Outcome, TargetInfo};
 use ff_proto::aggregate::SecondSample;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, Value, ValueRef};
 use rusqlite::{params, params_from_iter};
@@ -11,7 +12,6 @@ use super::team::{measurer, number};
 use super::{
     AttemptId, PlanId, Reader, Store, StoreError, Writing, columns, disputes, grant, paths, seconds,
 };
-use crate::outcome::{Method, Outcome, TargetInfo};
 
 impl Store {
     /// Notes that a relay is about to be asked. Only when this has returned may it be.

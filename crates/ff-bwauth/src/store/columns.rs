@@ -3,6 +3,7 @@
 
 use std::sync::LazyLock;
 
+use ff_plan::outcome::{Asked, Failure, Outcome, TargetInfo};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::CryptoKind;
 use rusqlite::types::Value;
@@ -13,7 +14,6 @@ use super::in_columns::InColumns;
 use super::row::Columns;
 use super::value::draw_name;
 use super::{AttemptId, PlanId};
-use crate::outcome::{Asked, Failure, Outcome, TargetInfo};
 
 /// A part of an attempt, and its columns.
 pub(super) struct Part {

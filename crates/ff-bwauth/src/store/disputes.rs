@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use ff_base::identity::Fingerprint;
+use ff_plan::outcome::{Dispute, Outcome};
 use ff_proto::ids::Ed25519Id;
+use ff_trust::Word;
 use rusqlite::params;
 
 use super::team::measurer;
 use super::value::Number;
 use super::{AttemptId, Reader, Store, StoreError, Writing};
-use crate::outcome::{Dispute, Outcome};
-use crate::period::trust::Word;
 
 /// A dispute with its attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! Values that take one column of a row or several.
 
+use ff_plan::outcome::{CellCounts, CpuSeconds, Failure, RoundTrip, SocketCounts};
 use ff_proto::aggregate::{Draw, Verdict};
 use rusqlite::types::Value;
 
 use super::row::Columns;
 use super::value::{MaybeVerdict, Stored, draw_name, draw_of};
-use crate::outcome::{CellCounts, CpuSeconds, Failure, RoundTrip, SocketCounts};
 
 /// A value that takes one column or several.
 pub(super) trait InColumns: Sized {

@@ -6,6 +6,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ff_base::identity::Fingerprint;
+use ff_plan::outcome::Method;
+use ff_plan::publish::days::MEMORY_DAYS;
+use ff_plan::publish::v3bw::drawn::host_of;
+use ff_plan::publish::v3bw::{Drawn, Month, NotScheduled, Publication, Scheduled};
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::params::PERIOD_SECS;
 use rusqlite::params;
@@ -14,10 +18,6 @@ use super::in_columns::InColumns;
 use super::row::Columns;
 use super::value::{Number, Stored};
 use super::{Reader, Store, StoreError, error};
-use crate::outcome::Method;
-use crate::publish::days::MEMORY_DAYS;
-use crate::publish::v3bw::drawn::host_of;
-use crate::publish::v3bw::{Drawn, Month, NotScheduled, Publication, Scheduled};
 
 /// Seconds of a day.
 const DAY_SECS: u64 = 24 * 60 * 60;

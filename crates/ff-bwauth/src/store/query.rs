@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use ff_base::identity::Fingerprint;
+use ff_plan::outcome::{FAILED, Outcome};
 use ff_proto::failure::FailureKind;
 use ff_proto::units::BytesPerSec;
 use rusqlite::params;
@@ -12,7 +13,6 @@ use super::plan::Kind;
 use super::row::Columns;
 use super::value::Number;
 use super::{Attempt, AttemptId, Reader, Seconds, StoreError};
-use crate::outcome::{FAILED, Outcome};
 
 /// Seconds of a day.
 pub(super) const DAY_SECS: u64 = 24 * 60 * 60;

@@ -1,12 +1,12 @@
 //! What is known of the measurers.
 
+use ff_plan::period::carried::Carried;
 use ff_proto::units::BytesPerSec;
 use rusqlite::params;
 
 use super::row::Columns;
 use super::value::Number;
 use super::{Reader, Store, StoreError, Writing};
-use crate::period::carried::Carried;
 
 /// A measurer.
 #[derive(Clone, Debug, PartialEq, Eq)]

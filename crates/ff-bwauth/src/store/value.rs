@@ -1,13 +1,12 @@
 //! Numbers and names as they stand in the store, and back.
 
+use ff_plan::outcome::{FAILED, Method};
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::CryptoKind;
 use ff_proto::msg::ErrCode;
 use ff_proto::units::{BytesPerSec, Ratio};
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, Value, ValueRef};
-
-use crate::outcome::{FAILED, Method};
 
 /// A number of 64 bits, stored as the signed number with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,10 +14,10 @@ use std::net::SocketAddr;
 use ff_measurer::exchange::{
     ExchangePeer, ExchangeTotals, HostSecond, MAX_PEERS, Said, WARM_UP_SECS, capacity, pair_rates,
 };
+use ff_plan::period::carried::Carried;
 use ff_proto::units::BytesPerSec;
 
 pub use self::carry_out::{Partner, exchange};
-use crate::period::carried::Carried;
 
 /// The paper's 60 seconds.
 pub const EXCHANGE_SECS: u16 = 60;

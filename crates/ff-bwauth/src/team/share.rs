@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use ed25519_dalek::SigningKey;
+use ff_plan::period::links::{KnownPath, links_for};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
 use super::{LocalMeasurer, TeamMember};
 use crate::options::Common;
-use crate::period::links::{KnownPath, links_for};
 
 /// The parameters of a measurement over a path like this.
 #[must_use]

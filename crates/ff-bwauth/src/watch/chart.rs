@@ -3,7 +3,7 @@
 
 use plotters::prelude::*;
 
-use crate::publish::report::chart::{DrawingError, FONT, GRID, MEASUREMENT, TEXT, short};
+use crate::report::chart::{DrawingError, FONT, GRID, MEASUREMENT, TEXT, short};
 
 /// Width and height of a drawing. The page scales it; its style sheet contains the width.
 const SIZE: (u32, u32) = (480, 280);

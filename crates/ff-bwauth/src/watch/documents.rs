@@ -14,10 +14,10 @@ use ff_base::text::read_bytes;
 use ff_dir::consensus::{Consensus, Entry};
 use ff_dir::descriptors::{Descriptor, Descriptors, readable};
 use ff_live::{descriptors, newest_consensus};
+use ff_plan::publish::v3bw::Publication;
+use ff_plan::publish::view::publication;
 
 use crate::daemon::config::Network;
-use crate::publish::v3bw::Publication;
-use crate::publish::view::publication;
 
 /// The longest file that is read.
 const MAX_FILE_BYTES: u64 = 256 << 20;

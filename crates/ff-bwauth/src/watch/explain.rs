@@ -1,18 +1,18 @@
 //! Why a relay has the number that it has: its trace beside what the last bandwidth file says.
 //!
-//! The trace is that of [`crate::publish::trace`], of the relay itself and of those that it shares a machine
+//! The trace is that of [`ff_plan::publish::trace`], of the relay itself and of those that it shares a machine
 //! with, so that neither the whole store nor the whole network has to be gone through.
 
 use core::fmt;
 use std::collections::BTreeSet;
 
 use ff_base::identity::{Fingerprint, fingerprint_hex};
+use ff_plan::outcome::Outcome;
+use ff_plan::publish::trace::{MAX_ATTEMPTS, Trace};
+use ff_plan::publish::v3bw::{Decisions, Publication};
+use ff_plan::publish::{Last, PublishRules, beside};
 use serde::Serialize;
 
-use crate::outcome::Outcome;
-use crate::publish::trace::{MAX_ATTEMPTS, Trace};
-use crate::publish::v3bw::{Decisions, Publication};
-use crate::publish::{Last, PublishRules, beside};
 use crate::store::{Memory, Planned, Reader, Seconds, State, StoreError};
 use crate::watch::page::text::utc;
 

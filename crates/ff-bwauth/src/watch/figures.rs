@@ -8,6 +8,7 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
+use ff_plan::publish::shelf;
 use ff_proto::failure::FailureKind;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -16,7 +17,6 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::status::{Cause, PeriodStatus, Status};
-use crate::publish::shelf;
 use crate::store::Estimate;
 
 /// What the system says, beside what the coordinator says of itself.

@@ -3,12 +3,12 @@
 use std::fmt;
 
 use ff_base::utc::Utc;
+use ff_plan::period::carried::Carried;
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 
 use super::page::text::{ago, plain, rate};
 use super::status::MeasuredStatus;
-use crate::period::carried::Carried;
 use crate::store::MeasurerRow;
 
 /// A measurer of a config, with what the store knows of it.

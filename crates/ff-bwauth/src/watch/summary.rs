@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
+use ff_plan::publish::Shift;
+use ff_plan::publish::v3bw::MIN_PERCENT_ELIGIBLE;
 use ff_proto::failure::FailureKind;
 use serde::Serialize;
 
 use super::page::text::{ago, percent, plain, rate, utc};
 use super::status::{MemberStatus, PeriodStatus, Problem, PublishedStatus, Status};
-use crate::publish::Shift;
-use crate::publish::v3bw::MIN_PERCENT_ELIGIBLE;
 use crate::store::{Coverage, Reader, StoreError};
 
 /// What a store knows of a coordinator that does not run.

@@ -11,8 +11,8 @@ mod size;
 
 use std::path::PathBuf;
 
-use ff_bwauth::outcome::{Method, Outcome};
 use ff_bwauth::store::{AttemptId, Begin, Kind, Period, Share, Store, StoreError, ToPlan};
+use ff_plan::outcome::{Method, Outcome};
 use ff_proto::units::BytesPerSec;
 use tempfile::TempDir;
 

@@ -7,9 +7,9 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use ff_bwauth::period::schedule::Rules;
-use ff_bwauth::period::timetable::Timetable;
-use ff_bwauth::period::{FIRST_GUESS, Relay, demand};
+use ff_plan::period::schedule::Rules;
+use ff_plan::period::timetable::Timetable;
+use ff_plan::period::{FIRST_GUESS, Relay, demand};
 use ff_proto::params::{PERIOD_SECS, Params};
 use ff_proto::units::BytesPerSec;
 use ff_report::stats::{percentile, sorted};

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::net::IpAddr;
 
 use ff_base::identity::Fingerprint;
-use ff_bwauth::period::Relay;
+use ff_plan::period::Relay;
 use ff_proto::units::BytesPerSec;
 use ff_report::skipped::Skips;
 use rand::SeedableRng as _;

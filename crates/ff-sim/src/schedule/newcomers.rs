@@ -5,8 +5,8 @@
 //! measurement: [`super::replay`] has that.
 
 use ff_base::identity::Fingerprint;
-use ff_bwauth::period::schedule::pack;
-use ff_bwauth::period::{demand, next_guess_within};
+use ff_plan::period::schedule::pack;
+use ff_plan::period::{demand, next_guess_within};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 

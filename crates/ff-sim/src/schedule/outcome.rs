@@ -1,7 +1,7 @@
 //! What came of a period: who was measured, who was not and why, and how much of the teams it took.
 
 use ff_base::identity::Fingerprint;
-use ff_bwauth::period::timetable::NoRetry;
+use ff_plan::period::timetable::NoRetry;
 use ff_proto::aggregate::{Circumstances, Verdict, judge};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;

@@ -68,7 +68,7 @@ fn a_family_by_key_is_measured_together() {
     let groups = |grouped: bool| {
         let subjects = Subjects::of(&network, grouped);
         let relays: Vec<_> = subjects.all.into_iter().map(|one| one.relay).collect();
-        ff_bwauth::period::group::together(&relays)
+        ff_plan::period::group::together(&relays)
     };
     assert_eq!(groups(true), [vec![0, 1, 2, 3, 4], vec![5]]);
     assert_eq!(groups(false).len(), 6);

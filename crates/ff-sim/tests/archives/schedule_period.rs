@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ff_bwauth::period::{Relay, guess_for_new};
+use ff_plan::period::{Relay, guess_for_new};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use ff_report::stats::{percentile, sorted};

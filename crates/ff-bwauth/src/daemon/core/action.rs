@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use ff_measurer::service::wire::Capability;
+use ff_plan::outcome::Outcome;
+use ff_plan::publish::Shift;
+use ff_plan::publish::v3bw::Publication;
 use ff_proto::ids::Ed25519Id;
 use ff_proto::units::BytesPerSec;
 
 use super::reload::Settings;
 use crate::daemon::plan::Job;
 use crate::daemon::view::View;
-use crate::outcome::Outcome;
-use crate::publish::Shift;
-use crate::publish::v3bw::Publication;
 use crate::store::AttemptId;
 use crate::team::TeamMeasurer;
 use crate::team::exchange::Found;

@@ -7,12 +7,12 @@
 //!
 //! Decisions: doc/decisions.md, "Measurers are measured when no relay is".
 
+use ff_plan::period::carried::{Carried, bounded};
+use ff_plan::period::schedule::Assignment;
 use ff_proto::ids::Ed25519Id;
 
 use super::{Core, Effect, Member, is_free};
 use crate::daemon::config::ExchangeTable;
-use crate::period::carried::{Carried, bounded};
-use crate::period::schedule::Assignment;
 use crate::store::{Measured, StoreError};
 use crate::team::exchange::Found;
 

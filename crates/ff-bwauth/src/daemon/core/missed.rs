@@ -10,10 +10,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ff_base::identity::Fingerprint;
+use ff_plan::period::timetable::{Event, Measured};
 
 use super::Core;
 use super::finish::{Begun, Together, add_all, again, are_apart, begun};
-use crate::period::timetable::{Event, Measured};
 use crate::store::{PlanId, Planned, Seconds, StoreError};
 
 /// So many rows of the plan are moved in one step: as many transactions at most.

@@ -2,9 +2,10 @@
 
 use std::mem::take;
 
+use ff_plan::period::Team;
+
 use super::{Core, Effect, Member, Rhythm};
 use crate::daemon::config::ExchangeTable;
-use crate::period::Team;
 use crate::store::{Store, StoreError};
 
 /// What may change.

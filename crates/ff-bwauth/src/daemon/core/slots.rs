@@ -6,6 +6,12 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use ff_base::identity::Fingerprint;
+use ff_plan::outcome::{Method, TargetInfo};
+use ff_plan::period::GRANTS;
+use ff_plan::period::allocate::Share;
+use ff_plan::period::near::{Fitness, near_first};
+use ff_plan::period::schedule::Assignment;
+use ff_plan::period::timetable::Task;
 use ff_proto::units::BytesPerSec;
 
 use super::missed::GONE;
@@ -13,12 +19,6 @@ use super::{Core, Effect, Member};
 use crate::daemon::plan::{Job, links, shares, stored};
 use crate::daemon::running::Running;
 use crate::measure::{Place, Plan};
-use crate::outcome::{Method, TargetInfo};
-use crate::period::GRANTS;
-use crate::period::allocate::Share;
-use crate::period::near::{Fitness, near_first};
-use crate::period::schedule::Assignment;
-use crate::period::timetable::Task;
 use crate::store::{Begin, Planned, StoreError};
 use crate::team::TeamMember;
 

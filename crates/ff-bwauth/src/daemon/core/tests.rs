@@ -16,6 +16,8 @@ use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
 use ff_base::identity::Fingerprint;
 use ff_measurer::{PartFailure, Task};
+use ff_plan::outcome::{Dispute, Failure, Outcome, SocketCounts};
+use ff_plan::period::{GRANTS, Measurer, Team};
 use ff_proto::aggregate::{Draw, SecondSample, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::Ed25519Id;
@@ -26,8 +28,6 @@ use zeroize::Zeroizing;
 use super::*;
 use crate::daemon::plan::Job;
 use crate::measure;
-use crate::outcome::{Dispute, Failure, Outcome, SocketCounts};
-use crate::period::{GRANTS, Measurer, Team};
 use crate::store::{Begin, Retention};
 use crate::team::{ReadyPart, TeamMeasurer};
 

@@ -6,13 +6,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use ff_plan::outcome::Outcome;
+use ff_plan::publish::scaling::Comparison;
+use ff_plan::publish::v3bw::{Decisions, Publication};
+use ff_plan::publish::{self, Prepared, PublishRules, Published, Refused, Shelf, results, view};
 use serde_json::{Value, json};
 
 use crate::cli::WriteArgs;
-use crate::outcome::Outcome;
-use crate::publish::scaling::Comparison;
-use crate::publish::v3bw::{Decisions, Publication};
-use crate::publish::{self, Prepared, PublishRules, Published, Refused, Shelf, results, view};
 use crate::run::documents;
 use crate::store::Store;
 

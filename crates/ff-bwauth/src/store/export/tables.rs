@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use ff_base::identity::Fingerprint;
+use ff_plan::outcome::SecondRow;
 use ff_proto::aggregate::SecondSample;
 
 use super::ExportError;
 use super::table::{Cell, Column, Kind, of};
-use crate::outcome::SecondRow;
 use crate::store::plan::{PLANNED, Planned, planned};
 use crate::store::value::Number;
 use crate::store::{Attempt, AttemptId, DisputeRow, MeasurerRow, Reader, State, columns};

@@ -5,11 +5,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use ff_measurer::key;
+use ff_plan::publish::{LATEST, Shelf};
 use rustix::fs::statvfs;
 
 use super::Finding;
 use crate::daemon::config::Config;
-use crate::publish::{LATEST, Shelf};
 use crate::secret;
 use crate::store::{Store, StoreError};
 

@@ -8,14 +8,14 @@ use std::path::Path;
 use std::process::Command;
 
 use base64ct::{Base64Unpadded, Encoding};
-use ff_bwauth::outcome::{Failure, Method, Outcome};
-use ff_bwauth::publish::v3bw::{BandwidthFile, Publication};
-use ff_bwauth::publish::{self, LATEST, Limit, PublishRules, Shelf, view};
 use ff_bwauth::store::{Begin, Kind, Period, Store, ToPlan};
 use ff_bwauth::watch::documents::publication_around;
 use ff_bwauth::watch::explain::Explanation;
 use ff_dir::bandwidth::Reading;
 use ff_dir::consensus::Consensus;
+use ff_plan::outcome::{Failure, Method, Outcome};
+use ff_plan::publish::v3bw::{BandwidthFile, Publication};
+use ff_plan::publish::{self, LATEST, Limit, PublishRules, Shelf, view};
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::units::BytesPerSec;

@@ -5,9 +5,9 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-use ff_bwauth::outcome::{Dispute, Failure, Outcome};
-use ff_bwauth::period::carried::Carried;
 use ff_bwauth::store::{Format, Kind, What};
+use ff_plan::outcome::{Dispute, Failure, Outcome};
+use ff_plan::period::carried::Carried;
 use ff_proto::aggregate::Verdict;
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::Ed25519Id;

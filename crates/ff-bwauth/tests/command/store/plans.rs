@@ -1,7 +1,7 @@
 //! Plans are carried out once, whenever the coordinator ends.
 
-use ff_bwauth::outcome::Failure;
 use ff_bwauth::store::{Begin, Kind, State, Store};
+use ff_plan::outcome::Failure;
 use ff_proto::aggregate::Draw;
 use ff_proto::failure::FailureKind;
 

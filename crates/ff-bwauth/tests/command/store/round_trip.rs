@@ -2,10 +2,10 @@
 
 use std::fmt::Debug;
 
-use ff_bwauth::outcome::{
+use ff_bwauth::store::{DisputeRow, Seconds, Store, StoreError};
+use ff_plan::outcome::{
     CellCounts, CpuSeconds, Dispute, Failure, Method, Outcome, RoundTrip, SocketCounts,
 };
-use ff_bwauth::store::{DisputeRow, Seconds, Store, StoreError};
 use ff_proto::aggregate::Draw;
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::{CryptoKind, Ed25519Id};

@@ -13,8 +13,8 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ff_bwauth::outcome::Outcome;
 use ff_bwauth::store::{Attempt, AttemptId, Kind, Retention, Seconds, Store, StoreError};
+use ff_plan::outcome::Outcome;
 use ff_proto::aggregate::SecondSample;
 use rusqlite::{Connection, params};
 

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use anyhow::{Context, Result};
 use ff_base::identity::Fingerprint;
-use ff_bwauth::period::{Relay, guess_for_new};
+use ff_plan::period::{Relay, guess_for_new};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use ff_report::stats;

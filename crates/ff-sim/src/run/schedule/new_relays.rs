@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use ff_bwauth::period::guess_for_new;
+use ff_plan::period::guess_for_new;
 use ff_proto::units::BytesPerSec;
 use ff_report::output::Table;
 use ff_report::progress::Progress;

@@ -1,8 +1,9 @@
 //! When measurers are measured, and what follows from what they carry.
 
+use ff_plan::period::carried::Carried;
+
 use super::*;
 use crate::daemon::config::ExchangeTable;
-use crate::period::carried::Carried;
 use crate::team::exchange::Found;
 
 /// Exchanges of 30 seconds, if nobody asks for them either.

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ff_base::identity::Fingerprint;
+use ff_plan::publish::v3bw::Publication;
+use ff_plan::publish::{Last, Shelf};
 use ff_proto::failure::FailureKind;
 
 use super::super::pool::{AskError, Work};
 use super::super::{Site, now};
-use crate::publish::v3bw::Publication;
-use crate::publish::{Last, Shelf};
 use crate::store::Known;
 use crate::watch::search::Search;
 
@@ -296,10 +296,10 @@ mod tests {
     use std::path::PathBuf;
 
     use ff_dir::bandwidth::Reading;
+    use ff_plan::publish::v3bw::DirectoryFacts;
     use ff_proto::units::BytesPerSec;
 
     use super::*;
-    use crate::publish::v3bw::DirectoryFacts;
 
     /// What the store knows of a relay.
     fn known(relay: u8, nickname: &str, started: u64, failure: Option<&str>) -> Known {

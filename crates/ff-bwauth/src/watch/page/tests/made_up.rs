@@ -7,6 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ff_base::identity::Fingerprint;
+use ff_plan::outcome::{
+    CellCounts, CpuSeconds, Failure, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
+};
+use ff_plan::period::carried::Carried;
+use ff_plan::publish::Shift;
+use ff_plan::publish::v3bw::{DirectoryFacts, Publication};
 use ff_proto::aggregate::{Draw, Estimator, SecondSample, Verdict, estimate};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::CryptoKind;
@@ -16,12 +22,6 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::super::{Options, Site, now, run};
-use crate::outcome::{
-    CellCounts, CpuSeconds, Failure, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
-};
-use crate::period::carried::Carried;
-use crate::publish::Shift;
-use crate::publish::v3bw::{DirectoryFacts, Publication};
 use crate::store::{Begin, Coverage, Kind, Period, Store, ToPlan};
 use crate::watch::page::connection::Deadlines;
 use crate::watch::problems::{self, Found};
@@ -272,7 +272,7 @@ pub(super) fn publish(dir: &Path, relays: u32) {
         let stamp = ff_base::utc::Utc::from_unix_secs(at).expect("a time").file_stamp();
         let name = format!("{stamp}.v3bw");
         std::fs::write(dir.join(&name), text).expect("written");
-        let link = dir.join(crate::publish::LATEST);
+        let link = dir.join(ff_plan::publish::LATEST);
         // The first time there is no link.
         let _ = std::fs::remove_file(&link);
         std::os::unix::fs::symlink(name, link).expect("a link");

@@ -8,13 +8,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use base64ct::{Base64Unpadded, Encoding};
+use ff_plan::publish::PublishRules;
 use rusqlite::Connection;
 
 use super::http::get;
 use super::made_up::{
     self, Served, begin, fingerprint, outcome, period, publication, publish, status,
 };
-use crate::publish::PublishRules;
 use crate::store::{Store, ToPlan};
 use crate::watch::explain::Explanation;
 use crate::watch::page::connection::Deadlines;

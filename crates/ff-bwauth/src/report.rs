@@ -8,10 +8,9 @@ use core::fmt::{self, Write as _};
 
 use base64ct::{Base64Unpadded, Encoding};
 use ff_base::utc::Utc;
+use ff_plan::outcome::Outcome;
 use ff_proto::aggregate::Verdict;
 use ff_proto::units::BytesPerSec;
-
-use crate::outcome::Outcome;
 
 pub(crate) mod chart;
 pub(crate) mod escape;

@@ -42,6 +42,6 @@ impl Drawn {
 }
 
 /// The host of `host:port`.
-pub(crate) fn host_of(address: &str) -> Option<IpAddr> {
+pub fn host_of(address: &str) -> Option<IpAddr> {
     address.parse::<SocketAddr>().ok().map(|address| host(address.ip()))
 }

@@ -77,7 +77,7 @@ pub(crate) fn host(address: IpAddr) -> IpAddr {
 }
 
 /// The part of an address that often one customer has to itself: of IPv4 the first 24 bits, of IPv6 the first 48.
-pub(crate) fn network(address: IpAddr) -> IpAddr {
+pub fn network(address: IpAddr) -> IpAddr {
     first_bits(address, 24, 48)
 }
 

@@ -22,8 +22,6 @@ pub mod room;
 pub mod schedule;
 pub mod seed;
 pub mod timetable;
-#[cfg(feature = "trust")]
-pub mod trust;
 
 use std::net::IpAddr;
 

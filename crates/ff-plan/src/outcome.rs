@@ -26,7 +26,7 @@ pub use self::parts::{
 };
 
 /// What stands in place of a verdict where there is none.
-pub(crate) const FAILED: &str = "failed";
+pub const FAILED: &str = "failed";
 
 /// The outcome of one measurement.
 #[derive(Clone, Debug)]
@@ -100,7 +100,7 @@ pub struct Asked {
 
 impl Asked {
     /// Nothing asked of a relay yet.
-    pub(crate) fn nothing(target: TargetInfo) -> Self {
+    pub fn nothing(target: TargetInfo) -> Self {
         Self {
             target,
             started_unix_secs: 0,

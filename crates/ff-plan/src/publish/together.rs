@@ -19,7 +19,7 @@
 //! has the same sum, and sends a small relay as many clients as its big sister; so the sum is bounded here,
 //! and who carries how much of it is what was measured.
 //!
-//! A coordinator starts all of a group at one moment ([`crate::measure::Place`]), and counts the same seconds of each.
+//! A coordinator starts all of a group at one moment (`Place` of a measurement), and counts the same seconds of each.
 //! A relay can put that moment off by opening its links slowly, and then counts for less.
 //!
 //! Decisions: doc/decisions.md, "A group counts for what it has shown together".

@@ -13,8 +13,6 @@ use std::path::{Path, PathBuf};
 
 pub mod days;
 pub mod limits;
-#[cfg(any(feature = "measure", feature = "watch"))]
-pub mod report;
 pub mod results;
 pub mod scaling;
 pub mod shelf;

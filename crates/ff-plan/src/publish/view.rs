@@ -68,7 +68,7 @@ pub fn directory(
 }
 
 /// What a bandwidth file is made with in the network of this consensus, as far as documents tell: relays on one address are a
-/// group. A store adds who was measured together ([`crate::store::Reader::complete`]).
+/// group. A store adds who was measured together (`complete` of its reader).
 #[must_use]
 pub fn publication(
     consensus: &Consensus,

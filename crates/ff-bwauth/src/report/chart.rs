@@ -5,11 +5,10 @@
 //! and one second alone is still visible. The scale follows what was counted: what a relay merely
 //! claims is cut off at the top, or a liar could flatten the rest.
 
+use ff_plan::outcome::{Outcome, SecondRow};
 use ff_proto::units::BytesPerSec;
 use plotters::coord::types::{RangedCoordf64, RangedCoordi32};
 use plotters::prelude::*;
-
-use crate::outcome::{Outcome, SecondRow};
 
 /// Width and height of the drawing; pages scale it, and their styles know the width.
 const SIZE: (u32, u32) = (720, 340);

@@ -29,7 +29,7 @@ use ff_proto::units::{BytesPerSec, Ratio};
 use crate::publish::together::Share;
 
 pub(crate) mod decision;
-pub(crate) mod drawn;
+pub mod drawn;
 pub(crate) mod draws;
 pub(crate) mod hold;
 pub(crate) mod month;

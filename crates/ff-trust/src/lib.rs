@@ -1,20 +1,4 @@
-//! Which measurers are believed, after what relays have said of them.
-//!
-//! A relay that reports fewer echoes than a measurer counted *disputes* it: one of the two is wrong, and one dispute does not
-//! show which. So the relay is measured again by others:
-//!
-//! ```text
-//!   disputes m ─▶ measured again without m ─┬▶ agrees with one of them: its word about m counts
-//!                                           └▶ disputes them, too: the relay is doubted
-//! ```
-//!
-//! - Relays that share a host or a family have one word together, and it counts against the first measurer only that they
-//!   dispute: behind that one they can choose by whom they are measured.
-//! - A network (/24, of IPv6 /48) has one word: what most of such groups in it say; if as many dispute as agree, it has none.
-//!   A group is in one network, the least of its own: else a family in many networks would decide for each of them.
-//! - A measurer is set aside when the number of disputes has a probability below [`CHANCE`] even if every second
-//!   network lies about it: the binomial distribution with 1/2. At least ten networks are needed.
-//! - If this applies to the whole team, the measurer with the fewest disputes stays.
+#![doc = include_str!("../README.md")]
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
