@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
-use ff_bwauth::measure::{self, Plan, Progress};
+use ff_coordinator::measure::{self, Plan, Progress};
 use ff_lab::ArtiRelay;
 use ff_lab::net::Namespace;
 use ff_plan::outcome::Outcome;

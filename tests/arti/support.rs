@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
-use ff_bwauth::measure::{self, Plan};
-use ff_bwauth::team::{LocalMeasurer, TeamMember};
+use ff_coordinator::measure::{self, Plan};
+use ff_coordinator::team::{LocalMeasurer, TeamMember};
 use ff_lab::net::Namespace;
 use ff_lab::{ArtiRelay, ArtiRelayPlan, NETWORK};
 use ff_measurer::link::{LinkOptions, TargetAddr};

@@ -23,7 +23,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
-use ff_bwauth::measure::Progress;
+use ff_coordinator::measure::Progress;
 use ff_lab::{Delays, DownloadPlan, Downloads, HostsPlan, Network};
 use ff_plan::outcome::Outcome;
 use ff_proto::aggregate::Verdict;

@@ -29,6 +29,7 @@ use ff_proto::ids::Ed25519Id;
 use ff_proto::session::target::Policy;
 use ff_proto::units::{BytesPerSec, Ratio};
 use ff_relay_ext::arti::host::RelayHost;
+use ff_store::{Seconds, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -37,7 +38,6 @@ use crate::cli::DemoArgs;
 use crate::daemon::config::Config;
 use crate::daemon::status::Status;
 use crate::daemon::{self, Action, Daemon, Handle};
-use crate::store::{Seconds, Store, StoreError};
 
 /// Coordinators, and how many measurers each has.
 const TEAMS: [usize; 2] = [2, 1];

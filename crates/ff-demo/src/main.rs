@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use ff_bwauth::deliver::{Source, finish, or_failed_json, out_dir};
-use ff_bwauth::screen::Screen;
+use ff_coordinator::deliver::{Source, finish, or_failed_json, out_dir};
+use ff_coordinator::screen::Screen;
 
 use crate::cli::Cli;
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
-use ff_bwauth::measure::{self, Plan, Progress};
+use ff_coordinator::measure::{self, Plan, Progress};
 use ff_lab::{Control, Network, NetworkBuilder, Node, RelayConfig};
 use ff_measurer::link::TargetAddr;
 use ff_plan::outcome::Outcome;

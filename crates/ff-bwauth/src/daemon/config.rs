@@ -16,10 +16,9 @@ use ff_plan::publish::days::MEMORY_DAYS;
 use ff_proto::ids::Ed25519Id;
 use ff_proto::params::{DURATION_SECS, PERIOD_SECS, Params};
 use ff_proto::units::BytesPerSec;
+use ff_team::exchange::{EXCHANGE_SECS, MIN_EXCHANGE_SECS};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
-
-use crate::team::exchange::{EXCHANGE_SECS, MIN_EXCHANGE_SECS};
 
 use self::address::check_addresses;
 

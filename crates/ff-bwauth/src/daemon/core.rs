@@ -23,6 +23,7 @@ use ff_plan::period::timetable::{Event, Measured};
 use ff_plan::publish::v3bw::{NotScheduled, Publication};
 use ff_plan::publish::view::publication;
 use ff_proto::ids::Ed25519Id;
+use ff_store::{AttemptId, Coverage, Period, Planned, Store, StoreError};
 
 pub use self::action::{Action, Effect, Member, NotWritten, Rhythm, Written};
 use self::exchange::Exchanges;
@@ -37,7 +38,6 @@ use super::course::{Beginning, Common, Course};
 use super::plan::Means;
 use super::running::Running;
 use super::view::View;
-use crate::store::{AttemptId, Coverage, Period, Planned, Store, StoreError};
 use crate::watch::status::{DiskStatus, PeriodStatus};
 
 /// How many consensuses are remembered, so that a late coordinator begins a period with that of the others.

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use ff_plan::publish::v3bw::{InvalidFile, Publication};
 use ff_plan::publish::{Last, Limit, PublishRules, Published, Refused, Shelf, publish};
+use ff_store::{Store, StoreError};
 
 use super::config::Config;
 use super::core::{NotWritten, Written};
-use crate::store::{Store, StoreError};
 
 /// What writes bandwidth files.
 #[derive(Clone)]

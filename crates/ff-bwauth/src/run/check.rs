@@ -9,10 +9,10 @@ use ff_measurer::config::is_free;
 use ff_measurer::key;
 use ff_plan::publish::Shelf;
 use ff_proto::ids::Ed25519Id;
+use ff_store::Store;
 
 use crate::daemon;
 use crate::daemon::config::{Config, Network};
-use crate::store::Store;
 use crate::watch::client::{self, AskError};
 
 /// Checks everything that the coordinator needs on this host.

@@ -10,10 +10,10 @@ use ff_base::utc::now_unix_secs;
 use ff_dir::consensus::Consensus;
 use ff_measurer::console::{note, print};
 use ff_plan::publish::{PublishRules, Shelf};
+use ff_store::{Known, Reader, Store, StoreError};
 
 use crate::cli::ExplainArgs;
 use crate::daemon::config::Config;
-use crate::store::{Known, Reader, Store, StoreError};
 use crate::watch::documents::{self, Descriptions, publication_around};
 use crate::watch::explain::{Explanation, fingerprint};
 use crate::watch::search::Search;

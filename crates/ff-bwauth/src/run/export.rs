@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use ff_base::files::{self, Readers};
 use ff_base::utc::Utc;
+use ff_store::Store;
 
 use crate::cli::ExportArgs;
-use crate::store::Store;
 
 /// Carries the command out.
 ///

@@ -12,13 +12,13 @@ use ff_measurer::console::{note, print};
 use ff_measurer::{key, measurer_id};
 use ff_plan::period::usual_slot_secs;
 use ff_proto::params::Params;
+use ff_store::Store;
 use zeroize::Zeroizing;
 
 use super::check;
 use crate::cli::{InitArgs, RunArgs};
 use crate::daemon::config::Config;
 use crate::daemon::{self, Daemon};
-use crate::store::Store;
 
 /// Makes a key, a secret and a config, and prints what others need.
 pub(super) fn init(args: &InitArgs) -> Result<ExitCode> {

@@ -11,9 +11,9 @@ use ff_plan::outcome::Outcome;
 use ff_plan::publish::trace::{MAX_ATTEMPTS, Trace};
 use ff_plan::publish::v3bw::{Decisions, Publication};
 use ff_plan::publish::{Last, PublishRules, beside};
+use ff_store::{Memory, Planned, Reader, Seconds, State, StoreError};
 use serde::Serialize;
 
-use crate::store::{Memory, Planned, Reader, Seconds, State, StoreError};
 use crate::watch::page::text::utc;
 
 /// Attempts of one relay that are read at most: more than a relay grants in the days that count.

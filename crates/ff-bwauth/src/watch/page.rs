@@ -37,6 +37,7 @@ use ff_operator::http::connection::{self, Deadlines};
 use ff_operator::http::{self, guarded};
 use ff_plan::publish::PublishRules;
 use ff_plan::publish::v3bw::Publication;
+use ff_store::Memory;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::sleep;
@@ -45,7 +46,6 @@ use self::layout::{Page, sentence};
 use self::pool::{Cached, Pool};
 use super::figures;
 use super::status::Status;
-use crate::store::Memory;
 
 /// How a coordinator is, as it tells everybody once a second.
 pub type Live = watch::Receiver<Option<Arc<Status>>>;

@@ -3,9 +3,8 @@
 use ff_plan::period::carried::Carried;
 use ff_plan::publish::Shift;
 use ff_proto::units::BytesPerSec;
+use ff_store::{Coverage, Measured};
 use serde::{Deserialize, Serialize};
-
-use crate::store::{Coverage, Measured};
 
 /// A second of a running measurement.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]

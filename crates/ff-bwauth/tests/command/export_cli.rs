@@ -5,9 +5,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use ff_bwauth::store::{Begin, Store};
 use ff_plan::outcome::Method;
 use ff_proto::units::Ratio;
+use ff_store::{Begin, Store};
 
 /// 2026-11-20 09:30:00 UTC.
 const NOW: u64 = 1_795_167_000;

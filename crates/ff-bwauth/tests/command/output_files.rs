@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ff_base::utc::Utc;
-use ff_bwauth::report;
+use ff_coordinator::report;
 use ff_dir::bandwidth::Reading;
 use ff_plan::outcome::{Dispute, Failure, Method, Outcome, TargetInfo};
 use ff_plan::publish::together::Share;

@@ -5,7 +5,6 @@
 use std::fs;
 use std::path::Path;
 
-use ff_bwauth::store::{Format, Store, What};
 use ff_plan::outcome::{Dispute, Failure, Method, Outcome, PathRow};
 use ff_plan::publish::results;
 use ff_proto::aggregate::{Draw, SecondSample, Verdict};
@@ -13,6 +12,7 @@ use ff_proto::failure::FailureKind;
 use ff_proto::ids::Ed25519Id;
 use ff_proto::msg::ErrCode;
 use ff_proto::units::BytesPerSec;
+use ff_store::{Format, Store, What};
 
 use crate::samples::outcome;
 use crate::store::begin;

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use base64ct::{Base64Unpadded, Encoding};
-use ff_bwauth::store::{Begin, Kind, Period, Store, ToPlan};
 use ff_dir::bandwidth::{Reading, Severity};
 use ff_plan::outcome::{
     CellCounts, CpuSeconds, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
 };
 use ff_proto::aggregate::{Draw, Estimator, SecondSample, Verdict};
 use ff_proto::units::{BytesPerSec, Ratio};
+use ff_store::{Begin, Kind, Period, Store, ToPlan};
 use serde_json::Value;
 
 /// The real files: each with its time, its version, and how many relays it has and may be voted for.

@@ -8,12 +8,12 @@ use ff_plan::publish::together::SAME_START_MILLIS;
 use ff_proto::aggregate::Verdict;
 use ff_proto::failure::{FailureKind, Fault};
 use ff_proto::units::BytesPerSec;
+use ff_store::{AttemptId, Kind, PlanId, Planned, StoreError, ToPlan};
 
 use super::Core;
 use super::rows::Taken;
 use crate::daemon::course::Course;
 use crate::daemon::running::Running;
-use crate::store::{AttemptId, Kind, PlanId, Planned, StoreError, ToPlan};
 
 /// Why a new relay that had a slot has none any more.
 const NO_TURN: &str = "no slot has room behind new relays of networks that have been given less";

@@ -3,10 +3,10 @@
 use std::mem::take;
 
 use ff_plan::period::Team;
+use ff_store::{Store, StoreError};
 
 use super::{Core, Effect, Member, Rhythm};
 use crate::daemon::config::ExchangeTable;
-use crate::store::{Store, StoreError};
 
 /// What may change.
 pub struct Settings {

@@ -10,12 +10,12 @@ use ff_plan::period::group::{network, together};
 use ff_plan::period::timetable::Event;
 use ff_proto::aggregate::Draw;
 use ff_proto::ids::Ed25519Id;
+use ff_store::{Store, StoreError};
 use ff_trust::{Said, Speaker, Standing, Word, judge};
 
 use super::Core;
 use crate::daemon::course::Common;
 use crate::daemon::view::View;
-use crate::store::{Store, StoreError};
 
 /// What relays have said of measurers in this period and the one before.
 #[derive(Debug, Default)]

@@ -10,11 +10,11 @@ use ff_plan::outcome::Outcome;
 use ff_plan::publish::scaling::Comparison;
 use ff_plan::publish::v3bw::{Decisions, Publication};
 use ff_plan::publish::{self, Prepared, PublishRules, Published, Refused, Shelf, results, view};
+use ff_store::Store;
 use serde_json::{Value, json};
 
 use crate::cli::WriteArgs;
 use crate::run::documents;
-use crate::store::Store;
 
 /// Carries the command out.
 ///

@@ -8,7 +8,6 @@ use std::path::Path;
 use std::process::Command;
 
 use base64ct::{Base64Unpadded, Encoding};
-use ff_bwauth::store::{Begin, Kind, Period, Store, ToPlan};
 use ff_bwauth::watch::documents::publication_around;
 use ff_bwauth::watch::explain::Explanation;
 use ff_dir::bandwidth::Reading;
@@ -19,6 +18,7 @@ use ff_plan::publish::{self, LATEST, Limit, PublishRules, Shelf, view};
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::units::BytesPerSec;
+use ff_store::{Begin, Kind, Period, Store, ToPlan};
 use proptest::prelude::*;
 
 use super::measured;

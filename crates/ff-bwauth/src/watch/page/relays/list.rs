@@ -8,10 +8,10 @@ use ff_base::identity::Fingerprint;
 use ff_plan::publish::v3bw::Publication;
 use ff_plan::publish::{Last, Shelf};
 use ff_proto::failure::FailureKind;
+use ff_store::Known;
 
 use super::super::pool::{AskError, Work};
 use super::super::{Site, now};
-use crate::store::Known;
 use crate::watch::search::Search;
 
 /// A column of the table.

@@ -17,12 +17,12 @@ use ff_proto::aggregate::{Draw, Estimator, SecondSample, Verdict, estimate};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
+use ff_store::{Begin, Coverage, Kind, Period, Store, ToPlan};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::super::{Options, Site, now, run};
-use crate::store::{Begin, Coverage, Kind, Period, Store, ToPlan};
 use crate::watch::page::connection::Deadlines;
 use crate::watch::problems::{self, Found};
 use crate::watch::status::{
@@ -283,7 +283,7 @@ pub(super) fn publish(dir: &Path, relays: u32) {
 pub(super) fn begin(
     outcome: &Outcome,
     fingerprint: Fingerprint,
-    plan: Option<crate::store::PlanId>,
+    plan: Option<ff_store::PlanId>,
 ) -> Begin {
     Begin {
         fingerprint,

@@ -8,9 +8,9 @@ use ff_proto::aggregate::SecondSample;
 
 use super::ExportError;
 use super::table::{Cell, Column, Kind, of};
-use crate::store::plan::{PLANNED, Planned, planned};
-use crate::store::value::Number;
-use crate::store::{Attempt, AttemptId, DisputeRow, MeasurerRow, Reader, State, columns};
+use crate::plan::{PLANNED, Planned, planned};
+use crate::value::Number;
+use crate::{Attempt, AttemptId, DisputeRow, MeasurerRow, Reader, State, columns};
 
 /// A second of an attempt.
 pub(super) struct SecondOf {
@@ -69,7 +69,7 @@ impl Reader {
         );
         let last = i64::MAX.cast_unsigned();
         let span = [Number(span.start.min(last)), Number(span.end.min(last))];
-        let read = |columns: &mut crate::store::row::Columns<'_, '_>| {
+        let read = |columns: &mut crate::row::Columns<'_, '_>| {
             let planned = planned(columns)?;
             let (period, slot_start) = (columns.of()?, columns.of()?);
             Ok(Scheduled { planned, period, slot_start, attempt: columns.maybe()? })

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use super::{Found, Told, judge, pairs};
-use crate::team::RemoteMeasurer;
+use crate::RemoteMeasurer;
 
 /// How long an exchange may take beyond its seconds.
 const GRACE: Duration = Duration::from_secs(20);

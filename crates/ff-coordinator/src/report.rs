@@ -12,8 +12,8 @@ use ff_plan::outcome::Outcome;
 use ff_proto::aggregate::Verdict;
 use ff_proto::units::BytesPerSec;
 
-pub(crate) mod chart;
-pub(crate) mod escape;
+pub mod chart;
+pub mod escape;
 
 use escape::Escaped;
 

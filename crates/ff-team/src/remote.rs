@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use ed25519_dalek::SigningKey;
+use ff_coordinator::team::{PartEvent, ReadyPart, TeamMeasurer};
 use ff_measurer::service::client::{self, RemoteEvent};
 use ff_measurer::service::wire::Capability;
 use ff_measurer::{PartFailure, Task, dial};
 use ff_proto::ids::Ed25519Id;
-
-use super::{PartEvent, ReadyPart, TeamMeasurer};
 
 /// A measurer on another host.
 #[derive(Clone)]

@@ -11,7 +11,7 @@ use super::ExportError;
 
 /// What stands in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) enum Kind {
+pub(crate) enum Kind {
     /// Numbers of 64 bits with a sign.
     Int,
     /// Seconds of UTC.
@@ -26,21 +26,21 @@ pub(in crate::store) enum Kind {
 
 /// A column's name and type.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::store) struct Shape {
+pub(crate) struct Shape {
     /// Its name.
-    pub(in crate::store) name: &'static str,
+    pub(crate) name: &'static str,
     /// Its type.
-    pub(in crate::store) kind: Kind,
+    pub(crate) kind: Kind,
     /// Whether it may be empty.
-    pub(in crate::store) is_nullable: bool,
+    pub(crate) is_nullable: bool,
 }
 
 /// A column of a table whose rows are made of `R`.
-pub(in crate::store) struct Column<R> {
+pub(crate) struct Column<R> {
     /// Its name and type.
-    pub(in crate::store) shape: Shape,
+    pub(crate) shape: Shape,
     /// What stands in it.
-    pub(in crate::store) of: for<'a> fn(&'a R) -> Cell<'a>,
+    pub(crate) of: for<'a> fn(&'a R) -> Cell<'a>,
 }
 
 impl<R> Clone for Column<R> {
@@ -57,11 +57,11 @@ macro_rules! of {
         |$row| ($value).into()
     };
 }
-pub(in crate::store) use of;
+pub(crate) use of;
 
 impl<R> Column<R> {
     /// A column that is never empty.
-    pub(in crate::store) const fn new(
+    pub(crate) const fn new(
         name: &'static str,
         kind: Kind,
         of: for<'a> fn(&'a R) -> Cell<'a>,
@@ -70,7 +70,7 @@ impl<R> Column<R> {
     }
 
     /// A column that may be empty.
-    pub(in crate::store) const fn maybe(
+    pub(crate) const fn maybe(
         name: &'static str,
         kind: Kind,
         of: for<'a> fn(&'a R) -> Cell<'a>,
@@ -81,7 +81,7 @@ impl<R> Column<R> {
 
 /// What stands in a row's column.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::store) enum Cell<'a> {
+pub(crate) enum Cell<'a> {
     /// Nothing.
     Null,
     /// A number.
@@ -98,17 +98,17 @@ pub(in crate::store) enum Cell<'a> {
 
 impl Cell<'_> {
     /// A time; the year 9999 has the last.
-    pub(in crate::store) fn time(unix_secs: u64) -> Self {
+    pub(crate) fn time(unix_secs: u64) -> Self {
         Self::Time(unix_secs.min(Utc::LAST_UNIX_SECS).cast_signed())
     }
 
     /// A fingerprint as the network's documents write it.
-    pub(in crate::store) fn hex(fingerprint: &[u8; 20]) -> Self {
+    pub(crate) fn hex(fingerprint: &[u8; 20]) -> Self {
         ::hex::encode_upper(fingerprint).into()
     }
 
     /// An Ed25519 identity as the network's documents write it.
-    pub(in crate::store) fn base64(identity: &[u8; 32]) -> Self {
+    pub(crate) fn base64(identity: &[u8; 32]) -> Self {
         Base64Unpadded::encode_string(identity).into()
     }
 }
@@ -169,7 +169,7 @@ impl<'a, T: Into<Cell<'a>>> From<Option<T>> for Cell<'a> {
 }
 
 /// What rows are written to.
-pub(in crate::store) trait Sink {
+pub(crate) trait Sink {
     /// Takes a row.
     fn row(&mut self, cells: &[Cell<'_>]) -> Result<(), ExportError>;
 
@@ -178,14 +178,14 @@ pub(in crate::store) trait Sink {
 }
 
 /// Rows as CSV.
-pub(in crate::store) struct CsvSink<W: Write> {
+pub(crate) struct CsvSink<W: Write> {
     /// The writer.
     csv: csv::Writer<W>,
 }
 
 impl<W: Write> CsvSink<W> {
     /// A table with these columns.
-    pub(in crate::store) fn new(shape: &[Shape], out: W) -> Result<Self, ExportError> {
+    pub(crate) fn new(shape: &[Shape], out: W) -> Result<Self, ExportError> {
         let mut csv = csv::Writer::from_writer(out);
         csv.write_record(shape.iter().map(|column| column.name))?;
         Ok(Self { csv })

@@ -15,11 +15,11 @@ const SIZE: (u32, u32) = (720, 340);
 /// Size of the labels, 11 pixels on the narrowest screen: plotters writes it divided by 1.24.
 const LABEL_SIZE: i32 = 18;
 /// Font of the labels.
-pub(crate) const FONT: &str = "system-ui, sans-serif";
+pub const FONT: &str = "system-ui, sans-serif";
 /// Room above the highest counted second, as a factor.
 const HEADROOM: f64 = 1.12;
 /// Measurement traffic.
-pub(crate) const MEASUREMENT: RGBColor = RGBColor(76, 130, 196);
+pub const MEASUREMENT: RGBColor = RGBColor(76, 130, 196);
 /// Counted background.
 const COUNTED: RGBColor = RGBColor(242, 170, 76);
 /// Reported, but not counted.
@@ -29,28 +29,28 @@ const ESTIMATE: RGBColor = RGBColor(24, 34, 52);
 /// The known limit.
 const LIMIT: RGBColor = RGBColor(138, 79, 163);
 /// Labels.
-pub(crate) const TEXT: RGBColor = RGBColor(90, 100, 115);
+pub const TEXT: RGBColor = RGBColor(90, 100, 115);
 /// Grid lines.
-pub(crate) const GRID: RGBColor = RGBColor(230, 233, 239);
+pub const GRID: RGBColor = RGBColor(230, 233, 239);
 
 /// The chart's coordinates: seconds and Mbit/s.
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordi32, RangedCoordf64>>;
 /// What drawing may end in.
 type Drawn = Result<(), DrawingError>;
 /// Why the chart could not be drawn.
-pub(crate) type DrawingError = DrawingAreaErrorKind<std::io::Error>;
+pub type DrawingError = DrawingAreaErrorKind<std::io::Error>;
 
 /// An entry of the legend.
-pub(crate) struct LegendEntry {
+pub struct LegendEntry {
     /// Its sample.
-    pub(crate) swatch: Swatch,
+    pub swatch: Swatch,
     /// What it is; safe to stand in HTML.
-    pub(crate) text: String,
+    pub text: String,
 }
 
 /// How something is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Swatch {
+pub enum Swatch {
     /// Measurement traffic.
     Measurement,
     /// Counted background.
@@ -65,7 +65,7 @@ pub(crate) enum Swatch {
 
 impl Swatch {
     /// The name of its CSS class: pages have their own colours for light and dark themes.
-    pub(crate) fn class(self) -> &'static str {
+    pub fn class(self) -> &'static str {
         match self {
             Self::Measurement => "measurement",
             Self::Counted => "counted",
@@ -77,7 +77,7 @@ impl Swatch {
 }
 
 /// What the chart shows, from bottom to top.
-pub(crate) fn legend(outcome: &Outcome) -> Vec<LegendEntry> {
+pub fn legend(outcome: &Outcome) -> Vec<LegendEntry> {
     let entry = |swatch, text| LegendEntry { swatch, text };
     let mut entries = vec![entry(Swatch::Measurement, "measurement traffic".to_owned())];
     if outcome.second_rows().iter().any(|row| row.background_counted_bytes > 0) {
@@ -101,7 +101,7 @@ pub(crate) fn legend(outcome: &Outcome) -> Vec<LegendEntry> {
 ///
 /// # Errors
 /// Whatever plotters says.
-pub(crate) fn svg(outcome: &Outcome) -> Result<String, DrawingError> {
+pub fn svg(outcome: &Outcome) -> Result<String, DrawingError> {
     let mut svg = String::new();
     draw(&mut svg, outcome).map(|()| svg)
 }
@@ -215,7 +215,7 @@ fn is_cut_off(outcome: &Outcome) -> bool {
 }
 
 /// A short label: at most three digits after the point, below 1 three significant digits.
-pub(crate) fn short(mbit: f64) -> String {
+pub fn short(mbit: f64) -> String {
     if mbit.abs() < 1.0 {
         return format!("{mbit:.2e}").parse::<f64>().unwrap_or(mbit).to_string();
     }

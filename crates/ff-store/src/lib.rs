@@ -1,18 +1,4 @@
-//! What a coordinator has planned and measured, in one SQLite file (doc/store.md).
-//!
-//! ```text
-//!   set_plan ─▶ plan ─▶ begin_attempt ─▶ the relay is asked ─▶ finish_attempt ─▶ attempts, samples
-//!                                │ kill -9                                          │ retain
-//!                                └─▶ close_interrupted ─▶ attempts                  └─▶ daily
-//! ```
-//!
-//! [`Store`] is the one that writes: one process, held by a lock beside the file, of one coordinator.
-//! [`Reader`] is what anybody may open beside it. What a function has written is on the disk when it returns:
-//! nothing that is finished is lost, and nothing that was begun is forgotten, so no relay is asked twice.
-//!
-//! Nothing here reads a clock, and there is no thread: the coordinator owns its store on one.
-//!
-//! Decisions: doc/decisions.md, "A fact of the store has one home".
+#![doc = include_str!("../README.md")]
 
 mod aside;
 mod attempt;

@@ -141,7 +141,7 @@ fn text(db: &Connection) -> rusqlite::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Store;
+    use crate::Store;
 
     #[test]
     fn a_new_store_knows_whom_the_one_before_it_asked() {

@@ -8,11 +8,7 @@
 //!
 //! A measurement is over for a measurer when its [`ReadyPart`] is dropped, whatever has happened before.
 
-#[cfg(feature = "remote")]
-pub mod exchange;
 mod local;
-#[cfg(feature = "remote")]
-mod remote;
 mod share;
 
 use std::net::IpAddr;
@@ -25,8 +21,6 @@ use ff_proto::ids::Ed25519Id;
 use ff_proto::units::BytesPerSec;
 
 pub use local::LocalMeasurer;
-#[cfg(feature = "remote")]
-pub use remote::RemoteMeasurer;
 pub use share::{cores, expected, params, share_out, sockets};
 
 /// A measurer, wherever it runs.

@@ -251,7 +251,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::store::Store;
+    use crate::Store;
 
     #[test]
     fn each_column_of_the_table_is_listed_once() {

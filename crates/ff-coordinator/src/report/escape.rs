@@ -6,7 +6,7 @@ use core::fmt::{self, Write as _};
 ///
 /// Control characters, which a terminal or an editor might obey, are shown as `\u{…}`; so are the
 /// invisible ones that reorder text.
-pub(crate) struct Escaped<'a>(pub(crate) &'a str);
+pub struct Escaped<'a>(pub &'a str);
 
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -26,7 +26,7 @@ impl fmt::Display for Escaped<'_> {
 }
 
 /// Whether a character is invisible and reorders the text around it.
-pub(crate) fn reorders(c: char) -> bool {
+pub fn reorders(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
