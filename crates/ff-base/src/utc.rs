@@ -23,6 +23,9 @@ pub fn now_unix_secs() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
+/// Seconds of a day.
+pub const DAY_SECS: u64 = 24 * 60 * 60;
+
 impl Utc {
     /// The last second of the year 9999, since the beginning of 1970.
     pub const LAST_UNIX_SECS: u64 = 253_402_300_799;

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
-use ff_perf::anonymity::attacker::Attackers;
-use ff_perf::anonymity::{Ends, Whole, corrected, published, thinned};
+use ff_circuits::anonymity::attacker::Attackers;
+use ff_circuits::anonymity::{Ends, Whole, corrected, published, thinned};
 use ff_report::input::Inputs;
 use ff_sim::network::{Network, Position, Relay};
 use ff_sim::weights::{Place, Sums, Weights};

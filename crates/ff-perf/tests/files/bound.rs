@@ -330,7 +330,7 @@ fn paths_are_drawn_and_written_whole() {
         ]);
         assert!(output.status.success(), "{select}: {}", String::from_utf8_lossy(&output.stderr));
         let text = std::fs::read_to_string(file).expect("the file");
-        let paths = ff_perf::paths::file::parse(file, &text).expect("paths");
+        let paths = ff_circuits::paths::file::parse(file, &text).expect("paths");
         assert_eq!(paths.len(), 50);
         assert!(paths.iter().all(|path| path.len() == 2 || path.len() == 3));
     }

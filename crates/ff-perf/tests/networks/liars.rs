@@ -10,15 +10,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ff_circuits::network::{self, Relay};
+use ff_circuits::record::{Circuit, Failure, Probe, Stage, Whose};
 use ff_lab::net::Namespace;
 use ff_lab::{Network, RelayConfig};
 use ff_measurer::link::control::ControlLink;
 use ff_measurer::link::{LinkIdentity, accept};
 use ff_perf::client::arti::Arti;
 use ff_perf::figures::{self, Figures, OptionalFigures};
-use ff_perf::network::{self, Relay};
 use ff_perf::probe::{Measured, Program};
-use ff_perf::record::{Circuit, Failure, Probe, Stage, Whose};
 use ff_proto::cell::{BODY_LEN, Body, Cell, fixed_cell};
 use ff_proto::circuit::EphemeralKey;
 use ff_proto::ids::Ed25519Id;

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
+use ff_circuits::downloads::{DownloadReport, DownloadSet, figures, metrics, text, viz};
+use ff_circuits::read::downloads::Downloads;
 use ff_report::figure::Figure;
 use ff_report::input::Inputs;
 use ff_report::markup::Visible;
@@ -13,8 +15,6 @@ use ff_report::report::Page;
 use ff_report::skipped::Skips;
 
 use crate::cli::downloads::AnalyzeArgs;
-use crate::downloads::{DownloadReport, DownloadSet, figures, metrics, text, viz};
-use crate::read::downloads::Downloads;
 use crate::run::print;
 
 /// The command, as results name it.

@@ -66,7 +66,7 @@ fn sets_are_compared_in_what_both_have() {
 
 #[test]
 fn the_table_of_viz_has_the_columns_and_values_of_onionperf() {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/downloads");
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-perf/tests/data/downloads");
     let names = ["2020-07-13.op-nl-test1", "2021-01-01.op-hk5"];
     let paths = names.map(|name| dir.join(format!("{name}.onionperf.analysis.json.xz")));
     let downloads = Downloads::read(&paths, &mut Inputs::default()).expect("downloads");

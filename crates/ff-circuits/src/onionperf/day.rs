@@ -12,7 +12,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use ff_base::utc::Utc;
+use ff_base::utc::{DAY_SECS, Utc};
 use ff_report::input::pack;
 use ff_report::markup::Escaped;
 use ff_report::output::{OutputError, write_whole};
@@ -22,7 +22,6 @@ use serde_json::{Map, Value, json};
 
 use super::ErrorWords;
 use crate::record::{Circuit, Download, Relay, SIZES};
-use crate::store::rotation::DAY_SECS;
 
 /// How many ports an address has, without 0.
 const PORTS: u64 = 65_535;
@@ -140,7 +139,7 @@ pub fn write(dir: &Path, files: &[DayFile]) -> Result<(), DayError> {
 ///
 /// # Errors
 /// When the folder or a time of its files cannot be read.
-pub(crate) fn index(dir: &Path) -> io::Result<String> {
+pub fn index(dir: &Path) -> io::Result<String> {
     let mut files = BTreeMap::new();
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;

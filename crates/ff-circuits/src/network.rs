@@ -225,7 +225,7 @@ pub fn stamp(path: &Path) -> Vec<(PathBuf, SystemTime, u64)> {
 }
 
 /// This directory, those in it, and those in its `nodes`, which chutney's link leads to the network that was made last.
-pub(crate) fn directories(dir: &Path) -> Vec<PathBuf> {
+pub fn directories(dir: &Path) -> Vec<PathBuf> {
     let mut all = vec![dir.to_owned()];
     for parent in [dir.to_owned(), dir.join("nodes")] {
         let entries = fs::read_dir(parent).into_iter().flatten().flatten();

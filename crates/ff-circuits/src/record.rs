@@ -5,6 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The reason of a download with a byte that its seed does not make.
+pub const CHANGED: &str = "a byte differs from what the source's seed makes: the source, the exit or the path between them has changed it";
+
 /// The version of the lines that are written: it grows when a key changes its meaning.
 pub const SCHEMA: u32 = 1;
 

@@ -8,7 +8,7 @@ use crate::read::onionperf::read_downloads;
 
 /// A public file (tests/data/README.md).
 fn sample(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/downloads").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-perf/tests/data/downloads").join(name)
 }
 
 /// The downloads of files.

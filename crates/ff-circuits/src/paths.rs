@@ -156,7 +156,7 @@ pub struct Generator {
 /// So many guards stand in for those that are kept: tor has three primary guards, and uses one.
 const SPARES: usize = 2;
 /// An exit that leaves no guard or middle is drawn again so often: in small networks it happens.
-pub(crate) const MOST_TRIES: usize = 1000;
+pub const MOST_TRIES: usize = 1000;
 
 impl Generator {
     /// Of a network's running relays.

@@ -110,7 +110,7 @@ fn tor_reason(reason: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::download::CHANGED;
+    use crate::record::CHANGED;
 
     /// The code of a line with this download and this failure.
     fn code(download: serde_json::Value, stage: &str, reason: &str) -> Option<String> {

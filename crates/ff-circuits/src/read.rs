@@ -293,7 +293,7 @@ impl Circuits {
     }
 
     /// A relay's place.
-    pub(crate) fn relay(&mut self, id: &str) -> u32 {
+    pub fn relay(&mut self, id: &str) -> u32 {
         place_of(&mut self.relays, &mut self.places, id)
     }
 }
@@ -315,7 +315,7 @@ fn is_time(unix_secs: f64) -> bool {
 }
 
 /// The files of a directory that have circuits, or that have downloads, by name.
-pub(crate) fn files(dir: &Path, is_for_downloads: bool) -> Result<Vec<PathBuf>, ReadError> {
+pub fn files(dir: &Path, is_for_downloads: bool) -> Result<Vec<PathBuf>, ReadError> {
     let fail = |source| ReadError::Dir { path: dir.to_owned(), source };
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(fail)? {
@@ -347,7 +347,7 @@ pub(crate) fn hex(fingerprint: &[u8]) -> String {
 }
 
 /// A file's name.
-pub(crate) fn name(path: &Path) -> String {
+pub fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
