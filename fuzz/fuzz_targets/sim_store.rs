@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use ff_sim::progress::Progress;
+use ff_report::progress::Progress;
 use ff_sim::store::history::History;
 use ff_sim::store::place::Store;
 use ff_sim::store::plan::Plan;

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 
 use base64ct::{Base64Unpadded, Encoding};
 use clap::{Args, Parser, Subcommand};
+use ff_coordinator::options::{Common, exit_status_help};
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
 
 pub use self::demo::DemoArgs;
@@ -25,8 +26,6 @@ pub use self::service::{GenerateArgs, InitArgs, RunArgs, STATE_DIR};
 pub use self::transit::TransitArgs;
 pub use self::v3bw::{ScalingName, V3bw, WriteArgs};
 pub use self::watch::{DoctorArgs, ExplainArgs, StatusArgs};
-
-use crate::options::{Common, exit_status_help};
 
 /// The exit statuses of a command without others of its own.
 const STATUS: &str = "Exit status:\n  0  success\n  1  failure, with its cause on standard error\n  2  invalid command line";

@@ -19,17 +19,18 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use base64ct::{Base64Unpadded, Encoding};
+use ff_coordinator::deliver::{Source, finish, or_failed_json, out_dir};
+use ff_coordinator::measure::{self, Plan};
+use ff_coordinator::screen::Screen;
+use ff_coordinator::team;
+use ff_measurer::console::note;
 use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_measurer::transit::TransitOrder;
 use ff_measurer::{dial, key, measurer_id};
+use ff_plan::period::links::KnownPath;
 
 use crate::cli::{Cli, Command, Measure};
-use crate::console::note;
-use crate::deliver::{Source, finish, or_failed_json, out_dir};
-use crate::measure::{self, Plan};
-use crate::period::links::KnownPath;
-use crate::screen::Screen;
-use crate::{demo, team};
+use crate::demo;
 
 /// Where `measure` writes when it is not told.
 const MEASURE_DIR: &str = "flashflow-results";

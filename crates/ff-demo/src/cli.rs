@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use ff_bwauth::options::{Common, Limit, exit_status_help};
+use ff_coordinator::options::{Common, Limit, exit_status_help};
 use ff_proto::units::BytesPerSec;
 
 /// What tor accepts as the BandwidthRate of a relay, in bytes per second: or.h,

@@ -13,10 +13,10 @@
 
 use std::time::Duration;
 
-use ff_bwauth::utc::Utc;
+use ff_base::utc::{DAY_SECS, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::store::rotation::{DAY_SECS, Now};
+use crate::store::rotation::Now;
 
 /// The version of [`Spent`] that is written.
 pub const SCHEMA: u32 = 1;

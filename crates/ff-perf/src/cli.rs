@@ -15,7 +15,7 @@ pub mod source;
 use std::path::PathBuf;
 
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use ff_sim::cli::Options;
+use ff_report::options::Options;
 
 /// What Tor's clients see: how long circuits take, which selection of paths would serve users better, and what it would
 /// take from their anonymity.
@@ -53,7 +53,7 @@ fn options(command: &clap::Command, matches: &ArgMatches) -> Options {
         let Some(found) = command.find_subcommand(name) else { break };
         (command, matches) = (found, inner);
     }
-    let mut options = ff_sim::cli::options(command, matches);
+    let mut options = ff_report::options::options(command, matches);
     options.remove(FOLDER);
     options
 }

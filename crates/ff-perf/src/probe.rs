@@ -6,11 +6,13 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use ff_circuits::network::Relay;
+use ff_circuits::record::{
+    Circuit, Download, Failure, Later, Probe, RoundTrip, SCHEMA, Stage, Whose,
+};
 use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::client::{Client, Fault, Progress, us_since};
-use crate::network::Relay;
-use crate::record::{Circuit, Download, Failure, Later, Probe, RoundTrip, SCHEMA, Stage, Whose};
 use crate::series::{STREAMS, Series};
 use crate::target::Target;
 
@@ -208,7 +210,7 @@ impl<C: Client> Measured<'_, C> {
     /// A random pause after a round trip, if there are to be any.
     ///
     /// It hangs on nothing that was measured, not even by the time between two streams, which is added: what is told from
-    /// replies and the pauses before them needs that ([`crate::buckets`]).
+    /// replies and the pauses before them needs that ([`ff_circuits::buckets`]).
     fn pause(&self) -> Option<Duration> {
         let most = self.program.rtt_pause;
         (!most.is_zero()).then(|| STREAMS + most.mul_f64(rand::random()))
@@ -216,7 +218,7 @@ impl<C: Client> Measured<'_, C> {
 
     /// A line that says nothing yet.
     fn line(&self, began: Instant) -> Circuit {
-        let relay = |relay: &Arc<Relay>| crate::record::Relay {
+        let relay = |relay: &Arc<Relay>| ff_circuits::record::Relay {
             id: relay.id.clone(),
             nick: relay.nick.clone(),
         };
@@ -236,7 +238,7 @@ impl<C: Client> Measured<'_, C> {
 
 /// The line of a circuit that never began, of a run that began then.
 pub(crate) fn not_begun(
-    client: crate::record::Client,
+    client: ff_circuits::record::Client,
     number: u64,
     run_began: Instant,
     stage: Stage,
@@ -248,7 +250,7 @@ pub(crate) fn not_begun(
 
 /// A line with nothing but when it began.
 fn blank(
-    client: crate::record::Client,
+    client: ff_circuits::record::Client,
     number: u64,
     began: Instant,
     run_began: Instant,

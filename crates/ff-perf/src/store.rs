@@ -9,10 +9,9 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Wri
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ff_circuits::record::Circuit;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-use crate::record::Circuit;
 
 pub mod rotation;
 pub mod shelf;
@@ -29,7 +28,7 @@ const UNFINISHED_OPTIONS: &str = "run.json.new";
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Options {
     /// Who builds the circuits.
-    pub client: crate::record::Client,
+    pub client: ff_circuits::record::Client,
     /// What draws the paths.
     pub seed: u64,
     /// The file with the paths, if they are not drawn.

@@ -5,10 +5,10 @@ use std::io;
 use std::str::FromStr;
 use std::time::Instant;
 
+use ff_circuits::record::FirstByte;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::client::{Client, Fault, us_since};
-use crate::record::FirstByte;
 
 /// What streams lead to.
 #[derive(Clone, Debug, Eq, PartialEq)]

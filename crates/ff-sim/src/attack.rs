@@ -3,11 +3,11 @@
 //! ```text
 //!   ff_proto::aggregate ─▶ lies      false background, echoes held back, bursts     ┐
 //!   ff_proto::content ───▶ forged    cells that were never decrypted                │
-//!   ff_bwauth::period ───▶ slots     capacity, or an attack, in a share of slots    ├─▶ Attack: formula, paper, ours,
+//!   ff_plan::period ───▶ slots     capacity, or an attack, in a share of slots    ├─▶ Attack: formula, paper, ours,
 //!                          flood     new relays that take the room of others        │      a curve of Points
 //!                          machines  several relays on one, begun at once or apart  │
 //!                          framing   relays that dispute a measurer                 │
-//!   ff_bwauth::publish ──▶ days      days that a relay chooses                      │
+//!   ff_plan::publish ──▶ days      days that a relay chooses                      │
 //!                          history   relays that come and go, or under new names    │
 //!   crate::others ───────▶ descriptors, views, traffic: the systems of Table 2      ┘
 //! ```

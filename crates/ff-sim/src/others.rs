@@ -23,7 +23,7 @@ pub mod peerflow;
 pub mod sbws;
 pub mod torflow;
 
-use ff_bwauth::publish::scaling::Inputs;
+use ff_plan::publish::scaling::Inputs;
 
 use crate::network::Position;
 

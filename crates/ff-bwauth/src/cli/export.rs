@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use clap::builder::PossibleValue;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, ValueEnum};
+use clap::{Args, CommandFactory};
+use ff_base::utc::Utc;
+use ff_store::{Format, What};
 
 use super::Cli;
-use crate::store::{Format, What};
-use crate::utc::Utc;
 
 /// Options of `export`.
 #[derive(Args, Clone, Debug)]
@@ -17,10 +17,10 @@ pub struct ExportArgs {
     #[arg(long, value_name = "FILE")]
     pub store: PathBuf,
     /// Which table. doc/store.md lists the columns.
-    #[arg(long, value_name = "TABLE", default_value = "results")]
+    #[arg(long, value_name = "TABLE", default_value = "results", value_parser = tables())]
     pub what: What,
     /// In which form.
-    #[arg(long, value_name = "FORM", default_value = "csv")]
+    #[arg(long, value_name = "FORM", default_value = "csv", value_parser = forms())]
     pub format: Format,
     /// Only what began then or later, in UTC: 2026-11-01 or 2026-11-01T12:00:00.
     #[arg(long, value_name = "TIME")]
@@ -48,38 +48,34 @@ impl ExportArgs {
     }
 }
 
-impl ValueEnum for What {
-    fn value_variants<'a>() -> &'a [Self] {
-        Self::ALL
-    }
+/// The tables by name.
+fn tables() -> impl TypedValueParser<Value = What> {
+    let values = What::ALL.iter().map(|&what| PossibleValue::new(what.name()).help(about(what)));
+    PossibleValuesParser::new(values).try_map(|name| {
+        What::ALL.iter().copied().find(|what| what.name() == name).ok_or("there is no such table")
+    })
+}
 
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        let help = match self {
-            Self::Results => "a row for each measurement that is over, whatever came of it",
-            Self::Seconds => "a row for each second of them that is still kept",
-            Self::Failures => "a row for each that failed, with the reason",
-            Self::Disputes => {
-                "a row for each measurer and measurement in which it says more than the relay"
-            }
-            Self::Schedule => {
-                "a row for each measurement that was planned, by the start of its slot"
-            }
-            Self::Measurers => "a row for each measurement host; --from and --to do not matter",
-        };
-        Some(PossibleValue::new(self.name()).help(help))
+/// What a table has, for `--help`.
+fn about(what: What) -> &'static str {
+    match what {
+        What::Results => "a row for each measurement that is over, whatever came of it",
+        What::Seconds => "a row for each second of them that is still kept",
+        What::Failures => "a row for each that failed, with the reason",
+        What::Disputes => {
+            "a row for each measurer and measurement in which it says more than the relay"
+        }
+        What::Schedule => "a row for each measurement that was planned, by the start of its slot",
+        What::Measurers => "a row for each measurement host; --from and --to do not matter",
     }
 }
 
-impl ValueEnum for Format {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Csv, Self::Parquet]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(match self {
-            Self::Csv => PossibleValue::new("csv").help("for spreadsheets and scripts"),
-            Self::Parquet => PossibleValue::new("parquet")
-                .help("typed and compressed, for DuckDB, pandas, Spark and the like"),
-        })
-    }
+/// The forms by name.
+fn forms() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new([
+        PossibleValue::new("csv").help("for spreadsheets and scripts"),
+        PossibleValue::new("parquet")
+            .help("typed and compressed, for DuckDB, pandas, Spark and the like"),
+    ])
+    .map(|name| if name == "csv" { Format::Csv } else { Format::Parquet })
 }

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory};
+use ff_plan::period::usual_slot_secs;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
 use super::Cli;
-use crate::period::usual_slot_secs;
 
 /// Options of `schedule`.
 #[derive(Args, Clone, Debug)]

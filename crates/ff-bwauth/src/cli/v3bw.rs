@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-
-use crate::publish::{Limit, scaling};
+use ff_plan::publish::{Limit, scaling};
 
 /// What to do with bandwidth files.
 #[derive(Clone, Debug, Subcommand)]

@@ -6,20 +6,19 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use ff_live::LiveConfig;
 use ff_measurer::config::{check_names, not_readable};
 use ff_measurer::exchange::MAX_DURATION;
 use ff_measurer::{key, secret_file};
+use ff_plan::period::usual_slot_secs;
+use ff_plan::publish::PublishRules;
+use ff_plan::publish::days::MEMORY_DAYS;
 use ff_proto::ids::Ed25519Id;
 use ff_proto::params::{DURATION_SECS, PERIOD_SECS, Params};
 use ff_proto::units::BytesPerSec;
+use ff_team::exchange::{EXCHANGE_SECS, MIN_EXCHANGE_SECS};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
-
-use crate::network::live::LiveConfig;
-use crate::period::usual_slot_secs;
-use crate::publish::PublishRules;
-use crate::publish::days::MEMORY_DAYS;
-use crate::team::exchange::{EXCHANGE_SECS, MIN_EXCHANGE_SECS};
 
 use self::address::check_addresses;
 

@@ -16,8 +16,14 @@ mod trust;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
+use ff_base::identity::Fingerprint;
 use ff_measurer::service::wire::Capability;
+use ff_plan::period::Relay;
+use ff_plan::period::timetable::{Event, Measured};
+use ff_plan::publish::v3bw::{NotScheduled, Publication};
+use ff_plan::publish::view::publication;
 use ff_proto::ids::Ed25519Id;
+use ff_store::{AttemptId, Coverage, Period, Planned, Store, StoreError};
 
 pub use self::action::{Action, Effect, Member, NotWritten, Rhythm, Written};
 use self::exchange::Exchanges;
@@ -32,11 +38,6 @@ use super::course::{Beginning, Common, Course};
 use super::plan::Means;
 use super::running::Running;
 use super::view::View;
-use crate::period::timetable::{Event, Measured};
-use crate::period::{Fingerprint, Relay};
-use crate::publish::v3bw::{NotScheduled, Publication};
-use crate::publish::view::publication;
-use crate::store::{AttemptId, Coverage, Period, Planned, Store, StoreError};
 use crate::watch::status::{DiskStatus, PeriodStatus};
 
 /// How many consensuses are remembered, so that a late coordinator begins a period with that of the others.

@@ -12,10 +12,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use ed25519_dalek::SigningKey;
+use ff_coordinator::measure::{self, Progress};
+use ff_coordinator::team::TeamMeasurer;
 use ff_measurer::{key, measurer_id};
+use ff_plan::outcome::{Failure, Outcome};
+use ff_plan::period::{Measurer, Team};
+use ff_plan::publish::v3bw::Publication;
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::Ed25519Id;
 use ff_proto::params::Params;
+use ff_store::{Retention, Store};
+use ff_team::RemoteMeasurer;
 use futures::FutureExt as _;
 use rustix::fs::statvfs;
 use sd_notify::NotifyState;
@@ -34,13 +41,7 @@ use super::plan::{Job, Means};
 use super::publish::Publisher;
 use super::request::Requests;
 use super::status::{DiskStatus, SecondShown, Status};
-use crate::measure::{self, Progress};
-use crate::outcome::{Failure, Outcome};
-use crate::period::{Measurer, Team};
-use crate::publish::v3bw::Publication;
 use crate::secret;
-use crate::store::{Retention, Store};
-use crate::team::{RemoteMeasurer, TeamMeasurer};
 use crate::watch::page;
 
 /// What the clock may be set by without having jumped.
@@ -410,7 +411,7 @@ async fn carry_out(job: Job, sender: mpsc::UnboundedSender<Action>) {
             let shown = SecondShown { second, measurement_bytes, background_bytes };
             let _ = sender.send(Action::Second(attempt, shown));
         }
-        Progress::Step(_) => {}
+        _ => {}
     };
     let length = Duration::from_secs(job.plan.params.duration_secs.into());
     let setup = job.deadline.saturating_sub(length + FAREWELL);
@@ -557,10 +558,10 @@ fn notify(state: &[NotifyState<'_>]) {
 #[cfg(test)]
 mod tests {
     use ff_proto::aggregate::Draw;
+    use ff_store::AttemptId;
 
     use super::*;
     use crate::daemon::view::Contact;
-    use crate::store::AttemptId;
 
     #[tokio::test]
     async fn a_relay_that_keeps_its_measurement_from_beginning_has_no_free_attempt() {

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use crate::network::consensus::Consensus;
-use crate::network::descriptors::{Descriptor, Descriptors};
-use crate::period::{Fingerprint, Relay};
-use crate::publish::view::relays;
+use ff_base::identity::Fingerprint;
+use ff_dir::consensus::Consensus;
+use ff_dir::descriptors::{Descriptor, Descriptors};
+use ff_plan::period::Relay;
+use ff_plan::publish::view::relays;
 
 /// The network by one consensus.
 #[derive(Clone, Debug)]

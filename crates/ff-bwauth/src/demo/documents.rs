@@ -7,13 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use base64ct::{Base64, Base64Unpadded, Encoding};
+use ff_base::files::{Readers, write_atomically};
+use ff_base::identity::Fingerprint;
+use ff_dir::bandwidth::Reading;
+use ff_dir::descriptors::Descriptors;
 use time::OffsetDateTime;
 
 use super::Relay;
-use crate::files::{Readers, write_atomically};
-use crate::network::descriptors::Descriptors;
-use crate::period::Fingerprint;
-use crate::publish::v3bw::read::Reading;
 
 /// How often there is a new consensus, in seconds.
 const CONSENSUS_SECS: u64 = 5;
@@ -154,9 +154,10 @@ fn stamp(unix_secs: u64) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use ff_dir::consensus::Consensus;
+
     use super::*;
     use crate::daemon::config::{Files, Network};
-    use crate::network::consensus::Consensus;
     use crate::watch::documents::{Descriptions, publication_around};
 
     #[test]

@@ -6,19 +6,19 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
+use ff_base::files::{self, Readers};
 use ff_measurer::config::count;
+use ff_measurer::console::{note, print};
 use ff_measurer::{key, measurer_id};
+use ff_plan::period::usual_slot_secs;
 use ff_proto::params::Params;
+use ff_store::Store;
 use zeroize::Zeroizing;
 
 use super::check;
 use crate::cli::{InitArgs, RunArgs};
-use crate::console::{note, print};
 use crate::daemon::config::Config;
 use crate::daemon::{self, Daemon};
-use crate::files::{self, Readers};
-use crate::period::usual_slot_secs;
-use crate::store::Store;
 
 /// Makes a key, a secret and a config, and prints what others need.
 pub(super) fn init(args: &InitArgs) -> Result<ExitCode> {

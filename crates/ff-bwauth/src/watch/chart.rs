@@ -1,9 +1,8 @@
 //! Drawings of distributions, as SVG. Their colours are those of the report's chart; the page's style sheet
 //! gives them others in the dark.
 
+use ff_coordinator::report::chart::{DrawingError, FONT, GRID, MEASUREMENT, TEXT, short};
 use plotters::prelude::*;
-
-use crate::publish::report::chart::{DrawingError, FONT, GRID, MEASUREMENT, TEXT, short};
 
 /// Width and height of a drawing. The page scales it; its style sheet contains the width.
 const SIZE: (u32, u32) = (480, 280);

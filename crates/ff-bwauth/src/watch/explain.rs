@@ -1,20 +1,19 @@
 //! Why a relay has the number that it has: its trace beside what the last bandwidth file says.
 //!
-//! The trace is that of [`crate::publish::trace`], of the relay itself and of those that it shares a machine
+//! The trace is that of [`ff_plan::publish::trace`], of the relay itself and of those that it shares a machine
 //! with, so that neither the whole store nor the whole network has to be gone through.
 
 use core::fmt;
 use std::collections::BTreeSet;
 
+use ff_base::identity::{Fingerprint, fingerprint_hex};
+use ff_plan::outcome::Outcome;
+use ff_plan::publish::trace::{MAX_ATTEMPTS, Trace};
+use ff_plan::publish::v3bw::{Decisions, Publication};
+use ff_plan::publish::{Last, PublishRules, beside};
+use ff_store::{Memory, Planned, Reader, Seconds, State, StoreError};
 use serde::Serialize;
 
-use crate::network::fingerprint_hex;
-use crate::outcome::Outcome;
-use crate::period::Fingerprint;
-use crate::publish::trace::{MAX_ATTEMPTS, Trace};
-use crate::publish::v3bw::{Decisions, Publication};
-use crate::publish::{Last, PublishRules, beside};
-use crate::store::{Memory, Planned, Reader, Seconds, State, StoreError};
 use crate::watch::page::text::utc;
 
 /// Attempts of one relay that are read at most: more than a relay grants in the days that count.
@@ -66,7 +65,7 @@ pub enum ExplainError {
     Store(#[from] StoreError),
     /// The clock is in another age.
     #[error("the clock is wrong: {0}")]
-    Clock(#[from] crate::utc::OutOfRange),
+    Clock(#[from] ff_base::utc::OutOfRange),
 }
 
 impl Explanation {

@@ -33,6 +33,11 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use ff_operator::http::connection::{self, Deadlines};
+use ff_operator::http::{self, guarded};
+use ff_plan::publish::PublishRules;
+use ff_plan::publish::v3bw::Publication;
+use ff_store::Memory;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::sleep;
@@ -41,11 +46,6 @@ use self::layout::{Page, sentence};
 use self::pool::{Cached, Pool};
 use super::figures;
 use super::status::Status;
-use crate::http::connection::{self, Deadlines};
-use crate::http::{self, guarded};
-use crate::publish::PublishRules;
-use crate::publish::v3bw::Publication;
-use crate::store::Memory;
 
 /// How a coordinator is, as it tells everybody once a second.
 pub type Live = watch::Receiver<Option<Arc<Status>>>;

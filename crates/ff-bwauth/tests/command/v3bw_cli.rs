@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use base64ct::{Base64Unpadded, Encoding};
-use ff_bwauth::outcome::{
+use ff_dir::bandwidth::{Reading, Severity};
+use ff_plan::outcome::{
     CellCounts, CpuSeconds, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
 };
-use ff_bwauth::publish::v3bw::read::{Reading, Severity};
-use ff_bwauth::store::{Begin, Kind, Period, Store, ToPlan};
 use ff_proto::aggregate::{Draw, Estimator, SecondSample, Verdict};
 use ff_proto::units::{BytesPerSec, Ratio};
+use ff_store::{Begin, Kind, Period, Store, ToPlan};
 use serde_json::Value;
 
 /// The real files: each with its time, its version, and how many relays it has and may be voted for.
@@ -207,7 +207,7 @@ impl Lab {
             paths: Vec::new(),
             estimator: Estimator::default(),
         };
-        ff_bwauth::publish::results::write(&self.path("results"), &outcome).expect("a file");
+        ff_plan::publish::results::write(&self.path("results"), &outcome).expect("a file");
         self.store(outcome);
     }
 

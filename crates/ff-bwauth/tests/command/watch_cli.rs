@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use base64ct::{Base64Unpadded, Encoding};
-use ff_bwauth::store::{Begin, Kind, Period, Store, ToPlan};
-use ff_bwauth::utc::Utc;
+use ff_base::utc::Utc;
 use ff_bwauth::watch::page;
 use ff_bwauth::watch::status::{Cause, NetworkStatus, Problem, Status};
 use ff_proto::units::BytesPerSec;
+use ff_store::{Begin, Kind, Period, Store, ToPlan};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;

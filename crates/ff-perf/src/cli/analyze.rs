@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-
-use crate::buckets::{INTERVAL_MS, LONGEST_MS};
-use crate::replay::{Timeout, WINDOW};
+use ff_circuits::buckets::{INTERVAL_MS, LONGEST_MS};
+use ff_circuits::replay::{Timeout, WINDOW};
 
 /// What is to be known before table 2 is believed.
 const ANONYMITY: &str = "Anonymity:
@@ -73,7 +72,7 @@ pub struct AnalyzeArgs {
     pub seed: u64,
     /// What the command was run with, for summary.json.
     #[arg(skip)]
-    pub options: ff_sim::cli::Options,
+    pub options: ff_report::options::Options,
 }
 
 /// Where timeouts come from, as an argument.

@@ -214,7 +214,7 @@ impl ServeArgs {
 
 /// Reads the name of a host in OnionPerf's files.
 fn host(text: &str) -> Result<String, String> {
-    let is_host = crate::onionperf::day::is_host(text);
+    let is_host = ff_circuits::onionperf::day::is_host(text);
     is_host.then(|| text.to_owned()).ok_or("use up to 64 letters, digits and -".to_owned())
 }
 
@@ -247,7 +247,7 @@ pub struct AnalyzeArgs {
     pub json: bool,
     /// What the command was run with, for summary.json.
     #[arg(skip)]
-    pub options: ff_sim::cli::Options,
+    pub options: ff_report::options::Options,
 }
 
 /// Options of `downloads filter`.

@@ -90,7 +90,7 @@ pub struct LabMobileArgs {
     pub json: bool,
     /// What the command was run with, for summary.json.
     #[arg(skip)]
-    pub options: ff_sim::cli::Options,
+    pub options: ff_report::options::Options,
 }
 
 impl LabMobileArgs {
@@ -168,7 +168,7 @@ pub struct LabNavigatorArgs {
     pub json: bool,
     /// What the command was run with, for summary.json.
     #[arg(skip)]
-    pub options: ff_sim::cli::Options,
+    pub options: ff_report::options::Options,
 }
 
 impl LabNavigatorArgs {

@@ -150,7 +150,7 @@ pub enum ClientKind {
     Tor,
 }
 
-impl From<ClientKind> for crate::record::Client {
+impl From<ClientKind> for ff_circuits::record::Client {
     fn from(kind: ClientKind) -> Self {
         match kind {
             ClientKind::Arti => Self::Arti,

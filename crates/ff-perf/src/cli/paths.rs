@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-
-use crate::paths::{Choice, Lengths, Rules};
+use ff_circuits::paths::{Choice, Lengths, Rules};
 
 /// The port that exits have to let out if nobody says which: the web's.
 pub(crate) const PORT: u16 = 443;

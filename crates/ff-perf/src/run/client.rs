@@ -5,12 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use ff_circuits::network::Network;
 
 use crate::cli::measure::ClientKind;
 use crate::client::Client;
 use crate::client::arti::Arti;
 use crate::client::tor::{Ending, Takeover, Tor};
-use crate::network::Network;
 use crate::signals::Signals;
 
 /// What is done with a client, whichever it is.

@@ -22,7 +22,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use ff_bwauth::network::text::read_file;
+use ff_base::text::read_file;
+use ff_circuits::network::{self, Network, NetworkError};
+use ff_circuits::paths::{Choice, file};
 
 use super::client::{Job, say, with_client};
 use super::measure::{self, Ready};
@@ -31,9 +33,7 @@ use crate::cli::serve::{ServeArgs, Terms};
 use crate::client::Client;
 use crate::course::{Ended, State};
 use crate::figures::{Figures, OptionalFigures};
-use crate::network::{self, Network, NetworkError};
 use crate::path::Plan;
-use crate::paths::{Choice, file};
 use crate::schedule::Limits;
 use crate::signals::Signals;
 use crate::store::Options;

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use ff_bwauth::utc::Utc;
+use ff_base::utc::Utc;
 
 use super::{StoreError, io_error, replace_json};
 use crate::budget::{SCHEMA, Spent};

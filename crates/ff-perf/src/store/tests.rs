@@ -5,7 +5,7 @@ use super::*;
 /// Options of a run.
 pub(super) fn options() -> Options {
     Options {
-        client: crate::record::Client::Arti,
+        client: ff_circuits::record::Client::Arti,
         seed: 1,
         path_file: None,
         rules: Some("tor".to_owned()),

@@ -205,7 +205,7 @@ fn a_filter_leaves_what_python_writes_as_it_is() {
     let out = dir.path().join("out");
     prints(&["filter", text(&file), "--out", text(&out), "--exclude-cbt"]);
     let written = out.join("x.onionperf.analysis.json.xz");
-    let read = ff_sim::input::Inputs::default().read(&written).expect("a file");
+    let read = ff_report::input::Inputs::default().read(&written).expect("a file");
     let read = String::from_utf8(read).expect("text");
     assert!(read.contains("\"buildtime_seconds\":NaN") && read.contains("filtered_out"), "{read}");
 }

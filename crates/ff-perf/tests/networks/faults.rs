@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use ff_circuits::record::Circuit;
 use ff_lab::Network;
-use ff_perf::record::Circuit;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 
@@ -185,7 +185,7 @@ impl<'a> Scene<'a> {
 
 /// Whether all bytes of a download have come, and were compared.
 fn is_whole(line: &Circuit) -> bool {
-    let is_all = |download: &ff_perf::record::Download| {
+    let is_all = |download: &ff_circuits::record::Download| {
         download.us.is_some() && download.bytes == SIZE && download.is_checked
     };
     line.download.as_ref().is_some_and(is_all)

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use ff_report::options::Options;
 
-use super::{Options, OutArgs};
+use super::OutArgs;
 use crate::store::month::Month;
 use crate::store::plan::Shard;
 

@@ -17,6 +17,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
+use ff_report::input::Inputs;
+use ff_report::skipped::Skips;
+use ff_report::stats;
 use liblzma::read::XzDecoder;
 
 use super::{Found, Ledger, Ours, Sampled};
@@ -28,7 +31,6 @@ use crate::analysis::ranks::under_weighted;
 use crate::analysis::speed_test::{BEGIN_2019, speed_test};
 use crate::analysis::window::Window;
 use crate::attack;
-use crate::input::Inputs;
 use crate::network::{CapacitySource, Network, Relay};
 use crate::read::consensus::Consensus;
 use crate::read::descriptor::{Descriptors, join};
@@ -37,8 +39,7 @@ use crate::read::series::{Kind, Series, daily};
 use crate::schedule::greedy::{greedy, hours};
 use crate::schedule::what_if;
 use crate::schedule::{Setup, Subjects, units};
-use crate::skipped::Skips;
-use crate::{source, stats};
+use crate::source;
 
 /// The consensus of the paper's month that it counts relays of.
 const JULY: &str = "b-series/2019-07-14-00-00-00-consensus.xz";

@@ -16,8 +16,8 @@ pub(crate) mod scan;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use ff_bwauth::network::DocumentError;
-use ff_bwauth::period::Fingerprint;
+use ff_base::identity::Fingerprint;
+use ff_dir::DocumentError;
 
 use self::again::Known;
 pub use self::again::{Again, Sequence};

@@ -14,11 +14,11 @@
 use std::collections::BTreeSet;
 use std::io::{self, BufRead};
 
-use ff_bwauth::period::Fingerprint;
-use ff_bwauth::utc::Utc;
+use ff_base::identity::Fingerprint;
+use ff_base::utc::Utc;
+use ff_report::skipped::Skips;
 
 use super::span;
-use crate::skipped::Skips;
 
 mod cursor;
 pub mod daily;

@@ -1,18 +1,19 @@
 //! What happens when a measurement is over.
 
+use ff_base::identity::Fingerprint;
+use ff_plan::outcome::Outcome;
+use ff_plan::period::GRANTS;
+use ff_plan::period::timetable::{Event, Measured, NoRetry};
+use ff_plan::publish::together::SAME_START_MILLIS;
 use ff_proto::aggregate::Verdict;
 use ff_proto::failure::{FailureKind, Fault};
 use ff_proto::units::BytesPerSec;
+use ff_store::{AttemptId, Kind, PlanId, Planned, StoreError, ToPlan};
 
 use super::Core;
 use super::rows::Taken;
 use crate::daemon::course::Course;
 use crate::daemon::running::Running;
-use crate::outcome::Outcome;
-use crate::period::timetable::{Event, Measured, NoRetry};
-use crate::period::{Fingerprint, GRANTS};
-use crate::publish::together::SAME_START_MILLIS;
-use crate::store::{AttemptId, Kind, PlanId, Planned, StoreError, ToPlan};
 
 /// Why a new relay that had a slot has none any more.
 const NO_TURN: &str = "no slot has room behind new relays of networks that have been given less";

@@ -9,11 +9,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use ff_base::identity::Fingerprint;
+use ff_plan::period::timetable::{Event, Measured};
+use ff_store::{PlanId, Planned, Seconds, StoreError};
+
 use super::Core;
 use super::finish::{Begun, Together, add_all, again, are_apart, begun};
-use crate::period::Fingerprint;
-use crate::period::timetable::{Event, Measured};
-use crate::store::{PlanId, Planned, Seconds, StoreError};
 
 /// So many rows of the plan are moved in one step: as many transactions at most.
 const AT_ONCE: u32 = 16;

@@ -2,10 +2,11 @@
 
 use std::mem::take;
 
+use ff_plan::period::Team;
+use ff_store::{Store, StoreError};
+
 use super::{Core, Effect, Member, Rhythm};
 use crate::daemon::config::ExchangeTable;
-use crate::period::Team;
-use crate::store::{Store, StoreError};
 
 /// What may change.
 pub struct Settings {

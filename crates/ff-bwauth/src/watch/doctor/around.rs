@@ -7,12 +7,12 @@ use ff_measurer::key;
 use ff_measurer::measurer_id;
 use ff_measurer::service::wire::Capability;
 use ff_proto::units::BytesPerSec;
+use ff_team::RemoteMeasurer;
 use futures::future::join_all;
 
 use super::host::{buffer, congestion};
 use super::{Finding, Level, now_millis};
 use crate::daemon::config::{Config, MeasurerTable};
-use crate::team::RemoteMeasurer;
 use crate::watch::client::{self, AskError};
 use crate::watch::documents;
 use crate::watch::status::Status;

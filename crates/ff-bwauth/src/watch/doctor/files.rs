@@ -5,13 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use ff_measurer::key;
+use ff_plan::publish::{LATEST, Shelf};
+use ff_store::{Store, StoreError};
 use rustix::fs::statvfs;
 
 use super::Finding;
 use crate::daemon::config::Config;
-use crate::publish::{LATEST, Shelf};
 use crate::secret;
-use crate::store::{Store, StoreError};
 
 /// Relays that disk is reckoned for: Tor has about 9,000 today.
 const RELAYS: u64 = 10_000;

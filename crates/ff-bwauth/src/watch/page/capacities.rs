@@ -5,13 +5,13 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use ff_proto::units::BytesPerSec;
+use ff_store::Estimate;
 use maud::{Markup, html};
 
 use super::layout::{Page, failed, figure};
 use super::pool::{AskError, Work};
 use super::text::{grouped, percent, rate, time};
 use super::{Site, now};
-use crate::store::Estimate;
 use crate::watch::chart::{self, Bin, mbit};
 
 /// How far back results go: relays that have one in these days are old ones to the schedule (paper §4.3).

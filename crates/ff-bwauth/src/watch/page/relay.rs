@@ -5,17 +5,17 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use ff_base::identity::Fingerprint;
+use ff_coordinator::report::chart;
+use ff_plan::publish::Shelf;
 use ff_proto::failure::FailureKind;
+use ff_store::{Attempt, Memory, Seconds};
 use maud::{Markup, html};
 
 use super::layout::{Page, failed, figure, sentence};
 use super::pool::{AskError, Work};
 use super::text::{grouped, plain, rate, shown, time};
 use super::{Site, now};
-use crate::period::Fingerprint;
-use crate::publish::Shelf;
-use crate::publish::report::chart;
-use crate::store::{Attempt, Memory, Seconds};
 use crate::watch::explain::{Explanation, fingerprint};
 use crate::watch::meaning::meaning;
 

@@ -1,11 +1,11 @@
 //! The map: every slot of a period as a cell, coloured by what became of it.
 
+use ff_store::{Period, SlotCount};
 use maud::{Markup, html};
 
 use super::Site;
 use super::pool::{AskError, Work};
 use super::text::{clock, grouped, time};
-use crate::store::{Period, SlotCount};
 
 /// Rows of the map, or as many as make rows of [`MIN_PER_ROW`].
 const ROWS: u32 = 24;

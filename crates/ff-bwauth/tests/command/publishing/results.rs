@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use ff_bwauth::outcome::Outcome;
-use ff_bwauth::publish::results::{read, to_jsonl, write};
+use ff_plan::outcome::Outcome;
+use ff_plan::publish::results::{read, to_jsonl, write};
 use ff_proto::aggregate::{Draw, Verdict, estimate};
 use ff_proto::units::BytesPerSec;
 use proptest::prelude::*;
@@ -101,7 +101,7 @@ fn consistent(mut outcome: Outcome) -> Outcome {
         outcome.estimate = None;
         outcome.draw = Draw::Blank;
         if outcome.result.is_ok() {
-            outcome.result = Err(ff_bwauth::outcome::Failure {
+            outcome.result = Err(ff_plan::outcome::Failure {
                 kind: ff_proto::failure::FailureKind::Refused,
                 relay_code: None,
                 message: String::new(),

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ff_bwauth::store::{Store, StoreError};
+use ff_store::{Store, StoreError};
 use rusqlite::Connection;
 
 use super::{COORDINATOR, Temporary, begin_relay, message};

@@ -1,9 +1,9 @@
 //! Plans are carried out once, whenever the coordinator ends.
 
-use ff_bwauth::outcome::Failure;
-use ff_bwauth::store::{Begin, Kind, State, Store};
+use ff_plan::outcome::Failure;
 use ff_proto::aggregate::Draw;
 use ff_proto::failure::FailureKind;
+use ff_store::{Begin, Kind, State, Store};
 
 use super::{COORDINATOR, Temporary, begin_relay, message, period, to_plan};
 use crate::samples::{NOW, outcome};

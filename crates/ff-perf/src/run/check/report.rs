@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use ff_circuits::check::{Finding, LEAST_OTHERS, Verdict, found};
+use ff_circuits::network::Network;
 use serde::Serialize;
 
 use super::STARVES;
 use super::inputs::Told;
-use crate::check::{Finding, LEAST_OTHERS, Verdict, found};
 use crate::cli::check::CheckArgs;
-use crate::network::Network;
 use crate::run::print as print_results;
 
 /// The shares of clients that the report says the chances of.

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
-use ff_sim::input::Inputs;
+use ff_circuits::onionperf::day::{self, Maker};
+use ff_circuits::read::downloads::Downloads;
+use ff_report::input::Inputs;
 
 use crate::cli::downloads::ExportArgs;
-use crate::onionperf::day::{self, Maker};
-use crate::read::downloads::Downloads;
 use crate::run::show;
 
 /// Runs the command.

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
+use ff_circuits::network;
+use ff_circuits::record::{Circuit, Client, Stage, Whose};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -13,9 +15,7 @@ use super::waiting::Waiting;
 use crate::cli::serve::ServeArgs;
 use crate::course::{Ended, Keeper, Refusal, failure};
 use crate::figures::Figures;
-use crate::network;
 use crate::probe::not_begun;
-use crate::record::{Circuit, Client, Stage, Whose};
 use crate::schedule::Gate;
 use crate::store::Options;
 use crate::store::rotation::Now;

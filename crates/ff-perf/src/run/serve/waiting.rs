@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
+use ff_circuits::record::{Circuit, Stage};
+
 use super::say;
-use crate::record::{Circuit, Stage};
 use crate::store::StoreError;
 use crate::store::rotation::Now;
 use crate::store::shelf::Shelf;

@@ -13,12 +13,13 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ff_base::utc::DAY_SECS;
+use ff_circuits::onionperf::day::{self, DayFile, Maker};
+use ff_circuits::record::Circuit;
 use serde::{Deserialize, Serialize};
 
 use super::Shelf;
-use crate::onionperf::day::{self, DayFile, Maker};
-use crate::record::Circuit;
-use crate::store::rotation::{DAY_SECS, Name, Now};
+use crate::store::rotation::{Name, Now};
 use crate::store::{StoreError, io_error, replace, replace_json};
 
 /// The folder of these files, in the folder of lines.

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail};
+use ff_report::stats::mean;
 
 use super::KB;
 use super::engine::{Outcome, Seen};
 use super::users::Kind;
 use super::world::{Cell, Runners};
-use crate::stats::mean;
 
 /// The figures that a flow model can have.
 pub const FIGURES: [u8; 7] = [3, 5, 6, 7, 8, 9, 10];

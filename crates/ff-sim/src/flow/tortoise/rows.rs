@@ -264,7 +264,7 @@ pub fn sorted_kb(
 ) -> Result<Vec<f64>, String> {
     let all = results.of(cell)?.iter().flat_map(|outcome| &outcome.clients);
     let rates = all.filter(|seen| is_of(seen)).filter_map(Seen::rate).map(|rate| rate / KB);
-    Ok(crate::stats::sorted(rates.collect()))
+    Ok(ff_report::stats::sorted(rates.collect()))
 }
 
 #[cfg(test)]

@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use anyhow::{Context, Result};
-use ff_bwauth::period::{Fingerprint, Relay, guess_for_new};
+use ff_base::identity::Fingerprint;
+use ff_plan::period::{Relay, guess_for_new};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
+use ff_report::stats;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 
@@ -20,7 +22,6 @@ use crate::schedule::errors::{Attempt, Errors};
 use crate::schedule::newcomers::Newcomers;
 use crate::schedule::replay::{World, replay};
 use crate::schedule::{Setup, Subject, units};
-use crate::stats;
 
 /// How many relays were new in each hour of January 2019 but the first.
 const NEW_PER_HOUR: &str = include_str!("../../../tests/data/jan2019-new-per-hour.csv");

@@ -5,13 +5,13 @@ use std::io::Read as _;
 
 use anyhow::{Context, Result};
 use ff_proto::units::BytesPerSec;
+use ff_report::skipped::Skips;
 use liblzma::read::XzDecoder;
 
 use super::{ADVERTISED, DAYS, DESCRIPTORS, FEBRUARY, GUARDS, MAY, public};
 use crate::attack;
 use crate::network::{CapacitySource, Network, Relay};
 use crate::read::{relayinfo, shadow};
-use crate::skipped::Skips;
 
 /// A file that comes with the program.
 #[derive(Clone, Copy, Debug)]

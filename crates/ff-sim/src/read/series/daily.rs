@@ -3,9 +3,10 @@
 
 use std::io::{self, BufRead};
 
+use ff_report::skipped::Skips;
+
 use super::lines::{Line, Lines};
 use super::{is_word, time, within_span};
-use crate::skipped::Skips;
 
 /// No network has so many Gbit/s.
 const MOST_GBIT: f64 = 1e9;

@@ -1,7 +1,8 @@
 //! Restarts, and slots that went by.
 
+use ff_store::{Kind, Planned, State};
+
 use super::*;
-use crate::store::{Kind, Planned, State};
 
 #[test]
 fn who_was_killed_goes_on_and_repeats_only_what_was_interrupted() {

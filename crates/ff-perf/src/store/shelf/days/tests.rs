@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use ff_sim::input::Inputs;
+use ff_report::input::Inputs;
 use serde_json::Value;
 
 use super::*;
