@@ -30,6 +30,9 @@ pub struct RunArgs {
     /// running with the same config.
     #[arg(long)]
     pub check: bool,
+    /// Check the config without reading the key or the secret, then exit. `systemctl reload` does this first.
+    #[arg(long, conflicts_with_all = ["check", "new_store"])]
+    pub check_config: bool,
     /// Move a damaged store aside and begin a new one; a sound one is refused. The new one does not know which relays have
     /// been asked in this period, so they may refuse.
     #[arg(long)]

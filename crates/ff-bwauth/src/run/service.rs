@@ -71,6 +71,10 @@ fn write_once(path: &Path, bytes: &[u8], readers: Readers) -> Result<()> {
 /// Runs the coordinator until a signal ends it.
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     let config = Config::load(&args.config)?;
+    if args.check_config {
+        print(&format!("{} is valid\n", args.config.display()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if args.check {
         check::check(&config).with_context(|| args.config.display().to_string())?;
         print(&format!(

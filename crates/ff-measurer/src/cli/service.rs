@@ -50,6 +50,9 @@ pub struct RunOptions {
     /// config.
     #[arg(long)]
     pub check: bool,
+    /// Check the config without reading the key, then exit. `systemctl reload` does this first.
+    #[arg(long, conflicts_with = "check")]
+    pub check_config: bool,
 }
 
 /// Makes a key and a config, and prints what a coordinator's operator needs.
@@ -94,9 +97,13 @@ fn write_new(path: &Path, text: &str) -> Result<()> {
 /// Serves coordinators until a signal ends it.
 pub(super) fn run(options: &RunOptions) -> Result<ExitCode> {
     let config = Config::load(&options.config)?;
-    let key = key::load(&config.key)?;
     let settings = config.settings()?;
     check(&config, &settings).with_context(|| options.config.display().to_string())?;
+    if options.check_config {
+        print(&format!("{} is valid\n", options.config.display()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let key = key::load(&config.key)?;
     if options.check {
         if !config::is_free("listen", config.listen)? {
             let addr = config.listen;
@@ -232,7 +239,7 @@ mod tests {
         let text = std::fs::read_to_string(&path).expect("a config");
         assert!(text.contains(from), "{from}");
         std::fs::write(&path, format!("{}{more}", text.replacen(from, to, 1))).expect("written");
-        let found = run(&RunOptions { config: path, check: true });
+        let found = run(&RunOptions { config: path, check: true, check_config: false });
         found.err().map(|error| format!("{error:#}"))
     }
 
@@ -253,6 +260,23 @@ mod tests {
         let text = std::fs::read_to_string(&path).expect("a config");
         std::fs::write(&path, format!("{text}{}", table("a", 1))).expect("written");
         assert_eq!(read_again(&path).expect("valid").coordinators.len(), 1);
+    }
+
+    #[test]
+    fn a_config_is_checked_without_its_key() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        init(&InitOptions { dir: dir.path().to_owned(), listen }).expect("made");
+        std::fs::remove_file(dir.path().join("measurer.key")).expect("removed");
+        let path = dir.path().join("measurer.toml");
+        let check_config =
+            || run(&RunOptions { config: path.clone(), check: false, check_config: true });
+        let error = check_config().expect_err("no coordinator could connect");
+        let error = format!("{error:#}");
+        assert!(error.contains("measurer.toml: there is no [[coordinator]]"), "{error}");
+        let text = std::fs::read_to_string(&path).expect("a config");
+        std::fs::write(&path, format!("{text}{}", table("a", 1))).expect("written");
+        assert!(check_config().is_ok());
     }
 
     #[test]
