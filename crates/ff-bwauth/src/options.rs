@@ -19,13 +19,13 @@ pub struct Common {
     /// relay that --rate is enough for, 20 to 160; without --rate 160].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub sockets: Option<u16>,
-    /// The greatest share of the relay's traffic that clients may have meanwhile (0 to 0.99).
+    /// The largest share of the relay's traffic that clients may have meanwhile (0 to 0.99).
     #[arg(long, default_value = "0.25")]
     pub ratio: Ratio,
-    /// How fast the team may send, as in 750Mbit or 1.5Gbit; `none` for as fast as it can.
+    /// Limit of the team's sending rate, such as 750Mbit or 1.5Gbit; `none` for no limit.
     ///
-    /// Set it to what the team's network carries: a relay faster than about a third of it gives no
-    /// conclusive result. Without it only a relay in this process (`ff-demo`) does.
+    /// Set it to the capacity of the team's network: relays faster than about a third of it give no
+    /// conclusive result. Without it, only a relay in this process (`ff-demo`) gives one.
     #[arg(long, default_value = "none", value_name = "RATE")]
     pub rate: Limit,
     /// Cells in one TLS record (1 to 31).
@@ -37,12 +37,12 @@ pub struct Common {
     /// The cipher that the relay puts each echoed cell through.
     ///
     /// The clients of tor 0.4.9 and later use CGO, which costs a relay more than the AES-CTR of
-    /// older ones; with it the result is what the relay can forward for them. A relay that says it
-    /// has no CGO is not measured then. `any` takes CGO from relays that say they have it, and
-    /// AES-CTR from others, so that they may look faster than they are.
+    /// older ones; with it, the result is what the relay can forward for them. A relay that does not
+    /// support CGO is then not measured. `any` uses CGO with relays that support it, and AES-CTR
+    /// with others, which may then look faster than they are.
     #[arg(long, value_enum, default_value_t = Crypto::Cgo)]
     pub crypto: Crypto,
-    /// Where the results (JSON lines), report.html and latest.v3bw go; made if it is not there
+    /// Write results (JSON lines), report.html and latest.v3bw into this directory; created if missing
     /// [default: flashflow-demo or flashflow-results].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
