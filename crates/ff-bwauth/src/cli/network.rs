@@ -13,7 +13,7 @@ pub struct NetworkArgs {
     /// The directory of a private network of chutney or ff-lab, whose authorities are asked.
     #[arg(long, value_name = "DIR")]
     pub private_network: Option<PathBuf>,
-    /// Keep documents in this directory between runs; default with --config: the directory that the config names.
+    /// Keep documents in this directory between runs; with --config, the config names it.
     #[arg(long, value_name = "DIR", default_value = "flashflow-network")]
     pub cache: PathBuf,
     /// Write the files consensus, consensus-microdesc, descriptors and microdescriptors there, as `schedule`

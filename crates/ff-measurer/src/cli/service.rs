@@ -29,10 +29,10 @@ const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// Options of `init`.
 #[derive(Args, Debug)]
 pub struct InitOptions {
-    /// Where the key and measurer.toml go; made if it is not there.
+    /// Write the key and measurer.toml into this directory; created if missing.
     #[arg(long, value_name = "DIR", default_value = "/etc/flashflow")]
     pub dir: PathBuf,
-    /// Where coordinators will reach this host.
+    /// Address at which coordinators will reach this host.
     #[arg(long, value_name = "IP:PORT",
           default_value_t = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PORT))]
     pub listen: SocketAddr,
@@ -41,7 +41,7 @@ pub struct InitOptions {
 /// Options of `run`.
 #[derive(Args, Debug)]
 pub struct RunOptions {
-    /// The config, which `ff-measurer init` makes.
+    /// The config, as `ff-measurer init` writes it.
     #[arg(long, value_name = "FILE", default_value = "/etc/flashflow/measurer.toml")]
     pub config: PathBuf,
     /// Check the config, the key, the cores and the address, then exit.
