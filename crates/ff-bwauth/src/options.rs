@@ -97,7 +97,7 @@ const EXIT_STATUS: [(u8, &str); 16] = [
     (3, "the relay does not support FlashFlow"),
     (4, "the relay has another identity than was asked for, or cannot prove it"),
     (5, "the relay's port refused the connection or cannot be reached"),
-    (6, "the peer is no Tor relay"),
+    (6, "the peer is not a Tor relay"),
     (7, "the peer did not answer in time"),
     (8, "the relay refused the measurement"),
     (9, "the relay failed a check or broke the protocol"),

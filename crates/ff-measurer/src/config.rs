@@ -114,7 +114,7 @@ impl Config {
             ("relays_at_once", self.limits.relays_at_once.map(u64::from)),
         ];
         if let Some((name, _)) = numbers.iter().find(|(_, number)| *number == Some(0)) {
-            bail!("limits.{name} is 0, so nothing could be measured: it must be 1 at least");
+            bail!("limits.{name} is 0, so nothing could be measured: it must be at least 1");
         }
         let default = Limits::default();
         let limits = Limits {

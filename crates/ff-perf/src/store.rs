@@ -117,7 +117,7 @@ pub enum StoreError {
         error: io::Error,
     },
     /// There are circuits of another run.
-    #[error("{} has circuits already: give another folder, or go on there as they began (`circuits run` with --resume)", .0.display())]
+    #[error("{} has circuits already: use --resume to continue with the same options, or give another folder", .0.display())]
     Occupied(PathBuf),
     /// Somebody writes to it.
     #[error("{} is in use: another program writes circuits there", .0.display())]
@@ -383,7 +383,7 @@ fn numbers(file: &mut File, path: &Path) -> Result<(HashSet<u64>, Vec<StoreError
             Err(error) => bad.push(StoreError::Line {
                 path: path.to_owned(),
                 line: at + 1,
-                reason: format!("this is no circuit ({error}): delete the line"),
+                reason: format!("this is not a circuit ({error}): delete the line"),
             }),
         }
     }

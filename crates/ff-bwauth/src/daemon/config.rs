@@ -363,13 +363,13 @@ impl Config {
             );
         }
         if slot_secs <= u32::from(measure_secs) {
-            bail!("period.slot_secs is {slot_secs}, which is no more than measure_secs");
+            bail!("period.slot_secs is {slot_secs}, but must be greater than measure_secs");
         }
         if length_secs / 2 < slot_secs {
             bail!("period.length_secs is {length_secs}: not even two slots of {slot_secs} s");
         }
         if self.period.refresh_secs == 0 || self.publish.every_secs == 0 {
-            bail!("period.refresh_secs and publish.every_secs must be 1 at least");
+            bail!("period.refresh_secs and publish.every_secs must be at least 1");
         }
         if let Some(addr) = self.watch.listen.filter(|addr| !addr.ip().is_loopback()) {
             bail!(

@@ -550,7 +550,7 @@ async fn any(signals: &mut Option<[Signal; 3]>) -> Event {
 /// Tells systemd, if it is there.
 fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::warn!("systemd cannot be told: {error}");
+        tracing::warn!("cannot notify systemd: {error}");
     }
 }
 

@@ -64,7 +64,7 @@ fn write_once(path: &Path, bytes: &[u8], readers: Readers) -> Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
-    note(&format!("{} is there already and stays as it is", path.display()));
+    note(&format!("{} exists and is left unchanged", path.display()));
     Ok(())
 }
 

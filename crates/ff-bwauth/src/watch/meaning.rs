@@ -102,7 +102,7 @@ fn words(kind: FailureKind) -> (&'static str, &'static str) {
             "Nothing; its operator may have put something in front of it.",
         ),
         K::NotTor => (
-            "What answers there speaks TLS and is no Tor relay.",
+            "What answers there speaks TLS and is not a Tor relay.",
             "Nothing; its operator may have put something in front of it.",
         ),
         K::Timeout => (

@@ -248,7 +248,7 @@ fn explain_goes_from_the_seconds_to_the_number() {
         (&Value::from(2000), &Value::Null)
     );
     let none = out(&run(dir.path(), &["explain", "relay3"]));
-    assert!(none.contains("no number  nobody has tried to measure it (never_measured)"), "{none}");
+    assert!(none.contains("no number  not measured yet (never_measured)"), "{none}");
     let elsewhere = out(&run(dir.path(), &["explain", &"77".repeat(20)]));
     assert!(elsewhere.contains("(not_in_consensus)"), "{elsewhere}");
     let output = run(dir.path(), &["explain", "nobody"]);

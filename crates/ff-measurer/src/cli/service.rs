@@ -62,7 +62,7 @@ pub(super) fn init(options: &InitOptions) -> Result<ExitCode> {
     let key = key::load_or_make(&dir.join("measurer.key"))?;
     let path = dir.join("measurer.toml");
     if path.exists() {
-        note(&format!("{} is there already and stays as it is", path.display()));
+        note(&format!("{} exists and is left unchanged", path.display()));
     } else {
         write_new(&path, &config::template(options.listen))?;
         note(&format!("wrote {}: look at its limits and add a coordinator", path.display()));
@@ -198,7 +198,7 @@ fn reload(service: &Service, path: &Path) {
             tracing::info!("the config has been read again");
             service.set(settings);
         }
-        Err(error) => tracing::error!("the old config stays: {error:#}"),
+        Err(error) => tracing::error!("the old config stays in use: {error:#}"),
     }
 }
 
@@ -220,7 +220,7 @@ pub fn watchdog_period() -> Duration {
 /// Tells systemd, if it is there.
 fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::warn!("systemd cannot be told: {error}");
+        tracing::warn!("cannot notify systemd: {error}");
     }
 }
 

@@ -209,7 +209,7 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
         "s" => 1.0,
         "min" => 60.0,
         "h" => 3600.0,
-        _ => return Err("it is a number a second, or one with /min or /h behind it".to_owned()),
+        _ => return Err("give a number per second, or a number with /min or /h".to_owned()),
     };
     let rate = number.parse().ok().map(|number: f64| number / secs);
     let rate = rate.filter(|rate| (1e-5..=1e5).contains(rate));

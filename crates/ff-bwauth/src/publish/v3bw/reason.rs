@@ -123,7 +123,7 @@ impl NoNumber {
 impl fmt::Display for NoNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NeverMeasured => "nobody has tried to measure it",
+            Self::NeverMeasured => "not measured yet",
             Self::NotScheduled(NotScheduled::TooFast) => {
                 "it is too fast to be measured: it needs more measurers than the team has"
             }

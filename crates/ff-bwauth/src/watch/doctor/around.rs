@@ -50,7 +50,7 @@ fn port(config: &Config) -> (Finding, Option<Status>) {
         return (
             Finding::bad(
                 ABOUT,
-                format!("{address} can be reached by others, and nobody logs in"),
+                format!("{address} can be reached by others, without a login"),
                 advice,
             ),
             None,

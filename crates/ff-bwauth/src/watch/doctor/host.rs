@@ -74,9 +74,7 @@ fn clock(clock: Clock) -> Finding {
             format!("it may be off by {} ms", micros / 1000),
             "look at what chronyc tracking says",
         ),
-        Clock::Alone => {
-            Finding::bad(ABOUT, "nobody keeps it right (adjtimex: not synchronised)", ADVICE)
-        }
+        Clock::Alone => Finding::bad(ABOUT, "the clock is not synchronised (adjtimex)", ADVICE),
         Clock::Unknown => {
             Finding::warn(ABOUT, "the kernel does not say whether it is synchronised", ADVICE)
         }
