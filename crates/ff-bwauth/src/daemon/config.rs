@@ -377,7 +377,7 @@ impl Config {
                  loopback, as 127.0.0.1, and reach it through a tunnel"
             );
         }
-        self.publish.rules().check().context("the table publish")?;
+        self.publish.rules().check()?;
         if let Some(name) = &self.publish.dirauth_nickname
             && !((1..20).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric()))
         {

@@ -447,7 +447,7 @@ fn endless(job: &Job) -> Outcome {
 
 /// A measurement that met a mistake of this program.
 fn panicked(job: &Job) -> Outcome {
-    let message = "a mistake in this program, which has logged it as a panic: please report it";
+    let message = "internal error (panic; see the log): please report it";
     given_up(job, FailureKind::MeasurerFailed, message.to_owned())
 }
 
