@@ -288,7 +288,7 @@ fn check_options(dir: &Path, options: &Options) -> Result<Option<String>, StoreE
         .map_err(|error| StoreError::Other { path: path.clone(), difference: error.to_string() })?;
     let paces = before.pace.as_ref().zip(options.pace.as_ref());
     let pace = paces.map(|(before, now)| differences(before, now)).filter(|all| !all.is_empty());
-    let note = pace.map(|all| format!("{}: it goes on with {all}", path.display()));
+    let note = pace.map(|all| format!("{}: continues with {all}", path.display()));
     let of_now = |before: &Setting| {
         let paths_sha256 = &before.paths_sha256;
         options.setting.clone().map(|now| Setting {

@@ -373,8 +373,8 @@ impl Config {
         }
         if let Some(addr) = self.watch.listen.filter(|addr| !addr.ip().is_loopback()) {
             bail!(
-                "watch.listen is {addr}, but whoever reaches the page may read it: give it an address of \
-                 loopback, as 127.0.0.1, and reach it through a tunnel"
+                "watch.listen is {addr}, but everybody who can reach the page may read it: use an \
+                 address of loopback, such as 127.0.0.1, and a tunnel"
             );
         }
         self.publish.rules().check()?;
