@@ -92,8 +92,8 @@ impl std::str::FromStr for Limit {
 /// What the exit statuses mean. The failures of each are those of [`FailureKind`].
 const EXIT_STATUS: [(u8, &str); 16] = [
     (0, "the measurement is conclusive; with --transit, it has a lower bound"),
-    (1, "it failed for a reason that has no number of its own"),
-    (2, "the command line is wrong"),
+    (1, "any other failure"),
+    (2, "invalid command line"),
     (3, "the relay does not support FlashFlow"),
     (4, "the relay has another identity than was asked for, or cannot prove it"),
     (5, "the relay's port refused the connection or cannot be reached"),

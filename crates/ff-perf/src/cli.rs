@@ -73,12 +73,12 @@ impl Command {
 
 /// What exit statuses mean.
 const EXIT_STATUS: &str = "Exit status:
-  0  it is done
-  1  it failed
-  2  the command line is wrong
+  0  success
+  1  failure, with its cause on standard error
+  2  invalid command line
   3  check: a relay starves clients
-  75 lab navigator: the emulator was too late, so the run does not count; make it again
-  128 and a signal's number, as 143 of SIGTERM: lab was ended by it, and has ended its network";
+  75 lab: the emulator was too late, so the run is invalid; repeat it
+  128 plus a signal's number, such as 143 for SIGTERM: lab was stopped by it, and has stopped its network";
 
 /// Exit statuses of commands that have no others.
 const STATUS: &str = "Exit status:
@@ -104,7 +104,7 @@ pub enum Command {
     /// Compute how much random paths can carry, from capacities, and which relays cost users most.
     ///
     /// The bound is the mean, over random paths of a length, of the slowest relay's capacity: no path carries more. With a
-    /// consensus, capacities are its weights, in kilobytes a second. Relays without a capacity are counted and left out.
+    /// consensus, capacities are its weights, in kilobytes per second. Relays without a capacity are counted and left out.
     ///
     /// One relay of a path of `tor` is an exit, two are a guard and an exit; longer paths have further relays in between, in
     /// different /16s. Paths of a consensus are drawn as by `ff-perf paths`: by the bandwidth-weights of its footer, with the

@@ -101,12 +101,12 @@ impl Page<'_> {
         // What was merged does not say how much was read.
         let beside = match read {
             0 => String::new(),
-            read => format!(" beside {read} documents or rows that were read"),
+            read => format!(", {read} documents or rows read"),
         };
         writeln!(page, "<h2>Left out</h2>\n<p>{} left out{beside}.</p>", self.skips.left_out())?;
         let missing = &self.skips.missing;
         if !missing.is_empty() {
-            writeln!(page, "<p>{} gaps in the input are listed behind that.</p>", missing.len())?;
+            writeln!(page, "<p>{} gaps in the input are listed after these.</p>", missing.len())?;
         }
         if all.is_empty() && missing.is_empty() {
             return Ok(());

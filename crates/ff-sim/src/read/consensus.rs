@@ -242,7 +242,7 @@ impl Consensus {
                 self.read_of_relay(keyword, line.rest)
             }
             (Part::FooterLine | Part::Footer, b"r") => {
-                Err("there is a relay behind the footer".to_owned())
+                Err("there is a relay after the footer".to_owned())
             }
             (Part::FooterLine | Part::Footer, b"bandwidth-weights") => self.read_weights(line.rest),
             (Part::FooterLine, b"directory-signature") => Ok(Part::Footer),

@@ -110,7 +110,7 @@ fn text(report: &Report<'_>) -> String {
         SHARES.map(|share| format!("{} % with {} %", percent(share), percent(found(share, least))));
     let _ = writeln!(
         text,
-        "\nBy {least} downloads or more, a relay that starves so many clients is caught at least once: {}.",
+        "\nBy {least} downloads or more, a relay that starves this share of its clients is caught at least once: {}.",
         chances.join(", ")
     );
     text
