@@ -95,7 +95,7 @@ const EXIT_STATUS: [(u8, &str); 16] = [
     (1, "any other failure"),
     (2, "invalid command line"),
     (3, "the relay does not support FlashFlow"),
-    (4, "the relay has another identity than was asked for, or cannot prove it"),
+    (4, "the relay has an unexpected identity, or cannot prove its identity"),
     (5, "the relay's port refused the connection or cannot be reached"),
     (6, "the peer is not a Tor relay"),
     (7, "the peer did not answer in time"),
@@ -104,7 +104,7 @@ const EXIT_STATUS: [(u8, &str); 16] = [
     (10, "inconclusive: the measurers need more capacity"),
     (11, "inconclusive: the measurers were at their own limit"),
     (12, "the measurement ended too early, by the relay or on the way to it"),
-    (13, "inconclusive: the relay granted fewer seconds than were asked for"),
+    (13, "inconclusive: the relay granted fewer seconds than requested"),
     (14, "inconclusive: the network path to the relay was the limit"),
     (15, "inconclusive: the rate never stopped growing"),
 ];

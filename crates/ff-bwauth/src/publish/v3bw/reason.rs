@@ -144,7 +144,7 @@ impl fmt::Display for NoNumber {
                 "measurer_limited" => "the measurers were at their own limit",
                 "path_limited" => "the network path to it was the limit",
                 "unsettled" => "its rate never stopped growing",
-                "short_grant" => "it granted fewer seconds than it was asked for",
+                "short_grant" => "it granted fewer seconds than requested",
                 "lower_bound" => "only a lower bound is known",
                 _ => "the result is not its capacity",
             },
