@@ -321,7 +321,7 @@ impl NetworkBuilder {
             let is_valid =
                 (1..=19).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric());
             if !is_valid {
-                return misuse(format!("{name:?} is no nickname: 1 to 19 letters and digits"));
+                return misuse(format!("{name:?} is not a nickname: 1 to 19 letters and digits"));
             }
             let is_ours = ["auth", "client"].iter().any(|prefix| name.starts_with(prefix));
             if is_ours || !names.insert(name) {

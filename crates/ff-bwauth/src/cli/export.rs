@@ -16,19 +16,19 @@ pub struct ExportArgs {
     /// The coordinator's store. It may be in use: the coordinator is not disturbed.
     #[arg(long, value_name = "FILE")]
     pub store: PathBuf,
-    /// Which table. doc/store.md lists the columns.
+    /// The table to write; doc/store.md lists the columns.
     #[arg(long, value_name = "TABLE", default_value = "results", value_parser = tables())]
     pub what: What,
-    /// In which form.
+    /// The format of the file.
     #[arg(long, value_name = "FORM", default_value = "csv", value_parser = forms())]
     pub format: Format,
-    /// Only what began then or later, in UTC: 2026-11-01 or 2026-11-01T12:00:00.
+    /// Write only what began at this time or later, in UTC: 2026-11-01 or 2026-11-01T12:00:00.
     #[arg(long, value_name = "TIME")]
     pub from: Option<Utc>,
-    /// Only what began before then.
+    /// Write only what began before this time.
     #[arg(long, value_name = "TIME")]
     pub to: Option<Utc>,
-    /// The file to write; one that is there is replaced when all is written.
+    /// The file to write; an existing one is replaced when the new one is complete.
     ///
     /// Only its owner may read it: the seconds tell when a relay's clients were busy.
     #[arg(long, value_name = "FILE")]

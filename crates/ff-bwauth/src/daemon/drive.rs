@@ -448,7 +448,7 @@ fn endless(job: &Job) -> Outcome {
 
 /// A measurement that met a mistake of this program.
 fn panicked(job: &Job) -> Outcome {
-    let message = "a mistake in this program, which has logged it as a panic: please report it";
+    let message = "internal error (panic; see the log): please report it";
     given_up(job, FailureKind::MeasurerFailed, message.to_owned())
 }
 
@@ -551,7 +551,7 @@ async fn any(signals: &mut Option<[Signal; 3]>) -> Event {
 /// Tells systemd, if it is there.
 fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::warn!("systemd cannot be told: {error}");
+        tracing::warn!("cannot notify systemd: {error}");
     }
 }
 

@@ -104,36 +104,36 @@ impl LabMobileArgs {
 /// `ff-perf lab bound`.
 #[derive(Debug, Args)]
 pub struct LabBoundArgs {
-    /// How many limited relays.
+    /// Number of limited relays.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(8..=16))]
     pub relays: u8,
-    /// Which tor the relays are: the system's if not said. Debian's does not fill its token buckets wholly; what
-    /// `build-tor` makes does.
+    /// The tor program of the relays; default: the system's. Debian's does not fill its token buckets completely; the one
+    /// that `build-tor` makes does.
     #[arg(long, value_name = "PROGRAM")]
     pub tor: Option<PathBuf>,
-    /// Paths have up to so many of them, and an exit: tor builds circuits of eight hops at most.
+    /// Number of limited relays in the longest paths, which also have an exit: tor builds circuits of eight hops at most.
     #[arg(long, value_name = "NUMBER", default_value_t = 6, value_parser = clap::value_parser!(u8).range(2..=6))]
     pub lengths: u8,
     /// Paths for each length and slowest relay; a single one counts by the median of three downloads.
     #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..))]
     pub paths: u8,
-    /// How long a long download takes, in seconds, once its rate has settled.
+    /// Length of a long download in seconds, once its rate has settled.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=120))]
     pub secs: u8,
-    /// Downloads of each of figure 6's two paths. The paper made 200; here the slow relay's limit is set, and a tenth of
-    /// them has intervals of some percent, far apart.
+    /// Number of downloads through each of figure 6's two paths. The paper made 200; here the slow relay's limit is set, and
+    /// with a tenth of these the intervals are a few percent wide and far apart.
     #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u16).range(4..=1000))]
     pub slow_downloads: u16,
     /// One path each, by the median of three downloads of 4 seconds, and four downloads for figure 6: ten minutes instead of sixteen.
     #[arg(long)]
     pub short: bool,
-    /// Where paths are drawn from.
+    /// Random seed of the paths.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// A folder for the results: bound.json, downloads.csv, fig7.svg.
+    /// Write the results into this folder: bound.json, downloads.csv, fig7.svg.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// One JSON object instead of tables.
+    /// Print a JSON object instead of tables.
     #[arg(long)]
     pub json: bool,
 }
@@ -141,29 +141,30 @@ pub struct LabBoundArgs {
 /// `ff-perf lab navigator`.
 #[derive(Debug, Args)]
 pub struct LabNavigatorArgs {
-    /// How many relays: a third are exits.
+    /// Number of relays; a third are exits.
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u8).range(9..=100))]
     pub relays: u8,
-    /// How many circuits. With 24 relays one in 16 downloads something, in larger networks more, and relays are in one download at a time.
+    /// Number of circuits. With 24 relays, one in 16 downloads something, in larger networks more; a relay is in one download
+    /// at a time.
     #[arg(long, value_name = "NUMBER", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
     pub circuits: u64,
-    /// 1,000 circuits, whatever else is said: about a minute instead of ten.
+    /// 1,000 circuits, whatever --circuits says: about a minute instead of ten.
     #[arg(long)]
     pub short: bool,
-    /// For so many seconds, ask for a first byte once a second on each circuit, and download nothing. 600 is the life of
-    /// tor's circuits: with 002's table 5 in the end, ten minutes for each 160 circuits.
+    /// Ask for a first byte once a second on each circuit, for this many seconds, and download nothing. tor's circuits live
+    /// for 600: this gives 002's table 5, and takes ten minutes for each 160 circuits.
     #[arg(long, value_name = "SECONDS", conflicts_with = "short", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub ttfb_for: Option<u64>,
-    /// Which tor the relays are: the system's if not said.
+    /// The tor program of the relays; default: the system's.
     #[arg(long, value_name = "PROGRAM")]
     pub tor: Option<PathBuf>,
-    /// Where the network and the paths are drawn from.
+    /// Random seed of the network and the paths.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// A folder for the circuits, tables, figures and summary.json.
+    /// Write circuits, tables, figures and summary.json into this folder.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// One JSON object instead of tables.
+    /// Print a JSON object instead of tables.
     #[arg(long)]
     pub json: bool,
     /// What the command was run with, for summary.json.

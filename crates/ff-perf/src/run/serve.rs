@@ -282,7 +282,7 @@ fn usable(text: &str, network: &Network) -> Result<Vec<Vec<usize>>> {
     let paths = text.lines().filter_map(|line| file::find("", line, find).ok());
     let paths: Vec<_> = paths.flatten().collect();
     if paths.is_empty() {
-        bail!("the network has no relays any more for any of its paths");
+        bail!("the network no longer has relays for any of the paths");
     }
     Ok(paths)
 }
@@ -304,8 +304,8 @@ fn check_address(args: &ServeArgs) -> Result<()> {
     };
     if args.keeping.metrics_host.is_empty() {
         bail!(
-            "--metrics {address}: whoever reaches it may read the figures; give it an address of loopback, as 127.0.0.1, \
-             and reach it through a tunnel, or give --metrics-host if you mean it"
+            "--metrics {address}: everybody who can reach it may read the metrics; use an address of loopback, such as \
+             127.0.0.1, and a tunnel, or allow this with --metrics-host"
         );
     }
     Ok(())
@@ -322,7 +322,7 @@ fn listen(address: SocketAddr) -> Result<TcpListener> {
 /// What is said at the beginning.
 fn beginning(args: &ServeArgs, address: Option<SocketAddr>) -> String {
     let figures =
-        address.map_or_else(String::new, |at| format!(", figures at http://{at}/metrics"));
+        address.map_or_else(String::new, |at| format!(", metrics at http://{at}/metrics"));
     let (dir, per_hour) =
         (args.keeping.dir.display(), (args.rate * 3600.0 * 100.0).round() / 100.0);
     format!("at most {per_hour} circuits an hour, lines in {dir}{figures}")

@@ -108,7 +108,7 @@ fn what_differs_from_the_first_run_is_named() {
     let pace = Some(Pace { in_flight: 3, per_sec: 1.5, per_guard_per_sec: 2.0 });
     let slower = Options { pace, ..options() };
     let note = go_on(&slower).expect("the same circuits").expect("a note");
-    assert!(note.ends_with("it goes on with in_flight 3 instead of 10"), "{note}");
+    assert!(note.ends_with("continues with in_flight 3 instead of 10"), "{note}");
     // A file of an older version does not say; from then on it does.
     begin(&Options { setting: None, pace: None, ..options() });
     assert_eq!(go_on(&options()), Ok(None));

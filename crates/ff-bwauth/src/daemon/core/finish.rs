@@ -16,7 +16,7 @@ use crate::daemon::course::Course;
 use crate::daemon::running::Running;
 
 /// Why a new relay that had a slot has none any more.
-const NO_TURN: &str = "no slot has room behind new relays of networks that have been given less";
+const NO_TURN: &str = "no slot has room after new relays of networks that have been given less";
 
 /// What is measured at the same time because it may share a machine: a period, a slot and a head.
 pub(super) type Together = (u64, u32, u32);

@@ -142,7 +142,7 @@ fn a_log_without_its_store_is_not_thrown_away() {
     drop(store);
     fs::remove_file(&path).expect("removed");
     fs::write(&log, &bytes).expect("a log");
-    assert!(message(Store::open(&path, COORDINATOR)).contains("only the log beside it is there"));
+    assert!(message(Store::open(&path, COORDINATOR)).contains("only its log is there"));
     assert_eq!(fs::read(&log).expect("a log"), bytes);
     Store::move_aside(&path, NOW).expect("moved");
     drop(Store::open(&path, COORDINATOR).expect("a new one"));

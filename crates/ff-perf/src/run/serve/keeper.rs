@@ -237,7 +237,7 @@ impl Serving {
                 self.figures.documents(valid_after_unix_secs);
                 self.documents.trouble = None;
             }
-            Err(reason) => self.complain(&format!("{reason}; it goes on with what it knew before")),
+            Err(reason) => self.complain(&format!("{reason}; the previous documents stay in use")),
         }
     }
 
@@ -307,7 +307,7 @@ impl Serving {
     fn judge(&mut self, circuit: &Circuit) {
         let Some(fault) = &circuit.failure else {
             if self.failures >= MANY {
-                say("circuits are whole again");
+                say("circuits succeed again");
             }
             (self.failures, self.client_faults) = (0, 0);
             return;
@@ -321,7 +321,7 @@ impl Serving {
         if self.failures == MANY {
             let last = failure(circuit);
             say(&format!(
-                "the last {MANY} circuits failed, it goes on trying; the last one: {last}"
+                "the last {MANY} circuits failed; trying again; the last failure: {last}"
             ));
         }
     }
