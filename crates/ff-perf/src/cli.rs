@@ -66,6 +66,7 @@ impl Command {
             Self::Downloads(downloads::Downloads::Analyze(args)) => Some(&mut args.options),
             Self::Lab(lab::LabCommand::Mobile(args)) => Some(&mut args.options),
             Self::Lab(lab::LabCommand::Navigator(args)) => Some(&mut args.options),
+            Self::Lab(lab::LabCommand::Tortoise(args)) => Some(&mut args.options),
             _ => None,
         }
     }
