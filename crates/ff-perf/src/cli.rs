@@ -78,7 +78,7 @@ const EXIT_STATUS: &str = "Exit status:
   1  it failed
   2  the command line is wrong
   3  check: a relay starves clients
-  75 lab navigator: the emulator was too late, so the run does not count; make it again
+  75 lab: the emulator was too late, or the machine too busy, so the run does not count; make it again
   128 and a signal's number, as 143 of SIGTERM: lab was ended by it, and has ended its network";
 
 /// Exit statuses of commands that have no others.

@@ -66,7 +66,8 @@ pub enum LabCommand {
     /// its own, copied keys, an onion service, a bridge; and what a scanner measures that enters as a client. Needs root.
     ///
     /// Exit status: 0 if means with FlashFlow's limit are within 15 % of the simulation's, each as a part of the mean
-    /// without a limit (not judged below --scale 0.3), and all cheats get what is expected; 1 if not, or on failure.
+    /// without a limit (not judged below --scale 0.3), and all cheats get what is expected; 1 if not, or on failure; 75 if the
+    /// machine was too busy: the run is invalid; repeat it.
     Tortoise(LabTortoiseArgs),
 }
 

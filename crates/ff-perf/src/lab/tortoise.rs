@@ -106,9 +106,9 @@ fn compare_cell(tor: &TorResults, model: &Results, cell: &Cell) -> CellCompariso
         relays_used_part: outcome.map(|outcome| outcome.used),
         model_kilobytes_per_sec: model.all_kb(cell).ok(),
         lab_to_model,
-        is_within: lab_to_model
-            .filter(|_| is_judged(cell))
-            .map(|ratio| (ratio - 1.0).abs() <= MOST_OFF),
+        // An experiment in which no download ended is not within anything.
+        is_within: is_judged(cell)
+            .then(|| lab_to_model.is_some_and(|ratio| (ratio - 1.0).abs() <= MOST_OFF)),
     }
 }
 
@@ -283,6 +283,11 @@ mod tests {
         assert!(limited.lab_to_model.is_some_and(|ratio| (ratio - 0.9375).abs() < 1e-9));
         assert_eq!(limited.lab_kilobytes_per_sec, Some(60.0));
         assert!(cells_text(&cells).contains("NOT WITHIN 15 %"));
+        let mut idle = results(40.0, 40.0);
+        idle.outcomes.insert(cell(Some(100), Runners::None), vec![Outcome::default()]);
+        let idle =
+            compare_cells(&[TorResults { tor: "idle", results: idle }], &results(41.0, 40.0));
+        assert_eq!((idle[1].lab_to_model, idle[1].is_within), (None, Some(false)));
     }
 
     #[test]

@@ -13,3 +13,4 @@ mod mute;
 mod run;
 mod selection;
 mod serve;
+mod tortoise;

@@ -5,6 +5,7 @@
 
 mod tors;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,7 +16,9 @@ use ff_lab::{DownloadPlan, Downloads, Ending, Network, Node, relay_statuses};
 use ff_sim::flow::tortoise::PAYLOAD;
 use serde::Serialize;
 
-use self::tors::{BRIDGE, CONFLUX, GUARDS, LIMIT, ONION, SCANNER, USER, bridge_address, start};
+use self::tors::{
+    BRIDGE, CONFLUX, GUARDS, LIMIT, ONION, RUNNERS, SCANNER, USER, bridge_address, start,
+};
 use super::users::{Target, bytes_of_stream};
 
 /// How long a download takes to reach its rate and to use up what its link has saved.
@@ -113,7 +116,7 @@ impl Bench<'_> {
     fn several_links(&mut self) -> Result<()> {
         for guards in [1, 2, 5] {
             let expected = ONE.map(|bound| bound * f64::from(guards));
-            let name = format!("one client, {guards} guards");
+            let name = format!("one client, guards: {guards}");
             let of = |bench: &Self| {
                 let first = (0..guards).map(|guard| bench.download(USER, &guard_name(guard), 1));
                 bench.rate(&first.collect::<Result<Vec<_>>>()?)
@@ -135,11 +138,14 @@ impl Bench<'_> {
         // The next relay may lack Stable, too, and its link must not be what limits.
         let next = self.node("middle0").or_addr().ip().to_string();
         self.set(0, "FFIngressExemptAddress", &next)?;
+        // Who has Stable is decided by seconds: relays of a new network have no other history.
+        let mut kinds = BTreeMap::new();
+        for (relay, _) in RUNNERS {
+            kinds.entry(self.flags_of(relay)?).or_insert(relay);
+        }
         for exempt in ["fast", "stable-fast", "listed", "none"] {
             self.set(0, "FFIngressExempt", exempt)?;
-            for relay in ["fast", "least", "slow"] {
-                let flags = self.flags_of(relay)?;
-                let [fast, stable] = ["Fast", "Stable"].map(|flag| flags.iter().any(|f| f == flag));
+            for (&[fast, stable], &relay) in &kinds {
                 let is_exempt = match exempt {
                     "fast" => fast,
                     "stable-fast" => fast && stable,
@@ -163,13 +169,14 @@ impl Bench<'_> {
 
     /// A limit for exempt relays, by their weight in the consensus.
     fn shares(&mut self) -> Result<()> {
-        self.set(0, "FFIngressShare", "100")?;
-        for (relay, what, expected) in [
-            ("least", "just enough for Fast (100 kB/s by the bandwidth file)", ONE),
-            ("some", "300 kB/s by the bandwidth file", ONE.map(|bound| 3.0 * bound)),
-            ("liar", "10 MB/s, as of a descriptor that authorities believe", FREE),
+        for (relay, share, what, expected) in [
+            ("least", "0", "just enough for Fast (100 kB/s)", FREE),
+            ("least", "100", "just enough for Fast (100 kB/s)", ONE),
+            ("some", "100", "300 kB/s by a bandwidth file", ONE.map(|bound| 3.0 * bound)),
+            ("liar", "100", "10 MB/s by a descriptor that authorities believe", FREE),
         ] {
-            let name = format!("a client's relay with {what}, FFIngressShare 100");
+            self.set(0, "FFIngressShare", share)?;
+            let name = format!("a client's relay with {what}, FFIngressShare {share}");
             self.add("T28", name, expected, |bench| {
                 bench.rate(&[bench.download(relay, &guard_name(0), 1)?])
             })?;
@@ -230,20 +237,32 @@ impl Bench<'_> {
     /// What sbws measures: its first hop is the measured relay, which limits it as a client. Its link is new, so the burst
     /// and the time decide, and not the relay.
     fn scanner(&mut self) -> Result<()> {
+        let by_arithmetic = (SCAN_BURST as f64 / SCAN.as_secs_f64() + LIMIT as f64) / LIMIT as f64;
         for (guard, what) in [(3, "a relay without a rate"), (4, "a relay of 1 MB/s")] {
             self.set(guard, "PerConnBWBurst", &SCAN_BURST.to_string())?;
-            let name = format!("sbws's course over {what}, as a part of burst / time + limit");
-            let by_arithmetic = SCAN_BURST as f64 / SCAN.as_secs_f64() + LIMIT as f64;
-            self.add("", name, [0.8, 1.1], |bench| {
+            let name = format!(
+                "sbws's course over {what}, burst / time + limit is {by_arithmetic:.1} times the limit"
+            );
+            self.add("", name, [0.8, 1.1].map(|part| part * by_arithmetic), |bench| {
+                bench.renew_links(SCANNER)?;
                 let path = [bench.node(&guard_name(guard)), bench.node("exit0")];
                 let plan = DownloadPlan::through(&path);
                 let downloads = bench.network.download(bench.node(SCANNER), &plan)?;
                 bench.ending.sleep(SCAN)?;
-                let bytes = downloads.bytes() as f64 / PAYLOAD;
-                Ok(bytes / SCAN.as_secs_f64() / by_arithmetic)
+                Ok(per_limit(downloads.bytes(), SCAN))
             })?;
         }
         Ok(())
+    }
+
+    /// Closes a client's links, so that it gets new ones with full buckets.
+    fn renew_links(&self, client: &str) -> Result<()> {
+        let mut control = self.node(client).control()?;
+        control.setconf("DisableNetwork", "1")?;
+        // By then its relays have noticed.
+        self.ending.sleep(Duration::from_secs(1))?;
+        control.setconf("DisableNetwork", "0")?;
+        Ok(self.node(client).wait_for_enough_documents()?)
     }
 
     /// Measures one; only the program's end is an error.
@@ -275,14 +294,13 @@ impl Bench<'_> {
         set.with_context(|| format!("Failed to set {option} of {name}"))
     }
 
-    /// The flags of a relay in the consensus.
-    fn flags_of(&self, relay: &str) -> Result<Vec<String>> {
+    /// Whether a relay has Fast, and Stable, in the consensus.
+    fn flags_of(&self, relay: &str) -> Result<[bool; 2]> {
         let fingerprint = self.node(relay).rsa_fingerprint();
         let all = relay_statuses(&self.network.consensus()?);
         let found = all.into_iter().find(|status| status.fingerprint == fingerprint);
         let found = found.with_context(|| format!("{relay} is not in the consensus"))?;
-        let flags = ["Fast", "Stable"].into_iter().filter(|flag| found.has_flag(flag));
-        Ok(flags.map(str::to_owned).collect())
+        Ok(["Fast", "Stable"].map(|flag| found.has_flag(flag)))
     }
 
     /// Downloads through a guard, each stream on a circuit of its own.

@@ -47,6 +47,10 @@ pub(super) struct Report {
     pub(super) claims: Vec<ClaimComparison>,
     /// How many downloads failed, by kind of tor and reason.
     pub(super) failures: BTreeMap<String, u64>,
+    /// By how much this program's timers were late, in the experiment with the greatest mean, in ms.
+    pub(super) timers_late_ms: f64,
+    /// Whether that is too much: the experiments are invalid.
+    pub(super) is_machine_busy: bool,
     /// What clients got that evaded the limit.
     pub(super) cheats: Vec<Cheat>,
 }
@@ -62,6 +66,8 @@ impl Report {
             cells: Vec::new(),
             claims: Vec::new(),
             failures: BTreeMap::new(),
+            timers_late_ms: 0.0,
+            is_machine_busy: false,
             cheats: Vec::new(),
         }
     }
@@ -96,6 +102,13 @@ impl Report {
         });
         let _ =
             writeln!(text, "Network: {} of the paper's{capacity}; seed {}.", self.scale, self.seed);
+        if self.is_machine_busy {
+            let _ = writeln!(
+                text,
+                "INVALID RUN: the machine was too busy (timers {:.0} ms late); repeat it",
+                self.timers_late_ms
+            );
+        }
         text
     }
 

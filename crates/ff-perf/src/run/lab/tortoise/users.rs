@@ -56,6 +56,8 @@ pub(super) struct Observed {
     pub(super) failures: BTreeMap<String, u64>,
     /// Bytes that `carried` counted in the measured time.
     pub(super) carried: u64,
+    /// By how much timers were late in that time, in the mean.
+    pub(super) late: Duration,
 }
 
 /// Lets users download, and watches for the measured time; `carried` reads a counter of bytes at its beginning and end.
@@ -72,18 +74,18 @@ pub(super) fn watch(
     let clock = async {
         wait(Duration::from_secs(watch.warm_up_secs.into()), ending).await?;
         let before = carried()?;
-        wait(Duration::from_secs(watch.secs.into()), ending).await?;
-        anyhow::Ok(carried()?.saturating_sub(before))
+        let late = wait(Duration::from_secs(watch.secs.into()), ending).await?;
+        anyhow::Ok((carried()?.saturating_sub(before), late))
     };
-    let bytes = runtime()?.block_on(async {
+    let (carried, late) = runtime()?.block_on(async {
         let numbered = users.iter().enumerate();
         let all = join_all(numbered.map(|(number, user)| download(number, user, watch, &log)));
         tokio::select! {
             _ = all => bail!("there are no users"),
-            bytes = clock => bytes,
+            counted = clock => counted,
         }
     })?;
-    Ok(Observed { carried: bytes, ..log.observed.into_inner() })
+    Ok(Observed { carried, late, ..log.observed.into_inner() })
 }
 
 /// A runtime in this thread, which may be inside of a network namespace.
@@ -91,16 +93,20 @@ fn runtime() -> Result<Runtime> {
     Builder::new_current_thread().enable_all().build().context("Failed to start a runtime")
 }
 
-/// Waits, but not longer than until somebody asks for the end.
-async fn wait(time: Duration, ending: &Ending) -> Result<()> {
+/// Waits, but not longer than until somebody asks for the end; by how much timers were late, in the mean.
+async fn wait(time: Duration, ending: &Ending) -> Result<Duration> {
     let until = Instant::now() + time;
+    let (mut late, mut timers) = (Duration::ZERO, 0_u32);
     loop {
         ending.check()?;
-        let left = until.saturating_duration_since(Instant::now());
+        let began = Instant::now();
+        let left = until.saturating_duration_since(began).min(LOOK);
         if left.is_zero() {
-            return Ok(());
+            return Ok(late / timers.max(1));
         }
-        sleep(left.min(LOOK)).await;
+        sleep(left).await;
+        late += began.elapsed().saturating_sub(left);
+        timers += 1;
     }
 }
 

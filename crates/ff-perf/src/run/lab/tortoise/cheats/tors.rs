@@ -18,7 +18,7 @@ const SLOW_GUARD: u32 = 4;
 /// That rate, in bytes a second.
 const SLOW_RATE: u64 = 1_000_000;
 /// Relays of clients, and their bandwidths in the bandwidth file, in kB/s. Fast are those with 100 or more.
-const RUNNERS: [(&str, u64); 6] =
+pub(super) const RUNNERS: [(&str, u64); 6] =
     [("fast", 2000), ("least", 100), ("slow", 20), ("some", 300), ("liar", 10_000), ("twin", 2000)];
 /// The client that enters by hand.
 pub(super) const USER: &str = "client0";
@@ -45,8 +45,8 @@ pub(super) fn start(tor: &Path, ending: &Ending) -> ff_lab::Result<Network> {
     let relays = relays();
     let mut builder = builder(Some(tor), ending)
         // Fast is what has 100 kB/s or more.
-        .authority_torrc("AuthDirFastGuarantee 100 KBytes")
-        .authority_torrc("TestingMinFastFlagThreshold 100 KBytes")
+        .authority_torrc("AuthDirFastGuarantee 100000 bytes")
+        .authority_torrc("TestingMinFastFlagThreshold 100000 bytes")
         .clients(CLIENTS)
         .torrc_of_client(BRIDGE_NUMBER, format!("ORPort {}:9001", bridge_address()))
         .torrc_of_client(BRIDGE_NUMBER, "BridgeRelay 1")
