@@ -66,6 +66,7 @@ impl Command {
             Self::Downloads(downloads::Downloads::Analyze(args)) => Some(&mut args.options),
             Self::Lab(lab::LabCommand::Mobile(args)) => Some(&mut args.options),
             Self::Lab(lab::LabCommand::Navigator(args)) => Some(&mut args.options),
+            Self::Lab(lab::LabCommand::Tortoise(args)) => Some(&mut args.options),
             _ => None,
         }
     }
@@ -77,7 +78,7 @@ const EXIT_STATUS: &str = "Exit status:
   1  failure, with its cause on standard error
   2  invalid command line
   3  check: a relay starves clients
-  75 lab: the emulator was too late, so the run is invalid; repeat it
+  75 lab: the emulator was too late, or the machine too busy, so the run is invalid; repeat it
   128 plus a signal's number, such as 143 for SIGTERM: lab was stopped by it, and has stopped its network";
 
 /// Exit statuses of commands that have no others.

@@ -47,9 +47,7 @@ impl TortoiseArgs {
     /// The figures, by their numbers.
     #[must_use]
     pub fn figures(&self) -> Vec<u8> {
-        let is_wanted =
-            |number: &u8| self.figures.iter().any(|one| one.number().is_none_or(|n| n == *number));
-        FIGURES.into_iter().filter(is_wanted).collect()
+        TortoiseFigure::numbers(&self.figures)
     }
 }
 
@@ -82,6 +80,14 @@ pub enum TortoiseFigure {
 }
 
 impl TortoiseFigure {
+    /// The numbers of some figures, in their order.
+    #[must_use]
+    pub fn numbers(figures: &[Self]) -> Vec<u8> {
+        let is_wanted =
+            |number: &u8| figures.iter().any(|one| one.number().is_none_or(|n| n == *number));
+        FIGURES.into_iter().filter(is_wanted).collect()
+    }
+
     /// Its number; none stands for all.
     const fn number(self) -> Option<u8> {
         match self {

@@ -17,7 +17,6 @@ use super::bucket::Bucket;
 use super::users::{Habit, Kind};
 use super::world::{Circuit, Client, HOPS, World, on_link};
 use crate::flow::fill::{FlowsOver, MaxMinOver, Share as _};
-use crate::flow::sim::sequence;
 
 /// The least time between two computations of rates, in seconds.
 pub const GRAIN_SECS: f64 = 0.1;
@@ -43,6 +42,18 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// A client without transfers.
+    #[must_use]
+    pub const fn new(kind: Kind, runs_relay: bool) -> Self {
+        Self { kind, runs_relay, transfers: 0, rates: 0.0 }
+    }
+
+    /// Adds a transfer of this rate, in bytes a second of the stream.
+    pub fn add(&mut self, rate: f64) {
+        self.transfers += 1;
+        self.rates += rate;
+    }
+
     /// The mean rate of its transfers, from the request to the last byte, in bytes a second of the stream.
     #[must_use]
     pub fn rate(&self) -> Option<f64> {
@@ -61,7 +72,7 @@ pub struct Draws {
 
 impl Draws {
     /// Adds a draw.
-    fn add(&mut self, value: f64) {
+    pub fn add(&mut self, value: f64) {
         self.count += 1.0;
         self.sum += value;
     }
@@ -185,12 +196,10 @@ impl<'a> Engine<'a> {
         let mut users = Vec::with_capacity(world.clients.len());
         let mut outcome = Outcome::default();
         for (&client, number) in world.clients.iter().zip(0_u32..) {
-            // The first numbers of the sequence are the client's line.
-            let mut rng = sequence(world.seed, client.stream);
-            rng.set_word_pos(1 << 20);
+            let mut rng = client.user_rng(world.seed);
             let (habit, first) = Habit::start(client.kind, &mut rng);
             let (kind, runs_relay) = (client.kind, client.relay.is_some());
-            outcome.clients.push(Seen { kind, runs_relay, transfers: 0, rates: 0.0 });
+            outcome.clients.push(Seen::new(kind, runs_relay));
             let (links, renew) = (Vec::new(), 0.0);
             users.push(User {
                 client,
@@ -344,9 +353,8 @@ impl<'a> Engine<'a> {
     fn end(&mut self, number: u32) {
         let user = &mut self.users[number as usize];
         if (self.counts.0..=self.counts.1).contains(&user.ended) {
-            let seen = &mut self.outcome.clients[number as usize];
-            seen.transfers += 1;
-            seen.rates += user.size / (user.ended - user.asked);
+            let rate = user.size / (user.ended - user.asked);
+            self.outcome.clients[number as usize].add(rate);
         }
         let (pause, is_break) = user.habit.pause(user.ended, &mut user.rng);
         if user.client.kind == Kind::Web {

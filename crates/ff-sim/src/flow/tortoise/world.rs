@@ -149,6 +149,17 @@ pub struct Client {
     pub stream: u64,
 }
 
+impl Client {
+    /// The random numbers of its user, in the network of a seed.
+    #[must_use]
+    pub fn user_rng(&self, seed: u64) -> ChaCha12Rng {
+        let mut rng = sequence(seed, self.stream);
+        // The first numbers of the sequence are the client's line.
+        rng.set_word_pos(1 << 20);
+        rng
+    }
+}
+
 /// A circuit of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Circuit {
