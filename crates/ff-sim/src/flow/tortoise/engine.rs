@@ -407,5 +407,6 @@ fn renew(world: &World, user: &mut User, now: f64) {
 fn first_byte_secs(world: &World) -> f64 {
     if world.today.is_some() { today::FIRST_BYTE_SECS } else { FIRST_BYTE_SECS }
 }
+
 #[cfg(test)]
 mod tests;

@@ -17,6 +17,7 @@ use rand::RngExt as _;
 use rand_chacha::ChaCha12Rng;
 
 use super::bucket::Limit;
+use super::engine::Outcome;
 use super::users::{self, Kind};
 use super::world::{Circuit, Client, Relay, World, pick};
 use crate::flow::fill::NO_RELAY;
@@ -259,6 +260,21 @@ impl Between {
         let part = world.relays.len() as f64 / f64::from(ALL_RELAYS);
         self.circuit_secs / secs * f64::midpoint(guard * middle, middle * exit) * part
     }
+}
+
+/// The results of all limits.
+#[derive(Clone, Debug, Default)]
+pub struct TodayResults {
+    /// The seeds.
+    pub seeds: Vec<u64>,
+    /// The number of relays.
+    pub relays: u32,
+    /// The fitted number of clients.
+    pub clients: u32,
+    /// Rates above which bytes between relays were counted, in bytes a second.
+    pub rates: Vec<f64>,
+    /// Each limit with its results in the order of the seeds; no limit comes first.
+    pub cells: Vec<(Option<Limit>, Vec<Outcome>)>,
 }
 
 #[cfg(test)]
