@@ -15,7 +15,7 @@ use ff_report::options::{Options, options};
 
 pub use self::flow::{FlowArgs, FlowRule, FlowWeights, FlowWindow, Shard};
 use self::store::{IngestArgs, MergeArgs, StoredArgs};
-pub use self::tortoise::{TortoiseArgs, TortoiseFigure};
+pub use self::tortoise::{TodayBurst, TortoiseArgs, TortoiseFigure};
 use crate::analysis::window::{ParseWindowError, Window};
 use crate::attack::System;
 use crate::schedule::units;

@@ -1,6 +1,7 @@
 //! The command `tortoise`.
 
 mod tables;
+mod today;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -43,6 +44,9 @@ pub(super) fn tortoise(args: &TortoiseArgs) -> Result<ExitCode> {
         secs: args.minutes.saturating_mul(60),
     };
     let seeds: Vec<u64> = (args.seed..end).collect();
+    if args.today {
+        return today::today(args, &seeds, setting);
+    }
     let work = Work { seeds: &seeds, setting, jobs: args.jobs, progress: Progress::of("ff-sim") };
     let numbers = args.figures();
     let results = work.experiments(&of_figures(&numbers))?;
