@@ -2,7 +2,7 @@
 //!
 //! # Entry points
 //!
-//! [`record::Circuit`], [`schedule::Scheduler`], [`client::Client`], [`downloads::DownloadReport`], [`bound::Capacities`].
+//! [`schedule::Scheduler`], [`client::Client`], [`course::Course`], [`source::Source`].
 
 pub mod budget;
 pub mod cli;

@@ -2,7 +2,7 @@
 //!
 //! # Entry points
 //!
-//! [`network::Network`], [`analysis::engine::Engine`], [`store::place::Store`], [`ledger::Ledger`], [`output::Folder`].
+//! [`network::Network`], [`analysis::engine::Engine`], [`store::place::Store`], [`ledger::Ledger`].
 
 pub mod analysis;
 pub mod attack;
