@@ -128,7 +128,7 @@ pub struct LabTortoiseArgs {
     pub json: bool,
     /// What the command was run with, for summary.json.
     #[arg(skip)]
-    pub options: ff_sim::cli::Options,
+    pub options: ff_report::options::Options,
 }
 
 impl LabTortoiseArgs {
