@@ -14,20 +14,20 @@ use anyhow::{Context as _, Result};
 use ff_lab::Ending;
 use ff_lab::console::note;
 use ff_lab::run::DOES_NOT_COUNT;
+use ff_report::output::Folder;
 use ff_sim::cli::TortoiseFigure;
 use ff_sim::flow::tortoise::cells::{
     BASE_KB, FIRST_CAPACITY, RUNNERS, Results, fit, of_figures, rate_kb,
 };
 use ff_sim::flow::tortoise::engine::{Outcome, simulate};
 use ff_sim::flow::tortoise::world::{Cell, Runners, Setting, World};
-use ff_report::output::Folder;
 
 use self::lab::{Lab, Tor, enter_namespace, largest};
 use self::report::Report;
 use self::users::{Observed, Watch, watch};
 use crate::cli::lab::{LabTortoiseArgs, TortoisePart};
-use ff_circuits::lab::tortoise::{TorResults, compare_cells, compare_claims};
 use crate::run::print;
+use ff_circuits::lab::tortoise::{TorResults, compare_cells, compare_claims};
 
 /// How often the capacity is fitted to the mean client, and by how many KB/s that may then be off.
 const FIT: (u32, f64) = (4, 2.0);
