@@ -117,7 +117,7 @@ pub enum Command {
     /// Look at bandwidth files, ours and others'.
     #[command(subcommand)]
     V3bw(V3bw),
-    /// Say how the coordinator is: team, period, coverage, failures, and when it is done.
+    /// Show the coordinator's state: measurers, period, coverage, failures, time left.
     ///
     /// Asks the page of the running coordinator, and prints problems first; a new coordinator may be too young to judge.
     /// If none runs, shows what its store knows.
@@ -127,13 +127,13 @@ pub enum Command {
     Status(StatusArgs),
     /// Explain a relay's number in the bandwidth file: every step from its seconds to bw=, or why there is none.
     ///
-    /// It is for the relay's operator to read. It is made of the store, of the last consensus that the
-    /// coordinator has kept, and of the last bandwidth file; the coordinator need not run.
+    /// For the relay's operator. Reads the store, the last consensus that the coordinator has kept, and the last
+    /// bandwidth file; the coordinator need not run.
     #[command(
         after_help = "Exit status:\n  0  success\n  1  no relay or more than one matches, or the store cannot be read\n  2  invalid command line"
     )]
     Explain(ExplainArgs),
-    /// Look for what is wrong with this machine, the files and the team, and say what to do.
+    /// Check this host, its files and the team, and suggest fixes.
     ///
     /// Clock, kernel, file descriptors, keys, store, disk, the directory of the bandwidth files, the page's port,
     /// the consensus, every measurer.
@@ -141,7 +141,7 @@ pub enum Command {
         after_help = "Exit status:\n  0  all checks passed\n  1  a check failed\n  2  invalid command line\n  3  only warnings"
     )]
     Doctor(DoctorArgs),
-    /// Say what the team's networks carry, as it is stated and as it was measured; with --measure, measure it now.
+    /// Show each measurer's network capacity, configured and measured; with --measure, measure it now.
     ///
     /// Of the stated and the measured capacity of a measurer, the lower one counts.
     #[command(

@@ -114,7 +114,7 @@ async fn run(listener: TcpListener, site: Arc<Site>, deadlines: Deadlines) -> In
     }
 }
 
-/// Reads slow data again and again, so that no page waits for it.
+/// Reads slow data regularly, so that no page waits for it.
 async fn keep(site: &Site) -> Infallible {
     loop {
         // The page that needs the data reports an error.

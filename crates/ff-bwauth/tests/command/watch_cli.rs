@@ -294,7 +294,7 @@ fn explain_says_why_a_relay_is_not_measured_again() {
     let line = format!(" UTC, period {}: {reason}\n", period.number);
     let text = out(&run(dir.path(), &["explain", &"01".repeat(20)]));
     assert!(text.contains("left out   ") && text.contains(&line), "{text}");
-    // Who waits for a slot is not told when, nor what waits.
+    // While a relay waits for a slot, its plan is not shown.
     let waits = out(&run(dir.path(), &["explain", &"02".repeat(20)]));
     assert!(!waits.contains("left out   "), "{waits}");
 }
