@@ -432,7 +432,11 @@ fn the_key_and_the_secret_that_systemd_provides_are_used() {
     let output = check(Some(&credentials));
     assert!(output.status.success(), "{}", err(&output));
     let output = check(None);
-    assert!(!output.status.success() && err(&output).contains("no key"), "{}", err(&output));
+    assert!(
+        !output.status.success() && err(&output).contains("does not exist; make it with"),
+        "{}",
+        err(&output)
+    );
     set(&credentials.join("secret"), 0o444);
     let output = check(Some(&credentials));
     set(&credentials, 0o700);
