@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ff_base::identity::Fingerprint;
+use ff_base::utc::DAY_SECS;
 use ff_plan::outcome::Method;
 use ff_plan::publish::days::MEMORY_DAYS;
 use ff_plan::publish::v3bw::drawn::host_of;
@@ -18,9 +19,6 @@ use super::in_columns::InColumns;
 use super::row::Columns;
 use super::value::{Number, Stored};
 use super::{Reader, Store, StoreError, error};
-
-/// Seconds of a day.
-const DAY_SECS: u64 = 24 * 60 * 60;
 
 impl Stored for NotScheduled {
     type As = String;
