@@ -51,8 +51,8 @@ const RETAIN_SECS: u64 = 3600;
 /// So long, in seconds, nothing is begun behind a jump of the clock: it may jump back, and a period in which it was
 /// wrong would ask relays for more than they grant.
 const CLOCK_SECS: u64 = 600;
-/// All coordinators have a consensus after [`CONSENSUS_LEAD_SECS`] (PROTOCOL.md §11), because they ask for documents twice in that
-/// time, or after this part of a period, if that is shorter.
+/// All coordinators have a consensus after [`CONSENSUS_LEAD_SECS`] (PROTOCOL.md §11), because they ask for documents twice
+/// in that time, or after this part of a period, if that is shorter.
 const SPREAD_PART_OF_PERIOD: u64 = 8;
 
 /// When something is due next, in seconds since 1970.
