@@ -12,8 +12,8 @@ mod watch;
 
 use std::path::PathBuf;
 
-use base64ct::{Base64Unpadded, Encoding};
 use clap::{Args, Parser, Subcommand};
+use ff_base::identity::key_base64;
 use ff_coordinator::options::{Common, exit_status_help};
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
 
@@ -200,13 +200,11 @@ fn parse_fingerprint(text: &str) -> Result<Fingerprint, String> {
 
 /// Reads an Ed25519 identity.
 fn parse_identity(text: &str) -> Result<Ed25519Identity, String> {
-    let bytes = Base64Unpadded::decode_vec(text.trim().trim_end_matches('='));
-    match bytes.as_deref().map(<[u8; 32]>::try_from) {
-        Ok(Ok(bytes)) => Ok(bytes.into()),
-        _ => Err("not an Ed25519 identity: give the 43 base64 characters from the file \
-                  fingerprint-ed25519 in the relay's data directory"
-            .to_owned()),
-    }
+    key_base64(text.trim()).map(Ed25519Identity::from).ok_or_else(|| {
+        "not an Ed25519 identity: give the 43 base64 characters from the file fingerprint-ed25519 in the relay's data \
+         directory"
+            .to_owned()
+    })
 }
 
 #[cfg(test)]

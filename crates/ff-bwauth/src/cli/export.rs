@@ -52,21 +52,21 @@ impl ExportArgs {
 fn tables() -> impl TypedValueParser<Value = What> {
     let values = What::ALL.iter().map(|&what| PossibleValue::new(what.name()).help(about(what)));
     PossibleValuesParser::new(values).try_map(|name| {
-        What::ALL.iter().copied().find(|what| what.name() == name).ok_or("there is no such table")
+        What::ALL.iter().copied().find(|what| what.name() == name).ok_or("unknown table")
     })
 }
 
 /// What a table has, for `--help`.
 fn about(what: What) -> &'static str {
     match what {
-        What::Results => "a row for each measurement that is over, whatever came of it",
-        What::Seconds => "a row for each second of them that is still kept",
-        What::Failures => "a row for each that failed, with the reason",
+        What::Results => "a row for each finished measurement, with or without a result",
+        What::Seconds => "a row for each second of these measurements that is still stored",
+        What::Failures => "a row for each failed measurement, with the reason",
         What::Disputes => {
-            "a row for each measurer and measurement in which it says more than the relay"
+            "a row for each measurer and measurement in which it reports more than the relay"
         }
-        What::Schedule => "a row for each measurement that was planned, by the start of its slot",
-        What::Measurers => "a row for each measurement host; --from and --to do not matter",
+        What::Schedule => "a row for each planned measurement, by the start of its slot",
+        What::Measurers => "a row for each measurement host; ignores --from and --to",
     }
 }
 

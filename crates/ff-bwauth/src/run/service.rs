@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use ff_base::files::{self, Readers};
+use ff_base::utc::now_unix_secs;
 use ff_measurer::config::count;
 use ff_measurer::console::{note, print};
 use ff_measurer::{key, measurer_id};
@@ -98,8 +98,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
                 store.display()
             );
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        let aside = Store::move_aside(&config.store(), now)?;
+        let aside = Store::move_aside(&config.store(), now_unix_secs())?;
         note(&format!("the old store is now {}", aside.display()));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()

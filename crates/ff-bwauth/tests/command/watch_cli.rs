@@ -294,7 +294,7 @@ fn explain_says_why_a_relay_is_not_measured_again() {
     let line = format!(" UTC, period {}: {reason}\n", period.number);
     let text = out(&run(dir.path(), &["explain", &"01".repeat(20)]));
     assert!(text.contains("left out   ") && text.contains(&line), "{text}");
-    // Who waits for a slot is not told when, nor what waits.
+    // While a relay waits for a slot, its plan is not shown.
     let waits = out(&run(dir.path(), &["explain", &"02".repeat(20)]));
     assert!(!waits.contains("left out   "), "{waits}");
 }
@@ -432,7 +432,11 @@ fn the_key_and_the_secret_that_systemd_provides_are_used() {
     let output = check(Some(&credentials));
     assert!(output.status.success(), "{}", err(&output));
     let output = check(None);
-    assert!(!output.status.success() && err(&output).contains("no key"), "{}", err(&output));
+    assert!(
+        !output.status.success() && err(&output).contains("does not exist; make it with"),
+        "{}",
+        err(&output)
+    );
     // The check before a reload reads neither.
     let path = dir.path().join("bwauth.toml");
     let output = run(dir.path(), &["run", "--check-config"]);

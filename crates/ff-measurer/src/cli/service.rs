@@ -296,7 +296,7 @@ mod tests {
             ("127.0.0.1:0", "http://127.0.0.1:9230", "line 4: "),
             ("127.0.0.1:0", "0.0.0.0:0", "a port that changes"),
             ("127.0.0.1:0", "192.0.2.1:9230", "this host cannot listen"),
-            ("\"measurer.key\"", "\"other.key\"", "there is no key"),
+            ("\"measurer.key\"", "\"other.key\"", "does not exist; make it with"),
             ("\"measurer.key\"", "\"measurer.toml\"", "measurer.toml"),
             ("# cores = [0, 1]", "cores = [100000]", "cores names 100000"),
             ("[limits]", "[limit]", "unknown field `limit`"),
