@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 pub mod rotation;
 pub mod shelf;
 pub mod spent;
+mod state;
 
 /// The lines.
 pub const LINES: &str = "circuits-000.jsonl";
