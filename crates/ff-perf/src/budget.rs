@@ -138,7 +138,8 @@ impl Budget {
             return Err(Full { month, left_bytes, reserved_bytes, bytes });
         }
         self.spent.held_bytes = self.spent.held_bytes.saturating_add(bytes);
-        self.spent.begun += 1;
+        // It wraps, so that no number in the file of a budget ends the program.
+        self.spent.begun = self.spent.begun.wrapping_add(1);
         Ok(())
     }
 
@@ -151,7 +152,7 @@ impl Budget {
     /// Returns what is held for a download that has not begun after all.
     pub fn release(&mut self) {
         self.spent.held_bytes = 0;
-        self.spent.begun = self.spent.begun.saturating_sub(1);
+        self.spent.begun = self.spent.begun.wrapping_sub(1);
     }
 
     /// Counts `bytes` that were spent on something else.
