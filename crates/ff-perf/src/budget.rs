@@ -7,9 +7,9 @@
 //!
 //! What has been spent and what is held never exceed the budget together, as long as no download takes more than was held for
 //! it. What goes over an interface without downloads, such as directory documents, is set aside for the rest of the month at the
-//! mean rate that was counted. A later month begins with nothing spent. Months never go back, so after a clock jumps back no month is spent twice; a clock
-//! that jumped ahead and came back leaves a month that lies in the future, which is renewed every 31 days of the monotonic
-//! clock until the other clock has come there.
+//! mean rate that was counted. A later month begins with nothing spent. Months never go back, so after a clock jumps back no
+//! month is spent twice; a clock that jumped ahead and came back leaves a month that lies in the future, which is renewed every
+//! 31 days of the monotonic clock until the other clock has come there.
 
 use std::time::Duration;
 

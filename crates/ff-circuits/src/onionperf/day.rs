@@ -1,7 +1,8 @@
 //! OnionPerf's analysis files, version 3.1, written from lines: a file for each day of UTC, and an index of them.
 //!
-//! A download belongs to the day on which it began, and its circuit is in the same file, whenever that ended. Readers join the two by the port that the download came from and by ends that lie less than
-//! 150 s apart. Lines have no port, so each download of a file gets a loopback address and port of its own.
+//! A download belongs to the day on which it began, and its circuit is in the same file, whenever that ended. Readers join the
+//! two by the port that the download came from and by ends that lie less than 150 s apart. Lines have no port, so each download
+//! of a file gets a loopback address and port of its own.
 //!
 //! Steps of a SOCKS proxy that did not take place are `-1`; asking for the stream is the proxy's request, at 0.
 //! Data that OnionPerf's format lacks are only in the lines.

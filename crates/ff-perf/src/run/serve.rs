@@ -98,7 +98,7 @@ fn look(args: &ServeArgs) -> Result<Ready> {
 /// error then.
 ///
 /// # Errors
-/// In all other cases: whoever has started it can mend what was wrong.
+/// In all other cases: the user who starts it can correct what is wrong.
 fn first_look(args: &ServeArgs) -> Result<Result<Ready>> {
     let has_lines = || args.terms.is_some() && shelf::is_one(&args.keeping.dir);
     match look(args) {
