@@ -139,7 +139,7 @@ pub fn write(dir: &Path, files: &[DayFile]) -> Result<(), DayError> {
 /// The index of the analysis files in a folder, as OnionPerf makes it.
 ///
 /// # Errors
-/// When the folder or a time of its files cannot be read.
+/// When the folder or the time of a file cannot be read.
 pub fn index(dir: &Path) -> io::Result<String> {
     let mut files = BTreeMap::new();
     for entry in std::fs::read_dir(dir)? {
@@ -154,7 +154,9 @@ pub fn index(dir: &Path) -> io::Result<String> {
     let mut xml = "<?xml version='1.0' encoding='UTF-8'?>\n<files>\n".to_owned();
     for (name, about) in files {
         let since = about.modified()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let time = Utc::from_unix_secs(since.as_secs()).map_err(io::Error::other)?.to_string();
+        // A file of a later year would cost the index otherwise.
+        let secs = since.as_secs().min(Utc::LAST_UNIX_SECS);
+        let time = Utc::from_unix_secs(secs).map_err(io::Error::other)?.to_string();
         let minute = time.get(..16).unwrap_or(&time).replace('T', " ");
         // Writing to a string cannot fail.
         let _ = writeln!(

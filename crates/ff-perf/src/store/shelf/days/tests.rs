@@ -188,3 +188,19 @@ fn odd_files_are_named() {
     let error = error(HOST);
     assert!(error.contains("host \"op-test\" instead of \"op-a\""), "{error}");
 }
+
+#[test]
+fn a_folder_with_the_name_of_a_file_does_not_stop_lines() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rule = Rule { file_bytes: 3000, disk_bytes: 24_000, ..RULE };
+    let folder = dir.path().join(FOLDER).join(day::file_name(BEGIN / DAY_SECS, HOST));
+    fs::create_dir_all(&folder).expect("a folder");
+    let (mut shelf, _) = start(dir.path(), rule, at(0, 0));
+    for number in 0..400 {
+        shelf.add_at(&line(number, number), at(number, number)).expect("a line");
+    }
+    let error = shelf.write_day(at(DAY_SECS, 500)).expect_err("a folder").to_string();
+    assert!(error.contains("2026-11-20.op-test.onionperf"), "{error}");
+    fs::remove_dir(&folder).expect("a folder");
+    shelf.write_day(at(DAY_SECS, 600)).expect("days").expect("a file");
+}
