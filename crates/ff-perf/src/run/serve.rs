@@ -176,7 +176,7 @@ fn live(
     began: Instant,
 ) -> Result<()> {
     let mut state = State::begun_at(limits, Box::new(std::iter::empty()), began);
-    // Where downloads have lines already, their slots go on having some.
+    // If downloads have lines already, each further slot has one, too.
     let mut is_first = args.terms.is_none() || serving.next_number() == 0;
     loop {
         let (dir, network) = (ready.dir.clone(), ready.network.clone());

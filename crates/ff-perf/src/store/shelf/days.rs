@@ -304,7 +304,7 @@ impl Shelf {
         for name in self.rotation.names().filter(|name| name.number >= first) {
             let path = self.dir.join(name.file());
             let file = match File::open(&path) {
-                // Somebody has moved it away.
+                // An operator has moved it away.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 file => file.map_err(io_error(&path))?,
             };
