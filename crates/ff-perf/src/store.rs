@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 pub mod rotation;
 pub mod shelf;
 pub mod spent;
+mod state;
 
 /// The lines.
 pub const LINES: &str = "circuits-000.jsonl";
@@ -363,7 +364,11 @@ fn replace(dir: &Path, name: &str, unfinished: &str, bytes: &[u8]) -> Result<(),
         file.sync_all()?;
         fs::rename(&unfinished, &path)
     };
-    written().map_err(io_error(&path))
+    written().map_err(|error| {
+        // On a full disk, the part that was written would take the room of lines.
+        let _ = fs::remove_file(&unfinished);
+        io_error(&path)(error)
+    })
 }
 
 /// Cuts off what stands behind the last whole line; how long the file is then.

@@ -13,7 +13,8 @@ use crate::store::rotation::{DAILY_BYTES, Rule};
 const LEAST_BYTES: u64 = 4096;
 /// The smallest bound of a folder, in bytes.
 const LEAST_DISK: u64 = 1_000_000;
-/// The room for what is not lines in a folder, in bytes: the options and the budget, each also while it is rewritten.
+/// The room for what is not lines in a folder, in bytes: the options, the budget and which lines are in files of days,
+/// each also while it is rewritten.
 const NO_LINES: u64 = 32_768;
 /// The number of files that a bounded folder has at least, so that removing the oldest does not lose too much.
 const FILES: u64 = 8;

@@ -98,7 +98,7 @@ fn look(args: &ServeArgs) -> Result<Ready> {
 /// error then.
 ///
 /// # Errors
-/// In all other cases: whoever has started it can mend what was wrong.
+/// In all other cases: the user who starts it can correct what is wrong.
 fn first_look(args: &ServeArgs) -> Result<Result<Ready>> {
     let has_lines = || args.terms.is_some() && shelf::is_one(&args.keeping.dir);
     match look(args) {
@@ -176,7 +176,7 @@ fn live(
     began: Instant,
 ) -> Result<()> {
     let mut state = State::begun_at(limits, Box::new(std::iter::empty()), began);
-    // Where downloads have lines already, their slots go on having some.
+    // If downloads have lines already, each further slot has one, too.
     let mut is_first = args.terms.is_none() || serving.next_number() == 0;
     loop {
         let (dir, network) = (ready.dir.clone(), ready.network.clone());

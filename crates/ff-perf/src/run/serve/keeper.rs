@@ -136,7 +136,7 @@ impl Serving {
         self.tell_left();
     }
 
-    /// Compares these options with those of the lines, which it has begun without; what is to be said of it, if something is.
+    /// Compares these options, which were not known at the start, with those of the lines; what to log, if anything.
     ///
     /// # Errors
     /// When they differ.
@@ -169,7 +169,7 @@ impl Serving {
         self.client_faults = 0;
     }
 
-    /// No client could be started, in a run that began then. A slot for a download has a line even so.
+    /// No client could be started, in a run that began then. The slot of a download has a line nevertheless.
     pub(super) fn no_client(&mut self, reason: &str, run_began: Instant) {
         self.complain(reason);
         let Some(orders) = &self.orders else {
