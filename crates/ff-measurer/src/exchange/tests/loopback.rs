@@ -129,7 +129,7 @@ fn ports_come_from_the_range_and_a_used_one_is_said() {
     let addrs = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
     let bind = ExchangeBind { addrs, ports: port..=port, packet_bytes: DEFAULT_PACKET_BYTES };
     let error = Exchange::bind(&bind).expect_err("the port is taken").to_string();
-    assert!(error.contains(&format!("{port}..={port} at 127.0.0.1")), "{error}");
+    assert!(error.contains(&format!("{port}..={port} of 127.0.0.1")), "{error}");
     let bind = ExchangeBind { packet_bytes: 100, ..bind };
     assert!(Exchange::bind(&bind).is_err());
 }
