@@ -33,7 +33,7 @@ pub(crate) fn ff_tor() -> PathBuf {
 /// The numbers that a variable of the environment lists.
 ///
 /// # Panics
-/// If something in the list is no number.
+/// If something in the list is not a number.
 pub(crate) fn numbers(variable: &str) -> Option<Vec<u64>> {
     let list = std::env::var(variable).ok()?;
     let number = |part: &str| part.parse().unwrap_or_else(|_| panic!("{variable}: {part:?}"));

@@ -83,19 +83,14 @@ async fn run_measure(options: &Measure) -> Result<ExitCode> {
     let id = Base64Unpadded::encode_string(&measurer_id(&key).0);
     note(&format!("this coordinator is {id}; the relay must have it in FFAllowedCoordinators"));
     let params = team::params(&options.common, &KnownPath::default());
+    let target = TargetAddr { addr, ed_identity: options.ed_identity };
+    let team = team::share_out(&options.common, params.sockets, options.measurers, &team::cores());
     let plan = Plan {
-        target: TargetAddr { addr, ed_identity: options.ed_identity },
         address_text: options.target.clone(),
         fingerprint: options.fingerprint.map(|fingerprint| fingerprint.0),
-        key,
-        team: team::share_out(&options.common, params.sockets, options.measurers, &team::cores()),
-        params,
-        limit: None,
-        is_local: false,
-        round_trip: None,
         expected: team::expected(&options.common),
-        place: None,
         link,
+        ..Plan::new(target, key, params, team)
     };
     let screen = Screen::new();
     let outcome = measure::measure(&plan, |progress| screen.show(progress)).await;

@@ -13,7 +13,7 @@ pub mod sampled;
 pub struct Capacities(Vec<(f64, f64)>);
 
 impl Capacities {
-    /// Of pairs of a capacity and a weight, in any units. A capacity that is no number from 0 is left out; by a weight that is
+    /// Of pairs of a capacity and a weight, in any units. A capacity that is not a number from 0 is left out; by a weight that is
     /// none nothing is drawn.
     #[must_use]
     pub fn new(relays: impl IntoIterator<Item = (f64, f64)>) -> Self {

@@ -94,7 +94,7 @@ impl Capacities {
         );
         ensure!(
             all.is_finite() && weights.is_finite(),
-            "{file}: capacities or weights are so great that their sum is no number"
+            "{file}: capacities or weights are so great that their sum is not a number"
         );
         Ok(self)
     }
@@ -207,7 +207,7 @@ fn export(file: &str, bytes: &[u8]) -> Result<Capacities> {
         let at = || at(row.position());
         let (id, text) = (row.get(id).unwrap_or_default(), row.get(estimate).unwrap_or_default());
         let is_id = id.len() == 40 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-        ensure!(is_id, "{}: {id:?} is no fingerprint of 40 hexadecimal digits", at());
+        ensure!(is_id, "{}: {id:?} is not a fingerprint of 40 hexadecimal digits", at());
         let id = id.to_ascii_uppercase();
         all.insert(id.clone());
         if text.is_empty() || !is_capacity(&row) {
@@ -215,7 +215,7 @@ fn export(file: &str, bytes: &[u8]) -> Result<Capacities> {
         }
         let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
         let bytes = number.with_context(|| {
-            format!("{}: the estimate {text:?} is no number of bytes a second", at())
+            format!("{}: the estimate {text:?} is not a number of bytes a second", at())
         })?;
         by_id.insert(id, bytes / 1e3);
     }
@@ -286,7 +286,7 @@ mod tests {
         let good = format!("{},1000", "A".repeat(40));
         let head = "fingerprint,estimate_bytes_per_sec";
         for (text, said) in [
-            (format!("{head}\n{good}\nB,1\n"), "f, line 3: \"B\" is no fingerprint"),
+            (format!("{head}\n{good}\nB,1\n"), "f, line 3: \"B\" is not a fingerprint"),
             (format!("{head}\n\n\n{good}\n\nB,1\n"), "f, line 6: \"B\""),
             (format!("{head}\r\n\r\n{good}\r\nB,1\r\n"), "f, line 4: \"B\""),
             (format!("{head},note\n{good},\"two\nlines\"\nB,1\n"), "f, line 4: \"B\""),

@@ -5,4 +5,5 @@
 pub mod mobile;
 pub mod orders;
 pub mod strata;
+pub mod tortoise;
 pub mod verdicts;

@@ -127,7 +127,7 @@ impl Network {
         network.valid_after_unix_secs = consensus.valid_after_unix_secs().unwrap_or(0);
         if network.relays.is_empty() {
             let reason = format!(
-                "of its {} relays none has keys in {} beside it",
+                "none of its {} relays has keys in {} in the same directory",
                 consensus.relays.len(),
                 MICRODESCRIPTORS[0]
             );

@@ -64,6 +64,30 @@ pub struct Circuit {
 }
 
 impl Circuit {
+    /// A circuit of which only the beginning is known.
+    #[must_use]
+    pub const fn begun(client: Client, number: u64, began_unix_secs: f64, began_us: u64) -> Self {
+        Self {
+            schema: SCHEMA,
+            number,
+            client,
+            began_unix_secs,
+            began_us,
+            run_unix_secs: None,
+            path: Vec::new(),
+            link_us: None,
+            hops_us: Vec::new(),
+            rtt: Vec::new(),
+            first_bytes: Vec::new(),
+            latency: Vec::new(),
+            download: None,
+            congestion_us: None,
+            relay_congestion_us: Vec::new(),
+            failure: None,
+            ended_us: 0,
+        }
+    }
+
     /// How long it took to build, the opening of the link included, if all of its hops stood.
     pub fn build_us(&self) -> Option<u64> {
         let whole = !self.path.is_empty() && self.hops_us.len() == self.path.len();

@@ -88,6 +88,25 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// A plan for a relay on another machine, by its address alone; callers set what else they know.
+    #[must_use]
+    pub fn new(target: TargetAddr, key: SigningKey, params: Params, team: Vec<TeamMember>) -> Self {
+        Self {
+            address_text: target.addr.to_string(),
+            target,
+            fingerprint: None,
+            key,
+            params,
+            team,
+            limit: None,
+            is_local: false,
+            round_trip: None,
+            expected: None,
+            place: None,
+            link: LinkOptions::default(),
+        }
+    }
+
     /// Whether nothing but processors lies between the relay and the team: a connection over loopback waits for a program.
     fn is_beside(&self) -> bool {
         self.is_local || self.target.addr.ip().to_canonical().is_loopback()
@@ -494,20 +513,9 @@ mod tests {
     /// A plan for a relay at this address.
     fn plan(address: &str, is_local: bool) -> Plan {
         let addr = address.parse().expect("an address");
-        Plan {
-            target: TargetAddr { addr, ed_identity: [2; 32].into() },
-            address_text: address.to_owned(),
-            fingerprint: None,
-            key: SigningKey::from_bytes(&[1; 32]),
-            params: Params::default(),
-            team: Vec::new(),
-            limit: None,
-            is_local,
-            round_trip: None,
-            expected: None,
-            place: None,
-            link: LinkOptions::default(),
-        }
+        let target = TargetAddr { addr, ed_identity: [2; 32].into() };
+        let key = SigningKey::from_bytes(&[1; 32]);
+        Plan { is_local, ..Plan::new(target, key, Params::default(), Vec::new()) }
     }
 
     #[test]

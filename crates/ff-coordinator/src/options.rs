@@ -19,13 +19,13 @@ pub struct Common {
     /// relay that --rate is enough for, 20 to 160; without --rate 160].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub sockets: Option<u16>,
-    /// The greatest share of the relay's traffic that clients may have meanwhile (0 to 0.99).
+    /// The largest share of the relay's traffic that clients may have meanwhile (0 to 0.99).
     #[arg(long, default_value = "0.25")]
     pub ratio: Ratio,
-    /// How fast the team may send, as in 750Mbit or 1.5Gbit; `none` for as fast as it can.
+    /// Limit of the team's sending rate, such as 750Mbit or 1.5Gbit; `none` for no limit.
     ///
-    /// Set it to what the team's network carries: a relay faster than about a third of it gives no
-    /// conclusive result. Without it only a relay in this process (`ff-demo`) does.
+    /// Set it to the capacity of the team's network: relays faster than about a third of it give no
+    /// conclusive result. Without it, only a relay in this process (`ff-demo`) gives one.
     #[arg(long, default_value = "none", value_name = "RATE")]
     pub rate: Limit,
     /// Cells in one TLS record (1 to 31).
@@ -37,12 +37,12 @@ pub struct Common {
     /// The cipher that the relay puts each echoed cell through.
     ///
     /// The clients of tor 0.4.9 and later use CGO, which costs a relay more than the AES-CTR of
-    /// older ones; with it the result is what the relay can forward for them. A relay that says it
-    /// has no CGO is not measured then. `any` takes CGO from relays that say they have it, and
-    /// AES-CTR from others, so that they may look faster than they are.
+    /// older ones; with it, the result is what the relay can forward for them. A relay that does not
+    /// support CGO is then not measured. `any` uses CGO with relays that support it, and AES-CTR
+    /// with others, which may then look faster than they are.
     #[arg(long, value_enum, default_value_t = Crypto::Cgo)]
     pub crypto: Crypto,
-    /// Where the results (JSON lines), report.html and latest.v3bw go; made if it is not there
+    /// Write results (JSON lines), report.html and latest.v3bw into this directory; created if missing
     /// [default: flashflow-demo or flashflow-results].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -92,19 +92,19 @@ impl std::str::FromStr for Limit {
 /// What the exit statuses mean. The failures of each are those of [`FailureKind`].
 const EXIT_STATUS: [(u8, &str); 16] = [
     (0, "the measurement is conclusive; with --transit, it has a lower bound"),
-    (1, "it failed for a reason that has no number of its own"),
-    (2, "the command line is wrong"),
+    (1, "any other failure"),
+    (2, "invalid command line"),
     (3, "the relay does not support FlashFlow"),
-    (4, "the relay has another identity than was asked for, or cannot prove it"),
+    (4, "the relay has an unexpected identity, or cannot prove its identity"),
     (5, "the relay's port refused the connection or cannot be reached"),
-    (6, "the peer is no Tor relay"),
+    (6, "the peer is not a Tor relay"),
     (7, "the peer did not answer in time"),
     (8, "the relay refused the measurement"),
     (9, "the relay failed a check or broke the protocol"),
     (10, "inconclusive: the measurers need more capacity"),
     (11, "inconclusive: the measurers were at their own limit"),
     (12, "the measurement ended too early, by the relay or on the way to it"),
-    (13, "inconclusive: the relay granted fewer seconds than were asked for"),
+    (13, "inconclusive: the relay granted fewer seconds than requested"),
     (14, "inconclusive: the network path to the relay was the limit"),
     (15, "inconclusive: the rate never stopped growing"),
 ];

@@ -79,9 +79,10 @@ fn write_headline(page: &mut String, outcome: &Outcome) -> fmt::Result {
             "fair",
             "not conclusive: the relay granted fewer seconds than were asked for".to_owned(),
         ),
-        Ok(Verdict::LowerBound) => {
-            ("fair", "a lower bound: what came through beside the relay's clients".to_owned())
-        }
+        Ok(Verdict::LowerBound) => (
+            "fair",
+            "a lower bound: our own traffic, without that of the relay's clients".to_owned(),
+        ),
         Err(failure) => ("bad", format!("failed: {} ({})", failure.message, failure.code())),
     };
     let estimate = outcome.estimate.map_or("no estimate".to_owned(), |rate| rate.to_string());

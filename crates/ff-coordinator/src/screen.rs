@@ -194,8 +194,7 @@ fn verdict(outcome: &Outcome) -> String {
             outcome.asked_secs
         ),
         Ok(Verdict::LowerBound) => {
-            "lower bound: this came through beside the relay's clients, of whom nothing is known"
-                .to_owned()
+            "lower bound: our own traffic; that of the relay's clients is unknown".to_owned()
         }
         Err(failure) => format!("failed: {} ({})", failure.message, failure.code()),
     }

@@ -283,13 +283,13 @@ fn parse_relay(number: usize, line: &str) -> Result<ReadLine, Option<String>> {
     for word in words() {
         if let Some(value) = word.strip_prefix("bw=") {
             let number = value.trim_end().parse::<i64>().ok().and_then(|bw| u64::try_from(bw).ok());
-            let number = number.ok_or_else(|| bad(format!("{word:?} is no number")))?;
+            let number = number.ok_or_else(|| bad(format!("{word:?} is not a number")))?;
             if bw.replace(number).is_some() {
                 return Err(bad("bw twice".to_owned()));
             }
         } else if let Some(digits) = word.strip_prefix("node_id=$") {
             let plain = fingerprint_hex(digits).filter(|_| digits.len() == 40);
-            let plain = plain.ok_or_else(|| bad(format!("{word:?} is no fingerprint")))?;
+            let plain = plain.ok_or_else(|| bad(format!("{word:?} is not a fingerprint")))?;
             if fingerprint.replace(plain).is_some() {
                 return Err(bad("node_id twice".to_owned()));
             }

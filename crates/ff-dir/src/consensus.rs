@@ -146,7 +146,7 @@ impl Consensus {
             }
         }
         if !is_consensus || consensus.valid_after.is_empty() {
-            return Err(DocumentError::new(1, "this is no consensus"));
+            return Err(DocumentError::new(1, "this is not a consensus"));
         }
         if !is_whole {
             return Err(DocumentError::new(last, "the consensus ends too early: it has no footer"));

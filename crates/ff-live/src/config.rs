@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use base64ct::{Base64Unpadded, Encoding};
+use ff_base::identity::key_base64;
 use serde::{Deserialize, Serialize};
 use tor_dircommon::authority::AuthorityContacts;
 use tor_dircommon::config::NetworkConfig;
@@ -177,9 +177,8 @@ fn relay(
     orports: &[SocketAddr],
 ) -> Result<FallbackDirBuilder, DirectoryError> {
     let field = format!("relay {fingerprint}");
-    let bytes = Base64Unpadded::decode_vec(ed25519.trim_end_matches('=')).ok();
-    let ed25519 = bytes.and_then(|bytes| Ed25519Identity::from_bytes(&bytes));
-    let ed25519 = ed25519
+    let ed25519 = key_base64(ed25519)
+        .map(Ed25519Identity::from)
         .ok_or_else(|| DirectoryError::config(&field, "ed25519 must be 43 characters of base64"))?;
     if orports.is_empty() {
         return Err(DirectoryError::config(&field, "orports must name one at least"));

@@ -54,7 +54,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Reads them; `None` if this is no consensus.
+    /// Reads them; `None` if this is not a consensus.
     pub(super) fn read(text: &str) -> Option<Self> {
         let (mut flavor, mut is_consensus, mut times) = (None, false, [None; 3]);
         for Item { keyword, rest, .. } in Items::of(text) {

@@ -22,7 +22,7 @@ const MAX_AHEAD_SECS: u64 = 30 * 60;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     /// It is something else.
-    #[error("this is no consensus of the flavour {}", .0.name())]
+    #[error("this is not a consensus of the flavour {}", .0.name())]
     NotConsensus(Flavor),
     /// Its end is missing.
     #[error("the consensus ends too early: it has no signatures")]
@@ -34,10 +34,10 @@ pub(super) enum Refusal {
     #[error("the consensus is from the future, of {}: is this machine's clock right?", time(*.0))]
     FromTheFuture(u64),
     /// It was valid once.
-    #[error("the consensus is no longer valid since {}", time(*.0))]
+    #[error("the consensus expired at {}", time(*.0))]
     Expired(u64),
     /// There is one as new already.
-    #[error("its consensus of {} is no newer than what is there", time(*.0))]
+    #[error("its consensus of {} is not newer than the present one", time(*.0))]
     NotNewer(u64),
     /// It is of another moment than the one that it should go with.
     #[error("the consensus is of {}, not of the same time as the other flavour's", time(*.0))]
@@ -49,7 +49,7 @@ pub(super) enum Refusal {
     #[error("only {0} of {1} authorities have signed the consensus")]
     TooFew(usize, usize),
     /// The certificates of those who have signed it are not there.
-    #[error("the certificates of {} who signed the consensus are missing", authorities(*.0))]
+    #[error("certificates are missing of {} that signed the consensus", authorities(*.0))]
     NoCertificates(usize),
     /// A signature is wrong.
     #[error("a signature of the consensus is wrong")]

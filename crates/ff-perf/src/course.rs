@@ -158,7 +158,7 @@ pub enum Ended {
         last: String,
     },
     /// Somebody wished it.
-    #[error("stopped by a signal; --resume goes on")]
+    #[error("stopped by a signal; --resume continues")]
     Signal,
 }
 

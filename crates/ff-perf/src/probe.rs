@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ff_circuits::network::Relay;
-use ff_circuits::record::{
-    Circuit, Download, Failure, Later, Probe, RoundTrip, SCHEMA, Stage, Whose,
-};
+use ff_circuits::record::{Circuit, Download, Failure, Later, Probe, RoundTrip, Stage, Whose};
 use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::client::{Client, Fault, Progress, us_since};
@@ -257,25 +255,8 @@ fn blank(
 ) -> Circuit {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let since = began.saturating_duration_since(run_began).as_micros();
-    Circuit {
-        schema: SCHEMA,
-        number,
-        client,
-        began_unix_secs: unix.as_secs_f64(),
-        began_us: u64::try_from(since).unwrap_or(u64::MAX),
-        run_unix_secs: None,
-        path: Vec::new(),
-        link_us: None,
-        hops_us: Vec::new(),
-        rtt: Vec::new(),
-        first_bytes: Vec::new(),
-        latency: Vec::new(),
-        download: None,
-        congestion_us: None,
-        relay_congestion_us: Vec::new(),
-        failure: None,
-        ended_us: 0,
-    }
+    let began_us = u64::try_from(since).unwrap_or(u64::MAX);
+    Circuit::begun(client, number, unix.as_secs_f64(), began_us)
 }
 
 /// Waits for something so long; `timeout` is the reason if it takes longer.

@@ -430,7 +430,7 @@ impl MeasurementRow {
         let ed_identity = ed_identity.ok().and_then(|bytes| bytes.try_into().ok());
         let fingerprint = |text: &String| {
             let bytes = hex::decode(text).ok().and_then(|bytes| bytes.try_into().ok());
-            bytes.ok_or("fingerprint_hex is no fingerprint")
+            bytes.ok_or("fingerprint_hex is not a fingerprint")
         };
         Ok(TargetInfo {
             address: self.address.clone(),

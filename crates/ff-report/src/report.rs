@@ -101,12 +101,12 @@ impl Page<'_> {
         // What was merged does not say how much was read.
         let beside = match read {
             0 => String::new(),
-            read => format!(" beside {read} documents or rows that were read"),
+            read => format!(", {read} documents or rows read"),
         };
         writeln!(page, "<h2>Left out</h2>\n<p>{} left out{beside}.</p>", self.skips.left_out())?;
         let missing = &self.skips.missing;
         if !missing.is_empty() {
-            writeln!(page, "<p>{} gaps in the input are listed behind that.</p>", missing.len())?;
+            writeln!(page, "<p>{} gaps in the input are listed after these.</p>", missing.len())?;
         }
         if all.is_empty() && missing.is_empty() {
             return Ok(());
@@ -282,5 +282,48 @@ mod tests {
         // Nothing but the name of SVG's elements looks like an address.
         let rest = html.replace("http://www.w3.org/2000/svg", "");
         assert!(!rest.contains("http://") && !rest.contains("https://") && !rest.contains("url("));
+    }
+
+    #[test]
+    #[ignore = "needs Debian's package chromium and axe-core; .ci/run runs it"]
+    fn browser_with_axe_finds_nothing_serious() {
+        const FIND: &str = "axe.run().then(found => {
+            const text = document.createElement('pre');
+            text.textContent = 'broken rules: ' + JSON.stringify(found.violations
+                .filter(rule => ['serious', 'critical'].includes(rule.impact))
+                .map(rule => [rule.id, rule.nodes.map(node => node.html)]));
+            document.body.append(text); })";
+        let axe =
+            std::env::var_os("FF_TEST_AXE").expect("the path of axe.min.js, as .ci/test sets it");
+        let axe = std::fs::read_to_string(axe).expect("axe-core");
+        let figure = Figure::new("fig1", "Figure", Axis::linear("x"), Axis::linear("y"))
+            .with("curve", vec![(0.0, 1.0), (1.0, 2.0)]);
+        let rows = (0..50).map(|row| vec![row.to_string(), "text".to_owned()]).collect();
+        let tables: [crate::output::Table; 1] = [("some.csv", &["row", "what"], rows)];
+        let page = Page {
+            command: "test",
+            inputs: &[Input { path: "a/file".to_owned(), bytes: 7, sha256: "ab".to_owned() }],
+            skips: &Skips { read: 9, ..Skips::default() },
+            seed: Some(7),
+            text: "A line of text.",
+            figures: std::slice::from_ref(&figure),
+            tables: &tables,
+        };
+        // A report allows no scripts.
+        let html = page.html().replace("default-src 'none'", "script-src 'unsafe-inline'");
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("report.html");
+        let scripts = format!("{html}<script>{axe}</script><script>{FIND}</script>");
+        std::fs::write(&path, scripts).expect("written");
+        let output = std::process::Command::new("chromium")
+            .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+            .args(["--virtual-time-budget=60000", "--dump-dom"])
+            .arg(format!("--user-data-dir={}", dir.path().join("profile").display()))
+            .arg(format!("file://{}", path.display()))
+            .output()
+            .expect("Debian's package chromium");
+        let dom = String::from_utf8_lossy(&output.stdout);
+        let found = dom.rsplit_once("broken rules: ").map(|(_, found)| found);
+        assert!(found.is_some_and(|found| found.starts_with("[]<")), "{found:?}");
     }
 }

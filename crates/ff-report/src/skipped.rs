@@ -43,7 +43,7 @@ impl Skipped {
     pub fn told(&self) -> Cow<'_, str> {
         match self.more {
             0 => Cow::Borrowed(&self.reason),
-            more => format!("{}; {more} more behind it are left out, too", self.reason).into(),
+            more => format!("{}; {more} more after it are left out, too", self.reason).into(),
         }
     }
 }
@@ -198,7 +198,7 @@ mod tests {
         }
         skips.add("a", Some("two"), Some(1), "odd");
         assert_eq!((skips.all.len(), skips.left_out()), (1 + MOST_OF_ONE + 1, 3002));
-        assert_eq!(skips.all[MOST_OF_ONE].told(), "odd; 2000 more behind it are left out, too");
+        assert_eq!(skips.all[MOST_OF_ONE].told(), "odd; 2000 more after it are left out, too");
         for file in 0..MOST_LISTED {
             skips.add(file.to_string(), None, None, "odd");
         }

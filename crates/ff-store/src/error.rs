@@ -159,7 +159,7 @@ pub enum StoreError {
         what: String,
     },
     /// The period is planned already, and its plan stands.
-    #[error("period {0} has a plan already: it is carried on, and not made again")]
+    #[error("period {0} already has a plan, which stays in force")]
     AlreadyPlanned(u64),
     /// There is no such period.
     #[error("there is no period {0} in the store")]
@@ -173,7 +173,7 @@ pub enum StoreError {
         what: &'static str,
     },
     /// There is no such attempt that is begun and not finished.
-    #[error("attempt {} is not there or finished already: what is stored is not changed", .0.0)]
+    #[error("attempt {} does not exist or is already finished: the store is unchanged", .0.0)]
     NotBegun(AttemptId),
 }
 

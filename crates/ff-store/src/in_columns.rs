@@ -98,7 +98,7 @@ impl InColumns for CpuSeconds {
     }
 
     fn take(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Self> {
-        // What is no number is stored as none.
+        // What is not a number is stored as none.
         let measurers = columns.maybe()?.unwrap_or(f64::NAN);
         Ok(Self { measurers, target: columns.maybe()? })
     }

@@ -90,7 +90,7 @@ fn exists(path: &Path) -> Result<bool, StoreError> {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let log = with_suffix(path, "-wal");
-            if log.exists() { corrupt("only the log beside it is there") } else { Ok(false) }
+            if log.exists() { corrupt("only its log is there") } else { Ok(false) }
         }
         Err(error) => Err(error::io("be opened", path)(error)),
     }

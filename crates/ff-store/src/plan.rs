@@ -344,7 +344,7 @@ impl Reader {
         self.all("plan", &sql, [Number(period)], planned)
     }
 
-    /// What a period's plan has of a relay, by slots.
+    /// A relay's rows in a period's plan, by slot.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ff_base::identity::Fingerprint;
+use ff_base::utc::DAY_SECS;
 use ff_plan::outcome::Method;
 use ff_plan::publish::days::MEMORY_DAYS;
 use ff_plan::publish::v3bw::drawn::host_of;
@@ -18,9 +19,6 @@ use super::in_columns::InColumns;
 use super::row::Columns;
 use super::value::{Number, Stored};
 use super::{Reader, Store, StoreError, error};
-
-/// Seconds of a day.
-const DAY_SECS: u64 = 24 * 60 * 60;
 
 impl Stored for NotScheduled {
     type As = String;
@@ -107,7 +105,7 @@ impl Reader {
     /// # Errors
     /// [`StoreError`].
     pub fn memory(&self, now_unix_secs: u64, max_age_secs: u64) -> Result<Memory, StoreError> {
-        // All of it is read as it is at one moment.
+        // One transaction, so that all parts are of the same moment.
         let fail = error::sqlite(&self.path, "be read");
         let _moment = self.db.unchecked_transaction().map_err(fail)?;
         let since = now_unix_secs.saturating_sub(max_age_secs);
@@ -184,17 +182,17 @@ impl Reader {
     }
 }
 
-/// A relay as it was met: what of it its attempts' draws have.
+/// What a draw contains of the relay that was measured.
 struct Target {
     /// Its Ed25519 identity.
     ed_identity: [u8; 32],
     /// The RSA fingerprint that its link has shown.
     fingerprint: Option<Fingerprint>,
-    /// Where it was.
+    /// Its address then.
     host: Option<IpAddr>,
 }
 
-/// What of a draw the attempt itself says.
+/// What a draw contains of the attempt.
 #[derive(Clone, Copy)]
 struct OfAttempt {
     /// When it began, in seconds since 1970.

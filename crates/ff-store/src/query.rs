@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use ff_base::identity::Fingerprint;
+use ff_base::utc::DAY_SECS;
 use ff_plan::outcome::{FAILED, Outcome};
 use ff_proto::failure::FailureKind;
 use ff_proto::units::BytesPerSec;
@@ -14,8 +15,6 @@ use super::row::Columns;
 use super::value::Number;
 use super::{Attempt, AttemptId, Reader, Seconds, StoreError};
 
-/// Seconds of a day.
-pub(super) const DAY_SECS: u64 = 24 * 60 * 60;
 /// The greatest time that is compared with: SQLite's numbers are signed.
 const LAST: u64 = i64::MAX.cast_unsigned();
 

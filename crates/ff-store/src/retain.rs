@@ -8,9 +8,9 @@
 
 use std::collections::BTreeMap;
 
+use ff_base::utc::DAY_SECS;
 use rusqlite::params;
 
-use super::query::DAY_SECS;
 use super::value::Number;
 use super::{Reader, Store, StoreError, Writing, error};
 

@@ -16,19 +16,19 @@ pub struct ExportArgs {
     /// The coordinator's store. It may be in use: the coordinator is not disturbed.
     #[arg(long, value_name = "FILE")]
     pub store: PathBuf,
-    /// Which table. doc/store.md lists the columns.
+    /// The table to write; doc/store.md lists the columns.
     #[arg(long, value_name = "TABLE", default_value = "results", value_parser = tables())]
     pub what: What,
-    /// In which form.
+    /// The format of the file.
     #[arg(long, value_name = "FORM", default_value = "csv", value_parser = forms())]
     pub format: Format,
-    /// Only what began then or later, in UTC: 2026-11-01 or 2026-11-01T12:00:00.
+    /// Write only what began at this time or later, in UTC: 2026-11-01 or 2026-11-01T12:00:00.
     #[arg(long, value_name = "TIME")]
     pub from: Option<Utc>,
-    /// Only what began before then.
+    /// Write only what began before this time.
     #[arg(long, value_name = "TIME")]
     pub to: Option<Utc>,
-    /// The file to write; one that is there is replaced when all is written.
+    /// The file to write; an existing one is replaced when the new one is complete.
     ///
     /// Only its owner may read it: the seconds tell when a relay's clients were busy.
     #[arg(long, value_name = "FILE")]
@@ -52,21 +52,21 @@ impl ExportArgs {
 fn tables() -> impl TypedValueParser<Value = What> {
     let values = What::ALL.iter().map(|&what| PossibleValue::new(what.name()).help(about(what)));
     PossibleValuesParser::new(values).try_map(|name| {
-        What::ALL.iter().copied().find(|what| what.name() == name).ok_or("there is no such table")
+        What::ALL.iter().copied().find(|what| what.name() == name).ok_or("unknown table")
     })
 }
 
 /// What a table has, for `--help`.
 fn about(what: What) -> &'static str {
     match what {
-        What::Results => "a row for each measurement that is over, whatever came of it",
-        What::Seconds => "a row for each second of them that is still kept",
-        What::Failures => "a row for each that failed, with the reason",
+        What::Results => "a row for each finished measurement, with or without a result",
+        What::Seconds => "a row for each second of these measurements that is still stored",
+        What::Failures => "a row for each failed measurement, with the reason",
         What::Disputes => {
-            "a row for each measurer and measurement in which it says more than the relay"
+            "a row for each measurer and measurement in which it reports more than the relay"
         }
-        What::Schedule => "a row for each measurement that was planned, by the start of its slot",
-        What::Measurers => "a row for each measurement host; --from and --to do not matter",
+        What::Schedule => "a row for each planned measurement, by the start of its slot",
+        What::Measurers => "a row for each measurement host; ignores --from and --to",
     }
 }
 

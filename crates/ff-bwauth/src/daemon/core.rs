@@ -51,8 +51,8 @@ const RETAIN_SECS: u64 = 3600;
 /// So long, in seconds, nothing is begun behind a jump of the clock: it may jump back, and a period in which it was
 /// wrong would ask relays for more than they grant.
 const CLOCK_SECS: u64 = 600;
-/// All coordinators have used a consensus after [`CONSENSUS_LEAD_SECS`] (PROTOCOL.md §11), in which they ask for documents twice,
-/// or after this part of a period, where that is less.
+/// All coordinators have a consensus after [`CONSENSUS_LEAD_SECS`] (PROTOCOL.md §11), because they ask for documents twice
+/// in that time, or after this part of a period, if that is shorter.
 const SPREAD_PART_OF_PERIOD: u64 = 8;
 
 /// When something is due next, in seconds since 1970.
@@ -90,7 +90,7 @@ pub struct Core {
     pub(super) running: BTreeMap<AttemptId, Running>,
     /// What is to be measured again once all that were measured with it are done, with what each came to.
     again: BTreeMap<Together, Vec<Measured>>,
-    /// When the seconds that count began of what is measured at the same time, until all of it is over.
+    /// When the counted seconds of each measurement of a group began, until the whole group is over.
     begun: BTreeMap<Together, Vec<Begun>>,
     /// What is known of the paths to relays.
     paths: KnownPaths,

@@ -8,10 +8,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
 use ed25519_dalek::SigningKey;
+use ff_base::utc::now_unix_secs as now;
 use ff_coordinator::measure::{self, Progress};
 use ff_coordinator::team::TeamMeasurer;
 use ff_measurer::{key, measurer_id};
@@ -105,11 +106,6 @@ pub struct Daemon {
     exchanger: Exchanger,
     /// What its operator asks for.
     requests: Requests,
-}
-
-/// The time in seconds since 1970.
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 /// Serves the page that the config asks for, if it asks for one, and says where it is.
@@ -448,7 +444,7 @@ fn endless(job: &Job) -> Outcome {
 
 /// A measurement that met a mistake of this program.
 fn panicked(job: &Job) -> Outcome {
-    let message = "a mistake in this program, which has logged it as a panic: please report it";
+    let message = "internal error (panic; see the log): please report it";
     given_up(job, FailureKind::MeasurerFailed, message.to_owned())
 }
 
@@ -551,7 +547,7 @@ async fn any(signals: &mut Option<[Signal; 3]>) -> Event {
 /// Tells systemd, if it is there.
 fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::warn!("systemd cannot be told: {error}");
+        tracing::warn!("cannot notify systemd: {error}");
     }
 }
 

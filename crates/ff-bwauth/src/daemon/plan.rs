@@ -7,7 +7,7 @@ use ed25519_dalek::SigningKey;
 use ff_base::identity::Fingerprint;
 use ff_coordinator::measure::Plan;
 use ff_coordinator::team::{TeamMeasurer, TeamMember};
-use ff_measurer::link::{LinkOptions, TargetAddr};
+use ff_measurer::link::TargetAddr;
 use ff_plan::period::allocate::{LINKS_OF_HOST, Share, links_in_slot};
 use ff_plan::period::links::{KnownPath, links_for};
 use ff_proto::params::Params;
@@ -79,20 +79,9 @@ impl Means {
     #[must_use]
     pub fn plan(&self, fingerprint: Fingerprint, contact: &Contact, team: Vec<TeamMember>) -> Plan {
         let sockets = team.iter().map(|member| u32::from(member.sockets)).sum::<u32>();
-        Plan {
-            target: TargetAddr { addr: contact.addr, ed_identity: contact.ed_identity.into() },
-            address_text: contact.addr.to_string(),
-            fingerprint: Some(fingerprint),
-            key: self.key.clone(),
-            params: Params { sockets: u16::try_from(sockets).unwrap_or(u16::MAX), ..self.params },
-            team,
-            limit: None,
-            is_local: false,
-            round_trip: None,
-            expected: None,
-            place: None,
-            link: LinkOptions::default(),
-        }
+        let target = TargetAddr { addr: contact.addr, ed_identity: contact.ed_identity.into() };
+        let params = Params { sockets: u16::try_from(sockets).unwrap_or(u16::MAX), ..self.params };
+        Plan { fingerprint: Some(fingerprint), ..Plan::new(target, self.key.clone(), params, team) }
     }
 }
 

@@ -44,7 +44,7 @@ impl View {
         let consensus =
             Consensus::parse(consensus).map_err(|error| format!("the consensus: {error}"))?;
         let valid_after = consensus.valid_after_unix_secs();
-        let valid_after = valid_after.ok_or("the consensus' valid-after is no time")?;
+        let valid_after = valid_after.ok_or("the consensus' valid-after is not a time")?;
         let mut all = Descriptors::default();
         for file in descriptors {
             let read = Descriptors::parse(file);

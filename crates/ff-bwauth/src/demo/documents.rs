@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use base64ct::{Base64, Base64Unpadded, Encoding};
 use ff_base::files::{Readers, write_atomically};
 use ff_base::identity::Fingerprint;
+use ff_base::utc::now_unix_secs as now;
 use ff_dir::bandwidth::Reading;
 use ff_dir::descriptors::Descriptors;
 use time::OffsetDateTime;
@@ -136,11 +136,6 @@ impl Documents {
         }
         text
     }
-}
-
-/// The time in seconds since 1970.
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 /// A time as documents have it.

@@ -188,7 +188,7 @@ mod tests {
             (empty, "the file is empty"),
             (others, "belongs to the coordinator 0909"),
             (readable, "chmod 600"),
-            (keyless, "there is no key"),
+            (keyless, "does not exist; make it with"),
         ] {
             finds(change, "", "", part);
         }

@@ -24,8 +24,8 @@ const MOST_ATTEMPTS: u32 = 200;
 pub struct Explanation {
     /// How it would come about now.
     pub trace: Trace,
-    /// What of the last period's plan is not carried out, and why, by slots. Nothing as long as the relay waits for a slot:
-    /// nobody is to know when it will be measured.
+    /// Measurements of the last period's plan that are not carried out, by slot. Empty while the relay waits for a slot:
+    /// the time of its next measurement is secret.
     pub left_out: Vec<LeftOut>,
     /// What the last bandwidth file says.
     pub published: Option<InFile>,
@@ -102,7 +102,7 @@ impl Explanation {
     }
 }
 
-/// What of the last period's plan of a relay is not carried out, unless the relay waits for a slot.
+/// The relay's measurements in the last period's plan that are not carried out; none while the relay waits for a slot.
 fn left_out(reader: &Reader, relay: &Fingerprint) -> Result<Vec<LeftOut>, StoreError> {
     let Some(period) = reader.last_period()? else { return Ok(Vec::new()) };
     let rows = reader.planned_of(period.number, relay)?;

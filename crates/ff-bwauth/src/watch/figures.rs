@@ -56,9 +56,7 @@ impl Surroundings {
             published_unix_secs: publish_dir.and_then(shelf::latest_unix_secs),
         }
     }
-}
 
-impl Surroundings {
     /// Memory of the machine that is free, or can be, in bytes.
     pub(super) fn available_bytes() -> Option<u64> {
         use procfs::Current;

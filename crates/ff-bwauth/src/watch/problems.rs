@@ -51,7 +51,7 @@ impl Found {
     }
 }
 
-/// The problems of a coordinator whose last status this was: those that it found itself, and that it hangs.
+/// All problems of a coordinator with this last status: those that it found itself, and that it hangs.
 #[must_use]
 pub fn all(status: &Status, now_unix_secs: u64) -> Vec<Problem> {
     hangs(status, now_unix_secs).into_iter().chain(status.problems.iter().cloned()).collect()

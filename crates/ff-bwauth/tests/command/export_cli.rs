@@ -89,7 +89,7 @@ fn a_copy_on_a_read_only_disk_is_exported() {
         .current_dir(dir)
         .output();
     let Ok(output) = unshared else {
-        eprintln!("nothing checked: there is no `unshare`");
+        eprintln!("nothing checked: `unshare` is not installed");
         return;
     };
     if said(&output).contains("unshare failed") || output.status.code() == Some(77) {

@@ -65,7 +65,7 @@ fn json(dir: &Path, args: &[&str]) -> Value {
 
 /// A number.
 fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_u64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
 #[test]

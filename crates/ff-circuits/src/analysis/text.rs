@@ -455,7 +455,7 @@ fn buckets(text: &mut String, found: &Buckets) {
         line(
             text,
             format_args!(
-                "  beside the truth: {} hits, {} misses, {} false alarms of {} others, {} not told apart, {} not looked at",
+                "  compared with the truth: {} hits, {} misses, {} false alarms of {} others, {} not told apart, {} not looked at",
                 truth.hits.len(),
                 truth.misses.len(),
                 truth.false_alarms.len(),

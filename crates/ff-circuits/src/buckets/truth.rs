@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::Buckets;
 use crate::paths::file::{fingerprint, words};
 
-/// A line that is no fingerprint.
+/// A line that is not a fingerprint.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{file}, line {line}: {reason}")]
 pub struct NoTruth {
@@ -95,7 +95,7 @@ mod tests {
         let text = format!("# limited\n{} 300000\n\n${},x # slow\n", id('A'), id('b'));
         assert_eq!(parse("f", &text), Ok(BTreeSet::from([id('A'), id('B')])));
         for (text, said) in [
-            ("exit0\n".to_owned(), "f, line 1: \"exit0\" is no fingerprint"),
+            ("exit0\n".to_owned(), "f, line 1: \"exit0\" is not a fingerprint"),
             (format!("{}\n{}\n", id('A'), id('a')), "f, line 2: aaa"),
         ] {
             let error = parse("f", &text).expect_err("a mistake").to_string();

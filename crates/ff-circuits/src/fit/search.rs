@@ -31,7 +31,7 @@ pub(super) fn least<const N: usize>(
     }
     for _ in 0..MOST_EVALUATIONS / 2 {
         simplex.sort_by(|one, other| one.1.total_cmp(&other.1));
-        // Where all is infinite, the difference is no number.
+        // Where all is infinite, the difference is not a number.
         let apart = simplex[N].1 - simplex[0].1;
         if apart.is_nan() || apart <= tolerance {
             break;

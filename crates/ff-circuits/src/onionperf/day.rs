@@ -1,7 +1,8 @@
 //! OnionPerf's analysis files, version 3.1, written from lines: a file for each day of UTC, and an index of them.
 //!
-//! A download belongs to the day on which it began, and its circuit is in the same file, whenever that ended. Readers join the two by the port that the download came from and by ends that lie less than
-//! 150 s apart. Lines have no port, so each download of a file gets a loopback address and port of its own.
+//! A download belongs to the day on which it began, and its circuit is in the same file, whenever that ended. Readers join the
+//! two by the port that the download came from and by ends that lie less than 150 s apart. Lines have no port, so each download
+//! of a file gets a loopback address and port of its own.
 //!
 //! Steps of a SOCKS proxy that did not take place are `-1`; asking for the stream is the proxy's request, at 0.
 //! Data that OnionPerf's format lacks are only in the lines.
@@ -138,7 +139,7 @@ pub fn write(dir: &Path, files: &[DayFile]) -> Result<(), DayError> {
 /// The index of the analysis files in a folder, as OnionPerf makes it.
 ///
 /// # Errors
-/// When the folder or a time of its files cannot be read.
+/// When the folder or the time of a file cannot be read.
 pub fn index(dir: &Path) -> io::Result<String> {
     let mut files = BTreeMap::new();
     for entry in std::fs::read_dir(dir)? {
@@ -153,7 +154,9 @@ pub fn index(dir: &Path) -> io::Result<String> {
     let mut xml = "<?xml version='1.0' encoding='UTF-8'?>\n<files>\n".to_owned();
     for (name, about) in files {
         let since = about.modified()?.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let time = Utc::from_unix_secs(since.as_secs()).map_err(io::Error::other)?.to_string();
+        // A file of a later year would cost the index otherwise.
+        let secs = since.as_secs().min(Utc::LAST_UNIX_SECS);
+        let time = Utc::from_unix_secs(secs).map_err(io::Error::other)?.to_string();
         let minute = time.get(..16).unwrap_or(&time).replace('T', " ");
         // Writing to a string cannot fail.
         let _ = writeln!(

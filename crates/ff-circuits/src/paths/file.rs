@@ -42,7 +42,7 @@ pub fn find(
 /// Reads a list of relays that a network has: `find` says where a fingerprint stands. `file` is only for errors.
 ///
 /// # Errors
-/// [`NoPath`] for the first line with something that is no fingerprint, with a relay that the network has not or that
+/// [`NoPath`] for the first line with something that is not a fingerprint, with a relay that the network has not or that
 /// was in the list before; and for a list without any.
 pub fn list(
     file: &str,
@@ -145,7 +145,7 @@ pub(crate) fn fingerprint(word: &str) -> Result<String, String> {
     if is_one {
         return Ok(id.to_ascii_uppercase());
     }
-    Err(format!("{word:?} is no fingerprint of 40 hexadecimal digits"))
+    Err(format!("{word:?} is not a fingerprint of 40 hexadecimal digits"))
 }
 
 #[cfg(test)]
@@ -167,7 +167,7 @@ mod tests {
             (nine.join(","), "a path has 1 to 8 relays, this one has 9"),
             (format!("{},{}", id('A'), id('a')), "hop 2: relay aaa"),
             (",,".to_owned(), "this one has 0"),
-            ("middle0".to_owned(), "hop 1: \"middle0\" is no fingerprint"),
+            ("middle0".to_owned(), "hop 1: \"middle0\" is not a fingerprint"),
         ] {
             let error = parse("f", &format!("# a path\n{line}\n")).expect_err(&line).to_string();
             assert!(error.starts_with("f, line 2: ") && error.contains(reason), "{error}");
@@ -188,7 +188,7 @@ mod tests {
         for (text, said) in [
             (format!("{}\n{}", id('A'), id('D')), "f, line 2: the network has no usable relay DD"),
             (format!("{}\n{},{}", id('B'), id('A'), id('a')), "f, line 2: relay aaa"),
-            ("exit0".to_owned(), "f, line 1: \"exit0\" is no fingerprint"),
+            ("exit0".to_owned(), "f, line 1: \"exit0\" is not a fingerprint"),
             (format!("#{}\n ,\n", id('A')), "f, line 1: there is no relay in it"),
         ] {
             let error = list("f", &text, known).expect_err(&text).to_string();

@@ -36,7 +36,7 @@ pub struct Pool {
     pub factors: Option<Factors>,
     /// Each relay's exit policy, in the order of the relays; none if the network does not give them.
     pub policies: Option<Vec<PortPolicy>>,
-    /// How many more relays the consensus has, whose microdescriptors are not beside it.
+    /// How many more relays the consensus has, whose microdescriptors are not in the same directory.
     pub left_out: usize,
     /// Whether no relay of the consensus has a line with its weight; with weights of 0, as in a private network whose relays
     /// nobody has measured, it is false.

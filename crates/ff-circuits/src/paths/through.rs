@@ -52,13 +52,15 @@ pub enum Why {
     )]
     Flags,
     /// It would be an exit.
-    #[error("it is an exit that lets no stream to port {0} out, and counts in no other place")]
+    #[error("it is an exit that does not allow port {0}, and clients use it in no other position")]
     Port(u16),
     /// It counts nowhere.
-    #[error("nothing of its weight counts in a place where it may be")]
+    #[error("its weight is 0 in each position where it may be")]
     Weight,
     /// The others leave none.
-    #[error("too few others can be with it: they are of its family, or of its /16, or hardly any")]
+    #[error(
+        "too few relays can be on a path with it, because of families, /16s or a small network"
+    )]
     Others,
 }
 

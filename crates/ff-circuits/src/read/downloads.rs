@@ -8,7 +8,7 @@ mod files;
 use std::collections::HashMap;
 
 use super::{Damaged, place_of};
-use crate::record::{Circuit, Client, Download, Failure, SCHEMA, Stage, Whose};
+use crate::record::{Circuit, Client, Download, Failure, Stage, Whose};
 
 /// A download and the host that made it.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,25 +62,8 @@ impl Downloads {
 
 /// A line with a download of OnionPerf's or Torperf's, without what is known of its circuit and of its end.
 pub(super) fn line_of(number: u64, began_unix_secs: f64, download: Download) -> Circuit {
-    Circuit {
-        schema: SCHEMA,
-        number,
-        client: Client::OnionPerf,
-        began_unix_secs,
-        began_us: 0,
-        run_unix_secs: None,
-        path: Vec::new(),
-        link_us: None,
-        hops_us: Vec::new(),
-        rtt: Vec::new(),
-        first_bytes: Vec::new(),
-        latency: Vec::new(),
-        download: Some(download),
-        congestion_us: None,
-        relay_congestion_us: Vec::new(),
-        failure: None,
-        ended_us: 0,
-    }
+    let download = Some(download);
+    Circuit { download, ..Circuit::begun(Client::OnionPerf, number, began_unix_secs, 0) }
 }
 
 /// Why such a download failed. Its file says what was seen, and not whose fault it was.

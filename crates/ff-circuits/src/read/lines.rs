@@ -56,7 +56,7 @@ pub(super) fn each(
             Ok(circuit) => take(circuit),
             Err(_) if !line.ends_with(b"\n") => half_lines += 1,
             Err(error) => {
-                return Err(fail(format!("this is no circuit ({error}): delete the line")));
+                return Err(fail(format!("this is not a circuit ({error}): delete the line")));
             }
         }
     }
@@ -209,7 +209,7 @@ mod tests {
             assert_eq!((found.all.len(), found.half_lines), (1, 1 - whole), "{cut}");
         }
         let error = read_text(format!("{}\n{LINES}", &LINES[..50]).as_bytes()).expect_err("half");
-        assert!(error.to_string().starts_with("f.jsonl, line 1: this is no circuit"), "{error}");
+        assert!(error.to_string().starts_with("f.jsonl, line 1: this is not a circuit"), "{error}");
         let newer = LINES.replace("\"schema\":1", "\"schema\":2");
         let error = read_text(newer.as_bytes()).expect_err("newer");
         assert!(error.to_string().contains("line 1: schema 2 is newer than 1"), "{error}");

@@ -5,7 +5,8 @@
 //! stream of the same local port that ended at the same time says which circuit a download had. A circuit that was not
 //! built shows only the relays that it reached, so how many it was to have is not known; one that was filtered out by
 //! OnionPerf is left out here too. So is one that was launched for an onion service: it leads to a meeting point that is
-//! no exit, by rules of its own. Circuits that came to serve for one later were launched and built like all others.
+//! no exit, by rules of its own. Of records with the same name, the last is read, as by OnionPerf's own readers (Python's
+//! json); the others are counted and named like records that cannot be read. Circuits that came to serve for one later were launched and built like all others.
 
 mod downloads;
 mod format;
@@ -35,7 +36,7 @@ pub(crate) use self::format::whole;
 /// [`ReadError::Content`] names the file.
 pub fn read(file: &str, bytes: &[u8], into: &mut Circuits) -> Result<(), ReadError> {
     let analysis = parse(file, bytes)?;
-    for (name, host) in analysis.data.unwrap_or_default() {
+    for (name, host) in hosts(file, analysis, &mut into.damaged) {
         let place = into.host(&name);
         let mut reader = Reader { file, host: &name, damaged: &mut into.damaged };
         let HostRecords { circuits, streams, new, old } = reader.host(host);
@@ -54,6 +55,15 @@ pub fn read(file: &str, bytes: &[u8], into: &mut Circuits) -> Result<(), ReadErr
         into.all[from..].sort_by(|one, other| one.began_secs.total_cmp(&other.began_secs));
     }
     Ok(())
+}
+
+/// The records of hosts by their names.
+fn hosts(file: &str, analysis: Analysis, damaged: &mut Damaged) -> BTreeMap<String, Box<RawValue>> {
+    let Records { by_name, replaced } = analysis.data.unwrap_or_default();
+    for name in replaced {
+        damaged.add(|| format!("{file}, {name}: {REPLACED}"));
+    }
+    by_name
 }
 
 /// An analysis file of a version that is known.
@@ -129,6 +139,9 @@ pub(crate) fn fingerprint(relay: &str) -> &str {
     relay.split(['~', '=']).next().unwrap_or(relay)
 }
 
+/// Why a record is left out whose name stands again below.
+const REPLACED: &str = "another record has the same name; the last one is read";
+
 /// Reads the records of a host.
 struct Reader<'a> {
     /// The file.
@@ -167,9 +180,13 @@ impl Reader<'_> {
 
     /// The records of a kind that can be read; the others are counted and named.
     fn records<T: DeserializeOwned>(&mut self, kind: &str, part: Part) -> BTreeMap<String, T> {
-        let records: Records = self.part(&format!("{kind}s"), part);
+        let Records { by_name, replaced } = self.part(&format!("{kind}s"), part);
+        let (file, host) = (self.file, self.host);
+        for name in replaced {
+            self.damaged.add(|| format!("{file}, {host}, {kind} {name}: {REPLACED}"));
+        }
         let mut found = BTreeMap::new();
-        for (name, record) in records {
+        for (name, record) in by_name {
             if let Some(record) = self.one(&format!("{kind} {name}"), &record) {
                 found.insert(name, record);
             }

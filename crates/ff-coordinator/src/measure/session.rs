@@ -176,7 +176,7 @@ mod tests {
     use std::net::{IpAddr, SocketAddr};
     use std::sync::Arc;
 
-    use ff_measurer::link::{LinkOptions, TargetAddr};
+    use ff_measurer::link::TargetAddr;
     use ff_measurer::{PartFailure, Task};
     use ff_proto::ids::Ed25519Id;
     use ff_proto::params::Params;
@@ -216,20 +216,9 @@ mod tests {
         });
         let announced = |target: &str| {
             let addr: SocketAddr = target.parse().expect("an address");
-            let plan = Plan {
-                target: TargetAddr { addr, ed_identity: [3; 32].into() },
-                address_text: target.to_owned(),
-                fingerprint: None,
-                key: SigningKey::from_bytes(&[2; 32]),
-                params: Params::default(),
-                team: team.to_vec(),
-                limit: None,
-                is_local: false,
-                round_trip: None,
-                expected: None,
-                place: None,
-                link: LinkOptions::default(),
-            };
+            let target = TargetAddr { addr, ed_identity: [3; 32].into() };
+            let key = SigningKey::from_bytes(&[2; 32]);
+            let plan = Plan::new(target, key, Params::default(), team.to_vec());
             let request = request(&plan, MeasurementId([0; 16]), 0);
             request.measurers.iter().map(|grant| grant.address).collect::<Vec<_>>()
         };

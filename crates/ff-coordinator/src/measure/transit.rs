@@ -3,8 +3,9 @@
 //! Its own report is missing, so of its clients' traffic nothing is known: what came through is a lower
 //! bound of its capacity, and never published as more.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
+use ff_base::utc::now_unix_secs;
 use ff_measurer::transit::{Transit, TransitEvent, TransitOrder, TransitSecond};
 use ff_measurer::{START_LEAD, WorkerTotals};
 use ff_plan::outcome::{
@@ -23,7 +24,7 @@ pub async fn measure_transit(
     address_text: &str,
     mut watch: impl FnMut(Progress<'_>),
 ) -> Outcome {
-    let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let started = now_unix_secs();
     let mut run = Run { order, seconds: Vec::new(), totals: None, opened: 0, cpu_micros: 0 };
     let result = run.carry_out(&mut watch).await;
     run.outcome(started, address_text, result)

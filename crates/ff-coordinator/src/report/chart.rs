@@ -7,6 +7,7 @@
 
 use ff_plan::outcome::{Outcome, SecondRow};
 use ff_proto::units::BytesPerSec;
+use plotters::chart::MeshStyle;
 use plotters::coord::types::{RangedCoordf64, RangedCoordi32};
 use plotters::prelude::*;
 
@@ -15,7 +16,7 @@ const SIZE: (u32, u32) = (720, 340);
 /// Size of the labels, 11 pixels on the narrowest screen: plotters writes it divided by 1.24.
 const LABEL_SIZE: i32 = 18;
 /// Font of the labels.
-pub const FONT: &str = "system-ui, sans-serif";
+const FONT: &str = "system-ui, sans-serif";
 /// Room above the highest counted second, as a factor.
 const HEADROOM: f64 = 1.12;
 /// Measurement traffic.
@@ -29,9 +30,9 @@ const ESTIMATE: RGBColor = RGBColor(24, 34, 52);
 /// The known limit.
 const LIMIT: RGBColor = RGBColor(138, 79, 163);
 /// Labels.
-pub const TEXT: RGBColor = RGBColor(90, 100, 115);
+const TEXT: RGBColor = RGBColor(90, 100, 115);
 /// Grid lines.
-pub const GRID: RGBColor = RGBColor(230, 233, 239);
+const GRID: RGBColor = RGBColor(230, 233, 239);
 
 /// The chart's coordinates: seconds and Mbit/s.
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordi32, RangedCoordf64>>;
@@ -138,21 +139,27 @@ fn draw(svg: &mut String, outcome: &Outcome) -> Drawn {
 
 /// Axes, grid and labels.
 fn draw_mesh(chart: &mut Chart<'_, '_>) -> Drawn {
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .max_light_lines(1)
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(GRID)
-        .axis_style(TEXT)
+    styled(&mut chart.configure_mesh(), LABEL_SIZE)
         .x_desc("seconds since the start")
         .y_desc("Mbit/s")
         .x_labels(13)
         .y_labels(7)
         .y_label_formatter(&|mbit| short(*mbit))
-        .axis_desc_style((FONT, LABEL_SIZE).into_font().color(&TEXT))
-        .label_style((FONT, LABEL_SIZE).into_font().color(&TEXT))
         .draw()
+}
+
+/// Sets the colours, the grid and the font of axes, here and on the coordinator's page.
+pub fn styled<'m, 'a, 'b, X: Ranged, Y: Ranged, DB: DrawingBackend>(
+    mesh: &'m mut MeshStyle<'a, 'b, X, Y, DB>,
+    label_size: i32,
+) -> &'m mut MeshStyle<'a, 'b, X, Y, DB> {
+    mesh.disable_x_mesh()
+        .max_light_lines(1)
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GRID)
+        .axis_style(TEXT)
+        .axis_desc_style((FONT, label_size).into_font().color(&TEXT))
+        .label_style((FONT, label_size).into_font().color(&TEXT))
 }
 
 /// Fills what lies below the steps.

@@ -22,7 +22,8 @@ use tokio::time::{Sleep, sleep};
 
 /// Connections at once; who comes then takes the place of the oldest that has not asked for anything.
 const MAX_CONNECTIONS: usize = 64;
-/// How long whoever is slow may take.
+
+/// How long a slow client may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadlines {
     /// For a request's head; a connection may wait as long for the next one.
@@ -36,6 +37,7 @@ impl Default for Deadlines {
         Self { head: Duration::from_secs(10), stall: Duration::from_secs(20) }
     }
 }
+
 /// The most that a request's head may have.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 /// The most lines that it may have.

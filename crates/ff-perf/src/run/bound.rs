@@ -84,13 +84,17 @@ pub(super) fn run(args: &BoundArgs) -> Result<ExitCode> {
     let mut all = Capacities::read(path, &mut inputs)?;
     ensure!(
         args.consensus.is_none() || all.kind == "weights",
-        "{} is no consensus: name it with --capacities",
+        "{} is not a consensus: name it with --capacities",
         path.display()
     );
     let pool = pool(args, &mut all, &mut inputs)?;
     sort(&mut all);
     let bounds = Bounds::new(pairs(&all));
-    ensure!(bounds.len() == all.relays.len(), "{}: a capacity is no number from 0", path.display());
+    ensure!(
+        bounds.len() == all.relays.len(),
+        "{}: a capacity is not a number from 0",
+        path.display()
+    );
     let found = find(args, &all, pool.as_ref(), &bounds, &inputs)?;
     ensure!(
         found.bound.iter().any(Option::is_some),

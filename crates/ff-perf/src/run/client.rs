@@ -65,7 +65,7 @@ pub(super) fn with_client<J: Job>(
 pub(super) fn check_internet(dir: &Path, network: &Network, is_meant: bool) -> Result<bool> {
     if network.is_public() && !is_meant {
         bail!(
-            "{}: this network has relays on the Internet; read ETHICS.md, and give --public if you mean it",
+            "{}: this network has relays on the Internet; read ETHICS.md, then allow it with --public",
             dir.display()
         );
     }

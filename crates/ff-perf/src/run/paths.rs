@@ -67,7 +67,7 @@ pub(super) fn say_unknown(name: &Path, pool: &Pool, choice: &Choice) {
     let name = name.display();
     if pool.left_out > 0 {
         say(&format!(
-            "{name}: relays left out because their microdescriptors are not beside it: {}",
+            "{name}: relays left out because their microdescriptors are not in the same directory: {}",
             pool.left_out
         ));
     }

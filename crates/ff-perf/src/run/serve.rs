@@ -98,7 +98,7 @@ fn look(args: &ServeArgs) -> Result<Ready> {
 /// error then.
 ///
 /// # Errors
-/// In all other cases: whoever has started it can mend what was wrong.
+/// In all other cases: the user who starts it can correct what is wrong.
 fn first_look(args: &ServeArgs) -> Result<Result<Ready>> {
     let has_lines = || args.terms.is_some() && shelf::is_one(&args.keeping.dir);
     match look(args) {
@@ -176,7 +176,7 @@ fn live(
     began: Instant,
 ) -> Result<()> {
     let mut state = State::begun_at(limits, Box::new(std::iter::empty()), began);
-    // Where downloads have lines already, their slots go on having some.
+    // If downloads have lines already, each further slot has one, too.
     let mut is_first = args.terms.is_none() || serving.next_number() == 0;
     loop {
         let (dir, network) = (ready.dir.clone(), ready.network.clone());
@@ -282,7 +282,7 @@ fn usable(text: &str, network: &Network) -> Result<Vec<Vec<usize>>> {
     let paths = text.lines().filter_map(|line| file::find("", line, find).ok());
     let paths: Vec<_> = paths.flatten().collect();
     if paths.is_empty() {
-        bail!("the network has no relays any more for any of its paths");
+        bail!("the network no longer has relays for any of the paths");
     }
     Ok(paths)
 }
@@ -304,8 +304,8 @@ fn check_address(args: &ServeArgs) -> Result<()> {
     };
     if args.keeping.metrics_host.is_empty() {
         bail!(
-            "--metrics {address}: whoever reaches it may read the figures; give it an address of loopback, as 127.0.0.1, \
-             and reach it through a tunnel, or give --metrics-host if you mean it"
+            "--metrics {address}: everybody who can reach it may read the metrics; use an address of loopback, such as \
+             127.0.0.1, and a tunnel, or allow this with --metrics-host"
         );
     }
     Ok(())
@@ -322,7 +322,7 @@ fn listen(address: SocketAddr) -> Result<TcpListener> {
 /// What is said at the beginning.
 fn beginning(args: &ServeArgs, address: Option<SocketAddr>) -> String {
     let figures =
-        address.map_or_else(String::new, |at| format!(", figures at http://{at}/metrics"));
+        address.map_or_else(String::new, |at| format!(", metrics at http://{at}/metrics"));
     let (dir, per_hour) =
         (args.keeping.dir.display(), (args.rate * 3600.0 * 100.0).round() / 100.0);
     format!("at most {per_hour} circuits an hour, lines in {dir}{figures}")

@@ -300,7 +300,7 @@ fn capacities_are_read_from_what_ff_bwauth_writes() {
     assert!(fails(&["bound", "--consensus", &cut]).contains("cut"));
     assert!(
         fails(&["bound", "--consensus", &export])
-            .contains("is no consensus: name it with --capacities")
+            .contains("is not a consensus: name it with --capacities")
     );
     assert!(fails(&["bound", "--consensus", "/no/such"]).contains("/no/such"));
 }
@@ -360,7 +360,10 @@ fn relays_whose_microdescriptors_are_missing_are_counted_and_not_drawn() {
         assert!(output.status.success(), "{output:?}");
         let text = |bytes| String::from_utf8(bytes).expect("a text");
         let is_drawn = text(output.stdout).contains("000004ACBB9D29BCBA17256BB35928DDBFC8ABA9");
-        (is_drawn, text(output.stderr).contains("microdescriptors are not beside it: 1\n"))
+        (
+            is_drawn,
+            text(output.stderr).contains("microdescriptors are not in the same directory: 1\n"),
+        )
     };
     assert_eq!(draw(&all), (true, false));
     let others = all.split("@last-listed").filter(|one| !one.contains("$000004ACBB"));

@@ -170,7 +170,7 @@ mod base64 {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Ed25519Id, D::Error> {
         let text = String::deserialize(from)?;
         let bytes = Base64Unpadded::decode_vec(&text).ok().and_then(|bytes| bytes.try_into().ok());
-        bytes.map(Ed25519Id).ok_or_else(|| D::Error::custom("it is no measurer's key"))
+        bytes.map(Ed25519Id).ok_or_else(|| D::Error::custom("it is not a measurer's key"))
     }
 }
 
@@ -241,7 +241,7 @@ pub struct RoundTrip {
 /// CPU time in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuSeconds {
-    /// Of all measurer threads; what is no number is written as null.
+    /// Of all measurer threads; what is not a number is written as null.
     #[serde(deserialize_with = "number_or_nan")]
     pub measurers: f64,
     /// Of the target, when this program runs it.

@@ -95,7 +95,7 @@ impl PublishRules {
 
 /// A rule that cannot be kept to.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[error("the rule {name} is {value}, but must be {least} to {most:e}")]
+#[error("publish.{name} is {value}; it must be {}", range(*.least, *.most))]
 pub struct BadRule {
     /// Which.
     name: &'static str,
@@ -105,6 +105,11 @@ pub struct BadRule {
     least: f64,
     /// The most.
     most: f64,
+}
+
+/// A range in words.
+fn range(least: f64, most: f64) -> String {
+    if most < f64::MAX { format!("from {least} to {most}") } else { format!("at least {least}") }
 }
 
 /// A limit, by which it is overridden.

@@ -237,7 +237,7 @@ pub enum InvalidFile {
         value: String,
     },
     /// A nickname no relay can have.
-    #[error("{0:?} is no nickname: 1 to 19 letters and digits")]
+    #[error("{0:?} is not a nickname: 1 to 19 letters and digits")]
     Nickname(String),
     /// Two lines for one relay.
     #[error("relay {0} is listed twice")]

@@ -1,5 +1,7 @@
 //! Figures 3 and 5 to 10 of the Tortoise paper: rates of clients, with all seeds together.
 
+pub mod today;
+
 use ff_report::figure::{Axis, Figure, distribution};
 
 use crate::flow::tortoise::cells::{RUNNERS, Results, cell, half, more, rate_kb};

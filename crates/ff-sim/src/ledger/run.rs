@@ -210,7 +210,7 @@ fn july(data: &mut Data<'_>) -> Result<Network> {
     let mut text = String::new();
     XzDecoder::new(SAMPLE_OF_JULY).read_to_string(&mut text)?;
     let relay = |(number, line): (u32, &str)| -> Result<Relay> {
-        let weight: u32 = line.parse().context("a weight of the sample is no number")?;
+        let weight: u32 = line.parse().context("a weight of the sample is not a number")?;
         let capacity = Some(BytesPerSec::new(u64::from(weight) * 1000));
         let (fingerprint, weight) = (attack::sample::name(number), weight.into());
         Ok(Relay { fingerprint, capacity, weight, running: 1.0, ..Relay::default() })

@@ -229,7 +229,7 @@ impl<T: Taker> Walk<'_, T> {
             self.take(Some(name), part, shared.as_ref());
             if self.skipped >= most {
                 // The list of the entry itself may be full.
-                let reason = format!("{name} is not read behind line {first_line}: {TOO_MUCH}");
+                let reason = format!("{name} is not read after line {first_line}: {TOO_MUCH}");
                 return self.skip(None, None, reason);
             }
         }

@@ -115,7 +115,7 @@ impl Rows {
 
     /// The relay, or why it is left out.
     fn relay(&mut self, name: &str, value: Value) -> Result<Relay, String> {
-        let fingerprint = fingerprint(name).ok_or("this is no fingerprint")?;
+        let fingerprint = fingerprint(name).ok_or("this is not a fingerprint")?;
         let row: Row = serde_json::from_value(value).map_err(|error| error.to_string())?;
         if row.fingerprint.as_deref().is_some_and(|other| !other.eq_ignore_ascii_case(name)) {
             return Err("it stands under another's fingerprint".to_owned());

@@ -76,7 +76,7 @@ impl Kind {
             Self::Weight if number(Self::Probability, cell).is_some() => {
                 "is a part of one, and the table began with whole weights"
             }
-            _ => "is no number that may be",
+            _ => "is not a number that may be",
         }
     }
 }

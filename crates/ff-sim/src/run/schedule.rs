@@ -185,7 +185,7 @@ fn greedy_text(found: &Greedy) -> String {
         let needs = BytesPerSec::new(needs.fold(0, u64::saturating_add));
         let late = found.behind_period.len();
         text.push_str(&format!(
-            "  {late} relays lie behind the period's end and need {needs} together\n"
+            "  {late} relays do not fit into the period and need {needs} together\n"
         ));
     }
     for one in &found.unmeasurable {

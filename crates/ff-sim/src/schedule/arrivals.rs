@@ -70,7 +70,7 @@ impl Row {
     fn subject(self) -> Result<(u32, Subject), String> {
         let mut fingerprint = [0; 20];
         hex::decode_to_slice(&self.fingerprint, &mut fingerprint)
-            .map_err(|_| format!("{:?} is no fingerprint", self.fingerprint))?;
+            .map_err(|_| format!("{:?} is not a fingerprint", self.fingerprint))?;
         if self.hour == 0 {
             return Err("hour 0: hours are counted from 1".to_owned());
         }

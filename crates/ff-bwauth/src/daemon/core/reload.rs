@@ -38,7 +38,9 @@ impl Core {
             return;
         }
         self.next = Some(settings.teams);
-        tracing::warn!("the team of the new config measures from the next period on");
+        tracing::warn!(
+            "the measurers and coordinators of the new config are used from the next period on"
+        );
     }
 
     /// Takes the teams of the last reload over, if they are others; what is known of a measurer stays.

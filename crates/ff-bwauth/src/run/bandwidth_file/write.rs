@@ -109,7 +109,8 @@ fn text(
     let mut text = scaling.map(Comparison::to_string).unwrap_or_default();
     let file = &prepared.file;
     let held = file.relays().iter().filter(|line| line.held.is_some()).count();
-    let votes = if file.is_under_minimum() { ": too few, so nobody votes with it" } else { "" };
+    let votes =
+        if file.is_under_minimum() { ": too few, so authorities do not vote with it" } else { "" };
     // Writing to a string does not fail.
     let mut line = |name: &str, value: String| {
         let _ = writeln!(text, "{name:>10}  {value}");

@@ -82,7 +82,7 @@ impl Distribution {
                     section {
                         h2 { "Relays by capacity" }
                         (figure("Histogram of capacities; the table has its numbers", chart::histogram(&bins)))
-                        h2 { "Part of the relays with at most this capacity" }
+                        h2 { "Share of relays with at most this capacity" }
                         (figure("Cumulative distribution of capacities; the table has its numbers", chart::cumulative(&bins, &rates)))
                     }
                     section {

@@ -114,7 +114,7 @@ impl Map {
         html! {
             p {
                 "Period " (period.number) ", from " (time(period.start_unix_secs)) ", "
-                (period.slots) " slots of " (period.slot_secs) " s. One cell is one slot, one row begins at the time before it."
+                (period.slots) " slots of " (period.slot_secs) " s. Each cell is one slot; each row starts at the time on its left."
             }
             (legend(&self.slots, now_slot))
             table.map {

@@ -24,7 +24,7 @@ pub(super) async fn page(State(site): State<Arc<Site>>) -> Response {
         Ok(rows) => {
             let content = html! {
                 div data-part="team" { (live(&site)) }
-                h2 { "What they were measured to carry" }
+                h2 { "Measured network capacity" }
                 (capacities(&rows))
             };
             page.html(&content).into_response()
@@ -86,7 +86,7 @@ fn row(member: &MemberStatus, now: u64) -> Markup {
 /// What the store knows of all measurers that there have ever been.
 fn capacities(rows: &[MeasurerRow]) -> Markup {
     html! {
-        @if rows.is_empty() { p { "No measurer has been noted yet." } } @else {
+        @if rows.is_empty() { p { "No measurer is known yet." } } @else {
             div.wide {
                 table.cards {
                     thead { tr {

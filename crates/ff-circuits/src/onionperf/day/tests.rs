@@ -198,3 +198,14 @@ fn more_downloads_than_ports_have_different_sources() {
         assert_eq!(source(number), expected);
     }
 }
+
+/// Some file systems keep no such time; they have the last one that they can keep.
+#[test]
+fn a_file_of_a_time_after_9999_is_in_the_index() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = std::fs::File::create(dir.path().join(file_name(0, "op-a"))).expect("a file");
+    let late = std::time::UNIX_EPOCH + std::time::Duration::from_secs(2 * Utc::LAST_UNIX_SECS);
+    file.set_modified(late).expect("a time");
+    let index = index(dir.path()).expect("an index");
+    assert!(index.contains("1970-01-01.op-a.onionperf"), "{index}");
+}

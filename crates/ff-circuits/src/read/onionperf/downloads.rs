@@ -1,7 +1,9 @@
 //! Downloads of analysis files as lines: each with its circuit, if that is in the file.
 
 use super::format::{Download, Guard, TorCircuit, TorStream};
-use super::{HostRecords, ReadError, Reader, ends_of, ends_of_streams, fingerprint, join, parse};
+use super::{
+    HostRecords, ReadError, Reader, ends_of, ends_of_streams, fingerprint, hosts, join, parse,
+};
 use crate::read::downloads::{DownloadRecord, Downloads, GuardsSeen, failure_of, line_of};
 use crate::read::is_time;
 use crate::record::{self, Circuit, Failure, Relay, unix_us};
@@ -14,7 +16,7 @@ pub fn read(file: &str, bytes: &[u8], into: &mut Downloads) -> Result<(), ReadEr
     let analysis = parse(file, bytes)?;
     let filters = analysis.filters.as_ref();
     let is_filtered = filters.is_some_and(|filters| filters.get("tor/circuits").is_some());
-    for (name, host) in analysis.data.unwrap_or_default() {
+    for (name, host) in hosts(file, analysis, &mut into.damaged) {
         let place = into.host(&name);
         let mut reader = Reader { file, host: &name, damaged: &mut into.damaged };
         let HostRecords { circuits, streams, new, old } = reader.host(host);

@@ -1,7 +1,10 @@
 //! The records of analysis files, as far as they are read, and the data of a download in all versions.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -23,7 +26,13 @@ pub(super) struct Analysis {
 }
 
 /// Records by their names: each is read by itself, so that one that cannot be read costs no other.
-pub(super) type Records = BTreeMap<String, Box<RawValue>>;
+#[derive(Default)]
+pub(super) struct Records {
+    /// By name: of records with the same name the last, which is the one that OnionPerf itself reads.
+    pub(super) by_name: BTreeMap<String, Box<RawValue>>,
+    /// The name of each record that a later one replaces.
+    pub(super) replaced: Vec<String>,
+}
 
 /// A part of a host's record that is read by itself, too.
 pub(super) type Part = Option<Box<RawValue>>;
@@ -98,6 +107,39 @@ pub(super) struct Tgen {
     pub(super) streams: Part,
     /// Up to version 2.0.
     pub(super) transfers: Part,
+}
+
+impl<'de> Deserialize<'de> for Records {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(RecordsVisitor)
+    }
+}
+
+/// Reads [`Records`].
+struct RecordsVisitor;
+
+impl<'de> Visitor<'de> for RecordsVisitor {
+    type Value = Records;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a map")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Records, A::Error> {
+        let mut records = Records::default();
+        while let Some((name, record)) = map.next_entry::<String, Box<RawValue>>()? {
+            match records.by_name.entry(name) {
+                Entry::Vacant(place) => {
+                    place.insert(record);
+                }
+                Entry::Occupied(mut place) => {
+                    records.replaced.push(place.key().clone());
+                    place.insert(record);
+                }
+            }
+        }
+        Ok(records)
+    }
 }
 
 /// Values by their names.

@@ -62,6 +62,32 @@ fn downloads_of_versions_before_3_are_read_too() {
 }
 
 #[test]
+fn of_records_with_the_same_name_the_last_is_read_and_the_others_are_counted() {
+    // Python's json reads the last value of a name.
+    let again = r#""circuits": {
+        "100": {"buildtime_seconds": 9.0, "unix_ts_start": 20.0, "path": []},"#;
+    let text = FILE.replace(r#""circuits": {"#, again);
+    let found = read_text(text.as_bytes()).expect("circuits");
+    assert_eq!((found.all.len(), found.damaged.count), (2, 1));
+    assert_eq!(found.all[1].build_ms, Some(1500.0));
+    let named = "f.json, op-x, circuit 100: another record has the same name; the last one is read";
+    assert_eq!(found.damaged.first, [named]);
+    // A whole host.
+    let text = FILE.replace(r#""data": {"#, r#""data": {"op-x": {}, "op-x": {"tor": {}}, "#);
+    let found = read_text(text.as_bytes()).expect("circuits");
+    assert_eq!((found.all.len(), found.damaged.count), (2, 2));
+    assert!(found.damaged.first[0].starts_with("f.json, op-x: another record"), "{found:?}");
+    // A name that the reader itself knows.
+    let text = FILE.replace(
+        r#""unix_ts_start": 10.0, "unix_ts_end": 13.0"#,
+        r#""unix_ts_start": 1.0, "unix_ts_start": 10.0"#,
+    );
+    let found = read_text(text.as_bytes()).expect("circuits");
+    assert_eq!((found.all.len(), found.damaged.count), (1, 1));
+    assert!(found.damaged.first[0].contains("duplicate field `unix_ts_start`"), "{found:?}");
+}
+
+#[test]
 fn versions_from_1_to_5_are_read_and_others_are_not() {
     for version in ["\"1.0\"", "1.0", "\"2.0\"", "\"3.1\"", "\"5.0\""] {
         let text = FILE.replace("\"4.0\"", version);

@@ -136,7 +136,7 @@ impl Serving {
         self.tell_left();
     }
 
-    /// Compares these options with those of the lines, which it has begun without; what is to be said of it, if something is.
+    /// Compares these options, which were not known at the start, with those of the lines; what to log, if anything.
     ///
     /// # Errors
     /// When they differ.
@@ -169,7 +169,7 @@ impl Serving {
         self.client_faults = 0;
     }
 
-    /// No client could be started, in a run that began then. A slot for a download has a line even so.
+    /// No client could be started, in a run that began then. The slot of a download has a line nevertheless.
     pub(super) fn no_client(&mut self, reason: &str, run_began: Instant) {
         self.complain(reason);
         let Some(orders) = &self.orders else {
@@ -237,7 +237,7 @@ impl Serving {
                 self.figures.documents(valid_after_unix_secs);
                 self.documents.trouble = None;
             }
-            Err(reason) => self.complain(&format!("{reason}; it goes on with what it knew before")),
+            Err(reason) => self.complain(&format!("{reason}; the previous documents stay in use")),
         }
     }
 
@@ -307,7 +307,7 @@ impl Serving {
     fn judge(&mut self, circuit: &Circuit) {
         let Some(fault) = &circuit.failure else {
             if self.failures >= MANY {
-                say("circuits are whole again");
+                say("circuits succeed again");
             }
             (self.failures, self.client_faults) = (0, 0);
             return;
@@ -321,7 +321,7 @@ impl Serving {
         if self.failures == MANY {
             let last = failure(circuit);
             say(&format!(
-                "the last {MANY} circuits failed, it goes on trying; the last one: {last}"
+                "the last {MANY} circuits failed; trying again; the last failure: {last}"
             ));
         }
     }

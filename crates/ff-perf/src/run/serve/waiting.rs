@@ -25,7 +25,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Adds a line; whether it was kept. If too many wait, one of a circuit that never began is dropped.
+    /// Adds a line; whether it was kept. If too many wait, it is dropped if its circuit never began.
     pub(super) fn add(&mut self, circuit: Circuit) -> bool {
         let is_kept = self.lines.len() < MOST || !never_began(&circuit);
         if is_kept {

@@ -20,7 +20,7 @@ fn text(value: &Value) -> &str {
 
 /// A number.
 fn whole<N: TryFrom<u64>>(value: &Value) -> N {
-    let number = value.as_u64().unwrap_or_else(|| panic!("{value} is no number"));
+    let number = value.as_u64().unwrap_or_else(|| panic!("{value} is not a number"));
     N::try_from(number).unwrap_or_else(|_| panic!("{number} is too great"))
 }
 

@@ -121,7 +121,7 @@ struct Begun {
 fn read_line(line: &[u8], begun: &mut Option<Begun>) -> Result<Option<Outcome>, String> {
     let line = serde_json::from_slice(line).map_err(|error| {
         // The line is known, and the column is of no use to anybody.
-        format!("this is no line of a results file: {error}")
+        format!("this is not a line of a results file: {error}")
     })?;
     match (line, begun.as_mut()) {
         (Line::Measurement(first), None) => {

@@ -123,7 +123,7 @@ impl NoNumber {
 impl fmt::Display for NoNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NeverMeasured => "nobody has tried to measure it",
+            Self::NeverMeasured => "not measured yet",
             Self::NotScheduled(NotScheduled::TooFast) => {
                 "it is too fast to be measured: it needs more measurers than the team has"
             }
@@ -136,22 +136,22 @@ impl fmt::Display for NoNumber {
                     Err(error) => write!(f, "its newest result is too old: {error}"),
                 };
             }
-            Self::InTheFuture => "all its results claim to be of the future: was a clock set?",
+            Self::InTheFuture => "all its results are dated in the future: check the clock",
             Self::Inconclusive { verdict } => match *verdict {
                 "needs_more_capacity" => {
-                    "it may be faster than what was sent to it: again, with more"
+                    "the team may have been the limit; it will be measured again with more"
                 }
                 "measurer_limited" => "the measurers were at their own limit",
                 "path_limited" => "the network path to it was the limit",
                 "unsettled" => "its rate never stopped growing",
-                "short_grant" => "it granted fewer seconds than it was asked for",
+                "short_grant" => "it granted fewer seconds than requested",
                 "lower_bound" => "only a lower bound is known",
                 _ => "the result is not its capacity",
             },
             Self::Failed { code, message } => {
                 return write!(f, "{} ({code})", message.escape_debug());
             }
-            Self::NoFingerprint => "no link of it has shown an RSA fingerprint",
+            Self::NoFingerprint => "no link to it has shown an RSA fingerprint",
             Self::OtherIdentity => {
                 "its link shows the RSA fingerprint of another relay, which keeps its own number"
             }

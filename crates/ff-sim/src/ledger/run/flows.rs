@@ -229,7 +229,7 @@ impl Simulated<'_> {
     }
 }
 
-/// A figure; what is not known is no number, and no row's bounds hold that.
+/// A figure; what is not known is not a number, and no row's bounds hold that.
 fn known(figure: Option<f64>) -> f64 {
     figure.unwrap_or(f64::NAN)
 }

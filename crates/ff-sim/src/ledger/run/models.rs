@@ -84,7 +84,7 @@ pub(super) fn newcomers(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let many = some(10_000_000, MANY);
     let once = |errors: &Errors| -> Result<f64> {
         let found = team(errors, guess, data.seed).measure(&many);
-        let once = found.measurements.first().context("nobody was measured")?;
+        let once = found.measurements.first().context("no relay was measured")?;
         Ok(*once as f64 / f64::from(MANY) * 100.0)
     };
     Ok(vec![
@@ -134,7 +134,7 @@ pub(super) fn at_once(data: &mut Data<'_>) -> Result<Vec<Value>> {
             ratios.extend(found.estimates.iter().map(|one| one.rate.mbit() / truth.mbit() * 100.0));
         }
         let ratios = stats::sorted(ratios);
-        let ends = ratios.first().zip(ratios.last()).context("nobody was measured")?;
+        let ends = ratios.first().zip(ratios.last()).context("no relay was measured")?;
         values.push(value("C2", format!("{count} of {limit} Mbit/s, least"), *ends.0));
         values.push(value("C2", format!("{count} of {limit} Mbit/s, most"), *ends.1));
     }

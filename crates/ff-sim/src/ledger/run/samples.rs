@@ -99,7 +99,7 @@ pub(super) fn capacities_of_may() -> Result<Network> {
     let file = whole(include_bytes!("../../../tests/data/2024-05-capacities.csv.xz"));
     let text = String::from_utf8(file.unpacked()?).context("a sample is no text")?;
     let relay = |(number, line): (u32, &str)| -> Result<Relay> {
-        let bytes_per_sec = line.parse().context("a capacity of the sample is no number")?;
+        let bytes_per_sec = line.parse().context("a capacity of the sample is not a number")?;
         let (fingerprint, running) = (attack::sample::name(number), 1.0);
         let capacity = Some(BytesPerSec::new(bytes_per_sec));
         Ok(Relay { fingerprint, capacity, running, ..Relay::default() })

@@ -71,7 +71,7 @@ impl Coming {
         let after_period = u32::try_from(end).map_or(0, |end| listed.end_before(end));
         anyhow::ensure!(
             !listed.is_empty(),
-            "nobody of {} comes: {already_known} are in the network already, {after_period} behind the period",
+            "no relay of {} is new: {already_known} are in the network already, {after_period} after the period",
             path.display()
         );
         let came = Came { capacities, already_known, after_period, hours_without_list };
@@ -102,7 +102,7 @@ impl Came {
             ("their capacities", (*capacities).to_owned()),
             (
                 "do not come",
-                format!("{already_known} in the network already, {after_period} behind the period"),
+                format!("{already_known} in the network already, {after_period} after the period"),
             ),
             ("hours without list", hours_without_list.to_string()),
         ])
