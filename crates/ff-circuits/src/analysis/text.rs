@@ -202,7 +202,7 @@ fn correlations(text: &mut String, report: &Report) {
             line(
                 text,
                 format_args!(
-                    "\nrho of {name} with time to first byte: {:.3} ({} pairs, p {:.1e}); NavigaTor: {paper}",
+                    "\nrho of {name} with time to first byte: {:.3} ({} pairs, p {:.1e}); 002: {paper}",
                     found.rho, found.pairs, found.p
                 ),
             );
@@ -215,7 +215,7 @@ fn performance(text: &mut String, report: &Report) {
     line(
         text,
         format_args!(
-            "\ntables 1, 3: means over hosts of n circuits together (NavigaTor's after the bar, whose \"90th percentile\" of throughput is p10).\n  \
+            "\ntables 1, 3: means over hosts of n circuits together (002's after the bar). Throughput's p10 is what 002 calls the 90th percentile.\n  \
              {:<22}{:>9}{:>9}{:>17}{:>17}{:>9}{:>15}{:>8}",
             "selection", "accepted", "n", "TTFB p50 ms", "TTFB p90 ms", "n", "Mbit/s p50", "p10"
         ),
@@ -246,7 +246,7 @@ fn performance(text: &mut String, report: &Report) {
         line(
             text,
             format_args!(
-                "  Kruskal-Wallis, rtt{0:.0} against build{0:.0} at {1}: H {2:.2}, p {3:.1e} (NavigaTor's 68.76 is the quantile at 2^-53)",
+                "  Kruskal-Wallis, rtt{0:.0} against build{0:.0} at {1}: H {2:.2}, p {3:.1e} (002's 68.76 is the quantile at 2^-53)",
                 100.0 * one.share,
                 one.host,
                 one.test.h,
@@ -281,7 +281,7 @@ fn table5(text: &mut String, report: &Report) {
     line(
         text,
         format_args!(
-            "\ntable 5: time to first byte over the life of circuits, {} times in {} s in the median (NavigaTor's after the bar: 600 in\n\
+            "\ntable 5: time to first byte over the life of circuits, {} times in {} s in the median (002's behind the bar: 600 in\n\
              ten minutes). Mean and sd are means over circuits; the pooled sd is of all values, so circuits that differ add to it.\n  \
              {:<22}{:>9}{:>5}{:>15}{:>16}{:>15}{:>11}",
             cell(whole.latency_probes, 0),
@@ -321,7 +321,7 @@ fn table4(text: &mut String, report: &Report) {
     line(
         text,
         format_args!(
-            "\ntable 4: TTFB p50 ms, Mbit/s p50 (of as many as above), \"entropy\" (NavigaTor's after the bar)"
+            "\ntable 4: TTFB p50 ms, Mbit/s p50 (of as many as above), \"entropy\" (002's after the bar)"
         ),
     );
     for (name, ttfb, mbit, entropy) in TABLE4 {
@@ -348,7 +348,7 @@ fn anonymity(text: &mut String, report: &Report) {
     line(
         text,
         format_args!(
-            "\ntable 2: the published \"entropy\" and \"Gini\" (NavigaTor's after the bar), the same if as many circuits are kept at random,\n\
+            "\ntable 2: the published \"entropy\" and \"Gini\" (002's behind the bar), the same if as many circuits are kept at random,\n\
              {compared}\n  {:<22}{:>15}{:>10}{:>15}{:>10}{:>11}{:>11}{:>11}{:>7}",
             "selection",
             "entropy",
