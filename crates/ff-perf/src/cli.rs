@@ -139,7 +139,7 @@ pub enum Command {
     /// relays of the list.
     ///
     /// Limits: a relay that was down during the check counts as one that serves no client, so check whether it ran. A target
-    /// that blocks an exit's address makes that exit look as if it starved clients: use a target that blocks nobody. A guard
+    /// that blocks an exit's address makes that exit look as if it starved clients: use a target that blocks no exits. A guard
     /// sees this machine's address in each probe, and an exit sees the --target, so only middle relays cannot tell a probe
     /// from a client: change both from time to time.
     ///

@@ -12,58 +12,57 @@ use crate::case::{Case, Limit, Position, Transits, Witness};
 use crate::distance::Distance;
 use crate::parameters::Parameters;
 
-/// Compares what a relay forwards for ordinary circuits with what FlashFlow says of it.
+/// Compares how much a relay forwards for ordinary circuits with FlashFlow's estimate.
 ///
-/// Starts a private Tor network on loopback with the relay in question in it, limits the relay by
-/// a CPU quota or by BandwidthRate, and in turn downloads through it and measures it. The same
-/// process with the same settings does both. Prints a table; every sample goes into a CSV file.
+/// Starts a private Tor network on loopback, limits one relay by a CPU quota or by BandwidthRate, and in turn downloads
+/// through it and measures it, in the same process with the same settings. Prints a table and writes every sample to a
+/// CSV file.
 #[derive(Debug, Parser)]
 #[command(name = "ground-truth", version, after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
 pub(crate) struct Cli {
-    /// What else to compare.
+    /// Another comparison.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
-    /// The tor with the FlashFlow target in it, as crates/ff-relay-ext/tor/build-tor makes it.
+    /// The tor to measure, made by crates/ff-relay-ext/tor/build-tor.
     #[arg(long, value_name = "PATH", default_value = "target/tor/bin/tor")]
     pub(crate) tor: PathBuf,
-    /// The tor that echoes past queue and scheduler (build-tor --with-direct-echo); measured
-    /// beside the other to show what that would claim.
+    /// A tor that echoes past queue and scheduler (build-tor --with-direct-echo): also measure it, to show how much higher
+    /// its estimate is.
     #[arg(long, value_name = "PATH")]
     pub(crate) direct_echo_tor: Option<PathBuf>,
-    /// The arti-relay with the FlashFlow target in it, as crates/ff-relay-ext/arti/build-arti-relay makes it: the relay in
-    /// question instead of a tor. It needs --by transit, because tor's clients cannot use a relay without a descriptor, and
-    /// it has no cases limited by a rate, because arti-relay has no limit.
+    /// Measure this arti-relay, made by crates/ff-relay-ext/arti/build-arti-relay, instead of a tor. Needs --by transit,
+    /// because tor's clients cannot use a relay without a descriptor. Cases limited by a rate are left out, because arti-relay
+    /// has no limit.
     #[arg(long, value_name = "PATH", conflicts_with_all = ["tor", "direct_echo_tor", "positions",
           "limits", "relay_limits", "old_circuits", "keep_network"])]
     pub(crate) arti_relay: Option<PathBuf>,
-    /// Worker threads of the arti-relay, each number in cases of its own.
+    /// Numbers of worker threads of the arti-relay, each in separate cases.
     #[arg(long, value_delimiter = ',', value_name = "COUNT,...", default_value = "1,2,4", requires = "arti_relay",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) arti_threads: Vec<u16>,
-    /// Where samples.csv and table.md go; made if it is not there.
+    /// Write samples.csv and table.md into this folder; created if missing.
     #[arg(long, value_name = "DIR", default_value = "target/ground-truth")]
     pub(crate) out: PathBuf,
-    /// Times that each case limited by CPU is run, each in a network of its own; its figures are the
-    /// medians of so many (1 to 100).
+    /// Run each case limited by CPU this many times, each in a new network, and use the medians (1 to 100).
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rounds: u16,
-    /// Times in each such round that the relay forwards and is measured in turn; a round's figures
-    /// are the means of these (1 to 20). A machine that others use changes its speed within seconds.
+    /// Number of turns of forwarding and measuring in each such round; a round's figures are their means (1 to 20). The
+    /// speed of a shared machine changes within seconds.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=20))]
     pub(crate) turns: u16,
     /// Seconds that count in each turn of a case limited by CPU, after one of warm-up.
     #[arg(long, default_value_t = 3, value_name = "SECONDS",
           value_parser = clap::value_parser!(u16).range(3..=60))]
     pub(crate) seconds: u16,
-    /// Times that each case limited by BandwidthRate is run, in these networks, with one turn each.
+    /// Run each case limited by BandwidthRate this many times, in the same networks, with one turn each.
     #[arg(long, default_value_t = 1, value_name = "ROUNDS",
           value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rate_rounds: u16,
-    /// Seconds that count in these, after three of warm-up, in which the burst goes.
+    /// Seconds that count in cases limited by BandwidthRate, after three of warm-up, which use up the burst.
     #[arg(long, default_value_t = 4, value_name = "SECONDS",
           value_parser = clap::value_parser!(u16).range(3..=60))]
     pub(crate) rate_seconds: u16,
-    /// Where in the circuits the relay is.
+    /// Positions of the relay in the circuits.
     #[arg(
         long,
         value_delimiter = ',',
@@ -71,17 +70,16 @@ pub(crate) struct Cli {
         default_value = "middle,guard"
     )]
     pub(crate) positions: Vec<Position>,
-    /// CPU quotas in percent of one core; 0 for none of these cases.
+    /// CPU quotas in percent of one core; 0 leaves these cases out.
     #[arg(long, value_delimiter = ',', value_name = "PERCENT,...", default_value = "15,20")]
     pub(crate) quotas: Vec<u8>,
-    /// Also a relay with a core to itself, by cells in transit only: clients would need more than the other
-    /// core has.
+    /// Also measure a relay with a whole core, by cells in transit only, because clients would need more than the other core.
     #[arg(long)]
     pub(crate) whole_core: bool,
-    /// Also an arti-relay that may use all cores, one of which measurers and sinks use, too.
+    /// Also measure an arti-relay that may use all cores; measurers and sinks use one of them, too.
     #[arg(long, requires = "arti_relay")]
     pub(crate) all_cores: bool,
-    /// Limits by BandwidthRate in Mbit/s; 0 for none of these cases.
+    /// Limits by BandwidthRate in Mbit/s; 0 leaves these cases out.
     #[arg(long, value_delimiter = ',', value_name = "MBIT,...", default_value = "10,50,100,250")]
     pub(crate) limits: Vec<u16>,
     /// Limits by RelayBandwidthRate in Mbit/s.
@@ -90,55 +88,51 @@ pub(crate) struct Cli {
     /// Sockets in cases limited by BandwidthRate or RelayBandwidthRate.
     #[arg(long, value_delimiter = ',', value_name = "COUNT,...", default_value = "1,20,160")]
     pub(crate) sockets: Vec<u16>,
-    /// Sockets in cases limited by CPU; a number with an s is for a whole core and scaled with the
-    /// quota, as 160s.
+    /// Sockets in cases limited by CPU; a number with an s, such as 160s, is for a whole core and scaled with the quota.
     #[arg(long, value_delimiter = ',', value_name = "COUNT,...", default_value = "20,160s")]
     pub(crate) cpu_sockets: Vec<Sockets>,
-    /// Cells that measurers put into a TLS record; other sizes than FlashFlow's show what that does.
+    /// Cells that measurers put into a TLS record, to see the effect of other sizes than FlashFlow's.
     #[arg(long, default_value_t = Params::default().cells_per_record, value_name = "COUNT",
           value_parser = cells_per_record)]
     pub(crate) cells_per_record: usize,
-    /// Fail unless every ratio of medians lies in here, as 0.75..1.30, and direct echo claims more
-    /// than the other.
+    /// Fail unless every ratio of medians is within these bounds, such as 0.75..1.30, and the estimate with direct echo is
+    /// higher than the other.
     #[arg(long, value_name = "MIN..MAX", value_parser = parse_bounds)]
     pub(crate) expect: Option<(f64, f64)>,
-    /// Take less than four minutes, or three with --by transit: three rounds of one quota and one of a
-    /// rate, with the relay as middle and over 20 sockets, and --expect 0.75..1.30. Of an arti-relay: one quota, with 1 and
-    /// 4 threads.
+    /// Take less than four minutes, or three with --by transit: three rounds of one quota and one of a rate, as middle relay,
+    /// over 20 sockets, with --expect 0.75..1.30. For an arti-relay: one quota, with 1 and 4 threads.
     #[arg(long, conflicts_with_all = ["arti_threads", "rounds", "turns", "seconds", "rate_rounds", "rate_seconds",
           "positions", "quotas", "limits", "sockets", "cpu_sockets", "expect"])]
     pub(crate) short: bool,
-    /// What the relay forwards: downloads of tor's clients, cells in transit between measurers and
-    /// sinks, which cost the other core less, or both in turn.
+    /// Traffic that the relay forwards: downloads of tor's clients, cells in transit between measurers and sinks, which cost
+    /// the other core less, or both in turn.
     #[arg(long, value_enum, default_value_t = Witness::Downloads)]
     pub(crate) by: Witness,
-    /// Circuits of cells in transit; one a link at least.
+    /// Number of circuits for cells in transit; at least one per link.
     #[arg(long, default_value_t = 50, value_name = "COUNT",
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) transit_circuits: u32,
-    /// On how many of these circuits cells always go.
+    /// Number of these circuits that are always busy.
     #[arg(long, default_value_t = 50, value_name = "COUNT",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) transit_busy: u32,
-    /// Of how many cells one goes over one of the other circuits, each in its turn; without it they are
-    /// open and idle.
+    /// Send one cell in N over the other circuits, in turn; default: they are open and idle.
     #[arg(long, value_name = "CELLS", value_parser = clap::value_parser!(u32).range(2..))]
     pub(crate) transit_quiet_one_in: Option<u32>,
-    /// Sinks of cells in transit: links that the relay opens.
+    /// Number of sinks for cells in transit: the relay opens a link to each.
     #[arg(long, default_value_t = 3, value_name = "COUNT",
           value_parser = clap::value_parser!(u8).range(1..=200))]
     pub(crate) transit_sinks: u8,
-    /// Which way cells in transit go.
+    /// Direction of cells in transit.
     #[arg(long, value_enum, default_value_t = Way::Both)]
     pub(crate) transit_direction: Way,
-    /// Let clients build circuits without CGO, as those before tor 0.4.9 do.
+    /// Let clients build circuits without CGO, as before tor 0.4.9.
     #[arg(long)]
     pub(crate) old_circuits: bool,
-    /// The longest packets on the network, which is a namespace of its own, in bytes; 0 for this machine's
-    /// loopback as it is, with its packets of 64 KB.
+    /// Longest packets in the network's namespace, in bytes; 0 uses this machine's loopback, with its packets of 64 KB.
     #[arg(long, default_value_t = 1500, value_name = "BYTES", value_parser = mtu)]
     pub(crate) mtu: u16,
-    /// Leave the network's directory behind, to look at the logs.
+    /// Keep the network's directory with its logs.
     #[arg(long)]
     pub(crate) keep_network: bool,
 }
@@ -164,8 +158,8 @@ also need a writable cpu cgroup; without root: --mtu 0 --quotas 0. With two core
 has the first to itself and everything else the second, so a quota above about 20 % would leave
 too little for the clients.
 
-Exit status: 0 done, and as expected; 1 something failed, or a ratio was not as expected;
-2 the command line is wrong.";
+Exit status: 0 success, with all ratios as expected; 1 failure, or a ratio was not as expected;
+2 invalid command line.";
 
 /// Of cases limited by CPU: from the first second on, one is like the other.
 const CPU_WARM_UP_SECS: u16 = 1;

@@ -33,8 +33,8 @@ pub struct RunArgs {
     /// Check the config without reading the key or the secret, then exit. `systemctl reload` does this first.
     #[arg(long, conflicts_with_all = ["check", "new_store"])]
     pub check_config: bool,
-    /// Move a damaged store aside and begin a new one; an undamaged one is left alone, with an error. The new store does not
-    /// know which relays were measured in this period, so they may refuse.
+    /// Move a damaged store aside and create a new one; an undamaged store is not changed, with an error. The new store reads
+    /// from the copy STORE.grants which relays were asked, so that none is asked too often.
     #[arg(long)]
     pub new_store: bool,
 }

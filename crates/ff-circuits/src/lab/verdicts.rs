@@ -101,7 +101,7 @@ impl Verdict {
         let mut line = format!("{verdict}: {}: {}", self.what, ours.join(", "));
         if !paper.is_empty() {
             // Writing to a string cannot fail.
-            let _ = write!(line, " | 002: {}", paper.join(", "));
+            let _ = write!(line, " | NavigaTor: {}", paper.join(", "));
         }
         if self.holds != Some(true) && !self.steps.is_empty() {
             let steps: Vec<String> = self.steps.iter().map(interval).collect();

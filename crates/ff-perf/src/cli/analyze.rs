@@ -38,7 +38,7 @@ pub struct AnalyzeArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 3,
           value_parser = clap::value_parser!(u8).range(1..=8))]
     pub hops: u8,
-    /// Compute timeouts from this many previous circuits (002: 1,000). Earlier circuits are not judged.
+    /// Compute timeouts from this many previous circuits (NavigaTor: 1,000). Earlier circuits are not judged.
     #[arg(long, value_name = "CIRCUITS", default_value_t = WINDOW as u64,
           value_parser = clap::value_parser!(u64).range(3..=1_000_000))]
     pub window: u64,
@@ -47,7 +47,7 @@ pub struct AnalyzeArgs {
           value_parser = percent)]
     pub shares: Vec<f64>,
     /// How timeouts are computed: the window's own percentile, the quantile of a GEV distribution fitted to it with each
-    /// new value (002, algorithm 2), or tor's estimator (path-spec 2.4).
+    /// new value (NavigaTor, algorithm 2), or tor's estimator (path-spec 2.4).
     #[arg(long, value_name = "KIND", value_enum, default_value_t = TimeoutKind::Percentile)]
     pub timeout: TimeoutKind,
     /// A network (consensus or relayinfo JSON, packed or not): attackers then also have /16s, families and countries, as far

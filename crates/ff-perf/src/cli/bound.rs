@@ -36,7 +36,7 @@ pub struct BoundArgs {
     /// Number of each that are listed.
     #[arg(long, value_name = "NUMBER", default_value_t = 10)]
     pub worst: usize,
-    /// Number of paths that are drawn where there is no formula.
+    /// Number of random paths for selections without a formula.
     #[arg(long, value_name = "PATHS", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
     pub samples: u64,
     /// Random seed.

@@ -9,7 +9,7 @@ use ff_sim::flow::tortoise::world::Setting;
 /// Which experiment.
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
-    /// Check the bound B(n, m) on random paths with rate-limited relays (003, figures 6 and 7).
+    /// Check the bound B(n, m) on random paths with rate-limited relays (Pries et al., 2008, figures 6 and 7).
     ///
     /// Starts a private network on this machine, with relays limited to between 76.8 kB/s (tor's minimum) and 4 MB/s, and an
     /// exit without a limit. Measures each relay alone, three times, and uses the median. Then paths of one to six of these
@@ -21,37 +21,38 @@ pub enum LabCommand {
     /// Exit status: 0 if the means of the long downloads are within 10 % of B for every length, fall with the length, and
     /// fall most from one relay to two, and if the slow relay decides; 1 if not.
     Bound(LabBoundArgs),
-    /// Reproduce NavigaTor's rankings, with significance (002, sections 6 and 7).
+    /// Reproduce NavigaTor's rankings, with significance (2016, sections 6 and 7).
     ///
     /// Starts a private network on this machine. Each relay is a host of its own, as far from the others as regions of the
     /// Earth are, and limited to 300 kB/s to 8 MB/s; some are short of CPU, and there are downloads in the background.
-    /// Circuits are measured from another host (`circuits run`) and analysed (`circuits analyze`). The output compares 002's
-    /// numbers with ours, and has a verdict on each ranking: which measure correlates with time to first byte, which
+    /// Circuits are measured from another host (`circuits run`) and analysed (`circuits analyze`). The output compares the
+    /// paper's numbers with ours, and has a verdict on each ranking: which measure correlates with time to first byte, which
     /// selection is faster, how many circuits it accepts. Needs root.
     ///
     /// To measure twenty thousand circuits in minutes, relays are in several circuits at once; only a download has its relays
-    /// to itself (`circuits run --share-builds --share-probes`). Throughput is that of 256 KiB: as many downloads of 002's 5
-    /// MiB would take hours, and with a few of them chance alone would decide which selection is faster.
+    /// to itself (`circuits run --share-builds --share-probes`). Throughput is that of 256 KiB: as many
+    /// downloads of NavigaTor's 5 MiB would take hours, and with a few of them chance alone would decide which selection is
+    /// faster.
     ///
     /// A verdict is "holds", "DOES NOT HOLD" or "undecided". A ranking of selections is undecided if the difference between
     /// two neighbours may be chance: its 99 % interval, from circuits resampled 1,000 times, contains 0, or one of the two
     /// has fewer than 100 values. It does not hold if an interval lies on the wrong side of 0. To decide more, measure more
-    /// circuits: one circuit in 16 has a throughput (more in larger networks), and 002 had 700,000.
+    /// circuits: one circuit in 16 has a throughput (more in larger networks), and NavigaTor had 700,000.
     ///
     /// Exit status: 0 if nothing is contradicted, though something may be undecided; 1 if something does not hold, or on
     /// failure; 75 if the emulator was too late (p99 above 1 ms and above 2 % of the shortest delay): the run is invalid;
     /// repeat it.
     Navigator(LabNavigatorArgs),
-    /// Measure downloads over emulated mobile links (004, figures 6 and 7).
+    /// Measure downloads over emulated mobile links (the OnionPerf paper of 2019, figures 6 and 7).
     ///
-    /// Starts a private network on this machine with three authorities and five exits, as in 004's figure 5, each on a host
-    /// of its own, a download source, and a client host for each profile. All clients download at the same time, each one
-    /// download after the other, with `downloads run`. The output compares medians with the time that the payload alone takes
-    /// at the profile's rate, and shows where the time went. Needs root.
+    /// Starts a private network on this machine with three authorities and five exits, as in the paper's figure 5, each on
+    /// a host of its own, a download source, and a client host for each profile. All clients download at the same time, each
+    /// one download after the other, with `downloads run`. The output compares medians with the time that the payload alone
+    /// takes at the profile's rate, and shows where the time went. Needs root.
     ///
-    /// Exit status: 0 if medians are in 004's order (baseline, LTE, 3G, EDGE) and those of EDGE and 3G are 1.00 to 1.12 times
-    /// what payload, cells, TLS and TCP take at the profile's rate; 1 if not, or on failure; 75 if the emulator was too late:
-    /// the run is invalid; repeat it.
+    /// Exit status: 0 if medians are in the paper's order (baseline, LTE, 3G, EDGE) and those of EDGE and 3G are 1.00 to
+    /// 1.12 times what payload, cells, TLS and TCP take at the profile's rate; 1 if not, or on failure; 75 if the emulator was
+    /// too late: the run is invalid; repeat it.
     Mobile(LabMobileArgs),
     /// Limit clients' links with real tors (Tortoise, figures 3 and 5 to 10), and try to evade the limit.
     ///
@@ -257,7 +258,7 @@ pub struct LabNavigatorArgs {
     #[arg(long)]
     pub short: bool,
     /// Ask for a first byte once a second on each circuit, for this many seconds, and download nothing. tor's circuits live
-    /// for 600: this gives 002's table 5, and takes ten minutes for each 160 circuits.
+    /// for 600: this gives NavigaTor's table 5, and takes ten minutes for each 160 circuits.
     #[arg(long, value_name = "SECONDS", conflicts_with = "short", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub ttfb_for: Option<u64>,
     /// The tor program of the relays; default: the system's.

@@ -99,7 +99,7 @@ pub struct Measuring {
     #[arg(long, value_name = "NUMBER", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub ttfb: u32,
-    /// Ask for a first byte repeatedly on each circuit, for this many seconds; tor's circuits live for 600, as in 002.
+    /// Ask for a first byte repeatedly on each circuit, for this many seconds; tor's circuits live for 600, as in NavigaTor.
     /// `circuits analyze` makes table 5 from it.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub ttfb_for: Option<u64>,
