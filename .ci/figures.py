@@ -44,7 +44,7 @@ def mobile(text):
 
 
 def measurer(text):
-    """What a core measures beside TLS."""
+    """What a core measures, compared with TLS."""
     for record in json.loads(text)["records"]:
         what = f"measurer / raw TLS, {record['cells_per_record']} cells a record"
         own = record["measurer"]
@@ -70,7 +70,8 @@ def table(text):
         # Several tables may follow each other.
         if cells == names:
             continue
-        yield dict(zip(names, cells))
+        # Of columns with the same name, the first.
+        yield dict(zip(reversed(names), reversed(cells)))
 
 
 # Where an estimate of a relay lies over a path that does not limit it, by the rate of the relay.
