@@ -24,7 +24,7 @@ pub struct RelayConfig {
     pub exit: bool,
     /// Whether it has a SocksPort: a client that runs a relay.
     pub has_socks_port: bool,
-    /// Its bandwidth in the authorities' bandwidth file, in kB/s; if no relay has one, there is no such file.
+    /// Its bandwidth in the authorities' bandwidth file, in kB/s; the file exists only if a relay has one.
     pub measured_kbytes_per_sec: Option<u64>,
     /// Its address, of 127.0.0.0/8; 127.0.0.1 if not said.
     pub address: Option<Ipv4Addr>,
