@@ -68,7 +68,7 @@ def alternatives(path):
 
 
 def split_blocks(text):
-    """Prose, with blank lines in place of fenced blocks, and the blocks: (language, number of the first line, lines).
+    """Prose, with blank lines instead of fenced blocks, and the blocks: (language, number of the first line, lines).
 
     >>> split_blocks("a\\n```sh\\nls\\n```\\nb")
     ('a\\n\\n\\n\\nb', [('sh', 3, ['ls'])])
@@ -189,7 +189,7 @@ class Programs:
 
     @functools.lru_cache(maxsize=None)
     def help(self, words):
-        """The help of a program with subcommands; None if it has no such subcommand."""
+        """The help of a program with subcommands; None if the subcommand does not exist."""
         run = subprocess.run(
             [self.folder / words[0], *words[1:], "--help"],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False, text=True)

@@ -157,6 +157,14 @@ fn moved(addr: SocketAddr, direction: &str) -> u64 {
     labelled(addr, "limited_bytes_total", "direction", direction).expect("a value")
 }
 
+/// What limited links write for a while, as a part of one link's limit.
+fn part_of_limit(addr: SocketAddr) -> f64 {
+    let (begin, before) = (Instant::now(), moved(addr, "written"));
+    thread::sleep(LOOK);
+    let bytes = moved(addr, "written") - before;
+    as_f64(bytes) / begin.elapsed().as_secs_f64() / as_f64(LIMIT)
+}
+
 /// Bytes per second of a download, from now on.
 fn bytes_per_sec(downloads: &Downloads) -> f64 {
     thread::sleep(WARM_UP);
@@ -188,14 +196,17 @@ fn a_client_gets_its_limit_however_many_circuits_it_has() {
         let metrics = open_metrics_port(relay.node);
         let downloads = download(lab, "client0", "limited");
         thread::sleep(WARM_UP);
-        let (begin, before) = (Instant::now(), moved(metrics, "written"));
-        thread::sleep(LOOK);
-        let bytes = moved(metrics, "written") - before;
-        let ratio = as_f64(bytes) / begin.elapsed().as_secs_f64() / as_f64(LIMIT);
-        println!("a limited link moved {ratio:.3} of its limit");
-        // The client's link saves a fifth of a second at most, and other limited links carry little. A busy
-        // machine can only lower it.
-        assert!((0.8..1.06).contains(&ratio), "{ratio}");
+        // A busy machine can only lower it, so one time at the limit is enough.
+        let late = Instant::now() + PATIENCE;
+        let mut most = 0.0_f64;
+        while most < 0.8 {
+            assert!(Instant::now() < late, "{most}");
+            let part = part_of_limit(metrics);
+            println!("a limited link moved {part:.3} of its limit");
+            // The client's link saves a fifth of a second at most, and other limited links carry little.
+            assert!(part < 1.06, "{part}");
+            most = most.max(part);
+        }
         assert!(moved(metrics, "read") > 0);
         assert_eq!(downloads.errors(), [""; 0]);
         let log = relay.node.log();
@@ -266,8 +277,7 @@ fn exemptions_and_the_limit_change_at_runtime() {
         set(&mut tor, "FFIngressExemptAddress", "127.0.0.0/8");
         has("limited", false);
         // The next relay does not know this one, and limits it to what the consensus says: 1.5 times as much.
-        let exempt = bytes_per_sec(&downloads);
-        assert!(exempt > 1.2 * as_f64(LIMIT), "{exempt} bytes/s");
+        wait_until("more than the limit", || bytes_per_sec(&downloads) > 1.2 * as_f64(LIMIT));
         tor.command("RESETCONF FFIngressExemptAddress").expect("an option");
         has("limited", true);
 

@@ -5,21 +5,12 @@ use std::process::Command;
 
 use ed25519_dalek::SigningKey;
 use ff_lab::{Control, Error, Network};
+use ff_relay_ext::options;
 
 use crate::rules::{Coordinator, Lab, Member, Relay, SharedLab, assert_failed, silent};
 use crate::support::{coordinator, ff_tor, identity};
 
-/// All of them.
-const NAMES: [&str; 6] = [
-    "FFMeasurementsAllowed",
-    "FFAllowedCoordinators",
-    "FFMeasurementPeriod",
-    "FFBackgroundTrafficPercent",
-    "FFMaxMeasurementDuration",
-    "FFMaxMeasurementSockets",
-];
-
-/// Identities of so many coordinators, with something between them.
+/// Identities of this many coordinators, with something between them.
 fn identities(count: usize, separator: &str) -> String {
     let all: Vec<_> = (0..count).map(|_| identity(&coordinator())).collect();
     all.join(separator)
@@ -79,7 +70,9 @@ fn good_values_are_taken() {
 #[test]
 #[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
 fn bad_values_are_refused_with_the_option_and_its_bounds() {
-    let [allowed, coordinators, period, percent, duration, sockets] = NAMES;
+    let (allowed, coordinators) = (options::MEASUREMENTS_ALLOWED, options::ALLOWED_COORDINATORS);
+    let (period, percent) = (options::MEASUREMENT_PERIOD, options::BACKGROUND_PERCENT);
+    let (duration, sockets) = (options::MAX_DURATION, options::MAX_SOCKETS);
     let (one, too_many) = (identity(&coordinator()), identities(65, ","));
     for (name, value, what) in [
         (allowed, "2", "must be a number from 0 to 1"),
@@ -229,6 +222,11 @@ fn coordinators_and_participation_change_at_runtime() {
 
         tor.setconf("FFMeasurementsAllowed", "0").expect("a good value");
         assert_failed(&relay.measure(&second).await, "not_supported");
+        // tor and the library read the same number.
+        let third = coordinator();
+        set(&mut tor, &[&second, &third]);
+        tor.setconf("FFMeasurementsAllowed", "01").expect("a good value");
+        Coordinator::granted(&relay.target(), &third, 1, &[Member::new(1)]).await.0.end().await;
         tor.command("RESETCONF FFMeasurementsAllowed").expect("the consensus decides again");
         Coordinator::granted(&relay.target(), &second, 1, &[Member::new(1)]).await.0.end().await;
         tor.command("RESETCONF FFAllowedCoordinators").expect("then there is nobody");
@@ -251,7 +249,7 @@ fn tor_lists_the_options() {
         let relay = lab.relay("longer");
         let mut tor = relay.node.control().expect("a control connection");
         let listed = tor.getinfo("config/names").expect("a list");
-        for name in NAMES {
+        for name in options::names().filter(|&name| name != options::TESTING_NETWORK) {
             let line = listed.lines().find(|line| line.split(' ').next() == Some(name));
             assert!(line.is_some(), "{name} in:\n{listed}");
             tor.getconf(name).expect("an option of tor's");

@@ -240,7 +240,7 @@ pub(crate) async fn measure_once(fuzz: &Fuzz, key: &SigningKey, rng: &mut StdRng
     let measurement = MeasurementId(rng.random());
     let cells = request(&link, measurement, key, rng.random_range(1..=6), &team);
     if rng.random_bool(0.1) {
-        // Behind circuits of its own, or what is none.
+        // After circuits of its own, or cells that make none.
         let before = Orders::new(fuzz, &link, rng).next(rng);
         let _ = link.send_cells(before.as_flattened()).await;
     }

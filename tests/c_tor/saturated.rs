@@ -105,7 +105,7 @@ fn spread(ratios: &[f64]) -> String {
     format!("{least:.3}..{most:.3}")
 }
 
-/// Measures the relay over so many links while its clients want all of it: what it forwarded before and the estimate,
+/// Measures the relay over this many links while its clients want all of it: what it forwarded before and the estimate,
 /// both in bytes per second, and which part of their share the clients had.
 fn measure(
     (target, sockets): (&Node, u16),
@@ -118,7 +118,7 @@ fn measure(
     let ((begin, outcome), record) = metered(target, downloads, || {
         thread::sleep(BEFORE[0] + BEFORE[1]);
         let begin = Instant::now();
-        // So many handshakes would take long.
+        // The handshakes would take long.
         quota.change(None).expect("no quota");
         let outcome = measure_watched(&plan(target, key, params), |progress| {
             if let Progress::Started { .. } = progress {

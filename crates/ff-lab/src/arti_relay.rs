@@ -18,7 +18,8 @@ use rustix::process::Signal;
 use crate::ending::Ending;
 use crate::error::{Error, Result};
 use crate::keys;
-use crate::net::{Namespace, mark};
+use crate::leftovers::mark;
+use crate::net::Namespace;
 use crate::node::Node;
 use crate::own_dir::OwnDir;
 use crate::process::{self, Process};
@@ -125,15 +126,15 @@ impl ArtiAuthority {
     /// That of a node which has been started.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if the node is no authority.
+    /// [`Error::Misuse`] if the node is not an authority.
     pub(crate) fn of(node: &Node) -> Result<Self> {
-        let no_authority = || Error::Misuse(format!("{} is no authority", node.name()));
+        let not_one = || Error::Misuse(format!("{} is not an authority", node.name()));
         Ok(Self {
             v3ident: keys::v3ident(node.data_dir())?,
             rsa_identity: node.rsa_fingerprint().to_owned(),
             ed_identity: node.ed_identity_base64(),
             or: node.or_addr(),
-            dir: node.dir_addr().ok_or_else(no_authority)?,
+            dir: node.dir_addr().ok_or_else(not_one)?,
         })
     }
 

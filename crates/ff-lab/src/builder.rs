@@ -9,7 +9,6 @@ use crate::ending::Ending;
 use crate::error::{Error, Result};
 use crate::hosts::HostsPlan;
 use crate::keys;
-use crate::network::Network;
 use crate::torrc::is_valid_interval;
 
 /// Describes one relay.
@@ -25,7 +24,7 @@ pub struct RelayConfig {
     pub exit: bool,
     /// Whether it has a SocksPort: a client that runs a relay.
     pub has_socks_port: bool,
-    /// Its bandwidth in the authorities' bandwidth file, in kB/s; if no relay has one, there is no such file.
+    /// Its bandwidth in the authorities' bandwidth file, in kB/s; the file exists only if a relay has one.
     pub measured_kbytes_per_sec: Option<u64>,
     /// Its address, of 127.0.0.0/8; 127.0.0.1 if not said.
     pub address: Option<Ipv4Addr>,
@@ -314,30 +313,6 @@ impl NetworkBuilder {
         Self { ending: ending.clone(), ..self }
     }
 
-    /// Starts the network and waits until clients can use it.
-    ///
-    /// Every node then has a consensus with every relay in it, and every client has built a
-    /// circuit. With one authority this takes about 10 s.
-    ///
-    /// # Errors
-    /// With the end of the log of the node that failed. Nothing is left behind then.
-    pub fn start(self) -> Result<Network> {
-        self.check()?;
-        let mut attempts_left = 2;
-        loop {
-            match Network::start(&self) {
-                // Somebody took a port between our looking and tor's binding it.
-                Err(Error::Exited { log, node, .. })
-                    if attempts_left > 0 && log.contains("Address already in use") =>
-                {
-                    tracing::warn!("a port of {node} was taken; starting again");
-                    attempts_left -= 1;
-                }
-                result => return result,
-            }
-        }
-    }
-
     /// The core for the node of this name.
     pub(crate) fn core_for(&self, name: &str) -> Option<usize> {
         self.cores.get(name).copied().or(self.core)
@@ -360,7 +335,7 @@ impl NetworkBuilder {
     }
 
     /// Finds what cannot work before anything is started.
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         let mut names = HashSet::new();
         let arti_relays = self.arti_relays.iter().map(|relay| relay.nickname.as_str());
         let relays = self.relays.iter().map(|relay| relay.nickname.as_str());
@@ -427,7 +402,7 @@ mod tests {
     use super::*;
 
     fn error(builder: NetworkBuilder) -> String {
-        builder.start().map(drop).unwrap_err().to_string()
+        builder.check().unwrap_err().to_string()
     }
 
     #[test]

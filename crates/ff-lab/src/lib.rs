@@ -14,6 +14,7 @@ mod error;
 mod files;
 mod hosts;
 mod keys;
+mod leftovers;
 pub mod link;
 mod lone;
 pub mod net;

@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::net::{is_alive, own_name};
+use crate::leftovers::{is_alive, own_name};
 use crate::process::cpu_time;
 use hierarchy::Hierarchy;
 

@@ -1,7 +1,7 @@
 /*
  * FlashFlow's target for C: what a relay needs to be measured.
  *
- * Made from src/ffi.rs by tests/header.rs. Link with libff_relay_ext.a, which
+ * Made from src/ffi.rs by tests/c/header.rs. Link with libff_relay_ext.a, which
  * `cargo rustc -p ff-relay-ext --lib --release --no-default-features --features ffi
  * --crate-type staticlib` makes, and with -lpthread -ldl -lm.
  *
@@ -664,6 +664,14 @@ enum ff_status ff_target_poll_output(struct ff_target *target,
  * `target` is NULL or valid.
  */
 bool ff_target_is_idle(const struct ff_target *target);
+
+/**
+ * Whether the relay takes part in measurements, by the options and parameters that it has.
+ *
+ * # Safety
+ * `target` is NULL or valid.
+ */
+bool ff_target_is_allowed(const struct ff_target *target);
 
 /**
  * Whether there was an internal error, so that the target is out of service.

@@ -28,6 +28,7 @@ pub mod tls;
 
 pub mod accepted;
 mod handshakes;
+mod inner_link;
 mod limit;
 pub mod opened;
 mod outbox;

@@ -366,6 +366,17 @@ pub unsafe extern "C" fn ff_target_is_idle(target: *const FfTarget) -> bool {
     guard::ask(target, true, FfTarget::is_idle)
 }
 
+/// Whether the relay takes part in measurements, by the options and parameters that it has.
+///
+/// # Safety
+/// `target` is NULL or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ff_target_is_allowed(target: *const FfTarget) -> bool {
+    // SAFETY: the caller's promise.
+    let target = unsafe { target.as_ref() };
+    guard::ask(target, false, FfTarget::is_allowed)
+}
+
 /// Whether there was an internal error, so that the target is out of service.
 ///
 /// # Safety

@@ -113,7 +113,7 @@ impl Relay<'_> {
         assert!(self.process.is_running() && !log.contains("panicked at"), "{log}");
     }
 
-    /// Waits until it holds no link of ours any more.
+    /// Waits until it holds none of our links.
     ///
     /// # Panics
     /// If it does not come to that.

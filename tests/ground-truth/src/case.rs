@@ -143,3 +143,11 @@ impl fmt::Display for Limit {
         }
     }
 }
+
+/// Reads the bounds that ratios are expected in.
+pub(crate) fn parse_bounds(text: &str) -> Result<(f64, f64), String> {
+    let bounds = text.split_once("..").and_then(|(min, max)| {
+        Some((min.parse::<f64>().ok()?, max.parse::<f64>().ok()?)).filter(|(min, max)| min < max)
+    });
+    bounds.ok_or_else(|| format!("{text:?} is not of the form 0.75..1.30"))
+}

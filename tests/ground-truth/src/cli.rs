@@ -8,7 +8,7 @@ use ff_measurer::cli::Way;
 use ff_proto::ids::CryptoKind;
 use ff_proto::params::{CELLS_PER_RECORD, Params};
 
-use crate::case::{Case, Limit, Position, Transits, Witness};
+use crate::case::{Case, Limit, Position, Transits, Witness, parse_bounds};
 use crate::distance::Distance;
 use crate::parameters::Parameters;
 
@@ -209,14 +209,6 @@ fn cells_per_record(text: &str) -> Result<usize, String> {
 fn mtu(text: &str) -> Result<u16, String> {
     let mtu = text.parse().ok().filter(|mtu| *mtu == 0 || (1280..).contains(mtu));
     mtu.ok_or_else(|| format!("{text:?} is neither 0 nor a number from 1280 to 65535"))
-}
-
-/// Reads bounds.
-pub(crate) fn parse_bounds(text: &str) -> Result<(f64, f64), String> {
-    let bounds = text.split_once("..").and_then(|(min, max)| {
-        Some((min.parse::<f64>().ok()?, max.parse::<f64>().ok()?)).filter(|(min, max)| min < max)
-    });
-    bounds.ok_or_else(|| format!("{text:?} is not of the form 0.75..1.30"))
 }
 
 impl Cli {

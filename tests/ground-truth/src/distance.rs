@@ -81,7 +81,7 @@ pub(crate) struct Distance {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
     runs: u16,
     /// Exit with 1 unless every run is conclusive with a ratio in this range, or path_limited.
-    #[arg(long, value_name = "LOW..HIGH", value_parser = crate::cli::parse_bounds)]
+    #[arg(long, value_name = "LOW..HIGH", value_parser = crate::case::parse_bounds)]
     expect: Option<(f64, f64)>,
 }
 

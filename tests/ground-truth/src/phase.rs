@@ -19,7 +19,7 @@ use crate::case::{Case, Witness};
 use crate::lab::{Lab, OTHER_CORE, Subject};
 use crate::observed::{MemoryWatch, Observed};
 use crate::relay::Relay;
-use crate::sample::{self, Meter, Sample, Work};
+use crate::sample::{self, Measured, Sample, Work};
 use crate::transit;
 
 /// How long the event of a second may be under way.
@@ -140,18 +140,6 @@ impl<'a> Bench<'a> {
         sample.memory_bytes = memory.most().saturating_sub(observed.idle_bytes);
         Ok(sample.judged())
     }
-}
-
-/// What measurers did, with what was used after the warm-up.
-pub(crate) struct Measured {
-    /// What it came to in bytes per second, without the warm-up.
-    pub(crate) rate: f64,
-    /// The relay's meters at the end of the warm-up.
-    pub(crate) from: Meter,
-    /// At the end.
-    pub(crate) to: Meter,
-    /// CPU time of the measurers in between.
-    pub(crate) measurers_cpu: Duration,
 }
 
 /// Measures.

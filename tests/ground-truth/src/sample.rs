@@ -56,6 +56,18 @@ pub(crate) struct Meter {
     pub(crate) quota: QuotaStats,
 }
 
+/// What measurers did, with what was used after the warm-up.
+pub(crate) struct Measured {
+    /// What it came to in bytes per second, without the warm-up.
+    pub(crate) rate: f64,
+    /// The relay's meters at the end of the warm-up.
+    pub(crate) from: Meter,
+    /// At the end.
+    pub(crate) to: Meter,
+    /// CPU time of the measurers in between.
+    pub(crate) measurers_cpu: Duration,
+}
+
 /// One sample.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {

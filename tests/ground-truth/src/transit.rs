@@ -10,9 +10,8 @@ use ff_proto::units::Cells;
 use crate::case::{Case, Transits};
 use crate::lab::OTHER_CORE;
 use crate::observed::Observed;
-use crate::phase::Measured;
 use crate::relay::Relay;
-use crate::sample::{as_f64, median};
+use crate::sample::{Measured, as_f64, median};
 
 /// Has the relay forward them over so many links of ours.
 pub(crate) fn forward(case: &Case, observed: &Observed<'_>, links: u16) -> Result<Measured> {

@@ -20,8 +20,8 @@ pub struct UpArgs {
     /// consensus does not list it, and clients do not use it.
     #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "arti_relay", value_parser = clap::value_parser!(u16).range(0..=50))]
     pub arti_relays: u16,
-    /// The arti-relay that these run. With --flashflow it must know FlashFlow: crates/ff-relay-ext/arti/build-arti-relay
-    /// makes one.
+    /// Program of the arti-relays. With --flashflow it must contain FlashFlow: crates/ff-relay-ext/arti/build-arti-relay
+    /// builds one.
     #[arg(long, value_name = "PROGRAM", requires = "arti_relays")]
     pub arti_relay: Option<PathBuf>,
     /// Number of clients: tors with a SocksPort.

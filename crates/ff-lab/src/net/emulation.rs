@@ -5,10 +5,10 @@ use std::net::Ipv4Addr;
 use std::sync::{Mutex, PoisonError};
 
 use super::driver::{Report, Running};
-use super::leftovers::remove_leftovers;
 use super::namespace::Namespace;
 use super::tun::Tun;
 use crate::error::{Error, Result};
+use crate::leftovers::remove_leftovers;
 use crate::link::{Direction, PairDelays, Switch};
 use crate::quota;
 

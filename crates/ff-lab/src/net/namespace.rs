@@ -11,8 +11,8 @@ use std::thread;
 use nix::sched::{CloneFlags, unshare};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::leftovers;
 use crate::error::{Error, Result};
+use crate::leftovers;
 
 /// The network namespace of the calling thread.
 const OF_THIS_THREAD: &str = "/proc/thread-self/ns/net";

@@ -25,15 +25,41 @@ use crate::directory::{RelayStatus, relay_statuses};
 use crate::error::{Error, Result};
 use crate::hosts::{Addresses, Host, Hosts, inside};
 use crate::keys::{AuthorityKeys, private_dir};
-use crate::net::remove_leftovers;
+use crate::leftovers::remove_leftovers;
 use crate::node::{Node, NodeParts, Role};
 use crate::own_dir::OwnDir;
 use crate::ports::Port;
 use crate::torrc::{self, Common};
 
+impl NetworkBuilder {
+    /// Starts the network and waits until clients can use it.
+    ///
+    /// Every node then has a consensus with every relay in it, and every client has built a
+    /// circuit. With one authority this takes about 10 s.
+    ///
+    /// # Errors
+    /// With the end of the log of the node that failed. Nothing is left behind then.
+    pub fn start(self) -> Result<Network> {
+        self.check()?;
+        let mut attempts_left = 2;
+        loop {
+            match Network::start(&self) {
+                // Somebody took a port between our looking and tor's binding it.
+                Err(Error::Exited { log, node, .. })
+                    if attempts_left > 0 && log.contains("Address already in use") =>
+                {
+                    tracing::warn!("a port of {node} was taken; starting again");
+                    attempts_left -= 1;
+                }
+                result => return result,
+            }
+        }
+    }
+}
+
 impl Network {
     /// Starts a network and waits until it is of use.
-    pub(crate) fn start(plan: &NetworkBuilder) -> Result<Self> {
+    fn start(plan: &NetworkBuilder) -> Result<Self> {
         let begin = Instant::now();
         remove_leftovers();
         let mut dir = OwnDir::new_in(&plan.temp_dir)?;

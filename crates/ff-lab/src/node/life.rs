@@ -13,7 +13,7 @@ use crate::control::{Control, SOCKET};
 use crate::error::{Error, Result};
 use crate::hosts::inside;
 use crate::keys::Identity;
-use crate::net;
+use crate::leftovers::mark;
 use crate::process::{self, Connection, Process};
 use crate::torrc::EMPTY_FILE;
 
@@ -146,7 +146,7 @@ impl Node {
         File::create(self.dir.join(EMPTY_FILE)).map_err(Error::io("create an empty file"))?;
         // A tor that loses its owner ends by itself, but 0.4.9 sometimes hangs in its exit, where its threads wait for each
         // other. By the mark the next network ends it.
-        net::mark(&mut command)?;
+        mark(&mut command)?;
         let spawn = || Process::spawn(&mut command, &self.dir.join("out"), self.core);
         let process = inside(self.host(), spawn)?
             .map_err(|source| Error::Program { program: self.tor.clone(), source })?;

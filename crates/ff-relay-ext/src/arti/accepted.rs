@@ -10,41 +10,6 @@ use tor_rtcompat::{CertifiedConn, StreamOps};
 
 use super::link::LinkStream;
 
-/// Has a struct say of its TLS connection what the field `inner` says.
-macro_rules! as_its_inner_link {
-    ($link:ident) => {
-        impl<T: tor_rtcompat::StreamOps> tor_rtcompat::StreamOps for $link<T> {
-            fn set_tcp_notsent_lowat(&self, bytes: u32) -> std::io::Result<()> {
-                self.inner.set_tcp_notsent_lowat(bytes)
-            }
-
-            fn new_handle(&self) -> Box<dyn tor_rtcompat::StreamOps + Send + Unpin> {
-                self.inner.new_handle()
-            }
-        }
-
-        impl<T: tor_rtcompat::CertifiedConn> tor_rtcompat::CertifiedConn for $link<T> {
-            fn export_keying_material(
-                &self,
-                len: usize,
-                label: &[u8],
-                context: Option<&[u8]>,
-            ) -> std::io::Result<Vec<u8>> {
-                self.inner.export_keying_material(len, label, context)
-            }
-
-            fn peer_certificate(&self) -> std::io::Result<Option<std::borrow::Cow<'_, [u8]>>> {
-                self.inner.peer_certificate()
-            }
-
-            fn own_certificate(&self) -> std::io::Result<Option<std::borrow::Cow<'_, [u8]>>> {
-                self.inner.own_certificate()
-            }
-        }
-    };
-}
-pub(super) use as_its_inner_link;
-
 /// An accepted TLS connection.
 #[derive(Debug)]
 pub enum AcceptedLink<T> {

@@ -44,8 +44,8 @@ use tor_rtcompat::CertifiedConn;
 use tracing::warn;
 use zeroize::Zeroizing;
 
-use super::accepted::as_its_inner_link;
 use super::extension::{Extension, LinkHandle, LinkTask};
+use super::inner_link::as_its_inner_link;
 use super::limit::{Direction, Traffic};
 use super::outbox::Outbox;
 use super::through::Through;

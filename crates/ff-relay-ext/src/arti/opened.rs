@@ -11,8 +11,8 @@ use std::task::{Context, Poll};
 
 use futures::io::{AsyncRead, AsyncWrite};
 
-use super::accepted::as_its_inner_link;
 use super::extension::{Extension, LinkHandle};
+use super::inner_link::as_its_inner_link;
 use super::limit::{Direction, Traffic};
 
 /// A TLS connection whose bytes count as clients'.

@@ -129,6 +129,11 @@ impl FfTarget {
         self.relay.set_policy(self.options.resolve(&self.params), now);
     }
 
+    /// Whether options and parameters let the relay be measured.
+    pub(super) fn is_allowed(&self) -> bool {
+        self.options.resolve(&self.params).enabled
+    }
+
     /// A link's part in a measurement.
     pub(super) fn part_of(&self, link: LinkId) -> Part {
         self.relay.part_of(link)
@@ -304,6 +309,7 @@ mod tests {
     use super::*;
     use crate::ffi::guard;
     use crate::ffi::status::FfStatus;
+    use crate::options::MEASUREMENTS_ALLOWED;
 
     /// A target with a link in a measurement.
     fn measured() -> FfTarget {
@@ -329,6 +335,25 @@ mod tests {
         assert_eq!(status, FfStatus::Ok);
         let answer = guard::ask(Some(&target), 5, |_| panic!("no question may get here"));
         assert_eq!(answer, 5);
+    }
+
+    #[test]
+    fn a_relay_is_allowed_to_be_measured_by_its_operator_or_else_by_the_consensus() {
+        let now = MonoTime::from_micros(1);
+        let consensus = |value| BTreeMap::from([(MEASUREMENTS_ALLOWED.to_owned(), value)]);
+        let mut target = measured();
+        assert!(!target.is_allowed());
+        target.set_params(consensus(1), now);
+        assert!(target.is_allowed());
+        // A number, and not the text "1".
+        for (value, is_allowed) in [("0", false), ("01", true), (" 1 ", true)] {
+            let mut options = Options::default();
+            options.set(MEASUREMENTS_ALLOWED, value).unwrap();
+            target.set_options(options, now);
+            target.set_params(consensus(1 - i64::from(is_allowed)), now);
+            assert_eq!(target.is_allowed(), is_allowed, "{value:?}");
+        }
+        assert!(!guard::ask(None, false, FfTarget::is_allowed));
     }
 
     #[test]

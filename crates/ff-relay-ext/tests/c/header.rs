@@ -36,7 +36,7 @@ fn the_committed_header_is_up_to_date() {
     assert!(
         committed == header,
         "{} is out of date; {REWRITE}=1 cargo test -p ff-relay-ext --no-default-features --features ffi \
-         --test header writes it",
+         --test c header writes it",
         path.display()
     );
 }

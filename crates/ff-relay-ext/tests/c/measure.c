@@ -233,7 +233,7 @@ check_misuse(void)
   MUST(ff_target_totals(NULL, &totals) == FF_STATUS_NULL_POINTER);
   MUST(ff_target_poll_timeout(NULL) == FF_NO_TIMEOUT);
   MUST(ff_target_part_of(NULL, 1) == FF_PART_NONE);
-  MUST(ff_target_is_idle(NULL) && !ff_target_has_failed(NULL));
+  MUST(ff_target_is_idle(NULL) && !ff_target_has_failed(NULL) && !ff_target_is_allowed(NULL));
   MUST(!ff_target_is_exempt(NULL, bytes, 4) && !ff_target_use_exemption(NULL, bytes, 4));
   MUST(ff_circuit_echo(NULL, bytes) == FF_STATUS_NULL_POINTER);
   MUST(ff_circuit_id(NULL) == 0 && ff_circuit_measurer(NULL) == 0);

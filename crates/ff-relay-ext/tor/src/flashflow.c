@@ -25,6 +25,7 @@
 
 #include "core/or/cell_st.h"
 #include "core/or/or_connection_st.h"
+#include "feature/nodelist/networkstatus_st.h"
 
 /** What the library sends on a link that does not echo may wait there to be sent, in bytes. */
 #define UNSENT_BYTES_MAX (64 << 10)
@@ -33,13 +34,15 @@
 
 ff_target *flashflow_target;
 bool flashflow_is_measuring;
-bool flashflow_counts_background;
+bool flashflow_is_allowed;
 /** Runs when the library wants to be called. */
 static mainloop_event_t *timeout_event;
 /** Runs when it is time to look at the consensus. */
 static mainloop_event_t *params_event;
 /** For when that is scheduled, in microseconds; FF_NO_TIMEOUT when it is not. */
 static uint64_t scheduled_micros = FF_NO_TIMEOUT;
+/** From when the consensus is that the library has the parameters of; 0 for none. */
+static time_t params_valid_after;
 
 /** The library's clock. */
 uint64_t
@@ -86,8 +89,8 @@ timeout_cb(mainloop_event_t *event, void *arg)
 void
 flashflow_update_exact_buckets(void)
 {
-  flashflow_counts_background = flashflow_target && flashflow_is_allowed();
-  flashflow_exact_buckets = flashflow_counts_background || flashflow_ingress_is_on();
+  flashflow_is_allowed = ff_target_is_allowed(flashflow_target);
+  flashflow_exact_buckets = flashflow_is_allowed || flashflow_ingress_is_on();
 }
 
 /** Gives the library the options in force. */
@@ -111,23 +114,22 @@ apply_options(void)
 static void
 apply_params(void)
 {
-  static const char *const names[] = {
-    "FFMeasurementsAllowed", "FFMeasurementPeriod", "FFBackgroundTrafficPercent",
-    "FFMaxMeasurementDuration", "FFMaxMeasurementSockets",
-  };
-  ff_param params[ARRAY_LENGTH(names)];
-  size_t count = 0;
-  for (size_t i = 0; i < ARRAY_LENGTH(names); ++i) {
-    int32_t value =
-      networkstatus_get_param(NULL, names[i], INT32_MIN, INT32_MIN, INT32_MAX);
-    if (value == INT32_MIN)
-      continue;
-    params[count].name = names[i];
-    params[count++].value = value;
-  }
-  (void) ff_target_set_params(flashflow_target, params, count, flashflow_now_micros());
+  const networkstatus_t *ns = networkstatus_get_latest_consensus();
+  flashflow_param_list_t list;
+  flashflow_get_params(ns, false, &list);
+  params_valid_after = ns ? ns->valid_after : 0;
+  (void) ff_target_set_params(flashflow_target, list.param, list.count, flashflow_now_micros());
   flashflow_update_exact_buckets();
   flashflow_drain_outputs();
+}
+
+/** Gives the library the parameters of a consensus that is newer than those it has. */
+static void
+follow_consensus(void)
+{
+  const networkstatus_t *ns = networkstatus_get_latest_consensus();
+  if (ns && ns->valid_after != params_valid_after)
+    apply_params();
 }
 
 /** Callback of <b>params_event</b>. */
@@ -169,6 +171,7 @@ flashflow_stop(void)
   ff_target_free(flashflow_target);
   flashflow_target = NULL;
   flashflow_is_measuring = false;
+  params_valid_after = 0;
   flashflow_update_exact_buckets();
   if (!timeout_event)
     return;
@@ -314,9 +317,13 @@ handle_control(const cell_t *cell, or_connection_t *conn)
 bool
 flashflow_handle_cell(cell_t *cell, or_connection_t *conn)
 {
-  if (!flashflow_target || TO_CONN(conn)->state != OR_CONN_STATE_OPEN ||
-      !(flashflow_is_measuring || flashflow_is_allowed()))
+  if (!flashflow_target || TO_CONN(conn)->state != OR_CONN_STATE_OPEN)
     return false;
+  if (!flashflow_is_measuring) {
+    follow_consensus();
+    if (!flashflow_is_allowed)
+      return false;
+  }
   switch (cell->command) {
     case FF_CMD_MEAS_ECHO:
       flashflow_echo_handle(cell, conn);

@@ -59,6 +59,31 @@ add_option(flashflow_option_list_t *list, const char *name, const char *value)
   }
 }
 
+/** Says whether an option belongs to the limit where clients enter. */
+static bool
+is_ingress_option(const config_var_t *var)
+{
+  return strcmpstart(var->member.name, "FFIngress") == 0;
+}
+
+/** Adds to <b>list</b> all options that belong to the limit where clients enter, or all others, as far as
+ * they are set. */
+static void
+add_options(const flashflow_options_t *options, bool is_ingress, flashflow_option_list_t *list)
+{
+  for (const config_var_t *var = flashflow_options_t_vars; var->member.name; ++var) {
+    const void *field = STRUCT_VAR_P(options, var->member.offset);
+    if (is_ingress_option(var) != is_ingress)
+      continue;
+    if (var->member.type_def == &STRING_type_defn) {
+      add_option(list, var->member.name, *(char *const *) field);
+    } else if (var->member.type_def == &LINELIST_type_defn && *(config_line_t *const *) field) {
+      list->values = flashflow_join_values(*(config_line_t *const *) field, " ");
+      add_option(list, var->member.name, list->values);
+    }
+  }
+}
+
 /** Makes the library's list of <b>options</b>. */
 static void
 list_options(const flashflow_options_t *options, flashflow_option_list_t *list)
@@ -66,18 +91,7 @@ list_options(const flashflow_options_t *options, flashflow_option_list_t *list)
   memset(list, 0, sizeof(*list));
   /* The bounds of others hang on it. */
   add_option(list, "TestingTorNetwork", options->___FFTestingNetwork ? "1" : NULL);
-  add_option(list, "FFMeasurementsAllowed", options->FFMeasurementsAllowed);
-  add_option(list, "FFMeasurementPeriod", options->FFMeasurementPeriod);
-  add_option(list, "FFBackgroundTrafficPercent",
-             options->FFBackgroundTrafficPercent);
-  add_option(list, "FFMaxMeasurementDuration",
-             options->FFMaxMeasurementDuration);
-  add_option(list, "FFMaxMeasurementSockets",
-             options->FFMaxMeasurementSockets);
-  if (options->FFAllowedCoordinators) {
-    list->values = flashflow_join_values(options->FFAllowedCoordinators, " ");
-    add_option(list, "FFAllowedCoordinators", list->values);
-  }
+  add_options(options, false, list);
 }
 
 /** Adds a number of bytes to <b>list</b>, as <b>text</b>, if it is set. */
@@ -97,13 +111,7 @@ list_ingress_options(const flashflow_options_t *options, const or_options_t *rel
                      flashflow_option_list_t *list)
 {
   memset(list, 0, sizeof(*list));
-  add_option(list, "FFIngressLimit", options->FFIngressLimit);
-  add_option(list, "FFIngressExempt", options->FFIngressExempt);
-  add_option(list, "FFIngressShare", options->FFIngressShare);
-  if (options->FFIngressExemptAddress) {
-    list->values = flashflow_join_values(options->FFIngressExemptAddress, " ");
-    add_option(list, "FFIngressExemptAddress", list->values);
-  }
+  add_options(options, true, list);
   if (relay) {
     add_bytes(list, "PerConnBWRate", relay->PerConnBWRate, list->rate, sizeof(list->rate));
     add_bytes(list, "PerConnBWBurst", relay->PerConnBWBurst, list->burst, sizeof(list->burst));
@@ -138,15 +146,32 @@ flashflow_get_options(flashflow_option_list_t *list)
     memset(list, 0, sizeof(*list));
 }
 
-/** Says whether this relay takes part in measurements at all. */
-bool
-flashflow_is_allowed(void)
+/** Adds a parameter of <b>ns</b> to <b>list</b>, if it is there. */
+static void
+add_param(flashflow_param_list_t *list, const networkstatus_t *ns, const char *name)
 {
-  if (!current_options)
-    return false;
-  if (current_options->FFMeasurementsAllowed)
-    return !strcmp(current_options->FFMeasurementsAllowed, "1");
-  return networkstatus_get_param(NULL, "FFMeasurementsAllowed", 0, 0, 1) == 1;
+  int32_t value = networkstatus_get_param(ns, name, INT32_MIN, INT32_MIN, INT32_MAX);
+  if (value == INT32_MIN || list->count == FLASHFLOW_MAX_PARAMS)
+    return;
+  list->param[list->count].name = name;
+  list->param[list->count++].value = value;
+}
+
+/** Makes the library's list of the parameters of <b>ns</b> that have the names of our options: of those that
+ * belong to the limit where clients enter, or of the others. */
+void
+flashflow_get_params(const networkstatus_t *ns, bool is_ingress, flashflow_param_list_t *list)
+{
+  list->count = 0;
+  for (const config_var_t *var = flashflow_options_t_vars; var->member.name; ++var) {
+    /* Parameters are numbers, and so stand for no list. */
+    if (is_ingress_option(var) == is_ingress && var->member.type_def == &STRING_type_defn)
+      add_param(list, ns, var->member.name);
+  }
+  if (is_ingress) {
+    add_param(list, ns, "perconnbwrate");
+    add_param(list, ns, "perconnbwburst");
+  }
 }
 
 /** Puts what is wrong into <b>msg</b>, if anything: a call of the library's had this <b>status</b> and

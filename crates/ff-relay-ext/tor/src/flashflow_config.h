@@ -25,12 +25,23 @@ typedef struct flashflow_option_list_t {
   char rate[24], burst[24];
 } flashflow_option_list_t;
 
+/** More parameters than there are. */
+#define FLASHFLOW_MAX_PARAMS 16
+
+/** Parameters of a consensus as the library takes them. */
+typedef struct flashflow_param_list_t {
+  ff_param param[FLASHFLOW_MAX_PARAMS];
+  size_t count;
+} flashflow_param_list_t;
+
+struct config_line_t;
+struct networkstatus_t;
+
 void flashflow_get_options(flashflow_option_list_t *list);
 void flashflow_get_ingress_options(flashflow_option_list_t *list);
 void flashflow_option_list_clear(flashflow_option_list_t *list);
-bool flashflow_is_allowed(void);
-
-struct config_line_t;
+void flashflow_get_params(const struct networkstatus_t *ns, bool is_ingress,
+                          flashflow_param_list_t *list);
 char *flashflow_join_values(const struct config_line_t *lines, const char *end);
 
 extern const struct config_format_t flashflow_state_fmt;

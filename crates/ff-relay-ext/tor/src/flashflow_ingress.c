@@ -67,8 +67,7 @@ static bool has_failed;
 /** Whether there are options, and whether they have changed since the rules were made. */
 static bool has_options, options_are_new;
 /** The parameters of the last consensus, by which the rules were made, and from when it is. */
-static ff_param params[5];
-static size_t param_count;
+static flashflow_param_list_t params;
 static time_t params_valid_after;
 /** Whether links have not been looked at since the rules changed, and whether the operator has not been
  * told. */
@@ -105,24 +104,6 @@ fail(ff_status status)
     mainloop_event_activate(look_event);
 }
 
-/** Takes the parameters of <b>ns</b>. */
-static void
-read_params(const networkstatus_t *ns)
-{
-  static const char *const names[] = {
-    "FFIngressLimit", "FFIngressExempt", "FFIngressShare", "perconnbwrate", "perconnbwburst",
-  };
-  param_count = 0;
-  for (size_t i = 0; i < ARRAY_LENGTH(names); ++i) {
-    int32_t value = networkstatus_get_param(ns, names[i], INT32_MIN, INT32_MIN, INT32_MAX);
-    if (value == INT32_MIN)
-      continue;
-    params[param_count].name = names[i];
-    params[param_count++].value = value;
-  }
-  params_valid_after = ns->valid_after;
-}
-
 /** Takes new rules, which are ours to free. */
 static void
 take_rules(ff_ingress *made)
@@ -150,13 +131,15 @@ refresh(void)
   if (!options_are_new && (!ns || ns->valid_after == params_valid_after))
     return;
   options_are_new = false;
-  if (ns)
-    read_params(ns);
+  if (ns) {
+    flashflow_get_params(ns, true, &params);
+    params_valid_after = ns->valid_after;
+  }
   flashflow_option_list_t list;
   ff_ingress *made = NULL;
   flashflow_get_ingress_options(&list);
   ff_status status =
-    ff_ingress_new(list.option, list.count, params, param_count, &made);
+    ff_ingress_new(list.option, list.count, params.param, params.count, &made);
   flashflow_option_list_clear(&list);
   if (status == FF_STATUS_OK)
     take_rules(made);
@@ -513,7 +496,7 @@ flashflow_ingress_stop(void)
   rules = NULL;
   is_on = has_options = options_are_new = false;
   must_apply = must_tell = false;
-  param_count = 0;
+  params.count = 0;
   params_valid_after = 0;
   mainloop_event_free(look_event);
 }

@@ -37,8 +37,8 @@ typedef struct flashflow_link_t {
 extern ff_target *flashflow_target;
 /** Whether a measurement is granted or running. */
 extern bool flashflow_is_measuring;
-/** Whether it may be, and so clients' bytes are counted. */
-extern bool flashflow_counts_background;
+/** Whether this relay takes part in measurements, and so clients' bytes are counted. */
+extern bool flashflow_is_allowed;
 
 /** What the limit where clients enter makes of a link. */
 #define FLASHFLOW_INGRESS_NONE 0

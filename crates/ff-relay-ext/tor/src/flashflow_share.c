@@ -122,7 +122,7 @@ flashflow_note_bytes(const connection_t *conn, size_t read, size_t written)
 {
   ff_allowance allowance;
   flashflow_ingress_note_bytes(conn, read, written);
-  if (!flashflow_counts_background || is_handshake(conn))
+  if (!flashflow_is_allowed || is_handshake(conn))
     return;
   if (!is_background(conn)) {
     if (flashflow_is_measuring)

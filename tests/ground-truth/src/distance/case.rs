@@ -103,7 +103,7 @@ impl Case {
     /// to a record of 31 cells.
     ///
     /// # Errors
-    /// If there is no such profile.
+    /// If the profile does not exist.
     #[expect(clippy::cast_precision_loss, reason = "bytes a second are below 2^53")]
     pub(super) fn truth(&self) -> Result<f64> {
         let Some(name) = &self.profile else { return Ok(self.rate() as f64) };

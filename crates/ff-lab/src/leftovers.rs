@@ -29,7 +29,7 @@ pub(crate) fn own_name() -> Result<(i32, u64)> {
 /// Ends all processes that a lab has started which is no longer there, and says how many these were.
 ///
 /// A lab is known by its process id and the time at which that began, so a new process with an old id is none.
-pub fn remove_leftovers() -> usize {
+pub(crate) fn remove_leftovers() -> usize {
     let Ok(processes) = all_processes() else { return 0 };
     // What cannot be read has ended, or belongs to somebody else.
     let ended = processes.filter_map(|process| end_if_left(process.ok()?.pid()));
@@ -38,7 +38,7 @@ pub fn remove_leftovers() -> usize {
 
 /// Ends all processes that this one has started in hosts and what they have started: those that carry its mark, and whatever
 /// is in this network namespace besides it.
-pub(super) fn remove_own(namespace: &File) {
+pub(crate) fn remove_own(namespace: &File) {
     let (Ok(id), Ok(own)) = (namespace.metadata().map(|there| there.ino()), own_name()) else {
         return;
     };
