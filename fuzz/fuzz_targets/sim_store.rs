@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use ff_report::progress::Progress;
 use ff_sim::store::history::History;
 use ff_sim::store::place::Store;
-use ff_sim::store::plan::Plan;
+use ff_sim::store::plan::IngestPlan;
 use ff_sim::store::{StoreError, hour, ingest};
 use libfuzzer_sys::fuzz_target;
 
@@ -36,7 +36,7 @@ fn template() -> &'static BTreeMap<PathBuf, Vec<u8>> {
             fs::write(archives.join(name), bytes).expect("written");
         }
         let store = Store::create(&path).expect("a store");
-        let units = Plan::of(&archives).expect("a plan").units;
+        let units = IngestPlan::of(&archives).expect("a plan").units;
         ingest::ingest(&store, &units, 1, HOUR * 2, &Progress::of("fuzz")).expect("ingested");
         let (mut files, mut left) = (BTreeMap::new(), vec![path.clone()]);
         while let Some(one) = left.pop() {

@@ -8,7 +8,7 @@ use ff_report::input::{InputError, Inputs};
 use ff_report::skipped::Skips;
 
 use crate::network::{CapacitySource, Network};
-use crate::read::archive::{self, Document, Part};
+use crate::read::archive::{self, Document, FileDocument};
 use crate::read::consensus::Consensus;
 use crate::read::consensus::scan;
 use crate::read::descriptor::{Descriptors, join};
@@ -190,7 +190,7 @@ fn read_descriptors(from: &Path, inputs: &mut Inputs) -> Result<(Descriptors, Sk
             files.insert(document.file.to_owned());
         }
         let before = descriptors.all.len();
-        descriptors.add_one(Part { first_line: 1, bytes: document.bytes })?;
+        descriptors.add_one(FileDocument { first_line: 1, bytes: document.bytes })?;
         let wrong = descriptors.all.last().and_then(|one| span::wrong(one.published_unix_secs));
         let wrong = wrong.filter(|_| descriptors.all.len() > before);
         wrong.map_or(Ok(()), |why| {

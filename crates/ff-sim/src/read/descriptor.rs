@@ -17,7 +17,7 @@ use ff_proto::units::BytesPerSec;
 use sha1::{Digest as _, Sha1};
 
 use crate::network::{CapacitySource, Network};
-use crate::read::archive::{self, Part};
+use crate::read::archive::{self, FileDocument};
 use crate::read::consensus::scan::{self, Line, Lines};
 use crate::read::consensus::{Consensus, Digest};
 
@@ -103,7 +103,7 @@ impl Descriptors {
     ///
     /// # Errors
     /// [`DocumentError`] for what is no descriptor, is cut, lacks a line, or has one that cannot be read.
-    pub fn add_one(&mut self, part: Part<'_>) -> Result<(), DocumentError> {
+    pub fn add_one(&mut self, part: FileDocument<'_>) -> Result<(), DocumentError> {
         let (texts, families) = (self.texts.len(), self.families.len());
         let keys = self.family_keys.len();
         let result = self.read(part.bytes);

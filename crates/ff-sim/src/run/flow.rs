@@ -15,9 +15,9 @@ use super::{Reading, tell_drawn, weights};
 use crate::cli::store::MergeArgs;
 use crate::cli::{FlowArgs, FlowRule, FlowWeights, FlowWindow, OutArgs};
 use crate::flow::closed::{Rounds, System};
-use crate::flow::sim::Window;
+use crate::flow::sim::CellWindow;
 use crate::flow::tmodel::{Library, Model};
-use crate::flow::trial::{self, Choice, Rule, Setting};
+use crate::flow::trial::{self, Choice, SharingRule, TrialSetting};
 use crate::merge::{Collected, Merged};
 use crate::network::{CapacitySource, Network};
 use crate::{parallel, source};
@@ -317,22 +317,22 @@ fn choice(
 }
 
 /// The setting of the arguments at a load.
-fn setting(args: &FlowArgs, network: &Network, load: f64, seed: u64) -> Setting {
+fn setting(args: &FlowArgs, network: &Network, load: f64, seed: u64) -> TrialSetting {
     let circuits = args.circuits.unwrap_or_else(|| trial::circuits_of(network));
-    let at_full_load = Setting::of_circuits(circuits);
-    Setting {
+    let at_full_load = TrialSetting::of_circuits(circuits);
+    TrialSetting {
         circuits_per_10_min: circuits * load,
         warm_up_secs: args.warm_up.saturating_mul(60),
         secs: args.minutes.saturating_mul(60),
         guards: args.guards,
         window: match args.window {
-            FlowWindow::Fixed => Window::Fixed,
-            FlowWindow::CongestionControl => Window::CongestionControl,
+            FlowWindow::Fixed => CellWindow::Fixed,
+            FlowWindow::CongestionControl => CellWindow::CongestionControl,
         },
         rule: match args.rule {
-            FlowRule::Weighted => Rule::Weighted,
-            FlowRule::MaxMin => Rule::MaxMin,
-            FlowRule::QuietFirst => Rule::QuietFirst,
+            FlowRule::Weighted => SharingRule::Weighted,
+            FlowRule::MaxMin => SharingRule::MaxMin,
+            FlowRule::QuietFirst => SharingRule::QuietFirst,
         },
         seed,
         ..at_full_load

@@ -17,7 +17,7 @@ use crate::store::gaps::Between;
 use crate::store::ingest::{self, Done};
 use crate::store::month::Month;
 use crate::store::place::Store;
-use crate::store::plan::{Documents, Plan, Shard};
+use crate::store::plan::{Documents, IngestPlan, Shard};
 
 /// Carries `ingest` out.
 ///
@@ -66,7 +66,7 @@ pub(super) fn take(
     span: &SpanArgs,
     shard: Option<Shard>,
 ) -> Result<Vec<Done>> {
-    let mut plan = Plan::of(collector)?;
+    let mut plan = IngestPlan::of(collector)?;
     if let Some((first, packing)) = plan.packed.first() {
         note!(
             "ff-sim: passed over {} files that are not packed by xz, the first by {}: {} (unpack it with {})",

@@ -24,7 +24,7 @@ use crate::figure::{errors::relay_capacities, schedule as drawn};
 use crate::network::Network;
 use crate::schedule::arrivals::Arrivals as _;
 use crate::schedule::greedy::{Greedy, Unmeasurable, greedy, hours};
-use crate::schedule::outcome::{Estimate, Outcome, Reason, Unmeasured};
+use crate::schedule::outcome::{PeriodOutcome, Reason, RelayEstimate, Unmeasured};
 use crate::schedule::replay::{World, replay};
 use crate::schedule::{LeftOut, Setup, Subjects};
 use crate::source;
@@ -199,8 +199,8 @@ fn greedy_text(found: &Greedy) -> String {
 }
 
 /// How far estimates are off, as the paper's figure 8a shows it.
-fn measured(outcome: &Outcome) -> ff_report::figure::Figure {
-    let ratios = outcome.estimates.iter().filter_map(Estimate::ratio);
+fn measured(outcome: &PeriodOutcome) -> ff_report::figure::Figure {
+    let ratios = outcome.estimates.iter().filter_map(RelayEstimate::ratio);
     let errors = ff_report::stats::sorted(ratios.map(|ratio| (1.0 - ratio).abs()).collect());
     relay_capacities(&[("estimates of this schedule".to_owned(), errors)])
 }
@@ -270,13 +270,13 @@ struct Replayed<'a> {
     unmeasurable: Vec<&'a Unmeasured>,
     /// The rest.
     #[serde(flatten)]
-    outcome: &'a Outcome,
+    outcome: &'a PeriodOutcome,
 }
 
 impl<'a> Replayed<'a> {
     /// Those of a period.
-    fn of(outcome: &'a Outcome, subjects: &'a Subjects) -> Self {
-        let ratios = outcome.estimates.iter().filter_map(Estimate::ratio).collect();
+    fn of(outcome: &'a PeriodOutcome, subjects: &'a Subjects) -> Self {
+        let ratios = outcome.estimates.iter().filter_map(RelayEstimate::ratio).collect();
         let seconds = outcome.seconds();
         Self {
             slots: seconds / u64::from(outcome.slot_secs).max(1),
@@ -317,7 +317,7 @@ fn replayed_text(found: &Replayed<'_>) -> String {
 }
 
 /// Relays without a conclusive estimate, as a table.
-fn unmeasured_table(outcome: &Outcome) -> Table {
+fn unmeasured_table(outcome: &PeriodOutcome) -> Table {
     let row = |one: &Unmeasured| {
         let reason = serde_json::to_value(one.reason).ok();
         let reason = reason.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default();

@@ -16,9 +16,9 @@ use super::{Reading, tell_drawn};
 use crate::cli::TortoiseArgs;
 use crate::figure::tortoise::figures;
 use crate::flow::tortoise::cells::{FIRST_CAPACITY, Results, fit, of_figures, rate_kb};
-use crate::flow::tortoise::engine::{Outcome, simulate};
+use crate::flow::tortoise::engine::{TortoiseOutcome, simulate};
 use crate::flow::tortoise::rows::lines;
-use crate::flow::tortoise::world::{Cell, Setting, World};
+use crate::flow::tortoise::world::{Cell, TortoiseSetting, World};
 use crate::parallel;
 
 /// The exit status when a figure differs from the paper's without a recorded reason.
@@ -37,7 +37,7 @@ pub(super) fn tortoise(args: &TortoiseArgs) -> Result<ExitCode> {
             u64::MAX
         );
     };
-    let setting = Setting {
+    let setting = TortoiseSetting {
         scale: args.scale,
         burst_secs: args.burst,
         warm_up_secs: args.warm_up.saturating_mul(60),
@@ -74,7 +74,7 @@ struct Work<'a> {
     /// The seeds.
     seeds: &'a [u64],
     /// The network's size, and how long it runs.
-    setting: Setting,
+    setting: TortoiseSetting,
     /// Simulations at a time.
     jobs: u32,
     /// Reports the progress.
@@ -109,20 +109,20 @@ impl Work<'_> {
         cells: &BTreeSet<Cell>,
         capacity: f64,
         what: &str,
-    ) -> Result<BTreeMap<Cell, Vec<Outcome>>> {
+    ) -> Result<BTreeMap<Cell, Vec<TortoiseOutcome>>> {
         let runs: Vec<(Cell, u64)> =
             cells.iter().flat_map(|cell| self.seeds.iter().map(|seed| (*cell, *seed))).collect();
         let work = |(cell, seed): &(Cell, u64)| {
             let world = World::draw(cell, &self.setting, capacity, *seed);
             Ok(simulate(&world, self.setting.warm_up_secs, self.setting.secs))
         };
-        let tell = |done: usize, (cell, seed): &(Cell, u64), _: &Outcome| {
+        let tell = |done: usize, (cell, seed): &(Cell, u64), _: &TortoiseOutcome| {
             let all = runs.len();
             self.progress.say(|| format!("{what}: {done} of {all}: {}, seed {seed}", cell.name()));
         };
         let jobs = usize::try_from(self.jobs).unwrap_or(1);
         let found = parallel::map(&runs, jobs, work, tell)?;
-        let mut outcomes: BTreeMap<Cell, Vec<Outcome>> = BTreeMap::new();
+        let mut outcomes: BTreeMap<Cell, Vec<TortoiseOutcome>> = BTreeMap::new();
         for ((cell, _), outcome) in runs.iter().zip(found) {
             outcomes.entry(*cell).or_default().push(outcome);
         }

@@ -19,9 +19,11 @@ use ff_plan::period::{Relay, demand, next_guess};
 use ff_proto::units::BytesPerSec;
 
 use super::arrivals::Arrivals;
-use super::errors::{Attempt, Errors};
+use super::errors::{DrawKey, Errors};
 use super::link::share;
-use super::outcome::{Estimate, Newcomer, Outcome, Reason, Unmeasured, Used, is_conclusive};
+use super::outcome::{
+    Newcomer, PeriodOutcome, Reason, RelayEstimate, Unmeasured, Used, is_conclusive,
+};
 use super::{Setup, SetupError, Subject};
 
 /// Seconds between two consensuses.
@@ -55,7 +57,7 @@ pub fn replay(
     setup: &Setup,
     world: &World,
     arrivals: &mut impl Arrivals,
-) -> Result<Outcome, SetupError> {
+) -> Result<PeriodOutcome, SetupError> {
     let slots = setup.slots()?;
     let mut period = Period::new(subjects, setup, world, slots);
     let mut hour = 0;
@@ -222,7 +224,7 @@ impl<'a> Period<'a> {
         }
         for (task, rate) in tasks.iter().zip(&mut rates) {
             let earlier = self.record(task.relay, team).times;
-            let attempt = Attempt { relay: self.name(task.relay), coordinator: team, earlier };
+            let attempt = DrawKey { relay: self.name(task.relay), coordinator: team, earlier };
             let ratio = self.world.errors.ratio(&self.setup.seed, &attempt);
             *rate = rate.scale(ratio).min(task.demand);
         }
@@ -257,7 +259,7 @@ impl<'a> Period<'a> {
     }
 
     /// What came of it.
-    fn finish(mut self) -> Outcome {
+    fn finish(mut self) -> PeriodOutcome {
         let slots = self.timetable.schedule().slots();
         let (mut estimates, mut unmeasured, mut newcomers) = (Vec::new(), Vec::new(), Vec::new());
         for team in 0..self.teams {
@@ -281,7 +283,7 @@ impl<'a> Period<'a> {
                 }
             }
         }
-        Outcome {
+        PeriodOutcome {
             period_slots: slots,
             slot_secs: self.setup.slot_secs,
             new_guess_bytes_per_sec: self.new_guess.get(),
@@ -328,8 +330,8 @@ impl<'a> Period<'a> {
     }
 
     /// A conclusive estimate.
-    fn estimate(&self, relay: u32, coordinator: usize, record: &Record) -> Estimate {
-        Estimate {
+    fn estimate(&self, relay: u32, coordinator: usize, record: &Record) -> RelayEstimate {
+        RelayEstimate {
             relay: self.name(relay),
             coordinator,
             rate: record.rate,

@@ -14,7 +14,7 @@ use super::manifest;
 use super::month::Month;
 use super::place::Store;
 use super::plan::Documents;
-use super::schema::{Kind, Table};
+use super::schema::{ColumnKind, Table};
 
 /// A partition.
 pub(super) struct PartFile {
@@ -132,7 +132,7 @@ impl PartFile {
         let kind = self.table.columns.get(index).map(|column| column.kind);
         let group = self.reader.get_row_group(group).map_err(fail())?;
         let rows = usize::try_from(group.metadata().num_rows()).map_err(|_| broken())?;
-        let divisor = if kind == Some(Kind::Time) { 1000 } else { 1 };
+        let divisor = if kind == Some(ColumnKind::Time) { 1000 } else { 1 };
         let int = |value: i64| u64::try_from(value).unwrap_or(0) / divisor;
         let loaded = match group.get_column_reader(index).map_err(fail())? {
             ColumnReader::Int64ColumnReader(from) => {

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use ff_dir::consensus::Consensus as Reference;
-use ff_sim::analysis::moment::{Capacity, Scale, weight_error};
+use ff_sim::analysis::moment::{CapacityKind, Scale, weight_error};
 use ff_sim::network::{CapacitySource, Network};
 use ff_sim::read::consensus::{Consensus, Digest, Flavour};
 use ff_sim::read::descriptor::{Descriptors, join};
@@ -106,11 +106,11 @@ impl Joined {
         let mut network = join(&consensus, &descriptors);
         assert_eq!(network.capacities, CapacitySource::Observed);
         let matched = network.relays.iter().filter(|relay| relay.capacity.is_some()).count();
-        let observed = weight_error(&network, Capacity::Known, Scale::None, |_| true);
+        let observed = weight_error(&network, CapacityKind::Known, Scale::None, |_| true);
         for relay in &mut network.relays {
             relay.capacity = relay.usable();
         }
-        let advertised = weight_error(&network, Capacity::Known, Scale::None, |_| true);
+        let advertised = weight_error(&network, CapacityKind::Known, Scale::None, |_| true);
         let of_matched = network.relays.iter().filter(|relay| relay.capacity.is_some());
         Self {
             all: descriptors.all.len(),

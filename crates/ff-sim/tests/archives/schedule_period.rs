@@ -10,7 +10,7 @@ use ff_report::stats::{percentile, sorted};
 use ff_sim::schedule::arrivals::nobody;
 use ff_sim::schedule::errors::Errors;
 use ff_sim::schedule::newcomers::Newcomers;
-use ff_sim::schedule::outcome::{Outcome, Reason};
+use ff_sim::schedule::outcome::{PeriodOutcome, Reason};
 use ff_sim::schedule::replay::{World, replay};
 use ff_sim::schedule::units::team;
 use ff_sim::schedule::{Setup, Subject};
@@ -48,7 +48,7 @@ fn setup(slots: u64) -> Setup {
 }
 
 /// A period in which nobody comes.
-fn period(subjects: &[Subject], setup: &Setup, errors: &Errors) -> Outcome {
+fn period(subjects: &[Subject], setup: &Setup, errors: &Errors) -> PeriodOutcome {
     replay(subjects, setup, &World::new(errors.clone()), &mut nobody).expect("a period")
 }
 

@@ -15,10 +15,10 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 
 use super::{Data, NEEDS_DATA, Sampled, Value, value};
-use crate::analysis::moment::{Capacity, Scale, weight_error};
+use crate::analysis::moment::{CapacityKind, Scale, weight_error};
 use crate::network::Network;
 use crate::schedule::arrivals::nobody;
-use crate::schedule::errors::{Attempt, Errors};
+use crate::schedule::errors::{DrawKey, Errors};
 use crate::schedule::newcomers::Newcomers;
 use crate::schedule::replay::{World, replay};
 use crate::schedule::{Setup, Subject, units};
@@ -149,7 +149,8 @@ pub(super) fn shadow(data: &mut Data<'_>) -> Result<Vec<Value>> {
     for number in numbers {
         let network = data.network(&format!("d-2019/shadow-10pct/{number}/relays.csv"))?;
         let measured = measured(&network, data.seed);
-        let of = |network: &Network| weight_error(network, Capacity::Usable, Scale::None, |_| true);
+        let of =
+            |network: &Network| weight_error(network, CapacityKind::Usable, Scale::None, |_| true);
         let (ours, theirs) = (of(&measured), of(&network));
         flashflow.push(ours.weight_error.context("no weight error")? * 100.0);
         consensus.push(theirs.weight_error.context("no weight error")? * 100.0);
@@ -175,7 +176,7 @@ fn measured(network: &Network, seed: u64) -> Network {
     key[..8].copy_from_slice(&seed.to_be_bytes());
     let mut measured = network.clone();
     for relay in &mut measured.relays {
-        let attempt = Attempt { relay: relay.fingerprint, coordinator: 0, earlier: 0 };
+        let attempt = DrawKey { relay: relay.fingerprint, coordinator: 0, earlier: 0 };
         let ratio = Errors::PAPER.ratio(&key, &attempt);
         relay.weight = relay.usable().map_or(0.0, |rate| rate.mbit()) * ratio;
     }

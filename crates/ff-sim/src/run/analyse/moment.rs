@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::by;
 use super::said::{Summary, optional};
-use crate::analysis::moment::{Capacity, Scale, weight_error};
+use crate::analysis::moment::{CapacityKind, Scale, weight_error};
 use crate::analysis::ranks::under_weighted;
 use crate::analysis::speed_test::{BEGIN_2019, speed_test};
 use crate::cli::{AnalyseArgs, By};
@@ -50,9 +50,9 @@ pub(super) fn moment(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> 
         path.display()
     );
     by::check(&args.by, "a network of one moment", &[By::Flag, By::Country, By::Family])?;
-    let now = weight_error(&network, Capacity::Known, Scale::None, |_| true);
-    let by_usable = weight_error(&network, Capacity::Usable, Scale::None, |_| true);
-    let by_running = weight_error(&network, Capacity::Known, Scale::Running, |_| true);
+    let now = weight_error(&network, CapacityKind::Known, Scale::None, |_| true);
+    let by_usable = weight_error(&network, CapacityKind::Usable, Scale::None, |_| true);
+    let by_running = weight_error(&network, CapacityKind::Known, Scale::Running, |_| true);
     let errors = stats::sorted(now.relay_errors.iter().flatten().copied().collect());
     let found = OfMoment {
         relays: network.relays.len(),

@@ -7,7 +7,7 @@ use ff_report::progress::Progress;
 
 use super::errors::{Beside, report};
 use super::{by, new_relays};
-use crate::analysis::engine::{Engine, Settings};
+use crate::analysis::engine::{Engine, EngineSettings};
 use crate::analysis::new_relays::NewRelays;
 use crate::cli::{AnalyseArgs, By};
 use crate::network::Flags;
@@ -36,7 +36,7 @@ pub(super) fn history(store: &Store, args: &AnalyseArgs, reading: &mut Reading) 
     }
     let windows = args.windows.0.clone();
     let (step_secs, least_share) = (args.gap_hours() * 3600, args.least_share);
-    let mut engine = Engine::new(Settings { windows, step_secs, from: None, least_share });
+    let mut engine = Engine::new(EngineSettings { windows, step_secs, from: None, least_share });
     let (mut new, window) = (NewRelays::default(), new_relays::window(&args.windows.0));
     let progress = Progress::of("ff-sim");
     let mut times = 0_u64;

@@ -6,7 +6,7 @@ use ff_report::progress::Progress;
 use serde::Serialize;
 
 use crate::cli::compare::CompareArgs;
-use crate::flow::trial::{self, Choice, Setting};
+use crate::flow::trial::{self, Choice, TrialSetting};
 use crate::network::{CapacitySource, Network};
 use crate::run::{Reading, weights};
 
@@ -40,11 +40,11 @@ pub(super) fn both(
     );
     let (streams, packets) = crate::run::flow::models(args.model.as_deref(), reading)?;
     let library = trial::library(&streams, &packets, args.seed, trial::TICK_SECS);
-    let setting = Setting {
+    let setting = TrialSetting {
         warm_up_secs: args.warm_up.saturating_mul(60),
         secs: args.minutes.saturating_mul(60),
         seed: args.seed,
-        ..Setting::of_circuits(trial::circuits_for(network, args.load, &library))
+        ..TrialSetting::of_circuits(trial::circuits_for(network, args.load, &library))
     };
     let one = |file: &weights::Weights, path: &std::path::Path| -> Result<Simulated> {
         let joined = weights::joined(network, file);

@@ -17,7 +17,7 @@ use crate::run::{Reading, rows};
 use crate::schedule::arrivals::{self, Arrivals, Listed};
 use crate::schedule::errors::Errors;
 use crate::schedule::newcomers::Newcomers;
-use crate::schedule::outcome::{Outcome, Waits};
+use crate::schedule::outcome::{PeriodOutcome, Waits};
 use crate::schedule::{Setup, Subjects};
 use crate::source::stored_hours;
 use crate::store::newcomers::first_listed;
@@ -286,7 +286,7 @@ pub(super) fn waits_text(waits: &Waits) -> String {
 }
 
 /// A row for each relay that came during a period, and each coordinator.
-pub(super) fn table(outcome: &Outcome) -> Table {
+pub(super) fn table(outcome: &PeriodOutcome) -> Table {
     let header = &[
         "fingerprint",
         "coordinator",

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use ff_dir::DocumentError;
 
 use super::{Bounds, Fill, Filled, check_len, finish, wrong};
-use crate::read::archive::{Document, Part};
+use crate::read::archive::{Document, FileDocument};
 use crate::read::descriptor::Descriptors;
 use crate::store::batch::Cell;
 use crate::store::error::StoreError;
@@ -49,7 +49,7 @@ impl Fill for Servers {
             return Err(wrong(format!("there are more than {MOST} descriptors of this month")));
         }
         self.now.clear();
-        self.now.add_one(Part { first_line: 1, bytes: document.bytes })?;
+        self.now.add_one(FileDocument { first_line: 1, bytes: document.bytes })?;
         let Some(one) = self.now.all.last() else { return Ok(()) };
         self.bounds.check(one.published_unix_secs)?;
         if !self.digests.insert(one.digest) {

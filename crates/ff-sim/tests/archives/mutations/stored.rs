@@ -10,7 +10,7 @@ use ff_sim::merge;
 use ff_sim::store::history::History;
 use ff_sim::store::manifest::Manifest;
 use ff_sim::store::place::Store;
-use ff_sim::store::plan::Plan;
+use ff_sim::store::plan::IngestPlan;
 use ff_sim::store::{StoreError, hour, ingest, merge as stores};
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ fn template() -> &'static BTreeMap<PathBuf, Vec<u8>> {
             fs::write(archives.join(name), sample(from, true)).expect("written");
         }
         let store = Store::create(&path).expect("a store");
-        let units = Plan::of(&archives).expect("a plan").units;
+        let units = IngestPlan::of(&archives).expect("a plan").units;
         assert_eq!(units.len(), 3);
         ingest::ingest(&store, &units, 1, HOUR * 2, &Progress::of("ff-sim")).expect("ingested");
         assert!(read_all(&path).is_ok(), "{:?}", read_all(&path));
