@@ -34,7 +34,7 @@ pub enum Severity {
 
 /// Something that is wrong with a file.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Finding {
+pub struct FileFinding {
     /// In which line, from 1.
     pub line: usize,
     /// How bad it is.
@@ -79,7 +79,7 @@ pub struct Reading {
     /// The relays.
     pub lines: Vec<ReadLine>,
     /// What is wrong, by line.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<FileFinding>,
 }
 
 impl Reading {
@@ -147,7 +147,7 @@ impl Reading {
 
     /// Adds a finding.
     fn find(&mut self, line: usize, severity: Severity, text: impl Into<String>) {
-        self.findings.push(Finding { line, severity, text: text.into() });
+        self.findings.push(FileFinding { line, severity, text: text.into() });
     }
 
     /// Reads the first line; whether the file can be used.

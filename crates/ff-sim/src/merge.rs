@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ff_report::input::{InputError, Inputs};
-use ff_report::options::Options;
+use ff_report::options::CommandOptions;
 use ff_report::output::{Folder, OutputError, SCHEMA, Summary};
 use ff_report::skipped::Skips;
 use serde::Serialize;
@@ -109,7 +109,7 @@ struct Growing {
 /// # Errors
 /// [`MergeError`] names the files that do not go together; nothing has been written then.
 pub fn results(from: &[PathBuf], out: &Path) -> Result<Merged, MergeError> {
-    collect(from, out)?.write(out, Options::new())
+    collect(from, out)?.write(out, CommandOptions::new())
 }
 
 /// Reads results of one command, which are to go into this folder.
@@ -173,7 +173,7 @@ impl Collected {
     ///
     /// # Errors
     /// [`MergeError::Output`].
-    pub fn write(self, out: &Path, options: Options) -> Result<Merged, MergeError> {
+    pub fn write(self, out: &Path, options: CommandOptions) -> Result<Merged, MergeError> {
         let Self { mut merged, inputs, tables, errors } = self;
         let folder = Folder::create(out)?;
         let write = |name: &str, header: &[Vec<u8>], rows: &[TableRow]| {
@@ -363,7 +363,7 @@ mod tests {
         folder
             .write("errors.csv", format!("file,entry,line,reason\n{name},,,odd\n").as_bytes())
             .expect("written");
-        let summary = Summary::new(command, &[], Some(0), Options::new(), &[1]);
+        let summary = Summary::new(command, &[], Some(0), CommandOptions::new(), &[1]);
         folder.finish(&summary).expect("written");
         path
     }

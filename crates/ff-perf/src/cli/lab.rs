@@ -128,7 +128,7 @@ pub struct LabTortoiseArgs {
     pub json: bool,
     /// What the command was run with, for summary.json.
     #[arg(skip)]
-    pub options: ff_report::options::Options,
+    pub options: ff_report::options::CommandOptions,
 }
 
 impl LabTortoiseArgs {
@@ -195,7 +195,7 @@ pub struct LabMobileArgs {
     pub json: bool,
     /// What the command was run with, for summary.json.
     #[arg(skip)]
-    pub options: ff_report::options::Options,
+    pub options: ff_report::options::CommandOptions,
 }
 
 impl LabMobileArgs {
@@ -274,7 +274,7 @@ pub struct LabNavigatorArgs {
     pub json: bool,
     /// What the command was run with, for summary.json.
     #[arg(skip)]
-    pub options: ff_report::options::Options,
+    pub options: ff_report::options::CommandOptions,
 }
 
 impl LabNavigatorArgs {

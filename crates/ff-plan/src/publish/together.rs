@@ -36,7 +36,7 @@ pub const SAME_START_MILLIS: u64 = 2000;
 
 /// What a relay counts for beside those that it was measured together with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Share {
+pub struct GroupShare {
     /// Relays of its group that have a value, with it.
     pub relays: u64,
     /// What these stand at, in sum.
@@ -124,12 +124,12 @@ fn overlapping(sum: BytesPerSec, took: u64, apart: u64) -> BytesPerSec {
 
 /// What each relay of a group counts for, by what it stands at and what the group has carried together.
 #[must_use]
-pub fn shares(standing: &[BytesPerSec], together: BytesPerSec) -> Vec<Share> {
+pub fn shares(standing: &[BytesPerSec], together: BytesPerSec) -> Vec<GroupShare> {
     let sum: u128 = standing.iter().map(|rate| u128::from(rate.get())).sum();
     let share = |rate: &BytesPerSec| {
         let part = u128::from(rate.get()) * u128::from(together.get());
         let part = part.checked_div(sum).map_or(0, |part| u64::try_from(part).unwrap_or(u64::MAX));
-        Share {
+        GroupShare {
             relays: standing.len() as u64,
             standing_bytes_per_sec: u64::try_from(sum).unwrap_or(u64::MAX),
             together_bytes_per_sec: together.get(),
@@ -142,7 +142,10 @@ pub fn shares(standing: &[BytesPerSec], together: BytesPerSec) -> Vec<Share> {
 /// The same where values are of different days: each turn, from the least on, shares what those before it have left. Each comes
 /// with what it stands at, and its turn.
 #[must_use]
-pub fn shares_in_turn<T: Ord>(standing: &[(BytesPerSec, T)], together: BytesPerSec) -> Vec<Share> {
+pub fn shares_in_turn<T: Ord>(
+    standing: &[(BytesPerSec, T)],
+    together: BytesPerSec,
+) -> Vec<GroupShare> {
     let rates: Vec<_> = standing.iter().map(|(rate, _)| *rate).collect();
     let mut all = shares(&rates, together);
     let mut order: Vec<usize> = (0..standing.len()).collect();

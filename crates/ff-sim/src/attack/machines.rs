@@ -7,8 +7,8 @@
 //!
 //! Twins begin some seconds apart: each has all of the machine until the other begins or after the other's end.
 
-use ff_plan::period::schedule::{Rules, Schedule};
-use ff_plan::period::{FIRST_GUESS, Relay, group};
+use ff_plan::period::schedule::{Schedule, ScheduleRules};
+use ff_plan::period::{FIRST_GUESS, ScheduledRelay, group};
 use ff_plan::publish::together::{SAME_START_MILLIS, Shown, carried, shares};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
@@ -47,7 +47,7 @@ enum Sharing {
 }
 
 /// So many relays on a machine.
-fn relays(count: u32, told: Told) -> Vec<Relay> {
+fn relays(count: u32, told: Told) -> Vec<ScheduledRelay> {
     let all: Vec<_> = (0..count).map(name).collect();
     let relay = |number: u32| {
         let mut relay = old(number, Some(BytesPerSec::new(MACHINE)));
@@ -63,10 +63,10 @@ fn relays(count: u32, told: Told) -> Vec<Relay> {
 }
 
 /// The sets of relays that are measured at once.
-fn at_once(relays: &[Relay], seed: u64) -> Vec<Vec<u32>> {
+fn at_once(relays: &[ScheduledRelay], seed: u64) -> Vec<Vec<u32>> {
     let mut bytes = [7; 32];
     bytes[..8].copy_from_slice(&seed.to_be_bytes());
-    let rules = Rules {
+    let rules = ScheduleRules {
         teams: teams(1),
         slots: 2880,
         seed: bytes,

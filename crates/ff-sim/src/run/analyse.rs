@@ -26,7 +26,7 @@ use crate::cli::{AnalyseArgs, By};
 use crate::read::series::{Series, SeriesKind};
 use crate::store::ingest;
 use crate::store::month::Month;
-use crate::store::place::Store;
+use crate::store::place::ArchiveStore;
 
 /// Carries `analyse` out.
 ///
@@ -45,7 +45,7 @@ pub(super) fn analyse(args: &AnalyseArgs) -> Result<ExitCode> {
         (_, Some(path), ..) => moment(path, args, &mut reading)?,
         (_, _, Some(path), ..) => days(path, args, &mut reading)?,
         (.., Some(path), _) => {
-            let store = Store::open(path)?;
+            let store = ArchiveStore::open(path)?;
             let span = &stored.span;
             reading.skips.extend(ingest::skips(&store, span.since, span.until)?);
             history(&store, args, &mut reading)?;

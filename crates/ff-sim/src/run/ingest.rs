@@ -16,7 +16,7 @@ use crate::spare::give_back_what_is_large;
 use crate::store::gaps::Between;
 use crate::store::ingest::{self, Done};
 use crate::store::month::Month;
-use crate::store::place::Store;
+use crate::store::place::ArchiveStore;
 use crate::store::plan::{Documents, IngestPlan, Shard};
 
 /// Carries `ingest` out.
@@ -25,7 +25,7 @@ use crate::store::plan::{Documents, IngestPlan, Shard};
 /// When the store is none of ours, or something cannot be read or written.
 pub(super) fn ingest(args: &IngestArgs) -> Result<ExitCode> {
     give_back_what_is_large();
-    let store = Store::create(&args.store)?;
+    let store = ArchiveStore::create(&args.store)?;
     let done = take(&store, &args.collector, &args.span, args.shard)?;
     // What one of several shares lacks the others may have: `merge` lists it.
     let between = if args.shard.is_some() { Between::NotKnown } else { Between::Missing };
@@ -61,7 +61,7 @@ pub(super) fn ingest(args: &IngestArgs) -> Result<ExitCode> {
 /// # Errors
 /// When something cannot be read or written, or there is nothing of ours in the folder.
 pub(super) fn take(
-    store: &Store,
+    store: &ArchiveStore,
     collector: &Path,
     span: &SpanArgs,
     shard: Option<Shard>,

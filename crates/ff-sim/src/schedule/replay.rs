@@ -14,8 +14,8 @@ use std::net::IpAddr;
 
 use ff_base::identity::Fingerprint;
 use ff_plan::period::seed::mixed;
-use ff_plan::period::timetable::{Measured, Task, Timetable};
-use ff_plan::period::{Relay, demand, next_guess};
+use ff_plan::period::timetable::{Measured, SlotTask, Timetable};
+use ff_plan::period::{ScheduledRelay, demand, next_guess};
 use ff_proto::units::BytesPerSec;
 
 use super::arrivals::Arrivals;
@@ -132,7 +132,7 @@ impl<'a> Period<'a> {
         let mut subjects: Vec<&Subject> = subjects.iter().filter(first).collect();
         // As a coordinator has them that knows nothing of who came first.
         subjects.sort_by_cached_key(|one| mixed(&setup.seed, &one.relay.fingerprint));
-        let relays: Vec<Relay> = subjects.iter().map(|one| one.relay.clone()).collect();
+        let relays: Vec<ScheduledRelay> = subjects.iter().map(|one| one.relay.clone()).collect();
         let truths: Vec<_> = subjects.iter().map(|one| one.truth).collect();
         let rules = setup.rules(slots, &relays);
         let (new_guess, teams) = (rules.new_guess, rules.teams.len());
@@ -202,8 +202,8 @@ impl<'a> Period<'a> {
     }
 
     /// What these relays come to that are measured at once.
-    fn measure(&mut self, team: usize, tasks: &[Task]) -> Vec<BytesPerSec> {
-        let could = |task: &Task| self.truths[task.relay as usize].min(task.demand);
+    fn measure(&mut self, team: usize, tasks: &[SlotTask]) -> Vec<BytesPerSec> {
+        let could = |task: &SlotTask| self.truths[task.relay as usize].min(task.demand);
         let mut rates: Vec<BytesPerSec> = tasks.iter().map(could).collect();
         let mut on_link: BTreeMap<IpAddr, Vec<usize>> = BTreeMap::new();
         if !self.world.links.is_empty() {
@@ -232,7 +232,7 @@ impl<'a> Period<'a> {
     }
 
     /// Notes what a measurement came to.
-    fn note(&mut self, team: usize, slot: u32, task: &Task, rate: BytesPerSec) {
+    fn note(&mut self, team: usize, slot: u32, task: &SlotTask, rate: BytesPerSec) {
         let is_conclusive = is_conclusive(rate, task.demand, &self.setup.params);
         let record = self.record(task.relay, team);
         record.times += 1;

@@ -13,7 +13,7 @@ use ff_base::text::{Packing, unix};
 use ff_report::input::unpack;
 use serde::Serialize;
 
-use super::error::StoreError;
+use super::error::ArchiveStoreError;
 use super::month::Month;
 use super::schema::{
     BANDWIDTH_FILES, BANDWIDTH_LINES, CONSENSUS_RELAYS, CONSENSUSES, DESCRIPTORS, Table,
@@ -126,8 +126,8 @@ impl IngestPlan {
     /// Looks for archives in a folder and all that are in it.
     ///
     /// # Errors
-    /// [`StoreError`] when a folder or a file cannot be read.
-    pub fn of(dir: &Path) -> Result<Self, StoreError> {
+    /// [`ArchiveStoreError`] when a folder or a file cannot be read.
+    pub fn of(dir: &Path) -> Result<Self, ArchiveStoreError> {
         let mut files = Vec::new();
         find(dir, "", &mut files)?;
         files.sort_unstable_by(|one, other| one.name.cmp(&other.name));
@@ -163,12 +163,12 @@ impl IngestPlan {
 }
 
 /// Lists the files of a folder; links are not followed to folders, because they might lead back.
-fn find(dir: &Path, name: &str, files: &mut Vec<ArchiveFile>) -> Result<(), StoreError> {
-    for entry in fs::read_dir(dir).map_err(StoreError::io(dir, "read"))? {
-        let entry = entry.map_err(StoreError::io(dir, "read"))?;
+fn find(dir: &Path, name: &str, files: &mut Vec<ArchiveFile>) -> Result<(), ArchiveStoreError> {
+    for entry in fs::read_dir(dir).map_err(ArchiveStoreError::io(dir, "read"))? {
+        let entry = entry.map_err(ArchiveStoreError::io(dir, "read"))?;
         let (path, own) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
         let name = if name.is_empty() { own } else { format!("{name}/{own}") };
-        let kind = entry.file_type().map_err(StoreError::io(&path, "read"))?;
+        let kind = entry.file_type().map_err(ArchiveStoreError::io(&path, "read"))?;
         if kind.is_dir() {
             find(&path, &name, files)?;
         } else if path.is_file() {
@@ -189,7 +189,7 @@ enum Found {
 }
 
 /// What a file has, by its name or its first document.
-fn classify(source: &ArchiveFile) -> Result<Found, StoreError> {
+fn classify(source: &ArchiveFile) -> Result<Found, ArchiveStoreError> {
     let by_name = kind_by_name(&source.name);
     if by_name == Some(None) {
         return Ok(Found::Other);
@@ -231,8 +231,8 @@ fn kind_by_name(name: &str) -> Option<Option<Documents>> {
 }
 
 /// The beginning of a file, unpacked as far as that goes.
-fn head(path: &Path) -> Result<Vec<u8>, StoreError> {
-    let fail = || StoreError::io(path, "read");
+fn head(path: &Path) -> Result<Vec<u8>, ArchiveStoreError> {
+    let fail = || ArchiveStoreError::io(path, "read");
     let mut head = Vec::new();
     let file = File::open(path).map_err(fail())?;
     BufReader::new(file).take(HEAD_BYTES).read_to_end(&mut head).map_err(fail())?;

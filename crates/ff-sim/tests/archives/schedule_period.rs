@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ff_plan::period::{Relay, guess_for_new};
+use ff_plan::period::{ScheduledRelay, guess_for_new};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use ff_report::stats::{percentile, sorted};
@@ -27,7 +27,7 @@ const fn mbit(rate: u64) -> BytesPerSec {
 fn subject(number: u32, estimate: Option<BytesPerSec>, truth: BytesPerSec) -> Subject {
     let mut fingerprint = [0; 20];
     fingerprint[..4].copy_from_slice(&number.to_be_bytes());
-    Subject { relay: Relay { fingerprint, estimate, ..Relay::default() }, truth }
+    Subject { relay: ScheduledRelay { fingerprint, estimate, ..ScheduledRelay::default() }, truth }
 }
 
 /// The same on an address that ends so.

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use anyhow::{Context, Result};
 use ff_base::identity::Fingerprint;
-use ff_plan::period::{Relay, guess_for_new};
+use ff_plan::period::{ScheduledRelay, guess_for_new};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use ff_report::stats;
@@ -99,7 +99,11 @@ pub(super) fn newcomers(data: &mut Data<'_>) -> Result<Vec<Value>> {
 #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
 pub(super) fn known(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let subject = |(number, truth): (u32, BytesPerSec)| Subject {
-        relay: Relay { fingerprint: name(number), estimate: Some(truth), ..Relay::default() },
+        relay: ScheduledRelay {
+            fingerprint: name(number),
+            estimate: Some(truth),
+            ..ScheduledRelay::default()
+        },
         truth,
     };
     let subjects: Vec<Subject> = (0..).zip(capacities()).map(subject).collect();
@@ -116,11 +120,11 @@ pub(super) fn at_once(data: &mut Data<'_>) -> Result<Vec<Value>> {
     for (count, limit, truth) in [(8, 100, 94.2), (4, 200, 191.0), (2, 400, 393.0)] {
         let truth = BytesPerSec::from_mbit(1).scale(truth);
         let estimate = Some(BytesPerSec::from_mbit(limit));
-        let relay = |number| Relay {
+        let relay = |number| ScheduledRelay {
             fingerprint: name(number),
             estimate,
             addresses: vec![host],
-            ..Relay::default()
+            ..ScheduledRelay::default()
         };
         let subjects: Vec<_> =
             (0..count).map(|number| Subject { relay: relay(number), truth }).collect();

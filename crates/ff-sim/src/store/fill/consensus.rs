@@ -11,7 +11,7 @@ use crate::read::archive::Document;
 use crate::read::consensus::scan;
 use crate::read::consensus::{Again, Consensus, ConsensusRelay, Digest, Flavour, Sequence};
 use crate::store::batch::Cell;
-use crate::store::error::StoreError;
+use crate::store::error::ArchiveStoreError;
 use crate::store::hours::Hours;
 use crate::store::partition::Partition;
 use crate::store::schema::CONSENSUS_RELAYS;
@@ -242,7 +242,7 @@ impl Fill for Consensuses {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<Filled, StoreError> {
+    fn finish(self: Box<Self>) -> Result<Filled, ArchiveStoreError> {
         let hours: Vec<Hours> =
             self.times.iter().filter_map(|(flavour, times)| Hours::of(flavour, times)).collect();
         self.sequence.put_aside();

@@ -8,7 +8,7 @@ use super::{Bounds, Fill, Filled, check_len, finish, wrong};
 use crate::read::archive::{Document, FileDocument};
 use crate::read::descriptor::Descriptors;
 use crate::store::batch::Cell;
-use crate::store::error::StoreError;
+use crate::store::error::ArchiveStoreError;
 use crate::store::partition::Partition;
 
 /// A descriptor has no more than this; tor takes none above 20 kB.
@@ -80,7 +80,7 @@ impl Fill for Servers {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<Filled, StoreError> {
+    fn finish(self: Box<Self>) -> Result<Filled, ArchiveStoreError> {
         let mut filled = finish([self.rows])?;
         filled.counts.duplicates = self.duplicates;
         Ok(filled)

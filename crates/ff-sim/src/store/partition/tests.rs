@@ -189,7 +189,7 @@ fn a_value_that_has_to_be_there_and_is_not_is_an_error() {
 }
 
 /// Reads all of a file as if its manifest had this hash; how many values there were.
-fn read_whatever(path: &Path) -> Result<usize, StoreError> {
+fn read_whatever(path: &Path) -> Result<usize, ArchiveStoreError> {
     let part = PartFile::open_checked(path, &ALL)?;
     let mut values = 0;
     for group in 0..part.groups().len() {
