@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 use ff_sim::store::history::History;
 use ff_sim::store::place::ArchiveStore;
 use ff_sim::store::plan::IngestPlan;
@@ -37,7 +37,7 @@ fn template() -> &'static BTreeMap<PathBuf, Vec<u8>> {
         }
         let store = ArchiveStore::create(&path).expect("a store");
         let units = IngestPlan::of(&archives).expect("a plan").units;
-        ingest::ingest(&store, &units, 1, HOUR * 2, &Progress::of("fuzz")).expect("ingested");
+        ingest::ingest(&store, &units, 1, HOUR * 2, &ProgressLine::of("fuzz")).expect("ingested");
         let (mut files, mut left) = (BTreeMap::new(), vec![path.clone()]);
         while let Some(one) = left.pop() {
             if one.is_dir() {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use ff_base::identity::Fingerprint;
 use ff_measurer::service::wire::Capability;
 use ff_plan::period::ScheduledRelay;
-use ff_plan::period::timetable::{Event, Measured};
+use ff_plan::period::timetable::{Event, TaskResult};
 use ff_plan::publish::v3bw::{NotScheduled, Publication};
 use ff_plan::publish::view::publication;
 use ff_proto::ids::Ed25519Id;
@@ -89,7 +89,7 @@ pub struct Core {
     /// What is being measured.
     pub(super) running: BTreeMap<AttemptId, Running>,
     /// What is to be measured again once all that were measured with it are done, with what each came to.
-    again: BTreeMap<Together, Vec<Measured>>,
+    again: BTreeMap<Together, Vec<TaskResult>>,
     /// When the counted seconds of each measurement of a group began, until the whole group is over.
     begun: BTreeMap<Together, Vec<Begun>>,
     /// What is known of the paths to relays.

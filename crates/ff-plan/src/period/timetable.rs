@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, HashMap};
 use ff_base::identity::Fingerprint;
 use ff_proto::units::BytesPerSec;
 
-pub use self::again::{Measured, NoRetry, Retry};
+pub use self::again::{NoRetry, Retry, TaskResult};
 use super::kept::Kept;
 use super::room::FirstFit;
 use super::schedule::groups::{Age, Group, number};
@@ -56,7 +56,7 @@ pub enum Event {
         /// By this team.
         team: usize,
         /// These, which came to so much or failed.
-        measured: Vec<Measured>,
+        measured: Vec<TaskResult>,
         /// In a slot after this one: the slot that is running, or the last one in which they grant nothing.
         now_slot: u32,
         /// The grants of theirs that count then.

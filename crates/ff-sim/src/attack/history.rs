@@ -5,7 +5,7 @@
 
 use ff_base::identity::Fingerprint;
 use ff_dir::bandwidth::MAX_FILE_AGE_SECS;
-use ff_plan::outcome::{Asked, Failure, Measured, Method, Outcome, TargetInfo};
+use ff_plan::outcome::{Asked, Failure, MeasuredSeconds, Method, Outcome, TargetInfo};
 use ff_plan::publish::v3bw::{Decisions, Publication};
 use ff_proto::aggregate::Verdict;
 use ff_proto::failure::FailureKind;
@@ -58,7 +58,7 @@ fn attempt(relay: u32, host: u32, unix_secs: u64, rate: Option<BytesPerSec>) -> 
         message: "the relay refused".to_owned(),
     };
     let found = rate.map(|rate| (rate, Verdict::Conclusive)).ok_or_else(refused);
-    Outcome::of(asked, Measured::default(), found)
+    Outcome::of(asked, MeasuredSeconds::default(), found)
 }
 
 /// What relays count for at this time, if those with a number below `in_group` share a host.

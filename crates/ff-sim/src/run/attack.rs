@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use ff_report::output::Table;
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 
 use super::{Reading, tell_drawn};
 use crate::attack::sample::{PAPERS_MOST, PAPERS_RELAYS, PAPERS_TOTAL, made_up};
@@ -32,7 +32,7 @@ pub(super) fn attack(args: &AttackArgs) -> Result<ExitCode> {
         }
     };
     let systems = args.system.map_or(System::ALL.to_vec(), |system| vec![system]);
-    let progress = Progress::of("ff-sim");
+    let progress = ProgressLine::of("ff-sim");
     let tell = |done, all| progress.say(|| format!("{done} of {all} attacks"));
     let chosen = against_told(&systems, &network, args.seed, tell);
     let tables = [summary_table(&chosen), point_table(&chosen)];

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 use serde::Serialize;
 
 use self::tables::{Run, figures, loops_text, tables, text};
@@ -60,7 +60,7 @@ pub(super) fn flow(args: &FlowArgs) -> Result<ExitCode> {
     check_paths(args, &names, &networks, &files)?;
     let mut runs = Vec::new();
     let cases = cases(args, networks.len());
-    let progress = Progress::of("ff-sim");
+    let progress = ProgressLine::of("ff-sim");
     for seed in seeds(args) {
         let these: Vec<Case> = cases.iter().copied().filter(|case| case.seed == seed).collect();
         if these.is_empty() {
@@ -262,7 +262,7 @@ struct World<'a> {
     /// The circuits of users.
     library: Library,
     /// Who says how far they are.
-    progress: &'a Progress,
+    progress: &'a ProgressLine,
 }
 
 /// Simulates cases, as many at a time as there may be; `before` are done of `all`.

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use ff_report::markup::Visible;
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 use ff_report::skipped::left_out;
 use serde::Serialize;
 
@@ -87,7 +87,7 @@ pub(super) fn take(
     plan.keep(span.since, span.until, shard);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.context("Failed to get the time: the clock lies before 1970")?.as_secs();
-    let progress = Progress::of("ff-sim");
+    let progress = ProgressLine::of("ff-sim");
     Ok(ingest::ingest(store, &plan.units, span.jobs.into(), now, &progress)?)
 }
 

@@ -10,7 +10,7 @@ use anyhow::Result;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use ff_report::output::Table;
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde::Serialize;
@@ -86,7 +86,7 @@ fn period(
 ) -> Result<()> {
     let (came, mut listed) = coming.map_or_else(Default::default, Coming::parts);
     let (progress, period_secs) =
-        (Progress::of("ff-sim"), setup.slots()?.saturating_mul(setup.slot_secs));
+        (ProgressLine::of("ff-sim"), setup.slots()?.saturating_mul(setup.slot_secs));
     let mut arrivals = |hour: u32| {
         progress.say(|| format!("hour {hour} of {}", period_secs.div_ceil(3600)));
         listed.at(hour)

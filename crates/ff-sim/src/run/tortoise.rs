@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use ff_report::output::Folder;
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 use ff_report::stats;
 
 use self::tables::{TortoiseReport, markdown, tables, text};
@@ -47,7 +47,8 @@ pub(super) fn tortoise(args: &TortoiseArgs) -> Result<ExitCode> {
     if args.today {
         return today::today(args, &seeds, setting);
     }
-    let work = Work { seeds: &seeds, setting, jobs: args.jobs, progress: Progress::of("ff-sim") };
+    let work =
+        Work { seeds: &seeds, setting, jobs: args.jobs, progress: ProgressLine::of("ff-sim") };
     let numbers = args.figures();
     let results = work.experiments(&of_figures(&numbers))?;
     let lines = lines(&results).context("doc/tortoise.toml is broken")?;
@@ -78,7 +79,7 @@ struct Work<'a> {
     /// Simulations at a time.
     jobs: u32,
     /// Reports the progress.
-    progress: Progress,
+    progress: ProgressLine,
 }
 
 impl Work<'_> {

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 
 use ff_base::identity::Fingerprint;
 use ff_plan::period::seed::mixed;
-use ff_plan::period::timetable::{Measured, SlotTask, Timetable};
+use ff_plan::period::timetable::{SlotTask, TaskResult, Timetable};
 use ff_plan::period::{ScheduledRelay, demand, next_guess};
 use ff_proto::units::BytesPerSec;
 
@@ -178,7 +178,7 @@ impl<'a> Period<'a> {
         self.used[team].last_slot_end = slot + 1;
         let rates = self.measure(team, &tasks);
         // What was measured together is measured again together, so its order is that of its head.
-        let mut unclear: BTreeMap<u32, Vec<Measured>> = BTreeMap::new();
+        let mut unclear: BTreeMap<u32, Vec<TaskResult>> = BTreeMap::new();
         for (task, rate) in tasks.iter().zip(rates) {
             self.note(team, slot, task, rate);
             if self.record(task.relay, team).fate.is_none() {

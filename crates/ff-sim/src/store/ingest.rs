@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 use ff_report::skipped::Skips;
 
 use super::error::ArchiveStoreError;
@@ -44,7 +44,7 @@ pub fn ingest(
     units: &[Unit],
     jobs: usize,
     now: u64,
-    progress: &Progress,
+    progress: &ProgressLine,
 ) -> Result<Vec<Done>, ArchiveStoreError> {
     let (queue, stop) = (Mutex::new(units.iter().enumerate()), AtomicBool::new(false));
     let next = || {
@@ -80,7 +80,7 @@ fn ingest_unit(
     store: &ArchiveStore,
     unit: &Unit,
     now: u64,
-    progress: &Progress,
+    progress: &ProgressLine,
 ) -> Result<Done, ArchiveStoreError> {
     let _lock = store.lock(unit.documents, unit.month)?;
     let sources = unit.sources.iter().map(|source| {
@@ -132,7 +132,7 @@ fn read(
     store: &ArchiveStore,
     unit: &Unit,
     now: u64,
-    progress: &Progress,
+    progress: &ProgressLine,
 ) -> Result<(Filled, Skips), ArchiveStoreError> {
     let mut parts = Vec::new();
     for table in unit.documents.tables() {

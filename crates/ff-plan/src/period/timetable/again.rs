@@ -28,7 +28,7 @@ pub struct Retry {
 }
 
 /// A relay and z, what its measurement came to; `None` when that failed for a reason that is not the relay's.
-pub type Measured = (Fingerprint, Option<BytesPerSec>);
+pub type TaskResult = (Fingerprint, Option<BytesPerSec>);
 
 /// Why relays are not measured again in this period.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -87,7 +87,7 @@ impl Timetable {
     pub fn retry(
         &mut self,
         team: usize,
-        measured: &[Measured],
+        measured: &[TaskResult],
         now_slot: u32,
         grants_used: u32,
     ) -> Result<Retry, NoRetry> {
@@ -102,7 +102,7 @@ impl Timetable {
     /// The relays that [`retry`](Self::retry) measures again with these: all that were measured together. None if these do not
     /// belong together.
     #[must_use]
-    pub fn again_with(&self, team: usize, measured: &[Measured]) -> Vec<Fingerprint> {
+    pub fn again_with(&self, team: usize, measured: &[TaskResult]) -> Vec<Fingerprint> {
         let (_, tasks) = self.last(team, measured).unwrap_or_default();
         tasks.iter().map(|task| self.relays[task.relay as usize].fingerprint).collect()
     }
@@ -219,7 +219,7 @@ impl Timetable {
     }
 
     /// The group beside which these relays are measured, and what was measured there last by this team.
-    fn last(&self, team: usize, measured: &[Measured]) -> Option<(u32, Vec<SlotTask>)> {
+    fn last(&self, team: usize, measured: &[TaskResult]) -> Option<(u32, Vec<SlotTask>)> {
         let (relay, _) = measured.first()?;
         let group = *self.group_of.get(*self.numbers.get(relay)? as usize)?;
         let head = *self.beside.get(group as usize)?;
@@ -245,7 +245,7 @@ impl Timetable {
         &mut self,
         team: usize,
         tasks: &mut [SlotTask],
-        measured: &[Measured],
+        measured: &[TaskResult],
     ) -> Result<(), NoRetry> {
         let (params, most) = (self.schedule.rules.params, self.teams()[team].capacity());
         let had: BytesPerSec = tasks.iter().map(|task| task.demand).sum();

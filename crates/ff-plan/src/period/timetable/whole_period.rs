@@ -105,7 +105,7 @@ impl World {
     fn slot(&mut self, team: usize, slot: u32) {
         let tasks = self.timetables[team].tasks(team, slot);
         let measured = self.measure(team, &tasks);
-        let mut unclear: HashMap<u32, Vec<Measured>> = HashMap::new();
+        let mut unclear: HashMap<u32, Vec<TaskResult>> = HashMap::new();
         for (task, z) in tasks.iter().zip(measured) {
             let relay = self.timetables[team].relays()[task.relay as usize].fingerprint;
             *self.times.entry((relay, team)).or_default() += 1;

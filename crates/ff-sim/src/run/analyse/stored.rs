@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 
 use super::errors::{Beside, report};
 use super::{by, new_relays};
@@ -42,7 +42,7 @@ pub(super) fn history(
     let (step_secs, least_share) = (args.gap_hours() * 3600, args.least_share);
     let mut engine = Engine::new(EngineSettings { windows, step_secs, from: None, least_share });
     let (mut new, window) = (NewRelays::default(), new_relays::window(&args.windows.0));
-    let progress = Progress::of("ff-sim");
+    let progress = ProgressLine::of("ff-sim");
     let mut times = 0_u64;
     history.each(|time, now| {
         times += 1;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use ff_report::output::Table;
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 use serde::Serialize;
 
 use crate::cli::compare::CompareArgs;
@@ -51,7 +51,7 @@ pub(super) fn both(
         let choice = Choice::Given(joined.with_context(|| format!("{}", path.display()))?);
         let name = path.display().to_string();
         note!("ff-sim: simulating {} minutes by {name}", args.warm_up + args.minutes);
-        let progress = Progress::of("ff-sim");
+        let progress = ProgressLine::of("ff-sim");
         let second =
             |now: u32, all: u32| progress.say(|| crate::run::flow::minutes(&name, now, all));
         let found = trial::simulate_told(network, &library, &choice, &setting, &second);

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use ff_plan::period::guess_for_new;
 use ff_proto::units::BytesPerSec;
 use ff_report::output::Table;
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 use ff_report::stats;
 use serde::Serialize;
 
@@ -119,7 +119,7 @@ fn source(
 ) -> Result<Source> {
     let name = path.display();
     let (relays, hours_without_list) = if let Some((store, from, to)) = stored_hours(path)? {
-        let (progress, mut read) = (Progress::of("ff-sim"), 0_u64);
+        let (progress, mut read) = (ProgressLine::of("ff-sim"), 0_u64);
         let found = first_listed(&store, from, to, || {
             read += 1;
             progress.say(|| format!("{read} consensuses read"));

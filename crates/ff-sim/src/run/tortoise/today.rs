@@ -5,7 +5,7 @@ mod tables;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 use ff_report::stats;
 
 use self::tables::{TodayReport, tables, text};
@@ -42,7 +42,7 @@ pub(super) fn today(
     let limits = limits(args)?;
     let rates: Vec<f64> = args.limits.iter().copied().map(f64::from).collect();
     let relays = setting.count(RELAYS, 1.0).max(FEWEST_RELAYS);
-    let progress = Progress::of("ff-sim");
+    let progress = ProgressLine::of("ff-sim");
     let work = Work { seeds, setting, relays, rates: &rates, jobs: args.jobs, progress };
     let (clients, base) = work.fit()?;
     let limited = work.simulate(&limits, clients, "experiments")?;
@@ -89,7 +89,7 @@ struct Work<'a> {
     /// Simulations at a time.
     jobs: u32,
     /// Reports the progress.
-    progress: Progress,
+    progress: ProgressLine,
 }
 
 impl Work<'_> {
