@@ -16,7 +16,6 @@ use crate::cli::compare::CompareArgs;
 use crate::compare::{ComparedGroup, FileComparison, Side};
 use crate::figure::errors::relay_weights;
 use crate::network::Network;
-use crate::source;
 
 /// What `summary.json` has.
 #[derive(Serialize)]
@@ -41,12 +40,7 @@ pub(super) fn compare(args: &CompareArgs) -> Result<ExitCode> {
     );
     let old = weights::read(&args.old, &mut reading)?;
     let new = weights::read(&args.new, &mut reading)?;
-    let (network, skips) = source::described(
-        &args.network,
-        args.described.descriptors.as_deref(),
-        &mut reading.inputs,
-    )?;
-    reading.skips.extend(skips);
+    let network = reading.network(&args.network, &args.described)?;
     for (path, file) in [(&args.old, &old), (&args.new, &new)] {
         weights::check_month(path, file, &network, args.allow_mixed)?;
     }

@@ -10,7 +10,7 @@ use ff_report::progress::ProgressLine;
 use ff_report::skipped::left_out;
 use serde::Serialize;
 
-use super::{Reading, Table, rows, tell};
+use super::{Reading, Table, rows, tell_drawn};
 use crate::cli::store::{IngestArgs, SpanArgs};
 use crate::spare::give_back_what_is_large;
 use crate::store::gaps::Between;
@@ -52,7 +52,8 @@ pub(super) fn ingest(args: &IngestArgs) -> Result<ExitCode> {
         ("rows", sum(|one| one.rows)),
         ("megabytes", sum(|one| one.bytes / 1_000_000)),
     ]);
-    tell("ingest", &args.out, &reading, None, &found, &text, &[table(&found)])?;
+    let tables = [table(&found)];
+    tell_drawn("ingest", &args.out, &reading, None, &found, &text, &tables, Vec::new)?;
     Ok(reading.status(args.strict))
 }
 

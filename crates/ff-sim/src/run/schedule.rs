@@ -27,7 +27,6 @@ use crate::schedule::greedy::{Greedy, Unmeasurable, greedy, hours};
 use crate::schedule::outcome::{PeriodOutcome, Reason, RelayEstimate, Unmeasured};
 use crate::schedule::replay::{World, replay};
 use crate::schedule::{LeftOut, Setup, Subjects};
-use crate::source;
 
 /// Carries `schedule` out.
 ///
@@ -113,12 +112,7 @@ fn subjects(
     grouped: bool,
     reading: &mut Reading,
 ) -> Result<(Subjects, Network)> {
-    let (network, skips) = source::described(
-        &args.network,
-        args.described.descriptors.as_deref(),
-        &mut reading.inputs,
-    )?;
-    reading.skips.extend(skips);
+    let network = reading.network(&args.network, &args.described)?;
     let mut subjects = Subjects::of(&network, grouped);
     if args.total.is_some() || args.max_relay.is_some() {
         subjects.scale(args.total, args.max_relay)?;

@@ -6,13 +6,13 @@ mod today;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use ff_report::output::Folder;
 use ff_report::progress::ProgressLine;
 use ff_report::stats;
 
 use self::tables::{TortoiseReport, markdown, tables, text};
-use super::{Reading, tell_drawn};
+use super::{Reading, seeds, tell_drawn};
 use crate::cli::TortoiseArgs;
 use crate::figure::tortoise::figures;
 use crate::flow::tortoise::cells::{FIRST_CAPACITY, Results, fit, of_figures, rate_kb};
@@ -29,21 +29,13 @@ const UNEXPLAINED: u8 = 4;
 /// # Errors
 /// When an option makes no sense, no capacity can be fitted, or the results cannot be written.
 pub(super) fn tortoise(args: &TortoiseArgs) -> Result<ExitCode> {
-    let Some(end) = args.seed.checked_add(args.seeds) else {
-        bail!(
-            "--seed {} with --seeds {} exceeds the largest seed, {}",
-            args.seed,
-            args.seeds,
-            u64::MAX
-        );
-    };
+    let seeds: Vec<u64> = seeds(args.seed, args.seeds)?.collect();
     let setting = TortoiseSetting {
         scale: args.scale,
         burst_secs: args.burst,
         warm_up_secs: args.warm_up.saturating_mul(60),
         secs: args.minutes.saturating_mul(60),
     };
-    let seeds: Vec<u64> = (args.seed..end).collect();
     if args.today {
         return today::today(args, &seeds, setting);
     }

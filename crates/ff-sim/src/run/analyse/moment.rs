@@ -15,7 +15,6 @@ use crate::cli::{AnalyseArgs, By};
 use crate::figure::errors::{relay_weights, speed_test as days_figure};
 use crate::read::series::daily;
 use crate::run::{Reading, rows, tell_drawn};
-use crate::source;
 
 /// Errors of the weights of one moment.
 #[derive(Serialize)]
@@ -41,9 +40,7 @@ struct OfMoment {
 
 /// Analyses a network of one moment.
 pub(super) fn moment(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
-    let (network, skips) =
-        source::described(path, args.described.descriptors.as_deref(), &mut reading.inputs)?;
-    reading.skips.extend(skips);
+    let network = reading.network(path, &args.described)?;
     anyhow::ensure!(
         network.capacities != crate::network::CapacitySource::Weights,
         "{} has weights and no capacities, so weights cannot be wrong by it",
