@@ -109,7 +109,7 @@ impl Consensus {
     /// consensus, and so none can be listed twice.
     ///
     /// # Errors
-    /// [`DocumentError`] for what is no consensus, is cut, or has a line that cannot be read.
+    /// [`DocumentError`] for what is not a consensus, is cut, or has a line that cannot be read.
     pub fn parse(text: &str) -> Result<Self, DocumentError> {
         let mut consensus = Self::default();
         let (mut is_consensus, mut is_whole, mut last) = (false, false, 0);
@@ -302,8 +302,8 @@ mod tests {
             (text(&swapped), 11, "order"),
             (text(RELAYS).replace("9 D6", "9 D"), 6, "shared random"),
             (text(RELAYS).replace("directory-footer", "x"), 16, "footer"),
-            (text(RELAYS).replace("status consensus", "status vote"), 1, "no consensus"),
-            (String::new(), 1, "no consensus"),
+            (text(RELAYS).replace("status consensus", "status vote"), 1, "not a consensus"),
+            (String::new(), 1, "not a consensus"),
         ] {
             let error = Consensus::parse(&bad).expect_err(part);
             assert!(

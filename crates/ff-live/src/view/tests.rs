@@ -91,14 +91,14 @@ async fn a_consensus_that_is_not_one_to_go_by_is_refused_by_a_sentence() {
         (network.consensus(Flavor::Ns, HOUR + 7200, 3), "from the future, of 2026-11-22T20:00:00"),
         (
             network.consensus(Flavor::Ns, HOUR - 4 * 3600, 3),
-            "no longer valid since 2026-11-22T17:00:00",
+            "the consensus expired at 2026-11-22T17:00:00",
         ),
-        (network.consensus(Flavor::Microdesc, HOUR, 3), "no consensus of the flavour ns"),
+        (network.consensus(Flavor::Microdesc, HOUR, 3), "not a consensus of the flavour ns"),
         (good["ns"].replace("params x=1", "params x"), "cannot be read"),
         (cut, "ends too early"),
         (flipped, "signature of the consensus is wrong"),
-        ("HTML".to_owned(), "no consensus"),
-        (String::new(), "no consensus"),
+        ("HTML".to_owned(), "not a consensus"),
+        (String::new(), "not a consensus"),
     ];
     for (bad, part) in cases {
         fake.consensuses.insert("ns", bad);
@@ -127,7 +127,7 @@ async fn the_last_view_stays_when_nothing_newer_is_to_be_had() {
     assert_eq!((documents.valid_after_secs, documents.descriptors.len()), (HOUR, 3));
     assert!(
         documents.problems[0]
-            .contains("server 1: its consensus of 2026-11-22T17:00:00 is no newer"),
+            .contains("server 1: its consensus of 2026-11-22T17:00:00 is not newer"),
         "{documents:?}"
     );
     assert!(documents.problems[1].contains("server 0: no route"), "{documents:?}");

@@ -108,7 +108,7 @@ fn errors_name_the_line() {
         (whole.replace("2019-07-14 00:00", "2006-12-31 23:00"), 5, "lies before 2007"),
         (whole.replace("2019-07-14 00:00", "2019-07-32 00:00"), 5, "is no time"),
         (whole.replace("valid-after", "valid-odd"), 1, "since when"),
-        (whole.replace("consensus\nc", "vote\nc"), 3, "no consensus"),
+        (whole.replace("consensus\nc", "vote\nc"), 3, "not a consensus"),
         (whole.replace("version 3", "version 2"), 2, "version 3"),
         (whole.replace("method 28", "method 4294967296"), 4, "method"),
         (whole.replace("directory-footer\n", ""), 19, "no footer"),
@@ -116,9 +116,9 @@ fn errors_name_the_line() {
         (whole.replace("\ndirectory-signature", "\nbandwidth-weights Wbd=0\nd"), 20, "twice"),
         (whole.replace("\ndirectory-signature", "\nr a\nd"), 20, "after the footer"),
         (format!("{whole}{whole}"), 25, "another document"),
-        (String::new(), 1, "no consensus"),
-        ("\n\n".to_owned(), 1, "no consensus"),
-        ("<html>".to_owned(), 1, "no consensus"),
+        (String::new(), 1, "not a consensus"),
+        ("\n\n".to_owned(), 1, "not a consensus"),
+        ("<html>".to_owned(), 1, "not a consensus"),
     ] {
         let error = Consensus::parse(bad.as_bytes()).expect_err(part);
         assert!(error.line == line && error.reason.contains(part), "{error}, not {line} {part}");
