@@ -158,7 +158,7 @@ mod tests {
             (b"HTTP/1.0 404 Not Found\r\n\r\n", "it answers 404"),
             (b"SSH-2.0-OpenSSH\r\n", "no HTTP"),
             (b"", "no HTTP"),
-            (b"\xff\xfe", "no text"),
+            (b"\xff\xfe", "not text"),
         ] {
             let error = answered(answer).expect_err("no status").to_string();
             assert!(error.contains(words), "{error}");
