@@ -142,7 +142,7 @@ fn an_attempt_is_finished_once_and_stays_as_it_is() {
     let mut temporary = Temporary::new();
     let id = temporary.put(&outcome(1, 100));
     let again = temporary.store.finish_attempt(id, &outcome(1, 900), NOW);
-    assert!(again.expect_err("refused").to_string().contains("finished already"));
+    assert!(again.expect_err("refused").to_string().contains("already finished"));
     let found = temporary.store.attempt(id).expect("read").expect("there");
     assert_eq!(found.outcome.estimate, outcome(1, 100).estimate);
     let never = ff_store::AttemptId(99);
