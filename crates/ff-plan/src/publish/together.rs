@@ -10,9 +10,9 @@
 //!   other was not measured. So their sum counts for t / (t + d).
 //! - What a group has shown is the greatest sum of such measurements that were made together. One that was
 //!   made alone is a sum, too. None counts that is older than all of what stands in the group.
-//! - What stands for its relays comes to no more than that in sum: if it does, each counts for the same share of what it
-//!   stands at, but values of the newest day come first, and older ones share what these leave. So relays that take turns in
-//!   being there do not lower others that always are.
+//! - The values of its relays count for at most that in sum. If they exceed it, each counts for the same share of its value,
+//!   but values of the newest day come first, and older ones share what these leave. So relays that take turns in being
+//!   there do not lower others that are always there.
 //!
 //! So a group that was measured together changes nothing, and relays on machines of their own lose by it
 //! only if they could not be measured together. The paper proposes to give each relay of a set the mean. That
@@ -34,7 +34,7 @@ use crate::outcome::Outcome;
 /// Measurements whose seconds began no further apart were made together.
 pub const SAME_START_MILLIS: u64 = 2000;
 
-/// What a relay counts for beside those that it was measured together with.
+/// What a relay counts for, given the relays that it was measured together with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct GroupShare {
     /// Relays of its group that have a value, with it.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ff_base::utc::DAY_SECS;
 use ff_report::stats;
 
 use super::outcome::{ErrorAnalysis, Mean, RelayWindow};
@@ -77,7 +78,6 @@ pub fn by_label<L: Ord>(
 /// A label for ages: how long relays of this age had been seen at most, in days.
 #[must_use]
 pub fn age_label(outcome: &ErrorAnalysis, relay: u32) -> Option<&'static str> {
-    const DAY: u64 = 86_400;
     let relay = outcome.relays.get(relay as usize)?;
     let begin = outcome.steps.first()?.time;
     let (first, last) = (relay.first_seen?, relay.last_seen?);
@@ -85,7 +85,7 @@ pub fn age_label(outcome: &ErrorAnalysis, relay: u32) -> Option<&'static str> {
     if first == begin {
         return Some("from the beginning");
     }
-    Some(match (last - first) / DAY {
+    Some(match (last - first) / DAY_SECS {
         0 => "below 1 day",
         1..7 => "1 to 7 days",
         7..30 => "7 to 30 days",

@@ -38,7 +38,7 @@ pub struct Done {
 /// `now` is the time in seconds since 1970; documents of the future are left out.
 ///
 /// # Errors
-/// The first [`ArchiveStoreError`]: what a unit of this run has done before stays, others are not begun any more.
+/// The first [`ArchiveStoreError`]: what this run's units have done before stays, and no other unit is begun.
 pub fn ingest(
     store: &ArchiveStore,
     units: &[Unit],

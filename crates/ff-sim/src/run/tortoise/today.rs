@@ -30,7 +30,7 @@ const TRIES: u32 = 8;
 /// changes it by a step.
 const TOLERANCES: (f64, f64) = (0.005, 0.05);
 
-/// Simulates today's network, and tells the results.
+/// Simulates today's network, and prints the results.
 ///
 /// # Errors
 /// When a burst is too small for a limit, no number of clients fits, or the results cannot be written.
