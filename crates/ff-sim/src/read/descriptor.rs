@@ -4,7 +4,7 @@
 //! Descriptors are appended to one vector, their texts to one string and their families to two more vectors, so that
 //! nothing is allocated per descriptor. Signatures are not checked: a descriptor belongs to a consensus if its SHA-1
 //! is the one that is listed there. A descriptor that is cut within its signature is whole in that sense. A family's
-//! certificate is checked as far as `ff_bwauth` checks it: it has to be whole, and this relay's.
+//! certificate is checked as far as `ff_dir` checks it: it has to be whole, and this relay's.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;

@@ -1,7 +1,7 @@
 //! The flow simulation beside what Shadow measured in the same networks (ledger D7).
 //!
 //! Networks 1-4 gave the constants, 5-7 test them. The comparison needs all of Shadow's networks, so it runs only
-//! on demand: `FF_SIM_DATA=... cargo test --release -p ff-sim --test flow_shadow -- --ignored --nocapture`.
+//! on demand: `FF_SIM_DATA=... cargo test --release -p ff-sim --test archives flow_shadow -- --ignored --nocapture`.
 
 use std::path::{Path, PathBuf};
 

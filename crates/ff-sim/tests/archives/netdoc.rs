@@ -1,5 +1,5 @@
 //! Wherever tor-netdoc accepts a document, the scanners' fields equal its own. Its reader of descriptors keeps no
-//! bandwidth and no uptime: those are held against `ff_bwauth`'s reader and stem's.
+//! bandwidth and no uptime: those are held against `ff_dir`'s reader and stem's.
 
 use std::fs::{self, File};
 use std::io::Read;

@@ -40,7 +40,7 @@ impl Consensus {
         std::iter::once(IpAddr::V4(relay.address)).chain(others.iter().copied())
     }
 
-    /// The network that it describes, as [`Network::from`] has it from `ff_bwauth`'s reader: weights stand in for
+    /// The network that it describes, as [`Network::from`] has it from `ff_dir`'s reader: weights stand in for
     /// capacities where relays have been measured.
     #[must_use]
     pub fn to_network(&self) -> Network {
