@@ -118,7 +118,7 @@ impl Reading {
 /// The seeds from the first one on.
 ///
 /// # Errors
-/// When `u64` has no such numbers.
+/// When the last seed would exceed the largest `u64`.
 fn seeds(first: u64, count: u64) -> Result<Range<u64>> {
     let end = first.checked_add(count).with_context(|| {
         format!("--seed {first} with --seeds {count} exceeds the largest seed, {}", u64::MAX)
