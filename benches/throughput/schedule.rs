@@ -4,8 +4,8 @@ use std::hint::black_box;
 use std::net::IpAddr;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use ff_plan::period::schedule::{Rules, Schedule};
-use ff_plan::period::{Measurer, Relay, Team};
+use ff_plan::period::schedule::{Schedule, ScheduleRules};
+use ff_plan::period::{Measurer, ScheduledRelay, Team};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
@@ -17,12 +17,12 @@ const SLOTS: u32 = 2880;
 const MEAN_MBIT: u64 = 94;
 
 /// Relays whose capacities fall like one over their rank; each address has two, the last ten are new.
-fn relays(count: u32) -> Vec<Relay> {
+fn relays(count: u32) -> Vec<ScheduledRelay> {
     let sum: f64 = (1..=count).map(|rank| 1.0 / f64::from(rank + 300)).sum();
     let all = BytesPerSec::from_mbit(MEAN_MBIT * u64::from(count));
     (0..count)
         .map(|number| {
-            let mut relay = Relay::default();
+            let mut relay = ScheduledRelay::default();
             // As good as any order.
             relay.fingerprint[..4]
                 .copy_from_slice(&number.wrapping_mul(2_654_435_761).to_be_bytes());
@@ -35,14 +35,14 @@ fn relays(count: u32) -> Vec<Relay> {
 }
 
 /// Two coordinators whose teams have about twice the capacity that it takes.
-fn rules(count: u32) -> Rules {
+fn rules(count: u32) -> ScheduleRules {
     let needed = BytesPerSec::from_mbit(MEAN_MBIT * u64::from(count) / u64::from(SLOTS));
     let capacity = needed.scale(6.0).max(BytesPerSec::from_mbit(1_000_000));
     let team = |number| Team {
         coordinator: [number; 32],
         measurers: vec![Measurer { name: "one".to_owned(), capacity }],
     };
-    Rules {
+    ScheduleRules {
         teams: vec![team(1), team(2)],
         slots: SLOTS,
         seed: [7; 32],

@@ -1,11 +1,11 @@
 //! Any bytes as a table of relays by times, of each kind: what the cursor gives is what single values are.
 #![no_main]
 
-use ff_sim::read::series::{Kind, Series, daily};
+use ff_sim::read::series::{Series, SeriesKind, daily};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
-    for kind in [Kind::BytesPerSec, Kind::Probability, Kind::of_weights(input)] {
+    for kind in [SeriesKind::BytesPerSec, SeriesKind::Probability, SeriesKind::of_weights(input)] {
         let (series, _) = Series::read("series.csv", kind, input).expect("bytes can be read");
         let (mut cursor, mut listed, mut time) = (series.cursor(), Vec::new(), 0);
         while let Some(at) = cursor.next_into(&mut listed) {

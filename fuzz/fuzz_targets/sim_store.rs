@@ -7,11 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 use ff_sim::store::history::History;
-use ff_sim::store::place::Store;
-use ff_sim::store::plan::Plan;
-use ff_sim::store::{StoreError, hour, ingest};
+use ff_sim::store::place::ArchiveStore;
+use ff_sim::store::plan::IngestPlan;
+use ff_sim::store::{ArchiveStoreError, hour, ingest};
 use libfuzzer_sys::fuzz_target;
 
 /// 2020-02-29 11:00:00 in UTC, when the consensus of the samples is from.
@@ -35,9 +35,9 @@ fn template() -> &'static BTreeMap<PathBuf, Vec<u8>> {
         ] {
             fs::write(archives.join(name), bytes).expect("written");
         }
-        let store = Store::create(&path).expect("a store");
-        let units = Plan::of(&archives).expect("a plan").units;
-        ingest::ingest(&store, &units, 1, HOUR * 2, &Progress::of("fuzz")).expect("ingested");
+        let store = ArchiveStore::create(&path).expect("a store");
+        let units = IngestPlan::of(&archives).expect("a plan").units;
+        ingest::ingest(&store, &units, 1, HOUR * 2, &ProgressLine::of("fuzz")).expect("ingested");
         let (mut files, mut left) = (BTreeMap::new(), vec![path.clone()]);
         while let Some(one) = left.pop() {
             if one.is_dir() {
@@ -54,14 +54,14 @@ fn template() -> &'static BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// Reads all of a store that can be read; how many rows there are.
-fn read_all(dir: &Path) -> Result<usize, StoreError> {
-    let store = Store::open(dir)?;
+fn read_all(dir: &Path) -> Result<usize, ArchiveStoreError> {
+    let store = ArchiveStore::open(dir)?;
     let _ = (hour::network(&store, HOUR), ingest::skips(&store, None, None));
     let mut rows = 0;
     let mut history = History::new(&store, None, None, true)?;
     history.each(|_, readings| {
         rows += readings.len();
-        Ok::<(), StoreError>(())
+        Ok::<(), ArchiveStoreError>(())
     })?;
     history.families()?;
     Ok(rows)

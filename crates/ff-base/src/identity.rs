@@ -11,7 +11,7 @@ pub fn fingerprint_base64(text: &str) -> Option<Fingerprint> {
     Base64Unpadded::decode_vec(text).ok()?.try_into().ok()
 }
 
-/// A fingerprint in 40 hex digits, with `$` before it or not, and perhaps with a nickname behind it.
+/// A fingerprint in 40 hex digits, with or without `$` before it and a nickname after it.
 #[must_use]
 pub fn fingerprint_hex(text: &str) -> Option<Fingerprint> {
     let text = text.strip_prefix('$').unwrap_or(text);

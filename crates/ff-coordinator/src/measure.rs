@@ -21,7 +21,7 @@ use ed25519_dalek::SigningKey;
 use ff_measurer::link::{self, LinkOptions, TargetAddr};
 use ff_measurer::{PartFailure, Task};
 use ff_plan::outcome::{
-    Asked, CpuSeconds, Dispute, Failure, Measured, Method, Outcome, PathRow, SocketCounts,
+    Asked, CpuSeconds, Dispute, Failure, MeasuredSeconds, Method, Outcome, PathRow, SocketCounts,
     TargetInfo,
 };
 use ff_plan::period::links::{KnownPath, links_for};
@@ -367,7 +367,7 @@ impl Run {
             target: TargetInfo { rsa_fingerprint: self.rsa_fingerprint, ..asked.target },
             ..asked
         };
-        let measured = Measured {
+        let measured = MeasuredSeconds {
             grant: self.grant.clone(),
             settle_secs: self.settle_secs,
             has_started: self.has_started,

@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use ff_base::identity::{Fingerprint, fingerprint_hex};
-use ff_base::utc::Utc;
+use ff_base::utc::{DAY_SECS, Utc};
 
 /// tor's `MAX_MEASUREMENT_AGE`: a file whose newest result is older is refused. A good greatest
 /// age of single results, too: with one measurement a day, two may be missed.
-pub const MAX_FILE_AGE_SECS: u64 = 3 * 24 * 60 * 60;
+pub const MAX_FILE_AGE_SECS: u64 = 3 * DAY_SECS;
 /// Characters that a line may have without its end (bandwidth-file-spec §2.1): tor before 0.3.5 skips longer ones, and
 /// parsers may.
 pub const MAX_LINE: usize = 510;
@@ -34,7 +34,7 @@ pub enum Severity {
 
 /// Something that is wrong with a file.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Finding {
+pub struct FileFinding {
     /// In which line, from 1.
     pub line: usize,
     /// How bad it is.
@@ -79,7 +79,7 @@ pub struct Reading {
     /// The relays.
     pub lines: Vec<ReadLine>,
     /// What is wrong, by line.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<FileFinding>,
 }
 
 impl Reading {
@@ -147,7 +147,7 @@ impl Reading {
 
     /// Adds a finding.
     fn find(&mut self, line: usize, severity: Severity, text: impl Into<String>) {
-        self.findings.push(Finding { line, severity, text: text.into() });
+        self.findings.push(FileFinding { line, severity, text: text.into() });
     }
 
     /// Reads the first line; whether the file can be used.

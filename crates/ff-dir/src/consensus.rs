@@ -109,7 +109,7 @@ impl Consensus {
     /// consensus, and so none can be listed twice.
     ///
     /// # Errors
-    /// [`DocumentError`] for what is no consensus, is cut, or has a line that cannot be read.
+    /// [`DocumentError`] for what is not a consensus, is cut, or has a line that cannot be read.
     pub fn parse(text: &str) -> Result<Self, DocumentError> {
         let mut consensus = Self::default();
         let (mut is_consensus, mut is_whole, mut last) = (false, false, 0);

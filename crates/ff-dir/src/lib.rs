@@ -6,7 +6,6 @@ pub mod descriptors;
 pub mod family;
 pub mod microdescriptors;
 
-use base64ct::{Base64Unpadded, Encoding};
 use ff_base::identity::key_base64;
 use time::{Date, Month};
 
@@ -110,8 +109,7 @@ pub fn words(rest: &str) -> impl DoubleEndedIterator<Item = &str> {
 
 /// A key of 32 bytes in base64, padded or not (dir-spec 2.1.1, `ntor-onion-key`).
 fn x25519_key(rest: &str) -> Option<[u8; 32]> {
-    let text = words(rest).next()?.trim_end_matches('=');
-    Base64Unpadded::decode_vec(text).ok()?.try_into().ok()
+    key_base64(words(rest).next()?)
 }
 
 /// The key of `id ed25519 KEY`; of another kind of key, or of `none`, there is nothing to know.

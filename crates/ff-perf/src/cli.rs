@@ -15,7 +15,7 @@ pub mod source;
 use std::path::PathBuf;
 
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use ff_report::options::Options;
+use ff_report::options::CommandOptions;
 
 /// Measures and analyses Tor as its clients see it: times of circuits and downloads, and what selections of paths gain in
 /// speed and cost in anonymity.
@@ -47,7 +47,7 @@ impl Cli {
 }
 
 /// The options that the innermost command was run with.
-fn options(command: &clap::Command, matches: &ArgMatches) -> Options {
+fn options(command: &clap::Command, matches: &ArgMatches) -> CommandOptions {
     let (mut command, mut matches) = (command, matches);
     while let Some((name, inner)) = matches.subcommand() {
         let Some(found) = command.find_subcommand(name) else { break };
@@ -60,7 +60,7 @@ fn options(command: &clap::Command, matches: &ArgMatches) -> Options {
 
 impl Command {
     /// Where it keeps the options that it was run with, if its results name them.
-    fn options_mut(&mut self) -> Option<&mut Options> {
+    fn options_mut(&mut self) -> Option<&mut CommandOptions> {
         match self {
             Self::Circuits(Circuits::Analyze(args)) => Some(&mut args.options),
             Self::Downloads(downloads::Downloads::Analyze(args)) => Some(&mut args.options),

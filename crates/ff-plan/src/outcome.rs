@@ -2,8 +2,8 @@
 //! bandwidth file and the report are all made from, and the row that files have of it.
 //!
 //! ```text
-//!   Asked, Measured ─▶ Outcome ◀─▶ AttemptRow ◀─▶ results files; ─▶ JSON
-//!                         └◀─▶ store/columns.rs ◀─▶ SQL; ─▶ exports
+//!   Asked, MeasuredSeconds ─▶ Outcome ◀─▶ AttemptRow ◀─▶ results files; ─▶ JSON
+//!                                └◀─▶ store/columns.rs ◀─▶ SQL; ─▶ exports
 //! ```
 
 mod json;
@@ -115,7 +115,7 @@ impl Asked {
 
 /// What was measured before a measurement was over.
 #[derive(Debug, Default)]
-pub struct Measured {
+pub struct MeasuredSeconds {
     /// What the relay has granted.
     pub grant: Option<MeasParamsOk>,
     /// Of the granted seconds, those in which measurers find its rate.
@@ -132,14 +132,14 @@ impl Outcome {
     /// A measurement that failed before cells began to flow.
     #[must_use]
     pub fn failed(asked: Asked, failure: Failure) -> Self {
-        Self::of(asked, Measured::default(), Err(failure))
+        Self::of(asked, MeasuredSeconds::default(), Err(failure))
     }
 
     /// What a measurement came to that found this. The draw follows from that.
     #[must_use]
     pub fn of(
         asked: Asked,
-        measured: Measured,
+        measured: MeasuredSeconds,
         found: Result<(BytesPerSec, Verdict), Failure>,
     ) -> Self {
         let settle_secs = measured.settle_secs;
@@ -147,7 +147,7 @@ impl Outcome {
         let granted_secs = grant.map(|grant| grant.duration_secs.saturating_sub(settle_secs));
         let crypto = grant.map(|grant| grant.crypto);
         let draw = draw(&asked, &measured, granted_secs, &found);
-        let Measured { seconds, disputes, .. } = measured;
+        let MeasuredSeconds { seconds, disputes, .. } = measured;
         let found = unless_disputed(found, &disputes);
         Self {
             target: asked.target,
@@ -181,7 +181,7 @@ impl Outcome {
 /// relay must not win another attempt by saying that it has echoed less.
 fn draw(
     asked: &Asked,
-    measured: &Measured,
+    measured: &MeasuredSeconds,
     granted_secs: Option<u16>,
     found: &Result<(BytesPerSec, Verdict), Failure>,
 ) -> Draw {
@@ -499,7 +499,7 @@ mod tests {
     }
 
     /// Two seconds of so many bytes, of four that were granted after one to settle in.
-    fn measured(has_started: bool, disputes: usize) -> Measured {
+    fn measured(has_started: bool, disputes: usize) -> MeasuredSeconds {
         let second = SecondSample { measurement_bytes: 100, ..SecondSample::default() };
         let dispute = Dispute {
             measurer: 0,
@@ -507,7 +507,7 @@ mod tests {
             claimed_cells: 2,
             reported_cells: 1,
         };
-        Measured {
+        MeasuredSeconds {
             grant: Some(MeasParamsOk {
                 measurement: MeasurementId([0; 16]),
                 duration_secs: 5,

@@ -51,7 +51,7 @@ pub fn usual_slot_secs(measure_secs: u16) -> u32 {
 
 /// A relay that is to be measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Relay {
+pub struct ScheduledRelay {
     /// Its fingerprint.
     pub fingerprint: Fingerprint,
     /// z0: what it was last measured at; `None` for a new one, that is, one that was not within a month.
@@ -94,7 +94,7 @@ impl Team {
 
 /// What a relay is taken to be able to carry, before it is measured: its estimate, or `new_guess`.
 #[must_use]
-pub fn guess(relay: &Relay, new_guess: BytesPerSec) -> BytesPerSec {
+pub fn guess(relay: &ScheduledRelay, new_guess: BytesPerSec) -> BytesPerSec {
     relay.estimate.unwrap_or(new_guess).max(MIN_GUESS)
 }
 

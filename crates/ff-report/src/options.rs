@@ -6,14 +6,14 @@ use clap::Command as Clap;
 use serde_json::Value;
 
 /// What a command was run with, by the names of its options: as it was given, or what holds if nothing is.
-pub type Options = BTreeMap<String, Value>;
+pub type CommandOptions = BTreeMap<String, Value>;
 
 /// Options that change nothing of the results.
 const OF_NO_MATTER: [&str; 3] = ["jobs", "json", "out"];
 
 /// What a command was run with, by its arguments, without those that do not change the results.
 #[must_use]
-pub fn options(command: &Clap, matches: &clap::ArgMatches) -> Options {
+pub fn options(command: &Clap, matches: &clap::ArgMatches) -> CommandOptions {
     let of_matter = |arg: &&clap::Arg| !OF_NO_MATTER.contains(&arg.get_id().as_str());
     let option = |arg: &clap::Arg| {
         let name = arg.get_id().as_str();

@@ -14,7 +14,7 @@ mod rows;
 
 pub use self::rows::Rows;
 use crate::input::Input;
-use crate::options::Options;
+use crate::options::CommandOptions;
 
 /// The version of `summary.json`: another number says that a field has changed its meaning or has gone.
 pub const SCHEMA: u32 = 1;
@@ -60,7 +60,7 @@ pub struct Summary<'a, T> {
     /// The seed of all that was drawn; `null` if nothing was.
     pub seed: Option<u64>,
     /// What it was run with.
-    pub options: Options,
+    pub options: CommandOptions,
     /// The results.
     pub results: &'a T,
 }
@@ -72,7 +72,7 @@ impl<'a, T: Serialize> Summary<'a, T> {
         command: &'static str,
         inputs: &'a [Input],
         seed: Option<u64>,
-        options: Options,
+        options: CommandOptions,
         results: &'a T,
     ) -> Self {
         let version = env!("CARGO_PKG_VERSION");
@@ -164,7 +164,7 @@ mod tests {
             .expect("written");
         let read = |name: &str| fs::read_to_string(path.join(name)).expect("read");
         assert_eq!(read("rates.csv"), "relay,rate_bytes_per_sec\n\"a,b\",1\n");
-        let options = Options::from([("windows".to_owned(), "1d".into())]);
+        let options = CommandOptions::from([("windows".to_owned(), "1d".into())]);
         folder.finish(&Summary::new("test", &[], Some(7), options, &[1, 2])).expect("written");
         let summary: serde_json::Value = serde_json::from_str(&read("summary.json")).expect("JSON");
         assert_eq!((&summary["schema"], &summary["seed"]), (&SCHEMA.into(), &7.into()));

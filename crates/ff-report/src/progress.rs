@@ -9,7 +9,7 @@ use crate::teller::Teller;
 /// Says how far work has come: every second at a terminal, every ten seconds elsewhere. Who does not listen does not hold up
 /// the work.
 #[derive(Debug)]
-pub struct Progress {
+pub struct ProgressLine {
     /// Who speaks.
     program: &'static str,
     /// How long it keeps silent.
@@ -20,7 +20,7 @@ pub struct Progress {
     teller: Teller,
 }
 
-impl Progress {
+impl ProgressLine {
     /// Speaks to standard error for this program.
     #[must_use]
     pub fn of(program: &'static str) -> Self {

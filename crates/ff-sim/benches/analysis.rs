@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use ff_sim::analysis::engine::{Engine, Reading, Settings};
+use ff_sim::analysis::engine::{Engine, EngineSettings, Reading};
 use ff_sim::analysis::window::Window;
-use ff_sim::read::series::{Kind, Series};
+use ff_sim::read::series::{Series, SeriesKind};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
@@ -26,7 +26,8 @@ fn hour(random: &mut ChaCha12Rng, readings: &mut [Reading]) {
 /// A day more, Eq. 1-7 in four windows.
 fn engine(criterion: &mut Criterion) {
     let (windows, step_secs) = (Window::of_paper(), 3_600);
-    let mut engine = Engine::new(Settings { windows, step_secs, from: None, least_share: 0.0 });
+    let mut engine =
+        Engine::new(EngineSettings { windows, step_secs, from: None, least_share: 0.0 });
     let mut random = ChaCha12Rng::seed_from_u64(14);
     let reading = |relay| Reading { relay, advertised: Some(5_000_000), weight: Some(5_000) };
     let mut readings: Vec<Reading> = (0..RELAYS).map(reading).collect();
@@ -52,7 +53,7 @@ fn table(criterion: &mut Criterion) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/analysis-advertised.csv.xz");
     let bytes = fs::read(path).expect("the sample is there");
     criterion.bench_function("analysis/a table of 127 relays and 285 times", |bencher| {
-        bencher.iter(|| Series::read("t.csv", Kind::BytesPerSec, bytes.as_slice()));
+        bencher.iter(|| Series::read("t.csv", SeriesKind::BytesPerSec, bytes.as_slice()));
     });
 }
 

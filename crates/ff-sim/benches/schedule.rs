@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use ff_plan::period::schedule::{Rules, Schedule};
-use ff_plan::period::{Relay, Team, guess_for_new};
+use ff_plan::period::schedule::{Schedule, ScheduleRules};
+use ff_plan::period::{ScheduledRelay, Team, guess_for_new};
 use ff_proto::units::BytesPerSec;
 use ff_sim::schedule::greedy::greedy;
 use ff_sim::schedule::units::team;
@@ -24,7 +24,7 @@ fn subjects(count: u32) -> Subjects {
     let all = BytesPerSec::from_mbit(MEAN_MBIT * u64::from(count));
     let one = |number: u32| {
         let truth = all.scale(1.0 / f64::from(number + 301) / sum);
-        let mut relay = Relay { estimate: Some(truth), ..Relay::default() };
+        let mut relay = ScheduledRelay { estimate: Some(truth), ..ScheduledRelay::default() };
         // As good as any order.
         relay.fingerprint[..4].copy_from_slice(&number.wrapping_mul(2_654_435_761).to_be_bytes());
         relay.addresses = vec![IpAddr::V4((number / 2).into())];
@@ -42,12 +42,15 @@ fn setup(count: u32) -> Setup {
 }
 
 /// The seeded schedule of a period.
-fn seeded(relays: &[Relay], setup: &Setup) -> Schedule {
+fn seeded(relays: &[ScheduledRelay], setup: &Setup) -> Schedule {
     let estimates = relays.iter().filter_map(|relay| relay.estimate).collect();
     let teams: Vec<Team> = setup.teams.clone();
     let slots = setup.slots().expect("slots");
     let new_guess = guess_for_new(estimates);
-    Schedule::new(relays, Rules { teams, slots, seed: setup.seed, new_guess, params: setup.params })
+    Schedule::new(
+        relays,
+        ScheduleRules { teams, slots, seed: setup.seed, new_guess, params: setup.params },
+    )
 }
 
 /// The least of some times that this takes, in seconds.
@@ -77,7 +80,8 @@ fn bench(criterion: &mut Criterion) {
     group.sample_size(10);
     for count in SIZES {
         let (subjects, setup) = (subjects(count), setup(count));
-        let relays: Vec<Relay> = subjects.all.iter().map(|one| one.relay.clone()).collect();
+        let relays: Vec<ScheduledRelay> =
+            subjects.all.iter().map(|one| one.relay.clone()).collect();
         group.throughput(Throughput::Elements(count.into()));
         group.bench_with_input(BenchmarkId::new("greedy", count), &subjects, |bench, subjects| {
             bench.iter(|| greedy(black_box(subjects), &setup));

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! [`engine::Engine`] is the centre: it takes times in order and never goes back, so that an archive of any length
-//! streams through it. [`outcome::Outcome`] is what comes out, [`window::Window`] the lengths that it looks back.
+//! streams through it. [`outcome::ErrorAnalysis`] is what comes out, [`window::Window`] the lengths that it looks back.
 //!
 //! How the paper is read:
 //!
@@ -23,11 +23,11 @@
 //!   values there are. The paper does the same: its greatest deviation of 7,937 % within a year needs 6,300 values
 //!   at least, more than a relay's descriptors.
 //! - Data begin at their first time and a window that reaches behind it is not whole. Where two times are further
-//!   apart than [`engine::Settings::step_secs`], the rest between them is a gap, and a window that reaches into it is
+//!   apart than [`engine::EngineSettings::step_secs`], the rest between them is a gap, and a window that reaches into it is
 //!   not whole either. Nothing is made up for it: a window has what was listed within it, and the share of it that
 //!   data cover stands beside every result. A time at which nothing is advertised is missing too, and the deviation
 //!   of weights has windows of the times that have weights. Means of relays leave windows out whose share is below
-//!   [`engine::Settings::least_share`].
+//!   [`engine::EngineSettings::least_share`].
 
 pub mod engine;
 pub mod groups;

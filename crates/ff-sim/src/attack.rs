@@ -1,23 +1,23 @@
-//! What attackers gain, beside what formulas say (paper §5, Table 2, App. A).
+//! What attackers gain, compared with formulas (paper §5, Table 2, App. A).
 //!
 //! ```text
 //!   ff_proto::aggregate ─▶ lies      false background, echoes held back, bursts     ┐
 //!   ff_proto::content ───▶ forged    cells that were never decrypted                │
-//!   ff_plan::period ───▶ slots     capacity, or an attack, in a share of slots    ├─▶ Attack: formula, paper, ours,
-//!                          flood     new relays that take the room of others        │      a curve of Points
-//!                          machines  several relays on one, begun at once or apart  │
-//!                          framing   relays that dispute a measurer                 │
-//!   ff_plan::publish ──▶ days      days that a relay chooses                      │
+//!   ff_plan::period ─────▶ slots     capacity, or an attack, in a share of slots    │
+//!                          flood     new relays that take the room of others        ├─▶ Attack: formula, paper, ours,
+//!                          machines  several relays on one, begun at once or apart  │      a curve of Points
+//!   ff_trust ────────────▶ framing   relays that dispute a measurer                 │
+//!   ff_plan::publish ────▶ days      days that a relay chooses                      │
 //!                          history   relays that come and go, or under new names    │
 //!   crate::others ───────▶ descriptors, views, traffic: the systems of Table 2      ┘
 //! ```
 //!
-//! [`all`] runs every attack on one network, [`against`] those against some systems. What an [`Attack`] says of itself ([`Basis`]) is whether the program
-//! that measures relays decided, or a model of somebody else's, or whether a number is only cited. Random ones say
-//! how often they were tried, and [`Point::agrees`] holds them to three standard deviations.
+//! [`all`] runs every attack on one network, [`against`] those against some systems. The [`Basis`] of an [`Attack`] is the
+//! code that measures relays, a model of another system, or a citation. Random points have their number of trials, and
+//! [`Point::agrees`] compares them with their formula within three standard deviations and one event.
 //!
-//! Limits: an attack is what its module describes, and not the best one that there is. Two relays are told apart
-//! by what they say and do alone: nobody looks at where they are.
+//! Limits: an attack is what its module describes; better ones may exist. Two relays are told apart by their claims and
+//! behaviour alone, not by their location.
 
 mod chance;
 pub mod days;
@@ -79,11 +79,11 @@ impl System {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
-    /// The modules that measure relays: `ff_proto` and `ff_bwauth`.
+    /// The code that measures relays: `ff_proto`, `ff_plan` and `ff_trust`.
     RealCode,
-    /// A model of what others do, in [`crate::others`] or beside the attack.
+    /// A model of another system, in [`crate::others`] or in the attack's module.
     Model,
-    /// Nothing: the number is the paper's.
+    /// The paper, whose number is cited.
     Cited,
 }
 
@@ -160,10 +160,10 @@ impl Point {
         Some([formula - wide, formula + wide])
     }
 
-    /// Whether it is what the formula says: within three standard deviations and one event if it is random, else within a
-    /// part that it names, or 1e-6. `None` without a formula.
+    /// Whether it agrees with the formula: within three standard deviations and one event if it is random, otherwise within
+    /// [`Point::within`], or 1e-6. `None` without a formula.
     ///
-    /// One event, because deviations say nothing of what is expected in less than one of all trials.
+    /// One event, because an event that is expected less than once in all trials may come once.
     #[must_use]
     pub fn agrees(&self) -> Option<bool> {
         let formula = self.formula?;

@@ -11,7 +11,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use ff_plan::period::Measurer;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
-use ff_report::options::{Options, options};
+use ff_report::options::{CommandOptions, options};
 
 pub use self::flow::{FlowArgs, FlowRule, FlowWeights, FlowWindow, Shard};
 use self::store::{IngestArgs, MergeArgs, StoredArgs};
@@ -103,7 +103,7 @@ pub enum Command {
 
 impl Command {
     /// What it was run with, for its results.
-    fn options_mut(&mut self) -> &mut Options {
+    fn options_mut(&mut self) -> &mut CommandOptions {
         match self {
             Self::Ingest(args) => &mut args.out.options,
             Self::Merge(args) => &mut args.options,
@@ -205,7 +205,7 @@ pub struct OutArgs {
     pub out: Option<PathBuf>,
     /// What the command was run with, for summary.json.
     #[arg(skip)]
-    pub options: Options,
+    pub options: CommandOptions,
 }
 
 /// Options of `schedule`.

@@ -19,9 +19,9 @@ use ff_base::identity::Fingerprint;
 use ff_report::stats;
 use serde::Serialize;
 
-pub use groups::{By, Group};
+pub use groups::{ComparedGroup, GroupedBy};
 
-use crate::analysis::moment::{Capacity, Scale, weight_error};
+use crate::analysis::moment::{CapacityKind, Scale, weight_error};
 use crate::analysis::ranks::under_weighted;
 use crate::network::{CapacitySource, Network};
 
@@ -57,14 +57,14 @@ pub struct Side {
 
 /// A relay of the network in both files.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Compared {
+pub struct ComparedRelay {
     /// Its place in the network.
     pub relay: usize,
     /// Its shares of all weight.
     pub shares: [f64; 2],
 }
 
-impl Compared {
+impl ComparedRelay {
     /// How many times its old share the new one is; nothing if it had none.
     #[must_use]
     pub fn factor(&self) -> Option<f64> {
@@ -82,7 +82,7 @@ impl Compared {
 
 /// Two files on a network.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Comparison {
+pub struct FileComparison {
     /// Relays of the network.
     pub relays: usize,
     /// Whether the network has capacities, by which weights can be wrong.
@@ -102,25 +102,26 @@ pub struct Comparison {
     /// Which part of all weight has moved from relays to others.
     pub moved: f64,
     /// Shares by position.
-    pub positions: Vec<Group>,
+    pub positions: Vec<ComparedGroup>,
     /// By country, where it is known.
-    pub countries: Vec<Group>,
+    pub countries: Vec<ComparedGroup>,
     /// By family, for those of at least two relays.
-    pub families: Vec<Group>,
+    pub families: Vec<ComparedGroup>,
     /// Each relay.
     #[serde(skip)]
-    pub compared: Vec<Compared>,
+    pub compared: Vec<ComparedRelay>,
 }
 
-impl Comparison {
+impl FileComparison {
     /// Compares two files, at a load that is a part of all capacity.
     #[must_use]
     pub fn of(network: &Network, old: &Weights, new: &Weights, load: f64) -> Self {
         let compared = shares(network, [old, new]);
         let has_capacities = has_capacities(network);
-        let those =
-            |is_such: fn(&Compared) -> bool| compared.iter().filter(|one| is_such(one)).count();
-        let in_both = |one: &&Compared| one.shares.iter().all(|share| *share > 0.0);
+        let those = |is_such: fn(&ComparedRelay) -> bool| {
+            compared.iter().filter(|one| is_such(one)).count()
+        };
+        let in_both = |one: &&ComparedRelay| one.shares.iter().all(|share| *share > 0.0);
         let differ = compared.iter().map(|one| (one.shares[1] - one.shares[0]).abs());
         Self {
             relays: network.relays.len(),
@@ -136,9 +137,9 @@ impl Comparison {
                 .filter(|one| one.has_changed_much())
                 .count(),
             moved: differ.sum::<f64>() / 2.0,
-            positions: groups::of(network, &compared, By::Position),
-            countries: groups::of(network, &compared, By::Country),
-            families: groups::of(network, &compared, By::Family),
+            positions: groups::of(network, &compared, GroupedBy::Position),
+            countries: groups::of(network, &compared, GroupedBy::Country),
+            families: groups::of(network, &compared, GroupedBy::Family),
             compared,
         }
     }
@@ -150,14 +151,14 @@ fn has_capacities(network: &Network) -> bool {
 }
 
 /// Each relay's share of all weight of the network's relays in both files.
-fn shares(network: &Network, files: [&Weights; 2]) -> Vec<Compared> {
+fn shares(network: &Network, files: [&Weights; 2]) -> Vec<ComparedRelay> {
     let weights = files.map(|file| of_network(network, file));
     let totals = [0, 1].map(|side: usize| weights[side].iter().sum::<f64>());
     let share = |side: usize, relay: usize| {
         if totals[side] > 0.0 { weights[side][relay] / totals[side] } else { 0.0 }
     };
     (0..network.relays.len())
-        .map(|relay| Compared { relay, shares: [share(0, relay), share(1, relay)] })
+        .map(|relay| ComparedRelay { relay, shares: [share(0, relay), share(1, relay)] })
         .collect()
 }
 
@@ -172,7 +173,13 @@ fn of_network(network: &Network, file: &Weights) -> Vec<f64> {
 }
 
 /// What one file comes to.
-fn side(network: &Network, file: &Weights, side: usize, compared: &[Compared], load: f64) -> Side {
+fn side(
+    network: &Network,
+    file: &Weights,
+    side: usize,
+    compared: &[ComparedRelay],
+    load: f64,
+) -> Side {
     let sorted = stats::sorted(compared.iter().map(|one| one.shares[side]).collect());
     let in_network = network.relays.iter().filter(|relay| file.contains_key(&relay.fingerprint));
     let mut weighted = network.clone();
@@ -180,8 +187,8 @@ fn side(network: &Network, file: &Weights, side: usize, compared: &[Compared], l
         relay.weight = one.shares[side];
     }
     let has_capacities = has_capacities(network);
-    let error =
-        has_capacities.then(|| weight_error(&weighted, Capacity::Usable, Scale::None, |_| true));
+    let error = has_capacities
+        .then(|| weight_error(&weighted, CapacityKind::Usable, Scale::None, |_| true));
     let errors = error.iter().flat_map(|error| error.relay_errors.iter().flatten().copied());
     let relay_errors = stats::sorted(errors.collect());
     Side {
@@ -249,7 +256,7 @@ mod tests {
         let network = network(&[5, 5, 5, 5]);
         // The new file has other units, a relay more, and one that the network does not have.
         let (old, new) = (file(&[10, 10, 10, 10]), file(&[500, 100, 200, 200, 999]));
-        let found = Comparison::of(&network, &old, &new, 0.5);
+        let found = FileComparison::of(&network, &old, &new, 0.5);
         assert_eq!((found.relays, found.in_both, found.came, found.went), (4, 4, 0, 0));
         assert_eq!((found.new.relays, found.new.not_in_network, found.new.weighted), (5, 1, 4));
         // Shares go from 1/4 to 0.5, 0.1, 0.2, 0.2: one is 2.5 times less, and one just twice as much.
@@ -275,7 +282,7 @@ mod tests {
     fn without_capacities_nothing_is_said_of_errors() {
         let mut network = network(&[1, 2]);
         network.capacities = CapacitySource::Weights;
-        let found = Comparison::of(&network, &file(&[1, 2]), &file(&[]), 0.5);
+        let found = FileComparison::of(&network, &file(&[1, 2]), &file(&[]), 0.5);
         assert!(
             !found.has_capacities
                 && found.old.weight_error.is_none()
@@ -284,7 +291,7 @@ mod tests {
         assert_eq!((found.went, found.new.weighted), (2, 0));
         assert!(is_close(found.new.gini, 0.0) && found.compared[0].factor() == Some(0.0));
         let empty =
-            Comparison::of(&Network::default(), &file(&[1]), &file(&[u64::MAX; 2]), f64::NAN);
+            FileComparison::of(&Network::default(), &file(&[1]), &file(&[u64::MAX; 2]), f64::NAN);
         assert_eq!((empty.relays, empty.new.not_in_network), (0, 2));
     }
 }

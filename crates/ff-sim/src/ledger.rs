@@ -20,13 +20,13 @@ const ROWS: &str = include_str!("../../../doc/ledger.toml");
 pub struct Ledger {
     /// In their order.
     #[serde(rename = "row")]
-    pub rows: Vec<Row>,
+    pub rows: Vec<LedgerRow>,
 }
 
 /// A claim.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Row {
+pub struct LedgerRow {
     /// Its name.
     pub id: String,
     /// What is said.
@@ -94,12 +94,12 @@ pub struct Sampled {
 }
 
 /// What came out, by row and figure: a number, or why there is none.
-pub type Found = BTreeMap<(String, String), Result<Ours, String>>;
+pub type FoundFigures = BTreeMap<(String, String), Result<Ours, String>>;
 
 /// What a figure or a row comes to, the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum RowVerdict {
     /// It is as printed.
     Equal,
     /// It behaves as printed.
@@ -114,7 +114,7 @@ pub enum Verdict {
     Unexplained,
 }
 
-impl Verdict {
+impl RowVerdict {
     /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -137,18 +137,18 @@ pub struct Judged {
     /// What is said.
     pub claim: String,
     /// The worst that its figures come to.
-    pub verdict: Verdict,
+    pub verdict: RowVerdict,
     /// Why no more can be expected, or what there is to know.
     pub why: String,
     /// What computes it.
     pub command: String,
     /// Its figures.
-    pub figures: Vec<Compared>,
+    pub figures: Vec<ComparedFigure>,
 }
 
 /// A figure with what came out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Compared {
+pub struct ComparedFigure {
     /// Its name.
     pub name: String,
     /// Its unit.
@@ -166,7 +166,7 @@ pub struct Compared {
     /// And this at most.
     pub high: f64,
     /// What it comes to.
-    pub verdict: Verdict,
+    pub verdict: RowVerdict,
     /// Why it differs or was not run; else nothing.
     pub why: String,
 }
@@ -201,20 +201,20 @@ impl Ledger {
 
 /// Compares all rows with what came out.
 #[must_use]
-pub fn judge(ledger: &Ledger, found: &Found) -> Vec<Judged> {
+pub fn judge(ledger: &Ledger, found: &FoundFigures) -> Vec<Judged> {
     ledger.rows.iter().map(|row| judge_row(row, found)).collect()
 }
 
 /// Compares a row.
-fn judge_row(row: &Row, found: &Found) -> Judged {
+fn judge_row(row: &LedgerRow, found: &FoundFigures) -> Judged {
     let of = |figure: &Figure| {
         compare(row.kind, figure, found.get(&(row.id.clone(), figure.name.clone())))
     };
-    let figures: Vec<Compared> = row.figures.iter().map(of).collect();
+    let figures: Vec<ComparedFigure> = row.figures.iter().map(of).collect();
     let worst = figures.iter().map(|figure| figure.verdict).max();
     let verdict = match row.kind {
-        Kind::Cannot => Verdict::Cannot,
-        _ => worst.unwrap_or(Verdict::Unexplained),
+        Kind::Cannot => RowVerdict::Cannot,
+        _ => worst.unwrap_or(RowVerdict::Unexplained),
     };
     let own = || match row.kind {
         Kind::Cannot => String::new(),
@@ -231,33 +231,33 @@ fn judge_row(row: &Row, found: &Found) -> Judged {
 }
 
 /// Compares a figure.
-fn compare(kind: Kind, figure: &Figure, found: Option<&Result<Ours, String>>) -> Compared {
+fn compare(kind: Kind, figure: &Figure, found: Option<&Result<Ours, String>>) -> ComparedFigure {
     let ours = found.and_then(|found| found.as_ref().ok()).copied();
     let sample = ours.and_then(|ours| ours.sample);
     let [low, high] =
         figure.sample.filter(|_| sample.is_some()).unwrap_or([figure.low, figure.high]);
     let (verdict, why) = match (found, &figure.differs) {
-        (None, _) => (Verdict::Unexplained, "nothing computes it".to_owned()),
-        (Some(Err(why)), _) => (Verdict::NotRun, why.clone()),
+        (None, _) => (RowVerdict::Unexplained, "nothing computes it".to_owned()),
+        (Some(Err(why)), _) => (RowVerdict::NotRun, why.clone()),
         (Some(Ok(Ours { sample: Some(sample), .. })), _) if figure.sample.is_none() => {
-            (Verdict::NotRun, format!("the sample is not enough: it needs {}", sample.needs))
+            (RowVerdict::NotRun, format!("the sample is not enough: it needs {}", sample.needs))
         }
         (Some(Ok(ours)), _) if !ours.value.is_finite() => {
-            (Verdict::Unexplained, "the result is not a number".to_owned())
+            (RowVerdict::Unexplained, "the result is not a number".to_owned())
         }
         (Some(Ok(ours)), _) if (low..=high).contains(&ours.value) => match kind {
-            Kind::Equal if sample.is_none() => (Verdict::Equal, String::new()),
-            _ => (Verdict::Shape, String::new()),
+            Kind::Equal if sample.is_none() => (RowVerdict::Equal, String::new()),
+            _ => (RowVerdict::Shape, String::new()),
         },
-        (Some(Ok(_)), Some(why)) if sample.is_some() => (Verdict::Differs, with_all_data(why)),
-        (Some(Ok(_)), Some(why)) => (Verdict::Differs, why.clone()),
-        (Some(Ok(_)), None) => (Verdict::Unexplained, "no recorded reason".to_owned()),
+        (Some(Ok(_)), Some(why)) if sample.is_some() => (RowVerdict::Differs, with_all_data(why)),
+        (Some(Ok(_)), Some(why)) => (RowVerdict::Differs, why.clone()),
+        (Some(Ok(_)), None) => (RowVerdict::Unexplained, "no recorded reason".to_owned()),
     };
-    Compared {
+    ComparedFigure {
         name: figure.name.clone(),
         unit: figure.unit.clone(),
         paper: figure.paper.clone(),
-        ours: ours.filter(|_| verdict != Verdict::NotRun).map(|ours| ours.value),
+        ours: ours.filter(|_| verdict != RowVerdict::NotRun).map(|ours| ours.value),
         of_sample: sample.is_some(),
         sample: sample.map(|sample| sample.of),
         low,
@@ -275,12 +275,12 @@ fn with_all_data(why: &str) -> String {
 /// The figures that are against a run, with the reasons: those that nobody can explain, and of a run of everything those that
 /// were not run.
 pub fn against(judged: &[Judged], is_full: bool) -> impl Iterator<Item = String> {
-    let is_against = move |verdict: Verdict| {
-        verdict == Verdict::Unexplained || (is_full && verdict == Verdict::NotRun)
+    let is_against = move |verdict: RowVerdict| {
+        verdict == RowVerdict::Unexplained || (is_full && verdict == RowVerdict::NotRun)
     };
     let of_row = move |row: &Judged| -> Vec<String> {
         let figures = row.figures.iter().filter(|figure| is_against(figure.verdict));
-        let line = |figure: &Compared| {
+        let line = |figure: &ComparedFigure| {
             let ours = figure.ours.map_or(String::new(), |ours| format!(" {ours}"));
             format!("{}, {}:{ours} {}: {}", row.id, figure.name, figure.verdict.name(), figure.why)
         };
@@ -325,35 +325,35 @@ mod tests {
 
     #[test]
     fn each_figure_has_the_verdict_that_it_deserves() {
-        let at = |value| Found::from([(("X".to_owned(), "n".to_owned()), value)]);
+        let at = |value| FoundFigures::from([(("X".to_owned(), "n".to_owned()), value)]);
         let (old, sample) = (", differs = \"it is old\"", ", sample = [5.0, 6.0]");
         let (no_reason, no_number) = ("no recorded reason", "the result is not a number");
         let needs = "the sample is not enough: it needs --data";
         let slowly = "the sample is not enough: it needs a run without --quick";
         let old_sample = ", sample = [5.0, 6.0], differs = \"network 5 is full\"";
         for (kind, more, found, verdict, why) in [
-            ("equal", "", at(of_all(1.0)), Verdict::Equal, ""),
-            ("shape", "", at(of_all(2.0)), Verdict::Shape, ""),
-            ("shape", "", at(of_all(2.1)), Verdict::Unexplained, no_reason),
-            ("equal", old, at(of_all(0.9)), Verdict::Differs, "it is old"),
-            ("equal", old, at(of_all(1.1)), Verdict::Equal, ""),
-            ("equal", "", at(of_all(f64::NAN)), Verdict::Unexplained, no_number),
-            ("equal", old, at(of_all(f64::NAN)), Verdict::Unexplained, no_number),
-            ("equal", old, at(of_all(f64::INFINITY)), Verdict::Unexplained, no_number),
-            ("equal", old, at(Err("no file".to_owned())), Verdict::NotRun, "no file"),
-            ("equal", old, Found::new(), Verdict::Unexplained, "nothing computes it"),
-            ("equal", sample, at(of_sample(5.5)), Verdict::Shape, ""),
-            ("equal", sample, at(of_sample(1.5)), Verdict::Unexplained, no_reason),
-            ("equal", sample, at(of_all(1.5)), Verdict::Equal, ""),
-            ("equal", sample, at(of_all(5.5)), Verdict::Unexplained, no_reason),
-            ("equal", "", at(of_sample(1.5)), Verdict::NotRun, needs),
-            ("equal", "", at(of_few(1.5)), Verdict::NotRun, slowly),
-            ("equal", old_sample, at(of_all(3.0)), Verdict::Differs, "network 5 is full"),
+            ("equal", "", at(of_all(1.0)), RowVerdict::Equal, ""),
+            ("shape", "", at(of_all(2.0)), RowVerdict::Shape, ""),
+            ("shape", "", at(of_all(2.1)), RowVerdict::Unexplained, no_reason),
+            ("equal", old, at(of_all(0.9)), RowVerdict::Differs, "it is old"),
+            ("equal", old, at(of_all(1.1)), RowVerdict::Equal, ""),
+            ("equal", "", at(of_all(f64::NAN)), RowVerdict::Unexplained, no_number),
+            ("equal", old, at(of_all(f64::NAN)), RowVerdict::Unexplained, no_number),
+            ("equal", old, at(of_all(f64::INFINITY)), RowVerdict::Unexplained, no_number),
+            ("equal", old, at(Err("no file".to_owned())), RowVerdict::NotRun, "no file"),
+            ("equal", old, FoundFigures::new(), RowVerdict::Unexplained, "nothing computes it"),
+            ("equal", sample, at(of_sample(5.5)), RowVerdict::Shape, ""),
+            ("equal", sample, at(of_sample(1.5)), RowVerdict::Unexplained, no_reason),
+            ("equal", sample, at(of_all(1.5)), RowVerdict::Equal, ""),
+            ("equal", sample, at(of_all(5.5)), RowVerdict::Unexplained, no_reason),
+            ("equal", "", at(of_sample(1.5)), RowVerdict::NotRun, needs),
+            ("equal", "", at(of_few(1.5)), RowVerdict::NotRun, slowly),
+            ("equal", old_sample, at(of_all(3.0)), RowVerdict::Differs, "network 5 is full"),
             (
                 "equal",
                 old_sample,
                 at(of_sample(3.0)),
-                Verdict::Differs,
+                RowVerdict::Differs,
                 "with all data: network 5 is full",
             ),
         ] {
@@ -374,15 +374,15 @@ mod tests {
         let verdict = |b| {
             let found = [("a", of_all(2.0)), ("b", b)]
                 .map(|(name, value)| ((String::from("X"), name.to_owned()), value));
-            let judged = judge(&ledger, &Found::from(found));
+            let judged = judge(&ledger, &FoundFigures::from(found));
             let full: Vec<String> = against(&judged, true).collect();
             (judged[0].verdict, against(&judged, false).count(), full)
         };
-        assert_eq!(verdict(of_all(1.0)), (Verdict::Differs, 0, vec![]));
+        assert_eq!(verdict(of_all(1.0)), (RowVerdict::Differs, 0, vec![]));
         let off = "X, b: 3 differs, unexplained: no recorded reason".to_owned();
-        assert_eq!(verdict(of_all(3.0)), (Verdict::Unexplained, 1, vec![off]));
+        assert_eq!(verdict(of_all(3.0)), (RowVerdict::Unexplained, 1, vec![off]));
         let not_run = "X, b: not run: no file".to_owned();
-        assert_eq!(verdict(Err("no file".to_owned())), (Verdict::NotRun, 0, vec![not_run]));
+        assert_eq!(verdict(Err("no file".to_owned())), (RowVerdict::NotRun, 0, vec![not_run]));
     }
 
     #[test]
@@ -402,7 +402,7 @@ mod tests {
         let ledger = Ledger::own().expect("it can be read");
         let ids: BTreeSet<&str> = ledger.rows.iter().map(|row| row.id.as_str()).collect();
         assert_eq!(ids.len(), ledger.rows.len(), "each once");
-        for Row { id, kind, why, figures, .. } in &ledger.rows {
+        for LedgerRow { id, kind, why, figures, .. } in &ledger.rows {
             assert_eq!(*kind == Kind::Cannot, figures.is_empty(), "{id}");
             assert!(*kind == Kind::Equal || !why.is_empty(), "{id} says why");
             let names: BTreeSet<&str> = figures.iter().map(|figure| figure.name.as_str()).collect();

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ff_report::input::{InputError, Inputs};
-use ff_report::options::Options;
+use ff_report::options::CommandOptions;
 use ff_report::output::{Folder, OutputError, SCHEMA, Summary};
 use ff_report::skipped::Skips;
 use serde::Serialize;
@@ -80,15 +80,15 @@ pub struct Collected {
 }
 
 /// A row of a table, cell by cell.
-pub type Row = Vec<Vec<u8>>;
+pub type TableRow = Vec<Vec<u8>>;
 
 /// What runs left out, each row once.
 #[derive(Debug, Default)]
 struct Left {
     /// The header.
-    header: Row,
+    header: TableRow,
     /// The rows.
-    rows: Vec<Row>,
+    rows: Vec<TableRow>,
 }
 
 /// A table that grows.
@@ -97,11 +97,11 @@ struct Growing {
     /// The file that it began with.
     first: PathBuf,
     /// Its header.
-    header: Row,
+    header: TableRow,
     /// Its rows.
-    rows: Vec<Row>,
+    rows: Vec<TableRow>,
     /// What tells rows apart, and the file that each is from.
-    keys: HashMap<Row, usize>,
+    keys: HashMap<TableRow, usize>,
 }
 
 /// Puts results of one command together, in a folder of its own.
@@ -109,7 +109,7 @@ struct Growing {
 /// # Errors
 /// [`MergeError`] names the files that do not go together; nothing has been written then.
 pub fn results(from: &[PathBuf], out: &Path) -> Result<Merged, MergeError> {
-    collect(from, out)?.write(out, Options::new())
+    collect(from, out)?.write(out, CommandOptions::new())
 }
 
 /// Reads results of one command, which are to go into this folder.
@@ -151,7 +151,7 @@ pub fn collect(from: &[PathBuf], out: &Path) -> Result<Collected, MergeError> {
 impl Collected {
     /// The header and the rows of a table, in the order of the folders.
     #[must_use]
-    pub fn table(&self, name: &str) -> Option<(&[Vec<u8>], &[Row])> {
+    pub fn table(&self, name: &str) -> Option<(&[Vec<u8>], &[TableRow])> {
         self.tables.get(name).map(|table| (&*table.header, &*table.rows))
     }
 
@@ -173,10 +173,10 @@ impl Collected {
     ///
     /// # Errors
     /// [`MergeError::Output`].
-    pub fn write(self, out: &Path, options: Options) -> Result<Merged, MergeError> {
+    pub fn write(self, out: &Path, options: CommandOptions) -> Result<Merged, MergeError> {
         let Self { mut merged, inputs, tables, errors } = self;
         let folder = Folder::create(out)?;
-        let write = |name: &str, header: &[Vec<u8>], rows: &[Row]| {
+        let write = |name: &str, header: &[Vec<u8>], rows: &[TableRow]| {
             let header: Vec<_> = header.iter().map(|cell| String::from_utf8_lossy(cell)).collect();
             let header: Vec<&str> = header.iter().map(AsRef::as_ref).collect();
             folder.table(name, &header, rows)
@@ -194,8 +194,8 @@ impl Collected {
 
 impl Left {
     /// Adds what another run left out, but for what is there.
-    fn add(&mut self, header: Row, rows: Vec<Row>) {
-        let there: HashSet<Row> = self.rows.iter().cloned().collect();
+    fn add(&mut self, header: TableRow, rows: Vec<TableRow>) {
+        let there: HashSet<TableRow> = self.rows.iter().cloned().collect();
         self.rows.extend(rows.into_iter().filter(|row| !there.contains(row)));
         self.header = header;
     }
@@ -270,7 +270,7 @@ impl Growing {
         number: usize,
         path: &Path,
         header: &[Vec<u8>],
-        rows: Vec<Row>,
+        rows: Vec<TableRow>,
     ) -> Result<(), MergeError> {
         let apart = |one: &Path, reason: String| MergeError::Apart {
             one: one.to_owned(),
@@ -326,13 +326,13 @@ fn table_names(dir: &Path, command: &str) -> Result<Vec<String>, MergeError> {
 }
 
 /// Reads a table: its header and its rows.
-fn parse(path: &Path, bytes: &[u8]) -> Result<(Row, Vec<Row>), MergeError> {
+fn parse(path: &Path, bytes: &[u8]) -> Result<(TableRow, Vec<TableRow>), MergeError> {
     let bad =
         |error: csv::Error| MergeError::Bad { path: path.to_owned(), reason: error.to_string() };
     let mut csv = csv::ReaderBuilder::new().has_headers(false).from_reader(bytes);
     let cells = |record: csv::ByteRecord| record.iter().map(<[u8]>::to_vec).collect();
     let records = csv.byte_records().map(|record| record.map(cells).map_err(bad));
-    let mut rows = records.collect::<Result<Vec<Row>, _>>()?.into_iter();
+    let mut rows = records.collect::<Result<Vec<TableRow>, _>>()?.into_iter();
     Ok((rows.next().unwrap_or_default(), rows.collect()))
 }
 
@@ -363,7 +363,7 @@ mod tests {
         folder
             .write("errors.csv", format!("file,entry,line,reason\n{name},,,odd\n").as_bytes())
             .expect("written");
-        let summary = Summary::new(command, &[], Some(0), Options::new(), &[1]);
+        let summary = Summary::new(command, &[], Some(0), CommandOptions::new(), &[1]);
         folder.finish(&summary).expect("written");
         path
     }

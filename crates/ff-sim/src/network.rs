@@ -186,11 +186,11 @@ impl Network {
     /// has signed both, and so do those that belong with the same one.
     #[must_use]
     pub fn families(&self) -> Vec<usize> {
-        let relay = |relay: &Relay| period::Relay {
+        let relay = |relay: &Relay| period::ScheduledRelay {
             fingerprint: relay.fingerprint,
             family: relay.family.clone(),
             family_ids: relay.family_ids.clone(),
-            ..period::Relay::default()
+            ..period::ScheduledRelay::default()
         };
         families(&self.relays.iter().map(relay).collect::<Vec<_>>())
     }
@@ -198,7 +198,7 @@ impl Network {
 
 /// As [`Network::families`], for relays without addresses, since relays with one address would count as a family.
 #[must_use]
-pub fn families(relays: &[period::Relay]) -> Vec<usize> {
+pub fn families(relays: &[period::ScheduledRelay]) -> Vec<usize> {
     let mut firsts = vec![0; relays.len()];
     for family in group::together(relays) {
         family.iter().for_each(|&place| firsts[place] = family[0]);

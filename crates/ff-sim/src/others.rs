@@ -12,7 +12,7 @@
 //!
 //! All are pure functions of one step. [`torflow::weights`] and [`sbws::weights`] turn what was measured into new
 //! weights, so that a simulation can go round: weights make load, load makes [`observed::Observed`] bandwidths
-//! and download speeds, and these make weights. The formulas that both share are `ff_bwauth`'s, where they are
+//! and download speeds, and these make weights. The formulas that both share are `ff_plan`'s, where they are
 //! compared with what sbws itself makes of networks.
 //!
 //! Limits: no downloads happen here, so who measures what beside whom, and how often, is the caller's to say.

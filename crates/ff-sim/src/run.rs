@@ -22,6 +22,8 @@ mod tortoise;
 mod weights;
 
 use std::io::{self, Write};
+use std::ops::Range;
+use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 
@@ -34,7 +36,9 @@ use ff_report::report::Page;
 use ff_report::skipped::Skips;
 use serde::Serialize;
 
-use crate::cli::{Cli, Command, OutArgs};
+use crate::cli::{Cli, Command, DescribedArgs, OutArgs};
+use crate::network::Network;
+use crate::source;
 
 /// The exit status when too much of the input was left out.
 const TOO_MUCH_SKIPPED: u8 = 5;
@@ -68,6 +72,17 @@ struct Reading {
 }
 
 impl Reading {
+    /// The network of a file, with the descriptors of a consensus' relays if there are any.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    fn network(&mut self, path: &Path, described: &DescribedArgs) -> Result<Network> {
+        let descriptors = described.descriptors.as_deref();
+        let (network, skips) = source::described(path, descriptors, &mut self.inputs)?;
+        self.skips.extend(skips);
+        Ok(network)
+    }
+
     /// Tells of what was left out; the status that says how much that was.
     fn status(&self, strict: bool) -> ExitCode {
         let (skipped, all) = (self.skips.left_out(), &self.skips.all);
@@ -100,21 +115,19 @@ impl Reading {
     }
 }
 
-/// Prints results, and writes their folder without figures if one is wanted.
-fn tell<T: Serialize>(
-    command: &'static str,
-    out: &OutArgs,
-    reading: &Reading,
-    seed: Option<u64>,
-    results: &T,
-    text: &str,
-    tables: &[Table],
-) -> Result<()> {
-    tell_drawn(command, out, reading, seed, results, text, tables, Vec::new)
+/// The seeds from the first one on.
+///
+/// # Errors
+/// When the last seed would exceed the largest `u64`.
+fn seeds(first: u64, count: u64) -> Result<Range<u64>> {
+    let end = first.checked_add(count).with_context(|| {
+        format!("--seed {first} with --seeds {count} exceeds the largest seed, {}", u64::MAX)
+    })?;
+    Ok(first..end)
 }
 
 /// Prints results, and writes their folder with these figures if one is wanted.
-#[expect(clippy::too_many_arguments, reason = "those of `tell`, and the figures")]
+#[expect(clippy::too_many_arguments, reason = "the parts of a folder of results")]
 fn tell_drawn<T: Serialize>(
     command: &'static str,
     out: &OutArgs,

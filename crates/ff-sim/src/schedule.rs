@@ -25,8 +25,8 @@ pub mod what_if;
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
 
-use ff_plan::period::schedule::Rules;
-use ff_plan::period::{Measurer, Relay, Team, guess_for_new};
+use ff_plan::period::schedule::ScheduleRules;
+use ff_plan::period::{Measurer, ScheduledRelay, Team, guess_for_new};
 use ff_proto::params::{PERIOD_SECS, ParamError, Params};
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
@@ -134,9 +134,9 @@ impl Setup {
     }
 
     /// The rules for these relays.
-    fn rules<R: Borrow<Relay>>(&self, slots: u32, relays: &[R]) -> Rules {
+    fn rules<R: Borrow<ScheduledRelay>>(&self, slots: u32, relays: &[R]) -> ScheduleRules {
         let estimates = relays.iter().filter_map(|relay| relay.borrow().estimate).collect();
-        Rules {
+        ScheduleRules {
             teams: self.teams.clone(),
             slots,
             seed: self.seed,
@@ -150,7 +150,7 @@ impl Setup {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
     /// As coordinators know it.
-    pub relay: Relay,
+    pub relay: ScheduledRelay,
     /// What they would find if nothing were ever wrong.
     pub truth: BytesPerSec,
 }
@@ -205,7 +205,7 @@ impl Subjects {
                 continue;
             }
             let (fingerprint, estimate) = (one.fingerprint, Some(truth));
-            let mut relay = Relay { fingerprint, estimate, ..Relay::default() };
+            let mut relay = ScheduledRelay { fingerprint, estimate, ..ScheduledRelay::default() };
             if grouped {
                 relay.addresses.clone_from(&one.addresses);
                 relay.family.clone_from(&one.family);

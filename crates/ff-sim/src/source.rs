@@ -8,15 +8,15 @@ use ff_report::input::{InputError, Inputs};
 use ff_report::skipped::Skips;
 
 use crate::network::{CapacitySource, Network};
-use crate::read::archive::{self, Document, Part};
+use crate::read::archive::{self, Document, FileDocument};
 use crate::read::consensus::Consensus;
 use crate::read::consensus::scan;
 use crate::read::descriptor::{Descriptors, join};
 use crate::read::{january, relayinfo, shadow, span};
 use crate::store::month::Month;
-use crate::store::place::Store;
+use crate::store::place::ArchiveStore;
 use crate::store::plan::Documents;
-use crate::store::{StoreError, hour};
+use crate::store::{ArchiveStoreError, hour};
 
 /// How a table of an experiment's relays begins.
 const TABLE: &[u8] = b"name,position,";
@@ -38,7 +38,7 @@ pub enum SourceError {
     Input(#[from] InputError),
     /// It is an hour of a store that cannot be read.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] ArchiveStoreError),
     /// It is something else, or broken.
     #[error("{path}: {reason}")]
     Content {
@@ -190,7 +190,7 @@ fn read_descriptors(from: &Path, inputs: &mut Inputs) -> Result<(Descriptors, Sk
             files.insert(document.file.to_owned());
         }
         let before = descriptors.all.len();
-        descriptors.add_one(Part { first_line: 1, bytes: document.bytes })?;
+        descriptors.add_one(FileDocument { first_line: 1, bytes: document.bytes })?;
         let wrong = descriptors.all.last().and_then(|one| span::wrong(one.published_unix_secs));
         let wrong = wrong.filter(|_| descriptors.all.len() > before);
         wrong.map_or(Ok(()), |why| {
@@ -210,21 +210,21 @@ fn read_descriptors(from: &Path, inputs: &mut Inputs) -> Result<(Descriptors, Sk
 ///
 /// # Errors
 /// [`SourceError`] if these are no hours.
-pub fn stored_hours(path: &Path) -> Result<Option<(Store, u64, u64)>, SourceError> {
+pub fn stored_hours(path: &Path) -> Result<Option<(ArchiveStore, u64, u64)>, SourceError> {
     let Some((dir, span)) = stored(path) else { return Ok(None) };
     let hours = span.split_once("..").and_then(|(from, to)| unix_secs(from).zip(unix_secs(to)));
     let (from, to) = hours.filter(|(from, to)| from <= to).ok_or_else(|| SourceError::Content {
         path: path.display().to_string(),
         reason: "these are no hours, as in @2019-01-07T00:00..2019-01-07T23:00".to_owned(),
     })?;
-    Ok(Some((Store::open(&dir)?, from, to)))
+    Ok(Some((ArchiveStore::open(&dir)?, from, to)))
 }
 
 /// The store and the time of `DIR@2019-01-07T12:00`; nothing of what is a file, or whose folder is no store.
 fn stored(path: &Path) -> Option<(PathBuf, String)> {
     let (dir, time) = path.to_str()?.rsplit_once('@')?;
     let dir = PathBuf::from(dir);
-    (!path.exists() && Store::is_at(&dir)).then(|| (dir, time.to_owned()))
+    (!path.exists() && ArchiveStore::is_at(&dir)).then(|| (dir, time.to_owned()))
 }
 
 /// The network of an hour of a store.
@@ -235,7 +235,7 @@ fn stored_network(dir: &Path, time: &str, inputs: &mut Inputs) -> Result<Network
     };
     let unix_secs =
         unix_secs(time).ok_or_else(|| bad("this is no hour, as in @2019-01-07T12:00"))?;
-    let store = Store::open(dir)?;
+    let store = ArchiveStore::open(dir)?;
     let network = hour::network(&store, unix_secs)?;
     let month = Month::of(unix_secs).ok_or_else(|| bad("it lies before 2007"))?;
     let manifests = [

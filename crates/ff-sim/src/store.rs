@@ -10,7 +10,7 @@
 //!         └─▶ newcomers: who is listed for the first time, hour by hour
 //! ```
 //!
-//! [`place::Store`] is the folder. A partition is written beside its place and renamed, and its manifest comes last,
+//! [`place::ArchiveStore`] is the folder. A partition is written beside its place and renamed, and its manifest comes last,
 //! so what has a manifest is whole, and what has none is made again. A lock keeps two runs from one month.
 //! What was read is named in the manifest with its hash: as long as that is the same, there is nothing to do.
 //!
@@ -38,4 +38,4 @@ mod listed;
 mod load;
 mod partition;
 
-pub use self::error::StoreError;
+pub use self::error::ArchiveStoreError;

@@ -98,7 +98,7 @@ fn whole(weight: f64) -> u64 {
 
 /// A place in a circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum CircuitPlace {
     /// The first.
     Guard,
     /// One in between; also what directory requests go by.
@@ -193,17 +193,17 @@ impl Weights {
     /// How much of a relay's weight counts in this place, from 0 to 1. An exit is no guard: there is no weight for
     /// that.
     #[must_use]
-    pub fn factor(&self, place: Place, class: Position) -> f64 {
+    pub fn factor(&self, place: CircuitPlace, class: Position) -> f64 {
         let weight = match (place, class) {
-            (Place::Guard, Position::Guard | Position::Middle) => self.wgg,
-            (Place::Guard, Position::Exit) => 0,
-            (Place::Guard, Position::GuardExit) => self.wgd,
-            (Place::Middle, Position::Guard) => self.wmg,
-            (Place::Middle, Position::Middle) => self.scale,
-            (Place::Middle, Position::Exit) => self.wme,
-            (Place::Middle, Position::GuardExit) => self.wmd,
-            (Place::Exit, Position::Guard | Position::GuardExit) => self.wed,
-            (Place::Exit, Position::Middle | Position::Exit) => self.wee,
+            (CircuitPlace::Guard, Position::Guard | Position::Middle) => self.wgg,
+            (CircuitPlace::Guard, Position::Exit) => 0,
+            (CircuitPlace::Guard, Position::GuardExit) => self.wgd,
+            (CircuitPlace::Middle, Position::Guard) => self.wmg,
+            (CircuitPlace::Middle, Position::Middle) => self.scale,
+            (CircuitPlace::Middle, Position::Exit) => self.wme,
+            (CircuitPlace::Middle, Position::GuardExit) => self.wmd,
+            (CircuitPlace::Exit, Position::Guard | Position::GuardExit) => self.wed,
+            (CircuitPlace::Exit, Position::Middle | Position::Exit) => self.wee,
         };
         f64::from(weight) / f64::from(self.scale)
     }

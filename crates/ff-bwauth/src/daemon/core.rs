@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use ff_base::identity::Fingerprint;
 use ff_measurer::service::wire::Capability;
-use ff_plan::period::Relay;
-use ff_plan::period::timetable::{Event, Measured};
+use ff_plan::period::ScheduledRelay;
+use ff_plan::period::timetable::{Event, TaskResult};
 use ff_plan::publish::v3bw::{NotScheduled, Publication};
 use ff_plan::publish::view::publication;
 use ff_proto::ids::Ed25519Id;
@@ -89,7 +89,7 @@ pub struct Core {
     /// What is being measured.
     pub(super) running: BTreeMap<AttemptId, Running>,
     /// What is to be measured again once all that were measured with it are done, with what each came to.
-    again: BTreeMap<Together, Vec<Measured>>,
+    again: BTreeMap<Together, Vec<TaskResult>>,
     /// When the counted seconds of each measurement of a group began, until the whole group is over.
     begun: BTreeMap<Together, Vec<Begun>>,
     /// What is known of the paths to relays.
@@ -449,8 +449,8 @@ impl Core {
         // The first slot that begins then or later.
         let begun = known_by_all + u64::from(self.common.slot_secs).saturating_sub(1);
         let from_slot = course.slot_at(begun).max(running + 1);
-        let is_known = |relay: &Relay| course.timetable.is_expected(&relay.fingerprint);
-        let is_here = |relay: &Relay| view.contact(&relay.fingerprint).is_ok();
+        let is_known = |relay: &ScheduledRelay| course.timetable.is_expected(&relay.fingerprint);
+        let is_here = |relay: &ScheduledRelay| view.contact(&relay.fingerprint).is_ok();
         let gone = course.timetable.relays().iter();
         let gone: BTreeSet<_> = gone
             .filter(|relay| is_known(relay) && !is_here(relay))

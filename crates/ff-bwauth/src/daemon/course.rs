@@ -1,9 +1,9 @@
 //! The period under way: its timetable, and which slots have begun.
 
-use ff_plan::period::schedule::Rules;
+use ff_plan::period::schedule::ScheduleRules;
 use ff_plan::period::seed::{mixed, of_period};
 use ff_plan::period::timetable::{Event, Timetable};
-use ff_plan::period::{Relay, Team, guess_for_new};
+use ff_plan::period::{ScheduledRelay, Team, guess_for_new};
 use ff_proto::units::BytesPerSec;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -70,7 +70,7 @@ pub struct Beginning {
     /// The value that the authorities have drawn; zeros where they have drawn none.
     pub shared_random: [u8; 32],
     /// The relays, in the order that the seed gives them.
-    pub relays: Vec<Relay>,
+    pub relays: Vec<ScheduledRelay>,
     /// z0 of new relays.
     pub new_guess: BytesPerSec,
 }
@@ -116,7 +116,7 @@ impl Course {
     #[must_use]
     pub fn new(common: &Common, number: u64, begin: Beginning, events: Vec<Event>) -> Self {
         let seed = of_period(&begin.shared_random, &common.secret, number);
-        let rules = Rules {
+        let rules = ScheduleRules {
             teams: common.teams.clone(),
             slots: common.slots(),
             seed: *seed,
@@ -165,7 +165,7 @@ impl Course {
     }
 
     /// Relays have come, see [`Timetable::add`].
-    pub fn add(&mut self, relays: Vec<Relay>, from_slot: u32) {
+    pub fn add(&mut self, relays: Vec<ScheduledRelay>, from_slot: u32) {
         self.timetable.add(relays, from_slot);
         self.digest = digest(&self.timetable);
     }

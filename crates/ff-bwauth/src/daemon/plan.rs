@@ -8,7 +8,7 @@ use ff_base::identity::Fingerprint;
 use ff_coordinator::measure::Plan;
 use ff_coordinator::team::{TeamMeasurer, TeamMember};
 use ff_measurer::link::TargetAddr;
-use ff_plan::period::allocate::{LINKS_OF_HOST, Share, links_in_slot};
+use ff_plan::period::allocate::{LINKS_OF_HOST, MeasurerShare, links_in_slot};
 use ff_plan::period::links::{KnownPath, links_for};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
@@ -44,7 +44,7 @@ pub struct Means {
 /// The links of all relays of a slot, of which these are expected over these paths, by the shares of the team: as many
 /// as their capacities and paths ask for, as long as no measurer opens more than it can in all.
 #[must_use]
-pub fn links(relays: &[(BytesPerSec, KnownPath, &[Share])]) -> Vec<Vec<u16>> {
+pub fn links(relays: &[(BytesPerSec, KnownPath, &[MeasurerShare])]) -> Vec<Vec<u16>> {
     let wanted = relays.iter().map(|(guess, path, shares)| (links_for(*guess, path), *shares));
     links_in_slot(&wanted.collect::<Vec<_>>(), LINKS_OF_HOST)
 }
@@ -53,10 +53,10 @@ pub fn links(relays: &[(BytesPerSec, KnownPath, &[Share])]) -> Vec<Vec<u16>> {
 #[must_use]
 pub fn shares(
     team: &[Arc<dyn TeamMeasurer>],
-    shares: &[Share],
+    shares: &[MeasurerShare],
     links: &[u16],
 ) -> Option<Vec<TeamMember>> {
-    let member = |(share, &sockets): (&Share, &u16)| {
+    let member = |(share, &sockets): (&MeasurerShare, &u16)| {
         let measurer = team.get(share.measurer)?.clone();
         (sockets > 0).then_some(TeamMember { measurer, sockets, rate: Some(share.rate) })
     };
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn links_follow_the_capacity_and_no_measurer_opens_too_many_in_a_slot() {
-        let share = |measurer, mbit| Share { measurer, rate: BytesPerSec::from_mbit(mbit) };
+        let share = |measurer, mbit| MeasurerShare { measurer, rate: BytesPerSec::from_mbit(mbit) };
         let (alone, both) = ([share(0, 300)], [share(0, 900), share(1, 2100)]);
         let (mbit, near) = (BytesPerSec::from_mbit, KnownPath::default());
         let few = links(&[(mbit(100), near, &alone[..]), (mbit(1000), near, &both)]);

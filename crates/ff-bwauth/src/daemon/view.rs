@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use ff_base::identity::Fingerprint;
 use ff_dir::consensus::Consensus;
 use ff_dir::descriptors::{Descriptor, Descriptors};
-use ff_plan::period::Relay;
+use ff_plan::period::ScheduledRelay;
 use ff_plan::publish::view::relays;
 
 /// The network by one consensus.
@@ -67,7 +67,7 @@ impl View {
 
     /// The relays as a schedule sees them.
     #[must_use]
-    pub fn relays(&self) -> Vec<Relay> {
+    pub fn relays(&self) -> Vec<ScheduledRelay> {
         relays(&self.consensus, &self.described)
     }
 

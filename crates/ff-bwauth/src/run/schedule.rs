@@ -11,9 +11,9 @@ use ff_dir::descriptors::Descriptor;
 use ff_dir::microdescriptors::Microdescriptors;
 use ff_plan::period::allocate::{self, LINKS_OF_HOST, links_in_slot};
 use ff_plan::period::links::{KnownPath, links_for};
-use ff_plan::period::schedule::{self, Rules, Schedule};
+use ff_plan::period::schedule::{self, Schedule, ScheduleRules};
 use ff_plan::period::seed::{mixed, of_period};
-use ff_plan::period::{Measurer, Relay, Team, guess, guess_for_new};
+use ff_plan::period::{Measurer, ScheduledRelay, Team, guess, guess_for_new};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
@@ -89,7 +89,7 @@ struct Share {
 pub(super) fn run(args: &ScheduleArgs) -> Result<ExitCode> {
     let consensus = documents::consensus(&args.consensus)?;
     let described = Described::read(args, &consensus)?;
-    let mut relays: Vec<Relay> =
+    let mut relays: Vec<ScheduledRelay> =
         consensus.relays.iter().map(|entry| described.relay(entry)).collect();
     // Nobody knows here who came first, and by fingerprint whoever chooses a small one would.
     let seed = seed(args, &consensus)?;
@@ -154,13 +154,13 @@ impl Described {
     }
 
     /// A relay of the consensus, with what they say of it.
-    fn relay(&self, entry: &Entry) -> Relay {
+    fn relay(&self, entry: &Entry) -> ScheduledRelay {
         let weight = entry.weight.filter(|_| !entry.is_unmeasured);
         let weight = weight.map(|kilobytes| u64::from(kilobytes) * 1000);
-        let mut relay = Relay {
+        let mut relay = ScheduledRelay {
             fingerprint: entry.fingerprint,
             addresses: entry.addresses(),
-            ..Relay::default()
+            ..ScheduledRelay::default()
         };
         let descriptor =
             self.descriptors.as_ref().and_then(|relays| relays.get(&entry.fingerprint));
@@ -183,13 +183,13 @@ impl Described {
 }
 
 /// What all relays come to that have an estimate.
-fn total(relays: &[Relay]) -> BytesPerSec {
+fn total(relays: &[ScheduledRelay]) -> BytesPerSec {
     relays.iter().filter_map(|relay| relay.estimate).sum()
 }
 
 /// Scales all estimates so that they come to this.
 #[expect(clippy::cast_precision_loss, reason = "rates lie far below 2^53")]
-fn scale(relays: &mut [Relay], wanted: BytesPerSec) -> Result<()> {
+fn scale(relays: &mut [ScheduledRelay], wanted: BytesPerSec) -> Result<()> {
     let sum = total(relays).get();
     if sum == 0 {
         bail!("no relay has a capacity, so there is nothing to scale");
@@ -202,12 +202,17 @@ fn scale(relays: &mut [Relay], wanted: BytesPerSec) -> Result<()> {
 }
 
 /// Makes the schedule, and what is printed of it.
-fn report(args: &ScheduleArgs, consensus: &Consensus, relays: &[Relay], seed: [u8; 32]) -> Report {
+fn report(
+    args: &ScheduleArgs,
+    consensus: &Consensus,
+    relays: &[ScheduledRelay],
+    seed: [u8; 32],
+) -> Report {
     let measurer = |(index, &capacity)| Measurer { name: format!("measurer {index}"), capacity };
     let measurers: Vec<_> = args.measurers.iter().enumerate().map(measurer).collect();
     let team = |number| Team { coordinator: [number; 32], measurers: measurers.clone() };
     let new_guess = guess_for_new(relays.iter().filter_map(|relay| relay.estimate).collect());
-    let rules = Rules {
+    let rules = ScheduleRules {
         teams: (0..args.coordinators).map(team).collect(),
         slots: args.hours * 3600 / args.slot_seconds,
         seed,
@@ -262,7 +267,7 @@ fn report(args: &ScheduleArgs, consensus: &Consensus, relays: &[Relay], seed: [u
 }
 
 /// A relay's shares as they are printed, with their links.
-fn shares(shares: &[allocate::Share], links: &[u16]) -> Vec<Share> {
+fn shares(shares: &[allocate::MeasurerShare], links: &[u16]) -> Vec<Share> {
     let printed = shares.iter().zip(links).map(|(share, &links)| Share {
         measurer: share.measurer,
         rate_bytes_per_sec: share.rate.get(),

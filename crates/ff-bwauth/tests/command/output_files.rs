@@ -17,7 +17,7 @@ use ff_base::utc::Utc;
 use ff_coordinator::report;
 use ff_dir::bandwidth::Reading;
 use ff_plan::outcome::{Dispute, Failure, Method, Outcome, TargetInfo};
-use ff_plan::publish::together::Share;
+use ff_plan::publish::together::GroupShare;
 use ff_plan::publish::v3bw::{
     self, BandwidthFile, DirectoryFacts, Generator, Header, Held, InvalidFile, Publication,
     RecentCounts,
@@ -393,7 +393,7 @@ fn no_line_is_longer_than_the_specification_allows() -> TestResult {
             instead_of_kilobytes: NonZeroU32::MAX,
             next_day_unix_secs: NOW,
         }),
-        share: Some(Share {
+        share: Some(GroupShare {
             relays: u64::MAX,
             standing_bytes_per_sec: u64::MAX,
             together_bytes_per_sec: u64::MAX,

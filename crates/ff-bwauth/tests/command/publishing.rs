@@ -7,7 +7,7 @@ mod same;
 mod shelf;
 mod trace;
 
-use ff_dir::bandwidth::{Finding, Reading};
+use ff_dir::bandwidth::{FileFinding, Reading};
 use ff_plan::outcome::Outcome;
 use ff_plan::publish::v3bw::{DirectoryFacts, Publication};
 use ff_proto::units::BytesPerSec;
@@ -44,7 +44,7 @@ fn network(relays: u8) -> Publication {
 fn votes(text: &str) -> Vec<(u8, u64)> {
     let reading = Reading::of(text.as_bytes(), NOW);
     // Only what tor before 0.3.5 does not read: lines of more than 510 characters.
-    let is_length = |finding: &Finding| finding.text.contains("510 characters");
+    let is_length = |finding: &FileFinding| finding.text.contains("510 characters");
     assert!(reading.findings.iter().all(is_length), "{:?}", reading.findings);
     let voted = reading.lines.iter().filter(|line| line.votes);
     voted.map(|line| (line.fingerprint[0], line.bw)).collect()

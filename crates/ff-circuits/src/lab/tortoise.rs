@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use anyhow::{Context as _, Result};
 use ff_sim::flow::tortoise::cells::{RUNNERS, Results, cell};
 use ff_sim::flow::tortoise::rows::{ClaimLine, lines};
-use ff_sim::flow::tortoise::users::Kind;
+use ff_sim::flow::tortoise::users::UserKind;
 use ff_sim::flow::tortoise::world::Cell;
 use serde::Serialize;
 
@@ -101,8 +101,8 @@ fn compare_cell(tor: &TorResults, model: &Results, cell: &Cell) -> CellCompariso
         tor: tor.tor,
         experiment: cell.name(),
         lab_kilobytes_per_sec: results.all_kb(cell).ok(),
-        lab_web_kilobytes_per_sec: results.kind_kb(cell, Kind::Web).ok(),
-        lab_bulk_kilobytes_per_sec: results.kind_kb(cell, Kind::Bulk).ok(),
+        lab_web_kilobytes_per_sec: results.kind_kb(cell, UserKind::Web).ok(),
+        lab_bulk_kilobytes_per_sec: results.kind_kb(cell, UserKind::Bulk).ok(),
         relays_used_part: outcome.map(|outcome| outcome.used),
         model_kilobytes_per_sec: model.all_kb(cell).ok(),
         lab_to_model,
@@ -248,7 +248,7 @@ fn number(value: Option<f64>, digits: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ff_sim::flow::tortoise::engine::{Outcome, Seen};
+    use ff_sim::flow::tortoise::engine::{Seen, TortoiseOutcome};
     use ff_sim::flow::tortoise::world::Runners;
 
     use super::*;
@@ -256,12 +256,12 @@ mod tests {
     /// Results in which a web and a bulk user have these rates in KB/s, without a limit and with 100 KB/s.
     fn results(base: f64, limited: f64) -> Results {
         let outcome = |kb: f64| {
-            let clients = Kind::ALL.map(|kind| {
+            let clients = UserKind::ALL.map(|kind| {
                 let mut seen = Seen::new(kind, false);
                 seen.add(kb * 1000.0);
                 seen
             });
-            vec![Outcome { clients: clients.to_vec(), ..Outcome::default() }]
+            vec![TortoiseOutcome { clients: clients.to_vec(), ..TortoiseOutcome::default() }]
         };
         let cells = [(Cell::BASE, base), (cell(Some(100), Runners::None), limited)];
         let outcomes = cells.map(|(cell, kb)| (cell, outcome(kb))).into_iter().collect();
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(limited.lab_kilobytes_per_sec, Some(60.0));
         assert!(cells_text(&cells).contains("NOT WITHIN 15 %"));
         let mut idle = results(40.0, 40.0);
-        idle.outcomes.insert(cell(Some(100), Runners::None), vec![Outcome::default()]);
+        idle.outcomes.insert(cell(Some(100), Runners::None), vec![TortoiseOutcome::default()]);
         let idle =
             compare_cells(&[TorResults { tor: "idle", results: idle }], &results(41.0, 40.0));
         assert_eq!((idle[1].lab_to_model, idle[1].is_within), (None, Some(false)));

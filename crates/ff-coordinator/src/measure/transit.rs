@@ -9,7 +9,8 @@ use ff_base::utc::now_unix_secs;
 use ff_measurer::transit::{Transit, TransitEvent, TransitOrder, TransitSecond};
 use ff_measurer::{START_LEAD, WorkerTotals};
 use ff_plan::outcome::{
-    Asked, CellCounts, CpuSeconds, Failure, Measured, Method, Outcome, SocketCounts, TargetInfo,
+    Asked, CellCounts, CpuSeconds, Failure, MeasuredSeconds, Method, Outcome, SocketCounts,
+    TargetInfo,
 };
 use ff_proto::aggregate::{Estimator, SecondSample, Verdict};
 use ff_proto::units::{Cells, Ratio};
@@ -124,7 +125,7 @@ impl Run<'_> {
             estimator,
             allocated: self.order.rate,
         };
-        let measured = Measured { seconds: self.seconds, ..Measured::default() };
+        let measured = MeasuredSeconds { seconds: self.seconds, ..MeasuredSeconds::default() };
         Outcome {
             crypto: Some(self.order.crypto),
             cells: CellCounts { bad: is_bad_cell.into(), ..cells },

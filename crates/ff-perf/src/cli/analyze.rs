@@ -72,7 +72,7 @@ pub struct AnalyzeArgs {
     pub seed: u64,
     /// What the command was run with, for summary.json.
     #[arg(skip)]
-    pub options: ff_report::options::Options,
+    pub options: ff_report::options::CommandOptions,
 }
 
 /// Where timeouts come from, as an argument.

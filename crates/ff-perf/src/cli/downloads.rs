@@ -247,7 +247,7 @@ pub struct AnalyzeArgs {
     pub json: bool,
     /// What the command was run with, for summary.json.
     #[arg(skip)]
-    pub options: ff_report::options::Options,
+    pub options: ff_report::options::CommandOptions,
 }
 
 /// Options of `downloads filter`.

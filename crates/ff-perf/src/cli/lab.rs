@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use ff_sim::cli::TortoiseFigure;
-use ff_sim::flow::tortoise::world::Setting;
+use ff_sim::flow::tortoise::world::TortoiseSetting;
 
 /// Which experiment.
 #[derive(Debug, Subcommand)]
@@ -129,19 +129,19 @@ pub struct LabTortoiseArgs {
     pub json: bool,
     /// What the command was run with, for summary.json.
     #[arg(skip)]
-    pub options: ff_report::options::Options,
+    pub options: ff_report::options::CommandOptions,
 }
 
 impl LabTortoiseArgs {
     /// The network's size, and how long an experiment runs. A bucket holds a second of the limit, as in `ff-sim tortoise`.
     #[must_use]
-    pub fn setting(&self) -> Setting {
+    pub fn setting(&self) -> TortoiseSetting {
         let (scale, warm_up_secs, secs) = if self.short {
             (self.scale.min(0.1), 10, 25)
         } else {
             (self.scale, self.warm_up, self.secs)
         };
-        Setting { scale, burst_secs: 1.0, warm_up_secs, secs }
+        TortoiseSetting { scale, burst_secs: 1.0, warm_up_secs, secs }
     }
 
     /// Whether a part is to be run.
@@ -196,7 +196,7 @@ pub struct LabMobileArgs {
     pub json: bool,
     /// What the command was run with, for summary.json.
     #[arg(skip)]
-    pub options: ff_report::options::Options,
+    pub options: ff_report::options::CommandOptions,
 }
 
 impl LabMobileArgs {
@@ -275,7 +275,7 @@ pub struct LabNavigatorArgs {
     pub json: bool,
     /// What the command was run with, for summary.json.
     #[arg(skip)]
-    pub options: ff_report::options::Options,
+    pub options: ff_report::options::CommandOptions,
 }
 
 impl LabNavigatorArgs {

@@ -7,7 +7,7 @@ use ff_circuits::anonymity::attacker::Attackers;
 use ff_circuits::anonymity::{Ends, Whole, corrected, published, thinned};
 use ff_report::input::Inputs;
 use ff_sim::network::{Network, Position, Relay};
-use ff_sim::weights::{Place, Sums, Weights};
+use ff_sim::weights::{CircuitPlace, Sums, Weights};
 use rand::distr::Distribution as _;
 use rand::distr::weighted::WeightedIndex;
 use rand::{RngExt as _, SeedableRng as _};
@@ -147,17 +147,19 @@ fn the_published_measures_fall_by_themselves_on_a_real_consensus() {
     let path = data.join("b-series/2019-07-14-00-00-00-consensus.xz");
     let (network, _) = ff_sim::source::network(&path, &mut Inputs::default()).expect("a consensus");
     let factors = Weights::of(&Sums::of(&network, 28), 10_000).expect("weights");
-    let weight = |place: Place, fits: fn(Position) -> bool| -> Vec<f64> {
+    let weight = |place: CircuitPlace, fits: fn(Position) -> bool| -> Vec<f64> {
         let of = |relay: &Relay| {
             let position = relay.position();
             if fits(position) { relay.weight * factors.factor(place, position) } else { 0.0 }
         };
         network.relays.iter().map(of).collect()
     };
-    let first =
-        weight(Place::Guard, |position| matches!(position, Position::Guard | Position::GuardExit));
-    let last =
-        weight(Place::Exit, |position| matches!(position, Position::Exit | Position::GuardExit));
+    let first = weight(CircuitPlace::Guard, |position| {
+        matches!(position, Position::Guard | Position::GuardExit)
+    });
+    let last = weight(CircuitPlace::Exit, |position| {
+        matches!(position, Position::Exit | Position::GuardExit)
+    });
     let mut rng = random();
     let all = drawn(&[first, last], 1_000_000, &mut rng);
     let whole = Whole::of(&all);

@@ -12,7 +12,7 @@ pub const LINKS_OF_HOST: u32 = 4096;
 
 /// What one measurer does for one relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct MeasurerShare {
     /// Which measurer of the team.
     pub measurer: usize,
     /// a: the rate it may send at.
@@ -23,7 +23,7 @@ pub struct Share {
 /// with most left gives all it has, or what is still needed. Of two with as much left, the first.
 /// `None`, and nothing is taken, when all together have too little.
 #[must_use]
-pub fn allocate(left: &mut [BytesPerSec], demand: BytesPerSec) -> Option<Vec<Share>> {
+pub fn allocate(left: &mut [BytesPerSec], demand: BytesPerSec) -> Option<Vec<MeasurerShare>> {
     if left.iter().copied().sum::<BytesPerSec>() < demand {
         return None;
     }
@@ -35,7 +35,7 @@ pub fn allocate(left: &mut [BytesPerSec], demand: BytesPerSec) -> Option<Vec<Sha
         let given = needed.min(left.get());
         *left = BytesPerSec::new(left.get() - given);
         needed -= given;
-        shares.push(Share { measurer, rate: BytesPerSec::new(given) });
+        shares.push(MeasurerShare { measurer, rate: BytesPerSec::new(given) });
     }
     Some(shares)
 }
@@ -43,10 +43,10 @@ pub fn allocate(left: &mut [BytesPerSec], demand: BytesPerSec) -> Option<Vec<Sha
 /// Divides links among shares by their rates, the rest going to the greatest remainders; each gets one
 /// at least, also when there are fewer links than shares.
 #[must_use]
-pub fn divide_links(links: u16, shares: &[Share]) -> Vec<u16> {
+pub fn divide_links(links: u16, shares: &[MeasurerShare]) -> Vec<u16> {
     let total: u128 = shares.iter().map(|share| u128::from(share.rate.get())).sum();
-    let exact = |share: &Share| u128::from(links) * u128::from(share.rate.get());
-    let whole = |share: &Share| exact(share).checked_div(total).unwrap_or(0);
+    let exact = |share: &MeasurerShare| u128::from(links) * u128::from(share.rate.get());
+    let whole = |share: &MeasurerShare| exact(share).checked_div(total).unwrap_or(0);
     let mut divided: Vec<u16> =
         shares.iter().map(|share| u16::try_from(whole(share)).unwrap_or(links).max(1)).collect();
     let given: u32 = divided.iter().map(|&links| u32::from(links)).sum();
@@ -65,7 +65,7 @@ pub fn divide_links(links: u16, shares: &[Share]) -> Vec<u16> {
 /// than `most`: where all would be more, each is left the same part of what it wants and one at least. If
 /// there are more relays than links, the last ones get none.
 #[must_use]
-pub fn links_in_slot(relays: &[(u16, &[Share])], most: u32) -> Vec<Vec<u16>> {
+pub fn links_in_slot(relays: &[(u16, &[MeasurerShare])], most: u32) -> Vec<Vec<u16>> {
     let mut links: Vec<Vec<u16>> =
         relays.iter().map(|(wanted, shares)| divide_links(*wanted, shares)).collect();
     // What each measurer is to open: which share of which relay.
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_hosts_links_are_divided_fairly() {
-        let share = |measurer| Share { measurer, rate: BytesPerSec::new(100) };
+        let share = |measurer| MeasurerShare { measurer, rate: BytesPerSec::new(100) };
         let (first, both) = ([share(0)], [share(0), share(1)]);
         let relays = [(20, &first[..]), (160, &both[..]), (60, &first[..])];
         assert_eq!(links_in_slot(&relays, 160), [vec![20], vec![80, 80], vec![60]]);
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn the_one_with_most_left_gives_first() {
         let mut left = rates(&[50, 100, 100]);
-        let share = |measurer, rate| Share { measurer, rate: BytesPerSec::new(rate) };
+        let share = |measurer, rate| MeasurerShare { measurer, rate: BytesPerSec::new(rate) };
         assert_eq!(
             allocate(&mut left, BytesPerSec::new(130)),
             Some(vec![share(1, 100), share(2, 30)])
@@ -194,8 +194,8 @@ mod tests {
         fn links_are_all_given_and_by_rate(
             bytes in proptest::collection::vec(1_u64..1000, 1..9), links in 1_u16..4096,
         ) {
-            let share = |(measurer, rate)| Share { measurer, rate: BytesPerSec::new(rate) };
-            let shares: Vec<Share> = bytes.iter().copied().enumerate().map(share).collect();
+            let share = |(measurer, rate)| MeasurerShare { measurer, rate: BytesPerSec::new(rate) };
+            let shares: Vec<MeasurerShare> = bytes.iter().copied().enumerate().map(share).collect();
             let divided = divide_links(links, &shares);
             let sum: u32 = divided.iter().map(|&n| u32::from(n)).sum();
             prop_assert!(divided.iter().all(|&n| n >= 1));

@@ -76,7 +76,7 @@ pub fn bounded(mut assigned: Vec<Assignment>, capacities: &[BytesPerSec]) -> Vec
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::allocate::Share;
+    use super::super::allocate::MeasurerShare;
     use super::*;
 
     fn carried(rate: u64, tested: u64) -> Carried {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     fn assigned(relays: &[&[(usize, u64)]]) -> Vec<Assignment> {
-        let share = |&(measurer, rate)| Share { measurer, rate: BytesPerSec::new(rate) };
+        let share = |&(measurer, rate)| MeasurerShare { measurer, rate: BytesPerSec::new(rate) };
         (0..)
             .zip(relays)
             .map(|(relay, shares)| Assignment { relay, shares: shares.iter().map(share).collect() })

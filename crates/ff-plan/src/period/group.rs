@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use ff_base::identity::Fingerprint;
 
-use super::Relay;
+use super::ScheduledRelay;
 
 /// Sets of relays that are merged step by step.
 struct Sets(Vec<usize>);
@@ -65,7 +65,7 @@ impl Sets {
 }
 
 /// All addresses of relays; of IPv6 the first 64 bits, which one host has to itself.
-fn addresses<R: Borrow<Relay>>(relays: &[R]) -> impl Iterator<Item = (IpAddr, usize)> {
+fn addresses<R: Borrow<ScheduledRelay>>(relays: &[R]) -> impl Iterator<Item = (IpAddr, usize)> {
     relays.iter().map(Borrow::borrow).enumerate().flat_map(|(index, relay)| {
         relay.addresses.iter().map(move |address| (host(*address), index))
     })
@@ -93,7 +93,7 @@ fn first_bits(address: IpAddr, of_ipv4: u32, of_ipv6: u32) -> IpAddr {
 
 /// Relays on one address, or in one IPv6 network of 64 bits.
 #[must_use]
-pub fn by_address<R: Borrow<Relay>>(relays: &[R]) -> Vec<Vec<usize>> {
+pub fn by_address<R: Borrow<ScheduledRelay>>(relays: &[R]) -> Vec<Vec<usize>> {
     let mut sets = Sets::new(relays.len());
     sets.join_by(addresses(relays));
     sets.into_lists()
@@ -102,7 +102,7 @@ pub fn by_address<R: Borrow<Relay>>(relays: &[R]) -> Vec<Vec<usize>> {
 /// Relays that are measured together: on one address or in one IPv6 network of 64 bits, in one family, or tied together, also by others
 /// in between. Each list in the order of the relays.
 #[must_use]
-pub fn together<R: Borrow<Relay>>(relays: &[R]) -> Vec<Vec<usize>> {
+pub fn together<R: Borrow<ScheduledRelay>>(relays: &[R]) -> Vec<Vec<usize>> {
     let mut sets = Sets::new(relays.len());
     sets.join_by(addresses(relays));
     let all = || relays.iter().map(Borrow::borrow);
@@ -116,7 +116,7 @@ pub fn together<R: Borrow<Relay>>(relays: &[R]) -> Vec<Vec<usize>> {
 }
 
 /// Joins relays that name each other, or are tied to others.
-fn join_named(sets: &mut Sets, relays: &[&Relay]) {
+fn join_named(sets: &mut Sets, relays: &[&ScheduledRelay]) {
     let indices: HashMap<Fingerprint, usize> =
         relays.iter().enumerate().map(|(index, relay)| (relay.fingerprint, index)).collect();
     let mut declared = HashSet::new();
@@ -138,14 +138,14 @@ mod tests {
     use super::*;
 
     /// A relay with this number.
-    fn relay(number: u8) -> Relay {
-        Relay { fingerprint: [number; 20], ..Relay::default() }
+    fn relay(number: u8) -> ScheduledRelay {
+        ScheduledRelay { fingerprint: [number; 20], ..ScheduledRelay::default() }
     }
 
     /// With these addresses.
-    fn at(number: u8, addresses: &[&str]) -> Relay {
+    fn at(number: u8, addresses: &[&str]) -> ScheduledRelay {
         let addresses = addresses.iter().map(|text| text.parse().expect("an address")).collect();
-        Relay { addresses, ..relay(number) }
+        ScheduledRelay { addresses, ..relay(number) }
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
     fn a_long_chain_is_no_problem() {
         let mut relays: Vec<_> = (0..100_000_u32)
             .map(|number| {
-                let mut relay = Relay::default();
+                let mut relay = ScheduledRelay::default();
                 relay.fingerprint[..4].copy_from_slice(&number.to_be_bytes());
                 relay.addresses = vec![IpAddr::V4((number / 2).into())];
                 relay.family_ids = vec![format!("{}", number.div_ceil(2))];

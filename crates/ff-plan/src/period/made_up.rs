@@ -4,8 +4,8 @@ use ff_base::identity::Fingerprint;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
-use super::schedule::Rules;
-use super::{Measurer, Relay, Team};
+use super::schedule::ScheduleRules;
+use super::{Measurer, ScheduledRelay, Team};
 
 /// A fingerprint of a number.
 pub(super) fn name(number: u32) -> Fingerprint {
@@ -15,11 +15,11 @@ pub(super) fn name(number: u32) -> Fingerprint {
 }
 
 /// A relay by itself.
-pub(super) fn relay(number: u32, mbit: Option<u64>) -> Relay {
-    Relay {
+pub(super) fn relay(number: u32, mbit: Option<u64>) -> ScheduledRelay {
+    ScheduledRelay {
         fingerprint: name(number),
         estimate: mbit.map(BytesPerSec::from_mbit),
-        ..Relay::default()
+        ..ScheduledRelay::default()
     }
 }
 
@@ -34,7 +34,7 @@ pub(super) fn team(number: u8, mbit: &[u64]) -> Team {
 }
 
 /// Rules with these teams and so many slots.
-pub(super) fn rules(teams: Vec<Team>, slots: u32) -> Rules {
+pub(super) fn rules(teams: Vec<Team>, slots: u32) -> ScheduleRules {
     let new_guess = BytesPerSec::from_mbit(51);
-    Rules { teams, slots, seed: [9; 32], new_guess, params: Params::PAPER }
+    ScheduleRules { teams, slots, seed: [9; 32], new_guess, params: Params::PAPER }
 }

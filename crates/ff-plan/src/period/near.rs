@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ff_proto::units::BytesPerSec;
 
-use super::allocate::Share;
+use super::allocate::MeasurerShare;
 use super::schedule::Assignment;
 
 /// Up to this round trip a measurer needs no more links than one next to the relay (`links.rs`).
@@ -47,9 +47,10 @@ pub fn near_first(
     head: impl Fn(u32) -> u32,
     fitness: impl Fn(u32, usize) -> Fitness,
 ) -> Vec<Assignment> {
-    let capacity = |share: &Share| capacities.get(share.measurer).copied().unwrap_or_default();
+    let capacity =
+        |share: &MeasurerShare| capacities.get(share.measurer).copied().unwrap_or_default();
     let is_best = |one: &Assignment| {
-        let is_best = |share: &Share| {
+        let is_best = |share: &MeasurerShare| {
             fitness(one.relay, share.measurer) == Fitness::Near && capacity(share).get() > 0
         };
         one.shares.iter().all(is_best)
@@ -70,7 +71,7 @@ pub fn near_first(
             .count()
     };
     order.sort_by_cached_key(|&index| choice(&assigned[index]));
-    let mut given: Vec<Option<Vec<Share>>> = vec![None; assigned.len()];
+    let mut given: Vec<Option<Vec<MeasurerShare>>> = vec![None; assigned.len()];
     for index in order {
         let one = &assigned[index];
         let fitness = |measurer: usize| fitness(one.relay, measurer);
@@ -97,12 +98,12 @@ fn rate(one: &Assignment) -> u64 {
 }
 
 /// Takes so much from what these have left, one after the other; `None`, and nothing is taken, if that is too little.
-fn give(mut demand: u64, choice: &[usize], left: &mut [BytesPerSec]) -> Option<Vec<Share>> {
+fn give(mut demand: u64, choice: &[usize], left: &mut [BytesPerSec]) -> Option<Vec<MeasurerShare>> {
     let mut shares = Vec::new();
     for &measurer in choice {
         let rate = demand.min(left[measurer].get());
         if rate > 0 {
-            shares.push(Share { measurer, rate: BytesPerSec::new(rate) });
+            shares.push(MeasurerShare { measurer, rate: BytesPerSec::new(rate) });
             demand -= rate;
         }
     }
@@ -110,8 +111,9 @@ fn give(mut demand: u64, choice: &[usize], left: &mut [BytesPerSec]) -> Option<V
 }
 
 /// Takes shares from what is left; whether there was as much.
-fn take(shares: &[Share], left: &mut [BytesPerSec]) -> bool {
-    let has = |share: &Share| left.get(share.measurer).is_some_and(|left| *left >= share.rate);
+fn take(shares: &[MeasurerShare], left: &mut [BytesPerSec]) -> bool {
+    let has =
+        |share: &MeasurerShare| left.get(share.measurer).is_some_and(|left| *left >= share.rate);
     if !shares.iter().all(has) {
         return false;
     }
@@ -130,7 +132,7 @@ mod tests {
 
     /// What a relay is measured with.
     fn assignment(relay: u32, shares: &[(usize, u64)]) -> Assignment {
-        let share = |&(measurer, rate)| Share { measurer, rate: BytesPerSec::new(rate) };
+        let share = |&(measurer, rate)| MeasurerShare { measurer, rate: BytesPerSec::new(rate) };
         Assignment { relay, shares: shares.iter().map(share).collect() }
     }
 

@@ -10,12 +10,12 @@ use std::cmp::Reverse;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
-use super::allocate::{Share, allocate};
+use super::allocate::{MeasurerShare, allocate};
 use super::kept::Kept;
 use super::queue::Served;
 use super::room::{FirstFit, Rooms};
 use super::seed::Draws;
-use super::{Relay, Team};
+use super::{ScheduledRelay, Team};
 
 pub(super) mod groups;
 
@@ -27,7 +27,7 @@ pub(super) const NOWHERE: u32 = u32::MAX;
 
 /// Whose schedule, and by which rules.
 #[derive(Clone, Debug)]
-pub struct Rules {
+pub struct ScheduleRules {
     /// The coordinators with their teams. Their order does not matter.
     pub teams: Vec<Team>,
     /// Slots in the period.
@@ -46,14 +46,14 @@ pub struct Assignment {
     /// Which relay of the list.
     pub relay: u32,
     /// With what.
-    pub shares: Vec<Share>,
+    pub shares: Vec<MeasurerShare>,
 }
 
 /// A period's schedule.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     /// By which rules; the teams by their coordinators' identities.
-    pub(super) rules: Rules,
+    pub(super) rules: ScheduleRules,
     /// What is measured together, and what cannot be as it should.
     pub(super) grouped: Grouped,
     /// A slot for each group and team.
@@ -64,7 +64,7 @@ impl Schedule {
     /// The schedule of these relays, each listed once. In which order they are listed matters only for
     /// new ones whose networks have been given the same.
     #[must_use]
-    pub fn new(relays: &[Relay], mut rules: Rules) -> Self {
+    pub fn new(relays: &[ScheduledRelay], mut rules: ScheduleRules) -> Self {
         rules.teams.sort_by_key(|team| team.coordinator);
         let grouped = Grouped::of(relays, &rules);
         let groups = &grouped.groups;
@@ -95,7 +95,7 @@ impl Schedule {
     /// The schedule that is over soonest: each group in the first slot with room, the greatest first
     /// (paper §7). It has as many slots as that takes. Coordinators may meet at a relay.
     #[must_use]
-    pub fn greedy<R: Borrow<Relay>>(relays: &[R], mut rules: Rules) -> Self {
+    pub fn greedy<R: Borrow<ScheduledRelay>>(relays: &[R], mut rules: ScheduleRules) -> Self {
         rules.teams.sort_by_key(|team| team.coordinator);
         let grouped = Grouped::of(relays, &rules);
         let groups = &grouped.groups;
@@ -230,7 +230,13 @@ impl Schedule {
 }
 
 /// Draws a slot for an old group and each team.
-fn draw(group: &Group, places: &mut [u32], rooms: &mut [Rooms], relays: &[Relay], rules: &Rules) {
+fn draw(
+    group: &Group,
+    places: &mut [u32],
+    rooms: &mut [Rooms],
+    relays: &[ScheduledRelay],
+    rules: &ScheduleRules,
+) {
     let demand = group.demand();
     let name = least(&group.members, relays);
     for (team, (room, coordinator)) in

@@ -22,12 +22,12 @@ use std::collections::{BTreeMap, HashMap};
 use ff_base::identity::Fingerprint;
 use ff_proto::units::BytesPerSec;
 
-pub use self::again::{Measured, NoRetry, Retry};
+pub use self::again::{NoRetry, Retry, TaskResult};
 use super::kept::Kept;
 use super::room::FirstFit;
 use super::schedule::groups::{Age, Group, number};
-use super::schedule::{Assignment, NOWHERE, Rules, Schedule};
-use super::{Relay, Team};
+use super::schedule::{Assignment, NOWHERE, Schedule, ScheduleRules};
+use super::{ScheduledRelay, Team};
 
 /// What happens during a period.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -35,7 +35,7 @@ pub enum Event {
     /// Relays have come, see [`Timetable::add`].
     Add {
         /// These.
-        relays: Vec<Relay>,
+        relays: Vec<ScheduledRelay>,
         /// They are measured in this slot at the earliest.
         from_slot: u32,
     },
@@ -56,7 +56,7 @@ pub enum Event {
         /// By this team.
         team: usize,
         /// These, which came to so much or failed.
-        measured: Vec<Measured>,
+        measured: Vec<TaskResult>,
         /// In a slot after this one: the slot that is running, or the last one in which they grant nothing.
         now_slot: u32,
         /// The grants of theirs that count then.
@@ -82,7 +82,7 @@ pub enum Event {
 
 /// One relay's measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Task {
+pub struct SlotTask {
     /// Which relay, see [`Timetable::relays`].
     pub relay: u32,
     /// With whom: tasks of a slot that have the same number are measured again together.
@@ -108,7 +108,7 @@ pub struct Timetable {
     /// Who is measured where for the first time.
     schedule: Schedule,
     /// All relays that have been there.
-    relays: Vec<Relay>,
+    relays: Vec<ScheduledRelay>,
     /// Where each stands among them; if it has come again, the last time.
     numbers: HashMap<Fingerprint, u32>,
     /// The group of each of them, or nowhere.
@@ -136,7 +136,7 @@ pub struct Timetable {
 impl Timetable {
     /// That of a period which begins with these relays, each listed once.
     #[must_use]
-    pub fn new(relays: Vec<Relay>, rules: Rules) -> Self {
+    pub fn new(relays: Vec<ScheduledRelay>, rules: ScheduleRules) -> Self {
         let schedule = Schedule::new(&relays, rules);
         let groups = schedule.groups();
         let mut group_of = vec![NOWHERE; relays.len()];
@@ -172,8 +172,8 @@ impl Timetable {
     /// The same after all that has happened: the timetable as it was before a restart.
     #[must_use]
     pub fn restore(
-        relays: Vec<Relay>,
-        rules: Rules,
+        relays: Vec<ScheduledRelay>,
+        rules: ScheduleRules,
         events: impl IntoIterator<Item = Event>,
     ) -> Self {
         let mut timetable = Self::new(relays, rules);
@@ -231,7 +231,7 @@ impl Timetable {
 
     /// All relays that have been there, by their numbers; who went and came again has several.
     #[must_use]
-    pub fn relays(&self) -> &[Relay] {
+    pub fn relays(&self) -> &[ScheduledRelay] {
         &self.relays
     }
 
@@ -254,10 +254,10 @@ impl Timetable {
 
     /// What a team measures in a slot, in the order in which its measurers are given out.
     #[must_use]
-    pub fn tasks(&self, team: usize, slot: u32) -> Vec<Task> {
+    pub fn tasks(&self, team: usize, slot: u32) -> Vec<SlotTask> {
         let groups = (0..self.schedule.groups().len())
             .filter(|&group| self.schedule.slot(group, team) == Some(slot));
-        let mut tasks: Vec<Task> = groups.flat_map(|group| self.tasks_of(group)).collect();
+        let mut tasks: Vec<SlotTask> = groups.flat_map(|group| self.tasks_of(group)).collect();
         tasks.retain(|task| !self.is_gone(task.relay, slot));
         tasks.extend(self.again_in(team, slot));
         tasks
@@ -271,12 +271,12 @@ impl Timetable {
     }
 
     /// What a group is measured with for the first time.
-    fn tasks_of(&self, group: usize) -> impl Iterator<Item = Task> {
+    fn tasks_of(&self, group: usize) -> impl Iterator<Item = SlotTask> {
         let Group { members, demands, .. } = &self.schedule.groups()[group];
         let head = self.beside[group];
         members.iter().zip(demands).map(move |(&relay, &demand)| {
             let guess = super::guess(&self.relays[relay as usize], self.schedule.rules.new_guess);
-            Task { relay, head, guess, demand }
+            SlotTask { relay, head, guess, demand }
         })
     }
 

@@ -52,7 +52,7 @@ pub struct Inputs {
 
 /// A relay's two weights.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct ScalingRow {
     /// The relay, in 40 hexadecimal digits.
     pub fingerprint: String,
     /// Its nickname.
@@ -69,22 +69,22 @@ pub struct Row {
 
 /// All of them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Comparison {
+pub struct ScalingComparison {
     /// Whose formula.
     pub scaling: Scaling,
     /// The relays that have a number, in the order of their fingerprints.
-    pub relays: Vec<Row>,
+    pub relays: Vec<ScalingRow>,
     /// How much of the weight lies elsewhere, in percent: half of the sum of the differences.
     pub moved_percent: f64,
     /// [`LACKING`].
     pub lacking: [&'static str; 4],
 }
 
-impl Comparison {
+impl ScalingComparison {
     /// Compares the relays of a file.
     #[must_use]
     pub fn of(scaling: Scaling, decisions: &Decisions<'_>) -> Self {
-        let mut relays: Vec<(Fingerprint, Row, Option<Inputs>)> = Vec::new();
+        let mut relays: Vec<(Fingerprint, ScalingRow, Option<Inputs>)> = Vec::new();
         for relay in decisions.relays() {
             let Ok(line) = &relay.line else { continue };
             let results = relay.attempts.iter().filter_map(|outcome| outcome.publishable());
@@ -95,7 +95,7 @@ impl Comparison {
                 observed: bytes(observed),
                 allowed: rate(facts.bandwidth_avg).min(rate(facts.bandwidth_burst)),
             });
-            let row = Row {
+            let row = ScalingRow {
                 fingerprint: hex::encode_upper(line.rsa_fingerprint),
                 nickname: line.nickname.clone(),
                 bw: line.bw_kilobytes().get(),
@@ -108,15 +108,16 @@ impl Comparison {
         relays.sort_by_key(|(fingerprint, ..)| *fingerprint);
         let inputs: Vec<_> = relays.iter().filter_map(|(.., inputs)| inputs.clone()).collect();
         let mut weights = weights(scaling, &inputs).into_iter();
-        let rows = relays
-            .into_iter()
-            .map(|(_, row, inputs)| Row { scaled_bw: inputs.and_then(|_| weights.next()), ..row });
+        let rows = relays.into_iter().map(|(_, row, inputs)| ScalingRow {
+            scaled_bw: inputs.and_then(|_| weights.next()),
+            ..row
+        });
         Self::with_percents(scaling, rows.collect())
     }
 
     /// Fills in what follows from the weights.
     #[expect(clippy::cast_precision_loss, reason = "weights lie far below 2^53")]
-    fn with_percents(scaling: Scaling, mut relays: Vec<Row>) -> Self {
+    fn with_percents(scaling: Scaling, mut relays: Vec<ScalingRow>) -> Self {
         // Those without a weight by the formula would differ by all they have.
         let both = relays.iter().filter(|row| row.scaled_bw.is_some());
         let sum: f64 = both.map(|row| f64::from(row.bw)).sum();
@@ -134,7 +135,7 @@ impl Comparison {
     }
 }
 
-impl fmt::Display for Comparison {
+impl fmt::Display for ScalingComparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self.scaling {
             Scaling::Torflow => "torflow",

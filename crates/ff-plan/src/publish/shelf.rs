@@ -18,7 +18,7 @@ use std::time::UNIX_EPOCH;
 
 use ff_base::files::{self, FileError, Readers};
 use ff_base::identity::Fingerprint;
-use ff_base::utc::Utc;
+use ff_base::utc::{DAY_SECS, Utc};
 use ff_dir::bandwidth::{MAX_FILE_AGE_SECS, Reading};
 
 use super::v3bw::{BandwidthFile, SOFTWARE};
@@ -31,8 +31,6 @@ const ENDING: &str = ".v3bw";
 const MAX_FILE_BYTES: u64 = 1 << 28;
 /// What of a file shows whose it is: its header, and more.
 const HEAD_BYTES: u64 = 1 << 14;
-/// Seconds of a day.
-const DAY_SECS: u64 = 24 * 60 * 60;
 
 /// A directory that bandwidth files are in.
 #[derive(Debug)]

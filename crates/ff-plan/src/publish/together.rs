@@ -10,9 +10,9 @@
 //!   other was not measured. So their sum counts for t / (t + d).
 //! - What a group has shown is the greatest sum of such measurements that were made together. One that was
 //!   made alone is a sum, too. None counts that is older than all of what stands in the group.
-//! - What stands for its relays comes to no more than that in sum: if it does, each counts for the same share of what it
-//!   stands at, but values of the newest day come first, and older ones share what these leave. So relays that take turns in
-//!   being there do not lower others that always are.
+//! - The values of its relays count for at most that in sum. If they exceed it, each counts for the same share of its value,
+//!   but values of the newest day come first, and older ones share what these leave. So relays that take turns in being
+//!   there do not lower others that are always there.
 //!
 //! So a group that was measured together changes nothing, and relays on machines of their own lose by it
 //! only if they could not be measured together. The paper proposes to give each relay of a set the mean. That
@@ -34,9 +34,9 @@ use crate::outcome::Outcome;
 /// Measurements whose seconds began no further apart were made together.
 pub const SAME_START_MILLIS: u64 = 2000;
 
-/// What a relay counts for beside those that it was measured together with.
+/// What a relay counts for, given the relays that it was measured together with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Share {
+pub struct GroupShare {
     /// Relays of its group that have a value, with it.
     pub relays: u64,
     /// What these stand at, in sum.
@@ -124,12 +124,12 @@ fn overlapping(sum: BytesPerSec, took: u64, apart: u64) -> BytesPerSec {
 
 /// What each relay of a group counts for, by what it stands at and what the group has carried together.
 #[must_use]
-pub fn shares(standing: &[BytesPerSec], together: BytesPerSec) -> Vec<Share> {
+pub fn shares(standing: &[BytesPerSec], together: BytesPerSec) -> Vec<GroupShare> {
     let sum: u128 = standing.iter().map(|rate| u128::from(rate.get())).sum();
     let share = |rate: &BytesPerSec| {
         let part = u128::from(rate.get()) * u128::from(together.get());
         let part = part.checked_div(sum).map_or(0, |part| u64::try_from(part).unwrap_or(u64::MAX));
-        Share {
+        GroupShare {
             relays: standing.len() as u64,
             standing_bytes_per_sec: u64::try_from(sum).unwrap_or(u64::MAX),
             together_bytes_per_sec: together.get(),
@@ -142,7 +142,10 @@ pub fn shares(standing: &[BytesPerSec], together: BytesPerSec) -> Vec<Share> {
 /// The same where values are of different days: each turn, from the least on, shares what those before it have left. Each comes
 /// with what it stands at, and its turn.
 #[must_use]
-pub fn shares_in_turn<T: Ord>(standing: &[(BytesPerSec, T)], together: BytesPerSec) -> Vec<Share> {
+pub fn shares_in_turn<T: Ord>(
+    standing: &[(BytesPerSec, T)],
+    together: BytesPerSec,
+) -> Vec<GroupShare> {
     let rates: Vec<_> = standing.iter().map(|(rate, _)| *rate).collect();
     let mut all = shares(&rates, together);
     let mut order: Vec<usize> = (0..standing.len()).collect();

@@ -16,7 +16,7 @@ use ff_proto::aggregate::SecondSample;
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 
-use super::together::Share;
+use super::together::GroupShare;
 use super::v3bw::draws::draw;
 use super::v3bw::{Decision, Decisions, Held, NoNumber, RelayLine, rounded_kilobytes};
 use crate::outcome::{DrawRow, Failure, Outcome, SecondRow, TermsRow};
@@ -93,7 +93,7 @@ pub struct Number {
     /// What counts by what came of it day by day.
     pub counted_bytes_per_sec: u64,
     /// What is left of that beside relays that it shares a machine with.
-    pub share: Option<Share>,
+    pub share: Option<GroupShare>,
     /// That, in kilobytes a second.
     pub rounded_kilobytes: u64,
     /// What its operator allows: bandwidth-avg of its descriptor.

@@ -26,7 +26,7 @@ use ff_dir::bandwidth::MAX_FILE_AGE_SECS;
 use ff_proto::ids::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
 
-use crate::publish::together::Share;
+use crate::publish::together::GroupShare;
 
 pub(crate) mod decision;
 pub mod drawn;
@@ -137,7 +137,7 @@ pub struct RelayLine {
     /// What counts in place of what stands, if that is too great a rise to be believed at once.
     pub held: Option<Held>,
     /// What is left of the number beside relays that it shares a machine with, if it has any.
-    pub share: Option<Share>,
+    pub share: Option<GroupShare>,
     /// The mean second.
     pub mean: BytesPerSec,
     /// Median round-trip time in milliseconds.

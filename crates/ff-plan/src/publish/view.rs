@@ -9,16 +9,19 @@ use ff_dir::descriptors::Descriptor;
 use ff_proto::units::BytesPerSec;
 
 use super::v3bw::{DirectoryFacts, Publication};
-use crate::period::{Relay, group};
+use crate::period::{ScheduledRelay, group};
 
 /// The relays as a period sees them: what they are taken for, where they listen and whose families they are in.
 /// Coordinators that have the same documents have the same list: a relay's estimate is what all of them have
 /// published of it, its weight.
 #[must_use]
-pub fn relays(consensus: &Consensus, described: &HashMap<Fingerprint, Descriptor>) -> Vec<Relay> {
+pub fn relays(
+    consensus: &Consensus,
+    described: &HashMap<Fingerprint, Descriptor>,
+) -> Vec<ScheduledRelay> {
     let relay = |entry: &Entry| {
         let descriptor = described.get(&entry.fingerprint);
-        Relay {
+        ScheduledRelay {
             fingerprint: entry.fingerprint,
             estimate: entry.estimate(),
             addresses: entry.addresses(),
@@ -33,13 +36,16 @@ pub fn relays(consensus: &Consensus, described: &HashMap<Fingerprint, Descriptor
 /// Relays on one address, which no schedule divides. With `families`, all that a
 /// schedule of a team that is large enough has in one group.
 #[must_use]
-pub fn groups(relays: &[Relay], families: bool) -> Vec<Vec<Fingerprint>> {
+pub fn groups(relays: &[ScheduledRelay], families: bool) -> Vec<Vec<Fingerprint>> {
     let lists = if families { group::together(relays) } else { group::by_address(relays) };
     named(lists.into_iter(), relays)
 }
 
 /// The fingerprints of groups' members.
-fn named(lists: impl Iterator<Item = Vec<usize>>, relays: &[Relay]) -> Vec<Vec<Fingerprint>> {
+fn named(
+    lists: impl Iterator<Item = Vec<usize>>,
+    relays: &[ScheduledRelay],
+) -> Vec<Vec<Fingerprint>> {
     let several = lists.filter(|list| list.len() > 1);
     several.map(|list| list.into_iter().map(|index| relays[index].fingerprint).collect()).collect()
 }

@@ -12,7 +12,7 @@
 
 use super::batch::{Batch, Each, Mask, Moments, Run, SLOTS};
 use super::coverage::{Coverage, Covered};
-use super::outcome::{NetworkStep, NetworkWindow, Outcome, RelayMeans, RelayWindow};
+use super::outcome::{ErrorAnalysis, NetworkStep, NetworkWindow, RelayMeans, RelayWindow};
 use super::quotient::{quotient, unit};
 pub use super::reading::{MOST_RELAYS, MOST_STEPS, MOST_WEIGHT, Reading, StepError};
 use super::relay::{Relay, RelayInWindow, WEIGHT_ONE};
@@ -26,7 +26,7 @@ use sums::Sums;
 
 /// How to analyse.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct EngineSettings {
     /// The windows.
     pub windows: Vec<Window>,
     /// How far two times may be apart before there is a gap between them, in seconds: an hour for an archive.
@@ -41,7 +41,7 @@ pub struct Settings {
 #[derive(Clone, Debug)]
 pub struct Engine {
     /// How.
-    settings: Settings,
+    settings: EngineSettings,
     /// The times at which something was advertised.
     coverage: Coverage,
     /// The times at which relays had weights.
@@ -58,7 +58,7 @@ pub struct Engine {
     /// weights, and what is not touched costs no time.
     weights: Vec<Within>,
     /// What came out so far.
-    outcome: Outcome,
+    outcome: ErrorAnalysis,
     /// The windows at this time, of what was advertised.
     covered: Vec<Covered>,
     /// The windows at this time, of weights.
@@ -73,7 +73,7 @@ pub struct Engine {
 impl Engine {
     /// Before the first time.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: EngineSettings) -> Self {
         let windows = settings.windows.clone();
         Self {
             coverage: Coverage::new(settings.step_secs, &windows),
@@ -84,7 +84,7 @@ impl Engine {
             windows: Vec::new(),
             weights: Vec::new(),
             sums: vec![Sums::default(); windows.len()],
-            outcome: Outcome { windows, ..Outcome::default() },
+            outcome: ErrorAnalysis { windows, ..ErrorAnalysis::default() },
             covered: Vec::new(),
             weight_covered: Vec::new(),
             capacities: Vec::new(),
@@ -126,7 +126,7 @@ impl Engine {
 
     /// What came out.
     #[must_use]
-    pub fn finish(mut self) -> Outcome {
+    pub fn finish(mut self) -> ErrorAnalysis {
         self.reckon();
         self.outcome
     }

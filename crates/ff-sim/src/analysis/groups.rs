@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use ff_base::utc::DAY_SECS;
 use ff_report::stats;
 
-use super::outcome::{Mean, Outcome, RelayWindow};
+use super::outcome::{ErrorAnalysis, Mean, RelayWindow};
 
 /// A distribution in a few numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -39,7 +40,7 @@ impl Distribution {
 
 /// The relays of one label, as one window sees them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Group {
+pub struct LabelledRelays {
     /// How many relays have the label and were listed.
     pub relays: usize,
     /// Means of RCE.
@@ -60,10 +61,10 @@ pub struct Group {
 /// The relays by label, as one window sees them; relays with no label, and those never listed, are left out.
 #[must_use]
 pub fn by_label<L: Ord>(
-    outcome: &Outcome,
+    outcome: &ErrorAnalysis,
     window: usize,
     label: impl Fn(u32) -> Option<L>,
-) -> BTreeMap<L, Group> {
+) -> BTreeMap<L, LabelledRelays> {
     let mut members: BTreeMap<L, Vec<RelayWindow>> = BTreeMap::new();
     for (number, relay) in (0..).zip(&outcome.relays).filter(|(_, relay)| relay.listed > 0) {
         let (Some(label), Some(&seen)) = (label(number), relay.windows.get(window)) else {
@@ -76,8 +77,7 @@ pub fn by_label<L: Ord>(
 
 /// A label for ages: how long relays of this age had been seen at most, in days.
 #[must_use]
-pub fn age_label(outcome: &Outcome, relay: u32) -> Option<&'static str> {
-    const DAY: u64 = 86_400;
+pub fn age_label(outcome: &ErrorAnalysis, relay: u32) -> Option<&'static str> {
     let relay = outcome.relays.get(relay as usize)?;
     let begin = outcome.steps.first()?.time;
     let (first, last) = (relay.first_seen?, relay.last_seen?);
@@ -85,7 +85,7 @@ pub fn age_label(outcome: &Outcome, relay: u32) -> Option<&'static str> {
     if first == begin {
         return Some("from the beginning");
     }
-    Some(match (last - first) / DAY {
+    Some(match (last - first) / DAY_SECS {
         0 => "below 1 day",
         1..7 => "1 to 7 days",
         7..30 => "7 to 30 days",
@@ -100,14 +100,14 @@ fn sum(values: &[f64]) -> f64 {
 }
 
 /// A group of relays.
-fn group(relays: &[RelayWindow]) -> Group {
+fn group(relays: &[RelayWindow]) -> LabelledRelays {
     let means = |of: fn(&RelayWindow) -> Mean| {
         stats::sorted(relays.iter().filter_map(|relay| of(relay).get()).collect())
     };
     let distribution = |of| Distribution::of(&means(of));
     let advertised: u128 = relays.iter().map(|relay| relay.advertised).sum();
     let capacity: u128 = relays.iter().map(|relay| relay.capacity).sum();
-    Group {
+    LabelledRelays {
         relays: relays.len(),
         capacity_error: distribution(|relay| relay.capacity_error),
         joint_capacity_error: super::quotient::quotient(advertised, capacity)

@@ -117,7 +117,7 @@ impl<'a> Joined<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::series::Kind;
+    use crate::read::series::SeriesKind;
 
     #[test]
     fn weights_join_at_the_very_second_alone() {
@@ -130,8 +130,8 @@ mod tests {
         let read = |kind, text: &str| {
             Series::read("t", kind, text.as_bytes()).expect("a slice can be read").0
         };
-        let advertised = read(Kind::BytesPerSec, &advertised);
-        let weights = read(Kind::Probability, &weights);
+        let advertised = read(SeriesKind::BytesPerSec, &advertised);
+        let weights = read(SeriesKind::Probability, &weights);
         let mut joined = Joined::new(&advertised, Some(&weights));
         assert_eq!(joined.relays(), [[0xAA; 20], [0xBB; 20], [0xCC; 20]]);
         let tenth = 100_000_000_000_000_000;

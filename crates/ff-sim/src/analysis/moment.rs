@@ -25,7 +25,7 @@ pub enum Scale {
 
 /// Which of a relay's numbers is its capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Capacity {
+pub enum CapacityKind {
     /// What it can carry.
     #[default]
     Known,
@@ -33,7 +33,7 @@ pub enum Capacity {
     Usable,
 }
 
-impl Capacity {
+impl CapacityKind {
     /// A relay's capacity, 0 if it has none.
     #[expect(
         clippy::cast_precision_loss,
@@ -63,7 +63,7 @@ impl Scale {
 #[must_use]
 pub fn weight_error(
     network: &Network,
-    capacity: Capacity,
+    capacity: CapacityKind,
     scale: Scale,
     takes: impl Fn(&Relay) -> bool,
 ) -> Moment {
@@ -120,7 +120,7 @@ mod tests {
             relay(Some(0), f64::NAN, 1.0),
         ];
         let network = Network { relays, ..Network::default() };
-        let all = weight_error(&network, Capacity::Known, Scale::None, |_| true);
+        let all = weight_error(&network, CapacityKind::Known, Scale::None, |_| true);
         // Weights 1/4 and 3/4 beside capacities 3/4 and 1/4.
         assert_eq!(all.weight_error, Some(0.5));
         assert_eq!(all.relay_errors, [Some(1.0 / 3.0), Some(3.0), None, None]);
@@ -130,14 +130,16 @@ mod tests {
         let relays = vec![limited, relay(Some(50), 1.0, 1.0)];
         let even = Network { relays, ..Network::default() };
         let of = |capacity| weight_error(&even, capacity, Scale::None, |_| true).weight_error;
-        assert_eq!(of(Capacity::Usable), Some(0.0));
-        assert!(of(Capacity::Known).is_some_and(|error| (error - (6.0 / 7.0 - 0.5)).abs() < 1e-12));
-        let scaled = weight_error(&network, Capacity::Known, Scale::Running, |_| true);
+        assert_eq!(of(CapacityKind::Usable), Some(0.0));
+        assert!(
+            of(CapacityKind::Known).is_some_and(|error| (error - (6.0 / 7.0 - 0.5)).abs() < 1e-12)
+        );
+        let scaled = weight_error(&network, CapacityKind::Known, Scale::Running, |_| true);
         // Weights 2/5 and 3/5 beside 6/7 and 1/7.
         let error = scaled.weight_error.expect("two relays");
         assert!((error - (6.0 / 7.0 - 0.4)).abs() < 1e-12, "{error}");
         assert_eq!(
-            weight_error(&network, Capacity::Known, Scale::None, |_| false),
+            weight_error(&network, CapacityKind::Known, Scale::None, |_| false),
             Moment { relay_errors: vec![None; 4], ..Moment::default() }
         );
     }

@@ -8,14 +8,13 @@
 //! Nobody knows since when a relay is there that is first listed behind a gap, or at a time without weights, so it is
 //! not followed. A gap of more than a day begins everything anew: relays may have come and gone in it.
 
+use ff_base::utc::DAY_SECS;
+
 use super::outcome::NetworkStep;
 use super::reading::Reading;
 
 /// A weight is nearly a relay's share when it is so much of it.
 pub const ENOUGH: f64 = 0.9;
-
-/// A day, in seconds.
-const DAY: u64 = 86_400;
 
 /// Follows new relays.
 #[derive(Clone, Debug)]
@@ -83,7 +82,7 @@ impl NewRelays {
 
     /// Takes a time that the engine has taken; `window` says which window's capacities make the shares.
     pub fn push(&mut self, step: &NetworkStep, window: usize, readings: &[Reading]) {
-        let is_long = step.is_after_gap && step.time.saturating_sub(self.last) > DAY;
+        let is_long = step.is_after_gap && step.time.saturating_sub(self.last) > DAY_SECS;
         let begin = self.begin.filter(|_| !is_long).unwrap_or(step.time);
         (self.begin, self.last) = (Some(begin), step.time);
         let is_quiet = step.time.saturating_sub(begin) < self.quiet_secs;
@@ -137,7 +136,7 @@ impl NewRelays {
 impl Default for NewRelays {
     /// A month without them makes relays new; they are followed for 68 days, as their operators are told.
     fn default() -> Self {
-        Self::new(30 * DAY, 68 * DAY)
+        Self::new(30 * DAY_SECS, 68 * DAY_SECS)
     }
 }
 
@@ -168,7 +167,7 @@ fn worth(weight: Option<u64>, all_weight: u128, all_capacity: u128) -> f64 {
 /// What became of a new relay.
 #[expect(clippy::cast_precision_loss, reason = "capacities and seconds lie below 2^53")]
 fn outcome((relay, followed): (u32, &Followed)) -> NewRelay {
-    let days = |time: u64| time.saturating_sub(followed.first_seen) as f64 / DAY as f64;
+    let days = |time: u64| time.saturating_sub(followed.first_seen) as f64 / DAY_SECS as f64;
     let enough = ENOUGH * followed.capacity as f64;
     let reached = followed.records.iter().find(|(_, record)| *record >= enough);
     NewRelay {

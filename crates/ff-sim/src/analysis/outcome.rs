@@ -4,7 +4,7 @@ use super::window::Window;
 
 /// What an analysis comes to.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outcome {
+pub struct ErrorAnalysis {
     /// The windows, in the order in which they were given.
     pub windows: Vec<Window>,
     /// The network at each time.
@@ -133,7 +133,7 @@ impl Mean {
     }
 }
 
-impl Outcome {
+impl ErrorAnalysis {
     /// Which window this is among the results.
     #[must_use]
     pub fn index(&self, window: Window) -> Option<usize> {

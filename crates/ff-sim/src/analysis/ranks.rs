@@ -3,11 +3,11 @@
 use ff_report::stats;
 
 use super::groups::Distribution;
-use super::outcome::{Outcome, RelayWindow};
+use super::outcome::{ErrorAnalysis, RelayWindow};
 
 /// By what relays are ranked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum RankedBy {
     /// The mean of RWE, Eq. 5: how many times too much.
     Ratio,
     /// Its mean part of all weight less that of all capacity: what it adds to the network's error.
@@ -46,10 +46,10 @@ impl Ranked {
     }
 
     /// What it is ranked by.
-    fn key(&self, by: By) -> f64 {
+    fn key(&self, by: RankedBy) -> f64 {
         match by {
-            By::Ratio => self.weight_error,
-            By::Points => self.weight_share - self.capacity_share,
+            RankedBy::Ratio => self.weight_error,
+            RankedBy::Points => self.weight_share - self.capacity_share,
         }
     }
 }
@@ -57,7 +57,12 @@ impl Ranked {
 /// All relays with weights at `least_times` times or more, the most under-weighted first and the most over-weighted
 /// last; equal ones by number.
 #[must_use]
-pub fn by_weight_error(outcome: &Outcome, window: usize, least_times: u32, by: By) -> Vec<Ranked> {
+pub fn by_weight_error(
+    outcome: &ErrorAnalysis,
+    window: usize,
+    least_times: u32,
+    by: RankedBy,
+) -> Vec<Ranked> {
     let windows = (0..).zip(&outcome.relays);
     let mut ranked: Vec<Ranked> = windows
         .filter_map(|(number, relay)| Ranked::new(number, relay.windows.get(window)?, least_times))
@@ -92,11 +97,11 @@ pub struct Overload {
 /// Overloaded relays against weight error; relays of which nothing is known are left out.
 #[must_use]
 pub fn overload(
-    outcome: &Outcome,
+    outcome: &ErrorAnalysis,
     window: usize,
     is_overloaded: impl Fn(u32) -> Option<bool>,
 ) -> Overload {
-    let known: Vec<(f64, bool)> = by_weight_error(outcome, window, 1, By::Ratio)
+    let known: Vec<(f64, bool)> = by_weight_error(outcome, window, 1, RankedBy::Ratio)
         .into_iter()
         .filter_map(|ranked| Some((ranked.weight_error, is_overloaded(ranked.relay)?)))
         .collect();

@@ -1,11 +1,13 @@
 //! What the speed test of August 2019 brought to light (paper §3.4, Fig. 5), from the network's days.
 
+use ff_base::utc::DAY_SECS;
+
 use crate::read::series::daily::Day;
 
 /// The paper's test began on 2019-08-06.
 pub const BEGIN_2019: u64 = 1_565_049_600;
 /// Relays publish within 18 hours and remember for 5 days: a test of two days is over in all descriptors after ten.
-const REACH_SECS: u64 = 10 * 86_400;
+const REACH_SECS: u64 = 10 * DAY_SECS;
 
 /// What a speed test brought to light.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,10 +1,10 @@
 //! Groups, rankings and new relays, of small networks that are computed by hand.
 
-use super::engine::{Engine, Reading, Settings};
+use super::engine::{Engine, EngineSettings, Reading};
 use super::groups::{age_label, by_label};
 use super::new_relays::{NewRelays, median_days};
-use super::outcome::Outcome;
-use super::ranks::{By, by_weight_error, overload, under_weighted};
+use super::outcome::ErrorAnalysis;
+use super::ranks::{RankedBy, by_weight_error, overload, under_weighted};
 use super::speed_test::speed_test;
 use super::window::Window;
 use crate::read::series::daily::Day;
@@ -14,10 +14,10 @@ const DAY: u64 = 86_400;
 
 /// Analyses days of relays, each with what it advertised and its weight, in a window of a day; gives the engine's
 /// outcome and what became of relays that were not there on the first two days.
-fn days(days: &[&[(u32, u64, u64)]]) -> (Outcome, NewRelays) {
+fn days(days: &[&[(u32, u64, u64)]]) -> (ErrorAnalysis, NewRelays) {
     let windows = Window::parse_list("2d").expect("a window");
     let mut engine =
-        Engine::new(Settings { windows, step_secs: DAY, from: None, least_share: 0.0 });
+        Engine::new(EngineSettings { windows, step_secs: DAY, from: None, least_share: 0.0 });
     let mut new = NewRelays::new(2 * DAY, 4 * DAY);
     for (relays, day) in days.iter().zip(1_000..) {
         let reading = |&(relay, advertised, weight): &(u32, u64, u64)| Reading {
@@ -60,10 +60,10 @@ fn the_most_wrongly_weighted_relays_are_first_and_last() {
         let ranked = by_weight_error(&outcome, 0, times, by);
         ranked.iter().map(|ranked| ranked.relay).collect::<Vec<_>>()
     };
-    assert_eq!(order(By::Ratio, 1), [0, 1, 2, 3]);
-    assert_eq!(order(By::Points, 1), [0, 1, 3, 2]);
-    assert_eq!(order(By::Ratio, 2), [0, 1, 2]);
-    assert_eq!(order(By::Ratio, 3), [0; 0]);
+    assert_eq!(order(RankedBy::Ratio, 1), [0, 1, 2, 3]);
+    assert_eq!(order(RankedBy::Points, 1), [0, 1, 3, 2]);
+    assert_eq!(order(RankedBy::Ratio, 2), [0, 1, 2]);
+    assert_eq!(order(RankedBy::Ratio, 3), [0; 0]);
     assert_eq!(under_weighted(&[0.5, 1.0, 0.9, 3.0]), Some(0.5));
     assert_eq!(under_weighted(&[]), None);
 }
@@ -114,7 +114,7 @@ fn a_new_relay_waits_until_its_weight_is_nearly_its_share() {
 fn relays_that_come_in_a_gap_or_without_weights_are_not_new() {
     let windows = Window::parse_list("2d").expect("a window");
     let mut engine =
-        Engine::new(Settings { windows, step_secs: DAY, from: None, least_share: 0.0 });
+        Engine::new(EngineSettings { windows, step_secs: DAY, from: None, least_share: 0.0 });
     let mut new = NewRelays::new(2 * DAY, 9 * DAY);
     let mut push = |day: u64, relays: &[u32], weight: u64| {
         let reading = |&relay: &u32| Reading { relay, advertised: Some(9), weight: Some(weight) };

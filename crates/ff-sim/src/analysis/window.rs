@@ -4,16 +4,15 @@ use core::fmt;
 use core::num::NonZeroU64;
 use core::str::FromStr;
 
+use ff_base::utc::DAY_SECS;
+
 /// More windows than these are not taken at once.
 pub const MOST_WINDOWS: usize = 16;
 
 /// No window is longer: a hundred years.
-const MOST_SECS: u64 = 36_525 * DAY;
+const MOST_SECS: u64 = 36_525 * DAY_SECS;
 /// An hour, in seconds.
 const HOUR: u64 = 3_600;
-/// A day, in seconds.
-const DAY: u64 = 86_400;
-
 /// A length of time before a moment, the moment in it: `1d`, `36h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Window(NonZeroU64);
@@ -39,7 +38,7 @@ impl Window {
     /// The four windows of the paper: a day, a week, a month of 30 days, a year of 365.
     #[must_use]
     pub fn of_paper() -> Vec<Self> {
-        [1, 7, 30, 365].into_iter().filter_map(|days| Self::from_secs(days * DAY)).collect()
+        [1, 7, 30, 365].into_iter().filter_map(|days| Self::from_secs(days * DAY_SECS)).collect()
     }
 
     /// Windows with commas between them.
@@ -68,7 +67,7 @@ impl FromStr for Window {
             let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
             let secs = match unit {
                 "h" => HOUR,
-                "d" => DAY,
+                "d" => DAY_SECS,
                 _ => return None,
             };
             let count: u64 = digits
@@ -85,7 +84,7 @@ impl FromStr for Window {
 impl fmt::Display for Window {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.secs() {
-            secs if secs % DAY == 0 => write!(f, "{}d", secs / DAY),
+            secs if secs % DAY_SECS == 0 => write!(f, "{}d", secs / DAY_SECS),
             secs if secs % HOUR == 0 => write!(f, "{}h", secs / HOUR),
             secs => write!(f, "{secs}s"),
         }

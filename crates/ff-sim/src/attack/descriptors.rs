@@ -16,7 +16,7 @@ use rand_chacha::ChaCha12Rng;
 use super::sample::{PAPERS_TOTAL, bytes, papers_capacities};
 use super::{Attack, Basis, Point, System};
 use crate::network::{Network, Position};
-use crate::others::torflow::{self, Errors, Gains, Options};
+use crate::others::torflow::{self, Errors, Gains, TorFlowOptions};
 use crate::others::{KILOBYTE, Sample, sbws};
 
 /// The greatest share that either gives a relay.
@@ -95,7 +95,7 @@ fn one_claim(network: &Network, attacker: BytesPerSec, claim: Option<f64>) -> [f
     if let Some(attacker) = scanned.attacker() {
         attacker.observed = claim;
     }
-    let torflow = torflow::weights(&scanned.samples, &Options::default(), &mut []);
+    let torflow = torflow::weights(&scanned.samples, &TorFlowOptions::default(), &mut []);
     [scanned.gain(&torflow), scanned.gain(&sbws::weights(&scanned.samples))]
 }
 
@@ -178,12 +178,12 @@ impl Loop {
     /// One step. Load goes by weight alone here, so relays are compared with all others and not with their class:
     /// with feedback a class whose relays differ more would take the weight of the others.
     fn weights(self, samples: &[Sample], errors: &mut [Errors]) -> Vec<f64> {
-        let options = Options { by_class: false, ..Options::default() };
+        let options = TorFlowOptions { by_class: false, ..TorFlowOptions::default() };
         match self {
             Self::Torflow => torflow::weights(samples, &options, &mut []),
             Self::Feedback => {
                 let feedback = Some(Gains::default());
-                torflow::weights(samples, &Options { feedback, ..options }, errors)
+                torflow::weights(samples, &TorFlowOptions { feedback, ..options }, errors)
             }
             Self::Sbws => sbws::weights(samples),
         }

@@ -7,9 +7,9 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use ff_plan::period::schedule::Rules;
+use ff_plan::period::schedule::ScheduleRules;
 use ff_plan::period::timetable::Timetable;
-use ff_plan::period::{FIRST_GUESS, Relay, demand};
+use ff_plan::period::{FIRST_GUESS, ScheduledRelay, demand};
 use ff_proto::params::{PERIOD_SECS, Params};
 use ff_proto::units::BytesPerSec;
 use ff_report::stats::{percentile, sorted};
@@ -57,16 +57,16 @@ pub fn curve(name: &str, relays: u32) -> String {
 }
 
 /// New relays from this number on; the number `n` is on address `address(n)`.
-fn new(from: u32, count: u32, address: impl Fn(u32) -> u32) -> Vec<Relay> {
+fn new(from: u32, count: u32, address: impl Fn(u32) -> u32) -> Vec<ScheduledRelay> {
     let relay = |n: u32| {
         let addresses = vec![IpAddr::V4(Ipv4Addr::from_bits(address(n)))];
-        Relay { addresses, ..old(from + n, None) }
+        ScheduledRelay { addresses, ..old(from + n, None) }
     };
     (0..count).map(relay).collect()
 }
 
 /// A flood: its addresses fill the networks one after the other.
-fn flood_of([relays, addresses, networks]: [u32; 3]) -> Vec<Relay> {
+fn flood_of([relays, addresses, networks]: [u32; 3]) -> Vec<ScheduledRelay> {
     let address = |n: u32| {
         let n = n % addresses;
         (20 << 24) + ((n % networks) << 8) + n / networks
@@ -75,14 +75,14 @@ fn flood_of([relays, addresses, networks]: [u32; 3]) -> Vec<Relay> {
 }
 
 /// The honest ones, each in a network of its own.
-fn honest() -> Vec<Relay> {
+fn honest() -> Vec<ScheduledRelay> {
     new(HONEST, HONEST_COUNT, |n| (40 << 24) + (n << 8))
 }
 
 /// A day with a flood: the median wait of honest relays in slots, and how many of them were measured conclusively.
 fn day(setup: &Setup, subjects: &[Subject], flood: [u32; 3]) -> (f64, usize) {
     let [steady, fast] = RATES;
-    let as_fast = |relays: Vec<Relay>, is_steady: fn(usize) -> bool| -> Vec<Subject> {
+    let as_fast = |relays: Vec<ScheduledRelay>, is_steady: fn(usize) -> bool| -> Vec<Subject> {
         let truth = |n| if is_steady(n) { steady } else { fast };
         relays
             .into_iter()
@@ -177,7 +177,8 @@ pub fn flood(network: &Network, seed: u64) -> Attack {
     let pairs = relays.iter().cloned().zip(&capacities);
     let subjects: Vec<_> = pairs.map(|(relay, &truth)| Subject { relay, truth }).collect();
     let (teams, params) = (setup.teams.clone(), setup.params);
-    let rules = Rules { teams, slots: SLOTS, seed: setup.seed, new_guess: FIRST_GUESS, params };
+    let rules =
+        ScheduleRules { teams, slots: SLOTS, seed: setup.seed, new_guess: FIRST_GUESS, params };
     let before = Timetable::new(relays, rules);
     let arithmetic = Arithmetic::of(&before);
     let (mut points, mut lost) = (Vec::new(), 0.0);

@@ -11,6 +11,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 
 use super::chance::{share, three_deviations};
+use super::lies::float;
 use super::{Attack, Basis, Point, System};
 
 /// How often each is tried.
@@ -26,12 +27,6 @@ fn cells(rate: BytesPerSec) -> u64 {
 /// The probability that forging so many cells is found when each is checked with p.
 fn found(p: f64, forged: u64) -> f64 {
     -(float(forged) * (-p).ln_1p()).exp_m1()
-}
-
-/// A number of cells as a float.
-#[expect(clippy::cast_precision_loss, reason = "cells of a measurement lie far below 2^53")]
-fn float(cells: u64) -> f64 {
-    cells as f64
 }
 
 /// Whether one of so many cells is checked: the distance to the next check is drawn, as it is geometric.

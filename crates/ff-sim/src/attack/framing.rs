@@ -9,15 +9,16 @@ use ff_proto::ids::Ed25519Id;
 use ff_trust::{CHANCE, Said, Speaker, Standing, Word, judge};
 
 use super::chance::at_least;
+use super::lies::float;
 use super::sample::name;
 use super::{Attack, Basis, Point, System};
 
 /// The measurer that is disputed, and the other one.
 const TEAM: [Ed25519Id; 2] = [Ed25519Id([1; 32]), Ed25519Id([2; 32])];
-/// More networks than are needed.
+/// No attack needs as many networks.
 const MOST: u32 = 1000;
 
-/// What a relay says that disputes the first measurer or not.
+/// A relay's words on both measurers; a framer disputes the first one.
 fn said(is_framer: bool) -> Said {
     let mut said = Said::default();
     for (unix_secs, (measurer, is_dispute)) in (1..).zip(TEAM.into_iter().zip([is_framer, false])) {
@@ -26,8 +27,8 @@ fn said(is_framer: bool) -> Said {
     said
 }
 
-/// What is thought of the first measurer after so many honest relays and framers. Each honest relay is in a network of its
-/// own, and so many framers are in one.
+/// The judgement on the first measurer, disputed by `framers` and not by `honest` relays. Each honest relay is in a network
+/// of its own, and `in_one` framers share a network.
 fn judged(honest: u32, framers: u32, in_one: u32) -> Standing {
     let (agrees, disputes) = (said(false), said(true));
     let speaker = |group: u32, network: u32| Speaker {
@@ -40,7 +41,7 @@ fn judged(honest: u32, framers: u32, in_one: u32) -> Standing {
     judge(honest_ones.chain(framing), &TEAM)[0]
 }
 
-/// The least number of framers in networks of their own by which the measurer is set aside.
+/// The least number of framers that is enough; NaN if fewer than [`MOST`] are not.
 fn needed(is_enough: impl Fn(u32) -> bool) -> f64 {
     (1..MOST).find(|&framers| is_enough(framers)).map_or(f64::NAN, f64::from)
 }
@@ -57,7 +58,7 @@ pub fn framing() -> Attack {
     }
     for framers in [3, 10, 30, 250] {
         let standing = judged(30, framers, 256);
-        let words = if standing.is_aside { f64::NAN } else { small(standing.disputes) };
+        let words = if standing.is_aside { f64::NAN } else { float(standing.disputes) };
         let curve = "words of framers in one network, 30 honest relays";
         points.push(Point::new(curve, framers.into(), words).beside(1.0));
     }
@@ -73,15 +74,10 @@ pub fn framing() -> Attack {
         basis: Basis::RealCode,
         axis: "honest networks; or framers",
         points,
-        note: "ours is the number of networks with framers that set an honest measurer aside in which 30 networks have honest \
-               relays; a measurer that lies to all relays is set aside once ten networks say so"
+        note: "ours is the number of networks with framers that set an honest measurer aside if 30 other networks have \
+               honest relays; a measurer that lies to all relays is set aside once ten networks say so"
             .to_owned(),
     }
-}
-
-/// A small number as a float.
-fn small(number: u64) -> f64 {
-    u32::try_from(number).map_or(f64::INFINITY, f64::from)
 }
 
 #[cfg(test)]

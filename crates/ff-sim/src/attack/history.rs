@@ -1,11 +1,11 @@
-//! E3 and E5 over days: relays that choose on which days they are there, and under which name, by the real bandwidth file
+//! E3 and E5 over days: relays that choose their days and their identities, by the real rules of the bandwidth file
 //! ([`ff_plan::publish::v3bw::Decisions`]).
 //!
 //! An attempt is an [`Outcome`] as a coordinator would store it. At the end of each day the file is decided from all of them.
 
 use ff_base::identity::Fingerprint;
 use ff_dir::bandwidth::MAX_FILE_AGE_SECS;
-use ff_plan::outcome::{Asked, Failure, Measured, Method, Outcome, TargetInfo};
+use ff_plan::outcome::{Asked, Failure, MeasuredSeconds, Method, Outcome, TargetInfo};
 use ff_plan::publish::v3bw::{Decisions, Publication};
 use ff_proto::aggregate::Verdict;
 use ff_proto::failure::FailureKind;
@@ -17,11 +17,11 @@ use rand_chacha::ChaCha12Rng;
 use super::sample::{bytes, name};
 use super::{Attack, Basis, Point, System};
 
-/// What a machine or a fast relay can do.
+/// The rate of the machine, or of a fast relay.
 const FAST: BytesPerSec = BytesPerSec::from_mbit(400);
-/// What the relay could do that had the address before: a fortieth.
+/// The rate of the relay that had the address before: a fortieth.
 const SLOW: BytesPerSec = BytesPerSec::from_mbit(10);
-/// What most other relays can do.
+/// The rate of most other relays.
 const USUAL: BytesPerSec = BytesPerSec::from_mbit(100);
 /// The first day, in periods since 1970.
 const FIRST_DAY: u64 = 20_000;
@@ -58,10 +58,10 @@ fn attempt(relay: u32, host: u32, unix_secs: u64, rate: Option<BytesPerSec>) -> 
         message: "the relay refused".to_owned(),
     };
     let found = rate.map(|rate| (rate, Verdict::Conclusive)).ok_or_else(refused);
-    Outcome::of(asked, Measured::default(), found)
+    Outcome::of(asked, MeasuredSeconds::default(), found)
 }
 
-/// What relays count for at this time, if those with a number below `in_group` share a host.
+/// The published rates at this time, if the relays with a number below `in_group` share a host.
 fn published(outcomes: &[Outcome], now_unix_secs: u64, in_group: u32) -> Vec<(Fingerprint, f64)> {
     let publication = Publication {
         now_unix_secs,
@@ -80,8 +80,9 @@ const fn day(number: u64) -> u64 {
     (FIRST_DAY + number) * PERIOD_SECS
 }
 
-/// The greatest sum, in times of their machine, that relays of one address are published at, if each day some are there that
-/// are drawn: measured at once or one after the other; some refuse. Each shows `factor` of what it carries.
+/// The greatest sum of the published rates of `count` relays of one machine, in times of the machine's rate. Each day a
+/// random part of the relays is there, measured at once or one after the other, and some refuse. Each relay shows `factor`
+/// times what it carries.
 fn greatest_sum(count: u32, factor: f64, seed: u64) -> f64 {
     let mut random = ChaCha12Rng::seed_from_u64(seed ^ u64::from(count));
     let (mut outcomes, mut most) = (Vec::new(), 0.0_f64);
@@ -101,8 +102,8 @@ fn greatest_sum(count: u32, factor: f64, seed: u64) -> f64 {
     most
 }
 
-/// The least that an honest relay of the same speed at the address of so many relays of one machine is published at, in times
-/// of its own, if these take turns in being there when the group is measured.
+/// The least published rate of an honest relay that shares the address of a machine with `count` relays, in times of its own
+/// rate, which is the machine's. The machine's relays take turns in being there when the group is measured.
 fn least_of_neighbour(count: u32) -> f64 {
     let (mut outcomes, mut least) = (Vec::new(), f64::INFINITY);
     for (number, turn) in (0..DAYS).zip((0..count).cycle()) {
@@ -150,11 +151,11 @@ pub fn coming_and_going(seed: u64) -> Attack {
     }
 }
 
-/// The number of the first relay that the attacker has; those of others are less.
+/// The number of the attacker's first relay; other relays have lower numbers.
 const NEW: u32 = 1000;
 
-/// The greatest number, in times of the former one's, that new relays at the host with this number have, if each is there for
-/// so many of `days` days, one after the other.
+/// The greatest published rate of new relays at this host, in times of the former relay's. They come one after the other in
+/// `days` days, and each stays for `each` of them.
 fn greatest_number(host: u32, days: u64, each: u64) -> f64 {
     let mut outcomes = Vec::new();
     for number in 0..BEFORE + days {
@@ -207,7 +208,7 @@ pub fn new_identities() -> Attack {
         basis: Basis::RealCode,
         axis: "days",
         points,
-        note: "the former relay had a fortieth of the burst, and the median relay ten times as much as the former one"
+        note: "the former relay had a fortieth of the burst, and the median relay ten times the former relay's rate"
             .to_owned(),
     }
 }

@@ -52,9 +52,9 @@ fn times(rate: BytesPerSec) -> f64 {
     super::sample::bytes(rate) / float(CAPACITY)
 }
 
-/// A number of bytes or seconds as a float.
-#[expect(clippy::cast_precision_loss, reason = "bytes of a measurement lie far below 2^53")]
-fn float(number: u64) -> f64 {
+/// A number of bytes, cells, seconds or relays as a float.
+#[expect(clippy::cast_precision_loss, reason = "these numbers lie far below 2^53")]
+pub(super) fn float(number: u64) -> f64 {
     number as f64
 }
 

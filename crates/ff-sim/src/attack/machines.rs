@@ -1,14 +1,14 @@
 //! E5: several relays on one machine (paper §5), by the real groups.
 //!
-//! Relays that belong together by what they say are measured at once, as far as the team can, and what is published
-//! of them is no more in sum than they have shown at once. Measured apart, each shows all of the machine. Measured at once,
-//! they share it, however it is shared from second to second: what they echo in sum in all seconds is what the machine
-//! decrypts. Whether they are measured at once is decided by the schedule, by what the relays say of themselves.
+//! Relays that belong together by their own claims are measured at once, as far as the team can, and the sum of their
+//! published rates is at most what they have shown at once. Measured apart, each shows all of the machine. Measured at once,
+//! they share the machine: in sum they echo what it decrypts, however it is shared from second to second. The schedule
+//! decides whether they are measured at once, by the relays' claims.
 //!
-//! Twins begin some seconds apart: each has all of the machine until the other begins or after the other's end.
+//! Twins begin some seconds apart: each has all of the machine until the other begins, and after the other has ended.
 
-use ff_plan::period::schedule::{Rules, Schedule};
-use ff_plan::period::{FIRST_GUESS, Relay, group};
+use ff_plan::period::schedule::{Schedule, ScheduleRules};
+use ff_plan::period::{FIRST_GUESS, ScheduledRelay, group};
 use ff_plan::publish::together::{SAME_START_MILLIS, Shown, carried, shares};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
@@ -22,16 +22,16 @@ const MACHINE: u64 = 12_480_000;
 /// Seconds of a measurement.
 const SECONDS: usize = 30;
 
-/// How relays on one machine are told to be so.
+/// How the schedule knows that relays are on one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
-    /// Not at all: each has an address of its own, and no family.
+enum Evidence {
+    /// It does not: each has an address of its own, and no family.
     Nothing,
     /// They have one address.
     Address,
     /// They name each other as family.
     Family,
-    /// Somebody has found that they move together.
+    /// Their rates were found to move together.
     Tied,
 }
 
@@ -46,16 +46,16 @@ enum Sharing {
     HeldBack,
 }
 
-/// So many relays on a machine.
-fn relays(count: u32, told: Told) -> Vec<Relay> {
+/// `count` relays on a machine.
+fn relays(count: u32, evidence: Evidence) -> Vec<ScheduledRelay> {
     let all: Vec<_> = (0..count).map(name).collect();
     let relay = |number: u32| {
         let mut relay = old(number, Some(BytesPerSec::new(MACHINE)));
-        match told {
-            Told::Nothing => {}
-            Told::Address => relay.addresses = old(0, None).addresses,
-            Told::Family => relay.family.clone_from(&all),
-            Told::Tied => relay.tied_to = vec![name(0)],
+        match evidence {
+            Evidence::Nothing => {}
+            Evidence::Address => relay.addresses = old(0, None).addresses,
+            Evidence::Family => relay.family.clone_from(&all),
+            Evidence::Tied => relay.tied_to = vec![name(0)],
         }
         relay
     };
@@ -63,10 +63,10 @@ fn relays(count: u32, told: Told) -> Vec<Relay> {
 }
 
 /// The sets of relays that are measured at once.
-fn at_once(relays: &[Relay], seed: u64) -> Vec<Vec<u32>> {
+fn at_once(relays: &[ScheduledRelay], seed: u64) -> Vec<Vec<u32>> {
     let mut bytes = [7; 32];
     bytes[..8].copy_from_slice(&seed.to_be_bytes());
-    let rules = Rules {
+    let rules = ScheduleRules {
         teams: teams(1),
         slots: 2880,
         seed: bytes,
@@ -80,7 +80,7 @@ fn at_once(relays: &[Relay], seed: u64) -> Vec<Vec<u32>> {
     sets.filter(|set| !set.is_empty()).collect()
 }
 
-/// What one of so many relays echoes that share the machine.
+/// The bytes of each second that one of `count` relays of the machine echoes.
 fn series(count: usize, relay: usize, sharing: Sharing) -> Vec<u64> {
     let (parts, open) = (count.max(1) as u64, (SECONDS / 2 + 1) as u64);
     let second = |second: usize| match sharing {
@@ -92,10 +92,10 @@ fn series(count: usize, relay: usize, sharing: Sharing) -> Vec<u64> {
     (0..SECONDS).map(second).collect()
 }
 
-/// What is published of so many relays in sum, in proportion to the machine: what each was measured at, and no
-/// more than those that belong together have shown at once.
-fn gain(count: u32, told: Told, sharing: Sharing, seed: u64) -> f64 {
-    let (Params { ratio, estimator, .. }, relays) = (Params::PAPER, relays(count, told));
+/// The sum of the published rates of `count` relays, in times of the machine's rate: each relay's rate, and for relays
+/// that belong together at most what they have shown at once.
+fn gain(count: u32, evidence: Evidence, sharing: Sharing, seed: u64) -> f64 {
+    let (Params { ratio, estimator, .. }, relays) = (Params::PAPER, relays(count, evidence));
     let mut shown = Vec::new();
     for (slot, set) in (0_u32..).zip(at_once(&relays, seed)) {
         for (place, &relay) in set.iter().enumerate() {
@@ -124,19 +124,19 @@ pub fn one_machine(seed: u64) -> Attack {
     for count in [1, 2, 3, 4, 8, 16] {
         let x = f64::from(count);
         points.push(
-            Point::new("apart", x, gain(count, Told::Nothing, Sharing::Evenly, seed)).beside(x),
+            Point::new("apart", x, gain(count, Evidence::Nothing, Sharing::Evenly, seed)).beside(x),
         );
         let together = [
-            ("one address", Told::Address, Sharing::Evenly),
-            ("a family", Told::Family, Sharing::Evenly),
-            ("tied together", Told::Tied, Sharing::Evenly),
-            ("a family, in turn", Told::Family, Sharing::InTurn),
-            ("a family, held back", Told::Family, Sharing::HeldBack),
+            ("one address", Evidence::Address, Sharing::Evenly),
+            ("a family", Evidence::Family, Sharing::Evenly),
+            ("tied together", Evidence::Tied, Sharing::Evenly),
+            ("a family, in turn", Evidence::Family, Sharing::InTurn),
+            ("a family, held back", Evidence::Family, Sharing::HeldBack),
         ];
-        for (curve, told, sharing) in together {
+        for (curve, evidence, sharing) in together {
             let most =
                 if sharing == Sharing::HeldBack { 1.0 + Params::PAPER.epsilon2 } else { 1.0 };
-            let point = Point::new(curve, x, gain(count, told, sharing, seed));
+            let point = Point::new(curve, x, gain(count, evidence, sharing, seed));
             points.push(if sharing == Sharing::InTurn { point } else { point.beside(most) });
         }
     }
@@ -160,8 +160,8 @@ pub fn one_machine(seed: u64) -> Attack {
     }
 }
 
-/// What twins that begin so many seconds apart are published at in sum, in proportion to their machine. Each is measured for
-/// `secs` seconds.
+/// The sum of the published rates of twins that begin `apart` seconds apart, in times of their machine's rate. Each is
+/// measured for `secs` seconds.
 fn twins_apart(secs: u32, apart: u32, is_lying: bool) -> f64 {
     let params = Params::PAPER;
     let echoed = |second: u32| if second < apart { MACHINE } else { MACHINE / 2 };
@@ -175,7 +175,7 @@ fn twins_apart(secs: u32, apart: u32, is_lying: bool) -> f64 {
     bytes(sum) / bytes(BytesPerSec::new(MACHINE))
 }
 
-/// The same by arithmetic, without a lie.
+/// The same by the formula, without a lie.
 fn twins_formula(secs: u32, apart: u32) -> f64 {
     let (t, d) = (f64::from(secs), f64::from(apart.min(secs)));
     let median = match (2 * apart).cmp(&secs) {

@@ -63,18 +63,18 @@ pub fn papers_capacities(network: &Network) -> Vec<BytesPerSec> {
 
 /// A network's relays as the schedule sees them, each by itself and with these capacities as estimates.
 #[must_use]
-pub fn scheduled(capacities: &[BytesPerSec]) -> Vec<period::Relay> {
+pub fn scheduled(capacities: &[BytesPerSec]) -> Vec<period::ScheduledRelay> {
     (0_u32..).zip(capacities).map(|(number, &capacity)| old(number, Some(capacity))).collect()
 }
 
 /// A relay by itself, with this estimate.
 #[must_use]
-pub fn old(number: u32, estimate: Option<BytesPerSec>) -> period::Relay {
-    period::Relay {
+pub fn old(number: u32, estimate: Option<BytesPerSec>) -> period::ScheduledRelay {
+    period::ScheduledRelay {
         fingerprint: name(number),
         estimate,
         addresses: vec![address(number)],
-        ..period::Relay::default()
+        ..period::ScheduledRelay::default()
     }
 }
 

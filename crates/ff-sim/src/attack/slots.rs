@@ -8,9 +8,9 @@
 //! if refusing did not count.
 
 use ff_base::identity::Fingerprint;
-use ff_plan::period::schedule::{Rules, Schedule};
+use ff_plan::period::schedule::{Schedule, ScheduleRules};
 use ff_plan::period::timetable::Timetable;
-use ff_plan::period::{FIRST_GUESS, Relay, Team};
+use ff_plan::period::{FIRST_GUESS, ScheduledRelay, Team};
 use ff_proto::aggregate::Draw;
 use ff_proto::failure::FailureKind;
 use ff_proto::params::Params;
@@ -47,7 +47,7 @@ enum Policy {
 /// What is tried again and again.
 struct Periods {
     /// The relays, the one in question first.
-    relays: Vec<Relay>,
+    relays: Vec<ScheduledRelay>,
     /// The coordinators.
     teams: Vec<Team>,
     /// The parameters.
@@ -70,8 +70,8 @@ impl Periods {
     }
 
     /// The rules of one.
-    fn rules(&self, random: &mut ChaCha12Rng) -> Rules {
-        Rules {
+    fn rules(&self, random: &mut ChaCha12Rng) -> ScheduleRules {
+        ScheduleRules {
             teams: self.teams.clone(),
             slots: SLOTS,
             seed: random.random(),

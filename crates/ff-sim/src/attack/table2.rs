@@ -5,7 +5,7 @@
 //! figures are cited.
 
 use ff_plan::period::FIRST_GUESS;
-use ff_plan::period::schedule::{Rules, Schedule};
+use ff_plan::period::schedule::{Schedule, ScheduleRules};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
@@ -24,7 +24,7 @@ const HOUR_SECS: f64 = 3600.0;
 #[must_use]
 pub fn speed(network: &Network) -> Attack {
     let capacities = papers_capacities(network);
-    let rules = Rules {
+    let rules = ScheduleRules {
         teams: teams(1),
         slots: 0,
         seed: [0; 32],

@@ -8,7 +8,7 @@
 //!
 //! A stream between two relays gets the speed of the slower one's part for one stream, with noise; how many streams
 //! there are between two goes by their weights, so of small relays little is known. The thresholds are those that
-//! spare 99 % of honest relays, see [`Rules::calibrated`].
+//! spare 99 % of honest relays, see [`EigenSpeedRules::calibrated`].
 //!
 //! What a gang gains is told in times of what it deserves, so it matters who lies. Relays that deserve much have little to
 //! gain: trusted relays have rated them well before. Slow ones that give all that they have to trusted relays gain most, and
@@ -25,7 +25,7 @@ use rand_chacha::ChaCha12Rng;
 use super::sample::{bytes, papers_capacities};
 use super::{Attack, Basis, Point, System};
 use crate::network::Network;
-use crate::others::eigenspeed::{Rules, Views, Weights, weights};
+use crate::others::eigenspeed::{EigenSpeedRules, EigenSpeedWeights, Views, weights};
 
 /// Relays that stand for the network.
 const RELAYS: usize = 200;
@@ -135,7 +135,7 @@ fn seen(capacities: &[f64], random: &mut ChaCha12Rng) -> Views {
 
 /// What a gang makes of the views whose members say of each other what goes by what both deserve, times this. So all
 /// of them grow alike, and none is marked before the others.
-fn lied(views: &Views, gang: &[usize], deserved: &Weights, factor: f64) -> Views {
+fn lied(views: &Views, gang: &[usize], deserved: &EigenSpeedWeights, factor: f64) -> Views {
     let mut views = views.clone();
     for &one in gang {
         for &other in gang {
@@ -184,7 +184,7 @@ fn float(count: usize) -> f64 {
 }
 
 /// The share of some relays.
-fn share(weights: &Weights, of: &[usize]) -> f64 {
+fn share(weights: &EigenSpeedWeights, of: &[usize]) -> f64 {
     of.iter().filter_map(|&index| weights.shares.get(index)).sum()
 }
 
@@ -196,7 +196,7 @@ const BEYOND: [f64; 10] = [1.0, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 10.0, 1000.
 
 /// The factors of a gang's lies. From that on at which the gang alone stretches as much as all honest relays do, it
 /// takes over; below it, its weight is multiplied by 1/(1 - part of that).
-fn claims(honest: &Weights, gang: &[usize]) -> impl Iterator<Item = f64> {
+fn claims(honest: &EigenSpeedWeights, gang: &[usize]) -> impl Iterator<Item = f64> {
     let square = |index: &usize| honest.shares[*index] * honest.shares[*index];
     let squares: f64 = gang.iter().map(square).sum();
     let critical = if squares > 0.0 { honest.stretch / squares } else { 0.0 };
@@ -227,12 +227,13 @@ fn liars_gain(crowd: &Crowd, [trusted, attackers]: [f64; 2], way: &Way) -> f64 {
         true => crowd.slow(attackers, trusted),
         false => crowd.attackers(attackers).to_vec(),
     };
-    let mut rules = Rules::calibrated(&crowd.views, trusted, way.marked_share);
+    let mut rules = EigenSpeedRules::calibrated(&crowd.views, trusted, way.marked_share);
     if !way.checks_finals {
         rules.most_growth = f64::INFINITY;
     }
     let honest = weights(&crowd.views, trusted, &rules);
-    let marked = |found: &Weights| gang.iter().filter(|&&index| found.marked[index]).count();
+    let marked =
+        |found: &EigenSpeedWeights| gang.iter().filter(|&&index| found.marked[index]).count();
     let before = marked(&honest);
     let views = if way.courts { courted(crowd, gang, trusted) } else { crowd.views.clone() };
     let unseen = claims(&honest, gang)
@@ -329,13 +330,14 @@ pub fn liars(network: &Network, seed: u64) -> Attack {
 /// the check of what changes in a step, or without it.
 fn framed(crowd: &Crowd, trusted: f64, attackers: f64, checks_steps: bool) -> f64 {
     let (trusted, gang) = (crowd.trusted(trusted), crowd.attackers(attackers));
-    let mut rules = Rules::calibrated(&crowd.views, trusted, MARKED);
+    let mut rules = EigenSpeedRules::calibrated(&crowd.views, trusted, MARKED);
     if !checks_steps {
         rules.most_change = f64::INFINITY;
     }
     let honest = &crowd.order[gang.len()..];
     let victims = &honest[..part(honest.len(), FRAMED)];
-    let marked = |found: &Weights| honest.iter().filter(|&&index| found.marked[index]).count();
+    let marked =
+        |found: &EigenSpeedWeights| honest.iter().filter(|&&index| found.marked[index]).count();
     let without = weights(&crowd.views, trusted, &rules);
     let before = marked(&without);
     let most = claims(&without, gang).map(|factor| {
@@ -392,7 +394,7 @@ pub fn framing(network: &Network, seed: u64) -> Attack {
 pub fn sybils(network: &Network, seed: u64) -> Attack {
     let gain = |crowd: &Crowd, attackers: f64| {
         let trusted = crowd.trusted(0.2);
-        let rules = Rules::calibrated(&crowd.views, trusted, MARKED);
+        let rules = EigenSpeedRules::calibrated(&crowd.views, trusted, MARKED);
         let honest = weights(&crowd.views, trusted, &rules);
         // Those that deserve least and have been rated.
         let mut least: Vec<usize> = (0..crowd.order.len()).collect();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use ff_report::options::Options;
+use ff_report::options::CommandOptions;
 
 use super::OutArgs;
 use crate::store::month::Month;
@@ -61,7 +61,7 @@ pub struct MergeArgs {
     pub json: bool,
     /// What the command was run with, for summary.json.
     #[arg(skip)]
-    pub options: Options,
+    pub options: CommandOptions,
 }
 
 /// What `analyse` takes of stores and archives.

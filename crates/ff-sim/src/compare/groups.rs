@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::Compared;
+use super::ComparedRelay;
 use crate::network::Network;
 
 /// What relays are put together by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum GroupedBy {
     /// Their flags Guard and Exit.
     Position,
     /// Where they are.
@@ -20,7 +20,7 @@ pub enum By {
 
 /// Relays that have something in common.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Group {
+pub struct ComparedGroup {
     /// What that is; of a family its first relay by fingerprint.
     pub name: String,
     /// How many they are.
@@ -32,29 +32,34 @@ pub struct Group {
 }
 
 /// The groups of a network, those with the greatest new shares first.
-pub(super) fn of(network: &Network, compared: &[Compared], by: By) -> Vec<Group> {
-    let families = if by == By::Family { network.families() } else { Vec::new() };
-    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+pub(super) fn of(
+    network: &Network,
+    compared: &[ComparedRelay],
+    by: GroupedBy,
+) -> Vec<ComparedGroup> {
+    let families = if by == GroupedBy::Family { network.families() } else { Vec::new() };
+    let mut groups: BTreeMap<String, ComparedGroup> = BTreeMap::new();
     for one in compared {
         let Some(relay) = network.relays.get(one.relay) else { continue };
         let name = match by {
-            By::Position => relay.position().name().to_owned(),
-            By::Country => relay.country_name(),
-            By::Family => {
+            GroupedBy::Position => relay.position().name().to_owned(),
+            GroupedBy::Country => relay.country_name(),
+            GroupedBy::Family => {
                 match families.get(one.relay).and_then(|first| network.relays.get(*first)) {
                     Some(first) => hex::encode_upper(first.fingerprint),
                     None => continue,
                 }
             }
         };
-        let new = || Group { name: name.clone(), relays: 0, old_share: 0.0, new_share: 0.0 };
+        let new =
+            || ComparedGroup { name: name.clone(), relays: 0, old_share: 0.0, new_share: 0.0 };
         let group = groups.entry(name.clone()).or_insert_with(new);
         group.relays += 1;
         group.old_share += one.shares[0];
         group.new_share += one.shares[1];
     }
-    let mut groups: Vec<Group> = groups.into_values().collect();
-    groups.retain(|group| by != By::Family || group.relays > 1);
+    let mut groups: Vec<ComparedGroup> = groups.into_values().collect();
+    groups.retain(|group| by != GroupedBy::Family || group.relays > 1);
     groups.sort_by(|one, other| other.new_share.total_cmp(&one.new_share));
     groups
 }
@@ -76,10 +81,10 @@ mod tests {
         let network = Network { relays, ..Network::default() };
         assert_eq!(network.families(), [0, 0, 0, 3]);
         let compared: Vec<_> =
-            (0..4).map(|relay| Compared { relay, shares: [0.25, 0.25] }).collect();
-        let found = of(&network, &compared, By::Family);
+            (0..4).map(|relay| ComparedRelay { relay, shares: [0.25, 0.25] }).collect();
+        let found = of(&network, &compared, GroupedBy::Family);
         assert_eq!((found.len(), found[0].relays), (1, 3));
         assert!(found[0].name.starts_with("0000") && (found[0].new_share - 0.75).abs() < 1e-12);
-        assert_eq!(of(&network, &compared, By::Country)[0].name, "not known");
+        assert_eq!(of(&network, &compared, GroupedBy::Country)[0].name, "not known");
     }
 }

@@ -2,7 +2,7 @@
 
 use ff_report::figure::{Axis, Curve, Figure, distribution, thinned};
 
-use crate::analysis::outcome::{Mean, NetworkWindow, Outcome, RelayWindow};
+use crate::analysis::outcome::{ErrorAnalysis, Mean, NetworkWindow, RelayWindow};
 use crate::analysis::speed_test::BEGIN_2019;
 use crate::analysis::window::Window;
 use crate::read::series::daily::Day;
@@ -12,7 +12,7 @@ const TEST_SECS: f64 = 51.0 * 3600.0;
 
 /// Figures 1 to 4, 10a and 10b, as far as there are values; `whole` part of a window must be covered for the network's.
 #[must_use]
-pub fn of_outcome(outcome: &Outcome, least_share: f64) -> Vec<Figure> {
+pub fn of_outcome(outcome: &ErrorAnalysis, least_share: f64) -> Vec<Figure> {
     let relays = "relays";
     let error = |what: &str| Axis::linear(format!("mean {what} error of a relay, as a part of 1"));
     let deviation =
@@ -90,7 +90,7 @@ fn part(what: &str) -> Axis {
 }
 
 /// The distribution of a mean over relays, by window.
-fn of_relays(outcome: &Outcome, figure: Figure, of: fn(&RelayWindow) -> Mean) -> Figure {
+fn of_relays(outcome: &ErrorAnalysis, figure: Figure, of: fn(&RelayWindow) -> Mean) -> Figure {
     outcome.windows.iter().enumerate().fold(figure, |figure, (index, window)| {
         figure.with(named(outcome, index, *window), distribution(&outcome.means(index, of)))
     })
@@ -98,7 +98,7 @@ fn of_relays(outcome: &Outcome, figure: Figure, of: fn(&RelayWindow) -> Mean) ->
 
 /// A value of the network over time, by window.
 fn of_network(
-    outcome: &Outcome,
+    outcome: &ErrorAnalysis,
     least_share: f64,
     figure: Figure,
     of: fn(&NetworkWindow) -> Option<f64>,
@@ -122,7 +122,7 @@ fn of_network(
 }
 
 /// The name of a window; one that is longer than its data says so.
-fn named(outcome: &Outcome, index: usize, window: Window) -> String {
+fn named(outcome: &ErrorAnalysis, index: usize, window: Window) -> String {
     let hours = window.secs() / 3600;
     let length =
         if hours.is_multiple_of(24) { format!("{} d", hours / 24) } else { format!("{hours} h") };

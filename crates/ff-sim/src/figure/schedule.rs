@@ -3,7 +3,7 @@
 use ff_report::figure::{Axis, Figure, thinned};
 
 use crate::schedule::greedy::hours;
-use crate::schedule::outcome::Outcome;
+use crate::schedule::outcome::PeriodOutcome;
 
 /// The greedy schedule: how full its slots are, and which part of the relays and of what they need has been measured. Of
 /// each slot the part of the team that is taken, and how many relays.
@@ -34,7 +34,7 @@ pub fn greedy(filled: &[(f64, usize)], slot_secs: u32) -> Figure {
 
 /// A period as it went: which part of the relays each coordinator had measured when.
 #[must_use]
-pub fn replayed(outcome: &Outcome, relays: usize) -> Figure {
+pub fn replayed(outcome: &PeriodOutcome, relays: usize) -> Figure {
     let figure = Figure::new(
         "schedule",
         "Relays measured in the period",

@@ -7,7 +7,7 @@ use ff_report::figure::{Axis, Figure, distribution};
 use crate::flow::tortoise::cells::{RUNNERS, Results, cell, half, more, rate_kb};
 use crate::flow::tortoise::engine::Seen;
 use crate::flow::tortoise::rows::sorted_kb;
-use crate::flow::tortoise::users::Kind;
+use crate::flow::tortoise::users::UserKind;
 use crate::flow::tortoise::world::{Cell, Runners};
 
 /// The limits of a figure's curves, in KB/s.
@@ -81,7 +81,7 @@ fn kinds(results: &Results) -> Figure {
     let mut figure = rates("fig3", "Web and bulk users, no client relays (Fig. 3)");
     for limit in LIMITS {
         let cell = cell(limit, Runners::None);
-        for (kind, name) in Kind::ALL.into_iter().zip(["web", "bulk"]) {
+        for (kind, name) in UserKind::ALL.into_iter().zip(["web", "bulk"]) {
             let label = format!("{name}, {}", cell.name());
             figure = with(figure, results, &cell, label, |seen| seen.kind == kind);
         }

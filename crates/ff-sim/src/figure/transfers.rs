@@ -4,7 +4,7 @@ use ff_report::figure::{Axis, Figure};
 
 /// What came out of one simulation, as far as it is drawn.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct TransferRow {
     /// The network.
     pub network: String,
     /// By which weights clients chose relays.
@@ -32,7 +32,7 @@ const NOTE: &str = "Points are means over networks, of one network over its simu
 /// Figures 9a (times to the first and to the last bytes), 9b (timeouts) and 9c (throughput), over the load: means over
 /// networks, or over the simulations of a single one, with their spread and their 95 % intervals.
 #[must_use]
-pub fn figures(rows: &[Row]) -> Vec<Figure> {
+pub fn figures(rows: &[TransferRow]) -> Vec<Figure> {
     if rows.is_empty() {
         return Vec::new();
     }
@@ -62,7 +62,7 @@ pub fn figures(rows: &[Row]) -> Vec<Figure> {
 }
 
 /// The weights, in the order in which they come.
-fn names(rows: &[Row]) -> Vec<&str> {
+fn names(rows: &[TransferRow]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for row in rows.iter().filter(|row| row.load.is_finite()) {
         if !names.contains(&row.weights.as_str()) {
@@ -73,7 +73,11 @@ fn names(rows: &[Row]) -> Vec<&str> {
 }
 
 /// A value at each load, for some weights: the mean of each network, or what each simulation of a single one has.
-fn values(rows: &[Row], weights: &str, of: impl Fn(&Row) -> Option<f64>) -> Vec<(f64, Vec<f64>)> {
+fn values(
+    rows: &[TransferRow],
+    weights: &str,
+    of: impl Fn(&TransferRow) -> Option<f64>,
+) -> Vec<(f64, Vec<f64>)> {
     let those = || rows.iter().filter(|row| row.weights == weights && row.load.is_finite());
     let mut loads: Vec<f64> = those().map(|row| row.load).collect();
     loads.sort_by(f64::total_cmp);
@@ -101,8 +105,8 @@ mod tests {
     use super::*;
 
     /// A simulation.
-    fn row(network: &str, weights: &str, load: f64, gbit: f64) -> Row {
-        Row {
+    fn row(network: &str, weights: &str, load: f64, gbit: f64) -> TransferRow {
+        TransferRow {
             network: network.to_owned(),
             weights: weights.to_owned(),
             load,

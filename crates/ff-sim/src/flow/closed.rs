@@ -26,7 +26,7 @@ use super::{
     sim::{Pair, Watch, sequence},
 };
 use crate::{
-    analysis::moment::{Capacity, Scale, weight_error},
+    analysis::moment::{CapacityKind, Scale, weight_error},
     network::Network,
     others::{KILOBYTE, Sample, observed, observed::Observed, sbws, torflow},
 };
@@ -167,7 +167,7 @@ impl Loop {
 
     /// Begins a round with the weights as they are.
     fn begin_round(&mut self) {
-        let error = weight_error(&self.network, Capacity::Usable, Scale::None, |_| true);
+        let error = weight_error(&self.network, CapacityKind::Usable, Scale::None, |_| true);
         self.errors.push(error.weight_error.unwrap_or(f64::NAN));
         let count = u32::try_from(self.network.relays.len()).unwrap_or(u32::MAX);
         let relays = &self.network.relays;
@@ -206,10 +206,13 @@ impl Loop {
             }
         }
         let weights = match self.system {
-            System::Torflow => torflow::weights(&samples, &torflow::Options::default(), &mut []),
+            System::Torflow => {
+                torflow::weights(&samples, &torflow::TorFlowOptions::default(), &mut [])
+            }
             System::TorflowPid => {
                 let feedback = Some(torflow::Gains::default());
-                let options = torflow::Options { feedback, ..torflow::Options::default() };
+                let options =
+                    torflow::TorFlowOptions { feedback, ..torflow::TorFlowOptions::default() };
                 torflow::weights(&samples, &options, &mut self.feedback)
             }
             System::Sbws => sbws::weights(&samples),

@@ -13,7 +13,7 @@ use rand::{Rng, RngExt as _};
 use self::kin::{Kin, Tied};
 use self::line::Line;
 use crate::network::{Network, Position, Relay};
-use crate::weights::{METHOD, Place, SCALE, Sums, Weights};
+use crate::weights::{CircuitPlace, METHOD, SCALE, Sums, Weights};
 
 /// How much of a relay's weight counts, from 0 to 1, by its class in the order of [`Position::ALL`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,7 +59,11 @@ impl Factors {
             return Self { guard: [1.0, 1.0, 0.0, 1.0], middle: [1.0; 4], exit: [1.0; 4] };
         };
         let place = |place| Position::ALL.map(|class| found.factor(place, class));
-        Self { guard: place(Place::Guard), middle: place(Place::Middle), exit: place(Place::Exit) }
+        Self {
+            guard: place(CircuitPlace::Guard),
+            middle: place(CircuitPlace::Middle),
+            exit: place(CircuitPlace::Exit),
+        }
     }
 }
 

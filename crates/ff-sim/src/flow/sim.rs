@@ -38,8 +38,8 @@ use rand::SeedableRng as _;
 use rand_chacha::ChaCha12Rng;
 
 pub(super) use self::config::CELL;
-pub use self::config::{Config, Constants, LIMITS_SECS, Window};
-pub use self::outcome::{Download, Outcome, Summary};
+pub use self::config::{CellWindow, Constants, FlowConfig, LIMITS_SECS};
+pub use self::outcome::{Download, FlowOutcome, Summary};
 pub use self::probes::{Pair, Unwatched, Watch};
 use self::{
     circuits::{Circuits, Owner},
@@ -64,8 +64,8 @@ pub fn run(
     paths: &Paths,
     library: &Library,
     share: &mut dyn Share,
-    config: &Config,
-) -> anyhow::Result<Outcome> {
+    config: &FlowConfig,
+) -> anyhow::Result<FlowOutcome> {
     run_watched(network, paths, library, share, config, &mut Unwatched)
 }
 
@@ -78,9 +78,9 @@ pub fn run_watched(
     paths: &Paths,
     library: &Library,
     share: &mut dyn Share,
-    config: &Config,
+    config: &FlowConfig,
     watch: &mut dyn Watch,
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<FlowOutcome> {
     config.check()?;
     let before = share.work();
     let mut simulation = Simulation::new(network, paths, library, config);
@@ -105,7 +105,7 @@ struct Simulation<'a> {
     /// What they ask for.
     library: &'a Library,
     /// What is simulated.
-    config: &'a Config,
+    config: &'a FlowConfig,
     /// Seconds of a tick.
     tick_secs: f64,
     /// How many ticks there are.
@@ -143,14 +143,14 @@ struct Simulation<'a> {
     /// Their rates.
     rates: Vec<f64>,
     /// What comes out.
-    outcome: Outcome,
+    outcome: FlowOutcome,
 }
 
 impl<'a> Simulation<'a> {
     /// An empty network.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is checked")]
     #[expect(clippy::cast_precision_loss, reason = "rates lie far below 2^53")]
-    fn new(network: &Network, paths: &Paths, library: &'a Library, config: &'a Config) -> Self {
+    fn new(network: &Network, paths: &Paths, library: &'a Library, config: &'a FlowConfig) -> Self {
         let tick_secs = library.slot_secs;
         let ticks = (f64::from(config.warm_up_secs + config.secs) / tick_secs).ceil() as u32;
         let for_cells = config.constants.for_cells;
@@ -182,7 +182,7 @@ impl<'a> Simulation<'a> {
             flows: Flows::default(),
             sent: Vec::new(),
             rates: Vec::new(),
-            outcome: Outcome::new(network.relays.len()),
+            outcome: FlowOutcome::new(network.relays.len()),
         }
     }
 
@@ -306,7 +306,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// What has come out.
-    fn finish(mut self) -> Outcome {
+    fn finish(mut self) -> FlowOutcome {
         let secs = f64::from(self.config.secs);
         for (used, capacity) in self.outcome.utilisation.iter_mut().zip(&self.loads.capacities) {
             *used = if *capacity > 0.0 { *used / (capacity * secs) } else { 0.0 };

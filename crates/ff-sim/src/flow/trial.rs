@@ -10,13 +10,13 @@ use super::{
     closed::{Loop, Rounds, System},
     fill::{MaxMin, QuietFirst, Share, Weighted},
     path::{Factors, NoPath, Paths},
-    sim::{self, CELL, Config, Constants, Pair, Summary, Unwatched, Watch, Window},
+    sim::{self, CELL, CellWindow, Constants, FlowConfig, Pair, Summary, Unwatched, Watch},
     tmodel::{Library, Model},
 };
 use crate::{
-    analysis::moment::{Capacity, Scale, weight_error},
+    analysis::moment::{CapacityKind, Scale, weight_error},
     network::{Network, Relay},
-    schedule::errors::{Attempt, Errors},
+    schedule::errors::{DrawKey, Errors},
 };
 
 /// Circuits that users' traffic is drawn from.
@@ -26,7 +26,7 @@ pub const TICK_SECS: f64 = 0.1;
 /// Seconds between the last round of a closed loop and what counts: its last weights have to reach all circuits.
 const SETTLE_SECS: u32 = 300;
 
-/// Seconds in which users open as many circuits as [`Setting::circuits_per_10_min`].
+/// Seconds in which users open as many circuits as [`TrialSetting::circuits_per_10_min`].
 const TEN_MINUTES_SECS: f64 = 600.0;
 
 /// By which weights clients choose relays.
@@ -44,7 +44,7 @@ pub enum Choice {
 
 /// How relays divide what they have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rule {
+pub enum SharingRule {
     /// [`MaxMin`].
     MaxMin,
     /// [`Weighted`].
@@ -56,7 +56,7 @@ pub enum Rule {
 
 /// How a network is simulated.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Setting {
+pub struct TrialSetting {
     /// Circuits that users open in ten minutes.
     pub circuits_per_10_min: f64,
     /// Clients of users, and such that download files: Shadow's ten-percent networks had 792 and 79.
@@ -68,17 +68,17 @@ pub struct Setting {
     /// Guards that each client of users holds.
     pub guards: u8,
     /// How much may be on its way.
-    pub window: Window,
+    pub window: CellWindow,
     /// How relays divide what they have.
-    pub rule: Rule,
+    pub rule: SharingRule,
     /// The seed.
     pub seed: u64,
 }
 
-impl Default for Setting {
-    /// [`Config`]'s.
+impl Default for TrialSetting {
+    /// [`FlowConfig`]'s.
     fn default() -> Self {
-        let config = Config::default();
+        let config = FlowConfig::default();
         Self {
             circuits_per_10_min: config.circuits_per_10_min,
             clients: [config.user_clients, config.perf_clients],
@@ -86,13 +86,13 @@ impl Default for Setting {
             secs: config.secs,
             guards: config.guards,
             window: config.window,
-            rule: Rule::default(),
+            rule: SharingRule::default(),
             seed: 0,
         }
     }
 }
 
-impl Setting {
+impl TrialSetting {
     /// So many circuits in ten minutes, and as many clients to a circuit as by default.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
@@ -112,7 +112,7 @@ const TENTH_BYTES_PER_SEC: f64 = 4_505_552_062.0;
 /// 148,896 in a ten-percent network.
 #[must_use]
 pub fn circuits_of(network: &Network) -> f64 {
-    capacity(network) / TENTH_BYTES_PER_SEC * Setting::default().circuits_per_10_min
+    capacity(network) / TENTH_BYTES_PER_SEC * TrialSetting::default().circuits_per_10_min
 }
 
 /// What all relays of a network can do, in bytes a second.
@@ -131,7 +131,7 @@ pub fn circuits_for(network: &Network, part: f64, library: &Library) -> f64 {
 
 /// What comes out.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct TrialResult {
     /// The figures that are compared.
     pub summary: Summary,
     /// The part of its capacity that each relay used in the mean.
@@ -163,8 +163,8 @@ pub fn simulate(
     network: &Network,
     library: &Library,
     choice: &Choice,
-    setting: &Setting,
-) -> Result<Found> {
+    setting: &TrialSetting,
+) -> Result<TrialResult> {
     simulate_told(network, library, choice, setting, &|_, _| {})
 }
 
@@ -176,15 +176,15 @@ pub fn simulate_told(
     network: &Network,
     library: &Library,
     choice: &Choice,
-    setting: &Setting,
+    setting: &TrialSetting,
     tell: &dyn Fn(u32, u32),
-) -> Result<Found> {
+) -> Result<TrialResult> {
     let (mut weights, paths) = first_paths(network, choice, setting.seed)?;
     let mut config = config(setting);
     let mut share: Box<dyn Share> = match setting.rule {
-        Rule::MaxMin => Box::<MaxMin>::default(),
-        Rule::Weighted => Box::<Weighted>::default(),
-        Rule::QuietFirst => Box::<QuietFirst>::default(),
+        SharingRule::MaxMin => Box::<MaxMin>::default(),
+        SharingRule::Weighted => Box::<Weighted>::default(),
+        SharingRule::QuietFirst => Box::<QuietFirst>::default(),
     };
     let mut loop_errors = Vec::new();
     let outcome = if let Choice::Loop(system, rounds) = *choice {
@@ -209,7 +209,7 @@ pub fn simulate_told(
         };
         sim::run_watched(network, &paths, library, &mut *share, &config, &mut told)?
     };
-    Ok(Found {
+    Ok(TrialResult {
         summary: outcome.summary(),
         weight_error: error_of(network, &weights),
         utilisation: outcome.utilisation,
@@ -267,9 +267,9 @@ impl Watch for Told<'_> {
 }
 
 /// The same as the simulation has it.
-fn config(setting: &Setting) -> Config {
+fn config(setting: &TrialSetting) -> FlowConfig {
     let [user_clients, perf_clients] = setting.clients;
-    Config {
+    FlowConfig {
         circuits_per_10_min: setting.circuits_per_10_min,
         user_clients,
         guards: setting.guards,
@@ -288,7 +288,7 @@ fn error_of(network: &Network, weights: &[f64]) -> Option<f64> {
     let relay = |(relay, weight): (&Relay, &f64)| Relay { weight: *weight, ..relay.clone() };
     let relays = network.relays.iter().zip(weights).map(relay).collect();
     let network = Network { relays, ..Network::default() };
-    weight_error(&network, Capacity::Usable, Scale::None, |_| true).weight_error
+    weight_error(&network, CapacityKind::Usable, Scale::None, |_| true).weight_error
 }
 
 /// What FlashFlow would measure, in Mbit/s: capacities, with the paper's errors.
@@ -297,7 +297,7 @@ pub fn flashflow(network: &Network, seed: u64) -> Vec<f64> {
     let mut key = [0; 32];
     ChaCha12Rng::seed_from_u64(seed).fill_bytes(&mut key);
     let weight = |relay: &Relay| {
-        let attempt = Attempt { relay: relay.fingerprint, coordinator: 0, earlier: 0 };
+        let attempt = DrawKey { relay: relay.fingerprint, coordinator: 0, earlier: 0 };
         relay.usable().map_or(0.0, |rate| rate.mbit()) * Errors::PAPER.ratio(&key, &attempt)
     };
     network.relays.iter().map(weight).collect()

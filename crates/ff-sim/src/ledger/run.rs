@@ -22,11 +22,11 @@ use ff_report::skipped::Skips;
 use ff_report::stats;
 use liblzma::read::XzDecoder;
 
-use super::{Found, Ledger, Ours, Sampled};
-use crate::analysis::engine::{Engine, Settings};
+use super::{FoundFigures, Ledger, Ours, Sampled};
+use crate::analysis::engine::{Engine, EngineSettings};
 use crate::analysis::joined::Joined;
-use crate::analysis::moment::{Capacity, Scale, weight_error};
-use crate::analysis::outcome::Outcome;
+use crate::analysis::moment::{CapacityKind, Scale, weight_error};
+use crate::analysis::outcome::ErrorAnalysis;
 use crate::analysis::ranks::under_weighted;
 use crate::analysis::speed_test::{BEGIN_2019, speed_test};
 use crate::analysis::window::Window;
@@ -35,7 +35,7 @@ use crate::network::{CapacitySource, Network, Relay};
 use crate::read::consensus::Consensus;
 use crate::read::descriptor::{Descriptors, join};
 use crate::read::january::Presence;
-use crate::read::series::{Kind, Series, daily};
+use crate::read::series::{Series, SeriesKind, daily};
 use crate::schedule::greedy::{greedy, hours};
 use crate::schedule::what_if;
 use crate::schedule::{Setup, Subjects, units};
@@ -158,7 +158,7 @@ impl<'a> Data<'a> {
     }
 
     /// The table of a file.
-    fn table(&mut self, name: &str, kind: Kind) -> Result<Series> {
+    fn table(&mut self, name: &str, kind: SeriesKind) -> Result<Series> {
         let bytes = self.read(name)?;
         let (series, skips) = Series::read(name, kind, &*bytes)?;
         self.note(name, "table", skips);
@@ -170,8 +170,8 @@ impl<'a> Data<'a> {
 type Value = (&'static str, String, f64);
 
 /// Computes all figures of a ledger that can be, telling what comes next.
-pub fn figures(data: &mut Data<'_>, ledger: &Ledger, mut tell: impl FnMut(&str)) -> Found {
-    let mut found = Found::new();
+pub fn figures(data: &mut Data<'_>, ledger: &Ledger, mut tell: impl FnMut(&str)) -> FoundFigures {
+    let mut found = FoundFigures::new();
     data.rows = ledger.rows.iter().map(|row| row.id.clone()).collect();
     let is_wanted = |part: &&parts::Part| part.figures.iter().any(|(id, _)| data.wants(id));
     let wanted: Vec<&parts::Part> = parts::PARTS.iter().filter(is_wanted).collect();
@@ -259,7 +259,9 @@ fn later(data: &mut Data<'_>) -> Result<Vec<Value>> {
 fn relays_of_january(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let network = data.network(RELAYS)?;
     let mut values = Vec::new();
-    for (name, capacity) in [("", Capacity::Known), (", as far as allowed", Capacity::Usable)] {
+    for (name, capacity) in
+        [("", CapacityKind::Known), (", as far as allowed", CapacityKind::Usable)]
+    {
         let found = weight_error(&network, capacity, Scale::None, |_| true);
         let errors = stats::sorted(found.relay_errors.iter().flatten().copied().collect());
         let under = under_weighted(&errors).context("no relay has a weight error")?;
@@ -284,9 +286,10 @@ fn slots_of_may(data: &mut Data<'_>) -> Result<Vec<Value>> {
 /// Weights of May 2024.
 fn may(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let network = data.network(MAY)?;
-    let now = weight_error(&network, Capacity::Known, Scale::None, |_| true);
+    let now = weight_error(&network, CapacityKind::Known, Scale::None, |_| true);
     let errors = stats::sorted(now.relay_errors.iter().flatten().copied().collect());
-    let by_running = weight_error(&network, Capacity::Known, Scale::Running, |_| true).weight_error;
+    let by_running =
+        weight_error(&network, CapacityKind::Known, Scale::Running, |_| true).weight_error;
     let under = under_weighted(&errors).context("no relay has a weight error")?;
     Ok(vec![
         value("A4", "May 2024", under * 100.0),
@@ -308,7 +311,7 @@ fn february(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let network = join(&consensus, &descriptors);
     let known = || network.relays.iter().filter(|relay| relay.capacity.is_some());
     let weight: f64 = known().map(|relay| relay.weight).sum();
-    let error = weight_error(&network, Capacity::Usable, Scale::None, |_| true).weight_error;
+    let error = weight_error(&network, CapacityKind::Usable, Scale::None, |_| true).weight_error;
     Ok(vec![
         value("A10", "descriptors", descriptors.all.len() as f64),
         value("A10", "joined", known().count() as f64),
@@ -339,9 +342,9 @@ fn january(data: &mut Data<'_>) -> Result<Vec<Value>> {
 }
 
 /// Runs the analysis of tables.
-fn analyse(advertised: &Series, weights: Option<&Series>) -> Result<Outcome> {
+fn analyse(advertised: &Series, weights: Option<&Series>) -> Result<ErrorAnalysis> {
     let windows = Window::parse_list("1d,7d,30d,365d")?;
-    let settings = Settings { windows, step_secs: GAP_SECS, from: None, least_share: 0.0 };
+    let settings = EngineSettings { windows, step_secs: GAP_SECS, from: None, least_share: 0.0 };
     let mut engine = Engine::new(settings);
     let Some(weights) = weights else {
         engine.take_table(advertised)?;
@@ -365,7 +368,7 @@ fn percentile(sorted: &[f64], p: f64) -> Result<f64> {
 /// Errors of capacities in 2025.
 #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
 fn capacities(data: &mut Data<'_>) -> Result<Vec<Value>> {
-    let outcome = analyse(&data.table(ADVERTISED, Kind::BytesPerSec)?, None)?;
+    let outcome = analyse(&data.table(ADVERTISED, SeriesKind::BytesPerSec)?, None)?;
     let mut values = Vec::new();
     for (index, name) in WINDOWS.iter().enumerate() {
         let relays = outcome.means(index, |one| one.capacity_error);
@@ -390,8 +393,8 @@ fn capacities(data: &mut Data<'_>) -> Result<Vec<Value>> {
 
 /// Deviations of weights in October 2025.
 fn weights(data: &mut Data<'_>) -> Result<Vec<Value>> {
-    let advertised = data.table(ADVERTISED, Kind::BytesPerSec)?;
-    let outcome = analyse(&advertised, Some(&data.table(GUARDS, Kind::Probability)?))?;
+    let advertised = data.table(ADVERTISED, SeriesKind::BytesPerSec)?;
+    let outcome = analyse(&advertised, Some(&data.table(GUARDS, SeriesKind::Probability)?))?;
     let of = |(index, name): (usize, &&str)| {
         let deviations = outcome.means(index, |one| one.weight_deviation);
         Ok(value("A7", format!("median, {name}"), percentile(&deviations, 50.0)?))

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use ff_report::output::Table;
 
-use super::{Compared, Judged, Verdict, with_all_data};
+use super::{ComparedFigure, Judged, RowVerdict, with_all_data};
 
 /// The header of [`table`].
 const HEADER: [&str; 11] = [
@@ -41,7 +41,7 @@ pub fn markdown(judged: &[Judged]) -> String {
             );
         }
         for figure in figures {
-            let Compared { name, unit, paper, verdict, .. } = figure;
+            let ComparedFigure { name, unit, paper, verdict, .. } = figure;
             let _ = writeln!(
                 text,
                 "| {id} | {claim} | {}, {unit} | {} | {} | {} | {} | {} |",
@@ -68,7 +68,7 @@ pub fn plain(judged: &[Judged]) -> String {
     let header = ["id", "verdict", "paper", "ours", "within", "figure"].map(str::to_owned);
     let mut lines = vec![(header, String::new())];
     for row in judged {
-        let first = |verdict: Verdict| [row.id.clone(), verdict.name().to_owned()];
+        let first = |verdict: RowVerdict| [row.id.clone(), verdict.name().to_owned()];
         if row.figures.is_empty() {
             let ([id, verdict], no) = (first(row.verdict), || "-".to_owned());
             lines.push(([id, verdict, no(), no(), no(), row.claim.clone()], row.why.clone()));
@@ -77,7 +77,7 @@ pub fn plain(judged: &[Judged]) -> String {
             let [id, verdict] = first(figure.verdict);
             let what = format!("{}, {}", figure.name, figure.unit);
             let cells = [id, verdict, figure.paper.clone(), ours(figure), within(figure), what];
-            let is_as_printed = matches!(figure.verdict, Verdict::Equal | Verdict::Shape);
+            let is_as_printed = matches!(figure.verdict, RowVerdict::Equal | RowVerdict::Shape);
             lines.push((cells, if is_as_printed { String::new() } else { why(row, figure) }));
         }
     }
@@ -97,13 +97,13 @@ pub fn plain(judged: &[Judged]) -> String {
 }
 
 /// Our number, or a dash.
-fn ours(figure: &Compared) -> String {
+fn ours(figure: &ComparedFigure) -> String {
     let of_sample = if figure.of_sample { " (sample)" } else { "" };
     figure.ours.map_or("-".to_owned(), |ours| format!("{}{of_sample}", short(ours)))
 }
 
 /// The bounds of a figure.
-fn within(figure: &Compared) -> String {
+fn within(figure: &ComparedFigure) -> String {
     format!("{} to {}", short(figure.low), short(figure.high))
 }
 
@@ -117,8 +117,9 @@ pub fn table(judged: &[Judged]) -> Table {
             let (id, command) = (row.id.clone(), row.command.clone());
             vec![id, figure, unit, paper, ours, low, high, verdict, of_sample, why, command]
         };
-        let of = |figure: &Compared| {
-            let Compared { name, unit, paper, ours, low, high, verdict, of_sample, .. } = figure;
+        let of = |figure: &ComparedFigure| {
+            let ComparedFigure { name, unit, paper, ours, low, high, verdict, of_sample, .. } =
+                figure;
             line([
                 name.clone(),
                 unit.clone(),
@@ -142,7 +143,7 @@ pub fn table(judged: &[Judged]) -> Table {
 }
 
 /// The reasons for a figure: its own, the sample that was run, and its row's reason, which holds for all data and says so.
-fn why(row: &Judged, figure: &Compared) -> String {
+fn why(row: &Judged, figure: &ComparedFigure) -> String {
     let of_row = Some(row.why.as_str()).filter(|why| !why.is_empty());
     let of_row = match figure.sample {
         Some(_) => of_row.map(with_all_data),
@@ -168,13 +169,13 @@ fn short(value: f64) -> String {
 mod tests {
     use super::*;
     use crate::ledger::tests::SAMPLE;
-    use crate::ledger::{Found, Ours, judge};
+    use crate::ledger::{FoundFigures, Ours, judge};
 
     #[test]
     fn a_figure_is_a_line_of_both() {
         let at = |value, sample| {
             let ours = Ok(Ours { value, sample });
-            Found::from([(("X".to_owned(), "n".to_owned()), ours)])
+            FoundFigures::from([(("X".to_owned(), "n".to_owned()), ours)])
         };
         let ledger = crate::ledger::tests::ledger("equal", ", sample = [5.0, 6.0]");
         let judged = judge(&ledger, &at(1.25, None));

@@ -14,7 +14,7 @@
 //! weight, as does what nobody has rated.
 //!
 //! Limits: the two thresholds are not published in the paper. Here they are set so that a share of honest relays
-//! that is given is marked by each in a network without attackers ([`Rules::calibrated`]), so the fewer trusted
+//! that is given is marked by each in a network without attackers ([`EigenSpeedRules::calibrated`]), so the fewer trusted
 //! relays rate them, the more a liar may grow. Matrices are dense: some thousand relays at most.
 
 /// The most relays of a matrix.
@@ -93,7 +93,7 @@ impl Views {
 
 /// How weights are found and liars marked.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rules {
+pub struct EigenSpeedRules {
     /// A weight may become so many times as great in one step, against the median relay.
     pub most_change: f64,
     /// It may in the end be so many times what trusted relays rated it, against the median relay.
@@ -102,7 +102,7 @@ pub struct Rules {
     pub most_steps: usize,
 }
 
-impl Rules {
+impl EigenSpeedRules {
     /// Those by which nobody is marked.
     pub const NONE: Self =
         Self { most_change: f64::INFINITY, most_growth: f64::INFINITY, most_steps: MOST_STEPS };
@@ -110,7 +110,7 @@ impl Rules {
 
 /// What came out.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Weights {
+pub struct EigenSpeedWeights {
     /// Each relay's share; all of them are 1.
     pub shares: Vec<f64>,
     /// Who was marked.
@@ -121,7 +121,7 @@ pub struct Weights {
     pub stretch: f64,
 }
 
-impl Rules {
+impl EigenSpeedRules {
     /// The strictest rules that mark no more than this share of honest relays, by each of the two thresholds.
     #[must_use]
     pub fn calibrated(honest: &Views, trusted: &[usize], share: f64) -> Self {
@@ -143,7 +143,7 @@ const SETTLED: f64 = 1e-6;
 
 /// The weights of relays by these views, found from trusted ones.
 #[must_use]
-pub fn weights(views: &Views, trusted: &[usize], rules: &Rules) -> Weights {
+pub fn weights(views: &Views, trusted: &[usize], rules: &EigenSpeedRules) -> EigenSpeedWeights {
     let mut run = Run::of(views, trusted, rules);
     run.mark_grown(rules);
     run.shares()
@@ -169,7 +169,7 @@ struct Run {
 
 impl Run {
     /// Finds the eigenvector.
-    fn of(views: &Views, trusted: &[usize], rules: &Rules) -> Self {
+    fn of(views: &Views, trusted: &[usize], rules: &EigenSpeedRules) -> Self {
         let count = views.len();
         let mut is_trusted = vec![false; count];
         for &index in trusted.iter().filter(|&&index| index < count) {
@@ -189,7 +189,7 @@ impl Run {
 
     /// Does a step, and takes out whose weight has changed too much. Returns whether another one would change
     /// anything.
-    fn advance(&mut self, rules: &Rules) -> bool {
+    fn advance(&mut self, rules: &EigenSpeedRules) -> bool {
         let next = self.believed.step(&self.vector, &self.marked);
         let moved: f64 = next.iter().zip(&self.vector).map(|(new, old)| (new - old).abs()).sum();
         let changes = against_median(&next, &self.vector);
@@ -207,7 +207,7 @@ impl Run {
     }
 
     /// Marks whose weight is in the end too far above its rating.
-    fn mark_grown(&mut self, rules: &Rules) {
+    fn mark_grown(&mut self, rules: &EigenSpeedRules) {
         let growths = against_median(&self.vector, &self.ratings);
         for (index, growth) in growths.into_iter().enumerate() {
             let is_grown = growth.is_some_and(|growth| growth > rules.most_growth);
@@ -216,7 +216,7 @@ impl Run {
     }
 
     /// The shares: 1/n for who is marked or was not rated, and of the rest what the vector says.
-    fn shares(self) -> Weights {
+    fn shares(self) -> EigenSpeedWeights {
         let is_known = |index: usize| self.trusted[index] || self.ratings[index] > 0.0;
         let is_out = |index: usize| self.marked[index] || !is_known(index);
         let count = self.believed.len();
@@ -228,7 +228,7 @@ impl Run {
         let mut inside: Vec<f64> =
             (0..count).map(|index| if is_out(index) { 0.0 } else { self.vector[index] }).collect();
         if inside.iter().sum::<f64>() <= 0.0 {
-            return Weights {
+            return EigenSpeedWeights {
                 shares: vec![each; count],
                 marked: self.marked,
                 steps: self.steps,
@@ -239,7 +239,7 @@ impl Run {
         let share =
             |(index, inside): (usize, f64)| if is_out(index) { each } else { inside * rest };
         let shares = inside.into_iter().enumerate().map(share).collect();
-        Weights { shares, marked: self.marked, steps: self.steps, stretch }
+        EigenSpeedWeights { shares, marked: self.marked, steps: self.steps, stretch }
     }
 }
 
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     /// No limits.
-    const FREE: Rules = Rules::NONE;
+    const FREE: EigenSpeedRules = EigenSpeedRules::NONE;
 
     /// Relays whose streams are as fast as the product of two numbers.
     fn product(of: &[f64]) -> Views {
@@ -312,7 +312,10 @@ mod tests {
         views.set(19, 18, 1e6);
         let free = weights(&views, &[0, 1, 2, 3], &FREE);
         assert!(free.shares[18] + free.shares[19] > 0.99, "{:?}", free.shares);
-        for rules in [Rules { most_growth: 2.0, ..FREE }, Rules { most_change: 2.0, ..FREE }] {
+        for rules in [
+            EigenSpeedRules { most_growth: 2.0, ..FREE },
+            EigenSpeedRules { most_change: 2.0, ..FREE },
+        ] {
             let bounded = weights(&views, &[0, 1, 2, 3], &rules);
             let marked: Vec<_> = (0..20).filter(|&index| bounded.marked[index]).collect();
             assert_eq!(marked, [18, 19]);

@@ -1,6 +1,6 @@
 //! sbws's weights: TorFlow's ratio, times the least of what a relay's descriptor and the consensus say.
 //!
-//! The formula is `ff_bwauth`'s, which is held against sbws itself: the greater of two ratios (bandwidth-file-spec
+//! The formula is `ff_plan`'s, which is held against sbws itself: the greater of two ratios (bandwidth-file-spec
 //! B.4), times the least of observed, average and burst bandwidth, at most 5 % of the sum, two significant digits.
 //! What is added here is the consensus' weight as one more bound. It is what keeps a false descriptor from being
 //! believed at once: it is believed as fast as the ratio lets the weight grow from step to step.

@@ -17,7 +17,7 @@ use crate::network::Position;
 
 /// How weights are made.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
+pub struct TorFlowOptions {
     /// Whether a relay is compared with those of its class, and not with all.
     pub by_class: bool,
     /// The greatest share of one relay.
@@ -26,7 +26,7 @@ pub struct Options {
     pub feedback: Option<Gains>,
 }
 
-impl Default for Options {
+impl Default for TorFlowOptions {
     fn default() -> Self {
         Self { by_class: true, most_share: scaling::MOST_SHARE, feedback: None }
     }
@@ -74,7 +74,7 @@ impl Errors {
 /// New weights, in kilobytes a second; a relay that was not measured keeps its old one. `errors` has what the
 /// steps before left, for as many relays as it has.
 #[must_use]
-pub fn weights(relays: &[Sample], options: &Options, errors: &mut [Errors]) -> Vec<f64> {
+pub fn weights(relays: &[Sample], options: &TorFlowOptions, errors: &mut [Errors]) -> Vec<f64> {
     let mut errors = errors.iter_mut();
     let all = relays.iter().zip(ratios(relays, options.by_class));
     let mut scaled: Vec<Option<f64>> = all
@@ -134,7 +134,8 @@ mod tests {
     }
 
     /// No limit.
-    const FREE: Options = Options { by_class: false, most_share: 1.0, feedback: None };
+    const FREE: TorFlowOptions =
+        TorFlowOptions { by_class: false, most_share: 1.0, feedback: None };
 
     #[test]
     fn without_classes_and_limit_it_is_the_formula_of_the_specification() {
@@ -155,7 +156,7 @@ mod tests {
             relay(Position::Guard, 3e6, 1e6, 0.0),
             relay(Position::Exit, 9e6, 1e6, 0.0),
         ];
-        let options = Options { by_class: true, ..FREE };
+        let options = TorFlowOptions { by_class: true, ..FREE };
         assert_eq!(weights(&relays, &options, &mut []), [500.0, 1500.0, 1000.0]);
     }
 
@@ -171,7 +172,7 @@ mod tests {
     fn no_relay_gets_more_than_a_twentieth_of_the_sum() {
         let mut relays = vec![relay(Position::Middle, 1e6, 1e6, 0.0); 99];
         relays.push(relay(Position::Middle, 1e6, 101e6, 0.0));
-        let options = Options { by_class: false, ..Options::default() };
+        let options = TorFlowOptions { by_class: false, ..TorFlowOptions::default() };
         let found = weights(&relays, &options, &mut []);
         // 5 % of 99 + 101 megabytes.
         assert_eq!(found[99].to_bits(), 10_000_f64.to_bits());
@@ -182,7 +183,7 @@ mod tests {
         let old = [100.0, 300.0];
         let relays =
             [relay(Position::Guard, 1e6, 5e6, old[0]), relay(Position::Guard, 3e6, 5e6, old[1])];
-        let options = Options { feedback: Some(Gains::default()), ..FREE };
+        let options = TorFlowOptions { feedback: Some(Gains::default()), ..FREE };
         let mut errors = vec![Errors::default(); 2];
         assert_eq!(weights(&relays, &options, &mut errors), [50.0, 450.0]);
         // Ratios of 1 change nothing, whatever is observed.
@@ -190,7 +191,7 @@ mod tests {
         assert_eq!(weights(&even, &options, &mut errors), old);
         // The sum of errors and their change.
         let gains = Gains { proportional: 0.5, integral: 0.1, derivative: 0.2, decay: 0.5 };
-        let options = Options { feedback: Some(gains), ..FREE };
+        let options = TorFlowOptions { feedback: Some(gains), ..FREE };
         let mut errors = vec![Errors::default(); 2];
         let first = weights(&relays, &options, &mut errors);
         // e = -1/2, 1/2; factors 1 + 0.5 e + 0.1 e.
@@ -200,7 +201,7 @@ mod tests {
         assert_eq!(second, [68.0, 398.0]);
         // No weight is below 1.
         let strong = Gains { proportional: 9.0, ..Gains::default() };
-        let options = Options { feedback: Some(strong), ..FREE };
+        let options = TorFlowOptions { feedback: Some(strong), ..FREE };
         let mut errors = vec![Errors::default(); 2];
         assert_eq!(weights(&relays, &options, &mut errors)[0].to_bits(), 1_f64.to_bits());
     }
@@ -213,13 +214,13 @@ mod tests {
                 let mut relays = vec![relay(Position::Exit, one, other, one); 3];
                 relays.push(relay(Position::Exit, 1e6, 1e6, other));
                 for feedback in [None, Some(Gains::default())] {
-                    let options = Options { feedback, ..Options::default() };
+                    let options = TorFlowOptions { feedback, ..TorFlowOptions::default() };
                     let mut errors = vec![Errors::default(); 4];
                     let found = weights(&relays, &options, &mut errors);
                     assert!(found.iter().all(|weight| weight.is_finite() && *weight >= 1.0));
                 }
             }
         }
-        assert!(weights(&[], &Options::default(), &mut []).is_empty());
+        assert!(weights(&[], &TorFlowOptions::default(), &mut []).is_empty());
     }
 }

@@ -26,7 +26,7 @@ use ff_report::skipped::Skips;
 use ff_report::{ahead, workers};
 
 pub use self::shared::Shared;
-pub use self::split::{Documents, Part, documents};
+pub use self::split::{DocumentSplitter, FileDocument, documents};
 
 /// A document has no more than this.
 pub const MOST_BYTES: usize = 64 << 20;
@@ -279,12 +279,12 @@ impl<T: Taker> Walk<'_, T> {
         if is_too_long {
             return self.skip(None, Some(first_line), TOO_LONG);
         }
-        self.take(None, Part { first_line, bytes }, None);
+        self.take(None, FileDocument { first_line, bytes }, None);
     }
 
     /// Hands on a document; of what is blank there is none.
-    fn take(&mut self, entry: Option<&str>, part: Part<'_>, shared: Option<&Shared>) {
-        let Part { first_line, bytes } = part;
+    fn take(&mut self, entry: Option<&str>, part: FileDocument<'_>, shared: Option<&Shared>) {
+        let FileDocument { first_line, bytes } = part;
         if bytes.trim_ascii_start().is_empty() {
             return;
         }

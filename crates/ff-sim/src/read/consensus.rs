@@ -62,7 +62,7 @@ pub struct Text {
 
 /// A relay of a consensus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Relay {
+pub struct ConsensusRelay {
     /// Its fingerprint.
     pub fingerprint: Fingerprint,
     /// What its descriptor or microdescriptor can be found by.
@@ -99,7 +99,7 @@ pub struct Consensus {
     /// When it became valid, in seconds since 1970.
     pub valid_after_unix_secs: u64,
     /// The relays, in the order of their fingerprints.
-    pub relays: Vec<Relay>,
+    pub relays: Vec<ConsensusRelay>,
     /// The same time as it stands there.
     valid_after: Text,
     /// The parameters of its header, as they stand there.
@@ -319,7 +319,7 @@ impl Consensus {
         let (or_port, dir_port) = (scan::port(words.next()?)?, scan::port(words.next()?)?);
         let (address, nickname) = (scan::ipv4(address)?, self.keep(nickname)?);
         let others_start = self.others.len().try_into().ok()?;
-        self.relays.push(Relay {
+        self.relays.push(ConsensusRelay {
             fingerprint,
             digest,
             address,
@@ -363,7 +363,7 @@ impl Consensus {
     }
 
     /// The relay whose lines are being read.
-    fn last(&mut self) -> Result<&mut Relay, Wrong> {
+    fn last(&mut self) -> Result<&mut ConsensusRelay, Wrong> {
         self.relays.last_mut().ok_or_else(|| "there is no relay before it".to_owned())
     }
 

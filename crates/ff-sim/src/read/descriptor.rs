@@ -4,7 +4,7 @@
 //! Descriptors are appended to one vector, their texts to one string and their families to two more vectors, so that
 //! nothing is allocated per descriptor. Signatures are not checked: a descriptor belongs to a consensus if its SHA-1
 //! is the one that is listed there. A descriptor that is cut within its signature is whole in that sense. A family's
-//! certificate is checked as far as `ff_bwauth` checks it: it has to be whole, and this relay's.
+//! certificate is checked as far as `ff_dir` checks it: it has to be whole, and this relay's.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -17,7 +17,7 @@ use ff_proto::units::BytesPerSec;
 use sha1::{Digest as _, Sha1};
 
 use crate::network::{CapacitySource, Network};
-use crate::read::archive::{self, Part};
+use crate::read::archive::{self, FileDocument};
 use crate::read::consensus::scan::{self, Line, Lines};
 use crate::read::consensus::{Consensus, Digest};
 
@@ -103,7 +103,7 @@ impl Descriptors {
     ///
     /// # Errors
     /// [`DocumentError`] for what is no descriptor, is cut, lacks a line, or has one that cannot be read.
-    pub fn add_one(&mut self, part: Part<'_>) -> Result<(), DocumentError> {
+    pub fn add_one(&mut self, part: FileDocument<'_>) -> Result<(), DocumentError> {
         let (texts, families) = (self.texts.len(), self.families.len());
         let keys = self.family_keys.len();
         let result = self.read(part.bytes);

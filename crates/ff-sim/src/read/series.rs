@@ -36,12 +36,12 @@ pub const MOST_RELAYS: usize = 1 << 20;
 pub const MOST_TIMES: usize = 1 << 17;
 /// More runs of equal values than these are not read: a gigabyte.
 pub const MOST_RUNS: usize = 1 << 26;
-/// One, as a table of [`Kind::Probability`] has it.
+/// One, as a table of [`SeriesKind::Probability`] has it.
 pub const ONE: u64 = 1_000_000_000_000_000_000;
 
 /// What the numbers of a table are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SeriesKind {
     /// Whole bytes a second, at most [`MOST_VALUE`].
     BytesPerSec,
     /// Decimal fractions from 0 to 1, kept in units of 10^-18 ([`ONE`]).
@@ -50,7 +50,7 @@ pub enum Kind {
     Weight,
 }
 
-impl Kind {
+impl SeriesKind {
     /// What kind of weights a table that is not packed has: its first number above 1, or with a point in it, says so.
     /// Where none does, they are parts, which comes to the same.
     #[must_use]
@@ -85,7 +85,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series {
     /// What the numbers are.
-    pub kind: Kind,
+    pub kind: SeriesKind,
     /// The times, in seconds since 1970, each later than the one before.
     pub times: Vec<u64>,
     /// The relays, in the order of the file.
@@ -115,7 +115,7 @@ impl Series {
     ///
     /// # Errors
     /// When nothing can be read at all. Later errors of reading are listed among what was left out.
-    pub fn read(name: &str, kind: Kind, from: impl BufRead) -> io::Result<(Self, Skips)> {
+    pub fn read(name: &str, kind: SeriesKind, from: impl BufRead) -> io::Result<(Self, Skips)> {
         let mut reader = Reader::new(name, kind);
         let mut lines = Lines::new(from)?;
         while let Some((number, line)) = lines.next() {
@@ -171,7 +171,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Before the first line.
-    fn new(name: &'a str, kind: Kind) -> Self {
+    fn new(name: &'a str, kind: SeriesKind) -> Self {
         let (times, relays, runs, ends) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self {
             name,
@@ -345,10 +345,12 @@ fn within_span(unix_secs: u64) -> Result<u64, &'static str> {
 }
 
 /// A cell's number.
-fn number(kind: Kind, digits: &[u8]) -> Option<u64> {
+fn number(kind: SeriesKind, digits: &[u8]) -> Option<u64> {
     match kind {
-        Kind::BytesPerSec | Kind::Weight => whole(digits).filter(|&value| value <= MOST_VALUE),
-        Kind::Probability => fraction(digits).filter(|&value| value <= ONE),
+        SeriesKind::BytesPerSec | SeriesKind::Weight => {
+            whole(digits).filter(|&value| value <= MOST_VALUE)
+        }
+        SeriesKind::Probability => fraction(digits).filter(|&value| value <= ONE),
     }
 }
 

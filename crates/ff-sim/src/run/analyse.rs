@@ -19,14 +19,14 @@ use self::errors::{Beside, report};
 use self::moment::{days, moment};
 use self::stored::{collector, history};
 use super::Reading;
-use crate::analysis::engine::{Engine, Settings};
+use crate::analysis::engine::{Engine, EngineSettings};
 use crate::analysis::joined::Joined;
 use crate::analysis::new_relays::NewRelays;
 use crate::cli::{AnalyseArgs, By};
-use crate::read::series::{Kind, Series};
+use crate::read::series::{Series, SeriesKind};
 use crate::store::ingest;
 use crate::store::month::Month;
-use crate::store::place::Store;
+use crate::store::place::ArchiveStore;
 
 /// Carries `analyse` out.
 ///
@@ -45,7 +45,7 @@ pub(super) fn analyse(args: &AnalyseArgs) -> Result<ExitCode> {
         (_, Some(path), ..) => moment(path, args, &mut reading)?,
         (_, _, Some(path), ..) => days(path, args, &mut reading)?,
         (.., Some(path), _) => {
-            let store = Store::open(path)?;
+            let store = ArchiveStore::open(path)?;
             let span = &stored.span;
             reading.skips.extend(ingest::skips(&store, span.since, span.until)?);
             history(&store, args, &mut reading)?;
@@ -59,7 +59,7 @@ pub(super) fn analyse(args: &AnalyseArgs) -> Result<ExitCode> {
 /// Analyses tables of many times.
 fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
     by::check(&args.by, "a table of advertised bandwidths", &[By::Age])?;
-    let advertised = table(path, Some(Kind::BytesPerSec), reading)?;
+    let advertised = table(path, Some(SeriesKind::BytesPerSec), reading)?;
     let weights = args.weights.as_deref();
     let weights = weights.map(|path| table(path, None, reading)).transpose()?;
     if let Some(weights) = weights.as_ref().filter(|_| !args.stored.allow_mixed) {
@@ -74,7 +74,7 @@ fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> 
     let mut joined = Joined::new(&advertised, weights.as_ref());
     let windows = args.windows.0.clone();
     let (step_secs, least_share) = (args.gap_hours() * 3600, args.least_share);
-    let mut engine = Engine::new(Settings { windows, step_secs, from: None, least_share });
+    let mut engine = Engine::new(EngineSettings { windows, step_secs, from: None, least_share });
     let (mut new, window) = (NewRelays::default(), new_relays::window(&args.windows.0));
     let mut now = Vec::new();
     if weights.is_none() {
@@ -104,13 +104,13 @@ fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> 
 }
 
 /// Reads a table; without a kind it is one of weights, and its first number says of which.
-fn table(path: &Path, kind: Option<Kind>, reading: &mut Reading) -> Result<Series> {
+fn table(path: &Path, kind: Option<SeriesKind>, reading: &mut Reading) -> Result<Series> {
     let name = path.display().to_string();
     let read = if let Some(kind) = kind {
         Series::read(&name, kind, reading.inputs.open_ahead(path)?)
     } else {
         let bytes = reading.inputs.read_so_far(path, &mut reading.skips)?;
-        Series::read(&name, Kind::of_weights(&bytes), &*bytes)
+        Series::read(&name, SeriesKind::of_weights(&bytes), &*bytes)
     };
     let (series, skips) = read.with_context(|| format!("{name} cannot be read as a table"))?;
     let first = skips.all.first().map(|one| format!(": {}", one.reason)).unwrap_or_default();

@@ -4,14 +4,13 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use ff_report::output::Table;
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 
 use super::{Reading, tell_drawn};
 use crate::attack::sample::{PAPERS_MOST, PAPERS_RELAYS, PAPERS_TOTAL, made_up};
 use crate::attack::{Attack, Point, System, against_told};
 use crate::cli::AttackArgs;
 use crate::figure::attacks::table2;
-use crate::source;
 
 /// Carries `attack` out.
 ///
@@ -21,18 +20,10 @@ pub(super) fn attack(args: &AttackArgs) -> Result<ExitCode> {
     let mut reading = Reading::default();
     let network = match &args.network {
         None => made_up(args.seed, PAPERS_RELAYS, PAPERS_TOTAL, PAPERS_MOST),
-        Some(path) => {
-            let (network, skips) = source::described(
-                path,
-                args.described.descriptors.as_deref(),
-                &mut reading.inputs,
-            )?;
-            reading.skips.extend(skips);
-            network
-        }
+        Some(path) => reading.network(path, &args.described)?,
     };
     let systems = args.system.map_or(System::ALL.to_vec(), |system| vec![system]);
-    let progress = Progress::of("ff-sim");
+    let progress = ProgressLine::of("ff-sim");
     let tell = |done, all| progress.say(|| format!("{done} of {all} attacks"));
     let chosen = against_told(&systems, &network, args.seed, tell);
     let tables = [summary_table(&chosen), point_table(&chosen)];

@@ -13,17 +13,16 @@ use serde::Serialize;
 use self::simulated::Simulated;
 use super::{Reading, rows, tell_drawn, weights};
 use crate::cli::compare::CompareArgs;
-use crate::compare::{Comparison, Group, Side};
+use crate::compare::{ComparedGroup, FileComparison, Side};
 use crate::figure::errors::relay_weights;
 use crate::network::Network;
-use crate::source;
 
 /// What `summary.json` has.
 #[derive(Serialize)]
 struct Results<'a> {
     /// The comparison.
     #[serde(flatten)]
-    comparison: &'a Comparison,
+    comparison: &'a FileComparison,
     /// Simulated downloads by the old file's weights and by the new one's, if that was wanted.
     flow: &'a Option<[Simulated; 2]>,
 }
@@ -41,17 +40,12 @@ pub(super) fn compare(args: &CompareArgs) -> Result<ExitCode> {
     );
     let old = weights::read(&args.old, &mut reading)?;
     let new = weights::read(&args.new, &mut reading)?;
-    let (network, skips) = source::described(
-        &args.network,
-        args.described.descriptors.as_deref(),
-        &mut reading.inputs,
-    )?;
-    reading.skips.extend(skips);
+    let network = reading.network(&args.network, &args.described)?;
     for (path, file) in [(&args.old, &old), (&args.new, &new)] {
         weights::check_month(path, file, &network, args.allow_mixed)?;
     }
     let (old, new) = (&old.weights, &new.weights);
-    let found = Comparison::of(&network, old, new, args.load);
+    let found = FileComparison::of(&network, old, new, args.load);
     let simulated = simulated::both(args, &network, [old, new], &mut reading)?;
     let (text, seed) = (text(&found, &simulated), args.flow.then_some(args.seed));
     let mut tables = vec![
@@ -79,8 +73,8 @@ pub(super) fn compare(args: &CompareArgs) -> Result<ExitCode> {
 }
 
 /// The comparison, for people.
-fn text(found: &Comparison, simulated: &Option<[Simulated; 2]>) -> String {
-    let Comparison { old, new, .. } = found;
+fn text(found: &FileComparison, simulated: &Option<[Simulated; 2]>) -> String {
+    let FileComparison { old, new, .. } = found;
     let both = |of: fn(&Side) -> String| format!("{:>12}  {:>12}", of(old), of(new));
     let mut all = vec![
         ("", format!("{:>12}  {:>12}", "old", "new")),
@@ -124,7 +118,7 @@ fn percent(part: Option<f64>) -> String {
 }
 
 /// A line for each relay of the network that is in one of the files.
-fn relay_table(network: &Network, found: &Comparison) -> Table {
+fn relay_table(network: &Network, found: &FileComparison) -> Table {
     let header = &[
         "fingerprint",
         "nickname",
@@ -137,7 +131,7 @@ fn relay_table(network: &Network, found: &Comparison) -> Table {
         "has_changed_much",
     ];
     let those = found.compared.iter().filter(|one| one.shares.iter().any(|share| *share > 0.0));
-    let row = |one: &crate::compare::Compared| {
+    let row = |one: &crate::compare::ComparedRelay| {
         let relay = network.relays.get(one.relay)?;
         let country = relay.country.map(|code| String::from_utf8_lossy(&code).into_owned());
         let capacity = relay.usable().map(|rate| rate.get().to_string());
@@ -153,8 +147,12 @@ fn relay_table(network: &Network, found: &Comparison) -> Table {
 }
 
 /// A line for each group.
-fn group_table(name: &'static str, header: &'static [&'static str], groups: &[Group]) -> Table {
-    let row = |group: &Group| {
+fn group_table(
+    name: &'static str,
+    header: &'static [&'static str],
+    groups: &[ComparedGroup],
+) -> Table {
+    let row = |group: &ComparedGroup| {
         let shares = [group.old_share, group.new_share].map(|share| share.to_string());
         let [old, new] = shares;
         vec![group.name.clone(), group.relays.to_string(), old, new]
@@ -163,8 +161,8 @@ fn group_table(name: &'static str, header: &'static [&'static str], groups: &[Gr
 }
 
 /// How relays' shares have changed, and how far both files are from capacities (Fig. 8b).
-fn figures(found: &Comparison) -> Vec<Figure> {
-    let factors = found.compared.iter().filter_map(crate::compare::Compared::factor);
+fn figures(found: &FileComparison) -> Vec<Figure> {
+    let factors = found.compared.iter().filter_map(crate::compare::ComparedRelay::factor);
     let factors = stats::sorted(factors.filter(|factor| *factor > 0.0).collect());
     let x = Axis::log("new share of weight over old share");
     let changes = Figure::new(

@@ -3,21 +3,22 @@
 mod tables;
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 use serde::Serialize;
 
 use self::tables::{Run, figures, loops_text, tables, text};
-use super::{Reading, tell_drawn, weights};
+use super::{Reading, seeds, tell_drawn, weights};
 use crate::cli::store::MergeArgs;
 use crate::cli::{FlowArgs, FlowRule, FlowWeights, FlowWindow, OutArgs};
 use crate::flow::closed::{Rounds, System};
-use crate::flow::sim::Window;
+use crate::flow::sim::CellWindow;
 use crate::flow::tmodel::{Library, Model};
-use crate::flow::trial::{self, Choice, Rule, Setting};
+use crate::flow::trial::{self, Choice, SharingRule, TrialSetting};
 use crate::merge::{Collected, Merged};
 use crate::network::{CapacitySource, Network};
 use crate::{parallel, source};
@@ -49,19 +50,12 @@ pub(super) fn flow(args: &FlowArgs) -> Result<ExitCode> {
     if let Some(load) = args.load.iter().find(|load| !(0.0..=100.0).contains(*load)) {
         bail!("--load {load}: it is a part of what users did, from 0 to 100");
     }
-    if args.seed.checked_add(args.seeds).is_none() {
-        bail!(
-            "--seed {} with --seeds {} exceeds the largest seed, {}",
-            args.seed,
-            args.seeds,
-            u64::MAX
-        );
-    }
+    let seeds = seeds(args.seed, args.seeds)?;
     check_paths(args, &names, &networks, &files)?;
     let mut runs = Vec::new();
-    let cases = cases(args, networks.len());
-    let progress = Progress::of("ff-sim");
-    for seed in seeds(args) {
+    let cases = cases(args, networks.len(), &seeds);
+    let progress = ProgressLine::of("ff-sim");
+    for seed in seeds {
         let these: Vec<Case> = cases.iter().copied().filter(|case| case.seed == seed).collect();
         if these.is_empty() {
             continue;
@@ -122,14 +116,12 @@ fn read_networks(args: &FlowArgs, reading: &mut Reading) -> Result<(Vec<String>,
     let (mut names, mut networks) = (Vec::new(), Vec::new());
     for given in &args.network {
         for path in source::numbered(given)? {
-            let descriptors = args.described.descriptors.as_deref();
-            let (mut network, skips) = source::described(&path, descriptors, &mut reading.inputs)?;
+            let mut network = reading.network(&path, &args.described)?;
             let name = path.display().to_string();
             leave_out(&mut network, &name);
             if trial::circuits_of(&network) <= 0.0 {
                 bail!("{name} has no capacities, so nothing can be simulated");
             }
-            reading.skips.extend(skips);
             names.push(name);
             networks.push(network);
         }
@@ -194,11 +186,6 @@ fn from_weights_text(names: &[String], networks: &[Network]) -> String {
     of_weights.map(|(name, _)| format!("{name}: capacities are from weights\n")).collect()
 }
 
-/// The seeds.
-fn seeds(args: &FlowArgs) -> std::ops::Range<u64> {
-    args.seed..args.seed + args.seeds
-}
-
 /// How far a simulation is, for people: so many of its seconds are over.
 pub(super) fn minutes(name: &str, secs: u32, all_secs: u32) -> String {
     format!("{name}: minute {} of {}", secs / 60, all_secs.div_ceil(60))
@@ -216,10 +203,10 @@ pub(super) fn models(dir: Option<&Path>, reading: &mut Reading) -> Result<(Model
 }
 
 /// All simulations of this shard.
-fn cases(args: &FlowArgs, networks: usize) -> Vec<Case> {
+fn cases(args: &FlowArgs, networks: usize, seeds: &Range<u64>) -> Vec<Case> {
     let mut cases = Vec::new();
     for network in 0..networks {
-        for seed in seeds(args) {
+        for seed in seeds.clone() {
             for load in 0..args.load.len() {
                 for weights in 0..args.weights.len() {
                     cases.push(Case { network, seed, load, weights });
@@ -262,7 +249,7 @@ struct World<'a> {
     /// The circuits of users.
     library: Library,
     /// Who says how far they are.
-    progress: &'a Progress,
+    progress: &'a ProgressLine,
 }
 
 /// Simulates cases, as many at a time as there may be; `before` are done of `all`.
@@ -317,22 +304,22 @@ fn choice(
 }
 
 /// The setting of the arguments at a load.
-fn setting(args: &FlowArgs, network: &Network, load: f64, seed: u64) -> Setting {
+fn setting(args: &FlowArgs, network: &Network, load: f64, seed: u64) -> TrialSetting {
     let circuits = args.circuits.unwrap_or_else(|| trial::circuits_of(network));
-    let at_full_load = Setting::of_circuits(circuits);
-    Setting {
+    let at_full_load = TrialSetting::of_circuits(circuits);
+    TrialSetting {
         circuits_per_10_min: circuits * load,
         warm_up_secs: args.warm_up.saturating_mul(60),
         secs: args.minutes.saturating_mul(60),
         guards: args.guards,
         window: match args.window {
-            FlowWindow::Fixed => Window::Fixed,
-            FlowWindow::CongestionControl => Window::CongestionControl,
+            FlowWindow::Fixed => CellWindow::Fixed,
+            FlowWindow::CongestionControl => CellWindow::CongestionControl,
         },
         rule: match args.rule {
-            FlowRule::Weighted => Rule::Weighted,
-            FlowRule::MaxMin => Rule::MaxMin,
-            FlowRule::QuietFirst => Rule::QuietFirst,
+            FlowRule::Weighted => SharingRule::Weighted,
+            FlowRule::MaxMin => SharingRule::MaxMin,
+            FlowRule::QuietFirst => SharingRule::QuietFirst,
         },
         seed,
         ..at_full_load

@@ -6,18 +6,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use ff_report::markup::Visible;
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 use ff_report::skipped::left_out;
 use serde::Serialize;
 
-use super::{Reading, Table, rows, tell};
+use super::{Reading, Table, rows, tell_drawn};
 use crate::cli::store::{IngestArgs, SpanArgs};
 use crate::spare::give_back_what_is_large;
 use crate::store::gaps::Between;
 use crate::store::ingest::{self, Done};
 use crate::store::month::Month;
-use crate::store::place::Store;
-use crate::store::plan::{Documents, Plan, Shard};
+use crate::store::place::ArchiveStore;
+use crate::store::plan::{Documents, IngestPlan, Shard};
 
 /// Carries `ingest` out.
 ///
@@ -25,7 +25,7 @@ use crate::store::plan::{Documents, Plan, Shard};
 /// When the store is none of ours, or something cannot be read or written.
 pub(super) fn ingest(args: &IngestArgs) -> Result<ExitCode> {
     give_back_what_is_large();
-    let store = Store::create(&args.store)?;
+    let store = ArchiveStore::create(&args.store)?;
     let done = take(&store, &args.collector, &args.span, args.shard)?;
     // What one of several shares lacks the others may have: `merge` lists it.
     let between = if args.shard.is_some() { Between::NotKnown } else { Between::Missing };
@@ -52,7 +52,8 @@ pub(super) fn ingest(args: &IngestArgs) -> Result<ExitCode> {
         ("rows", sum(|one| one.rows)),
         ("megabytes", sum(|one| one.bytes / 1_000_000)),
     ]);
-    tell("ingest", &args.out, &reading, None, &found, &text, &[table(&found)])?;
+    let tables = [table(&found)];
+    tell_drawn("ingest", &args.out, &reading, None, &found, &text, &tables, Vec::new)?;
     Ok(reading.status(args.strict))
 }
 
@@ -61,12 +62,12 @@ pub(super) fn ingest(args: &IngestArgs) -> Result<ExitCode> {
 /// # Errors
 /// When something cannot be read or written, or there is nothing of ours in the folder.
 pub(super) fn take(
-    store: &Store,
+    store: &ArchiveStore,
     collector: &Path,
     span: &SpanArgs,
     shard: Option<Shard>,
 ) -> Result<Vec<Done>> {
-    let mut plan = Plan::of(collector)?;
+    let mut plan = IngestPlan::of(collector)?;
     if let Some((first, packing)) = plan.packed.first() {
         note!(
             "ff-sim: passed over {} files that are not packed by xz, the first by {}: {} (unpack it with {})",
@@ -87,7 +88,7 @@ pub(super) fn take(
     plan.keep(span.since, span.until, shard);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.context("Failed to get the time: the clock lies before 1970")?.as_secs();
-    let progress = Progress::of("ff-sim");
+    let progress = ProgressLine::of("ff-sim");
     Ok(ingest::ingest(store, &plan.units, span.jobs.into(), now, &progress)?)
 }
 

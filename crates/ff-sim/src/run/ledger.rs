@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use ff_report::output::Folder;
 
-use super::{Reading, tell};
+use super::{Reading, tell_drawn};
 use crate::cli::LedgerArgs;
 use crate::ledger::run::{Data, figures};
 use crate::ledger::text::{markdown, plain, table};
@@ -37,7 +37,8 @@ pub(super) fn ledger(args: &LedgerArgs) -> Result<ExitCode> {
         Folder::create(dir)?.write("ledger.md", markdown(&judged).as_bytes())?;
     }
     let (text, tables) = (plain(&judged), [table(&judged)]);
-    tell("ledger", &args.out, &reading, Some(args.seed), &judged, &text, &tables)?;
+    let seed = Some(args.seed);
+    tell_drawn("ledger", &args.out, &reading, seed, &judged, &text, &tables, Vec::new)?;
     let is_full = args.data.is_some() && !args.quick;
     let against: Vec<String> = against(&judged, is_full).collect();
     for line in &against {

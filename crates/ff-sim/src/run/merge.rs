@@ -9,7 +9,7 @@ use super::flow;
 use crate::cli::store::MergeArgs;
 use crate::merge;
 use crate::store::gaps::Between;
-use crate::store::place::Store;
+use crate::store::place::ArchiveStore;
 use crate::store::{ingest, merge as stores};
 
 /// Carries `merge` out.
@@ -17,10 +17,11 @@ use crate::store::{ingest, merge as stores};
 /// # Errors
 /// When folders contradict each other, are of different sorts, or cannot be read or written.
 pub(super) fn merge(args: &MergeArgs) -> Result<ExitCode> {
-    let are_stores = args.from.iter().filter(|dir| Store::is_at(dir)).count();
+    let are_stores = args.from.iter().filter(|dir| ArchiveStore::is_at(dir)).count();
     if are_stores == args.from.len() {
-        let from = args.from.iter().map(|dir| Store::open(dir)).collect::<Result<Vec<_>, _>>()?;
-        let to = Store::create(&args.out)?;
+        let from =
+            args.from.iter().map(|dir| ArchiveStore::open(dir)).collect::<Result<Vec<_>, _>>()?;
+        let to = ArchiveStore::create(&args.out)?;
         let merged = stores::merge(&from, &to)?;
         ingest::write_errors(&to, Between::Missing)?;
         let text = format!("{} months of documents from {} stores\n", merged.len(), from.len());

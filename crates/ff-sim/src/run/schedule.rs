@@ -10,7 +10,7 @@ use anyhow::Result;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use ff_report::output::Table;
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde::Serialize;
@@ -24,10 +24,9 @@ use crate::figure::{errors::relay_capacities, schedule as drawn};
 use crate::network::Network;
 use crate::schedule::arrivals::Arrivals as _;
 use crate::schedule::greedy::{Greedy, Unmeasurable, greedy, hours};
-use crate::schedule::outcome::{Estimate, Outcome, Reason, Unmeasured};
+use crate::schedule::outcome::{PeriodOutcome, Reason, RelayEstimate, Unmeasured};
 use crate::schedule::replay::{World, replay};
 use crate::schedule::{LeftOut, Setup, Subjects};
-use crate::source;
 
 /// Carries `schedule` out.
 ///
@@ -86,7 +85,7 @@ fn period(
 ) -> Result<()> {
     let (came, mut listed) = coming.map_or_else(Default::default, Coming::parts);
     let (progress, period_secs) =
-        (Progress::of("ff-sim"), setup.slots()?.saturating_mul(setup.slot_secs));
+        (ProgressLine::of("ff-sim"), setup.slots()?.saturating_mul(setup.slot_secs));
     let mut arrivals = |hour: u32| {
         progress.say(|| format!("hour {hour} of {}", period_secs.div_ceil(3600)));
         listed.at(hour)
@@ -113,12 +112,7 @@ fn subjects(
     grouped: bool,
     reading: &mut Reading,
 ) -> Result<(Subjects, Network)> {
-    let (network, skips) = source::described(
-        &args.network,
-        args.described.descriptors.as_deref(),
-        &mut reading.inputs,
-    )?;
-    reading.skips.extend(skips);
+    let network = reading.network(&args.network, &args.described)?;
     let mut subjects = Subjects::of(&network, grouped);
     if args.total.is_some() || args.max_relay.is_some() {
         subjects.scale(args.total, args.max_relay)?;
@@ -199,8 +193,8 @@ fn greedy_text(found: &Greedy) -> String {
 }
 
 /// How far estimates are off, as the paper's figure 8a shows it.
-fn measured(outcome: &Outcome) -> ff_report::figure::Figure {
-    let ratios = outcome.estimates.iter().filter_map(Estimate::ratio);
+fn measured(outcome: &PeriodOutcome) -> ff_report::figure::Figure {
+    let ratios = outcome.estimates.iter().filter_map(RelayEstimate::ratio);
     let errors = ff_report::stats::sorted(ratios.map(|ratio| (1.0 - ratio).abs()).collect());
     relay_capacities(&[("estimates of this schedule".to_owned(), errors)])
 }
@@ -270,13 +264,13 @@ struct Replayed<'a> {
     unmeasurable: Vec<&'a Unmeasured>,
     /// The rest.
     #[serde(flatten)]
-    outcome: &'a Outcome,
+    outcome: &'a PeriodOutcome,
 }
 
 impl<'a> Replayed<'a> {
     /// Those of a period.
-    fn of(outcome: &'a Outcome, subjects: &'a Subjects) -> Self {
-        let ratios = outcome.estimates.iter().filter_map(Estimate::ratio).collect();
+    fn of(outcome: &'a PeriodOutcome, subjects: &'a Subjects) -> Self {
+        let ratios = outcome.estimates.iter().filter_map(RelayEstimate::ratio).collect();
         let seconds = outcome.seconds();
         Self {
             slots: seconds / u64::from(outcome.slot_secs).max(1),
@@ -317,7 +311,7 @@ fn replayed_text(found: &Replayed<'_>) -> String {
 }
 
 /// Relays without a conclusive estimate, as a table.
-fn unmeasured_table(outcome: &Outcome) -> Table {
+fn unmeasured_table(outcome: &PeriodOutcome) -> Table {
     let row = |one: &Unmeasured| {
         let reason = serde_json::to_value(one.reason).ok();
         let reason = reason.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default();

@@ -6,19 +6,19 @@ mod today;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use ff_report::output::Folder;
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 use ff_report::stats;
 
 use self::tables::{TortoiseReport, markdown, tables, text};
-use super::{Reading, tell_drawn};
+use super::{Reading, seeds, tell_drawn};
 use crate::cli::TortoiseArgs;
 use crate::figure::tortoise::figures;
 use crate::flow::tortoise::cells::{FIRST_CAPACITY, Results, fit, of_figures, rate_kb};
-use crate::flow::tortoise::engine::{Outcome, simulate};
+use crate::flow::tortoise::engine::{TortoiseOutcome, simulate};
 use crate::flow::tortoise::rows::lines;
-use crate::flow::tortoise::world::{Cell, Setting, World};
+use crate::flow::tortoise::world::{Cell, TortoiseSetting, World};
 use crate::parallel;
 
 /// The exit status when a figure differs from the paper's without a recorded reason.
@@ -29,25 +29,18 @@ const UNEXPLAINED: u8 = 4;
 /// # Errors
 /// When an option makes no sense, no capacity can be fitted, or the results cannot be written.
 pub(super) fn tortoise(args: &TortoiseArgs) -> Result<ExitCode> {
-    let Some(end) = args.seed.checked_add(args.seeds) else {
-        bail!(
-            "--seed {} with --seeds {} exceeds the largest seed, {}",
-            args.seed,
-            args.seeds,
-            u64::MAX
-        );
-    };
-    let setting = Setting {
+    let seeds: Vec<u64> = seeds(args.seed, args.seeds)?.collect();
+    let setting = TortoiseSetting {
         scale: args.scale,
         burst_secs: args.burst,
         warm_up_secs: args.warm_up.saturating_mul(60),
         secs: args.minutes.saturating_mul(60),
     };
-    let seeds: Vec<u64> = (args.seed..end).collect();
     if args.today {
         return today::today(args, &seeds, setting);
     }
-    let work = Work { seeds: &seeds, setting, jobs: args.jobs, progress: Progress::of("ff-sim") };
+    let work =
+        Work { seeds: &seeds, setting, jobs: args.jobs, progress: ProgressLine::of("ff-sim") };
     let numbers = args.figures();
     let results = work.experiments(&of_figures(&numbers))?;
     let lines = lines(&results).context("doc/tortoise.toml is broken")?;
@@ -74,11 +67,11 @@ struct Work<'a> {
     /// The seeds.
     seeds: &'a [u64],
     /// The network's size, and how long it runs.
-    setting: Setting,
+    setting: TortoiseSetting,
     /// Simulations at a time.
     jobs: u32,
     /// Reports the progress.
-    progress: Progress,
+    progress: ProgressLine,
 }
 
 impl Work<'_> {
@@ -109,20 +102,20 @@ impl Work<'_> {
         cells: &BTreeSet<Cell>,
         capacity: f64,
         what: &str,
-    ) -> Result<BTreeMap<Cell, Vec<Outcome>>> {
+    ) -> Result<BTreeMap<Cell, Vec<TortoiseOutcome>>> {
         let runs: Vec<(Cell, u64)> =
             cells.iter().flat_map(|cell| self.seeds.iter().map(|seed| (*cell, *seed))).collect();
         let work = |(cell, seed): &(Cell, u64)| {
             let world = World::draw(cell, &self.setting, capacity, *seed);
             Ok(simulate(&world, self.setting.warm_up_secs, self.setting.secs))
         };
-        let tell = |done: usize, (cell, seed): &(Cell, u64), _: &Outcome| {
+        let tell = |done: usize, (cell, seed): &(Cell, u64), _: &TortoiseOutcome| {
             let all = runs.len();
             self.progress.say(|| format!("{what}: {done} of {all}: {}, seed {seed}", cell.name()));
         };
         let jobs = usize::try_from(self.jobs).unwrap_or(1);
         let found = parallel::map(&runs, jobs, work, tell)?;
-        let mut outcomes: BTreeMap<Cell, Vec<Outcome>> = BTreeMap::new();
+        let mut outcomes: BTreeMap<Cell, Vec<TortoiseOutcome>> = BTreeMap::new();
         for ((cell, _), outcome) in runs.iter().zip(found) {
             outcomes.entry(*cell).or_default().push(outcome);
         }

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::net::IpAddr;
 
 use ff_base::identity::Fingerprint;
-use ff_plan::period::Relay;
+use ff_plan::period::ScheduledRelay;
 use ff_proto::units::BytesPerSec;
 use ff_report::skipped::Skips;
 use rand::SeedableRng as _;
@@ -75,8 +75,10 @@ impl Row {
             return Err("hour 0: hours are counted from 1".to_owned());
         }
         let addresses = self.address.into_iter().collect();
-        let (truth, relay) =
-            (believed(self.bytes_per_sec)?, Relay { fingerprint, addresses, ..Relay::default() });
+        let (truth, relay) = (
+            believed(self.bytes_per_sec)?,
+            ScheduledRelay { fingerprint, addresses, ..ScheduledRelay::default() },
+        );
         Ok((self.hour, Subject { relay, truth }))
     }
 }
@@ -137,8 +139,10 @@ impl Listed {
                 .chain_update(seed)
                 .chain_update(fingerprint);
             let capacity = capacities.choose(&mut ChaCha12Rng::from_seed(key.finalize().into()));
-            let (truth, relay) =
-                (capacity.copied().unwrap_or_default(), Relay { fingerprint, ..Relay::default() });
+            let (truth, relay) = (
+                capacity.copied().unwrap_or_default(),
+                ScheduledRelay { fingerprint, ..ScheduledRelay::default() },
+            );
             listed.by_hour.entry(hour).or_default().push(Subject { relay, truth });
         }
         listed

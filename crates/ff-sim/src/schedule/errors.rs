@@ -40,7 +40,7 @@ pub enum Errors {
 
 /// Which measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attempt {
+pub struct DrawKey {
     /// Of this relay.
     pub relay: Fingerprint,
     /// By this coordinator.
@@ -55,7 +55,7 @@ impl Errors {
 
     /// The ratio of a measurement's estimate to the truth.
     #[must_use]
-    pub fn ratio(&self, seed: &[u8; 32], attempt: &Attempt) -> f64 {
+    pub fn ratio(&self, seed: &[u8; 32], attempt: &DrawKey) -> f64 {
         match self {
             Self::Exact => 1.0,
             Self::Even { low, high } => low + (high - low) * chance(seed, attempt),
@@ -92,7 +92,7 @@ impl Errors {
 }
 
 /// A number from 0 to below 1 that depends on these alone.
-fn chance(seed: &[u8; 32], attempt: &Attempt) -> f64 {
+fn chance(seed: &[u8; 32], attempt: &DrawKey) -> f64 {
     let key = Sha256::new()
         .chain_update(b"flashflow-sim-error")
         .chain_update(seed)
@@ -193,8 +193,8 @@ mod tests {
     use super::*;
 
     /// A measurement.
-    fn attempt(relay: u8, coordinator: usize, earlier: u32) -> Attempt {
-        Attempt { relay: [relay; 20], coordinator, earlier }
+    fn attempt(relay: u8, coordinator: usize, earlier: u32) -> DrawKey {
+        DrawKey { relay: [relay; 20], coordinator, earlier }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The schedule that is over soonest: each slot gets the largest relays that still fit (paper §7).
 
 use ff_plan::period::schedule::{Schedule, Shortage};
-use ff_plan::period::{Relay, Team};
+use ff_plan::period::{ScheduledRelay, Team};
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 
@@ -62,7 +62,7 @@ pub struct Unmeasurable {
 /// [`SetupError`] if there can be no schedule.
 pub fn greedy(subjects: &Subjects, setup: &Setup) -> Result<Greedy, SetupError> {
     let period_slots = setup.slots()?;
-    let relays: Vec<&Relay> = subjects.all.iter().map(|subject| &subject.relay).collect();
+    let relays: Vec<&ScheduledRelay> = subjects.all.iter().map(|subject| &subject.relay).collect();
     let rules = setup.rules(period_slots, &relays);
     let schedule = Schedule::greedy(&relays, rules);
     let slots = schedule.slots();
@@ -96,7 +96,11 @@ fn least_slots(schedule: &Schedule) -> u64 {
 }
 
 /// A relay that has too little, in general or with one coordinator.
-fn unmeasured(short: &Shortage, coordinator: Option<usize>, relays: &[&Relay]) -> Unmeasurable {
+fn unmeasured(
+    short: &Shortage,
+    coordinator: Option<usize>,
+    relays: &[&ScheduledRelay],
+) -> Unmeasurable {
     let relay = relays.get(short.relay as usize);
     Unmeasurable {
         fingerprint: relay.map(|relay| hex::encode_upper(relay.fingerprint)).unwrap_or_default(),
@@ -107,7 +111,7 @@ fn unmeasured(short: &Shortage, coordinator: Option<usize>, relays: &[&Relay]) -
 }
 
 /// Relays for which all teams or one have too little.
-fn unmeasurable(schedule: &Schedule, relays: &[&Relay]) -> Vec<Unmeasurable> {
+fn unmeasurable(schedule: &Schedule, relays: &[&ScheduledRelay]) -> Vec<Unmeasurable> {
     let of_all = schedule.too_fast().iter().chain(schedule.capped()).map(|short| (*short, None));
     let of_one = (0..schedule.teams().len())
         .flat_map(|team| schedule.too_much_for(team).map(move |short| (short, Some(team))));
@@ -115,7 +119,7 @@ fn unmeasurable(schedule: &Schedule, relays: &[&Relay]) -> Vec<Unmeasurable> {
 }
 
 /// Relays in slots behind so many.
-fn behind(schedule: &Schedule, relays: &[&Relay], slots: u32) -> Vec<Unmeasurable> {
+fn behind(schedule: &Schedule, relays: &[&ScheduledRelay], slots: u32) -> Vec<Unmeasurable> {
     let mut all = Vec::new();
     if schedule.slots() <= slots {
         return all;

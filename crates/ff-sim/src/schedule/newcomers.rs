@@ -10,7 +10,7 @@ use ff_plan::period::{demand, next_guess_within};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
-use super::errors::{Attempt, Errors};
+use super::errors::{DrawKey, Errors};
 use super::outcome::is_conclusive;
 
 /// How new relays are measured.
@@ -71,7 +71,7 @@ impl Newcomers<'_> {
         wait.slots = wait.slots.saturating_add(slots);
         let mut again = Vec::new();
         for (&(relay, truth, guess), allocated) in relays.iter().zip(demands) {
-            let attempt = Attempt { relay, coordinator: 0, earlier };
+            let attempt = DrawKey { relay, coordinator: 0, earlier };
             let z = truth.scale(self.errors.ratio(&self.seed, &attempt)).min(allocated);
             if is_conclusive(z, allocated, &self.params) {
                 continue;

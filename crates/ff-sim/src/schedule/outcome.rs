@@ -24,7 +24,7 @@ pub(super) fn is_conclusive(z: BytesPerSec, allocated: BytesPerSec, params: &Par
 
 /// A period as it went.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct PeriodOutcome {
     /// Slots of the period.
     pub period_slots: u32,
     /// Seconds of a slot.
@@ -35,7 +35,7 @@ pub struct Outcome {
     pub coordinators: Vec<Used>,
     /// Estimates that were conclusive, by coordinator and relay.
     #[serde(skip)]
-    pub estimates: Vec<Estimate>,
+    pub estimates: Vec<RelayEstimate>,
     /// Relays that a coordinator did not measure conclusively.
     pub unmeasured: Vec<Unmeasured>,
     /// Relays that came during the period, by coordinator.
@@ -64,7 +64,7 @@ pub struct Used {
 
 /// What a relay was measured at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Estimate {
+pub struct RelayEstimate {
     /// The relay.
     pub relay: Fingerprint,
     /// By whom.
@@ -79,7 +79,7 @@ pub struct Estimate {
     pub slot: u32,
 }
 
-impl Estimate {
+impl RelayEstimate {
     /// The estimate over the truth; nothing where that is 0.
     #[must_use]
     pub fn ratio(&self) -> Option<f64> {
@@ -173,7 +173,7 @@ pub struct Waits {
     pub measured_max_secs: f64,
 }
 
-impl Outcome {
+impl PeriodOutcome {
     /// How long new relays waited; times are 0 if there were none.
     #[must_use]
     pub fn waits(&self) -> Waits {

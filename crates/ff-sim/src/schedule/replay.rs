@@ -14,14 +14,16 @@ use std::net::IpAddr;
 
 use ff_base::identity::Fingerprint;
 use ff_plan::period::seed::mixed;
-use ff_plan::period::timetable::{Measured, Task, Timetable};
-use ff_plan::period::{Relay, demand, next_guess};
+use ff_plan::period::timetable::{SlotTask, TaskResult, Timetable};
+use ff_plan::period::{ScheduledRelay, demand, next_guess};
 use ff_proto::units::BytesPerSec;
 
 use super::arrivals::Arrivals;
-use super::errors::{Attempt, Errors};
+use super::errors::{DrawKey, Errors};
 use super::link::share;
-use super::outcome::{Estimate, Newcomer, Outcome, Reason, Unmeasured, Used, is_conclusive};
+use super::outcome::{
+    Newcomer, PeriodOutcome, Reason, RelayEstimate, Unmeasured, Used, is_conclusive,
+};
 use super::{Setup, SetupError, Subject};
 
 /// Seconds between two consensuses.
@@ -55,7 +57,7 @@ pub fn replay(
     setup: &Setup,
     world: &World,
     arrivals: &mut impl Arrivals,
-) -> Result<Outcome, SetupError> {
+) -> Result<PeriodOutcome, SetupError> {
     let slots = setup.slots()?;
     let mut period = Period::new(subjects, setup, world, slots);
     let mut hour = 0;
@@ -130,7 +132,7 @@ impl<'a> Period<'a> {
         let mut subjects: Vec<&Subject> = subjects.iter().filter(first).collect();
         // As a coordinator has them that knows nothing of who came first.
         subjects.sort_by_cached_key(|one| mixed(&setup.seed, &one.relay.fingerprint));
-        let relays: Vec<Relay> = subjects.iter().map(|one| one.relay.clone()).collect();
+        let relays: Vec<ScheduledRelay> = subjects.iter().map(|one| one.relay.clone()).collect();
         let truths: Vec<_> = subjects.iter().map(|one| one.truth).collect();
         let rules = setup.rules(slots, &relays);
         let (new_guess, teams) = (rules.new_guess, rules.teams.len());
@@ -176,7 +178,7 @@ impl<'a> Period<'a> {
         self.used[team].last_slot_end = slot + 1;
         let rates = self.measure(team, &tasks);
         // What was measured together is measured again together, so its order is that of its head.
-        let mut unclear: BTreeMap<u32, Vec<Measured>> = BTreeMap::new();
+        let mut unclear: BTreeMap<u32, Vec<TaskResult>> = BTreeMap::new();
         for (task, rate) in tasks.iter().zip(rates) {
             self.note(team, slot, task, rate);
             if self.record(task.relay, team).fate.is_none() {
@@ -200,8 +202,8 @@ impl<'a> Period<'a> {
     }
 
     /// What these relays come to that are measured at once.
-    fn measure(&mut self, team: usize, tasks: &[Task]) -> Vec<BytesPerSec> {
-        let could = |task: &Task| self.truths[task.relay as usize].min(task.demand);
+    fn measure(&mut self, team: usize, tasks: &[SlotTask]) -> Vec<BytesPerSec> {
+        let could = |task: &SlotTask| self.truths[task.relay as usize].min(task.demand);
         let mut rates: Vec<BytesPerSec> = tasks.iter().map(could).collect();
         let mut on_link: BTreeMap<IpAddr, Vec<usize>> = BTreeMap::new();
         if !self.world.links.is_empty() {
@@ -222,7 +224,7 @@ impl<'a> Period<'a> {
         }
         for (task, rate) in tasks.iter().zip(&mut rates) {
             let earlier = self.record(task.relay, team).times;
-            let attempt = Attempt { relay: self.name(task.relay), coordinator: team, earlier };
+            let attempt = DrawKey { relay: self.name(task.relay), coordinator: team, earlier };
             let ratio = self.world.errors.ratio(&self.setup.seed, &attempt);
             *rate = rate.scale(ratio).min(task.demand);
         }
@@ -230,7 +232,7 @@ impl<'a> Period<'a> {
     }
 
     /// Notes what a measurement came to.
-    fn note(&mut self, team: usize, slot: u32, task: &Task, rate: BytesPerSec) {
+    fn note(&mut self, team: usize, slot: u32, task: &SlotTask, rate: BytesPerSec) {
         let is_conclusive = is_conclusive(rate, task.demand, &self.setup.params);
         let record = self.record(task.relay, team);
         record.times += 1;
@@ -257,7 +259,7 @@ impl<'a> Period<'a> {
     }
 
     /// What came of it.
-    fn finish(mut self) -> Outcome {
+    fn finish(mut self) -> PeriodOutcome {
         let slots = self.timetable.schedule().slots();
         let (mut estimates, mut unmeasured, mut newcomers) = (Vec::new(), Vec::new(), Vec::new());
         for team in 0..self.teams {
@@ -281,7 +283,7 @@ impl<'a> Period<'a> {
                 }
             }
         }
-        Outcome {
+        PeriodOutcome {
             period_slots: slots,
             slot_secs: self.setup.slot_secs,
             new_guess_bytes_per_sec: self.new_guess.get(),
@@ -328,8 +330,8 @@ impl<'a> Period<'a> {
     }
 
     /// A conclusive estimate.
-    fn estimate(&self, relay: u32, coordinator: usize, record: &Record) -> Estimate {
-        Estimate {
+    fn estimate(&self, relay: u32, coordinator: usize, record: &Record) -> RelayEstimate {
+        RelayEstimate {
             relay: self.name(relay),
             coordinator,
             rate: record.rate,

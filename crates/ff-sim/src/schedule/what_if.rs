@@ -206,7 +206,7 @@ const fn as_float(number: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use ff_plan::period::Relay;
+    use ff_plan::period::ScheduledRelay;
 
     use super::*;
     use crate::schedule::Subject;
@@ -221,7 +221,11 @@ mod tests {
                 fingerprint[0] = u8::try_from(index).expect("few");
                 fingerprint[1..3].copy_from_slice(&number.to_be_bytes());
                 let truth = BytesPerSec::from_mbit(mbit);
-                let relay = Relay { fingerprint, estimate: Some(truth), ..Relay::default() };
+                let relay = ScheduledRelay {
+                    fingerprint,
+                    estimate: Some(truth),
+                    ..ScheduledRelay::default()
+                };
                 subjects.all.push(Subject { relay, truth });
             }
         }

@@ -14,7 +14,7 @@ use parquet::errors::Result;
 use parquet::schema::types::{Type, TypePtr};
 
 pub(super) use self::values::{NONE, Values};
-use super::schema::{Column, Kind, Table};
+use super::schema::{Column, ColumnKind, Table};
 use crate::spare::Spare;
 
 /// Space of rows that have been written.
@@ -64,14 +64,15 @@ pub(super) fn parquet_schema(table: &Table) -> Result<TypePtr> {
 /// A column as Parquet has it.
 fn field(column: &Column) -> Result<Type> {
     let (physical, logical) = match column.kind {
-        Kind::Time => (Physical::INT64, Some(LogicalType::timestamp(true, TimeUnit::MILLIS))),
-        Kind::Int => (Physical::INT64, None),
-        Kind::Small => (Physical::INT32, None),
-        Kind::Bool => (Physical::BOOLEAN, None),
-        Kind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
-        Kind::Bytes(_) => (Physical::FIXED_LEN_BYTE_ARRAY, None),
+        ColumnKind::Time => (Physical::INT64, Some(LogicalType::timestamp(true, TimeUnit::MILLIS))),
+        ColumnKind::Int => (Physical::INT64, None),
+        ColumnKind::Small => (Physical::INT32, None),
+        ColumnKind::Bool => (Physical::BOOLEAN, None),
+        ColumnKind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+        ColumnKind::Bytes(_) => (Physical::FIXED_LEN_BYTE_ARRAY, None),
     };
-    let len = if let Kind::Bytes(len) = column.kind { i32::try_from(len).unwrap_or(0) } else { 0 };
+    let len =
+        if let ColumnKind::Bytes(len) = column.kind { i32::try_from(len).unwrap_or(0) } else { 0 };
     let repetition = if column.is_nullable { Repetition::OPTIONAL } else { Repetition::REQUIRED };
     Type::primitive_type_builder(column.name, physical)
         .with_logical_type(logical)

@@ -18,7 +18,7 @@ use parquet::schema::types::ColumnDescPtr;
 use zstd::bulk::Compressor;
 
 use super::batch::{Batch, NONE, Values};
-use super::schema::Kind;
+use super::schema::ColumnKind;
 
 /// The level by which pages are packed.
 const LEVEL: i32 = 1;
@@ -115,8 +115,9 @@ impl Chunks {
         };
         let pays = (1..=rows.keys.len() / 2).contains(&values.len());
         // Parquet has no such pages for truths.
-        let is_dictionary =
-            pays && values.kind() != Kind::Bool && values.plain().len() <= MOST_DICTIONARY_BYTES;
+        let is_dictionary = pays
+            && values.kind() != ColumnKind::Bool
+            && values.plain().len() <= MOST_DICTIONARY_BYTES;
         let dictionary = if is_dictionary { chunk.dictionary(values)? } else { 0 };
         if is_dictionary {
             chunk.keys(values, rows, count)?;
@@ -187,7 +188,7 @@ impl Chunk<'_> {
             while at < count && body.len() < PAGE_BYTES {
                 if rows.levels.get(at).is_none_or(|level| *level == 1) {
                     let value = keys.next().map(|key| values.get(*key)).unwrap_or_default();
-                    if values.kind() == Kind::Bool {
+                    if values.kind() == ColumnKind::Bool {
                         push_bit(&mut body, bits, value == [1]);
                         bits += 1;
                     } else {
@@ -320,26 +321,26 @@ fn statistics(values: &Values, rows: Rows<'_>, nulls: u64) -> Statistics {
     let all = || keys().map(|key| values.get(key));
     let nulls = Some(nulls);
     match values.kind() {
-        Kind::Time | Kind::Int => {
+        ColumnKind::Time | ColumnKind::Int => {
             let ints =
                 || all().filter_map(|value| Some(i64::from_le_bytes(value.try_into().ok()?)));
             Statistics::int64(ints().min(), ints().max(), None, nulls, false)
         }
-        Kind::Small => {
+        ColumnKind::Small => {
             let ints =
                 || all().filter_map(|value| Some(i32::from_le_bytes(value.try_into().ok()?)));
             Statistics::int32(ints().min(), ints().max(), None, nulls, false)
         }
-        Kind::Bool => {
+        ColumnKind::Bool => {
             let truths = || all().map(|value| value == [1]);
             Statistics::boolean(truths().min(), truths().max(), None, nulls, false)
         }
-        Kind::Text => {
+        ColumnKind::Text => {
             let texts = || all().filter_map(|value| value.get(4..));
             let (least, greatest) = (bound(texts().min()), bound(texts().max()));
             Statistics::byte_array(least, greatest, None, nulls, false)
         }
-        Kind::Bytes(_) => {
+        ColumnKind::Bytes(_) => {
             let bytes = |value| bound(value).map(FixedLenByteArray::from);
             Statistics::fixed_len_byte_array(
                 bytes(all().min()),

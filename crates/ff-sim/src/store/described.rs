@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use ff_base::identity::Fingerprint;
 
-use super::error::StoreError;
+use super::error::ArchiveStoreError;
 use super::load::PartFile;
 use super::month::Month;
-use super::place::Store;
+use super::place::ArchiveStore;
 use super::plan::Documents;
 use super::schema::DESCRIPTORS;
 use crate::read::consensus::scan;
@@ -43,7 +43,10 @@ pub(super) struct Kin {
 pub(super) type Families = HashMap<[u8; 20], Kin>;
 
 /// The descriptors of a month; none if the store has none.
-pub(super) fn descriptors(store: &Store, month: Month) -> Result<ByDigest, StoreError> {
+pub(super) fn descriptors(
+    store: &ArchiveStore,
+    month: Month,
+) -> Result<ByDigest, ArchiveStoreError> {
     let mut all = ByDigest::new();
     each_descriptor(store, month, |digest, said| {
         all.insert(digest, said);
@@ -53,9 +56,9 @@ pub(super) fn descriptors(store: &Store, month: Month) -> Result<ByDigest, Store
 
 /// The newest descriptor of each relay in these months.
 pub(super) fn newest(
-    store: &Store,
+    store: &ArchiveStore,
     months: &[Month],
-) -> Result<HashMap<Fingerprint, Said>, StoreError> {
+) -> Result<HashMap<Fingerprint, Said>, ArchiveStoreError> {
     let mut all: HashMap<Fingerprint, Said> = HashMap::new();
     for &month in months {
         each_descriptor(store, month, |_, said| {
@@ -70,10 +73,10 @@ pub(super) fn newest(
 
 /// Goes through the descriptors of a month.
 fn each_descriptor(
-    store: &Store,
+    store: &ArchiveStore,
     month: Month,
     mut take: impl FnMut([u8; 20], Said),
-) -> Result<(), StoreError> {
+) -> Result<(), ArchiveStoreError> {
     if store.manifest(Documents::Descriptors, month)?.is_none() {
         return Ok(());
     }
@@ -109,7 +112,7 @@ fn each_descriptor(
 }
 
 /// The families that descriptors of a month name, by the descriptors' digests.
-pub(super) fn families(store: &Store, month: Month) -> Result<Families, StoreError> {
+pub(super) fn families(store: &ArchiveStore, month: Month) -> Result<Families, ArchiveStoreError> {
     let mut all = Families::new();
     if store.manifest(Documents::Descriptors, month)?.is_none() {
         return Ok(all);
@@ -132,9 +135,9 @@ pub(super) fn families(store: &Store, month: Month) -> Result<Families, StoreErr
 
 /// The families of each relay, by the newest of its descriptors of these months.
 pub(super) fn newest_families(
-    store: &Store,
+    store: &ArchiveStore,
     months: &[Month],
-) -> Result<HashMap<Fingerprint, Kin>, StoreError> {
+) -> Result<HashMap<Fingerprint, Kin>, ArchiveStoreError> {
     let mut published: HashMap<Fingerprint, (u64, [u8; 20])> = HashMap::new();
     let mut all = Families::new();
     for &month in months {

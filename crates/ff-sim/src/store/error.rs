@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// What can be wrong with a store.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub enum ArchiveStoreError {
     /// The system does not let us.
     #[error("{} cannot be {what}", path.display())]
     Io {
@@ -65,7 +65,7 @@ pub enum StoreError {
     },
 }
 
-impl StoreError {
+impl ArchiveStoreError {
     /// About a file that something cannot be done to.
     pub(super) fn io(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { path: path.to_owned(), what, source }

@@ -6,7 +6,7 @@ mod descriptor;
 
 use ff_dir::DocumentError;
 
-use super::error::StoreError;
+use super::error::ArchiveStoreError;
 use super::manifest::Counts;
 use super::month::Month;
 use super::partition::{Partition, Written};
@@ -26,7 +26,7 @@ pub(super) trait Fill {
     }
 
     /// What came of them.
-    fn finish(self: Box<Self>) -> Result<Filled, StoreError>;
+    fn finish(self: Box<Self>) -> Result<Filled, ArchiveStoreError>;
 }
 
 /// What came of a unit's documents.
@@ -93,8 +93,8 @@ fn wrong(reason: impl Into<String>) -> DocumentError {
 }
 
 /// Finishes partitions.
-fn finish(parts: impl IntoIterator<Item = Partition>) -> Result<Filled, StoreError> {
+fn finish(parts: impl IntoIterator<Item = Partition>) -> Result<Filled, ArchiveStoreError> {
     let finish = |part: Partition| Ok((part.table(), part.finish()?));
-    let parts = parts.into_iter().map(finish).collect::<Result<_, StoreError>>()?;
+    let parts = parts.into_iter().map(finish).collect::<Result<_, ArchiveStoreError>>()?;
     Ok(Filled { parts, counts: Counts::default() })
 }

@@ -12,11 +12,11 @@ use ff_base::identity::Fingerprint;
 use ff_plan::period;
 
 use super::described::{ByDigest, Kin, Said, descriptors, newest, newest_families};
-use super::error::StoreError;
+use super::error::ArchiveStoreError;
 use super::listed::{Relays, consensuses};
 use super::load::Loaded;
 use super::month::Month;
-use super::place::Store;
+use super::place::ArchiveStore;
 use super::plan::Documents;
 use crate::analysis::engine::Reading;
 use crate::network;
@@ -25,7 +25,7 @@ use crate::read::consensus::FlagBits;
 /// Hours of a store, one after the other.
 pub struct History<'a> {
     /// The store.
-    store: &'a Store,
+    store: &'a ArchiveStore,
     /// The months with consensuses that are asked for, in order.
     months: Vec<Month>,
     /// Descriptors of all months by fingerprint, where such are wanted.
@@ -77,19 +77,19 @@ impl<'a> History<'a> {
     /// The hours of these months, both included; every month without bounds.
     ///
     /// # Errors
-    /// [`StoreError`] if there are no consensuses, or a month of them has no descriptors of its own or of the month
+    /// [`ArchiveStoreError`] if there are no consensuses, or a month of them has no descriptors of its own or of the month
     /// before: with `allow_mixed`, those of other months stand for those that are not there.
     pub fn new(
-        store: &'a Store,
+        store: &'a ArchiveStore,
         since: Option<Month>,
         until: Option<Month>,
         allow_mixed: bool,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<Self, ArchiveStoreError> {
         let mut months = store.months(Documents::Consensuses)?;
         months.retain(|&month| {
             since.is_none_or(|since| since <= month) && until.is_none_or(|until| month <= until)
         });
-        let broken = |reason: &str| StoreError::broken(store.dir(), reason);
+        let broken = |reason: &str| ArchiveStoreError::broken(store.dir(), reason);
         if months.is_empty() {
             return Err(broken("there are no consensuses of these months in it"));
         }
@@ -143,7 +143,7 @@ impl<'a> History<'a> {
     ///
     /// # Errors
     /// What the store or whoever takes the hours says.
-    pub fn each<E: From<StoreError>>(
+    pub fn each<E: From<ArchiveStoreError>>(
         &mut self,
         mut take: impl FnMut(u64, &[Reading]) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -223,14 +223,19 @@ impl<'a> History<'a> {
     ///
     /// # Errors
     /// What the store says.
-    pub fn families(&self) -> Result<Vec<usize>, StoreError> {
+    pub fn families(&self) -> Result<Vec<usize>, ArchiveStoreError> {
         let mut months: Vec<_> =
             self.months.iter().flat_map(|month| [month.before(), *month]).collect();
         months.dedup();
         let mut newest = newest_families(self.store, &months)?;
         let relay = |&fingerprint: &Fingerprint| {
             let Kin { family, family_ids } = newest.remove(&fingerprint).unwrap_or_default();
-            period::Relay { fingerprint, family, family_ids, ..period::Relay::default() }
+            period::ScheduledRelay {
+                fingerprint,
+                family,
+                family_ids,
+                ..period::ScheduledRelay::default()
+            }
         };
         Ok(network::families(&self.relays.iter().map(relay).collect::<Vec<_>>()))
     }

@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use ff_proto::units::BytesPerSec;
 
 use super::described::{ByDigest, Families, descriptors, families};
-use super::error::StoreError;
+use super::error::ArchiveStoreError;
 use super::listed::{Relays, consensuses};
 use super::load::Loaded;
 use super::month::Month;
-use super::place::Store;
+use super::place::ArchiveStore;
 use super::plan::Documents;
 use crate::network::{CapacitySource, Network, Relay};
 use crate::read::consensus::FlagBits;
@@ -19,13 +19,13 @@ use crate::read::consensus::FlagBits;
 /// descriptors weights stand for capacities, as in a consensus alone.
 ///
 /// # Errors
-/// [`StoreError`] if there is no consensus of this very time.
-pub fn network(store: &Store, unix_secs: u64) -> Result<Network, StoreError> {
+/// [`ArchiveStoreError`] if there is no consensus of this very time.
+pub fn network(store: &ArchiveStore, unix_secs: u64) -> Result<Network, ArchiveStoreError> {
     let month = Month::of(unix_secs);
     let month = month.filter(|&month| {
         store.manifest(Documents::Consensuses, month).is_ok_and(|found| found.is_some())
     });
-    let none = |reason: String| StoreError::broken(store.dir(), reason);
+    let none = |reason: String| ArchiveStoreError::broken(store.dir(), reason);
     let month =
         month.ok_or_else(|| none("there are no consensuses of this month in it".to_owned()))?;
     let all = consensuses(store, month)?;

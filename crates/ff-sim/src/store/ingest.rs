@@ -6,16 +6,16 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 use ff_report::skipped::Skips;
 
-use super::error::StoreError;
+use super::error::ArchiveStoreError;
 use super::fill::{Bounds, Filled, fill};
 use super::gaps::{Between, Gaps};
 use super::manifest::{self, Manifest, Part, SourceFile};
 use super::month::Month;
 use super::partition::Partition;
-use super::place::{self, Store};
+use super::place::{self, ArchiveStore};
 use super::plan::{Documents, Unit};
 use crate::read::archive::{self, Document};
 
@@ -38,14 +38,14 @@ pub struct Done {
 /// `now` is the time in seconds since 1970; documents of the future are left out.
 ///
 /// # Errors
-/// The first [`StoreError`]: what a unit of this run has done before stays, others are not begun any more.
+/// The first [`ArchiveStoreError`]: what this run's units have done before stays, and no other unit is begun.
 pub fn ingest(
-    store: &Store,
+    store: &ArchiveStore,
     units: &[Unit],
     jobs: usize,
     now: u64,
-    progress: &Progress,
-) -> Result<Vec<Done>, StoreError> {
+    progress: &ProgressLine,
+) -> Result<Vec<Done>, ArchiveStoreError> {
     let (queue, stop) = (Mutex::new(units.iter().enumerate()), AtomicBool::new(false));
     let next = || {
         let is_stopped = stop.load(Ordering::Relaxed);
@@ -77,17 +77,17 @@ pub fn ingest(
 
 /// Takes a unit.
 fn ingest_unit(
-    store: &Store,
+    store: &ArchiveStore,
     unit: &Unit,
     now: u64,
-    progress: &Progress,
-) -> Result<Done, StoreError> {
+    progress: &ProgressLine,
+) -> Result<Done, ArchiveStoreError> {
     let _lock = store.lock(unit.documents, unit.month)?;
     let sources = unit.sources.iter().map(|source| {
         let (bytes, sha256) = manifest::hash(&source.path)?;
         Ok(SourceFile { path: source.name.clone(), bytes, sha256 })
     });
-    let sources = sources.collect::<Result<Vec<_>, StoreError>>()?;
+    let sources = sources.collect::<Result<Vec<_>, ArchiveStoreError>>()?;
     let done = |manifest, was_there| Done {
         documents: unit.documents,
         month: unit.month,
@@ -96,7 +96,7 @@ fn ingest_unit(
     };
     // A manifest that cannot be read is made again; one of another schema is not ours to replace.
     let before = match store.manifest(unit.documents, unit.month) {
-        Err(StoreError::Broken { .. }) => None,
+        Err(ArchiveStoreError::Broken { .. }) => None,
         before => before?,
     };
     if let Some(manifest) = before.filter(|manifest| is_there(store, unit, &sources, manifest)) {
@@ -114,7 +114,12 @@ fn ingest_unit(
 }
 
 /// Whether a unit is there, as these files give it.
-fn is_there(store: &Store, unit: &Unit, sources: &[SourceFile], manifest: &Manifest) -> bool {
+fn is_there(
+    store: &ArchiveStore,
+    unit: &Unit,
+    sources: &[SourceFile],
+    manifest: &Manifest,
+) -> bool {
     let has_part = |table: &&super::schema::Table| {
         let part = manifest.parts.iter().find(|part| part.table == table.name);
         part.is_some_and(|part| manifest::has_len(&store.part(table, unit.month), part.bytes))
@@ -124,21 +129,21 @@ fn is_there(store: &Store, unit: &Unit, sources: &[SourceFile], manifest: &Manif
 
 /// Reads a unit's documents into partitions beside their places.
 fn read(
-    store: &Store,
+    store: &ArchiveStore,
     unit: &Unit,
     now: u64,
-    progress: &Progress,
-) -> Result<(Filled, Skips), StoreError> {
+    progress: &ProgressLine,
+) -> Result<(Filled, Skips), ArchiveStoreError> {
     let mut parts = Vec::new();
     for table in unit.documents.tables() {
         let path = store.part(table, unit.month);
         let dir = path.parent().unwrap_or(store.dir());
-        fs::create_dir_all(dir).map_err(StoreError::io(dir, "made"))?;
+        fs::create_dir_all(dir).map_err(ArchiveStoreError::io(dir, "made"))?;
         parts.push(Partition::create(&place::beside(&path), table)?);
     }
     let bounds = Bounds { month: unit.month, now };
     let mut lines_left_out = 0;
-    let broken = || StoreError::broken(store.dir(), "a table is missing");
+    let broken = || ArchiveStoreError::broken(store.dir(), "a table is missing");
     let mut fill = fill(unit.documents, bounds, parts).ok_or_else(broken)?;
     let (mut skips, mut documents) = (Skips::default(), 0_u64);
     for source in &unit.sources {
@@ -155,7 +160,7 @@ fn read(
             }
             Ok(())
         });
-        walked.map_err(StoreError::io(&source.path, "read"))?;
+        walked.map_err(ArchiveStoreError::io(&source.path, "read"))?;
         lines_left_out += lines.left_out();
         for mut found in [found, lines] {
             // Within the store, files are called as they are within their folder, wherever that is.
@@ -171,12 +176,12 @@ fn read(
 
 /// Puts partitions in their places, and behind them the manifest.
 fn commit(
-    store: &Store,
+    store: &ArchiveStore,
     unit: &Unit,
     sources: Vec<SourceFile>,
     filled: Filled,
     skips: Skips,
-) -> Result<Manifest, StoreError> {
+) -> Result<Manifest, ArchiveStoreError> {
     let part = |(table, written): &(&super::schema::Table, super::partition::Written)| Part {
         table: table.name.to_owned(),
         rows: written.rows,
@@ -188,7 +193,7 @@ fn commit(
     let manifest = Manifest::new(unit_name, sources, parts, filled.counts, skips.all);
     let manifest_path = store.manifest_path(unit.documents, unit.month);
     let dir = manifest_path.parent().unwrap_or(store.dir());
-    fs::create_dir_all(dir).map_err(StoreError::io(dir, "made"))?;
+    fs::create_dir_all(dir).map_err(ArchiveStoreError::io(dir, "made"))?;
     // From here on until the new manifest is there, none says that the partitions belong together.
     remove(&manifest_path)?;
     for (table, _) in &filled.parts {
@@ -200,11 +205,11 @@ fn commit(
 }
 
 /// Removes a file, if it is there, and has that on the disk.
-fn remove(path: &PathBuf) -> Result<(), StoreError> {
+fn remove(path: &PathBuf) -> Result<(), ArchiveStoreError> {
     match fs::remove_file(path) {
         Ok(()) => place::sync_folder_of(path),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(StoreError::io(path, "removed")(error)),
+        Err(error) => Err(ArchiveStoreError::io(path, "removed")(error)),
     }
 }
 
@@ -217,22 +222,22 @@ fn beside_name(path: &std::path::Path) -> String {
 /// months, how much was read, and which hours are missing.
 ///
 /// # Errors
-/// [`StoreError`] if a manifest cannot be read.
+/// [`ArchiveStoreError`] if a manifest cannot be read.
 pub fn skips(
-    store: &Store,
+    store: &ArchiveStore,
     since: Option<Month>,
     until: Option<Month>,
-) -> Result<Skips, StoreError> {
+) -> Result<Skips, ArchiveStoreError> {
     skips_between(store, Between::Missing, since, until)
 }
 
 /// The same, of a store that may have some of the months only.
 fn skips_between(
-    store: &Store,
+    store: &ArchiveStore,
     between: Between,
     since: Option<Month>,
     until: Option<Month>,
-) -> Result<Skips, StoreError> {
+) -> Result<Skips, ArchiveStoreError> {
     let is_wanted = |month: &Month| {
         since.is_none_or(|since| since <= *month) && until.is_none_or(|until| *month <= until)
     };
@@ -252,12 +257,12 @@ fn skips_between(
 /// Writes `errors.csv` of all that a store has.
 ///
 /// # Errors
-/// [`StoreError`] when something cannot be read or written.
-pub fn write_errors(store: &Store, between: Between) -> Result<(), StoreError> {
+/// [`ArchiveStoreError`] when something cannot be read or written.
+pub fn write_errors(store: &ArchiveStore, between: Between) -> Result<(), ArchiveStoreError> {
     let path = store.dir().join("errors.csv");
     let mut bytes = Vec::new();
     let skips = skips_between(store, between, None, None)?;
-    skips.write_csv(&mut bytes).map_err(StoreError::io(&path, "written"))?;
+    skips.write_csv(&mut bytes).map_err(ArchiveStoreError::io(&path, "written"))?;
     place::write_whole(&path, &format!(".store-errors-{}.tmp", std::process::id()), &bytes)
 }
 

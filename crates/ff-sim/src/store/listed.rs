@@ -1,9 +1,9 @@
 //! Which relays consensuses of a month list, and where their rows are.
 
-use super::error::StoreError;
+use super::error::ArchiveStoreError;
 use super::load::{Loaded, PartFile};
 use super::month::Month;
-use super::place::Store;
+use super::place::ArchiveStore;
 use super::schema::{CONSENSUS_RELAYS, CONSENSUSES};
 
 /// A consensus of a partition.
@@ -29,7 +29,7 @@ pub(super) struct Relays {
 
 impl Relays {
     /// Those of a month.
-    pub(super) fn open(store: &Store, month: Month) -> Result<Self, StoreError> {
+    pub(super) fn open(store: &ArchiveStore, month: Month) -> Result<Self, ArchiveStoreError> {
         let part = PartFile::open(store, &CONSENSUS_RELAYS, month)?;
         let mut starts = vec![0];
         for rows in part.groups() {
@@ -48,9 +48,16 @@ impl Relays {
     }
 
     /// The group that a consensus is in, read, and where in it the consensus begins.
-    pub(super) fn group_of(&mut self, listed: Listed) -> Result<(&[Loaded; 5], usize), StoreError> {
-        let broken =
-            || StoreError::broken(std::path::Path::new(CONSENSUS_RELAYS.name), "rows are missing");
+    pub(super) fn group_of(
+        &mut self,
+        listed: Listed,
+    ) -> Result<(&[Loaded; 5], usize), ArchiveStoreError> {
+        let broken = || {
+            ArchiveStoreError::broken(
+                std::path::Path::new(CONSENSUS_RELAYS.name),
+                "rows are missing",
+            )
+        };
         if listed.rows == 0 {
             let none = || Loaded::Int(Vec::new());
             let (_, group) = self.group.insert((usize::MAX, std::array::from_fn(|_| none())));
@@ -67,7 +74,10 @@ impl Relays {
 }
 
 /// The consensuses of a month whose relays are listed with their descriptors, by time.
-pub(super) fn consensuses(store: &Store, month: Month) -> Result<Vec<Listed>, StoreError> {
+pub(super) fn consensuses(
+    store: &ArchiveStore,
+    month: Month,
+) -> Result<Vec<Listed>, ArchiveStoreError> {
     let part = PartFile::open(store, &CONSENSUSES, month)?;
     let mut all = Vec::new();
     for (group, rows) in part.groups().into_iter().enumerate() {

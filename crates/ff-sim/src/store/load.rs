@@ -9,12 +9,12 @@ use parquet::data_type::{ByteArray, DataType};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
 use super::batch::parquet_schema;
-use super::error::StoreError;
+use super::error::ArchiveStoreError;
 use super::manifest;
 use super::month::Month;
-use super::place::Store;
+use super::place::ArchiveStore;
 use super::plan::Documents;
-use super::schema::{Kind, Table};
+use super::schema::{ColumnKind, Table};
 
 /// A partition.
 pub(super) struct PartFile {
@@ -69,28 +69,31 @@ impl Loaded {
 impl PartFile {
     /// Opens a month's partition, which has to be as its manifest says and to have the table's columns.
     pub(super) fn open(
-        store: &Store,
+        store: &ArchiveStore,
         table: &'static Table,
         month: Month,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<Self, ArchiveStoreError> {
         let path = &store.part(table, month);
         check(store, table, month, path)?;
         Self::open_checked(path, table)
     }
 
     /// The same, of a file that is known to be whole.
-    pub(super) fn open_checked(path: &Path, table: &'static Table) -> Result<Self, StoreError> {
+    pub(super) fn open_checked(
+        path: &Path,
+        table: &'static Table,
+    ) -> Result<Self, ArchiveStoreError> {
         guarded(path, || Self::open_unguarded(path, table))
     }
 
     /// The same, and it may panic.
-    fn open_unguarded(path: &Path, table: &'static Table) -> Result<Self, StoreError> {
-        let fail = || StoreError::parquet(path);
-        let file = File::open(path).map_err(StoreError::io(path, "read"))?;
+    fn open_unguarded(path: &Path, table: &'static Table) -> Result<Self, ArchiveStoreError> {
+        let fail = || ArchiveStoreError::parquet(path);
+        let file = File::open(path).map_err(ArchiveStoreError::io(path, "read"))?;
         let reader = SerializedFileReader::new(file).map_err(fail())?;
         let expected = parquet_schema(table).map_err(fail())?;
         if reader.metadata().file_metadata().schema() != &*expected {
-            return Err(StoreError::broken(
+            return Err(ArchiveStoreError::broken(
                 path,
                 format!("it has not the columns of {}", table.name),
             ));
@@ -109,30 +112,31 @@ impl PartFile {
         &self,
         group: usize,
         names: [&str; N],
-    ) -> Result<[Loaded; N], StoreError> {
+    ) -> Result<[Loaded; N], ArchiveStoreError> {
         let mut all = Vec::with_capacity(N);
         for name in names {
             all.push(self.column(group, name)?);
         }
-        let broken = |_| StoreError::broken(&self.path, "columns are missing");
+        let broken = |_| ArchiveStoreError::broken(&self.path, "columns are missing");
         all.try_into().map_err(broken)
     }
 
     /// A column of a group.
-    fn column(&self, group: usize, name: &str) -> Result<Loaded, StoreError> {
+    fn column(&self, group: usize, name: &str) -> Result<Loaded, ArchiveStoreError> {
         guarded(&self.path, || self.column_unguarded(group, name))
     }
 
     /// The same, and it may panic.
-    fn column_unguarded(&self, group: usize, name: &str) -> Result<Loaded, StoreError> {
-        let fail = || StoreError::parquet(&self.path);
-        let broken = || StoreError::broken(&self.path, format!("column {name} cannot be read"));
+    fn column_unguarded(&self, group: usize, name: &str) -> Result<Loaded, ArchiveStoreError> {
+        let fail = || ArchiveStoreError::parquet(&self.path);
+        let broken =
+            || ArchiveStoreError::broken(&self.path, format!("column {name} cannot be read"));
         let index = self.table.columns.iter().position(|column| column.name == name);
         let index = index.ok_or_else(broken)?;
         let kind = self.table.columns.get(index).map(|column| column.kind);
         let group = self.reader.get_row_group(group).map_err(fail())?;
         let rows = usize::try_from(group.metadata().num_rows()).map_err(|_| broken())?;
-        let divisor = if kind == Some(Kind::Time) { 1000 } else { 1 };
+        let divisor = if kind == Some(ColumnKind::Time) { 1000 } else { 1 };
         let int = |value: i64| u64::try_from(value).unwrap_or(0) / divisor;
         let loaded = match group.get_column_reader(index).map_err(fail())? {
             ColumnReader::Int64ColumnReader(from) => {
@@ -158,13 +162,21 @@ impl PartFile {
 
 /// Has a file that the parquet crate panics at be a broken one. A manifest's hash keeps broken disks away from it, and
 /// nobody who writes both.
-fn guarded<T>(path: &Path, body: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
-    let broken = |_| Err(StoreError::broken(path, "it is no Parquet that can be read"));
+fn guarded<T>(
+    path: &Path,
+    body: impl FnOnce() -> Result<T, ArchiveStoreError>,
+) -> Result<T, ArchiveStoreError> {
+    let broken = |_| Err(ArchiveStoreError::broken(path, "it is no Parquet that can be read"));
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(broken)
 }
 
 /// Whether a partition is as its manifest says.
-fn check(store: &Store, table: &Table, month: Month, path: &Path) -> Result<(), StoreError> {
+fn check(
+    store: &ArchiveStore,
+    table: &Table,
+    month: Month,
+    path: &Path,
+) -> Result<(), ArchiveStoreError> {
     let is_of = |documents: &Documents| documents.tables().iter().any(|one| one.name == table.name);
     let documents = Documents::ALL.into_iter().find(is_of);
     let manifest = documents.map(|documents| store.manifest(documents, month)).transpose()?;
@@ -173,7 +185,7 @@ fn check(store: &Store, table: &Table, month: Month, path: &Path) -> Result<(), 
     let (bytes, sha256) = manifest::hash(path)?;
     match part {
         Some(part) if part.bytes == bytes && part.sha256 == sha256 => Ok(()),
-        _ => Err(StoreError::broken(
+        _ => Err(ArchiveStoreError::broken(
             path,
             "it is not as its manifest says: remove that manifest, and ingest makes both again",
         )),

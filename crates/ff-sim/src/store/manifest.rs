@@ -8,7 +8,7 @@ use ff_report::skipped::Skipped;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::error::StoreError;
+use super::error::ArchiveStoreError;
 use super::hours::Hours;
 use super::month::Month;
 use super::schema::SCHEMA;
@@ -127,16 +127,16 @@ impl Manifest {
     /// Reads one.
     ///
     /// # Errors
-    /// [`StoreError`] names the file.
-    pub fn parse(path: &Path, text: &[u8]) -> Result<Self, StoreError> {
-        let broken = |error: serde_json::Error| StoreError::broken(path, error.to_string());
+    /// [`ArchiveStoreError`] names the file.
+    pub fn parse(path: &Path, text: &[u8]) -> Result<Self, ArchiveStoreError> {
+        let broken = |error: serde_json::Error| ArchiveStoreError::broken(path, error.to_string());
         let head: Head = serde_json::from_slice(text).map_err(broken)?;
         if head.format != FORMAT {
-            return Err(StoreError::broken(path, "it is no manifest"));
+            return Err(ArchiveStoreError::broken(path, "it is no manifest"));
         }
         if head.schema != SCHEMA {
             let found = head.schema;
-            return Err(StoreError::Schema { path: path.to_owned(), found, known: SCHEMA });
+            return Err(ArchiveStoreError::Schema { path: path.to_owned(), found, known: SCHEMA });
         }
         serde_json::from_slice(text).map_err(broken)
     }
@@ -152,7 +152,7 @@ struct Head {
 }
 
 /// The length of a file and its SHA-256, in hexadecimal digits.
-pub(super) fn hash(path: &Path) -> Result<(u64, String), StoreError> {
+pub(super) fn hash(path: &Path) -> Result<(u64, String), ArchiveStoreError> {
     let read = || -> io::Result<(u64, String)> {
         let (mut file, mut hash, mut chunk) = (File::open(path)?, Sha256::new(), vec![0; CHUNK]);
         let mut bytes = 0;
@@ -165,7 +165,7 @@ pub(super) fn hash(path: &Path) -> Result<(u64, String), StoreError> {
             bytes += len as u64;
         }
     };
-    read().map_err(StoreError::io(path, "read"))
+    read().map_err(ArchiveStoreError::io(path, "read"))
 }
 
 /// Whether a file has this length.

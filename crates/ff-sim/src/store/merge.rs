@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::error::StoreError;
+use super::error::ArchiveStoreError;
 use super::manifest::{self, Manifest};
 use super::month::Month;
-use super::place::{self, Store};
+use super::place::{self, ArchiveStore};
 use super::plan::Documents;
 use super::schema::Table;
 
@@ -24,10 +24,10 @@ pub struct Merged {
 /// Puts all that stores have into another, by links where that is possible and as copies elsewhere.
 ///
 /// # Errors
-/// [`StoreError::Contradiction`] if two have the same documents of a month and do not say the same; nothing has been
+/// [`ArchiveStoreError::Contradiction`] if two have the same documents of a month and do not say the same; nothing has been
 /// written then. Partitions that are not as their manifests say are an error too.
-pub fn merge(from: &[Store], to: &Store) -> Result<Vec<Merged>, StoreError> {
-    let mut all: Vec<(Documents, Month, &Store, Manifest)> = Vec::new();
+pub fn merge(from: &[ArchiveStore], to: &ArchiveStore) -> Result<Vec<Merged>, ArchiveStoreError> {
+    let mut all: Vec<(Documents, Month, &ArchiveStore, Manifest)> = Vec::new();
     for store in std::iter::once(to).chain(from) {
         for documents in Documents::ALL {
             for month in store.months(documents)? {
@@ -37,7 +37,7 @@ pub fn merge(from: &[Store], to: &Store) -> Result<Vec<Merged>, StoreError> {
                     None => all.push((documents, month, store, manifest)),
                     Some(one) if one.3 == manifest => {}
                     Some(one) => {
-                        return Err(StoreError::Contradiction {
+                        return Err(ArchiveStoreError::Contradiction {
                             one: one.2.manifest_path(documents, month),
                             other: store.manifest_path(documents, month),
                         });
@@ -61,21 +61,21 @@ pub fn merge(from: &[Store], to: &Store) -> Result<Vec<Merged>, StoreError> {
 
 /// Whether partitions are as their manifest says.
 fn check(
-    store: &Store,
+    store: &ArchiveStore,
     documents: Documents,
     month: Month,
     manifest: &Manifest,
-) -> Result<(), StoreError> {
+) -> Result<(), ArchiveStoreError> {
     let is_named = manifest.documents == documents.name() && manifest.month == month;
     let names = || manifest.parts.iter().map(|part| part.table.as_str());
     if !is_named || !names().eq(documents.tables().iter().map(|table| table.name)) {
         let path = store.manifest_path(documents, month);
-        return Err(StoreError::broken(&path, "it is of other documents"));
+        return Err(ArchiveStoreError::broken(&path, "it is of other documents"));
     }
     for (table, part) in documents.tables().iter().zip(&manifest.parts) {
         let path = store.part(table, month);
         if manifest::hash(&path)? != (part.bytes, part.sha256.clone()) {
-            return Err(StoreError::broken(&path, "it is not as its manifest says"));
+            return Err(ArchiveStoreError::broken(&path, "it is not as its manifest says"));
         }
     }
     Ok(())
@@ -83,29 +83,34 @@ fn check(
 
 /// Takes a month over, its manifest last.
 fn take(
-    from: &Store,
-    to: &Store,
+    from: &ArchiveStore,
+    to: &ArchiveStore,
     documents: Documents,
     month: Month,
     manifest: &Manifest,
-) -> Result<(), StoreError> {
+) -> Result<(), ArchiveStoreError> {
     let _lock = to.lock(documents, month)?;
     for table in documents.tables() {
         link(&from.part(table, month), to, table, month)?;
     }
     let path = to.manifest_path(documents, month);
     let dir = path.parent().unwrap_or(to.dir());
-    fs::create_dir_all(dir).map_err(StoreError::io(dir, "made"))?;
+    fs::create_dir_all(dir).map_err(ArchiveStoreError::io(dir, "made"))?;
     let beside = place::beside(&path);
     let name = beside.file_name().unwrap_or_default().to_string_lossy();
     place::write_json(&path, &name, manifest)
 }
 
 /// Links a partition into a store, or copies it.
-fn link(from: &Path, to: &Store, table: &Table, month: Month) -> Result<(), StoreError> {
+fn link(
+    from: &Path,
+    to: &ArchiveStore,
+    table: &Table,
+    month: Month,
+) -> Result<(), ArchiveStoreError> {
     let path = to.part(table, month);
     let dir = path.parent().unwrap_or(to.dir());
-    fs::create_dir_all(dir).map_err(StoreError::io(dir, "made"))?;
+    fs::create_dir_all(dir).map_err(ArchiveStoreError::io(dir, "made"))?;
     let beside = place::beside(&path);
     // What a killed run has left.
     let _ = fs::remove_file(&beside);
@@ -113,7 +118,7 @@ fn link(from: &Path, to: &Store, table: &Table, month: Month) -> Result<(), Stor
         let copied = fs::copy(from, &beside).and_then(|_| fs::File::open(&beside)?.sync_all());
         if let Err(error) = copied {
             let _ = fs::remove_file(&beside);
-            return Err(StoreError::io(&path, "written")(error));
+            return Err(ArchiveStoreError::io(&path, "written")(error));
         }
     }
     place::put_in_place(&beside, &path)

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use ff_base::identity::Fingerprint;
 
-use super::error::StoreError;
+use super::error::ArchiveStoreError;
 use super::listed::{Listed, Relays, consensuses};
 use super::load::Loaded;
 use super::month::Month;
-use super::place::Store;
+use super::place::ArchiveStore;
 use super::plan::Documents;
 use super::schema::CONSENSUS_RELAYS;
 
@@ -33,13 +33,13 @@ pub struct FirstListed {
 /// Those of the hours behind `from` up to `to`, in seconds since 1970. `read` is told of each consensus.
 ///
 /// # Errors
-/// [`StoreError`] if the store cannot be read, or has no consensus in these hours.
+/// [`ArchiveStoreError`] if the store cannot be read, or has no consensus in these hours.
 pub fn first_listed(
-    store: &Store,
+    store: &ArchiveStore,
     from: u64,
     to: u64,
     mut read: impl FnMut(),
-) -> Result<FirstListed, StoreError> {
+) -> Result<FirstListed, ArchiveStoreError> {
     let (mut found, mut seen, mut hours) = (FirstListed::default(), HashSet::new(), HashSet::new());
     let mut is_first = true;
     let months = store.months(Documents::Consensuses)?;
@@ -62,7 +62,10 @@ pub fn first_listed(
         }
     }
     if hours.is_empty() {
-        return Err(StoreError::broken(store.dir(), "there is no consensus of these hours in it"));
+        return Err(ArchiveStoreError::broken(
+            store.dir(),
+            "there is no consensus of these hours in it",
+        ));
     }
     let all = to.saturating_sub(from) / HOUR_SECS + 1;
     found.missing_hours = all.saturating_sub(hours.len() as u64);
@@ -79,8 +82,9 @@ struct Names {
 
 impl Names {
     /// Those of a consensus.
-    fn of(&mut self, listed: Listed) -> Result<Vec<Fingerprint>, StoreError> {
-        let broken = || StoreError::broken(Path::new(CONSENSUS_RELAYS.name), "rows are missing");
+    fn of(&mut self, listed: Listed) -> Result<Vec<Fingerprint>, ArchiveStoreError> {
+        let broken =
+            || ArchiveStoreError::broken(Path::new(CONSENSUS_RELAYS.name), "rows are missing");
         if listed.rows == 0 {
             return Ok(Vec::new());
         }

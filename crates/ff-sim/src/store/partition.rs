@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::batch::{Batch, Cell, parquet_schema};
 use super::chunk::Chunks;
-use super::error::StoreError;
+use super::error::ArchiveStoreError;
 use super::schema::Table;
 
 /// A group of rows is closed when it has so many, at the end of a document: some 16 MB of consensuses.
@@ -49,20 +49,20 @@ pub(super) struct Partition {
     /// Whether a group went there and its space has not come back.
     is_lent: bool,
     /// What writes them; nothing once it has ended.
-    thread: Option<Receiver<Result<Written, StoreError>>>,
+    thread: Option<Receiver<Result<Written, ArchiveStoreError>>>,
     /// Whether that has given up.
     is_lost: bool,
 }
 
 impl Partition {
     /// Begins a file at this path, in place of what is there.
-    pub(super) fn create(path: &Path, table: &'static Table) -> Result<Self, StoreError> {
-        let file = File::create(path).map_err(StoreError::io(path, "made"))?;
+    pub(super) fn create(path: &Path, table: &'static Table) -> Result<Self, ArchiveStoreError> {
+        let file = File::create(path).map_err(ArchiveStoreError::io(path, "made"))?;
         let (to, from) = sync_channel(0);
         let (empty, back) = sync_channel(2);
         let owned = path.to_owned();
         let thread = workers::run(table.name, move || write(&owned, file, table, &from, &empty))
-            .map_err(StoreError::io(path, "written by a thread of its own"))?;
+            .map_err(ArchiveStoreError::io(path, "written by a thread of its own"))?;
         Ok(Self {
             table,
             path: path.to_owned(),
@@ -132,12 +132,12 @@ impl Partition {
     }
 
     /// Writes the rest, and has it on the disk.
-    pub(super) fn finish(mut self) -> Result<Written, StoreError> {
+    pub(super) fn finish(mut self) -> Result<Written, ArchiveStoreError> {
         self.flush();
         self.to = None;
         let ended = self.thread.take().and_then(|thread| thread.recv().ok());
         let written =
-            ended.unwrap_or_else(|| Err(StoreError::broken(&self.path, "it was given up")));
+            ended.unwrap_or_else(|| Err(ArchiveStoreError::broken(&self.path, "it was given up")));
         let last = std::mem::replace(&mut self.batch, Batch::new(self.table));
         self.back.try_iter().chain([last]).for_each(Batch::put_aside);
         if written.is_ok() {
@@ -169,8 +169,8 @@ fn write(
     table: &Table,
     from: &Receiver<Batch>,
     empty: &SyncSender<Batch>,
-) -> Result<Written, StoreError> {
-    let fail = || StoreError::parquet(path);
+) -> Result<Written, ArchiveStoreError> {
+    let fail = || ArchiveStoreError::parquet(path);
     let properties = WriterProperties::builder()
         .set_created_by(format!("ff-sim {}", env!("CARGO_PKG_VERSION")))
         .build();
@@ -189,7 +189,7 @@ fn write(
     let out = to.into_inner().map_err(fail())?;
     let file = out.inner.into_inner().map_err(|error| error.into_error());
     let synced = file.and_then(|file| file.sync_all());
-    synced.map_err(StoreError::io(path, "written"))?;
+    synced.map_err(ArchiveStoreError::io(path, "written"))?;
     Ok(Written { rows, bytes: out.bytes, sha256: hex::encode(out.hash.finalize()) })
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::error::StoreError;
+use super::error::ArchiveStoreError;
 use super::manifest::Manifest;
 use super::month::Month;
 use super::plan::Documents;
@@ -32,12 +32,12 @@ struct Mark {
 
 /// A store.
 #[derive(Clone, Debug)]
-pub struct Store {
+pub struct ArchiveStore {
     /// Its folder.
     dir: PathBuf,
 }
 
-impl Store {
+impl ArchiveStore {
     /// Whether a folder is a store, of whatever schema.
     #[must_use]
     pub fn is_at(dir: &Path) -> bool {
@@ -47,23 +47,23 @@ impl Store {
     /// Opens the store of a folder.
     ///
     /// # Errors
-    /// [`StoreError`] if there is none, or one of another schema.
-    pub fn open(dir: &Path) -> Result<Self, StoreError> {
+    /// [`ArchiveStoreError`] if there is none, or one of another schema.
+    pub fn open(dir: &Path) -> Result<Self, ArchiveStoreError> {
         let path = dir.join(MARK);
         let text = match fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(StoreError::None(dir.to_owned()));
+                return Err(ArchiveStoreError::None(dir.to_owned()));
             }
-            Err(error) => return Err(StoreError::io(&path, "read")(error)),
+            Err(error) => return Err(ArchiveStoreError::io(&path, "read")(error)),
         };
         let mark: Mark = serde_json::from_slice(&text)
-            .map_err(|error| StoreError::broken(&path, error.to_string()))?;
+            .map_err(|error| ArchiveStoreError::broken(&path, error.to_string()))?;
         if mark.format != FORMAT {
-            return Err(StoreError::Foreign(dir.to_owned()));
+            return Err(ArchiveStoreError::Foreign(dir.to_owned()));
         }
         if mark.schema != SCHEMA {
-            return Err(StoreError::Schema { path, found: mark.schema, known: SCHEMA });
+            return Err(ArchiveStoreError::Schema { path, found: mark.schema, known: SCHEMA });
         }
         Ok(Self { dir: dir.to_owned() })
     }
@@ -71,20 +71,20 @@ impl Store {
     /// Opens the store of a folder, or makes one in a folder that is empty or not there.
     ///
     /// # Errors
-    /// [`StoreError`]; a folder with anything else in it is left as it is.
-    pub fn create(dir: &Path) -> Result<Self, StoreError> {
+    /// [`ArchiveStoreError`]; a folder with anything else in it is left as it is.
+    pub fn create(dir: &Path) -> Result<Self, ArchiveStoreError> {
         match Self::open(dir) {
-            Err(StoreError::None(_)) => {}
+            Err(ArchiveStoreError::None(_)) => {}
             opened => return opened,
         }
-        fs::create_dir_all(dir).map_err(StoreError::io(dir, "made"))?;
-        let entries = fs::read_dir(dir).map_err(StoreError::io(dir, "read"))?;
+        fs::create_dir_all(dir).map_err(ArchiveStoreError::io(dir, "made"))?;
+        let entries = fs::read_dir(dir).map_err(ArchiveStoreError::io(dir, "read"))?;
         for entry in entries {
-            let name = entry.map_err(StoreError::io(dir, "read"))?.file_name();
+            let name = entry.map_err(ArchiveStoreError::io(dir, "read"))?.file_name();
             let name = name.to_string_lossy();
             // Another run may be making the same store.
             if name != MARK && !name.starts_with(UNFINISHED) {
-                return Err(StoreError::Foreign(dir.to_owned()));
+                return Err(ArchiveStoreError::Foreign(dir.to_owned()));
             }
         }
         let mark = Mark { format: FORMAT.to_owned(), schema: SCHEMA };
@@ -114,39 +114,39 @@ impl Store {
     /// The manifest of a month's documents; nothing if they are not in the store, or not whole.
     ///
     /// # Errors
-    /// [`StoreError`] if there is one that cannot be read, or of another schema.
+    /// [`ArchiveStoreError`] if there is one that cannot be read, or of another schema.
     pub fn manifest(
         &self,
         documents: Documents,
         month: Month,
-    ) -> Result<Option<Manifest>, StoreError> {
+    ) -> Result<Option<Manifest>, ArchiveStoreError> {
         let path = self.manifest_path(documents, month);
         let len = match fs::metadata(&path) {
             Ok(found) => found.len(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(StoreError::io(&path, "read")(error)),
+            Err(error) => return Err(ArchiveStoreError::io(&path, "read")(error)),
         };
         if len > MOST_MANIFEST_BYTES {
-            return Err(StoreError::broken(&path, "it is longer than a manifest can be"));
+            return Err(ArchiveStoreError::broken(&path, "it is longer than a manifest can be"));
         }
-        let text = fs::read(&path).map_err(StoreError::io(&path, "read"))?;
+        let text = fs::read(&path).map_err(ArchiveStoreError::io(&path, "read"))?;
         Manifest::parse(&path, &text).map(Some)
     }
 
     /// The months of which it has these documents, in order.
     ///
     /// # Errors
-    /// [`StoreError`] when the folder cannot be read.
-    pub fn months(&self, documents: Documents) -> Result<Vec<Month>, StoreError> {
+    /// [`ArchiveStoreError`] when the folder cannot be read.
+    pub fn months(&self, documents: Documents) -> Result<Vec<Month>, ArchiveStoreError> {
         let dir = self.dir.join("manifests");
         let entries = match fs::read_dir(&dir) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(StoreError::io(&dir, "read")(error)),
+            Err(error) => return Err(ArchiveStoreError::io(&dir, "read")(error)),
         };
         let mut months = Vec::new();
         for entry in entries {
-            let name = entry.map_err(StoreError::io(&dir, "read"))?.file_name();
+            let name = entry.map_err(ArchiveStoreError::io(&dir, "read"))?.file_name();
             let name = name.to_string_lossy();
             let month = name.strip_prefix(documents.name()).and_then(|rest| rest.strip_prefix('-'));
             let month: Option<Month> =
@@ -160,18 +160,18 @@ impl Store {
     /// Keeps other runs from a month's documents, as long as the lock lives.
     ///
     /// # Errors
-    /// [`StoreError::InUse`] if another run does.
-    pub fn lock(&self, documents: Documents, month: Month) -> Result<Lock, StoreError> {
+    /// [`ArchiveStoreError::InUse`] if another run does.
+    pub fn lock(&self, documents: Documents, month: Month) -> Result<Lock, ArchiveStoreError> {
         let dir = self.dir.join("locks");
-        fs::create_dir_all(&dir).map_err(StoreError::io(&dir, "made"))?;
+        fs::create_dir_all(&dir).map_err(ArchiveStoreError::io(&dir, "made"))?;
         let path = dir.join(format!("{}-{month}.lock", documents.name()));
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false);
-        let file = options.open(&path).map_err(StoreError::io(&path, "opened"))?;
+        let file = options.open(&path).map_err(ArchiveStoreError::io(&path, "opened"))?;
         match file.try_lock() {
             Ok(()) => Ok(Lock { _file: file }),
-            Err(TryLockError::WouldBlock) => Err(StoreError::InUse(path)),
-            Err(TryLockError::Error(error)) => Err(StoreError::io(&path, "locked")(error)),
+            Err(TryLockError::WouldBlock) => Err(ArchiveStoreError::InUse(path)),
+            Err(TryLockError::Error(error)) => Err(ArchiveStoreError::io(&path, "locked")(error)),
         }
     }
 }
@@ -190,15 +190,15 @@ pub(super) fn beside(path: &Path) -> PathBuf {
 }
 
 /// Puts a file into its place, and has the folder say so on the disk.
-pub(super) fn put_in_place(from: &Path, to: &Path) -> Result<(), StoreError> {
-    fs::rename(from, to).map_err(StoreError::io(to, "put in place"))?;
+pub(super) fn put_in_place(from: &Path, to: &Path) -> Result<(), ArchiveStoreError> {
+    fs::rename(from, to).map_err(ArchiveStoreError::io(to, "put in place"))?;
     sync_folder_of(to)
 }
 
 /// Has the folder of a file on the disk.
-pub(super) fn sync_folder_of(path: &Path) -> Result<(), StoreError> {
+pub(super) fn sync_folder_of(path: &Path) -> Result<(), ArchiveStoreError> {
     let Some(dir) = path.parent() else { return Ok(()) };
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(StoreError::io(dir, "written"))
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(ArchiveStoreError::io(dir, "written"))
 }
 
 /// Writes JSON under another name in the same folder, and puts it in its place.
@@ -206,21 +206,25 @@ pub(super) fn write_json(
     path: &Path,
     beside: &str,
     value: &impl Serialize,
-) -> Result<(), StoreError> {
+) -> Result<(), ArchiveStoreError> {
     let text = serde_json::to_string_pretty(value)
-        .map_err(|error| StoreError::broken(path, error.to_string()))?;
+        .map_err(|error| ArchiveStoreError::broken(path, error.to_string()))?;
     write_whole(path, beside, format!("{text}\n").as_bytes())
 }
 
 /// Writes a file under another name in the same folder, and puts it in its place.
-pub(super) fn write_whole(path: &Path, beside: &str, bytes: &[u8]) -> Result<(), StoreError> {
+pub(super) fn write_whole(
+    path: &Path,
+    beside: &str,
+    bytes: &[u8],
+) -> Result<(), ArchiveStoreError> {
     let temporary = path.with_file_name(beside);
     let write = || {
         let mut file = File::create(&temporary)?;
         file.write_all(bytes)?;
         file.sync_all()
     };
-    let written = write().map_err(StoreError::io(path, "written"));
+    let written = write().map_err(ArchiveStoreError::io(path, "written"));
     if written.is_err() {
         // If it stays, the next run puts another in its place.
         let _ = fs::remove_file(&temporary);

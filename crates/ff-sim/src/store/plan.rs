@@ -13,7 +13,7 @@ use ff_base::text::{Packing, unix};
 use ff_report::input::unpack;
 use serde::Serialize;
 
-use super::error::StoreError;
+use super::error::ArchiveStoreError;
 use super::month::Month;
 use super::schema::{
     BANDWIDTH_FILES, BANDWIDTH_LINES, CONSENSUS_RELAYS, CONSENSUSES, DESCRIPTORS, Table,
@@ -62,7 +62,7 @@ impl Documents {
 
 /// A file of documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct ArchiveFile {
     /// Where it is.
     pub path: PathBuf,
     /// Its path within the folder of archives, with `/` between its parts.
@@ -77,12 +77,12 @@ pub struct Unit {
     /// Of which month.
     pub month: Month,
     /// The files that have them, sorted by name.
-    pub sources: Vec<Source>,
+    pub sources: Vec<ArchiveFile>,
 }
 
 /// What there is to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct IngestPlan {
     /// By month, and then by kind.
     pub units: Vec<Unit>,
     /// Files that have none of these documents, by name.
@@ -122,12 +122,12 @@ impl FromStr for Shard {
     }
 }
 
-impl Plan {
+impl IngestPlan {
     /// Looks for archives in a folder and all that are in it.
     ///
     /// # Errors
-    /// [`StoreError`] when a folder or a file cannot be read.
-    pub fn of(dir: &Path) -> Result<Self, StoreError> {
+    /// [`ArchiveStoreError`] when a folder or a file cannot be read.
+    pub fn of(dir: &Path) -> Result<Self, ArchiveStoreError> {
         let mut files = Vec::new();
         find(dir, "", &mut files)?;
         files.sort_unstable_by(|one, other| one.name.cmp(&other.name));
@@ -144,7 +144,7 @@ impl Plan {
     }
 
     /// Adds a file.
-    fn add(&mut self, documents: Documents, month: Month, source: Source) {
+    fn add(&mut self, documents: Documents, month: Month, source: ArchiveFile) {
         let is_it = |unit: &&mut Unit| (unit.documents, unit.month) == (documents, month);
         match self.units.iter_mut().find(is_it) {
             Some(unit) => unit.sources.push(source),
@@ -163,16 +163,16 @@ impl Plan {
 }
 
 /// Lists the files of a folder; links are not followed to folders, because they might lead back.
-fn find(dir: &Path, name: &str, files: &mut Vec<Source>) -> Result<(), StoreError> {
-    for entry in fs::read_dir(dir).map_err(StoreError::io(dir, "read"))? {
-        let entry = entry.map_err(StoreError::io(dir, "read"))?;
+fn find(dir: &Path, name: &str, files: &mut Vec<ArchiveFile>) -> Result<(), ArchiveStoreError> {
+    for entry in fs::read_dir(dir).map_err(ArchiveStoreError::io(dir, "read"))? {
+        let entry = entry.map_err(ArchiveStoreError::io(dir, "read"))?;
         let (path, own) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
         let name = if name.is_empty() { own } else { format!("{name}/{own}") };
-        let kind = entry.file_type().map_err(StoreError::io(&path, "read"))?;
+        let kind = entry.file_type().map_err(ArchiveStoreError::io(&path, "read"))?;
         if kind.is_dir() {
             find(&path, &name, files)?;
         } else if path.is_file() {
-            files.push(Source { path, name });
+            files.push(ArchiveFile { path, name });
         }
     }
     Ok(())
@@ -189,7 +189,7 @@ enum Found {
 }
 
 /// What a file has, by its name or its first document.
-fn classify(source: &Source) -> Result<Found, StoreError> {
+fn classify(source: &ArchiveFile) -> Result<Found, ArchiveStoreError> {
     let by_name = kind_by_name(&source.name);
     if by_name == Some(None) {
         return Ok(Found::Other);
@@ -231,8 +231,8 @@ fn kind_by_name(name: &str) -> Option<Option<Documents>> {
 }
 
 /// The beginning of a file, unpacked as far as that goes.
-fn head(path: &Path) -> Result<Vec<u8>, StoreError> {
-    let fail = || StoreError::io(path, "read");
+fn head(path: &Path) -> Result<Vec<u8>, ArchiveStoreError> {
+    let fail = || ArchiveStoreError::io(path, "read");
     let mut head = Vec::new();
     let file = File::open(path).map_err(fail())?;
     BufReader::new(file).take(HEAD_BYTES).read_to_end(&mut head).map_err(fail())?;
@@ -298,8 +298,8 @@ mod tests {
         put("others", &format!("@type bridge-server-descriptor 1.2\n{router}"));
         // As an editor of another system leaves it.
         put("descriptors", "\u{feff}router a 1.2.3.4 1 0 0\r\npublished 2019-02-02 00:00:00\r\n");
-        let mut plan = Plan::of(dir.path()).expect("a plan");
-        let units = |plan: &Plan| -> Vec<(String, &str, usize)> {
+        let mut plan = IngestPlan::of(dir.path()).expect("a plan");
+        let units = |plan: &IngestPlan| -> Vec<(String, &str, usize)> {
             let unit =
                 |unit: &Unit| (unit.month.to_string(), unit.documents.name(), unit.sources.len());
             plan.units.iter().map(unit).collect()

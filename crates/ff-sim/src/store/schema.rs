@@ -5,7 +5,7 @@ pub const SCHEMA: u32 = 2;
 
 /// What a column has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ColumnKind {
     /// A time: milliseconds since 1970 in UTC.
     Time,
     /// A whole number below 2^63.
@@ -26,7 +26,7 @@ pub struct Column {
     /// Its name.
     pub name: &'static str,
     /// What it has.
-    pub kind: Kind,
+    pub kind: ColumnKind,
     /// Whether there may be nothing in it.
     pub is_nullable: bool,
 }
@@ -67,12 +67,12 @@ const fn is_same(mut one: &[u8], mut other: &[u8]) -> bool {
 }
 
 /// A column that always has something.
-const fn required(name: &'static str, kind: Kind) -> Column {
+const fn required(name: &'static str, kind: ColumnKind) -> Column {
     Column { name, kind, is_nullable: false }
 }
 
 /// A column that may have nothing.
-const fn optional(name: &'static str, kind: Kind) -> Column {
+const fn optional(name: &'static str, kind: ColumnKind) -> Column {
     Column { name, kind, is_nullable: true }
 }
 
@@ -80,17 +80,17 @@ const fn optional(name: &'static str, kind: Kind) -> Column {
 pub const CONSENSUSES: Table = Table {
     name: "consensuses",
     columns: &[
-        required("valid_after", Kind::Time),
-        required("flavour", Kind::Text),
-        required("method", Kind::Int),
-        required("relays", Kind::Int),
-        required("first_row", Kind::Int),
-        required("weight", Kind::Int),
-        required("params", Kind::Text),
-        required("bandwidth_weights", Kind::Text),
-        required("document_bytes", Kind::Int),
-        required("source_file", Kind::Text),
-        optional("source_entry", Kind::Text),
+        required("valid_after", ColumnKind::Time),
+        required("flavour", ColumnKind::Text),
+        required("method", ColumnKind::Int),
+        required("relays", ColumnKind::Int),
+        required("first_row", ColumnKind::Int),
+        required("weight", ColumnKind::Int),
+        required("params", ColumnKind::Text),
+        required("bandwidth_weights", ColumnKind::Text),
+        required("document_bytes", ColumnKind::Int),
+        required("source_file", ColumnKind::Text),
+        optional("source_entry", ColumnKind::Text),
     ],
 };
 
@@ -98,20 +98,20 @@ pub const CONSENSUSES: Table = Table {
 pub const CONSENSUS_RELAYS: Table = Table {
     name: "consensus_relays",
     columns: &[
-        required("valid_after", Kind::Time),
-        required("flavour", Kind::Text),
-        required("fingerprint", Kind::Bytes(20)),
-        optional("digest", Kind::Bytes(20)),
-        optional("microdescriptor_digest", Kind::Bytes(32)),
-        required("nickname", Kind::Text),
-        required("address", Kind::Text),
-        required("or_port", Kind::Small),
-        required("dir_port", Kind::Small),
-        optional("other_addresses", Kind::Text),
-        required("flags", Kind::Small),
-        required("version", Kind::Text),
-        optional("weight", Kind::Int),
-        required("is_unmeasured", Kind::Bool),
+        required("valid_after", ColumnKind::Time),
+        required("flavour", ColumnKind::Text),
+        required("fingerprint", ColumnKind::Bytes(20)),
+        optional("digest", ColumnKind::Bytes(20)),
+        optional("microdescriptor_digest", ColumnKind::Bytes(32)),
+        required("nickname", ColumnKind::Text),
+        required("address", ColumnKind::Text),
+        required("or_port", ColumnKind::Small),
+        required("dir_port", ColumnKind::Small),
+        optional("other_addresses", ColumnKind::Text),
+        required("flags", ColumnKind::Small),
+        required("version", ColumnKind::Text),
+        optional("weight", ColumnKind::Int),
+        required("is_unmeasured", ColumnKind::Bool),
     ],
 };
 
@@ -119,20 +119,20 @@ pub const CONSENSUS_RELAYS: Table = Table {
 pub const DESCRIPTORS: Table = Table {
     name: "descriptors",
     columns: &[
-        required("digest", Kind::Bytes(20)),
-        required("fingerprint", Kind::Bytes(20)),
-        required("published", Kind::Time),
-        required("nickname", Kind::Text),
-        required("address", Kind::Text),
-        required("or_port", Kind::Small),
-        required("rate_bytes_per_sec", Kind::Int),
-        required("burst_bytes_per_sec", Kind::Int),
-        required("observed_bytes_per_sec", Kind::Int),
-        required("platform", Kind::Text),
-        optional("uptime_secs", Kind::Int),
-        optional("overloaded", Kind::Time),
-        required("family", Kind::Text),
-        required("family_ids", Kind::Text),
+        required("digest", ColumnKind::Bytes(20)),
+        required("fingerprint", ColumnKind::Bytes(20)),
+        required("published", ColumnKind::Time),
+        required("nickname", ColumnKind::Text),
+        required("address", ColumnKind::Text),
+        required("or_port", ColumnKind::Small),
+        required("rate_bytes_per_sec", ColumnKind::Int),
+        required("burst_bytes_per_sec", ColumnKind::Int),
+        required("observed_bytes_per_sec", ColumnKind::Int),
+        required("platform", ColumnKind::Text),
+        optional("uptime_secs", ColumnKind::Int),
+        optional("overloaded", ColumnKind::Time),
+        required("family", ColumnKind::Text),
+        required("family_ids", ColumnKind::Text),
     ],
 };
 
@@ -140,14 +140,14 @@ pub const DESCRIPTORS: Table = Table {
 pub const BANDWIDTH_FILES: Table = Table {
     name: "bandwidth_files",
     columns: &[
-        required("file_sha256", Kind::Bytes(32)),
-        required("latest", Kind::Time),
-        optional("version", Kind::Text),
-        optional("software", Kind::Text),
-        required("lines", Kind::Int),
-        required("header", Kind::Text),
-        required("source_file", Kind::Text),
-        optional("source_entry", Kind::Text),
+        required("file_sha256", ColumnKind::Bytes(32)),
+        required("latest", ColumnKind::Time),
+        optional("version", ColumnKind::Text),
+        optional("software", ColumnKind::Text),
+        required("lines", ColumnKind::Int),
+        required("header", ColumnKind::Text),
+        required("source_file", ColumnKind::Text),
+        optional("source_entry", ColumnKind::Text),
     ],
 };
 
@@ -155,13 +155,13 @@ pub const BANDWIDTH_FILES: Table = Table {
 pub const BANDWIDTH_LINES: Table = Table {
     name: "bandwidth_lines",
     columns: &[
-        required("file_sha256", Kind::Bytes(32)),
-        required("latest", Kind::Time),
-        required("line", Kind::Int),
-        required("fingerprint", Kind::Bytes(20)),
-        required("bw_kilobytes_per_sec", Kind::Int),
-        required("votes", Kind::Bool),
-        optional("nickname", Kind::Text),
+        required("file_sha256", ColumnKind::Bytes(32)),
+        required("latest", ColumnKind::Time),
+        required("line", ColumnKind::Int),
+        required("fingerprint", ColumnKind::Bytes(20)),
+        required("bw_kilobytes_per_sec", ColumnKind::Int),
+        required("votes", ColumnKind::Bool),
+        optional("nickname", ColumnKind::Text),
     ],
 };
 

@@ -127,7 +127,9 @@ fn what_changes_counts_at_once() {
 fn factors_are_what_the_footer_says() {
     let w = Weights::of(&sums(25, 20, 30, 25), SCALE).expect("weights");
     let text = w.to_string();
-    for (place, letter) in [(Place::Guard, 'g'), (Place::Middle, 'm'), (Place::Exit, 'e')] {
+    for (place, letter) in
+        [(CircuitPlace::Guard, 'g'), (CircuitPlace::Middle, 'm'), (CircuitPlace::Exit, 'e')]
+    {
         for (class, other) in Position::ALL.into_iter().zip(['g', 'm', 'e', 'd']) {
             let name = format!("W{letter}{other}=");
             let value = text.split(' ').find_map(|word| word.strip_prefix(&name));

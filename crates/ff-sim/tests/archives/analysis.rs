@@ -9,12 +9,12 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ff_sim::analysis::engine::{Engine, Settings};
+use ff_sim::analysis::engine::{Engine, EngineSettings};
 use ff_sim::analysis::joined::Joined;
-use ff_sim::analysis::outcome::{NetworkStep, Outcome, RelayWindow};
+use ff_sim::analysis::outcome::{ErrorAnalysis, NetworkStep, RelayWindow};
 use ff_sim::analysis::speed_test::{BEGIN_2019, speed_test};
 use ff_sim::analysis::window::Window;
-use ff_sim::read::series::{Kind, Series, daily};
+use ff_sim::read::series::{Series, SeriesKind, daily};
 
 /// Two values as far apart as this are equal.
 const EQUAL: f64 = 1e-9;
@@ -30,7 +30,7 @@ fn whole(name: &str) -> PathBuf {
 }
 
 /// A table of which nothing is left out.
-fn table(path: &Path, kind: Kind) -> Series {
+fn table(path: &Path, kind: SeriesKind) -> Series {
     let file = BufReader::new(File::open(path).expect("the file is there"));
     let (series, skips) = Series::read("t.csv", kind, file).expect("it can be read");
     assert_eq!(skips.all, []);
@@ -44,10 +44,10 @@ fn analyse(
     weights: Option<&Series>,
     windows: &str,
     least_share: f64,
-) -> (Outcome, Vec<String>) {
+) -> (ErrorAnalysis, Vec<String>) {
     let windows = Window::parse_list(windows).expect("windows");
     let step_secs = 11 * 3_600;
-    let settings = Settings { windows, step_secs, from: None, least_share };
+    let settings = EngineSettings { windows, step_secs, from: None, least_share };
     let mut engine = Engine::new(settings.clone());
     let mut joined = Joined::new(advertised, weights);
     let mut readings = Vec::new();
@@ -71,7 +71,7 @@ fn number(cell: &str) -> Option<f64> {
 }
 
 /// The greatest difference of an outcome from the reference's lines, every one of which it has to have.
-fn difference(outcome: &Outcome, names: &[String], expected: &str) -> f64 {
+fn difference(outcome: &ErrorAnalysis, names: &[String], expected: &str) -> f64 {
     let windows: BTreeMap<String, usize> =
         outcome.windows.iter().map(Window::to_string).zip(0..).collect();
     let steps: BTreeMap<u64, &NetworkStep> =
@@ -117,8 +117,8 @@ fn difference(outcome: &Outcome, names: &[String], expected: &str) -> f64 {
 
 #[test]
 fn a_sample_is_analysed_as_the_reference_does() {
-    let advertised = table(&sample("analysis-advertised.csv.xz"), Kind::BytesPerSec);
-    let weights = table(&sample("analysis-weights.csv.xz"), Kind::Probability);
+    let advertised = table(&sample("analysis-advertised.csv.xz"), SeriesKind::BytesPerSec);
+    let weights = table(&sample("analysis-weights.csv.xz"), SeriesKind::Probability);
     assert_eq!((advertised.relays.len(), advertised.times.len()), (127, 285));
     let (outcome, names) = analyse(&advertised, Some(&weights), "1d,7d,30d,365d", 0.9);
     let mut expected = String::new();
@@ -150,8 +150,8 @@ fn the_whole_series_is_analysed_as_the_reference_does() {
     let paths =
         ["b-series/advbw-8h-2025-08-01--2025-10-31.csv.xz", "b-series/guardprob-8h-2025-10.csv.xz"]
             .map(whole);
-    let advertised = table(&paths[0], Kind::BytesPerSec);
-    let weights = table(&paths[1], Kind::Probability);
+    let advertised = table(&paths[0], SeriesKind::BytesPerSec);
+    let weights = table(&paths[1], SeriesKind::Probability);
     let (outcome, names) = analyse(&advertised, Some(&weights), "1d,7d,30d", 1.0);
     // FF_SIM_REFERENCE may name what the script wrote before.
     let expected = std::env::var("FF_SIM_REFERENCE").map_or_else(

@@ -1,7 +1,7 @@
 //! The flow simulation beside what Shadow measured in the same networks (ledger D7).
 //!
 //! Networks 1-4 gave the constants, 5-7 test them. The comparison needs all of Shadow's networks, so it runs only
-//! on demand: `FF_SIM_DATA=... cargo test --release -p ff-sim --test flow_shadow -- --ignored --nocapture`.
+//! on demand: `FF_SIM_DATA=... cargo test --release -p ff-sim --test archives flow_shadow -- --ignored --nocapture`.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use ff_report::skipped::Skips;
 use ff_report::stats;
 use ff_sim::flow::fill::{MaxMin, QuietFirst, Share, Weighted};
 use ff_sim::flow::path::{Factors, Paths};
-use ff_sim::flow::sim::{self, Config, Outcome, Summary};
+use ff_sim::flow::sim::{self, FlowConfig, FlowOutcome, Summary};
 use ff_sim::flow::tmodel::{Library, Model};
 use ff_sim::network::Network;
 use ff_sim::read::shadow::{self, Results};
@@ -66,9 +66,9 @@ fn hour(
     library: &Library,
     share: &mut dyn Share,
     load: f64,
-) -> Outcome {
+) -> FlowOutcome {
     let paths = Paths::new(network, weights, &Factors::of(network, weights));
-    let config = Config { circuits_per_10_min: CIRCUITS * load, ..Config::default() };
+    let config = FlowConfig { circuits_per_10_min: CIRCUITS * load, ..FlowConfig::default() };
     sim::run(network, &paths, library, share, &config).expect("it runs")
 }
 

@@ -12,7 +12,7 @@ use ff_sim::read::archive::{self, Document};
 use ff_sim::read::consensus::{Consensus, Sequence};
 use ff_sim::read::descriptor::{Descriptors, join};
 use ff_sim::read::january::{self, Presence};
-use ff_sim::read::series::{Kind, Series, daily};
+use ff_sim::read::series::{Series, SeriesKind, daily};
 use ff_sim::read::{relayinfo, shadow};
 use ff_sim::schedule::arrivals::{Listed, capacities};
 use ff_sim::schedule::errors::Errors;
@@ -102,7 +102,7 @@ fn read_all(bytes: &[u8]) {
     }
     let (network, skips) = relayinfo::parse("x", bytes);
     assert_eq!(network.relays.len() as u64, skips.read);
-    for kind in [Kind::BytesPerSec, Kind::Probability, Kind::of_weights(bytes)] {
+    for kind in [SeriesKind::BytesPerSec, SeriesKind::Probability, SeriesKind::of_weights(bytes)] {
         let (series, _) = Series::read("x", kind, bytes).expect("bytes can be read");
         let (mut cursor, mut listed) = (series.cursor(), Vec::new());
         while let Some(time) = cursor.next_into(&mut listed) {

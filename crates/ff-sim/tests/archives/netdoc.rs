@@ -1,5 +1,5 @@
 //! Wherever tor-netdoc accepts a document, the scanners' fields equal its own. Its reader of descriptors keeps no
-//! bandwidth and no uptime: those are held against `ff_bwauth`'s reader and stem's.
+//! bandwidth and no uptime: those are held against `ff_dir`'s reader and stem's.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ff_sim::read::consensus::{Consensus, Digest, FlagBits, Relay};
+use ff_sim::read::consensus::{Consensus, ConsensusRelay, Digest, FlagBits};
 use ff_sim::read::descriptor::Descriptors;
 use tor_checkable::{ExternallySigned, SelfSigned, Timebound};
 use tor_netdoc::doc::netstatus::{MdConsensus, PlainConsensus, RelayWeight};
@@ -37,7 +37,7 @@ fn bare(text: &str, keyword: &str) -> String {
 }
 
 /// The digest of a relay's descriptor or microdescriptor.
-fn digest(relay: &Relay) -> &[u8] {
+fn digest(relay: &ConsensusRelay) -> &[u8] {
     match &relay.digest {
         Digest::Descriptor(digest) => digest,
         Digest::Microdescriptor(digest) => digest,

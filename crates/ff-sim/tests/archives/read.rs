@@ -1,11 +1,11 @@
-//! Real consensuses and descriptors, read by the scanners and by `ff_bwauth`'s readers.
+//! Real consensuses and descriptors, read by the scanners and by `ff_dir`'s readers.
 
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use ff_dir::consensus::Consensus as Reference;
-use ff_sim::analysis::moment::{Capacity, Scale, weight_error};
+use ff_sim::analysis::moment::{CapacityKind, Scale, weight_error};
 use ff_sim::network::{CapacitySource, Network};
 use ff_sim::read::consensus::{Consensus, Digest, Flavour};
 use ff_sim::read::descriptor::{Descriptors, join};
@@ -31,7 +31,7 @@ fn bytes(path: &Path) -> Vec<u8> {
     bytes
 }
 
-/// A consensus, which has to be as `ff_bwauth` reads it.
+/// A consensus, which has to be as `ff_dir` reads it.
 fn agreed(path: &Path) -> Consensus {
     let document = bytes(path);
     let text = str::from_utf8(&document).expect("UTF-8");
@@ -53,7 +53,7 @@ fn agreed(path: &Path) -> Consensus {
 }
 
 #[test]
-fn samples_are_read_as_ff_bwauth_reads_them() {
+fn samples_are_read_as_ff_dir_reads_them() {
     for (file, flavour, method, relays, weight) in [
         ("read-2020-02-29-consensus", Flavour::Ns, 29, 22, 184_095),
         ("read-2022-11-19-microdesc", Flavour::Microdesc, 32, 6, 88_290),
@@ -67,7 +67,7 @@ fn samples_are_read_as_ff_bwauth_reads_them() {
 
 #[test]
 #[ignore = "needs FF_SIM_DATA: a folder with the data"]
-fn full_consensuses_are_read_as_ff_bwauth_reads_them() {
+fn full_consensuses_are_read_as_ff_dir_reads_them() {
     for (file, relays) in [
         ("a-network/2020-02-29-11-00-00-consensus.xz", 6_463),
         ("a-network/cached-microdesc-consensus.xz", 6_088),
@@ -106,11 +106,11 @@ impl Joined {
         let mut network = join(&consensus, &descriptors);
         assert_eq!(network.capacities, CapacitySource::Observed);
         let matched = network.relays.iter().filter(|relay| relay.capacity.is_some()).count();
-        let observed = weight_error(&network, Capacity::Known, Scale::None, |_| true);
+        let observed = weight_error(&network, CapacityKind::Known, Scale::None, |_| true);
         for relay in &mut network.relays {
             relay.capacity = relay.usable();
         }
-        let advertised = weight_error(&network, Capacity::Known, Scale::None, |_| true);
+        let advertised = weight_error(&network, CapacityKind::Known, Scale::None, |_| true);
         let of_matched = network.relays.iter().filter(|relay| relay.capacity.is_some());
         Self {
             all: descriptors.all.len(),
@@ -128,7 +128,7 @@ impl Joined {
     }
 }
 
-/// Holds descriptors against what `ff_bwauth` reads of the same file.
+/// Holds descriptors against what `ff_dir` reads of the same file.
 fn agree_on_fields(file: &str, found: &Descriptors) {
     let wanted = ff_dir::descriptors::Descriptors::parse(file);
     assert_eq!(wanted.skipped, []);
@@ -152,7 +152,7 @@ fn agree_on_fields(file: &str, found: &Descriptors) {
 const KEYED: &str = include_str!("../../../ff-dir/tests/data/descriptors");
 
 #[test]
-fn families_by_key_are_read_as_by_ff_bwauth() {
+fn families_by_key_are_read_as_by_ff_dir() {
     let mut descriptors = Descriptors::default();
     assert_eq!(descriptors.add(KEYED.as_bytes()), []);
     agree_on_fields(KEYED, &descriptors);

@@ -10,7 +10,7 @@ use ff_sim::network::Network;
 use ff_sim::read::relayinfo;
 use ff_sim::schedule::errors::Errors;
 use ff_sim::schedule::greedy::{Greedy, greedy, hours};
-use ff_sim::schedule::outcome::{Outcome, Reason};
+use ff_sim::schedule::outcome::{PeriodOutcome, Reason};
 use ff_sim::schedule::replay::{World, replay};
 use ff_sim::schedule::scaling::scale;
 use ff_sim::schedule::units::{bits_per_sec, team};
@@ -231,7 +231,7 @@ fn january(subjects: &Subjects) -> impl FnMut(u32) -> Vec<Subject> {
 }
 
 /// Prints what came of a period.
-fn print(name: &str, found: &Outcome) {
+fn print(name: &str, found: &PeriodOutcome) {
     eprintln!("{name}: guess {} B/s, {:?}", found.new_guess_bytes_per_sec, found.coordinators);
     for reason in
         [Reason::TooFast, Reason::NoRoom, Reason::NoGrant, Reason::Waiting, Reason::NotMeasured]

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ff_plan::period::{Relay, guess_for_new};
+use ff_plan::period::{ScheduledRelay, guess_for_new};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use ff_report::stats::{percentile, sorted};
 use ff_sim::schedule::arrivals::nobody;
 use ff_sim::schedule::errors::Errors;
 use ff_sim::schedule::newcomers::Newcomers;
-use ff_sim::schedule::outcome::{Outcome, Reason};
+use ff_sim::schedule::outcome::{PeriodOutcome, Reason};
 use ff_sim::schedule::replay::{World, replay};
 use ff_sim::schedule::units::team;
 use ff_sim::schedule::{Setup, Subject};
@@ -27,7 +27,7 @@ const fn mbit(rate: u64) -> BytesPerSec {
 fn subject(number: u32, estimate: Option<BytesPerSec>, truth: BytesPerSec) -> Subject {
     let mut fingerprint = [0; 20];
     fingerprint[..4].copy_from_slice(&number.to_be_bytes());
-    Subject { relay: Relay { fingerprint, estimate, ..Relay::default() }, truth }
+    Subject { relay: ScheduledRelay { fingerprint, estimate, ..ScheduledRelay::default() }, truth }
 }
 
 /// The same on an address that ends so.
@@ -48,7 +48,7 @@ fn setup(slots: u64) -> Setup {
 }
 
 /// A period in which nobody comes.
-fn period(subjects: &[Subject], setup: &Setup, errors: &Errors) -> Outcome {
+fn period(subjects: &[Subject], setup: &Setup, errors: &Errors) -> PeriodOutcome {
     replay(subjects, setup, &World::new(errors.clone()), &mut nobody).expect("a period")
 }
 

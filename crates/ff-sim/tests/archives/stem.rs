@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use base64ct::{Base64Unpadded, Encoding};
-use ff_sim::read::consensus::{Consensus, Digest, FlagBits, Relay};
+use ff_sim::read::consensus::{Consensus, ConsensusRelay, Digest, FlagBits};
 use ff_sim::read::descriptor::Descriptors;
 
 /// What stem reads of a file.
@@ -47,7 +47,7 @@ fn list(words: impl IntoIterator<Item = String>) -> String {
 }
 
 /// A relay's row as the script writes it.
-fn row(consensus: &Consensus, relay: &Relay) -> String {
+fn row(consensus: &Consensus, relay: &ConsensusRelay) -> String {
     let digest = match &relay.digest {
         Digest::Descriptor(digest) => hex::encode_upper(digest),
         Digest::Microdescriptor(digest) => Base64Unpadded::encode_string(digest),

@@ -3,7 +3,7 @@
 use ff_base::identity::Fingerprint;
 use ff_plan::outcome::Outcome;
 use ff_plan::period::GRANTS;
-use ff_plan::period::timetable::{Event, Measured, NoRetry};
+use ff_plan::period::timetable::{Event, NoRetry, TaskResult};
 use ff_plan::publish::together::SAME_START_MILLIS;
 use ff_proto::aggregate::Verdict;
 use ff_proto::failure::{FailureKind, Fault};
@@ -116,7 +116,7 @@ impl Core {
     pub(super) fn measure_again(
         &mut self,
         period: u64,
-        relays: &[Measured],
+        relays: &[TaskResult],
         now: u64,
     ) -> Result<(), StoreError> {
         let course = self.course.as_ref().filter(|course| course.number == period);
@@ -132,7 +132,7 @@ impl Core {
             NoRetry::NoRoom { .. } if waited => NoRetry::NoGrant,
             reason => reason,
         };
-        let row = |(relay, _): &Measured| ToPlan {
+        let row = |(relay, _): &TaskResult| ToPlan {
             fingerprint: *relay,
             slot,
             kind: Kind::Retry,
@@ -152,7 +152,7 @@ impl Core {
     fn when_granted(
         &self,
         course: &Course,
-        relays: &[Measured],
+        relays: &[TaskResult],
         now: u64,
     ) -> Result<(u32, u32), StoreError> {
         let mut behind = now;
@@ -233,7 +233,7 @@ pub(super) fn are_apart(all: &[Begun]) -> bool {
 }
 
 /// Adds all of these to what is to be measured again, as if they had no result.
-pub(super) fn add_all(again: &mut Vec<Measured>, all: &[Begun]) {
+pub(super) fn add_all(again: &mut Vec<TaskResult>, all: &[Begun]) {
     for (relay, _) in all {
         if !again.iter().any(|(known, _)| known == relay) {
             again.push((*relay, None));

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ff_base::identity::Fingerprint;
-use ff_plan::period::timetable::{Event, Measured};
+use ff_plan::period::timetable::{Event, TaskResult};
 use ff_store::{PlanId, Planned, Seconds, StoreError};
 
 use super::Core;
@@ -45,7 +45,7 @@ impl Core {
     pub(super) fn decide_again(&mut self, decided: &Decided, now: u64) -> Result<(), StoreError> {
         let Some(course) = &self.course else { return Ok(()) };
         let (number, span) = (course.number, course.start..now.saturating_add(1));
-        let mut last = HashMap::<Fingerprint, (u32, Option<Measured>, Option<Begun>)>::new();
+        let mut last = HashMap::<Fingerprint, (u32, Option<TaskResult>, Option<Begun>)>::new();
         self.store.attempts(span, Seconds::Without, |attempt| {
             let slot = attempt.slot.filter(|(period, _)| *period == number).map(|(_, slot)| slot);
             if let Some(slot) = slot {
@@ -55,7 +55,7 @@ impl Core {
             }
             Ok::<_, StoreError>(())
         })?;
-        let mut groups = BTreeMap::<Together, (Vec<Measured>, Vec<Begun>)>::new();
+        let mut groups = BTreeMap::<Together, (Vec<TaskResult>, Vec<Begun>)>::new();
         for (relay, (slot, measured, begun)) in last {
             let is_open = decided.get(&relay).is_none_or(|decided| *decided < slot);
             let head = course.head_in(&relay, slot).filter(|_| is_open);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ff_base::identity::Fingerprint;
-use ff_plan::period::timetable::{Event, NoRetry, Retry, Task};
+use ff_plan::period::timetable::{Event, NoRetry, Retry, SlotTask};
 use ff_proto::units::BytesPerSec;
 use ff_store::{Kind, ToPlan};
 
@@ -31,7 +31,7 @@ impl Course {
     pub(super) fn head_in(&self, relay: &Fingerprint, slot: u32) -> Option<u32> {
         let relays = self.timetable.relays();
         let tasks = self.timetable.tasks(self.team, slot);
-        let is_it = |task: &&Task| relays[task.relay as usize].fingerprint == *relay;
+        let is_it = |task: &&SlotTask| relays[task.relay as usize].fingerprint == *relay;
         tasks.iter().find(is_it).map(|task| task.head)
     }
 
@@ -114,7 +114,7 @@ impl Course {
             Err(reason) => return Taken { refused: Some(reason), ..Taken::default() },
         };
         let relays = self.timetable.relays();
-        let row = |task: &Task| ToPlan {
+        let row = |task: &SlotTask| ToPlan {
             fingerprint: relays[task.relay as usize].fingerprint,
             slot: retry.slot,
             kind: Kind::Retry,

@@ -10,10 +10,10 @@ use ff_coordinator::measure::{Place, Plan};
 use ff_coordinator::team::TeamMember;
 use ff_plan::outcome::{Method, TargetInfo};
 use ff_plan::period::GRANTS;
-use ff_plan::period::allocate::Share;
+use ff_plan::period::allocate::MeasurerShare;
 use ff_plan::period::near::{Fitness, near_first};
 use ff_plan::period::schedule::Assignment;
-use ff_plan::period::timetable::Task;
+use ff_plan::period::timetable::SlotTask;
 use ff_proto::units::BytesPerSec;
 use ff_store::{Begin, Planned, StoreError};
 
@@ -32,7 +32,7 @@ struct Ready {
     /// Its row of the plan.
     row: Planned,
     /// What is to be measured.
-    task: Task,
+    task: SlotTask,
     /// By whom.
     team: Vec<TeamMember>,
 }
@@ -129,7 +129,7 @@ impl Core {
     /// Leaves out what is due of relays that have gone, or that cannot be reached.
     fn leave_out_unreachable(
         &mut self,
-        tasks: &HashMap<Fingerprint, Task>,
+        tasks: &HashMap<Fingerprint, SlotTask>,
         due: &mut HashMap<Fingerprint, Planned>,
     ) -> Result<(), StoreError> {
         let view = self.views.last().cloned();
@@ -152,7 +152,7 @@ impl Core {
     fn divided(
         &self,
         slot: u32,
-        tasks: &HashMap<Fingerprint, Task>,
+        tasks: &HashMap<Fingerprint, SlotTask>,
         mut due: HashMap<Fingerprint, Planned>,
     ) -> (Vec<Ready>, Wanting) {
         let assigned = self.assigned_due(slot, tasks, &mut due);
@@ -198,9 +198,9 @@ impl Core {
     fn assigned_due(
         &self,
         slot: u32,
-        tasks: &HashMap<Fingerprint, Task>,
+        tasks: &HashMap<Fingerprint, SlotTask>,
         due: &mut HashMap<Fingerprint, Planned>,
-    ) -> Vec<(Planned, Task, Vec<Share>)> {
+    ) -> Vec<(Planned, SlotTask, Vec<MeasurerShare>)> {
         let Some(course) = &self.course else { return Vec::new() };
         let relays = course.timetable.relays();
         let assigned = self.assigned(slot, tasks).into_iter();
@@ -213,7 +213,7 @@ impl Core {
     }
 
     /// What each measurer does in a slot: near ones first, none that a relay disputes, none that is set aside.
-    fn assigned(&self, slot: u32, tasks: &HashMap<Fingerprint, Task>) -> Vec<Assignment> {
+    fn assigned(&self, slot: u32, tasks: &HashMap<Fingerprint, SlotTask>) -> Vec<Assignment> {
         let Some(course) = &self.course else { return Vec::new() };
         let relays = course.timetable.relays();
         let assigned = self.within_measured(course.timetable.assignments(course.team, slot));
@@ -237,7 +237,7 @@ impl Core {
     /// that is measured together with them.
     fn put_off_without_grant(
         &mut self,
-        tasks: &HashMap<Fingerprint, Task>,
+        tasks: &HashMap<Fingerprint, SlotTask>,
         due: &mut HashMap<Fingerprint, Planned>,
         now: u64,
     ) -> Result<(), StoreError> {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ff_base::identity::Fingerprint;
 use ff_plan::outcome::Outcome;
-use ff_plan::period::Relay;
+use ff_plan::period::ScheduledRelay;
 use ff_plan::period::group::{network, together};
 use ff_plan::period::timetable::Event;
 use ff_proto::aggregate::Draw;
@@ -62,10 +62,10 @@ impl Heard {
                 relay.addresses.extend(addresses);
             }
         }
-        relays.extend(left.into_iter().map(|(&fingerprint, (_, addresses))| Relay {
+        relays.extend(left.into_iter().map(|(&fingerprint, (_, addresses))| ScheduledRelay {
             fingerprint,
             addresses: addresses.clone(),
-            ..Relay::default()
+            ..ScheduledRelay::default()
         }));
         let mut all = Vec::new();
         for (number, group) in (0..).zip(together(&relays)) {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use ff_plan::outcome::Outcome;
-use ff_plan::publish::scaling::Comparison;
+use ff_plan::publish::scaling::ScalingComparison;
 use ff_plan::publish::v3bw::{Decisions, Publication};
 use ff_plan::publish::{self, Prepared, PublishRules, Published, Refused, Shelf, results, view};
 use ff_store::Store;
@@ -88,10 +88,10 @@ fn scaling(
     rules: &PublishRules,
     outcomes: &[Outcome],
     publication: &Publication,
-) -> Result<Option<Comparison>> {
+) -> Result<Option<ScalingComparison>> {
     let Some(formula) = args.scaling.formula() else { return Ok(None) };
     let publication = publish::beside(shelf.last(), rules, publication.clone());
-    Ok(Some(Comparison::of(formula, &Decisions::of(outcomes, &publication)?)))
+    Ok(Some(ScalingComparison::of(formula, &Decisions::of(outcomes, &publication)?)))
 }
 
 /// The sum of a file.
@@ -104,9 +104,9 @@ fn text(
     prepared: &Prepared,
     written: Option<&Published>,
     previous_total: u64,
-    scaling: Option<&Comparison>,
+    scaling: Option<&ScalingComparison>,
 ) -> String {
-    let mut text = scaling.map(Comparison::to_string).unwrap_or_default();
+    let mut text = scaling.map(ScalingComparison::to_string).unwrap_or_default();
     let file = &prepared.file;
     let held = file.relays().iter().filter(|line| line.held.is_some()).count();
     let votes =
@@ -138,7 +138,7 @@ fn object(
     prepared: &Prepared,
     written: Option<&Published>,
     previous_total: u64,
-    scaling: Option<&Comparison>,
+    scaling: Option<&ScalingComparison>,
 ) -> Result<Value> {
     let file = &prepared.file;
     let held = file.relays().iter().filter(|line| line.held.is_some()).count();

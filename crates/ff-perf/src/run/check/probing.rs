@@ -11,7 +11,7 @@ use ff_circuits::network::{Network, Relay};
 use ff_circuits::paths::Choice;
 use ff_circuits::paths::through::Through;
 use ff_circuits::record::Circuit;
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha20Rng;
 use tokio::task::JoinSet;
@@ -133,7 +133,7 @@ impl<'a, C: Client> Probing<'a, C> {
     ) -> Result<()> {
         let (relays, sizes) = (self.told.checked.len(), &self.args.sizes);
         let planned = plan(relays, self.args.each, self.gaps, sizes, &mut drawer.rng);
-        let (all, progress) = (planned.len(), Progress::of("ff-perf"));
+        let (all, progress) = (planned.len(), ProgressLine::of("ff-perf"));
         let mut turns = Turns::new(planned, self.gaps.least);
         let mut running = Running::new();
         loop {

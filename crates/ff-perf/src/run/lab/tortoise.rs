@@ -19,8 +19,8 @@ use ff_sim::cli::TortoiseFigure;
 use ff_sim::flow::tortoise::cells::{
     BASE_KB, FIRST_CAPACITY, RUNNERS, Results, fit, of_figures, rate_kb,
 };
-use ff_sim::flow::tortoise::engine::{Outcome, simulate};
-use ff_sim::flow::tortoise::world::{Cell, Runners, Setting, World};
+use ff_sim::flow::tortoise::engine::{TortoiseOutcome, simulate};
+use ff_sim::flow::tortoise::world::{Cell, Runners, TortoiseSetting, World};
 
 use self::lab::{Lab, Tor, enter_namespace, largest};
 use self::report::Report;
@@ -85,7 +85,7 @@ struct Figures<'a> {
     /// The options.
     args: &'a LabTortoiseArgs,
     /// The network's size, and how long an experiment runs.
-    setting: Setting,
+    setting: TortoiseSetting,
     /// Who may ask for the end.
     ending: &'a Ending,
 }
@@ -114,7 +114,7 @@ impl Figures<'_> {
         tor: Tor,
         capacity: &mut Option<f64>,
         ran: &mut Ran,
-    ) -> Result<BTreeMap<Cell, Vec<Outcome>>> {
+    ) -> Result<BTreeMap<Cell, Vec<TortoiseOutcome>>> {
         let mut outcomes = BTreeMap::new();
         for runners in RUNNERS {
             let cells = self.cells_of(tor, runners);
@@ -192,7 +192,7 @@ impl Figures<'_> {
     fn experiment(&self, lab: &Lab, cell: &Cell, capacity: f64) -> Result<Observed> {
         let world = self.world(cell, capacity);
         lab.limit(&world)?;
-        let Setting { warm_up_secs, secs, .. } = self.setting;
+        let TortoiseSetting { warm_up_secs, secs, .. } = self.setting;
         let source = lab.network().source()?.addr();
         let how = Watch { source, seed: self.args.seed, warm_up_secs, secs };
         let mut observed = watch(&lab.users(&world)?, &how, self.ending, || lab.written(&world))?;
@@ -214,8 +214,8 @@ fn is_compared(cell: &Cell) -> bool {
 }
 
 /// The same experiments in the flow model, whose capacity is fitted to the same mean.
-fn model(cells: &[Cell], setting: &Setting, seed: u64) -> Results {
-    let run = |cell: &Cell, capacity: f64| -> Outcome {
+fn model(cells: &[Cell], setting: &TortoiseSetting, seed: u64) -> Results {
+    let run = |cell: &Cell, capacity: f64| -> TortoiseOutcome {
         let world = World::draw(cell, setting, capacity, seed);
         simulate(&world, setting.warm_up_secs, setting.secs)
     };

@@ -6,9 +6,9 @@ use std::cmp::Reverse;
 use ff_base::identity::Fingerprint;
 use ff_proto::units::BytesPerSec;
 
-use super::Rules;
+use super::ScheduleRules;
 use crate::period::queue::Waiting;
-use crate::period::{Relay, Team, demand, group, guess};
+use crate::period::{ScheduledRelay, Team, demand, group, guess};
 
 /// Relays that are measured at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Group {
     }
 
     /// The group as it waits for its slots.
-    pub(super) fn waiting(&self, relays: &[Relay]) -> Waiting {
+    pub(super) fn waiting(&self, relays: &[ScheduledRelay]) -> Waiting {
         let members = self.members.iter().map(|&member| &relays[member as usize]);
         Waiting {
             first: self.members.first().copied().unwrap_or_default(),
@@ -85,7 +85,10 @@ pub(in crate::period) struct Grouped {
 
 impl Grouped {
     /// The groups of these relays.
-    pub(in crate::period) fn of<R: Borrow<Relay>>(relays: &[R], rules: &Rules) -> Self {
+    pub(in crate::period) fn of<R: Borrow<ScheduledRelay>>(
+        relays: &[R],
+        rules: &ScheduleRules,
+    ) -> Self {
         let most = most(rules);
         let needs: Vec<_> = relays.iter().map(|relay| need(relay.borrow(), rules)).collect();
         let mut all = Self::default();
@@ -104,7 +107,7 @@ impl Grouped {
     }
 
     /// Adds these relays, which are to be measured together, as far as a team has enough for them.
-    pub(in crate::period) fn join<R: Borrow<Relay>>(
+    pub(in crate::period) fn join<R: Borrow<ScheduledRelay>>(
         &mut self,
         mut members: Vec<usize>,
         needs: &[BytesPerSec],
@@ -128,7 +131,7 @@ impl Grouped {
     }
 
     /// Adds a group, if it has members.
-    fn push<R: Borrow<Relay>>(
+    fn push<R: Borrow<ScheduledRelay>>(
         &mut self,
         members: Vec<usize>,
         demands: &[BytesPerSec],
@@ -157,12 +160,12 @@ impl Grouped {
 }
 
 /// What the greatest team has.
-pub(in crate::period) fn most(rules: &Rules) -> BytesPerSec {
+pub(in crate::period) fn most(rules: &ScheduleRules) -> BytesPerSec {
     rules.teams.iter().map(Team::capacity).max().unwrap_or_default()
 }
 
 /// f·z0 of a relay.
-pub(in crate::period) fn need(relay: &Relay, rules: &Rules) -> BytesPerSec {
+pub(in crate::period) fn need(relay: &ScheduledRelay, rules: &ScheduleRules) -> BytesPerSec {
     demand(guess(relay, rules.new_guess), &rules.params)
 }
 
@@ -172,7 +175,10 @@ pub(in crate::period) fn number(index: usize) -> u32 {
 }
 
 /// The least fingerprint, by which a group is known.
-pub(in crate::period) fn least<R: Borrow<Relay>>(members: &[u32], relays: &[R]) -> Fingerprint {
+pub(in crate::period) fn least<R: Borrow<ScheduledRelay>>(
+    members: &[u32],
+    relays: &[R],
+) -> Fingerprint {
     members
         .iter()
         .map(|&member| relays[member as usize].borrow().fingerprint)
@@ -200,13 +206,13 @@ pub(in crate::period) fn capped(
 
 /// Divides relays that no team can measure at once by hosts, as many of which as fit make a part. A host that
 /// is too much by itself stays whole: its relays could each show all of it.
-fn divide<R: Borrow<Relay>>(
+fn divide<R: Borrow<ScheduledRelay>>(
     members: &[usize],
     demands: &[BytesPerSec],
     relays: &[R],
     most: BytesPerSec,
 ) -> Vec<Vec<usize>> {
-    let those: Vec<&Relay> = members.iter().map(|&index| relays[index].borrow()).collect();
+    let those: Vec<&ScheduledRelay> = members.iter().map(|&index| relays[index].borrow()).collect();
     let (mut parts, mut left): (Vec<Vec<usize>>, u128) = (Vec::new(), 0);
     for host in group::by_address(&those) {
         let host: Vec<usize> = host.into_iter().map(|place| members[place]).collect();

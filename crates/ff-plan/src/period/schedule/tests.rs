@@ -16,7 +16,7 @@ fn used(schedule: &Schedule, team: usize) -> Vec<u64> {
 }
 
 /// Fails unless what always holds does.
-fn check(schedule: &Schedule, relays: &[Relay]) {
+fn check(schedule: &Schedule, relays: &[ScheduledRelay]) {
     let teams = schedule.teams().len();
     let mut seen = HashSet::new();
     for (index, group) in schedule.groups().iter().enumerate() {
@@ -50,15 +50,15 @@ proptest! {
         capacities in proptest::collection::vec(proptest::collection::vec(1_u64..2000, 1..4), 1..4),
         seed in any::<[u8; 32]>(),
     ) {
-        let relays: Vec<Relay> = (0..).zip(&mbits).zip(&hosts).map(|((number, &mbit), &host)| {
+        let relays: Vec<ScheduledRelay> = (0..).zip(&mbits).zip(&hosts).map(|((number, &mbit), &host)| {
             let addresses = vec![IpAddr::V4([192, 0, 2, host].into())];
-            Relay { addresses, ..relay(number, mbit) }
+            ScheduledRelay { addresses, ..relay(number, mbit) }
         }).collect();
         let teams: Vec<_> = (0..).zip(&capacities).map(|(id, mbit)| team(id, mbit)).collect();
-        let schedule = Schedule::new(&relays, Rules { seed, ..rules(teams.clone(), slots) });
+        let schedule = Schedule::new(&relays, ScheduleRules { seed, ..rules(teams.clone(), slots) });
         check(&schedule, &relays);
         let reversed = teams.into_iter().rev().collect();
-        let other = Schedule::new(&relays, Rules { seed, ..rules(reversed, slots) });
+        let other = Schedule::new(&relays, ScheduleRules { seed, ..rules(reversed, slots) });
         prop_assert_eq!(&schedule.places, &other.places, "the order of the teams does not matter");
         // A place is missing only where there is none.
         for (index, group) in schedule.groups().iter().enumerate().filter(|(_, g)| g.age == Age::New) {
@@ -87,7 +87,7 @@ fn slots_are_drawn_evenly() {
         let mut seed = [0; 32];
         seed[..4].copy_from_slice(&u32::to_be_bytes(number));
         let teams = vec![team(1, &[100]), team(2, &[100])];
-        let schedule = Schedule::new(&relays, Rules { seed, ..rules(teams, slots) });
+        let schedule = Schedule::new(&relays, ScheduleRules { seed, ..rules(teams, slots) });
         for (team, counts) in counts.iter_mut().enumerate() {
             counts[schedule.slot(0, team).expect("a slot") as usize] += 1;
         }
@@ -102,7 +102,7 @@ fn slots_are_drawn_evenly() {
 
 #[test]
 fn relays_on_one_address_share_a_slot_and_what_is_measured() {
-    let host = |number, last| Relay {
+    let host = |number, last| ScheduledRelay {
         addresses: vec![IpAddr::V4([192, 0, 2, last].into())],
         ..relay(number, Some(100))
     };
@@ -118,7 +118,7 @@ fn relays_on_one_address_share_a_slot_and_what_is_measured() {
 fn what_no_team_can_measure_at_once_is_divided_by_hosts() {
     // Six relays of 200 Mbit/s on three hosts in one family: 3.5 Gbit/s for a team of 2.
     let relays: Vec<_> = (0..6_u8)
-        .map(|number| Relay {
+        .map(|number| ScheduledRelay {
             addresses: vec![IpAddr::V4([192, 0, 2, number / 2].into())],
             family_ids: vec!["f".to_owned()],
             ..relay(number.into(), Some(200))
@@ -168,7 +168,7 @@ fn a_flood_of_new_relays_delays_only_new_ones() {
 #[test]
 fn new_relays_beside_an_old_one_take_no_room_from_others() {
     // 120 slow old relays, each with 19 new ones on its address, and 300 honest ones.
-    let host = |number: u32, estimate| Relay {
+    let host = |number: u32, estimate| ScheduledRelay {
         addresses: vec![IpAddr::V4((number / 20).into())],
         ..relay(1_000_000 + number, estimate)
     };
@@ -185,7 +185,7 @@ fn new_relays_beside_an_old_one_take_no_room_from_others() {
 #[test]
 fn a_host_is_never_divided() {
     // Eight relays of 137 Mbit/s on one address need 3.2 Gbit/s of a team that has 3.
-    let host = |number: u32| Relay {
+    let host = |number: u32| ScheduledRelay {
         addresses: vec![IpAddr::V4([192, 0, 2, 1].into())],
         ..relay(number, Some(137 + u64::from(number)))
     };
@@ -213,7 +213,7 @@ fn relays_measured_at_once_have_what_they_need_and_no_more_than_there_is() {
     // Paper, Table 4 and App. F: relays on one host, measured by US-E and NL.
     let params = Params::PAPER;
     for (count, limit, truth) in [(8, 100, 94.2), (4, 200, 191.0), (2, 400, 393.0)] {
-        let host = |number| Relay {
+        let host = |number| ScheduledRelay {
             addresses: vec![IpAddr::V4([192, 0, 2, 1].into())],
             ..relay(number, Some(limit))
         };
@@ -242,7 +242,7 @@ fn relays_measured_at_once_have_what_they_need_and_no_more_than_there_is() {
 #[test]
 fn estimates_and_teams_of_any_size_are_no_problem() {
     for (bytes, mbit) in [(u64::MAX, 100), (u64::MAX, u64::MAX), (0, 0), (1, u64::MAX)] {
-        let host = |number| Relay {
+        let host = |number| ScheduledRelay {
             addresses: vec![IpAddr::V4(
                 [192, 0, 2, u8::try_from(number / 8).expect("small")].into(),
             )],

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ff_base::identity::Fingerprint;
 use ff_proto::units::BytesPerSec;
 
-use super::{Task, Timetable, is_new, take};
+use super::{SlotTask, Timetable, is_new, take};
 use crate::period::group::network;
 use crate::period::queue::parts;
 use crate::period::schedule::groups::{capped, least};
@@ -24,11 +24,11 @@ pub struct Retry {
     /// In this slot.
     pub slot: u32,
     /// These: all that were measured together.
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<SlotTask>,
 }
 
 /// A relay and z, what its measurement came to; `None` when that failed for a reason that is not the relay's.
-pub type Measured = (Fingerprint, Option<BytesPerSec>);
+pub type TaskResult = (Fingerprint, Option<BytesPerSec>);
 
 /// Why relays are not measured again in this period.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -73,7 +73,7 @@ pub(super) struct Again {
     /// In which slot.
     slot: u32,
     /// Which relays.
-    tasks: Vec<Task>,
+    tasks: Vec<SlotTask>,
 }
 
 impl Timetable {
@@ -87,7 +87,7 @@ impl Timetable {
     pub fn retry(
         &mut self,
         team: usize,
-        measured: &[Measured],
+        measured: &[TaskResult],
         now_slot: u32,
         grants_used: u32,
     ) -> Result<Retry, NoRetry> {
@@ -102,7 +102,7 @@ impl Timetable {
     /// The relays that [`retry`](Self::retry) measures again with these: all that were measured together. None if these do not
     /// belong together.
     #[must_use]
-    pub fn again_with(&self, team: usize, measured: &[Measured]) -> Vec<Fingerprint> {
+    pub fn again_with(&self, team: usize, measured: &[TaskResult]) -> Vec<Fingerprint> {
         let (_, tasks) = self.last(team, measured).unwrap_or_default();
         tasks.iter().map(|task| self.relays[task.relay as usize].fingerprint).collect()
     }
@@ -151,7 +151,7 @@ impl Timetable {
         &mut self,
         team: usize,
         head: u32,
-        tasks: Vec<Task>,
+        tasks: Vec<SlotTask>,
         behind: u32,
     ) -> Result<Retry, NoRetry> {
         let needed = tasks.iter().map(|task| task.demand).sum::<BytesPerSec>();
@@ -183,7 +183,7 @@ impl Timetable {
     }
 
     /// The networks of what is measured together.
-    fn networks(&self, tasks: &[Task]) -> Vec<IpAddr> {
+    fn networks(&self, tasks: &[SlotTask]) -> Vec<IpAddr> {
         let relays = tasks.iter().map(|task| &self.relays[task.relay as usize]);
         let addresses: Vec<_> = relays.flat_map(|relay| relay.addresses.iter().copied()).collect();
         parts(&addresses, network)
@@ -201,7 +201,7 @@ impl Timetable {
     }
 
     /// What a team measures again in a slot.
-    pub(super) fn again_in(&self, team: usize, slot: u32) -> impl Iterator<Item = Task> {
+    pub(super) fn again_in(&self, team: usize, slot: u32) -> impl Iterator<Item = SlotTask> {
         let these = self.again.iter().filter(move |again| again.team == team && again.slot == slot);
         these.flat_map(|again| again.tasks.iter().copied())
     }
@@ -219,7 +219,7 @@ impl Timetable {
     }
 
     /// The group beside which these relays are measured, and what was measured there last by this team.
-    fn last(&self, team: usize, measured: &[Measured]) -> Option<(u32, Vec<Task>)> {
+    fn last(&self, team: usize, measured: &[TaskResult]) -> Option<(u32, Vec<SlotTask>)> {
         let (relay, _) = measured.first()?;
         let group = *self.group_of.get(*self.numbers.get(relay)? as usize)?;
         let head = *self.beside.get(group as usize)?;
@@ -244,8 +244,8 @@ impl Timetable {
     fn raise(
         &mut self,
         team: usize,
-        tasks: &mut [Task],
-        measured: &[Measured],
+        tasks: &mut [SlotTask],
+        measured: &[TaskResult],
     ) -> Result<(), NoRetry> {
         let (params, most) = (self.schedule.rules.params, self.teams()[team].capacity());
         let had: BytesPerSec = tasks.iter().map(|task| task.demand).sum();

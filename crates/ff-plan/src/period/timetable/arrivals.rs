@@ -19,7 +19,7 @@ use std::slice;
 use ff_proto::units::BytesPerSec;
 
 use super::{Added, Timetable, take};
-use crate::period::Relay;
+use crate::period::ScheduledRelay;
 use crate::period::group::together;
 use crate::period::queue::{Served, Waiting};
 use crate::period::schedule::groups::{most, need, number};
@@ -42,7 +42,7 @@ type Units = BTreeMap<u32, Unit>;
 impl Timetable {
     /// Adds relays of a later consensus. Those that are known and have not gone are left out. They have come at the same
     /// time, so it is the seed that puts them in order.
-    pub fn add(&mut self, relays: Vec<Relay>, from_slot: u32) -> Added {
+    pub fn add(&mut self, relays: Vec<ScheduledRelay>, from_slot: u32) -> Added {
         let begin = self.relays.len();
         self.admit(relays);
         if self.relays.len() == begin {
@@ -70,9 +70,9 @@ impl Timetable {
     }
 
     /// Takes relays in that are not there, in their order.
-    fn admit(&mut self, relays: Vec<Relay>) {
+    fn admit(&mut self, relays: Vec<ScheduledRelay>) {
         let mut listed = HashSet::new();
-        let mut new: Vec<Relay> = relays
+        let mut new: Vec<ScheduledRelay> = relays
             .into_iter()
             .filter(|relay| {
                 let known = self.numbers.get(&relay.fingerprint);

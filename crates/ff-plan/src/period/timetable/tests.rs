@@ -11,8 +11,11 @@ use super::*;
 use crate::period::made_up::{name, relay, rules, team};
 
 /// A relay on an address.
-fn on(host: u32, number: u32, mbit: Option<u64>) -> Relay {
-    Relay { addresses: vec![IpAddr::V4((0xc000_0200 + host).into())], ..relay(number, mbit) }
+fn on(host: u32, number: u32, mbit: Option<u64>) -> ScheduledRelay {
+    ScheduledRelay {
+        addresses: vec![IpAddr::V4((0xc000_0200 + host).into())],
+        ..relay(number, mbit)
+    }
 }
 
 /// 3 Gbit/s for each of so many coordinators.
@@ -26,7 +29,7 @@ fn mbit(rate: u64) -> BytesPerSec {
 }
 
 /// All that a team measures, by slot.
-fn all(timetable: &Timetable, team: usize) -> Vec<Vec<Task>> {
+fn all(timetable: &Timetable, team: usize) -> Vec<Vec<SlotTask>> {
     (0..timetable.schedule().slots()).map(|slot| timetable.tasks(team, slot)).collect()
 }
 
@@ -268,7 +271,7 @@ fn slots_for_measuring_again_are_drawn_evenly() {
     for number in 0..draws {
         let mut seed = [0; 32];
         seed[..4].copy_from_slice(&u32::to_be_bytes(number));
-        let rules = Rules { seed, ..rules(teams(4), 44) };
+        let rules = ScheduleRules { seed, ..rules(teams(4), 44) };
         let mut timetable = Timetable::new(vec![relay(1, None)], rules);
         let retry = timetable.retry(2, &[(name(1), Some(mbit(60)))], 2, 1).expect("room");
         // New relays: rows 1, 3, 5, 7 and 9.
@@ -380,7 +383,10 @@ fn a_million_new_relays_at_once_are_placed() {
     let old = (0..7000).map(|n| relay(n, Some(100))).collect();
     let mut timetable = Timetable::new(old, rules(teams(3), 2880));
     let flood: Vec<_> = (0..1_000_000_u32)
-        .map(|n| Relay { addresses: vec![IpAddr::V4((n / 2).into())], ..relay(10_000 + n, None) })
+        .map(|n| ScheduledRelay {
+            addresses: vec![IpAddr::V4((n / 2).into())],
+            ..relay(10_000 + n, None)
+        })
         .collect();
     // It takes seconds; what grew with the square of them would not come back within any patience.
     let added = timetable.add(flood, 100);
@@ -389,7 +395,7 @@ fn a_million_new_relays_at_once_are_placed() {
 
 #[test]
 fn families_and_hosts_of_any_size_are_placed() {
-    let member = |n: u32, estimate| Relay {
+    let member = |n: u32, estimate| ScheduledRelay {
         family_ids: vec!["ed25519:x".to_owned()],
         tied_to: vec![name((n + 1) % 100_000)],
         addresses: vec![IpAddr::V4((n / 8).into())],

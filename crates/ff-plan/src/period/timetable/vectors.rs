@@ -30,8 +30,8 @@ fn list<T>(value: &Value, of: impl FnMut(&Value) -> T) -> Vec<T> {
 }
 
 /// A relay.
-fn relay(value: &Value) -> Relay {
-    Relay {
+fn relay(value: &Value) -> ScheduledRelay {
+    ScheduledRelay {
         fingerprint: bytes(&value["fingerprint"]),
         estimate: value["estimate"].as_u64().map(BytesPerSec::new),
         addresses: list(&value["addresses"], |address| text(address).parse().expect("an address")),
@@ -103,7 +103,7 @@ fn a_second_implementation_comes_to_the_same_timetable() {
     let vectors: Value =
         serde_json::from_str(include_str!("../../../tests/schedule-vectors.json")).expect("JSON");
     for case in vectors["cases"].as_array().expect("cases") {
-        let rules = Rules {
+        let rules = ScheduleRules {
             teams: list(&case["teams"], team),
             slots: whole(&case["slots"]),
             seed: bytes(&case["seed"]),

@@ -60,7 +60,7 @@ struct World {
 
 impl World {
     /// A relay with this number and of this kind; each fifth shares its machine with the one before.
-    fn make(&mut self, number: u32) -> Relay {
+    fn make(&mut self, number: u32) -> ScheduledRelay {
         let host = if number % 5 == 4 { number - 1 } else { number };
         // From 1 Mbit/s to a bit more than a team can measure; half have less than 35.
         let spread = u64::from(host.wrapping_mul(2_654_435_761) >> 26);
@@ -77,11 +77,11 @@ impl World {
             Kind::Steady | Kind::Low => Some(truth),
         };
         self.relays.insert(name(number), (kind, truth));
-        Relay { addresses: vec![IpAddr::V4(host.into())], estimate, ..relay(number, None) }
+        ScheduledRelay { addresses: vec![IpAddr::V4(host.into())], estimate, ..relay(number, None) }
     }
 
     /// What relays come to that are measured at once, those of one machine together.
-    fn measure(&mut self, timetable: usize, tasks: &[Task]) -> Vec<BytesPerSec> {
+    fn measure(&mut self, timetable: usize, tasks: &[SlotTask]) -> Vec<BytesPerSec> {
         let relays = self.timetables[timetable].relays();
         let relays: Vec<_> = tasks.iter().map(|task| relays[task.relay as usize].clone()).collect();
         let mut machines: HashMap<IpAddr, u64> = HashMap::new();
@@ -105,7 +105,7 @@ impl World {
     fn slot(&mut self, team: usize, slot: u32) {
         let tasks = self.timetables[team].tasks(team, slot);
         let measured = self.measure(team, &tasks);
-        let mut unclear: HashMap<u32, Vec<Measured>> = HashMap::new();
+        let mut unclear: HashMap<u32, Vec<TaskResult>> = HashMap::new();
         for (task, z) in tasks.iter().zip(measured) {
             let relay = self.timetables[team].relays()[task.relay as usize].fingerprint;
             *self.times.entry((relay, team)).or_default() += 1;
@@ -134,7 +134,7 @@ impl World {
         let first: Vec<_> = (0..begin).map(|number| world.make(number)).collect();
         let teams = || (0..2).map(|id| team(id, &[1000, 1000, 1000])).collect();
         let new_guess = guess_for_new(first.iter().filter_map(|relay| relay.estimate).collect());
-        let rules = Rules { seed, new_guess, ..rules(teams(), SLOTS) };
+        let rules = ScheduleRules { seed, new_guess, ..rules(teams(), SLOTS) };
         world.timetables = vec![Timetable::new(first, rules); TEAMS];
         let mut next = begin;
         for slot in 0..SLOTS {

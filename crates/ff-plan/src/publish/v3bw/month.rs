@@ -6,14 +6,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use ff_base::identity::Fingerprint;
+use ff_base::utc::DAY_SECS;
 use ff_proto::aggregate::Draw;
 
 use super::drawn::Drawn;
 use super::draws::period_from;
 use crate::publish::days::{Day, MEMORY_DAYS};
 
-/// Seconds of a day.
-const DAY_SECS: u64 = 24 * 60 * 60;
 /// Length of the runs of consecutive first attempts that can show a failure of the coordinator: a quarter of all relays, but
 /// within these bounds. The members of a group are measured at once, so in a shorter run one group would decide alone.
 const RUN: [usize; 2] = [20, 100];

@@ -23,7 +23,7 @@ use super::reason::NoNumber;
 use super::remembered::remembered;
 use super::{BandwidthFile, Generator, Header, InvalidFile, RecentCounts, RelayCounts};
 use crate::outcome::{Method, Outcome};
-use crate::publish::together::{self, Share, Shown};
+use crate::publish::together::{self, GroupShare, Shown};
 
 impl BandwidthFile {
     /// The file of everything in `outcomes` that may be published and began within the greatest
@@ -216,7 +216,7 @@ impl<'a> Decisions<'a> {
         let indices: Vec<_> = standing.iter().map(|(index, ..)| *index).collect();
         for (index, share) in indices.into_iter().zip(together::shares_in_turn(&values, together)) {
             if let Ok(line) = &mut self.relays[index].line {
-                let is_less = |other: Share| share.bytes_per_sec < other.bytes_per_sec;
+                let is_less = |other: GroupShare| share.bytes_per_sec < other.bytes_per_sec;
                 if line.share.is_none_or(is_less) {
                     line.share = Some(share);
                 }

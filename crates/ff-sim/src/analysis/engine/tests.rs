@@ -5,7 +5,7 @@ use ff_report::stats;
 use proptest::prelude::*;
 
 use super::*;
-use crate::read::series::{Kind, Series};
+use crate::read::series::{Series, SeriesKind};
 
 /// An hour, in seconds.
 const HOUR: u64 = 3_600;
@@ -16,8 +16,8 @@ fn hours(lengths: &[u64]) -> Vec<Window> {
 }
 
 /// Settings for hourly data in which every window counts.
-fn settings(lengths: &[u64]) -> Settings {
-    Settings { windows: hours(lengths), step_secs: HOUR, from: None, least_share: 0.0 }
+fn settings(lengths: &[u64]) -> EngineSettings {
+    EngineSettings { windows: hours(lengths), step_secs: HOUR, from: None, least_share: 0.0 }
 }
 
 /// A relay with all it may have.
@@ -69,7 +69,7 @@ fn relays_without_a_capacity_leave_the_sums_and_are_counted() {
 #[test]
 fn means_begin_where_windows_are_covered_well_enough() {
     let counts = |from, least_share| {
-        let mut engine = Engine::new(Settings { from, least_share, ..settings(&[2, 100]) });
+        let mut engine = Engine::new(EngineSettings { from, least_share, ..settings(&[2, 100]) });
         for hour in [1, 2, 3, 4, 6, 7, 8] {
             engine.push(hour * HOUR, &[reading(0, 5, 5)]).expect("later");
         }
@@ -207,7 +207,8 @@ fn table_of(data: &[AtTime]) -> Series {
             text.push_str(&relays[relay].map_or(String::new(), |(value, _)| value.to_string()));
         }
     }
-    let (series, skips) = Series::read("t", Kind::BytesPerSec, text.as_bytes()).expect("text");
+    let (series, skips) =
+        Series::read("t", SeriesKind::BytesPerSec, text.as_bytes()).expect("text");
     assert_eq!(skips.all, []);
     series
 }

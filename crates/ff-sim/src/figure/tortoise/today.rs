@@ -4,8 +4,8 @@ use ff_report::figure::{Axis, Figure};
 use ff_report::stats::median;
 
 use crate::flow::tortoise::KB;
-use crate::flow::tortoise::bucket::Limit;
-use crate::flow::tortoise::engine::Outcome;
+use crate::flow::tortoise::bucket::LinkLimit;
+use crate::flow::tortoise::engine::TortoiseOutcome;
 use crate::flow::tortoise::today::{EXEMPT, TodayResults};
 
 /// What points are, under each figure of means.
@@ -36,7 +36,7 @@ fn limits(label: &str) -> Axis {
 fn times(results: &TodayResults, name: &'static str, title: &str, y: &str, kind: usize) -> Figure {
     let figure = Figure::new(name, title, limits("limit of a client's link, KB/s"), Axis::log(y))
         .noting(NOTE);
-    let medians = |outcomes: &[Outcome]| -> Vec<f64> {
+    let medians = |outcomes: &[TortoiseOutcome]| -> Vec<f64> {
         outcomes.iter().filter_map(|one| median(one.secs[kind].clone())).collect()
     };
     let base = results.cells.first().map(|(_, outcomes)| medians(outcomes)).unwrap_or_default();
@@ -58,7 +58,7 @@ fn times(results: &TodayResults, name: &'static str, title: &str, y: &str, kind:
 }
 
 /// What a curve of this burst is called.
-fn label(limit: Limit) -> String {
+fn label(limit: LinkLimit) -> String {
     // The least burst is a fifth of a second of its limit.
     if limit.burst <= (limit.rate / 5.0).ceil() {
         "least burst, 0.2 s of the limit".to_owned()

@@ -20,7 +20,7 @@ const FIRST_CELLS: f64 = 14_480.0 / CELL.1;
 
 /// How much may be on its way before it is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Window {
+pub enum CellWindow {
     /// 1,000 cells for a circuit, 500 for a stream (tor-spec 7.4): Tor of 2019.
     #[default]
     Fixed,
@@ -29,7 +29,7 @@ pub enum Window {
     CongestionControl,
 }
 
-impl Window {
+impl CellWindow {
     /// Cells of a circuit of users.
     pub(super) fn circuit_cells(self) -> f64 {
         match self {
@@ -110,7 +110,7 @@ impl Default for Constants {
 
 /// What is simulated.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Config {
+pub struct FlowConfig {
     /// Circuits that users open in ten minutes.
     pub circuits_per_10_min: f64,
     /// How many clients they have: each holds its own guards, if any.
@@ -126,14 +126,14 @@ pub struct Config {
     /// Seconds in which things are counted.
     pub secs: u32,
     /// How much may be on its way.
-    pub window: Window,
+    pub window: CellWindow,
     /// What nobody knows well enough.
     pub constants: Constants,
     /// The seed of all that is random.
     pub seed: u64,
 }
 
-impl Default for Config {
+impl Default for FlowConfig {
     /// Shadow's ten-percent networks at load 1.0: an hour, of which the last 40 minutes count. No client of
     /// theirs held guards (tornettools writes `UseEntryGuards 0`).
     fn default() -> Self {
@@ -145,14 +145,14 @@ impl Default for Config {
             probes: 0,
             warm_up_secs: 1_200,
             secs: 2_400,
-            window: Window::default(),
+            window: CellWindow::default(),
             constants: Constants::default(),
             seed: 1,
         }
     }
 }
 
-impl Config {
+impl FlowConfig {
     /// Says what is wrong with it.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let constants = &self.constants;
@@ -196,10 +196,10 @@ mod tests {
 
     #[test]
     fn windows_grow_up_to_their_limits() {
-        let fixed = |trips| Window::Fixed.stream_cells(trips);
+        let fixed = |trips| CellWindow::Fixed.stream_cells(trips);
         assert!((fixed(1.0) / fixed(0.0) - 2.0).abs() < 1e-9);
         assert_eq!(fixed(20.0).to_bits(), 500_f64.to_bits());
-        let today = |trips| Window::CongestionControl.stream_cells(trips);
+        let today = |trips| CellWindow::CongestionControl.stream_cells(trips);
         assert_eq!(today(0.0).to_bits(), 124_f64.to_bits());
         assert!((today(1.0) - 248.0).abs() < 1e-9);
         // By hand: 600 cells after log2(600 / 124) = 2.2746 trips.

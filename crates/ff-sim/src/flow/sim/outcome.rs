@@ -19,7 +19,7 @@ pub struct Download {
 
 /// What comes out of a simulation.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct FlowOutcome {
     /// The downloads of the time that counts.
     pub downloads: Vec<Download>,
     /// What all relays carried, in bytes of cells by second.
@@ -51,7 +51,7 @@ pub struct Summary {
     pub gbit: f64,
 }
 
-impl Outcome {
+impl FlowOutcome {
     /// Nothing yet, of so many relays.
     pub(super) fn new(relays: usize) -> Self {
         Self {
@@ -133,10 +133,10 @@ mod tests {
             last_secs,
         };
         let downloads = vec![download(small, Some(2.0)), download(middle, None)];
-        let found = Outcome { downloads, ..Outcome::new(1) }.summary();
+        let found = FlowOutcome { downloads, ..FlowOutcome::new(1) }.summary();
         assert_eq!(found.last_secs, [Some(2.0), None, None]);
         assert_eq!((found.first_secs, found.deviations[1]), (Some(0.5), None));
         assert_eq!(found.timeouts, [Some(0.5), Some(0.0), Some(1.0), None]);
-        assert_eq!(Outcome::new(1).summary(), Summary::default());
+        assert_eq!(FlowOutcome::new(1).summary(), Summary::default());
     }
 }

@@ -39,19 +39,24 @@ fn library_by_tick(circuits: usize, tick_secs: f64) -> Library {
 }
 
 /// Ten minutes with so many circuits.
-fn config(circuits_per_10_min: f64) -> Config {
-    Config {
+fn config(circuits_per_10_min: f64) -> FlowConfig {
+    FlowConfig {
         circuits_per_10_min,
         user_clients: 40,
         perf_clients: 40,
         warm_up_secs: 120,
         secs: 480,
-        ..Config::default()
+        ..FlowConfig::default()
     }
 }
 
 /// Simulates with weights that are all 1.
-fn simulate(network: &Network, library: &Library, share: &mut dyn Share, c: &Config) -> Outcome {
+fn simulate(
+    network: &Network,
+    library: &Library,
+    share: &mut dyn Share,
+    c: &FlowConfig,
+) -> FlowOutcome {
     let weights = vec![1.0; network.relays.len()];
     let factors =
         Factors { guard: [1.0, 0.0, 0.0, 0.0], middle: [0.0, 1.0, 0.0, 0.0], exit: [1.0; 4] };
@@ -90,7 +95,7 @@ fn an_empty_network_is_as_fast_as_round_trips_allow() {
 #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
 fn relays_carry_what_users_ask_for() {
     let (library, c) = (library(500), config(1_000.0));
-    let mut users = Config { perf_clients: 0, warm_up_secs: 360, ..c };
+    let mut users = FlowConfig { perf_clients: 0, warm_up_secs: 360, ..c };
     users.secs = 1_440;
     let outcome = simulate(&network(4, 50_000_000), &library, &mut MaxMin::default(), &users);
     let asked = library.mean_bytes() * 1_000.0 / 600.0 * 3.0 * CELL.0 / CELL.1;
@@ -127,7 +132,7 @@ fn odd_configurations_are_errors_and_odd_networks_are_empty() {
     let (network, library) = (network(3, 0), library(20));
     let factors = Factors { guard: [1.0; 4], middle: [1.0; 4], exit: [1.0; 4] };
     let paths = Paths::new(&network, &[1.0; 9], &factors);
-    let fails = |change: fn(&mut Config)| {
+    let fails = |change: fn(&mut FlowConfig)| {
         let mut c = config(10.0);
         change(&mut c);
         run(&network, &paths, &library, &mut MaxMin::default(), &c).is_err()
@@ -161,7 +166,7 @@ fn a_step_costs_what_changes_and_not_what_exists() {
         Relay { fingerprint: [9, a, b].repeat(7)[..20].try_into().expect("20"), ..Relay::default() }
     }));
     let run = |network: &Network, circuits: f64, perf_clients: u32| {
-        let config = Config { circuits_per_10_min: circuits, perf_clients, ..c.clone() };
+        let config = FlowConfig { circuits_per_10_min: circuits, perf_clients, ..c.clone() };
         let paths = Paths::new(network, &weights, &Factors::of(network, &weights));
         let mut share = MaxMin::default();
         super::run(network, &paths, &library, &mut share, &config).expect("it runs")
@@ -198,7 +203,7 @@ fn who_looks_on_sees_seconds_and_measures_relays() {
     let network = network(4, 1_000_000);
     let weights = vec![1.0; network.relays.len()];
     let paths = Paths::new(&network, &weights, &Factors::of(&network, &weights));
-    let c = Config { probes: 2, perf_clients: 0, warm_up_secs: 0, secs: 60, ..config(0.0) };
+    let c = FlowConfig { probes: 2, perf_clients: 0, warm_up_secs: 0, secs: 60, ..config(0.0) };
     let (mut eyes, library, mut share) = (Eyes::default(), library(1), MaxMin::default());
     run_watched(&network, &paths, &library, &mut share, &c, &mut eyes).expect("it runs");
     assert_eq!(eyes.0, 60);
@@ -239,7 +244,8 @@ fn a_measurement_that_gets_no_byte_is_given_up() {
         let network = network(1, bytes_per_sec);
         let weights = vec![1.0; network.relays.len()];
         let paths = Paths::new(&network, &weights, &Factors::of(&network, &weights));
-        let c = Config { probes: 1, perf_clients: 0, warm_up_secs: 0, secs: 600, ..config(900.0) };
+        let c =
+            FlowConfig { probes: 1, perf_clients: 0, warm_up_secs: 0, secs: 600, ..config(900.0) };
         let mut asks = Asks::default();
         run_watched(&network, &paths, &library, &mut MaxMin::default(), &c, &mut asks)
             .expect("it runs");

@@ -5,7 +5,7 @@ const EMPTY_SECS: f64 = 1e-3;
 
 /// The limit of each client's link, in bytes of the link.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limit {
+pub struct LinkLimit {
     /// The rate at which the bucket is filled, in bytes a second.
     pub rate: f64,
     /// The most that the bucket holds, in bytes.
@@ -16,7 +16,7 @@ pub struct Limit {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bucket {
     /// Its limit.
-    limit: Limit,
+    limit: LinkLimit,
     /// The bytes in it, from 0 to the burst.
     tokens: f64,
 }
@@ -24,7 +24,7 @@ pub struct Bucket {
 impl Bucket {
     /// A full one.
     #[must_use]
-    pub const fn full(limit: Limit) -> Self {
+    pub const fn full(limit: LinkLimit) -> Self {
         Self { limit, tokens: limit.burst }
     }
 
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_bucket_holds_its_burst_and_then_passes_its_rate() {
-        let mut bucket = Bucket::full(Limit { rate: 100.0, burst: 300.0 });
+        let mut bucket = Bucket::full(LinkLimit { rate: 100.0, burst: 300.0 });
         assert_eq!((bucket.cap(400.0), bucket.lasts_secs(400.0)), (400.0, 1.0));
         assert_eq!((bucket.lasts_secs(100.0), bucket.most(2.0)), (f64::INFINITY, 500.0));
         // 700 bytes: 300 at once are held, the other 400 take 4 s; 100 bytes are through after a quarter of one.

@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use ff_report::stats::mean;
 
 use super::KB;
-use super::engine::{Outcome, Seen};
-use super::users::Kind;
+use super::engine::{Seen, TortoiseOutcome};
+use super::users::UserKind;
 use super::world::{Cell, Runners};
 
 /// The figures that a flow model can have.
@@ -84,7 +84,7 @@ pub struct Results {
     /// The fitted capacity of all dedicated relays together, in bytes a second.
     pub capacity: f64,
     /// The results of each cell, in the order of the seeds.
-    pub outcomes: BTreeMap<Cell, Vec<Outcome>>,
+    pub outcomes: BTreeMap<Cell, Vec<TortoiseOutcome>>,
 }
 
 impl Results {
@@ -92,7 +92,7 @@ impl Results {
     ///
     /// # Errors
     /// With the reason, if it was not simulated.
-    pub fn of(&self, cell: &Cell) -> Result<&[Outcome], String> {
+    pub fn of(&self, cell: &Cell) -> Result<&[TortoiseOutcome], String> {
         let found = self.outcomes.get(cell).map(Vec::as_slice);
         found.ok_or_else(|| format!("needs the experiment \"{}\"", cell.name()))
     }
@@ -119,7 +119,7 @@ impl Results {
     ///
     /// # Errors
     /// With the reason, if there is none.
-    pub fn kind_kb(&self, cell: &Cell, kind: Kind) -> Result<f64, String> {
+    pub fn kind_kb(&self, cell: &Cell, kind: UserKind) -> Result<f64, String> {
         self.mean_kb(cell, |seen| seen.kind == kind)
     }
 

@@ -17,8 +17,8 @@ use rand_chacha::ChaCha12Rng;
 
 use super::bucket::Bucket;
 use super::today::{self, Between};
-use super::users::{Habit, Kind};
-use super::world::{Circuit, Client, HOPS, World, on_link};
+use super::users::{Habit, UserKind};
+use super::world::{HOPS, TortoiseCircuit, TortoiseClient, World, on_link};
 use crate::flow::fill::{FlowsOver, MaxMinOver, Share as _};
 
 /// The least time between two computations of rates, in seconds.
@@ -35,7 +35,7 @@ const OVER_BYTES: f64 = 1e-3;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Seen {
     /// What its user does.
-    pub kind: Kind,
+    pub kind: UserKind,
     /// Whether it runs a relay.
     pub runs_relay: bool,
     /// Transfers that ended in the measured time.
@@ -47,7 +47,7 @@ pub struct Seen {
 impl Seen {
     /// A client without transfers.
     #[must_use]
-    pub const fn new(kind: Kind, runs_relay: bool) -> Self {
+    pub const fn new(kind: UserKind, runs_relay: bool) -> Self {
         Self { kind, runs_relay, transfers: 0, rates: 0.0 }
     }
 
@@ -106,7 +106,7 @@ pub struct Asked {
 
 /// The results of a simulation.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outcome {
+pub struct TortoiseOutcome {
     /// Each client's transfers.
     pub clients: Vec<Seen>,
     /// What users did.
@@ -125,7 +125,7 @@ pub struct Outcome {
 #[derive(Clone, Copy, Debug)]
 struct Link {
     /// Its circuit.
-    circuit: Circuit,
+    circuit: TortoiseCircuit,
     /// Its bucket, if the relay limits it.
     bucket: Option<Bucket>,
     /// The time up to which its bucket is computed.
@@ -137,7 +137,7 @@ struct Link {
 /// A client's user.
 struct User {
     /// The client.
-    client: Client,
+    client: TortoiseClient,
     /// Its random numbers.
     rng: ChaCha12Rng,
     /// When the user asks next.
@@ -183,12 +183,12 @@ struct Engine<'a> {
     /// The least time between two computations of rates, in seconds.
     grain: f64,
     /// The results so far.
-    outcome: Outcome,
+    outcome: TortoiseOutcome,
 }
 
 /// Simulates a network for `secs` seconds after a warm-up.
 #[must_use]
-pub fn simulate(world: &World, warm_up_secs: u32, secs: u32) -> Outcome {
+pub fn simulate(world: &World, warm_up_secs: u32, secs: u32) -> TortoiseOutcome {
     let mut engine = Engine::new(world, warm_up_secs.into(), secs.into(), GRAIN_SECS);
     while !engine.is_over() {
         engine.step();
@@ -201,7 +201,7 @@ impl<'a> Engine<'a> {
     fn new(world: &'a World, warm_up: f64, secs: f64, grain: f64) -> Self {
         let mut timers = BinaryHeap::new();
         let mut users = Vec::with_capacity(world.clients.len());
-        let mut outcome = Outcome::default();
+        let mut outcome = TortoiseOutcome::default();
         for (&client, number) in world.clients.iter().zip(0_u32..) {
             let mut rng = client.user_rng(world.seed);
             let (habit, first) = Habit::start(client.kind, &mut rng);
@@ -266,7 +266,7 @@ impl<'a> Engine<'a> {
             renew(self.world, user, self.now);
         }
         user.size = self.world.size(user.client.kind, &mut user.rng);
-        self.outcome.asked.sizes[usize::from(user.client.kind == Kind::Bulk)].add(user.size);
+        self.outcome.asked.sizes[usize::from(user.client.kind == UserKind::Bulk)].add(user.size);
         user.waiting = user.links.len();
         let part = on_link(user.size) / f64::from(user.client.links.max(1));
         for (link, place) in user.links.iter_mut().zip(0_u32..) {
@@ -329,8 +329,8 @@ impl<'a> Engine<'a> {
                 lasts = bucket.passes_secs(link.left, rate);
                 if counts {
                     let is_held = bucket.is_empty() && rate >= cap && cap < user.client.down;
-                    let held =
-                        &mut self.outcome.held_secs[usize::from(user.client.kind == Kind::Bulk)];
+                    let held = &mut self.outcome.held_secs
+                        [usize::from(user.client.kind == UserKind::Bulk)];
                     held.count += secs;
                     held.sum += if is_held { secs } else { 0.0 };
                 }
@@ -373,7 +373,7 @@ impl<'a> Engine<'a> {
             self.outcome.clients[number as usize].add(rate);
         }
         let (pause, is_break) = user.habit.pause(user.ended, &mut user.rng);
-        if user.client.kind == Kind::Web {
+        if user.client.kind == UserKind::Web {
             let asked = &mut self.outcome.asked;
             let draws = if is_break { &mut asked.breaks } else { &mut asked.thinks };
             draws.add(pause);
@@ -385,7 +385,7 @@ impl<'a> Engine<'a> {
     }
 
     /// The results.
-    fn finish(mut self) -> Outcome {
+    fn finish(mut self) -> TortoiseOutcome {
         let dedicated = self.world.dedicated();
         let secs = self.counts.1 - self.counts.0;
         let carried: f64 = self.carried[..dedicated].iter().sum();

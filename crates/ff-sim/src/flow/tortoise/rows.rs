@@ -7,9 +7,9 @@ use super::KB;
 use super::cells::{EVADED, RUNNERS, Results, cell, half, more};
 use super::engine::{Asked, Seen};
 use super::today::stable_fast_part;
-use super::users::{Kind, PAGES};
+use super::users::{PAGES, UserKind};
 use super::world::{CLIENTS, Cell, Runners};
-use crate::ledger::{Found, Judged, Ledger, Ours, Verdict, judge};
+use crate::ledger::{FoundFigures, Judged, Ledger, Ours, RowVerdict, judge};
 
 /// The claims.
 const ROWS: &str = include_str!("../../../../../doc/tortoise.toml");
@@ -77,7 +77,7 @@ fn of_row(row: &Judged) -> Vec<ClaimLine> {
     if row.figures.is_empty() {
         return vec![line];
     }
-    let of = |figure: &crate::ledger::Compared| ClaimLine {
+    let of = |figure: &crate::ledger::ComparedFigure| ClaimLine {
         figure: figure.name.clone(),
         unit: figure.unit.clone(),
         paper: figure.paper.clone(),
@@ -86,25 +86,25 @@ fn of_row(row: &Judged) -> Vec<ClaimLine> {
         high: Some(figure.high),
         verdict: word(figure.verdict),
         reason: if figure.why.is_empty() { row.why.clone() } else { figure.why.clone() },
-        is_unexplained: figure.verdict == Verdict::Unexplained,
+        is_unexplained: figure.verdict == RowVerdict::Unexplained,
         ..line.clone()
     };
     row.figures.iter().map(of).collect()
 }
 
 /// A verdict in a word.
-const fn word(verdict: Verdict) -> &'static str {
+const fn word(verdict: RowVerdict) -> &'static str {
     match verdict {
-        Verdict::Equal | Verdict::Shape => "holds",
-        Verdict::Cannot => "cannot",
-        Verdict::NotRun => "not run",
-        Verdict::Differs | Verdict::Unexplained => "differs",
+        RowVerdict::Equal | RowVerdict::Shape => "holds",
+        RowVerdict::Cannot => "cannot",
+        RowVerdict::NotRun => "not run",
+        RowVerdict::Differs | RowVerdict::Unexplained => "differs",
     }
 }
 
 /// All our numbers.
-fn found(results: &Results) -> Found {
-    let mut found = Found::new();
+fn found(results: &Results) -> FoundFigures {
+    let mut found = FoundFigures::new();
     let mut add = |id: &str, figure: &str, value: Result<f64, String>| {
         let ours = value.map(|value| Ours { value, sample: None });
         found.insert((id.to_owned(), figure.to_owned()), ours);
@@ -163,26 +163,26 @@ fn asked(results: &Results, add: &mut Add<'_>) {
 
 /// What limits take from clients that run no relay: T7 to T9.
 fn limited(results: &Results, add: &mut Add<'_>) {
-    let part = |limit: u32, kind: Kind| -> Result<f64, String> {
+    let part = |limit: u32, kind: UserKind| -> Result<f64, String> {
         let limited = results.kind_kb(&cell(Some(limit), Runners::None), kind)?;
         Ok(limited / results.kind_kb(&Cell::BASE, kind)?)
     };
-    add("T7", "web at 100 KB/s", part(100, Kind::Web));
-    add("T8", "bulk at 200 KB/s", part(200, Kind::Bulk));
+    add("T7", "web at 100 KB/s", part(100, UserKind::Web));
+    add("T8", "bulk at 200 KB/s", part(200, UserKind::Bulk));
     for limit in LIMITS {
-        let both = || Ok::<_, String>((part(limit, Kind::Web)?, part(limit, Kind::Bulk)?));
+        let both = || Ok::<_, String>((part(limit, UserKind::Web)?, part(limit, UserKind::Bulk)?));
         let name = format!("bulk's loss above web's at {limit} KB/s");
         add("T9", &name, both().map(|(web, bulk)| (web - bulk) * 100.0));
     }
 }
 
 /// By how many percent clients that run a relay have more than those of the same kinds that run none, in one network.
-fn over_others(results: &Results, of: &Cell, kind: Option<Kind>) -> Result<f64, String> {
-    let kinds = kind.map_or(Kind::ALL.to_vec(), |kind| vec![kind]);
+fn over_others(results: &Results, of: &Cell, kind: Option<UserKind>) -> Result<f64, String> {
+    let kinds = kind.map_or(UserKind::ALL.to_vec(), |kind| vec![kind]);
     let (mut run, mut others) = (0.0, 0.0);
     for kind in kinds {
         // As many of each kind as run a relay.
-        let count = f64::from(of.runners.counts()[usize::from(kind == Kind::Bulk)]);
+        let count = f64::from(of.runners.counts()[usize::from(kind == UserKind::Bulk)]);
         run += count * results.mean_kb(of, |seen| seen.kind == kind && seen.runs_relay)?;
         others += count * results.mean_kb(of, |seen| seen.kind == kind && !seen.runs_relay)?;
     }
@@ -202,7 +202,7 @@ fn runners(results: &Results, add: &mut Add<'_>) {
         };
         add("T11", &format!("over the time before, {name}"), before());
         let bulk = || -> Result<f64, String> {
-            let [web, bulk] = Kind::ALL.map(|kind| over_others(results, &limited, Some(kind)));
+            let [web, bulk] = UserKind::ALL.map(|kind| over_others(results, &limited, Some(kind)));
             Ok(bulk? - web?)
         };
         add("T11", &format!("bulk's gain above web's, {name}"), bulk());
@@ -276,7 +276,7 @@ mod tests {
     use super::*;
     use crate::flow::tortoise::cells::{FIGURES, of_figures};
     use crate::flow::tortoise::engine::simulate;
-    use crate::flow::tortoise::world::{Setting, World};
+    use crate::flow::tortoise::world::{TortoiseSetting, World};
 
     #[test]
     fn every_claim_has_its_line_and_every_figure_is_computed() {
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_small_network_gives_every_figure_a_number() {
-        let setting = Setting { scale: 0.06, burst_secs: 1.0, warm_up_secs: 60, secs: 600 };
+        let setting = TortoiseSetting { scale: 0.06, burst_secs: 1.0, warm_up_secs: 60, secs: 600 };
         let mut results = Results { seeds: vec![1], capacity: 2.4e6, ..Results::default() };
         for cell in of_figures(&FIGURES) {
             let world = World::draw(&cell, &setting, results.capacity, 1);

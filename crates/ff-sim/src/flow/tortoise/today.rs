@@ -16,10 +16,10 @@
 use rand::RngExt as _;
 use rand_chacha::ChaCha12Rng;
 
-use super::bucket::Limit;
-use super::engine::Outcome;
-use super::users::{self, Kind};
-use super::world::{Circuit, Client, Relay, World, pick};
+use super::bucket::LinkLimit;
+use super::engine::TortoiseOutcome;
+use super::users::{self, UserKind};
+use super::world::{TortoiseCircuit, TortoiseClient, TortoiseRelay, World, pick};
 use crate::flow::fill::NO_RELAY;
 use crate::flow::path::Factors;
 use crate::flow::sim::sequence;
@@ -85,20 +85,26 @@ pub struct Today {
 /// Today's network with this many relays and clients, at this limit of clients' links. Bytes between relays are counted
 /// above each of `rates`, in bytes a second. The same seed gives the same relays and clients at every limit.
 #[must_use]
-pub fn world(limit: Option<Limit>, rates: &[f64], relays: u32, clients: u32, seed: u64) -> World {
+pub fn world(
+    limit: Option<LinkLimit>,
+    rates: &[f64],
+    relays: u32,
+    clients: u32,
+    seed: u64,
+) -> World {
     let mut world = World { limit, seed, ..World::default() };
     let sample = sample(relays, seed);
     for &(_, rate) in &sample {
         let hop = world.add(rate);
-        world.relays.push(Relay { hops: [hop, NO_RELAY], limits: true });
+        world.relays.push(TortoiseRelay { hops: [hop, NO_RELAY], limits: true });
     }
     for number in 0..clients {
-        let kind = if number % BULK_EVERY == 0 { Kind::Bulk } else { Kind::Web };
+        let kind = if number % BULK_EVERY == 0 { UserKind::Bulk } else { UserKind::Web };
         let stream = u64::from(number);
         let times = LINES[sequence(seed, stream).random_range(0..LINES.len())];
         let down = LINE * times;
         let line = world.add(down);
-        world.clients.push(Client { kind, down, line, relay: None, links: LEGS, stream });
+        world.clients.push(TortoiseClient { kind, down, line, relay: None, links: LEGS, stream });
     }
     let classes = sample.iter().map(|(class, _)| *class).collect();
     world.today = Some(Today { sums: sums(&sample), classes, rates: rates.to_vec() });
@@ -150,9 +156,9 @@ fn sums(sample: &[(usize, f64)]) -> [Vec<f64>; 3] {
 }
 
 /// How much a user asks for next, in bytes of the stream. Files have grown as the median page has.
-pub(super) fn size(kind: Kind, rng: &mut ChaCha12Rng) -> f64 {
+pub(super) fn size(kind: UserKind, rng: &mut ChaCha12Rng) -> f64 {
     let growth = DESKTOP_MEDIAN * KIB / users::PAGES[2];
-    if kind == Kind::Bulk {
+    if kind == UserKind::Bulk {
         return kind.size(rng) * growth;
     }
     let mut at = rng.random::<f64>();
@@ -171,10 +177,10 @@ impl Today {
     pub(super) fn circuits(
         &self,
         world: &World,
-        client: &Client,
+        client: &TortoiseClient,
         held: &[usize],
         rng: &mut ChaCha12Rng,
-    ) -> Vec<Circuit> {
+    ) -> Vec<TortoiseCircuit> {
         let [first, second, last] = &self.sums;
         let mut other = |sums: &[f64], taken: &[usize]| loop {
             let relay = pick(sums, rng);
@@ -197,7 +203,7 @@ impl Today {
     }
 
     /// The part of the links between a circuit's relays on which bytes are not exempt, by each of [`EXEMPT`].
-    fn limited_part(&self, circuit: &Circuit) -> [f64; 2] {
+    fn limited_part(&self, circuit: &TortoiseCircuit) -> [f64; 2] {
         let hops = [1, 3, 5].map(|hop| circuit.hops[hop] as usize);
         let classes = hops.map(|hop| self.classes.get(hop).copied().unwrap_or_default());
         let has = |class: usize, rule: usize| 1.0 - FLAGS_2022[class].1[rule];
@@ -236,7 +242,7 @@ pub struct Between {
 
 impl Between {
     /// Adds what a circuit carried in some seconds.
-    pub(super) fn add(&mut self, today: &Today, circuit: &Circuit, bytes: f64, secs: f64) {
+    pub(super) fn add(&mut self, today: &Today, circuit: &TortoiseCircuit, bytes: f64, secs: f64) {
         self.above.resize(today.rates.len(), [0.0; 3]);
         self.bytes += 2.0 * bytes;
         self.circuit_secs += secs;
@@ -274,7 +280,7 @@ pub struct TodayResults {
     /// Rates above which bytes between relays were counted, in bytes a second.
     pub rates: Vec<f64>,
     /// Each limit with its results in the order of the seeds; no limit comes first.
-    pub cells: Vec<(Option<Limit>, Vec<Outcome>)>,
+    pub cells: Vec<(Option<LinkLimit>, Vec<TortoiseOutcome>)>,
 }
 
 #[cfg(test)]
@@ -304,12 +310,12 @@ mod tests {
     #[test]
     fn pages_are_those_of_2025_and_files_have_grown_with_them() {
         let mut rng = ChaCha12Rng::seed_from_u64(5);
-        let mut pages: Vec<f64> = (0..20_000).map(|_| size(Kind::Web, &mut rng)).collect();
+        let mut pages: Vec<f64> = (0..20_000).map(|_| size(UserKind::Web, &mut rng)).collect();
         pages.sort_by(f64::total_cmp);
         assert!((pages[10_000] / 2.931e6 - 1.0).abs() < 1e-3, "{}", pages[10_000]);
         assert!((pages[1_000] / 6.37e5 - 1.0).abs() < 1e-2, "{}", pages[1_000]);
         assert!((pages[19_000] / 1.2335e7 - 1.0).abs() < 1e-2, "{}", pages[19_000]);
-        let files: f64 = (0..20_000).map(|_| size(Kind::Bulk, &mut rng)).sum();
+        let files: f64 = (0..20_000).map(|_| size(UserKind::Bulk, &mut rng)).sum();
         assert!((files / 20_000.0 / 3.694e7 - 1.0).abs() < 0.02, "{files}");
     }
 
@@ -317,7 +323,7 @@ mod tests {
     fn a_client_keeps_two_guards_and_both_circuits_have_one_exit() {
         let world = world(None, &[], 72, 60, 3);
         let today = world.today.as_ref().expect("today's network");
-        assert_eq!(world.clients.iter().filter(|one| one.kind == Kind::Bulk).count(), 2);
+        assert_eq!(world.clients.iter().filter(|one| one.kind == UserKind::Bulk).count(), 2);
         let mut rng = ChaCha12Rng::seed_from_u64(6);
         for client in &world.clients {
             let circuits = today.circuits(&world, client, &[], &mut rng);
@@ -333,7 +339,7 @@ mod tests {
             let again = today.circuits(&world, client, &[one.entry, other.entry], &mut rng);
             assert_eq!([again[0].entry, again[1].entry], [one.entry, other.entry]);
         }
-        let same = super::world(Some(Limit { rate: 1e6, burst: 3e6 }), &[1e6], 72, 90, 3);
+        let same = super::world(Some(LinkLimit { rate: 1e6, burst: 3e6 }), &[1e6], 72, 90, 3);
         assert_eq!(same.relays, world.relays);
         for (one, other) in world.clients.iter().zip(&same.clients) {
             assert_eq!((one.down, one.stream), (other.down, other.stream));
@@ -343,7 +349,7 @@ mod tests {
     #[test]
     fn bytes_above_a_rate_are_counted_on_links_that_are_not_exempt() {
         let hops = [NO_RELAY, 0, NO_RELAY, 1, NO_RELAY, 2, NO_RELAY];
-        let circuit = Circuit { entry: 0, hops };
+        let circuit = TortoiseCircuit { entry: 0, hops };
         let today = Today { classes: vec![0, 1, 3], rates: vec![1e5, 1e6], ..Today::default() };
         let mut between = Between::default();
         between.add(&today, &circuit, 8e5, 2.0);
@@ -358,12 +364,13 @@ mod tests {
 
     #[test]
     fn a_limit_makes_files_slower_and_its_burst_spares_pages() {
-        let outcome = |limit: Option<Limit>| simulate(&world(limit, &[5e5], 40, 120, 4), 60, 600);
+        let outcome =
+            |limit: Option<LinkLimit>| simulate(&world(limit, &[5e5], 40, 120, 4), 60, 600);
         let mean = |secs: &[f64]| {
             let count = u32::try_from(secs.len()).expect("few");
             secs.iter().sum::<f64>() / f64::from(count.max(1))
         };
-        let limit = |burst| Some(Limit { rate: 5e5, burst });
+        let limit = |burst| Some(LinkLimit { rate: 5e5, burst });
         let found = [None, limit(2e7), limit(1e5)].map(outcome);
         let [free, burst, none] =
             found.each_ref().map(|one| one.secs.each_ref().map(|all| mean(all)));

@@ -24,14 +24,14 @@ const FIRST_SECS: f64 = 11.0;
 
 /// What a user does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum UserKind {
     /// Reads pages.
     Web,
     /// Downloads files, one after the other.
     Bulk,
 }
 
-impl Kind {
+impl UserKind {
     /// Both, in the order of their numbers.
     pub const ALL: [Self; 2] = [Self::Web, Self::Bulk];
 
@@ -46,16 +46,16 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Habit {
     /// What the user does.
-    kind: Kind,
+    kind: UserKind,
     /// When the session ends, in seconds; never for bulk users.
     session_end: f64,
 }
 
 impl Habit {
     /// A user somewhere in the middle of sessions and breaks; with the second of the first request.
-    pub fn start(kind: Kind, rng: &mut ChaCha12Rng) -> (Self, f64) {
+    pub fn start(kind: UserKind, rng: &mut ChaCha12Rng) -> (Self, f64) {
         let first = rng.random_range(0.0..FIRST_SECS);
-        if kind == Kind::Bulk {
+        if kind == UserKind::Bulk {
             return (Self { kind, session_end: f64::INFINITY }, first);
         }
         let cycle = SESSION_SECS + f64::midpoint(BREAK_SECS.0, BREAK_SECS.1);
@@ -67,7 +67,7 @@ impl Habit {
 
     /// How long the user pauses after a transfer that ended at this second, and whether that is a break.
     pub fn pause(&mut self, ended: f64, rng: &mut ChaCha12Rng) -> (f64, bool) {
-        if self.kind == Kind::Bulk {
+        if self.kind == UserKind::Bulk {
             return (0.0, false);
         }
         if ended < self.session_end {
@@ -149,11 +149,11 @@ mod tests {
 
     #[test]
     fn means_are_the_papers() {
-        let page = mean(|rng| Kind::Web.size(rng));
+        let page = mean(|rng| UserKind::Web.size(rng));
         assert!((page / 396_400.0 - 1.0).abs() < 0.02, "{page}");
-        let file = mean(|rng| Kind::Bulk.size(rng));
+        let file = mean(|rng| UserKind::Bulk.size(rng));
         assert!((file / 3e6 - 1.0).abs() < 0.02, "{file}");
-        let habit = |session_end| Habit { kind: Kind::Web, session_end };
+        let habit = |session_end| Habit { kind: UserKind::Web, session_end };
         let think = mean(|rng| habit(1.0).pause(0.0, rng).0);
         assert!((think / 11.0 - 1.0).abs() < 0.02, "{think}");
         let pause = mean(|rng| habit(0.0).pause(0.0, rng).0);
@@ -172,16 +172,16 @@ mod tests {
     #[test]
     fn a_session_ends_with_a_break_and_another_begins() {
         let mut rng = ChaCha12Rng::seed_from_u64(1);
-        let mut habit = Habit { kind: Kind::Web, session_end: 100.0 };
+        let mut habit = Habit { kind: UserKind::Web, session_end: 100.0 };
         assert!(!habit.pause(99.0, &mut rng).1);
         let (pause, is_break) = habit.pause(103.0, &mut rng);
         assert!(is_break && (540.0..=660.0).contains(&pause), "{pause}");
         assert!((habit.session_end - (103.0 + pause + 900.0)).abs() < 1e-9);
-        let (mut bulk, first) = Habit::start(Kind::Bulk, &mut rng);
+        let (mut bulk, first) = Habit::start(UserKind::Bulk, &mut rng);
         assert!(first < FIRST_SECS);
         assert_eq!(bulk.pause(1e9, &mut rng), (0.0, false), "bulk users never pause");
         // Sixty percent of web users are in a session at first.
-        let mut starts = (0..10_000).map(|_| Habit::start(Kind::Web, &mut rng).1);
+        let mut starts = (0..10_000).map(|_| Habit::start(UserKind::Web, &mut rng).1);
         let early = starts.by_ref().filter(|first| *first < FIRST_SECS).count();
         assert!((5_900..6_250).contains(&early), "{early}");
     }

@@ -7,9 +7,9 @@ use rand::RngExt as _;
 use rand::seq::SliceRandom as _;
 use rand_chacha::ChaCha12Rng;
 
-use super::bucket::Limit;
+use super::bucket::LinkLimit;
 use super::today::{self, Today};
-use super::users::{AccessLine, Kind};
+use super::users::{AccessLine, UserKind};
 use super::{KB, PAYLOAD};
 use crate::flow::fill::NO_RELAY;
 use crate::flow::sim::sequence;
@@ -99,7 +99,7 @@ impl Cell {
 
 /// What is the same for all experiments.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Setting {
+pub struct TortoiseSetting {
     /// How large the network is, as a part of the paper's.
     pub scale: f64,
     /// Seconds of the limit that a bucket holds.
@@ -110,7 +110,7 @@ pub struct Setting {
     pub secs: u32,
 }
 
-impl Setting {
+impl TortoiseSetting {
     /// `all * times` at this scale: at least 1, unless `all` is 0.
     #[must_use]
     #[expect(
@@ -126,7 +126,7 @@ impl Setting {
 
 /// A relay that clients choose.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Relay {
+pub struct TortoiseRelay {
     /// What its traffic goes through, as places among [`World::capacities`].
     pub hops: [u32; 2],
     /// Whether it limits clients' links.
@@ -135,9 +135,9 @@ pub struct Relay {
 
 /// A client.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Client {
+pub struct TortoiseClient {
     /// What its user does.
-    pub kind: Kind,
+    pub kind: UserKind,
     /// What its line carries to it, in bytes a second.
     pub down: f64,
     /// Its line's place among [`World::capacities`], if more than one transfer goes over it.
@@ -150,7 +150,7 @@ pub struct Client {
     pub stream: u64,
 }
 
-impl Client {
+impl TortoiseClient {
     /// The random numbers of its user, in the network of a seed.
     #[must_use]
     pub fn user_rng(&self, seed: u64) -> ChaCha12Rng {
@@ -163,7 +163,7 @@ impl Client {
 
 /// A circuit of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Circuit {
+pub struct TortoiseCircuit {
     /// Its first relay.
     pub entry: usize,
     /// What its traffic goes through.
@@ -176,13 +176,13 @@ pub struct World {
     /// What relays and lines carry, in bytes a second of the link.
     pub capacities: Vec<f64>,
     /// The relays, those with machines of their own first.
-    pub relays: Vec<Relay>,
+    pub relays: Vec<TortoiseRelay>,
     /// Of each relay the weights of all up to it.
     pub sums: Vec<f64>,
     /// The clients.
-    pub clients: Vec<Client>,
+    pub clients: Vec<TortoiseClient>,
     /// The limit of clients' links.
-    pub limit: Option<Limit>,
+    pub limit: Option<LinkLimit>,
     /// What it has of today's network; nothing if it is the paper's.
     pub today: Option<Today>,
     /// The seed.
@@ -192,10 +192,10 @@ pub struct World {
 impl World {
     /// The network of an experiment, with relays that carry `capacity` bytes a second together without those of clients.
     #[must_use]
-    pub fn draw(cell: &Cell, setting: &Setting, capacity: f64, seed: u64) -> Self {
+    pub fn draw(cell: &Cell, setting: &TortoiseSetting, capacity: f64, seed: u64) -> Self {
         let limit = cell.limit_kb.map(|limit| {
             let rate = f64::from(limit) * KB;
-            Limit { rate, burst: rate * setting.burst_secs }
+            LinkLimit { rate, burst: rate * setting.burst_secs }
         });
         let mut world = Self { limit, seed, ..Self::default() };
         let mut dedicated = dedicated(seed);
@@ -208,7 +208,7 @@ impl World {
             world.add_relay([hop, NO_RELAY], rate, limits);
         }
         let times = if cell.has_more { 1.2 } else { 1.0 };
-        for (number, kind) in Kind::ALL.into_iter().enumerate() {
+        for (number, kind) in UserKind::ALL.into_iter().enumerate() {
             let all = CLIENTS[number];
             let runners = world.runners(kind, setting, cell.runners.counts()[number]);
             for client in 0..setting.count(all, times) {
@@ -219,10 +219,10 @@ impl World {
     }
 
     /// Which clients of a kind run a relay; a greater count includes the clients of a smaller one.
-    fn runners(&self, kind: Kind, setting: &Setting, count: u32) -> Vec<u32> {
-        let all = CLIENTS[usize::from(kind == Kind::Bulk)];
+    fn runners(&self, kind: UserKind, setting: &TortoiseSetting, count: u32) -> Vec<u32> {
+        let all = CLIENTS[usize::from(kind == UserKind::Bulk)];
         let mut order: Vec<u32> = (0..setting.count(all, 1.0)).collect();
-        order.shuffle(&mut sequence(self.seed, RUNNERS - u64::from(kind == Kind::Bulk)));
+        order.shuffle(&mut sequence(self.seed, RUNNERS - u64::from(kind == UserKind::Bulk)));
         let count = usize::try_from(setting.count(count, 1.0)).unwrap_or(0);
         order.truncate(count);
         order
@@ -238,17 +238,17 @@ impl World {
     fn add_relay(&mut self, hops: [u32; 2], weight: f64, limits: bool) {
         let before = self.sums.last().copied().unwrap_or(0.0);
         self.sums.push(before + weight);
-        self.relays.push(Relay { hops, limits });
+        self.relays.push(TortoiseRelay { hops, limits });
     }
 
     /// Adds the client of this number, and its relay if it runs one: that forwards what the client's line carries up
     /// (or down, should that be less), and shares what comes in with the client.
-    fn add_client(&mut self, kind: Kind, number: u32, cell: &Cell, runners: &[u32]) {
-        let stream = 2 * u64::from(number) + u64::from(kind == Kind::Bulk);
+    fn add_client(&mut self, kind: UserKind, number: u32, cell: &Cell, runners: &[u32]) {
+        let stream = 2 * u64::from(number) + u64::from(kind == UserKind::Bulk);
         let access = AccessLine::draw(&mut sequence(self.seed, stream));
-        let links = if kind == Kind::Bulk { cell.links } else { 1 };
+        let links = if kind == UserKind::Bulk { cell.links } else { 1 };
         let mut client =
-            Client { kind, down: access.down, line: NO_RELAY, relay: None, links, stream };
+            TortoiseClient { kind, down: access.down, line: NO_RELAY, relay: None, links, stream };
         let place = runners.iter().position(|runner| *runner == number);
         if place.is_some() || links > 1 {
             client.line = self.add(access.down);
@@ -266,10 +266,10 @@ impl World {
     /// circuits before, `held`, if it has some.
     pub(super) fn circuits(
         &self,
-        client: &Client,
+        client: &TortoiseClient,
         held: &[usize],
         rng: &mut ChaCha12Rng,
-    ) -> Vec<Circuit> {
+    ) -> Vec<TortoiseCircuit> {
         if let Some(today) = &self.today {
             return today.circuits(self, client, held, rng);
         }
@@ -283,7 +283,12 @@ impl World {
     }
 
     /// A circuit for a client: relays by their weights, none twice, not the client's own, and its first none of these.
-    pub fn circuit(&self, client: &Client, entries: &[usize], rng: &mut ChaCha12Rng) -> Circuit {
+    pub fn circuit(
+        &self,
+        client: &TortoiseClient,
+        entries: &[usize],
+        rng: &mut ChaCha12Rng,
+    ) -> TortoiseCircuit {
         let choice = self.relays.len() - usize::from(client.relay.is_some());
         let mut path = [usize::MAX; PLACES];
         for place in 0..PLACES.min(choice) {
@@ -300,7 +305,11 @@ impl World {
     }
 
     /// A client's circuit through these relays; places that name none are left out.
-    pub(super) fn through(&self, client: &Client, path: &[usize; PLACES]) -> Circuit {
+    pub(super) fn through(
+        &self,
+        client: &TortoiseClient,
+        path: &[usize; PLACES],
+    ) -> TortoiseCircuit {
         let mut hops = [NO_RELAY; HOPS];
         hops[0] = client.line;
         for (place, relay) in path.iter().enumerate() {
@@ -308,17 +317,17 @@ impl World {
                 hops[1 + 2 * place..3 + 2 * place].copy_from_slice(&relay.hops);
             }
         }
-        Circuit { entry: path[0], hops }
+        TortoiseCircuit { entry: path[0], hops }
     }
 
     /// How much a user asks for next, in bytes of the stream.
-    pub(super) fn size(&self, kind: Kind, rng: &mut ChaCha12Rng) -> f64 {
+    pub(super) fn size(&self, kind: UserKind, rng: &mut ChaCha12Rng) -> f64 {
         if self.today.is_some() { today::size(kind, rng) } else { kind.size(rng) }
     }
 
     /// The limit of a client's link to this relay, if it has one.
     #[must_use]
-    pub fn limit(&self, client: &Client, entry: usize) -> Option<Limit> {
+    pub fn limit(&self, client: &TortoiseClient, entry: usize) -> Option<LinkLimit> {
         let limits = self.relays.get(entry).is_some_and(|relay| relay.limits);
         self.limit.filter(|_| limits && client.relay.is_none())
     }
@@ -365,7 +374,8 @@ mod tests {
     use super::*;
 
     /// The paper's network, whole.
-    const WHOLE: Setting = Setting { scale: 1.0, burst_secs: 1.0, warm_up_secs: 0, secs: 1 };
+    const WHOLE: TortoiseSetting =
+        TortoiseSetting { scale: 1.0, burst_secs: 1.0, warm_up_secs: 0, secs: 1 };
 
     #[test]
     fn the_paper_counts() {
@@ -375,7 +385,7 @@ mod tests {
             let cell = Cell { runners, limit_kb: Some(100), ..Cell::BASE };
             let world = World::draw(&cell, &WHOLE, 4e7, 3);
             let running = world.clients.iter().filter(|client| client.relay.is_some());
-            let bulk = running.clone().filter(|client| client.kind == Kind::Bulk).count();
+            let bulk = running.clone().filter(|client| client.kind == UserKind::Bulk).count();
             let counts = (world.clients.len(), world.relays.len(), world.dedicated());
             assert_eq!(counts, (all, relays, DEDICATED));
             assert_eq!((running.count(), bulk), (relays - 15, (relays - 15) / 10));

@@ -20,7 +20,7 @@ use super::{Data, NEEDS_DATA, Sampled, Value, value};
 use crate::flow::closed::{Rounds, System};
 use crate::flow::sim::Summary;
 use crate::flow::tmodel::{Library, Model};
-use crate::flow::trial::{self, Choice, Found, Setting};
+use crate::flow::trial::{self, Choice, TrialResult, TrialSetting};
 use crate::network::Network;
 use crate::parallel;
 use crate::read::shadow::{Results, parse_results};
@@ -196,17 +196,17 @@ struct Simulated<'a> {
     /// Of what.
     inputs: &'a Inputs,
     /// What came out.
-    found: BTreeMap<Case, Found>,
+    found: BTreeMap<Case, TrialResult>,
 }
 
 impl Simulated<'_> {
     /// What came out of a simulation.
-    fn of(&self, number: u8, load: u32, kind: Kind) -> Result<&Found> {
+    fn of(&self, number: u8, load: u32, kind: Kind) -> Result<&TrialResult> {
         self.of_draw((number, load, kind, 0))
     }
 
     /// What came out of one of several.
-    fn of_draw(&self, case: Case) -> Result<&Found> {
+    fn of_draw(&self, case: Case) -> Result<&TrialResult> {
         self.found.get(&case).context("a simulation is missing")
     }
 
@@ -235,13 +235,13 @@ fn known(figure: Option<f64>) -> f64 {
 }
 
 /// Simulates all cases, some at a time.
-fn simulate_all(inputs: &Inputs, cases: &[Case], seed: u64) -> Result<BTreeMap<Case, Found>> {
+fn simulate_all(inputs: &Inputs, cases: &[Case], seed: u64) -> Result<BTreeMap<Case, TrialResult>> {
     let [streams, packets] = &inputs.models;
     let draws = cases.iter().map(|(.., draw)| draw + 1).max().unwrap_or(0);
     let library =
         |draw| trial::library(streams, packets, seed.wrapping_add(draw), trial::TICK_SECS);
     let libraries: Vec<Library> = (0..draws).map(library).collect();
-    let work = |&case: &Case| -> Result<Found> {
+    let work = |&case: &Case| -> Result<TrialResult> {
         let (.., draw) = case;
         let library = libraries.get(usize::try_from(draw)?).context("a draw too many")?;
         simulate(inputs, library, case, seed.wrapping_add(draw))
@@ -251,7 +251,7 @@ fn simulate_all(inputs: &Inputs, cases: &[Case], seed: u64) -> Result<BTreeMap<C
 }
 
 /// Simulates a case.
-fn simulate(inputs: &Inputs, library: &Library, case: Case, seed: u64) -> Result<Found> {
+fn simulate(inputs: &Inputs, library: &Library, case: Case, seed: u64) -> Result<TrialResult> {
     let (number, load, kind, _) = case;
     let network = &inputs.networks[&(number, kind == Kind::Shadows)];
     let rounds = Rounds { count: 7, secs: 300 };
@@ -260,10 +260,10 @@ fn simulate(inputs: &Inputs, library: &Library, case: Case, seed: u64) -> Result
         Kind::Flashflow => Choice::Flashflow,
         Kind::Loop => Choice::Loop(System::Torflow, rounds),
     };
-    let default = Setting::default();
+    let default = TrialSetting::default();
     let circuits_per_10_min = default.circuits_per_10_min * f64::from(load) / 100.0;
     let [warm_up_secs, secs] = inputs.minutes().map(|minutes| minutes * 60);
-    let setting = Setting { circuits_per_10_min, warm_up_secs, secs, seed, ..default };
+    let setting = TrialSetting { circuits_per_10_min, warm_up_secs, secs, seed, ..default };
     trial::simulate(network, library, &choice, &setting)
 }
 

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use anyhow::{Context, Result};
 use ff_base::identity::Fingerprint;
-use ff_plan::period::{Relay, guess_for_new};
+use ff_plan::period::{ScheduledRelay, guess_for_new};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use ff_report::stats;
@@ -15,10 +15,10 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 
 use super::{Data, NEEDS_DATA, Sampled, Value, value};
-use crate::analysis::moment::{Capacity, Scale, weight_error};
+use crate::analysis::moment::{CapacityKind, Scale, weight_error};
 use crate::network::Network;
 use crate::schedule::arrivals::nobody;
-use crate::schedule::errors::{Attempt, Errors};
+use crate::schedule::errors::{DrawKey, Errors};
 use crate::schedule::newcomers::Newcomers;
 use crate::schedule::replay::{World, replay};
 use crate::schedule::{Setup, Subject, units};
@@ -99,7 +99,11 @@ pub(super) fn newcomers(data: &mut Data<'_>) -> Result<Vec<Value>> {
 #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
 pub(super) fn known(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let subject = |(number, truth): (u32, BytesPerSec)| Subject {
-        relay: Relay { fingerprint: name(number), estimate: Some(truth), ..Relay::default() },
+        relay: ScheduledRelay {
+            fingerprint: name(number),
+            estimate: Some(truth),
+            ..ScheduledRelay::default()
+        },
         truth,
     };
     let subjects: Vec<Subject> = (0..).zip(capacities()).map(subject).collect();
@@ -116,11 +120,11 @@ pub(super) fn at_once(data: &mut Data<'_>) -> Result<Vec<Value>> {
     for (count, limit, truth) in [(8, 100, 94.2), (4, 200, 191.0), (2, 400, 393.0)] {
         let truth = BytesPerSec::from_mbit(1).scale(truth);
         let estimate = Some(BytesPerSec::from_mbit(limit));
-        let relay = |number| Relay {
+        let relay = |number| ScheduledRelay {
             fingerprint: name(number),
             estimate,
             addresses: vec![host],
-            ..Relay::default()
+            ..ScheduledRelay::default()
         };
         let subjects: Vec<_> =
             (0..count).map(|number| Subject { relay: relay(number), truth }).collect();
@@ -149,7 +153,8 @@ pub(super) fn shadow(data: &mut Data<'_>) -> Result<Vec<Value>> {
     for number in numbers {
         let network = data.network(&format!("d-2019/shadow-10pct/{number}/relays.csv"))?;
         let measured = measured(&network, data.seed);
-        let of = |network: &Network| weight_error(network, Capacity::Usable, Scale::None, |_| true);
+        let of =
+            |network: &Network| weight_error(network, CapacityKind::Usable, Scale::None, |_| true);
         let (ours, theirs) = (of(&measured), of(&network));
         flashflow.push(ours.weight_error.context("no weight error")? * 100.0);
         consensus.push(theirs.weight_error.context("no weight error")? * 100.0);
@@ -175,7 +180,7 @@ fn measured(network: &Network, seed: u64) -> Network {
     key[..8].copy_from_slice(&seed.to_be_bytes());
     let mut measured = network.clone();
     for relay in &mut measured.relays {
-        let attempt = Attempt { relay: relay.fingerprint, coordinator: 0, earlier: 0 };
+        let attempt = DrawKey { relay: relay.fingerprint, coordinator: 0, earlier: 0 };
         let ratio = Errors::PAPER.ratio(&key, &attempt);
         relay.weight = relay.usable().map_or(0.0, |rate| rate.mbit()) * ratio;
     }

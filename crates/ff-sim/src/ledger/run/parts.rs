@@ -15,6 +15,18 @@ pub(super) struct Part {
     pub(super) run: fn(&mut Data<'_>) -> Result<Vec<Value>>,
 }
 
+/// A median and a maximum for each window, the figures of A3 and A6.
+const MEDIANS_AND_MOST: &[&str] = &[
+    "median, 1 d",
+    "median, 7 d",
+    "median, 30 d",
+    "median, 1 y, a quarter of it",
+    "most, 1 d",
+    "most, 7 d",
+    "most, 30 d",
+    "most, 1 y, a quarter of it",
+];
+
 /// All parts.
 pub(super) const PARTS: [Part; 18] = [
     Part {
@@ -121,32 +133,8 @@ pub(super) const PARTS: [Part; 18] = [
                     "75th percentile, 1 y, a quarter of it",
                 ],
             ),
-            (
-                "A3",
-                &[
-                    "median, 1 d",
-                    "median, 7 d",
-                    "median, 30 d",
-                    "median, 1 y, a quarter of it",
-                    "most, 1 d",
-                    "most, 7 d",
-                    "most, 30 d",
-                    "most, 1 y, a quarter of it",
-                ],
-            ),
-            (
-                "A6",
-                &[
-                    "median, 1 d",
-                    "median, 7 d",
-                    "median, 30 d",
-                    "median, 1 y, a quarter of it",
-                    "most, 1 d",
-                    "most, 7 d",
-                    "most, 30 d",
-                    "most, 1 y, a quarter of it",
-                ],
-            ),
+            ("A3", MEDIANS_AND_MOST),
+            ("A6", MEDIANS_AND_MOST),
         ],
         run: super::capacities,
     },

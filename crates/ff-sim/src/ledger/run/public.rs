@@ -5,7 +5,7 @@ use ff_report::stats;
 
 use super::{Data, Value, value};
 use crate::flow::sim::LIMITS_SECS;
-use crate::flow::trial::Setting;
+use crate::flow::trial::TrialSetting;
 
 /// Statistics of the public Tor of 2019 and of three simulations of all of it.
 pub(super) const STATISTICS: &str = "d-2019/tor-2019-and-shadow-stats.txt";
@@ -21,7 +21,7 @@ const FAILED: &str = "figure3c";
 #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
 pub(super) fn setting(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let network = data.network("d-2019/shadow-10pct/01/relays.csv")?;
-    let [users, downloading] = Setting::default().clients;
+    let [users, downloading] = TrialSetting::default().clients;
     let mut values = vec![
         value("D1", "relays", network.relays.len() as f64),
         value("D1", "clients of users", users.into()),

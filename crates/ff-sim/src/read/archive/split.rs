@@ -9,7 +9,7 @@ const MOST_BLOCK: usize = 1 << 15;
 
 /// A document in a file of many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part<'a> {
+pub struct FileDocument<'a> {
     /// Which line of the file is its first, from 1.
     pub first_line: usize,
     /// Its bytes, annotations in front of it included.
@@ -19,13 +19,13 @@ pub struct Part<'a> {
 /// The documents of a file. One begins with annotations (`@type` and the like), or, where there are none, with the
 /// keyword that the first document begins with. What has no such keyword in its first line is one document.
 #[must_use]
-pub fn documents(bytes: &[u8]) -> Documents<'_> {
-    Documents { bytes, at: 0, next_line: 1, begin: Begin::default() }
+pub fn documents(bytes: &[u8]) -> DocumentSplitter<'_> {
+    DocumentSplitter { bytes, at: 0, next_line: 1, begin: Begin::default() }
 }
 
 /// See [`documents`].
 #[derive(Clone, Debug)]
-pub struct Documents<'a> {
+pub struct DocumentSplitter<'a> {
     /// The file.
     bytes: &'a [u8],
     /// Where the next document begins.
@@ -36,7 +36,7 @@ pub struct Documents<'a> {
     begin: Begin,
 }
 
-impl Documents<'_> {
+impl DocumentSplitter<'_> {
     /// From the beginning of a line on, where the next one begins that could be the first of a document. Lines
     /// between are not looked at.
     fn candidate(&self, from: usize) -> usize {
@@ -60,10 +60,10 @@ impl Documents<'_> {
     }
 }
 
-impl<'a> Iterator for Documents<'a> {
-    type Item = Part<'a>;
+impl<'a> Iterator for DocumentSplitter<'a> {
+    type Item = FileDocument<'a>;
 
-    fn next(&mut self) -> Option<Part<'a>> {
+    fn next(&mut self) -> Option<FileDocument<'a>> {
         let (first_line, start, mut end) = (self.next_line, self.at, self.at);
         while let Some(left) = self.bytes.get(end..).filter(|left| !left.is_empty()) {
             let line = first_line_of(left);
@@ -85,7 +85,7 @@ impl<'a> Iterator for Documents<'a> {
         }
         self.at = end;
         let bytes = self.bytes.get(start..end).filter(|bytes| !bytes.is_empty())?;
-        Some(Part { first_line, bytes })
+        Some(FileDocument { first_line, bytes })
     }
 }
 
@@ -172,18 +172,18 @@ mod tests {
     }
 
     /// The documents of a file, looked at line by line.
-    fn by_lines(file: &[u8]) -> Vec<Part<'_>> {
+    fn by_lines(file: &[u8]) -> Vec<FileDocument<'_>> {
         let (mut begin, mut all, mut number) = (Begin::default(), Vec::new(), 1);
         let (mut at, mut start, mut first_line) = (0, 0, 1);
         while at < file.len() {
             let line = first_line_of(&file[at..]);
             if begin.is_next(line) {
-                all.push(Part { first_line, bytes: &file[start..at] });
+                all.push(FileDocument { first_line, bytes: &file[start..at] });
                 (start, first_line) = (at, number);
             }
             (at, number) = (at + line.len(), number + 1);
         }
-        all.extend((start < at).then(|| Part { first_line, bytes: &file[start..] }));
+        all.extend((start < at).then(|| FileDocument { first_line, bytes: &file[start..] }));
         all
     }
 

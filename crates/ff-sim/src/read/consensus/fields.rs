@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ff_proto::units::BytesPerSec;
 
-use super::{Consensus, Relay, Text};
+use super::{Consensus, ConsensusRelay, Text};
 use crate::network::{self, CapacitySource, Network};
 
 impl Consensus {
@@ -33,14 +33,14 @@ impl Consensus {
     }
 
     /// A relay's addresses, the IPv4 address of its line `r` first.
-    pub fn addresses(&self, relay: &Relay) -> impl Iterator<Item = IpAddr> {
+    pub fn addresses(&self, relay: &ConsensusRelay) -> impl Iterator<Item = IpAddr> {
         let place = |index: u32| usize::try_from(index).unwrap_or(usize::MAX);
         let (start, len) = (place(relay.others_start), place(relay.others_len));
         let others = self.others.get(start..start.saturating_add(len)).unwrap_or_default();
         std::iter::once(IpAddr::V4(relay.address)).chain(others.iter().copied())
     }
 
-    /// The network that it describes, as [`Network::from`] has it from `ff_bwauth`'s reader: weights stand in for
+    /// The network that it describes, as [`Network::from`] has it from `ff_dir`'s reader: weights stand in for
     /// capacities where relays have been measured.
     #[must_use]
     pub fn to_network(&self) -> Network {
@@ -54,7 +54,7 @@ impl Consensus {
 
     /// A relay of the network.
     #[expect(clippy::cast_precision_loss, reason = "weights do not lie above 2^53")]
-    fn network_relay(&self, relay: &Relay) -> network::Relay {
+    fn network_relay(&self, relay: &ConsensusRelay) -> network::Relay {
         // Who is not measured, or has no weight, has no capacity that could be told from it.
         let measured = relay.bandwidth.filter(|weight| !relay.is_unmeasured && *weight > 0);
         network::Relay {

@@ -109,7 +109,7 @@ impl FlagBits {
 }
 
 impl From<FlagBits> for Flags {
-    /// `v2dir` stays open, as it does in networks from `ff_bwauth`'s reader.
+    /// `v2dir` stays open, as it does in networks from `ff_dir`'s reader.
     fn from(bits: FlagBits) -> Self {
         Self {
             running: bits.has(FlagBits::RUNNING),

@@ -5,13 +5,11 @@
 
 use std::net::Ipv4Addr;
 
+use ff_base::utc::DAY_SECS;
 use ff_dir::DocumentError;
 
 /// 2007-01-01 00:00:00 in UTC, in seconds since 1970: no document here is older.
 const YEAR_2007: u64 = 1_167_609_600;
-/// Seconds of a day.
-const DAY: u64 = 86_400;
-
 /// An error in a line.
 pub(crate) fn error(line: usize, reason: impl Into<String>) -> DocumentError {
     DocumentError { line, reason: reason.into() }
@@ -301,7 +299,12 @@ fn unix_secs(bytes: &[u8]) -> Option<u64> {
     let (year, month, day) = (number(&[y0, y1, y2, y3])?, number(&[m0, m1])?, number(&[d0, d1])?);
     let (hour, minute, second) = (number(&[h0, h1])?, number(&[n0, n1])?, number(&[s0, s1])?);
     let is_clock = hour < 24 && minute < 60 && second < 60;
-    Some((is_clock.then(|| days(year, month, day))?)? * DAY + hour * 3600 + minute * 60 + second)
+    Some(
+        (is_clock.then(|| days(year, month, day))?)? * DAY_SECS
+            + hour * 3600
+            + minute * 60
+            + second,
+    )
 }
 
 /// Days from 1970-01-01 to a date of the Gregorian calendar.
@@ -334,7 +337,7 @@ mod tests {
         for day in 0..183_000 {
             let (year, month) = (date.year().unsigned_abs(), u8::from(date.month()));
             let text = format!("{year:04}-{month:02}-{:02} 23:59:59", date.day());
-            assert_eq!(unix_secs(text.as_bytes()), Some(day * DAY + DAY - 1), "{text}");
+            assert_eq!(unix_secs(text.as_bytes()), Some(day * DAY_SECS + DAY_SECS - 1), "{text}");
             date += Duration::DAY;
         }
     }

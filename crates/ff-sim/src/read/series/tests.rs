@@ -10,7 +10,7 @@ fn relay(digit: u8) -> String {
 }
 
 /// The table of a text, with the lines that were left out.
-fn read(kind: Kind, text: &[u8]) -> (Series, Vec<usize>) {
+fn read(kind: SeriesKind, text: &[u8]) -> (Series, Vec<usize>) {
     let (series, skips) = Series::read("t.csv", kind, text).expect("a slice can be read");
     (series, skips.all.iter().filter_map(|skipped| skipped.line).collect())
 }
@@ -30,7 +30,7 @@ fn blanks_repeats_and_short_rows_are_understood() {
         relay(b'1'),
         relay(b'2'),
     );
-    let (series, bad) = read(Kind::BytesPerSec, text.as_bytes());
+    let (series, bad) = read(SeriesKind::BytesPerSec, text.as_bytes());
     assert_eq!(bad, [0; 0]);
     assert_eq!(series.times, [1_754_010_000, 1_754_038_800, 1_754_092_800]);
     assert_eq!(row(&series, 0), [Some(5), Some(5), None]);
@@ -73,7 +73,7 @@ fn every_bad_row_is_left_out_and_listed() {
     .join("\n");
     let mut text = text.into_bytes();
     text.extend_from_slice(b"\n\xFF\xFE,1\n"); // 18
-    let (series, bad) = read(Kind::BytesPerSec, &text);
+    let (series, bad) = read(SeriesKind::BytesPerSec, &text);
     assert_eq!(bad, [1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 16, 17, 18]);
     assert_eq!(series.relays, [[0xAA; 20]]);
     assert_eq!(row(&series, 0), [Some(1 << 53), Some(0)]);
@@ -86,7 +86,7 @@ fn a_column_without_a_time_of_its_own_is_left_out() {
          {},1,2,3,4,5,6,=\n",
         relay(b'A')
     );
-    let (series, bad) = read(Kind::BytesPerSec, text.as_bytes());
+    let (series, bad) = read(SeriesKind::BytesPerSec, text.as_bytes());
     assert_eq!(bad, [1; 5]);
     assert_eq!(series.times.len(), 2);
     // What = repeats stood in a column that is left out.
@@ -123,7 +123,7 @@ fn probabilities_are_exact() {
         ("0..5", None),
         ("0.0000000000000000000000000000000", None),
     ] {
-        assert_eq!(number(Kind::Probability, text.as_bytes()), expected, "{text}");
+        assert_eq!(number(SeriesKind::Probability, text.as_bytes()), expected, "{text}");
     }
 }
 
@@ -131,18 +131,18 @@ fn probabilities_are_exact() {
 fn a_table_of_weights_says_itself_of_which_kind_it_is() {
     let (one, other) = (relay(b'A'), relay(b'B'));
     for (cells, kind) in [
-        ("0,1,20", Kind::Weight),
-        ("0,1,=,,0.5,20", Kind::Probability),
-        ("x,99999999999999999999,1e-05", Kind::Probability),
-        ("1.0", Kind::Probability),
-        ("1,0,=", Kind::Probability),
-        ("", Kind::Probability),
+        ("0,1,20", SeriesKind::Weight),
+        ("0,1,=,,0.5,20", SeriesKind::Probability),
+        ("x,99999999999999999999,1e-05", SeriesKind::Probability),
+        ("1.0", SeriesKind::Probability),
+        ("1,0,=", SeriesKind::Probability),
+        ("", SeriesKind::Probability),
     ] {
         let table = format!("t,2025-08-01\r\ncommits,7\n#{one},9\n{one},{cells}\r\n{other},");
-        assert_eq!(Kind::of_weights(table.as_bytes()), kind, "{cells}");
+        assert_eq!(SeriesKind::of_weights(table.as_bytes()), kind, "{cells}");
     }
-    assert_eq!(number(Kind::Weight, b"9007199254740993"), None);
-    assert_eq!(number(Kind::Weight, b"9007199254740992"), Some(1 << 53));
+    assert_eq!(number(SeriesKind::Weight, b"9007199254740993"), None);
+    assert_eq!(number(SeriesKind::Weight, b"9007199254740992"), Some(1 << 53));
 }
 
 #[test]
@@ -155,9 +155,9 @@ fn what_came_before_a_cut_stays() {
     let mut packer = liblzma::write::XzEncoder::new(Vec::new(), 1);
     packer.write_all(&text).expect("a vector takes all");
     let packed = packer.finish().expect("a vector takes all");
-    let (whole, bad) = read(Kind::BytesPerSec, &packed);
+    let (whole, bad) = read(SeriesKind::BytesPerSec, &packed);
     assert_eq!((whole.relays.len(), bad), (20_000, vec![]));
-    let (cut, bad) = read(Kind::BytesPerSec, &packed[..packed.len() / 2]);
+    let (cut, bad) = read(SeriesKind::BytesPerSec, &packed[..packed.len() / 2]);
     assert!((1_000..19_000).contains(&cut.relays.len()), "{}", cut.relays.len());
     assert_eq!(bad, [cut.relays.len() + 2]);
     assert_eq!(cut.relays, whole.relays[..cut.relays.len()]);
@@ -169,7 +169,7 @@ fn a_line_without_an_end_costs_no_memory() {
     let mut text = b"t,2025-08-01\n".to_vec();
     text.resize(text.len() + MOST_LINE_BYTES + 1, b'1');
     text.extend(format!("\n{},4\n", relay(b'A')).into_bytes());
-    let (series, bad) = read(Kind::BytesPerSec, &text);
+    let (series, bad) = read(SeriesKind::BytesPerSec, &text);
     assert_eq!((row(&series, 0), bad), (vec![Some(4)], vec![2]));
 }
 
@@ -182,7 +182,7 @@ proptest::proptest! {
     ) {
         let head = format!("t,2025-08-01,2025-08-02\n{},", relay(b'A'));
         let text = [head.into_bytes(), cells.join(",").into_bytes(), tail].concat();
-        for kind in [Kind::BytesPerSec, Kind::Probability, Kind::of_weights(&text)] {
+        for kind in [SeriesKind::BytesPerSec, SeriesKind::Probability, SeriesKind::of_weights(&text)] {
             let (series, _) = Series::read("t.csv", kind, text.as_slice()).expect("a slice");
             let (mut cursor, mut listed) = (series.cursor(), Vec::new());
             while cursor.next_into(&mut listed).is_some() {}
@@ -202,6 +202,6 @@ fn what_is_too_large_is_a_mistake_and_not_a_part_of_a_table() {
         }
     }
     let table = b"relay,2025-08-01 00:00\n0000000000000000000000000000000000000001,5\n";
-    let read = Series::read("t", Kind::BytesPerSec, io::BufReader::new(Endless(table)));
+    let read = Series::read("t", SeriesKind::BytesPerSec, io::BufReader::new(Endless(table)));
     assert_eq!(read.expect_err("no table").kind(), io::ErrorKind::FileTooLarge);
 }

@@ -6,9 +6,9 @@ use ff_report::stats;
 use serde::Serialize;
 
 use super::said::optional;
-use crate::analysis::groups::{Distribution, Group, age_label, by_label};
+use crate::analysis::groups::{Distribution, LabelledRelays, age_label, by_label};
 use crate::analysis::moment::Moment;
-use crate::analysis::outcome::Outcome;
+use crate::analysis::outcome::ErrorAnalysis;
 use crate::cli::By;
 use crate::network::Network;
 
@@ -58,7 +58,7 @@ pub(super) fn check(wanted: &[By], source: &str, says: &[By]) -> Result<()> {
 
 /// The groups of an analysis; `label` says what relays have, by their numbers, but for their age.
 pub(super) fn of_outcome(
-    outcome: &Outcome,
+    outcome: &ErrorAnalysis,
     wanted: &[By],
     label: impl Fn(By, u32) -> Option<String>,
 ) -> Vec<Row> {
@@ -79,7 +79,7 @@ pub(super) fn of_outcome(
 }
 
 /// A group that a window sees.
-fn row(by: By, label: String, window_secs: u64, group: &Group) -> Row {
+fn row(by: By, label: String, window_secs: u64, group: &LabelledRelays) -> Row {
     let median = |of: &Option<Distribution>| of.as_ref().map(Distribution::median);
     Row {
         by: by.name(),

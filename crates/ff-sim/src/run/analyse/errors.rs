@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::said::{Said, Summary, optional};
 use super::{by, cdf, new_relays, ranks};
 use crate::analysis::new_relays::NewRelays;
-use crate::analysis::outcome::{Mean, NetworkWindow, Outcome, RelayWindow};
+use crate::analysis::outcome::{ErrorAnalysis, Mean, NetworkWindow, RelayWindow};
 use crate::analysis::ranks::under_weighted;
 use crate::cli::AnalyseArgs;
 use crate::figure::errors::of_outcome;
@@ -32,7 +32,7 @@ pub(super) struct Beside<'a> {
 
 /// Tells what came out.
 pub(super) fn report(
-    outcome: &Outcome,
+    outcome: &ErrorAnalysis,
     beside: Beside<'_>,
     args: &AnalyseArgs,
     reading: &Reading,
@@ -104,7 +104,12 @@ struct Window {
 
 impl Errors {
     /// Of an analysis.
-    fn of(outcome: &Outcome, beside: Beside<'_>, names: &[String], args: &AnalyseArgs) -> Self {
+    fn of(
+        outcome: &ErrorAnalysis,
+        beside: Beside<'_>,
+        names: &[String],
+        args: &AnalyseArgs,
+    ) -> Self {
         let least_share = args.least_share;
         let window = |(index, window): (usize, &crate::analysis::window::Window)| {
             let relays = |of: fn(&RelayWindow) -> Mean| outcome.means(index, of);
@@ -141,7 +146,7 @@ impl Errors {
 }
 
 /// Why nobody can say how wrong weights are, if nobody can.
-fn lacks<'a>(outcome: &Outcome, without_weights: &'a str) -> Option<&'a str> {
+fn lacks<'a>(outcome: &ErrorAnalysis, without_weights: &'a str) -> Option<&'a str> {
     let is_known = |one: &RelayWindow| one.weight_error.count() > 0;
     if outcome.steps.iter().all(|step| step.weight == 0) {
         Some(without_weights)
@@ -199,7 +204,7 @@ fn text(found: &Errors) -> String {
 }
 
 /// The network at each time, as a table: a row for each time and window.
-fn network_table(outcome: &Outcome) -> Table {
+fn network_table(outcome: &ErrorAnalysis) -> Table {
     let header = &[
         "unix_secs",
         "window_secs",
@@ -235,7 +240,7 @@ fn network_table(outcome: &Outcome) -> Table {
 }
 
 /// The relays' means, as a table: a row for each relay and window.
-fn relay_table(outcome: &Outcome, names: &[String]) -> Table {
+fn relay_table(outcome: &ErrorAnalysis, names: &[String]) -> Table {
     let header = &[
         "fingerprint",
         "window_secs",

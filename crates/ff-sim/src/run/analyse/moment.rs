@@ -8,14 +8,13 @@ use serde::Serialize;
 
 use super::by;
 use super::said::{Summary, optional};
-use crate::analysis::moment::{Capacity, Scale, weight_error};
+use crate::analysis::moment::{CapacityKind, Scale, weight_error};
 use crate::analysis::ranks::under_weighted;
 use crate::analysis::speed_test::{BEGIN_2019, speed_test};
 use crate::cli::{AnalyseArgs, By};
 use crate::figure::errors::{relay_weights, speed_test as days_figure};
 use crate::read::series::daily;
 use crate::run::{Reading, rows, tell_drawn};
-use crate::source;
 
 /// Errors of the weights of one moment.
 #[derive(Serialize)]
@@ -41,18 +40,16 @@ struct OfMoment {
 
 /// Analyses a network of one moment.
 pub(super) fn moment(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
-    let (network, skips) =
-        source::described(path, args.described.descriptors.as_deref(), &mut reading.inputs)?;
-    reading.skips.extend(skips);
+    let network = reading.network(path, &args.described)?;
     anyhow::ensure!(
         network.capacities != crate::network::CapacitySource::Weights,
         "{} has weights and no capacities, so weights cannot be wrong by it",
         path.display()
     );
     by::check(&args.by, "a network of one moment", &[By::Flag, By::Country, By::Family])?;
-    let now = weight_error(&network, Capacity::Known, Scale::None, |_| true);
-    let by_usable = weight_error(&network, Capacity::Usable, Scale::None, |_| true);
-    let by_running = weight_error(&network, Capacity::Known, Scale::Running, |_| true);
+    let now = weight_error(&network, CapacityKind::Known, Scale::None, |_| true);
+    let by_usable = weight_error(&network, CapacityKind::Usable, Scale::None, |_| true);
+    let by_running = weight_error(&network, CapacityKind::Known, Scale::Running, |_| true);
     let errors = stats::sorted(now.relay_errors.iter().flatten().copied().collect());
     let found = OfMoment {
         relays: network.relays.len(),

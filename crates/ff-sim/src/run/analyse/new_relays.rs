@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::said::{Said, Spread, optional};
 use crate::analysis::new_relays::{ENOUGH, NewRelay, NewRelays, median_days};
-use crate::analysis::outcome::Outcome;
+use crate::analysis::outcome::ErrorAnalysis;
 
 /// How long new relays wait until their weight is nearly their share.
 #[derive(Serialize)]
@@ -36,7 +36,7 @@ pub(super) fn window(windows: &[crate::analysis::window::Window]) -> usize {
 }
 
 /// What became of new relays.
-pub(super) fn waits(outcome: &Outcome, new: &NewRelays, lacks: Option<&str>) -> Said<Waits> {
+pub(super) fn waits(outcome: &ErrorAnalysis, new: &NewRelays, lacks: Option<&str>) -> Said<Waits> {
     if let Some(reason) = lacks {
         return Said::unknown(reason);
     }

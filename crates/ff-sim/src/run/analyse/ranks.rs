@@ -4,8 +4,8 @@ use ff_report::output::Table;
 use serde::Serialize;
 
 use super::said::{Said, Spread};
-use crate::analysis::outcome::Outcome;
-use crate::analysis::ranks::{By, Ranked, by_weight_error, overload};
+use crate::analysis::outcome::ErrorAnalysis;
+use crate::analysis::ranks::{Ranked, RankedBy, by_weight_error, overload};
 
 /// So many relays of each end are in a summary; the table has all.
 const MOST_TOLD: usize = 10;
@@ -52,7 +52,7 @@ struct Place {
 
 /// Ranks relays in each window, by ratio and by points.
 pub(super) fn rankings(
-    outcome: &Outcome,
+    outcome: &ErrorAnalysis,
     least_share: f64,
     names: &[String],
     lacks: Option<&str>,
@@ -71,7 +71,7 @@ pub(super) fn rankings(
     for (index, window) in outcome.windows.iter().enumerate() {
         let times = outcome.network(index, least_share, |one| one.weight_error).len();
         let least_times = u32::try_from(times / LEAST_TIMES_DIVISOR).unwrap_or(u32::MAX).max(1);
-        for (name, by) in [("ratio", By::Ratio), ("points", By::Points)] {
+        for (name, by) in [("ratio", RankedBy::Ratio), ("points", RankedBy::Points)] {
             let all = by_weight_error(outcome, index, least_times, by);
             rankings.push(Ranking {
                 window_secs: window.secs(),
@@ -172,7 +172,7 @@ struct Tenth {
 
 /// Sets overloaded relays beside the others in each window; `is_overloaded` is an error where the source cannot say.
 pub(super) fn overloads(
-    outcome: &Outcome,
+    outcome: &ErrorAnalysis,
     is_overloaded: Result<&dyn Fn(u32) -> Option<bool>, &str>,
     lacks: Option<&str>,
 ) -> Said<Vec<Overloaded>> {

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 
 use super::errors::{Beside, report};
 use super::{by, new_relays};
-use crate::analysis::engine::{Engine, Settings};
+use crate::analysis::engine::{Engine, EngineSettings};
 use crate::analysis::new_relays::NewRelays;
 use crate::cli::{AnalyseArgs, By};
 use crate::network::Flags;
@@ -15,19 +15,23 @@ use crate::run::Reading;
 use crate::store::gaps::Between;
 use crate::store::history::History;
 use crate::store::ingest;
-use crate::store::place::Store;
+use crate::store::place::ArchiveStore;
 
 /// Analyses archives, by way of a store that is gone behind it.
 pub(super) fn collector(dir: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
     let temporary = tempfile::tempdir().context("Failed to make a temporary folder for a store")?;
-    let store = Store::create(&temporary.path().join("store"))?;
+    let store = ArchiveStore::create(&temporary.path().join("store"))?;
     let done = crate::run::ingest::take(&store, dir, &args.stored.span, None)?;
     reading.skips.extend(ingest::skips_of(&done, Between::Missing));
     history(&store, args, reading)
 }
 
 /// Analyses all hours of a store.
-pub(super) fn history(store: &Store, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
+pub(super) fn history(
+    store: &ArchiveStore,
+    args: &AnalyseArgs,
+    reading: &mut Reading,
+) -> Result<()> {
     by::check(&args.by, "a store", &[By::Flag, By::Family, By::Version, By::Age])?;
     let span = &args.stored.span;
     let mut history = History::new(store, span.since, span.until, args.stored.allow_mixed)?;
@@ -36,9 +40,9 @@ pub(super) fn history(store: &Store, args: &AnalyseArgs, reading: &mut Reading) 
     }
     let windows = args.windows.0.clone();
     let (step_secs, least_share) = (args.gap_hours() * 3600, args.least_share);
-    let mut engine = Engine::new(Settings { windows, step_secs, from: None, least_share });
+    let mut engine = Engine::new(EngineSettings { windows, step_secs, from: None, least_share });
     let (mut new, window) = (NewRelays::default(), new_relays::window(&args.windows.0));
-    let progress = Progress::of("ff-sim");
+    let progress = ProgressLine::of("ff-sim");
     let mut times = 0_u64;
     history.each(|time, now| {
         times += 1;

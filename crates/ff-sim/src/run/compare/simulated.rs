@@ -2,11 +2,11 @@
 
 use anyhow::{Context, Result, ensure};
 use ff_report::output::Table;
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 use serde::Serialize;
 
 use crate::cli::compare::CompareArgs;
-use crate::flow::trial::{self, Choice, Setting};
+use crate::flow::trial::{self, Choice, TrialSetting};
 use crate::network::{CapacitySource, Network};
 use crate::run::{Reading, weights};
 
@@ -40,18 +40,18 @@ pub(super) fn both(
     );
     let (streams, packets) = crate::run::flow::models(args.model.as_deref(), reading)?;
     let library = trial::library(&streams, &packets, args.seed, trial::TICK_SECS);
-    let setting = Setting {
+    let setting = TrialSetting {
         warm_up_secs: args.warm_up.saturating_mul(60),
         secs: args.minutes.saturating_mul(60),
         seed: args.seed,
-        ..Setting::of_circuits(trial::circuits_for(network, args.load, &library))
+        ..TrialSetting::of_circuits(trial::circuits_for(network, args.load, &library))
     };
     let one = |file: &weights::Weights, path: &std::path::Path| -> Result<Simulated> {
         let joined = weights::joined(network, file);
         let choice = Choice::Given(joined.with_context(|| format!("{}", path.display()))?);
         let name = path.display().to_string();
         note!("ff-sim: simulating {} minutes by {name}", args.warm_up + args.minutes);
-        let progress = Progress::of("ff-sim");
+        let progress = ProgressLine::of("ff-sim");
         let second =
             |now: u32, all: u32| progress.say(|| crate::run::flow::minutes(&name, now, all));
         let found = trial::simulate_told(network, &library, &choice, &setting, &second);

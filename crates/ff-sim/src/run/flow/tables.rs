@@ -10,7 +10,7 @@ use serde::Serialize;
 pub(super) use self::drawn::figures;
 pub(super) use self::merged::runs;
 pub(super) use self::text::{loops_text, text};
-use crate::flow::trial::{Found, Setting};
+use crate::flow::trial::{TrialResult, TrialSetting};
 use crate::network::{Network, Position};
 use crate::run::Table;
 
@@ -63,9 +63,9 @@ impl Run {
     pub(super) fn new(
         [path, weights]: [String; 2],
         load: f64,
-        setting: &Setting,
+        setting: &TrialSetting,
         network: &Network,
-        found: Found,
+        found: TrialResult,
     ) -> Self {
         let [timeouts, small, middle, large] = found.summary.timeouts;
         let relays = network.relays.iter().zip(found.weights.iter().zip(&found.utilisation));
@@ -349,7 +349,7 @@ mod tests {
     /// A simulation with this first byte.
     fn run(network: &str, seed: u64, first: f64) -> Run {
         let summary = crate::flow::sim::Summary { first_secs: Some(first), ..Default::default() };
-        let found = Found {
+        let found = TrialResult {
             summary,
             utilisation: Vec::new(),
             weights: Vec::new(),
@@ -358,7 +358,8 @@ mod tests {
             most_waiting: 0,
             given_up_bytes: 0.0,
         };
-        let (network, setting) = (network.to_owned(), Setting { seed, ..Setting::default() });
+        let (network, setting) =
+            (network.to_owned(), TrialSetting { seed, ..TrialSetting::default() });
         Run::new([network, "consensus".into()], 1.0, &setting, &Network::default(), found)
     }
 

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use ff_plan::period::guess_for_new;
 use ff_proto::units::BytesPerSec;
 use ff_report::output::Table;
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 use ff_report::stats;
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ use crate::run::{Reading, rows};
 use crate::schedule::arrivals::{self, Arrivals, Listed};
 use crate::schedule::errors::Errors;
 use crate::schedule::newcomers::Newcomers;
-use crate::schedule::outcome::{Outcome, Waits};
+use crate::schedule::outcome::{PeriodOutcome, Waits};
 use crate::schedule::{Setup, Subjects};
 use crate::source::stored_hours;
 use crate::store::newcomers::first_listed;
@@ -119,7 +119,7 @@ fn source(
 ) -> Result<Source> {
     let name = path.display();
     let (relays, hours_without_list) = if let Some((store, from, to)) = stored_hours(path)? {
-        let (progress, mut read) = (Progress::of("ff-sim"), 0_u64);
+        let (progress, mut read) = (ProgressLine::of("ff-sim"), 0_u64);
         let found = first_listed(&store, from, to, || {
             read += 1;
             progress.say(|| format!("{read} consensuses read"));
@@ -286,7 +286,7 @@ pub(super) fn waits_text(waits: &Waits) -> String {
 }
 
 /// A row for each relay that came during a period, and each coordinator.
-pub(super) fn table(outcome: &Outcome) -> Table {
+pub(super) fn table(outcome: &PeriodOutcome) -> Table {
     let header = &[
         "fingerprint",
         "coordinator",

@@ -7,7 +7,7 @@ use ff_report::output::Table;
 
 use super::{capacities, left_out, setup, subjects};
 use crate::cli::WhatIfArgs;
-use crate::run::{Reading, rows, tell};
+use crate::run::{Reading, rows, tell_drawn};
 use crate::schedule::Subjects;
 use crate::schedule::what_if::{Figures, WhatIf, what_if as compare};
 
@@ -20,7 +20,7 @@ pub(in crate::run) fn what_if(args: &WhatIfArgs) -> Result<ExitCode> {
     let (subjects, _) = subjects(&args.network, args.team.together, &mut reading)?;
     let found = compare(&subjects, &setup(&args.team, 0)?, &args.add)?;
     let (text, tables) = (what_if_text(&found, &subjects), [what_if_table(&found)]);
-    tell("what-if", &args.out, &reading, None, &found, &text, &tables)?;
+    tell_drawn("what-if", &args.out, &reading, None, &found, &text, &tables, Vec::new)?;
     Ok(reading.status(args.network.strict))
 }
 

@@ -9,7 +9,7 @@ use crate::cli::ScheduleArgs;
 use crate::network::Network;
 use crate::run::{Reading, rows};
 use crate::schedule::errors::Errors;
-use crate::schedule::outcome::{Estimate, Outcome};
+use crate::schedule::outcome::{PeriodOutcome, RelayEstimate};
 use crate::schedule::replay::World;
 use crate::schedule::{Subject, Subjects, link};
 
@@ -68,14 +68,16 @@ pub(super) struct OnLinks {
 
 impl OnLinks {
     /// Those of a world.
-    pub(super) fn of(world: &World, subjects: &Subjects, outcome: &Outcome) -> Self {
+    pub(super) fn of(world: &World, subjects: &Subjects, outcome: &PeriodOutcome) -> Self {
         let is_on = |one: &&Subject| world.hosts.contains_key(&one.relay.fingerprint);
         let measured = outcome.estimates.iter();
         let measured = measured.filter(|one| world.hosts.contains_key(&one.relay));
         Self {
             hosts: world.links.len(),
             relays: subjects.all.iter().filter(is_on).count(),
-            median_ratio: ff_report::stats::median(measured.filter_map(Estimate::ratio).collect()),
+            median_ratio: ff_report::stats::median(
+                measured.filter_map(RelayEstimate::ratio).collect(),
+            ),
         }
     }
 

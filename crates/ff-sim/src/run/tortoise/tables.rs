@@ -7,9 +7,9 @@ use ff_report::stats;
 use serde::Serialize;
 
 use crate::flow::tortoise::cells::{Results, rate_kb};
-use crate::flow::tortoise::engine::{Draws, Outcome, Seen};
+use crate::flow::tortoise::engine::{Draws, Seen, TortoiseOutcome};
 use crate::flow::tortoise::rows::ClaimLine;
-use crate::flow::tortoise::users::Kind;
+use crate::flow::tortoise::users::UserKind;
 use crate::flow::tortoise::world::Cell;
 
 /// The header of the table of experiments.
@@ -55,12 +55,12 @@ pub(super) struct CellRates {
 
 impl CellRates {
     /// The means over the seeds of an experiment.
-    fn of(cell: &Cell, outcomes: &[Outcome]) -> Self {
+    fn of(cell: &Cell, outcomes: &[TortoiseOutcome]) -> Self {
         let over_seeds = |is_of: &dyn Fn(&Seen) -> bool| -> Vec<f64> {
             outcomes.iter().filter_map(|outcome| rate_kb(&outcome.clients, is_of)).collect()
         };
         let all = over_seeds(&|_| true);
-        let kind = |kind: Kind| stats::mean(&over_seeds(&|seen| seen.kind == kind));
+        let kind = |kind: UserKind| stats::mean(&over_seeds(&|seen| seen.kind == kind));
         let runs = |runs: bool| stats::mean(&over_seeds(&|seen| seen.runs_relay == runs));
         let held = |kind: usize| {
             let mut held = Draws::default();
@@ -72,8 +72,8 @@ impl CellRates {
             name: cell.name(),
             mean: stats::mean(&all),
             half_width_95: stats::half_width_95(&all),
-            web: kind(Kind::Web),
-            bulk: kind(Kind::Bulk),
+            web: kind(UserKind::Web),
+            bulk: kind(UserKind::Bulk),
             runners: runs(true),
             others: runs(false),
             held_part: [held(0), held(1)],

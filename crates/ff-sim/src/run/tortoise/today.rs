@@ -5,16 +5,16 @@ mod tables;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 use ff_report::stats;
 
 use self::tables::{TodayReport, tables, text};
 use crate::cli::TortoiseArgs;
 use crate::figure::tortoise::today::figures;
-use crate::flow::tortoise::bucket::Limit;
-use crate::flow::tortoise::engine::{Outcome, simulate};
+use crate::flow::tortoise::bucket::LinkLimit;
+use crate::flow::tortoise::engine::{TortoiseOutcome, simulate};
 use crate::flow::tortoise::today::{TodayResults, USED_PART, world};
-use crate::flow::tortoise::world::Setting;
+use crate::flow::tortoise::world::TortoiseSetting;
 use crate::parallel;
 use crate::run::{Reading, tell_drawn};
 
@@ -30,15 +30,19 @@ const TRIES: u32 = 8;
 /// changes it by a step.
 const TOLERANCES: (f64, f64) = (0.005, 0.05);
 
-/// Simulates today's network, and tells the results.
+/// Simulates today's network, and prints the results.
 ///
 /// # Errors
 /// When a burst is too small for a limit, no number of clients fits, or the results cannot be written.
-pub(super) fn today(args: &TortoiseArgs, seeds: &[u64], setting: Setting) -> Result<ExitCode> {
+pub(super) fn today(
+    args: &TortoiseArgs,
+    seeds: &[u64],
+    setting: TortoiseSetting,
+) -> Result<ExitCode> {
     let limits = limits(args)?;
     let rates: Vec<f64> = args.limits.iter().copied().map(f64::from).collect();
     let relays = setting.count(RELAYS, 1.0).max(FEWEST_RELAYS);
-    let progress = Progress::of("ff-sim");
+    let progress = ProgressLine::of("ff-sim");
     let work = Work { seeds, setting, relays, rates: &rates, jobs: args.jobs, progress };
     let (clients, base) = work.fit()?;
     let limited = work.simulate(&limits, clients, "experiments")?;
@@ -54,12 +58,12 @@ pub(super) fn today(args: &TortoiseArgs, seeds: &[u64], setting: Setting) -> Res
 }
 
 /// Each limit with each burst.
-fn limits(args: &TortoiseArgs) -> Result<Vec<Option<Limit>>> {
+fn limits(args: &TortoiseArgs) -> Result<Vec<Option<LinkLimit>>> {
     let mut limits = Vec::new();
     for &rate in &args.limits {
         for burst in &args.bursts {
             let burst = burst.bytes(rate).map_err(anyhow::Error::msg)?;
-            let limit = Limit { rate: rate.into(), burst: burst.into() };
+            let limit = LinkLimit { rate: rate.into(), burst: burst.into() };
             if limits.contains(&Some(limit)) {
                 bail!(
                     "--limits and --bursts name {} MB/s twice with the same burst",
@@ -77,7 +81,7 @@ struct Work<'a> {
     /// The seeds.
     seeds: &'a [u64],
     /// How long each simulation runs.
-    setting: Setting,
+    setting: TortoiseSetting,
     /// The number of relays.
     relays: u32,
     /// Rates above which bytes between relays are counted, in bytes a second.
@@ -85,14 +89,14 @@ struct Work<'a> {
     /// Simulations at a time.
     jobs: u32,
     /// Reports the progress.
-    progress: Progress,
+    progress: ProgressLine,
 }
 
 impl Work<'_> {
     /// The number of clients with which relays without a limit carry what they carried in May 2024, and the results with it.
-    fn fit(&self) -> Result<(u32, Vec<Outcome>)> {
+    fn fit(&self) -> Result<(u32, Vec<TortoiseOutcome>)> {
         let mut clients = self.relays * FIRST_CLIENTS;
-        let mut best: Option<(f64, u32, Vec<Outcome>)> = None;
+        let mut best: Option<(f64, u32, Vec<TortoiseOutcome>)> = None;
         for _ in 0..TRIES {
             let mut found = self.simulate(&[None], clients, "fitting the clients")?;
             let outcomes = found.pop().context("internal error: nothing was simulated")?;
@@ -121,26 +125,26 @@ impl Work<'_> {
     /// The results with each limit, in their order: of each those of all seeds.
     fn simulate(
         &self,
-        limits: &[Option<Limit>],
+        limits: &[Option<LinkLimit>],
         clients: u32,
         what: &str,
-    ) -> Result<Vec<Vec<Outcome>>> {
-        let with_seeds = |limit: &Option<Limit>| {
+    ) -> Result<Vec<Vec<TortoiseOutcome>>> {
+        let with_seeds = |limit: &Option<LinkLimit>| {
             let limit = *limit;
             self.seeds.iter().map(move |seed| (limit, *seed))
         };
-        let runs: Vec<(Option<Limit>, u64)> = limits.iter().flat_map(with_seeds).collect();
-        let work = |(limit, seed): &(Option<Limit>, u64)| {
+        let runs: Vec<(Option<LinkLimit>, u64)> = limits.iter().flat_map(with_seeds).collect();
+        let work = |(limit, seed): &(Option<LinkLimit>, u64)| {
             let world = world(*limit, self.rates, self.relays, clients, *seed);
             Ok(simulate(&world, self.setting.warm_up_secs, self.setting.secs))
         };
-        let tell = |done: usize, (_, seed): &(Option<Limit>, u64), _: &Outcome| {
+        let tell = |done: usize, (_, seed): &(Option<LinkLimit>, u64), _: &TortoiseOutcome| {
             let all = runs.len();
             self.progress.say(|| format!("{what}: {done} of {all}, seed {seed}"));
         };
         let jobs = usize::try_from(self.jobs).unwrap_or(1);
         let found = parallel::map(&runs, jobs, work, tell)?;
-        Ok(found.chunks(self.seeds.len().max(1)).map(<[Outcome]>::to_vec).collect())
+        Ok(found.chunks(self.seeds.len().max(1)).map(<[TortoiseOutcome]>::to_vec).collect())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 use super::Cell;
-use crate::store::schema::{Column, Kind};
+use crate::store::schema::{Column, ColumnKind};
 
 /// What a row has in place of a value's number where there is no value.
 pub(in crate::store) const NONE: u32 = u32::MAX;
@@ -13,7 +13,7 @@ const FIRST_SLOTS: usize = 64;
 /// The values of a column, by numbers from 0.
 pub(in crate::store) struct Values {
     /// What sort of values these are.
-    kind: Kind,
+    kind: ColumnKind,
     /// Whether there may be none in a row.
     is_nullable: bool,
     /// The values one behind the other, as Parquet's plain encoding has them; each truth in a byte of its own.
@@ -59,11 +59,11 @@ impl Values {
     /// None yet.
     pub(super) fn new(column: &Column) -> Self {
         let width = match column.kind {
-            Kind::Time | Kind::Int => Some(8),
-            Kind::Small => Some(4),
-            Kind::Bool => Some(1),
-            Kind::Bytes(len) => Some(len),
-            Kind::Text => None,
+            ColumnKind::Time | ColumnKind::Int => Some(8),
+            ColumnKind::Small => Some(4),
+            ColumnKind::Bool => Some(1),
+            ColumnKind::Bytes(len) => Some(len),
+            ColumnKind::Text => None,
         };
         Self {
             kind: column.kind,
@@ -133,7 +133,7 @@ impl Values {
     }
 
     /// What sort of values these are.
-    pub(in crate::store) const fn kind(&self) -> Kind {
+    pub(in crate::store) const fn kind(&self) -> ColumnKind {
         self.kind
     }
 
@@ -168,20 +168,20 @@ impl Values {
     /// Adds a cell in its plain encoding behind others; nothing for one of another type, which counts as none.
     pub(super) fn encode(&self, cell: Cell<'_>, to: &mut Vec<u8>) {
         match (self.kind, cell) {
-            (Kind::Time, Cell::Int(secs)) => {
+            (ColumnKind::Time, Cell::Int(secs)) => {
                 to.extend(whole(secs).saturating_mul(1000).to_le_bytes());
             }
-            (Kind::Int, Cell::Int(number)) => to.extend(whole(number).to_le_bytes()),
-            (Kind::Small, Cell::Int(number)) => {
+            (ColumnKind::Int, Cell::Int(number)) => to.extend(whole(number).to_le_bytes()),
+            (ColumnKind::Small, Cell::Int(number)) => {
                 to.extend(i32::try_from(number).unwrap_or(i32::MAX).to_le_bytes());
             }
-            (Kind::Bool, Cell::Bool(is_true)) => to.push(is_true.into()),
-            (Kind::Text, Cell::Bytes(text)) => {
+            (ColumnKind::Bool, Cell::Bool(is_true)) => to.push(is_true.into()),
+            (ColumnKind::Text, Cell::Bytes(text)) => {
                 let Ok(len) = u32::try_from(text.len()) else { return };
                 to.extend(len.to_le_bytes());
                 to.extend_from_slice(text);
             }
-            (Kind::Bytes(len), Cell::Bytes(bytes)) if len == bytes.len() => {
+            (ColumnKind::Bytes(len), Cell::Bytes(bytes)) if len == bytes.len() => {
                 to.extend_from_slice(bytes);
             }
             _ => {}

@@ -11,7 +11,7 @@ use crate::read::archive::Document;
 use crate::read::consensus::MOST_BANDWIDTH;
 use crate::read::consensus::scan;
 use crate::store::batch::Cell;
-use crate::store::error::StoreError;
+use crate::store::error::ArchiveStoreError;
 use crate::store::partition::Partition;
 
 /// A bandwidth file has no more than this.
@@ -129,7 +129,7 @@ impl Fill for Files {
         std::mem::take(&mut self.left_out)
     }
 
-    fn finish(self: Box<Self>) -> Result<Filled, StoreError> {
+    fn finish(self: Box<Self>) -> Result<Filled, ArchiveStoreError> {
         let mut filled = finish([self.files, self.lines])?;
         filled.counts.duplicates = self.duplicates;
         filled.counts.lines = self.kept;

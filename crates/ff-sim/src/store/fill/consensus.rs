@@ -9,9 +9,9 @@ use memchr::memmem;
 use super::{Bounds, Fill, Filled, check_len, finish, wrong};
 use crate::read::archive::Document;
 use crate::read::consensus::scan;
-use crate::read::consensus::{Again, Consensus, Digest, Flavour, Relay, Sequence};
+use crate::read::consensus::{Again, Consensus, ConsensusRelay, Digest, Flavour, Sequence};
 use crate::store::batch::Cell;
-use crate::store::error::StoreError;
+use crate::store::error::ArchiveStoreError;
 use crate::store::hours::Hours;
 use crate::store::partition::Partition;
 use crate::store::schema::CONSENSUS_RELAYS;
@@ -120,7 +120,7 @@ impl Consensuses {
 
 impl Texts {
     /// Makes the addresses of a relay.
-    fn read(&mut self, consensus: &Consensus, relay: &Relay) {
+    fn read(&mut self, consensus: &Consensus, relay: &ConsensusRelay) {
         self.address.clear();
         for (index, byte) in relay.address.octets().into_iter().enumerate() {
             if index > 0 {
@@ -143,7 +143,7 @@ impl Texts {
 }
 
 /// Adds a relay's row.
-fn push_relay(to: &mut Partition, consensus: &Consensus, relay: &Relay, texts: &Texts) {
+fn push_relay(to: &mut Partition, consensus: &Consensus, relay: &ConsensusRelay, texts: &Texts) {
     let (digest, micro) = digests(relay);
     let others = Some(texts.others.as_str()).filter(|others| !others.is_empty());
     to.push(&[
@@ -166,7 +166,12 @@ fn push_relay(to: &mut Partition, consensus: &Consensus, relay: &Relay, texts: &
 
 /// Adds a relay's row as the one that the consensus before has of it, as far as that has not changed; `false` if there
 /// is none, or what has changed is not what changes from hour to hour.
-fn push_again(to: &mut Partition, sequence: &Sequence, index: usize, relay: &Relay) -> bool {
+fn push_again(
+    to: &mut Partition,
+    sequence: &Sequence,
+    index: usize,
+    relay: &ConsensusRelay,
+) -> bool {
     let (now, before) = (sequence.now(), sequence.before());
     let at = match sequence.again(index) {
         Again::New => return false,
@@ -201,7 +206,7 @@ fn push_again(to: &mut Partition, sequence: &Sequence, index: usize, relay: &Rel
 }
 
 /// The digests of a relay's descriptor and microdescriptor.
-const fn digests(relay: &Relay) -> (Cell<'_>, Cell<'_>) {
+const fn digests(relay: &ConsensusRelay) -> (Cell<'_>, Cell<'_>) {
     match &relay.digest {
         Digest::None => (Cell::None, Cell::None),
         Digest::Descriptor(digest) => (Cell::Bytes(digest), Cell::None),
@@ -237,7 +242,7 @@ impl Fill for Consensuses {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<Filled, StoreError> {
+    fn finish(self: Box<Self>) -> Result<Filled, ArchiveStoreError> {
         let hours: Vec<Hours> =
             self.times.iter().filter_map(|(flavour, times)| Hours::of(flavour, times)).collect();
         self.sequence.put_aside();

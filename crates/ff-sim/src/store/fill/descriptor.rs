@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use ff_dir::DocumentError;
 
 use super::{Bounds, Fill, Filled, check_len, finish, wrong};
-use crate::read::archive::{Document, Part};
+use crate::read::archive::{Document, FileDocument};
 use crate::read::descriptor::Descriptors;
 use crate::store::batch::Cell;
-use crate::store::error::StoreError;
+use crate::store::error::ArchiveStoreError;
 use crate::store::partition::Partition;
 
 /// A descriptor has no more than this; tor takes none above 20 kB.
@@ -49,7 +49,7 @@ impl Fill for Servers {
             return Err(wrong(format!("there are more than {MOST} descriptors of this month")));
         }
         self.now.clear();
-        self.now.add_one(Part { first_line: 1, bytes: document.bytes })?;
+        self.now.add_one(FileDocument { first_line: 1, bytes: document.bytes })?;
         let Some(one) = self.now.all.last() else { return Ok(()) };
         self.bounds.check(one.published_unix_secs)?;
         if !self.digests.insert(one.digest) {
@@ -80,7 +80,7 @@ impl Fill for Servers {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<Filled, StoreError> {
+    fn finish(self: Box<Self>) -> Result<Filled, ArchiveStoreError> {
         let mut filled = finish([self.rows])?;
         filled.counts.duplicates = self.duplicates;
         Ok(filled)

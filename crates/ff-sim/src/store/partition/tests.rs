@@ -3,11 +3,11 @@
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::super::load::PartFile;
-use super::super::schema::{Column, Kind};
+use super::super::schema::{Column, ColumnKind};
 use super::*;
 
 /// A column.
-const fn column(name: &'static str, kind: Kind, is_nullable: bool) -> Column {
+const fn column(name: &'static str, kind: ColumnKind, is_nullable: bool) -> Column {
     Column { name, kind, is_nullable }
 }
 
@@ -15,14 +15,14 @@ const fn column(name: &'static str, kind: Kind, is_nullable: bool) -> Column {
 static ALL: Table = Table {
     name: "all",
     columns: &[
-        column("time", Kind::Time, false),
-        column("int", Kind::Int, true),
-        column("small", Kind::Small, true),
-        column("bool", Kind::Bool, true),
-        column("text", Kind::Text, false),
-        column("none", Kind::Text, true),
-        column("id", Kind::Bytes(20), false),
-        column("long", Kind::Text, true),
+        column("time", ColumnKind::Time, false),
+        column("int", ColumnKind::Int, true),
+        column("small", ColumnKind::Small, true),
+        column("bool", ColumnKind::Bool, true),
+        column("text", ColumnKind::Text, false),
+        column("none", ColumnKind::Text, true),
+        column("id", ColumnKind::Bytes(20), false),
+        column("long", ColumnKind::Text, true),
     ],
 };
 
@@ -189,7 +189,7 @@ fn a_value_that_has_to_be_there_and_is_not_is_an_error() {
 }
 
 /// Reads all of a file as if its manifest had this hash; how many values there were.
-fn read_whatever(path: &Path) -> Result<usize, StoreError> {
+fn read_whatever(path: &Path) -> Result<usize, ArchiveStoreError> {
     let part = PartFile::open_checked(path, &ALL)?;
     let mut values = 0;
     for group in 0..part.groups().len() {

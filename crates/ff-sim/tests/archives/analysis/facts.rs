@@ -9,16 +9,16 @@ use std::time::Instant;
 
 use ff_proto::units::BytesPerSec;
 use ff_report::stats::percentile;
-use ff_sim::analysis::moment::{Capacity, Scale, weight_error};
-use ff_sim::analysis::outcome::Outcome;
+use ff_sim::analysis::moment::{CapacityKind, Scale, weight_error};
+use ff_sim::analysis::outcome::ErrorAnalysis;
 use ff_sim::analysis::ranks;
 use ff_sim::network::{Network, Relay};
-use ff_sim::read::series::Kind;
+use ff_sim::read::series::SeriesKind;
 
 use super::{analyse, table, whole};
 
 /// A line of percentages: a percentile of each window's values.
-fn line(outcome: &Outcome, of: impl Fn(usize) -> Vec<f64>, p: f64) -> Vec<f64> {
+fn line(outcome: &ErrorAnalysis, of: impl Fn(usize) -> Vec<f64>, p: f64) -> Vec<f64> {
     (0..outcome.windows.len())
         .map(|window| 100.0 * percentile(&of(window), p).unwrap_or(f64::NAN))
         .collect()
@@ -37,7 +37,7 @@ fn near(what: &str, found: &[f64], expected: &[f64], within: f64) {
 fn the_series_of_2025_has_the_papers_shapes() {
     let (begin, worked_before) = (Instant::now(), super::year::processor_secs());
     let path = whole("b-series/advbw-8h-2025-08-01--2025-10-31.csv.xz");
-    let advertised = table(&path, Kind::BytesPerSec);
+    let advertised = table(&path, SeriesKind::BytesPerSec);
     let read = begin.elapsed();
     let (outcome, _) = analyse(&advertised, None, "1d,7d,30d", 1.0);
     println!("read in {read:.2?}, read and analysed in {:.2?}", begin.elapsed());
@@ -69,8 +69,8 @@ fn the_series_of_2025_has_the_papers_shapes() {
 #[ignore = "needs FF_SIM_DATA: a folder with the data"]
 fn the_guard_probabilities_of_october_2025_vary_by_window() {
     let path = whole("b-series/advbw-8h-2025-08-01--2025-10-31.csv.xz");
-    let advertised = table(&path, Kind::BytesPerSec);
-    let weights = table(&whole("b-series/guardprob-8h-2025-10.csv.xz"), Kind::Probability);
+    let advertised = table(&path, SeriesKind::BytesPerSec);
+    let weights = table(&whole("b-series/guardprob-8h-2025-10.csv.xz"), SeriesKind::Probability);
     let (outcome, _) = analyse(&advertised, Some(&weights), "1d,7d,30d", 1.0);
     let deviations = |window: usize| outcome.means(window, |means| means.weight_deviation);
     near("A7 median RSD(W)", &line(&outcome, deviations, 50.0), &[2.5, 9.4, 19.0], 1.5);
@@ -84,8 +84,9 @@ fn the_guard_probabilities_of_october_2025_vary_by_window() {
 #[ignore = "needs FF_SIM_DATA: a folder with the data"]
 fn networks_are_as_wrong_as_known() {
     let may = may_2024();
-    let scaled = weight_error(&may, Capacity::Known, Scale::Running, |_| true);
-    let steady = weight_error(&may, Capacity::Known, Scale::None, |relay| relay.running >= 0.99);
+    let scaled = weight_error(&may, CapacityKind::Known, Scale::Running, |_| true);
+    let steady =
+        weight_error(&may, CapacityKind::Known, Scale::None, |relay| relay.running >= 0.99);
     for (what, moment, expected) in [("scaled", scaled, 0.151), ("running", steady, 0.131)] {
         let found = moment.weight_error.expect("it has weights");
         let errors: Vec<f64> = moment.relay_errors.iter().flatten().copied().collect();
@@ -95,7 +96,7 @@ fn networks_are_as_wrong_as_known() {
     }
     for number in 1..=7 {
         let network = shadow(&format!("d-2019/shadow-10pct/{number:02}/relays.csv"));
-        let errors = [Capacity::Known, Capacity::Usable].map(|capacity| {
+        let errors = [CapacityKind::Known, CapacityKind::Usable].map(|capacity| {
             let moment = weight_error(&network, capacity, Scale::None, |_| true);
             let errors: Vec<f64> = moment.relay_errors.iter().flatten().copied().collect();
             let under = 100.0 * ranks::under_weighted(&errors).expect("it has relays");

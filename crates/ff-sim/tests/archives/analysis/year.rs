@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Instant;
 
-use ff_sim::analysis::engine::{Engine, Reading, Settings};
+use ff_sim::analysis::engine::{Engine, EngineSettings, Reading};
 use ff_sim::analysis::window::Window;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
@@ -46,7 +46,8 @@ pub(super) fn processor_secs() -> f64 {
 /// Analyses so many generated hours; gives the seconds that the engine had a processor, and those that went by.
 fn hours(hours: u64) -> (f64, f64) {
     let (windows, step_secs) = (Window::of_paper(), 3_600);
-    let mut engine = Engine::new(Settings { windows, step_secs, from: None, least_share: 0.0 });
+    let mut engine =
+        Engine::new(EngineSettings { windows, step_secs, from: None, least_share: 0.0 });
     let mut random = ChaCha12Rng::seed_from_u64(14);
     let mut relays: Vec<Made> = (0..RELAYS)
         .map(|_| Made {

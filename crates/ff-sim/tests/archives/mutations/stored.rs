@@ -5,13 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 use ff_sim::merge;
 use ff_sim::store::history::History;
 use ff_sim::store::manifest::Manifest;
-use ff_sim::store::place::Store;
-use ff_sim::store::plan::Plan;
-use ff_sim::store::{StoreError, hour, ingest, merge as stores};
+use ff_sim::store::place::ArchiveStore;
+use ff_sim::store::plan::IngestPlan;
+use ff_sim::store::{ArchiveStoreError, hour, ingest, merge as stores};
 use proptest::prelude::*;
 
 use super::{change, mutated, sample};
@@ -33,10 +33,10 @@ fn template() -> &'static BTreeMap<PathBuf, Vec<u8>> {
         ] {
             fs::write(archives.join(name), sample(from, true)).expect("written");
         }
-        let store = Store::create(&path).expect("a store");
-        let units = Plan::of(&archives).expect("a plan").units;
+        let store = ArchiveStore::create(&path).expect("a store");
+        let units = IngestPlan::of(&archives).expect("a plan").units;
         assert_eq!(units.len(), 3);
-        ingest::ingest(&store, &units, 1, HOUR * 2, &Progress::of("ff-sim")).expect("ingested");
+        ingest::ingest(&store, &units, 1, HOUR * 2, &ProgressLine::of("ff-sim")).expect("ingested");
         assert!(read_all(&path).is_ok(), "{:?}", read_all(&path));
         let mut files = BTreeMap::new();
         let mut left = vec![path.clone()];
@@ -56,19 +56,19 @@ fn template() -> &'static BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// Reads all of a store that can be read.
-fn read_all(dir: &Path) -> Result<u64, StoreError> {
-    let store = Store::open(dir)?;
+fn read_all(dir: &Path) -> Result<u64, ArchiveStoreError> {
+    let store = ArchiveStore::open(dir)?;
     let network = hour::network(&store, HOUR).map(|network| network.relays.len());
     let mut rows = 0;
     let mut history = History::new(&store, None, None, true)?;
     let each = history.each(|_, readings| {
         rows += readings.len() as u64;
-        Ok::<(), StoreError>(())
+        Ok::<(), ArchiveStoreError>(())
     });
     let families = history.families();
     let skips = ingest::skips(&store, None, None);
     let to = dir.with_extension("merged");
-    let merged = stores::merge(&[store], &Store::create(&to)?);
+    let merged = stores::merge(&[store], &ArchiveStore::create(&to)?);
     let found = network.and(each).and(families.map(drop)).and(skips.map(drop)).and(merged);
     found.map(|_| rows)
 }

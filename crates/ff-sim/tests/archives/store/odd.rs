@@ -285,7 +285,7 @@ fn folders_that_are_no_stores_stay_as_they_are() {
     );
     assert_eq!(contents(&dir.join("foreign")).len(), 1);
     let (_, text) = ingest("archives");
-    assert!(text.contains("archives is not a store"), "{text}");
+    assert!(text.contains("archives is not a store of ff-sim"), "{text}");
     fs::write(dir.join("file"), "x").expect("written");
     let (status, text) = ingest("file");
     assert!(status == Some(1) && text.contains("file"), "{text}");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ff_lab::{DownloadPlan, Ending, Network, Node};
-use ff_report::progress::Progress;
+use ff_report::progress::ProgressLine;
 use serde::Serialize;
 
 use super::queue::{Job, Queue, Size};
@@ -64,7 +64,7 @@ pub(super) struct Bench<'a> {
     /// How long a long download takes.
     long: Duration,
     /// Says how far it has come.
-    progress: Progress,
+    progress: ProgressLine,
     /// All that was downloaded.
     pub(super) done: Vec<Done>,
 }
@@ -73,7 +73,7 @@ impl<'a> Bench<'a> {
     /// Of a network with so many limited relays.
     pub(super) fn new(network: &'a Network, ending: &'a Ending, relays: usize, secs: u8) -> Self {
         let limited = (0..relays).map(|relay| network.node(&format!("limited{relay}"))).collect();
-        let (long, progress) = (Duration::from_secs(secs.into()), Progress::of("ff-perf"));
+        let (long, progress) = (Duration::from_secs(secs.into()), ProgressLine::of("ff-perf"));
         Self { network, ending, limited, long, progress, done: Vec::new() }
     }
 

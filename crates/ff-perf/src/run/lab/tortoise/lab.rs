@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use ff_lab::net::Namespace;
 use ff_lab::{Ending, Network, NetworkBuilder, Node, RelayConfig};
-use ff_sim::flow::tortoise::world::{Cell, Client, World};
+use ff_sim::flow::tortoise::world::{Cell, TortoiseClient, World};
 
 use super::users::User;
 
@@ -207,7 +207,7 @@ impl Lab {
     /// # Errors
     /// When the network has no such client.
     pub(super) fn users(&self, world: &World) -> Result<Vec<User>> {
-        let user = |client: &Client| {
+        let user = |client: &TortoiseClient| {
             let found = self.clients.iter().find(|(stream, _)| *stream == client.stream);
             let (_, name) = found.context("the network lacks a client of the experiment")?;
             Ok(User { client: *client, socks: self.network.node(name).socks_addr() })
@@ -229,7 +229,7 @@ pub(super) fn largest(cells: &[Cell]) -> Option<Cell> {
 }
 
 /// The nickname of a client's relay.
-fn relay_name(client: &Client) -> String {
+fn relay_name(client: &TortoiseClient) -> String {
     format!("runner{}", client.stream)
 }
 
@@ -249,7 +249,7 @@ fn relay(name: String, tor: Tor, rate: f64) -> RelayConfig {
 }
 
 /// A client's relay: it forwards what its line carries up, and shares what comes down with the client.
-fn client_relay(client: &Client, tor: Tor, forwards: f64) -> RelayConfig {
+fn client_relay(client: &TortoiseClient, tor: Tor, forwards: f64) -> RelayConfig {
     let bytes = whole(forwards).max(LEAST_RATE);
     let line = whole(client.down).max(bytes);
     relay(relay_name(client), tor, forwards)

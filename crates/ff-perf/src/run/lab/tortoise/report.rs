@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use ff_report::input::Inputs;
-use ff_report::options::Options;
+use ff_report::options::CommandOptions;
 use ff_report::output::{Folder, Summary};
 use ff_sim::figure::tortoise::figures;
 use serde::Serialize;
@@ -116,7 +116,7 @@ impl Report {
     ///
     /// # Errors
     /// When a file cannot be written.
-    pub(super) fn write(&self, folder: &Folder, options: Options) -> Result<()> {
+    pub(super) fn write(&self, folder: &Folder, options: CommandOptions) -> Result<()> {
         folder.write("ledger.md", claims_markdown(&self.claims).as_bytes())?;
         let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
         let cell = |one: &CellComparison| {

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use ff_lab::Ending;
-use ff_sim::flow::tortoise::engine::{Outcome, Seen};
-use ff_sim::flow::tortoise::users::{Habit, Kind};
-use ff_sim::flow::tortoise::world::Client;
+use ff_sim::flow::tortoise::engine::{Seen, TortoiseOutcome};
+use ff_sim::flow::tortoise::users::{Habit, UserKind};
+use ff_sim::flow::tortoise::world::TortoiseClient;
 use futures::future::join_all;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(200);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct User {
     /// The client, as ff-sim drew it.
-    pub(super) client: Client,
+    pub(super) client: TortoiseClient,
     /// Its SocksPort.
     pub(super) socks: SocketAddr,
 }
@@ -51,7 +51,7 @@ pub(super) struct Watch {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observed {
     /// Their rates, in the order of the users; `used` is not set.
-    pub(super) outcome: Outcome,
+    pub(super) outcome: TortoiseOutcome,
     /// How many downloads failed, by reason.
     pub(super) failures: BTreeMap<String, u64>,
     /// Bytes that `carried` counted in the measured time.
@@ -150,7 +150,7 @@ impl Log {
     fn new(users: &[User], watch: &Watch) -> Self {
         let clients = users.iter().map(|user| &user.client);
         let clients = clients.map(|client| Seen::new(client.kind, client.relay.is_some()));
-        let outcome = Outcome { clients: clients.collect(), ..Outcome::default() };
+        let outcome = TortoiseOutcome { clients: clients.collect(), ..TortoiseOutcome::default() };
         let warm_up = f64::from(watch.warm_up_secs);
         Self {
             began: Instant::now(),
@@ -165,13 +165,14 @@ impl Log {
     }
 
     /// Notes how much was asked for, in bytes.
-    fn add_size(&self, kind: Kind, size: f64) {
-        self.observed.borrow_mut().outcome.asked.sizes[usize::from(kind == Kind::Bulk)].add(size);
+    fn add_size(&self, kind: UserKind, size: f64) {
+        self.observed.borrow_mut().outcome.asked.sizes[usize::from(kind == UserKind::Bulk)]
+            .add(size);
     }
 
     /// Notes a pause of a web user, in seconds.
-    fn add_pause(&self, kind: Kind, pause: f64, is_break: bool) {
-        if kind == Kind::Web {
+    fn add_pause(&self, kind: UserKind, pause: f64, is_break: bool) {
+        if kind == UserKind::Web {
             let asked = &mut self.observed.borrow_mut().outcome.asked;
             if is_break { asked.breaks.add(pause) } else { asked.thinks.add(pause) }
         }
@@ -305,8 +306,14 @@ mod tests {
 
     #[test]
     fn downloads_count_if_they_end_in_the_measured_time() {
-        let client =
-            Client { kind: Kind::Web, down: 1e6, line: 0, relay: None, links: 1, stream: 0 };
+        let client = TortoiseClient {
+            kind: UserKind::Web,
+            down: 1e6,
+            line: 0,
+            relay: None,
+            links: 1,
+            stream: 0,
+        };
         let socks = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let watch = Watch { source: socks, seed: 1, warm_up_secs: 10, secs: 20 };
         let log = Log::new(&[User { client, socks }], &watch);

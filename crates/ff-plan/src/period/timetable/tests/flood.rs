@@ -3,25 +3,25 @@
 use super::*;
 
 /// A new relay with an address that nobody else's network has.
-fn honest(number: u32) -> Relay {
+fn honest(number: u32) -> ScheduledRelay {
     let addresses = vec![IpAddr::V4((0xc600_0000 + (number << 8)).into())];
-    Relay { addresses, ..relay(1_000_000 + number, None) }
+    ScheduledRelay { addresses, ..relay(1_000_000 + number, None) }
 }
 
 /// New relays on so many addresses, which fill so many networks one after the other.
-fn flood(count: u32, addresses: u32, networks: u32) -> Vec<Relay> {
+fn flood(count: u32, addresses: u32, networks: u32) -> Vec<ScheduledRelay> {
     let address = |n: u32| {
         let n = n % addresses;
         IpAddr::V4((0x0a00_0000 + ((n % networks) << 8) + n / networks).into())
     };
     (0..count)
-        .map(|n| Relay { addresses: vec![address(n)], ..relay(2_000_000 + n, None) })
+        .map(|n| ScheduledRelay { addresses: vec![address(n)], ..relay(2_000_000 + n, None) })
         .collect()
 }
 
 /// How many slots 200 honest relays wait for their first measurement and how many of fifty are measured again, an hour after
 /// a flood, each relay of which wants to be measured again.
-fn behind_flood(flood: Vec<Relay>) -> (Vec<u32>, usize) {
+fn behind_flood(flood: Vec<ScheduledRelay>) -> (Vec<u32>, usize) {
     let old = (0..2000).map(|n| relay(n, Some(100))).collect();
     let mut timetable = Timetable::new(old, rules(teams(1), 2880));
     timetable.add(flood, 10);
@@ -111,8 +111,8 @@ fn who_comes_to_a_group_that_waits_waits_with_it() {
 }
 
 /// A relay on a host, of the family of all of these.
-fn of_family(host: u32, number: u32) -> Relay {
-    Relay { family_ids: vec!["ed25519:x".to_owned()], ..on(host, number, None) }
+fn of_family(host: u32, number: u32) -> ScheduledRelay {
+    ScheduledRelay { family_ids: vec!["ed25519:x".to_owned()], ..on(host, number, None) }
 }
 
 /// The slots of the relays with these numbers with a team.
@@ -168,7 +168,7 @@ fn as_many_as_wait_can_join_those_that_wait() {
     let relays = |from: u32| {
         (0..200_000_u32).map(move |n| {
             let addresses = vec![IpAddr::V4((0x0a00_0000 + (n << 4)).into())];
-            Relay { addresses, ..relay(from + n, None) }
+            ScheduledRelay { addresses, ..relay(from + n, None) }
         })
     };
     timetable.add(relays(0).collect(), 0);

@@ -1,7 +1,7 @@
 //! Today's transfers: over two conflux legs, with the time that each took.
 
 use super::Engine;
-use crate::flow::tortoise::users::Kind;
+use crate::flow::tortoise::users::UserKind;
 
 impl Engine<'_> {
     /// Divides what is left of each user's transfer among the links that still carry some, by their rates: a sender sends
@@ -28,7 +28,7 @@ impl Engine<'_> {
     pub(super) fn keep_time(&mut self, number: u32) {
         let user = &self.users[number as usize];
         if (self.counts.0..=self.counts.1).contains(&user.ended) {
-            let kind = usize::from(user.client.kind == Kind::Bulk);
+            let kind = usize::from(user.client.kind == UserKind::Bulk);
             self.outcome.secs[kind].push(user.ended - user.asked);
         }
     }

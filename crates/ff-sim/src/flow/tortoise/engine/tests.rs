@@ -3,15 +3,15 @@
 use super::*;
 use crate::flow::fill::NO_RELAY;
 use crate::flow::tortoise::PAYLOAD;
-use crate::flow::tortoise::bucket::Limit;
-use crate::flow::tortoise::world::{Cell, Relay, Runners, Setting};
+use crate::flow::tortoise::bucket::LinkLimit;
+use crate::flow::tortoise::world::{Cell, Runners, TortoiseRelay, TortoiseSetting};
 
 /// A fine grain, for times that are worked out by hand.
 const FINE_SECS: f64 = 1e-3;
 
 /// Relays on machines of their own, all equally likely, and clients.
-fn world(rates: &[f64], clients: Vec<Client>, limit: Option<Limit>) -> World {
-    let relay = |at: u32| Relay { hops: [at, NO_RELAY], limits: true };
+fn world(rates: &[f64], clients: Vec<TortoiseClient>, limit: Option<LinkLimit>) -> World {
+    let relay = |at: u32| TortoiseRelay { hops: [at, NO_RELAY], limits: true };
     let (capacities, sums) = (rates.to_vec(), (0_u32..).map(|at| f64::from(at) + 1.0));
     World {
         capacities,
@@ -25,8 +25,8 @@ fn world(rates: &[f64], clients: Vec<Client>, limit: Option<Limit>) -> World {
 }
 
 /// A client with a line of `down` bytes a second.
-fn client(kind: Kind, down: f64, stream: u64) -> Client {
-    Client { kind, down, line: NO_RELAY, relay: None, links: 1, stream }
+fn client(kind: UserKind, down: f64, stream: u64) -> TortoiseClient {
+    TortoiseClient { kind, down, line: NO_RELAY, relay: None, links: 1, stream }
 }
 
 /// Sizes and seconds of the first transfers of the first client.
@@ -53,7 +53,7 @@ fn assert_near(found: f64, expected: f64, part: f64) {
 
 #[test]
 fn a_transfer_takes_its_bytes_over_its_line() {
-    let world = world(&[1e9], vec![client(Kind::Bulk, 4e5, 1)], None);
+    let world = world(&[1e9], vec![client(UserKind::Bulk, 4e5, 1)], None);
     for (size, secs) in transfers(&world, 5) {
         assert_near(secs, FIRST_BYTE_SECS + size / PAYLOAD / 4e5, 1e-3);
     }
@@ -62,8 +62,8 @@ fn a_transfer_takes_its_bytes_over_its_line() {
 #[test]
 fn a_limited_transfer_takes_what_the_bucket_does_not_hold_at_the_limit() {
     for (rate, burst) in [(1e5, 1e5), (1e5, 3e5), (2e5, 1e6), (3e5, 1e4), (5e5, 1e4)] {
-        let limit = Some(Limit { rate, burst });
-        let world = world(&[1e9], vec![client(Kind::Bulk, 4e5, 1)], limit);
+        let limit = Some(LinkLimit { rate, burst });
+        let world = world(&[1e9], vec![client(UserKind::Bulk, 4e5, 1)], limit);
         let found = transfers(&world, 4);
         let secs_of = |size: f64, tokens: f64| {
             let bytes = size / PAYLOAD;
@@ -79,7 +79,7 @@ fn a_limited_transfer_takes_what_the_bucket_does_not_hold_at_the_limit() {
 
 #[test]
 fn a_relay_is_shared_evenly_and_used_whole() {
-    let clients = vec![client(Kind::Bulk, 1e6, 1), client(Kind::Bulk, 1e6, 2)];
+    let clients = vec![client(UserKind::Bulk, 1e6, 1), client(UserKind::Bulk, 1e6, 2)];
     let outcome = simulate(&world(&[1e5], clients, None), 100, 4_000);
     assert!((0.985..=1.0 + 1e-9).contains(&outcome.used), "{}", outcome.used);
     for seen in &outcome.clients {
@@ -91,12 +91,12 @@ fn a_relay_is_shared_evenly_and_used_whole() {
 fn what_a_client_forwards_takes_from_its_own_line() {
     // Relay 1 is that of client 0, and forwards 80 kB/s over a line of 100 kB/s; relay 0 has enough. The runner's own
     // circuits go through relay 0 alone, those of the other client through both.
-    let limit = Limit { rate: 1e9, burst: 1e9 };
-    let runner = Client { line: 1, relay: Some(1), ..client(Kind::Bulk, 1e5, 1) };
-    let other = client(Kind::Bulk, 1e6, 2);
+    let limit = LinkLimit { rate: 1e9, burst: 1e9 };
+    let runner = TortoiseClient { line: 1, relay: Some(1), ..client(UserKind::Bulk, 1e5, 1) };
+    let other = client(UserKind::Bulk, 1e6, 2);
     let mut both = world(&[1e9], vec![runner, other], Some(limit));
     both.capacities.extend([1e5, 8e4]);
-    both.relays.push(Relay { hops: [2, 1], limits: true });
+    both.relays.push(TortoiseRelay { hops: [2, 1], limits: true });
     both.sums.push(2.0);
     let outcome = simulate(&both, 100, 4_000);
     for seen in &outcome.clients {
@@ -109,9 +109,9 @@ fn what_a_client_forwards_takes_from_its_own_line() {
 
 #[test]
 fn links_to_several_relays_have_a_bucket_each() {
-    let limit = Limit { rate: 2e4, burst: 2e4 };
+    let limit = LinkLimit { rate: 2e4, burst: 2e4 };
     for (links, down, expected) in [(1, 1e6, 2e4), (2, 1e6, 4e4), (5, 1e6, 1e5), (5, 7e4, 7e4)] {
-        let clients = vec![Client { line: 6, links, ..client(Kind::Bulk, down, 1) }];
+        let clients = vec![TortoiseClient { line: 6, links, ..client(UserKind::Bulk, down, 1) }];
         let mut world = world(&[1e9; 6], clients, Some(limit));
         world.capacities.push(down);
         let rate = simulate(&world, 100, 4_000).clients[0].rate().expect("it has transfers");
@@ -121,7 +121,7 @@ fn links_to_several_relays_have_a_bucket_each() {
 
 /// A small network with client relays, and limits at some relays.
 fn small(seed: u64, capacity: f64) -> World {
-    let setting = Setting { scale: 0.1, burst_secs: 1.0, warm_up_secs: 0, secs: 0 };
+    let setting = TortoiseSetting { scale: 0.1, burst_secs: 1.0, warm_up_secs: 0, secs: 0 };
     let cell =
         Cell { limit_kb: Some(50), runners: Runners::High, is_half: seed == 2, ..Cell::BASE };
     World::draw(&Cell { links: 2, ..cell }, &setting, capacity, seed)
@@ -154,8 +154,8 @@ fn no_link_carries_more_than_it_can_and_no_bucket_gives_what_it_has_not() {
         assert!(engine.outcome.clients.iter().any(|seen| seen.transfers > 0));
     }
     // Over any time a link passes its burst and what came in at most.
-    let limit = Limit { rate: 3e4, burst: 9e4 };
-    let world = world(&[1e9], vec![client(Kind::Web, 1e6, 4)], Some(limit));
+    let limit = LinkLimit { rate: 3e4, burst: 9e4 };
+    let world = world(&[1e9], vec![client(UserKind::Web, 1e6, 4)], Some(limit));
     let mut engine = Engine::new(&world, 0.0, 3_000.0, GRAIN_SECS);
     while !engine.is_over() {
         engine.step();

@@ -4,11 +4,11 @@ use ff_report::figure::Figure;
 
 use super::Run;
 use crate::figure::errors;
-use crate::figure::transfers::{self, Row};
+use crate::figure::transfers::{self, TransferRow};
 
 /// All figures. Weights are those of the first simulation by them: only closed loops end elsewhere in others.
 pub(in crate::run::flow) fn figures(runs: &[Run]) -> Vec<Figure> {
-    let rows: Vec<Row> = runs.iter().map(row).collect();
+    let rows: Vec<TransferRow> = runs.iter().map(row).collect();
     let mut figures = transfers::figures(&rows);
     let mut by_weights: Vec<(String, Vec<f64>)> = Vec::new();
     for run in runs {
@@ -28,8 +28,8 @@ pub(in crate::run::flow) fn figures(runs: &[Run]) -> Vec<Figure> {
 }
 
 /// What of a simulation is drawn.
-fn row(run: &Run) -> Row {
-    Row {
+fn row(run: &Run) -> TransferRow {
+    TransferRow {
         network: run.network.clone(),
         weights: run.weights.clone(),
         load: run.load,

@@ -6,8 +6,8 @@ use ff_report::output::{Rows, Table};
 use ff_report::stats::{mean, percentile, sorted};
 use serde::Serialize;
 
-use crate::flow::tortoise::bucket::Limit;
-use crate::flow::tortoise::engine::Outcome;
+use crate::flow::tortoise::bucket::LinkLimit;
+use crate::flow::tortoise::engine::TortoiseOutcome;
 use crate::flow::tortoise::today::{EXEMPT, TodayResults, world};
 
 /// The header of the table of limits.
@@ -52,7 +52,7 @@ struct Times {
 
 impl Times {
     /// Those of web users (0) or bulk users (1) in some simulations.
-    fn of(outcomes: &[Outcome], kind: usize) -> Self {
+    fn of(outcomes: &[TortoiseOutcome], kind: usize) -> Self {
         let secs = sorted(outcomes.iter().flat_map(|one| &one.secs[kind]).copied().collect());
         let [median_secs, p90_secs] = [50.0, 90.0].map(|part| percentile(&secs, part));
         Self { median_secs, p90_secs, transfers: secs.len() }
@@ -61,7 +61,7 @@ impl Times {
 
 /// The parts of the bytes between relays that lie above a rate: of all links, and of those that are not exempt by each of
 /// [`EXEMPT`]. Nothing if no bytes went between relays.
-fn above(outcomes: &[Outcome], rate: usize) -> Option<[f64; 3]> {
+fn above(outcomes: &[TortoiseOutcome], rate: usize) -> Option<[f64; 3]> {
     let bytes: f64 = outcomes.iter().map(|one| one.between.bytes).sum();
     let parts = [0, 1, 2].map(|links| {
         let above = outcomes.iter().filter_map(|one| one.between.above.get(rate));
@@ -89,9 +89,9 @@ struct LimitReport {
 
 impl LimitReport {
     /// Those of some simulations, where bytes between relays were counted above these rates.
-    fn of(limit: Option<Limit>, outcomes: &[Outcome], rates: &[f64]) -> Self {
+    fn of(limit: Option<LinkLimit>, outcomes: &[TortoiseOutcome], rates: &[f64]) -> Self {
         let used: Vec<f64> = outcomes.iter().map(|one| one.used).collect();
-        let is_rate = |limit: Limit| rates.iter().position(|rate| *rate == limit.rate);
+        let is_rate = |limit: LinkLimit| rates.iter().position(|rate| *rate == limit.rate);
         Self {
             limit_bytes_per_sec: limit.map(|limit| limit.rate),
             burst_bytes: limit.map(|limit| limit.burst),
@@ -134,14 +134,14 @@ impl TodayReport {
     /// The results of these simulations, each of which measured this many seconds.
     pub(super) fn new(results: &TodayResults, secs: u32) -> Self {
         let base = base(results);
-        let of = |(limit, outcomes): &(Option<Limit>, Vec<Outcome>)| {
+        let of = |(limit, outcomes): &(Option<LinkLimit>, Vec<TortoiseOutcome>)| {
             LimitReport::of(*limit, outcomes, &results.rates)
         };
         let without = |(number, rate): (usize, &f64)| AboveReport {
             rate_bytes_per_sec: *rate,
             above_parts: above(base, number),
         };
-        let others = |(one, seed): (&Outcome, &u64)| {
+        let others = |(one, seed): (&TortoiseOutcome, &u64)| {
             let world = world(None, &[], results.relays, results.clients, *seed);
             one.between.others(&world, secs.into())
         };
@@ -158,7 +158,7 @@ impl TodayReport {
 }
 
 /// The results without a limit.
-fn base(results: &TodayResults) -> &[Outcome] {
+fn base(results: &TodayResults) -> &[TortoiseOutcome] {
     results.cells.first().map_or(&[][..], |(_, outcomes)| outcomes.as_slice())
 }
 
@@ -227,7 +227,7 @@ pub(super) fn text(report: &TodayReport) -> String {
 
 /// The tables: a row for each limit, burst and seed; a row for each rate and seed.
 pub(super) fn tables(results: &TodayResults) -> [Table; 2] {
-    let of = |limit, outcome: &Outcome| {
+    let of = |limit, outcome: &TortoiseOutcome| {
         LimitReport::of(limit, std::slice::from_ref(outcome), &results.rates)
     };
     let (mut limits, mut above_rates) = (Rows::default(), Rows::default());
