@@ -1,6 +1,6 @@
 //! Reading and writing of bounded byte strings, in the manner of a TLS library's reader.
 
-/// Bytes that do not decode.
+/// Bytes that do not decode, or a value that cannot be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {

@@ -69,9 +69,10 @@ impl OpeningLink {
     ) -> (Self, Cell) {
         let ephemeral = EphemeralKey::new(secrets.ephemeral);
         let create = MeasCreate { measurement, public: ephemeral.public() };
-        let message = Msg::Create(Signed::new(create, key, &exporter));
+        let create = Signed::new(create, key, &exporter)
+            .expect("it has no number that could be out of bounds");
         let link = Self { measurement, exporter, ephemeral, secrets, crypto, check_probability };
-        (link, control_cell(MEASUREMENT_CIRC_ID, &message))
+        (link, control_cell(MEASUREMENT_CIRC_ID, &Msg::Create(create)))
     }
 
     /// Takes the next cell.
@@ -227,8 +228,8 @@ pub(super) fn read_control(role: Role, cell: CellRef<'_>) -> Result<Msg, PeerVio
     }
 }
 
-/// Puts a message that always fits into its cell.
+/// Puts a message of a session's own into its cell: its numbers are within their bounds, and it fits.
 pub(super) fn control_cell(circ_id: u32, message: &Msg) -> Cell {
-    let body = message.encode().expect("only MEAS_PARAMS can be too long, and it is not sent so");
+    let body = message.encode().expect("a session's own message is within its bounds");
     fixed_cell(circ_id, CMD_MEASUREMENT, &body).expect("a body is as long as a body")
 }

@@ -166,13 +166,15 @@ impl Net {
 
     /// A request by the coordinator, good on this link.
     pub(crate) fn request(&self, link: LinkId, params: MeasParams) -> Msg {
-        Msg::Params(Signed::new(params, &coordinator_key(), &self.exporter(link)))
+        let request = Signed::new(params, &coordinator_key(), &self.exporter(link));
+        Msg::Params(request.expect("within its bounds"))
     }
 
     /// A measurer's MEAS_CREATE, good on this link.
     pub(crate) fn create(&self, link: LinkId, measurer: u8) -> Msg {
         let create = MeasCreate { measurement: MEASUREMENT, public: [9; 32] };
-        Msg::Create(Signed::new(create, &measurer_key(measurer), &self.exporter(link)))
+        let create = Signed::new(create, &measurer_key(measurer), &self.exporter(link));
+        Msg::Create(create.expect("within its bounds"))
     }
 
     /// Hands the relay a message at once, and returns what it sends on that link at once.
