@@ -11,7 +11,7 @@
 //!
 //! Measurement links outlive their measurement for two seconds: a link that is closed over input
 //! that nobody has read is reset, and then its last message is lost. Until their peer closes them
-//! or the time is over they are [`Part::Ending`], and the host drops what they bring.
+//! or the time is over they are [`LinkPart::Ending`], and the host drops what they bring.
 //!
 //! The host calls [`handle_control`] for every MEASUREMENT cell, [`handle_link_closed`],
 //! [`handle_timeout`] when the time of [`poll_timeout`] has come, and after each of them takes
@@ -94,7 +94,7 @@ pub enum Output {
 
 /// A link's part in a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum LinkPart {
     /// It has none: what it carries is background.
     None,
     /// The measurement that is granted or running was asked for on it.
@@ -198,12 +198,12 @@ impl Target {
 
     /// A link's part in the measurement that is granted or running, or in one that has just ended.
     #[must_use]
-    pub fn part_of(&self, link: LinkId) -> Part {
+    pub fn part_of(&self, link: LinkId) -> LinkPart {
         match &self.measurement {
-            Some(measurement) if measurement.coordinator_link == link => Part::Coordinator,
-            Some(measurement) if measurement.links.contains(&link) => Part::Measurement,
-            _ if self.ending.iter().any(|&(ending, _)| ending == link) => Part::Ending,
-            _ => Part::None,
+            Some(measurement) if measurement.coordinator_link == link => LinkPart::Coordinator,
+            Some(measurement) if measurement.links.contains(&link) => LinkPart::Measurement,
+            _ if self.ending.iter().any(|&(ending, _)| ending == link) => LinkPart::Ending,
+            _ => LinkPart::None,
         }
     }
 

@@ -8,7 +8,7 @@ use ff_proto::codec::DecodeError;
 use ff_proto::ids::MeasurerIndex;
 use ff_proto::ids::{CryptoKind, MeasurementId};
 use ff_proto::msg::{ErrCode, MeasBg, MeasCreate, MeasErr, MeasParams, Msg, Signed, TeamCells};
-use ff_proto::session::target::{LinkId, Part, Policy, TargetEvent};
+use ff_proto::session::target::{LinkId, LinkPart, Policy, TargetEvent};
 use ff_proto::units::{Cells, Ratio};
 
 use super::net::{
@@ -471,19 +471,19 @@ fn a_report_says_what_counts_and_not_what_clients_did() {
 fn measurement_links_stay_open_until_their_last_message_is_read() {
     let (mut net, coordinator, measurer) = with_open_link();
     let other = opened(&mut net, 1);
-    assert_eq!(net.target.part_of(coordinator), Part::Coordinator);
-    assert_eq!(net.target.part_of(measurer), Part::Measurement);
+    assert_eq!(net.target.part_of(coordinator), LinkPart::Coordinator);
+    assert_eq!(net.target.part_of(measurer), LinkPart::Measurement);
     net.echo(measurer, 1);
     net.pass(SECOND * 3);
     assert!(net.target.is_idle());
     for link in [measurer, other] {
         assert!(matches!(net.answers(link)[..], [Msg::End(_)]));
-        assert_eq!(net.target.part_of(link), Part::Ending);
+        assert_eq!(net.target.part_of(link), LinkPart::Ending);
         assert!(net.is_lingering(link));
     }
-    assert_eq!(net.target.part_of(coordinator), Part::None);
+    assert_eq!(net.target.part_of(coordinator), LinkPart::None);
     net.close(other);
-    assert_eq!(net.target.part_of(other), Part::None);
+    assert_eq!(net.target.part_of(other), LinkPart::None);
     net.pass(SECOND * 2 - Duration::from_micros(1));
     assert!(net.is_lingering(measurer));
     net.pass(Duration::from_micros(1));
