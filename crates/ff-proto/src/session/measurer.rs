@@ -7,7 +7,7 @@
 use ed25519_dalek::SigningKey;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use super::cells::{Drain, Source};
+use super::cells::{CellDrain, CellSource};
 use super::{PeerViolation, SessionFailure};
 use crate::auth::Exporter;
 use crate::cell::{
@@ -126,9 +126,9 @@ pub enum EchoEvent {
 #[derive(Debug)]
 pub struct EchoLink {
     /// Makes the cells.
-    source: Source,
+    source: CellSource,
     /// Takes them as they come back.
-    drain: Drain,
+    drain: CellDrain,
 }
 
 impl EchoLink {
@@ -142,8 +142,8 @@ impl EchoLink {
     ) -> Self {
         let (content, passage) = (&secrets.content, keys.passage());
         Self {
-            source: Source::new(circ_id, CMD_MEAS_ECHO, content),
-            drain: Drain::new(content, &passage, &secrets.sampling, check_probability),
+            source: CellSource::new(circ_id, CMD_MEAS_ECHO, content),
+            drain: CellDrain::new(content, &passage, &secrets.sampling, check_probability),
         }
     }
 
@@ -154,7 +154,7 @@ impl EchoLink {
     }
 
     /// Notes how many cells have come back on all links that are counted together
-    /// ([`Drain::note_taken_in_all`]).
+    /// ([`CellDrain::note_taken_in_all`]).
     pub fn note_echoed_in_all(&mut self, cells: u64) {
         self.drain.note_taken_in_all(cells);
     }
