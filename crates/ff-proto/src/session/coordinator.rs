@@ -152,6 +152,8 @@ impl CoordinatorLink {
         let asking = matches!(self.state, State::Asking { .. });
         match cell.command {
             command if is_padding(command) => Ok(None),
+            // What was on its way when the session ended changes nothing.
+            _ if self.state == State::Over => Ok(None),
             // Cells keep their order, so an answer to the probe in front of one to the request
             // means that there will be none.
             CMD_CREATED_FAST | CMD_DESTROY if cell.circ_id == PROBE_CIRC_ID => {
@@ -172,8 +174,6 @@ impl CoordinatorLink {
         now: MonoTime,
     ) -> Result<Option<CoordinatorEvent>, SessionFailure> {
         match (message, self.state) {
-            // What was on its way when the session ended changes nothing any more.
-            (_, State::Over) => Ok(None),
             (Msg::Err(error), State::Asking { .. }) => Err(SessionFailure::Refused(error)),
             (Msg::Err(error), _) => Err(SessionFailure::Aborted(error)),
             (Msg::ParamsOk(grant), State::Asking { .. }) => {

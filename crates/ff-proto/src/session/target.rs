@@ -1,13 +1,7 @@
 //! The target's end of all its measurement links: who may measure, when, and for how long.
 //!
-//! ```text
-//!            MEAS_PARAMS, allowed                first MEAS_ECHO
-//!   Idle ───────────────────────▶ Granted ───────────────────────▶ Running
-//!    ▲                               │                                │ MEAS_BG every second
-//!    └───────────────────────────────┴────────────────────────────────┘
-//!      coordinator's link closed · MEAS_END or MEAS_ERR from it · too many of its messages refused
-//!      · time is up · the operator takes the permission away · the host's abort
-//! ```
+//! A target is idle, granted or running, with one measurement at a time. STATES.md draws what leads from one state to
+//! another; `Target::end` is the only way back to idle.
 //!
 //! Measurement links outlive their measurement for two seconds: a link that is closed over input
 //! that nobody has read is reset, and then its last message is lost. Until their peer closes them

@@ -188,13 +188,14 @@ impl Net {
         self.answers(link)
     }
 
-    /// Hands the relay `count` echo cells at once, and throws away what comes back.
-    pub(crate) fn echo(&mut self, link: LinkId, count: u64) {
+    /// Hands the relay `count` echo cells at once, and counts those that come back.
+    pub(crate) fn echo(&mut self, link: LinkId, count: u64) -> usize {
         for _ in 0..count {
             let echo = cell::fixed_cell(CIRC, CMD_MEAS_ECHO, &[0; BODY_LEN]);
             self.arrive(link, echo.expect("it fits"));
         }
-        self.wire(link).to_peer.clear();
+        let cells = std::mem::take(&mut self.wire(link).to_peer);
+        cells.iter().filter(|(_, cell)| cell[4] == CMD_MEAS_ECHO).count()
     }
 
     /// Takes the control messages that are on their way to a peer.
