@@ -99,14 +99,6 @@ impl<'a> Reader<'a> {
         self.array(field).map(u16::from_be_bytes)
     }
 
-    /// Takes a big-endian 64-bit number.
-    ///
-    /// # Errors
-    /// As [`take`](Self::take).
-    pub fn u64(&mut self, field: &'static str) -> Result<u64, DecodeError> {
-        self.array(field).map(u64::from_be_bytes)
-    }
-
     /// What has not been read yet.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
