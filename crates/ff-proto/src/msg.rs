@@ -109,7 +109,7 @@ pub(crate) trait Payload: Fields {
         Ok(())
     }
 
-    /// Reads fields and extensions, and nothing behind them.
+    /// Reads fields and extensions, and leaves what follows.
     fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut message = Self::read_fields(reader)?;
         for _ in 0..reader.u8("extension count")? {

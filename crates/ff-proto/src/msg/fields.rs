@@ -28,7 +28,7 @@ pub(crate) trait Fields: Sized {
 
 /// Implements [`Fields`] for a struct: `fields!(Name { field: "name in errors" in BOUNDS } + { other: VALUE })`.
 ///
-/// Bounds are optional. The fields behind `+` are not among the bytes: they have these values until an extension is read
+/// Bounds are optional. The fields after `+` are not among the bytes: they have these values until an extension is read
 /// that has others.
 macro_rules! fields {
     (

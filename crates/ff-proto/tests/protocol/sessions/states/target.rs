@@ -191,7 +191,7 @@ fn body(message: &str, net: &Net, link: LinkId) -> [u8; BODY_LEN] {
     message.encode().expect("it fits")
 }
 
-/// Bytes and zeros behind them.
+/// Bytes, filled up with zeros.
 fn padded(bytes: &[u8]) -> [u8; BODY_LEN] {
     let mut body = [0; BODY_LEN];
     body[..bytes.len()].copy_from_slice(bytes);
