@@ -89,7 +89,8 @@ fn messages(criterion: &mut Criterion) {
         measurers: vec![grant; 8],
         crypto: CryptoKind::SUPPORTED.to_vec(),
     };
-    let signed = Msg::Params(Signed::new(params.clone(), &key, &EXPORTER));
+    let signed = Signed::new(params.clone(), &key, &EXPORTER).map(Msg::Params);
+    let signed = signed.expect("within its bounds");
     let body = signed.encode().expect("eight measurers fit");
 
     let mut group = criterion.benchmark_group("MEAS_PARAMS");
@@ -98,7 +99,7 @@ fn messages(criterion: &mut Criterion) {
     group.bench_function("sign and encode", |bencher| {
         bencher.iter(|| {
             let params = black_box(&params).clone();
-            Msg::Params(Signed::new(params, &key, &EXPORTER)).encode()
+            Signed::new(params, &key, &EXPORTER).and_then(|signed| Msg::Params(signed).encode())
         });
     });
     group.bench_function("decode", |bencher| bencher.iter(|| Msg::decode(black_box(&body))));

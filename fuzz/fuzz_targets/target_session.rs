@@ -159,11 +159,13 @@ fn request(key: &SigningKey, link: LinkId) -> Body {
     let measurers = vec![MeasurerGrant { id, sockets: SOCKETS, address: None }];
     let crypto = CryptoKind::SUPPORTED.to_vec();
     let params = MeasParams { measurement: MEASUREMENT, duration_secs: 45, measurers, crypto };
-    encode(&Msg::Params(Signed::new(params, key, &exporter(link))))
+    let request = Signed::new(params, key, &exporter(link)).expect("within its bounds");
+    encode(&Msg::Params(request))
 }
 
 /// A good MEAS_CREATE.
 fn create(key: &SigningKey, link: LinkId) -> Body {
     let create = MeasCreate { measurement: MEASUREMENT, public: [9; 32] };
-    encode(&Msg::Create(Signed::new(create, key, &exporter(link))))
+    let create = Signed::new(create, key, &exporter(link)).expect("within its bounds");
+    encode(&Msg::Create(create))
 }

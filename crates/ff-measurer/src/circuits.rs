@@ -11,7 +11,7 @@ use ff_proto::cell::{CMD_DESTROY, Cell, CellRef};
 use ff_proto::onion::circuit::CircuitError;
 use ff_proto::onion::extend::CMD_RELAY;
 use ff_proto::session::PeerViolation;
-use ff_proto::session::cells::{Drain, Source};
+use ff_proto::session::cells::{CellDrain, CellSource};
 
 use crate::fault::Fault;
 use crate::order::LinkFailure;
@@ -50,7 +50,7 @@ impl Arrived {
 /// What a circuit sends.
 struct Outgoing {
     /// Makes the cells.
-    source: Source,
+    source: CellSource,
     /// How many the other end has.
     arrived: Arrived,
     /// How many more may be on the way.
@@ -82,7 +82,7 @@ fn more_than(sent: u64) -> Fault {
 /// What a circuit receives.
 struct Incoming {
     /// Takes the cells.
-    drain: Drain,
+    drain: CellDrain,
     /// Tells the other end how many.
     arrived: Arrived,
 }
@@ -134,14 +134,14 @@ impl TransitLink {
 
     /// Has a circuit send these cells as often as there is room; returns what is to be told of what has
     /// arrived.
-    pub(crate) fn send(&mut self, source: Source) -> Arrived {
+    pub(crate) fn send(&mut self, source: CellSource) -> Arrived {
         let arrived = Arrived::default();
         self.busy.push(Outgoing { source, arrived: arrived.clone(), free: MAX_ON_WAY });
         arrived
     }
 
     /// As [`send`](Self::send), but now and then; returns what is to be told of what has arrived.
-    pub(crate) fn send_quietly(&mut self, source: Source) -> Arrived {
+    pub(crate) fn send_quietly(&mut self, source: CellSource) -> Arrived {
         let quiet = Some(self.quiet_arrived.clone());
         let arrived = Arrived { own: Arc::default(), quiet };
         self.quiet.push(Outgoing { source, arrived: arrived.clone(), free: MAX_ON_WAY });
@@ -149,7 +149,7 @@ impl TransitLink {
     }
 
     /// Has a circuit receive these cells, and tell how many.
-    pub(crate) fn receive(&mut self, circ_id: u32, drain: Drain, arrived: Arrived) {
+    pub(crate) fn receive(&mut self, circ_id: u32, drain: CellDrain, arrived: Arrived) {
         if let Some(&index) = self.by_id.get(&circ_id) {
             self.incoming[index] = Some(Box::new(Incoming { drain, arrived }));
         }
@@ -292,7 +292,7 @@ mod tests {
         }
         for &circ_id in busy {
             let content = [circ_id.to_be_bytes()[3]; 16];
-            let arrived = near.send(Source::new(circ_id, CMD_RELAY, &content));
+            let arrived = near.send(CellSource::new(circ_id, CMD_RELAY, &content));
             // A relay that does nothing: its keystream is taken off again below.
             let passage = Passage {
                 key: ForwardKey::Aes128Ctr([9; 16]),
@@ -300,7 +300,7 @@ mod tests {
                 first_cell: 0,
                 tag: [0; 16],
             };
-            let drain = Drain::new(&content, &passage, &[1; 16], 1.0);
+            let drain = CellDrain::new(&content, &passage, &[1; 16], 1.0);
             far.receive(circ_id, drain, arrived.clone());
             all.push(arrived);
         }
@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn quiet_circuits_have_one_cell_in_so_many_each_in_turn() {
         let mut link = TransitLink::new(10);
-        let source = |id| Source::new(id, CMD_RELAY, &[1; 16]);
+        let source = |id| CellSource::new(id, CMD_RELAY, &[1; 16]);
         link.send(source(1));
         let quiet = [link.send_quietly(source(2)), link.send_quietly(source(3))];
         look(&mut link);
@@ -381,8 +381,8 @@ mod tests {
     #[test]
     fn quiet_circuits_have_no_more_on_the_way_than_others() {
         let mut link = TransitLink::new(1);
-        link.send(Source::new(1, CMD_RELAY, &[1; 16]));
-        link.send_quietly(Source::new(2, CMD_RELAY, &[1; 16]));
+        link.send(CellSource::new(1, CMD_RELAY, &[1; 16]));
+        link.send_quietly(CellSource::new(2, CMD_RELAY, &[1; 16]));
         look(&mut link);
         let ids = write(&mut link, MAX_ON_WAY + 3);
         let quiet = ids.iter().filter(|&&id| id == 2).count();

@@ -47,7 +47,6 @@ impl EphemeralKey {
     }
 
     /// The secret shared with the owner of this point; `None` for a point of small order.
-    #[cfg(feature = "onion")]
     pub(crate) fn agree(&self, theirs: &[u8; 32]) -> Option<Zeroizing<[u8; 32]>> {
         let shared = self.secret.diffie_hellman(&PublicKey::from(*theirs));
         shared.was_contributory().then(|| Zeroizing::new(shared.to_bytes()))
@@ -153,16 +152,13 @@ impl Exchange<'_> {
         } else {
             self.measurer_public
         };
-        let shared = ours.secret.diffie_hellman(&PublicKey::from(*theirs));
-        if !shared.was_contributory() {
-            return None;
-        }
+        let shared = ours.agree(theirs)?;
         match self.crypto {
             CryptoKind::AES128_CTR => {
-                self.expand(b"flashflow-circuit-1", shared.as_bytes(), ForwardKey::Aes128Ctr)
+                self.expand(b"flashflow-circuit-1", &shared, ForwardKey::Aes128Ctr)
             }
             CryptoKind::CGO_AES128 => {
-                self.expand(b"flashflow-circuit-2", shared.as_bytes(), ForwardKey::CgoAes128)
+                self.expand(b"flashflow-circuit-2", &shared, ForwardKey::CgoAes128)
             }
             _ => None,
         }

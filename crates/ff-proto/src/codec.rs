@@ -1,6 +1,6 @@
 //! Reading and writing of bounded byte strings, in the manner of a TLS library's reader.
 
-/// Bytes that do not decode.
+/// Bytes that do not decode, or a value that cannot be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -97,14 +97,6 @@ impl<'a> Reader<'a> {
     /// As [`take`](Self::take).
     pub fn u16(&mut self, field: &'static str) -> Result<u16, DecodeError> {
         self.array(field).map(u16::from_be_bytes)
-    }
-
-    /// Takes a big-endian 64-bit number.
-    ///
-    /// # Errors
-    /// As [`take`](Self::take).
-    pub fn u64(&mut self, field: &'static str) -> Result<u64, DecodeError> {
-        self.array(field).map(u64::from_be_bytes)
     }
 
     /// What has not been read yet.

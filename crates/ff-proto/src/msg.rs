@@ -4,8 +4,11 @@
 //! its message's fixed fields, then extensions, then, where the message is signed, the signer's
 //! id and signature. Extensions are `count [1]` and so often `type [1] length [1] value
 //! [length]`; a reader ignores the types it does not know.
+//!
+//! Each message lists its fields once, for reading and for writing: `fields!` makes both from the list.
 
 mod create;
+mod fields;
 mod params;
 mod report;
 mod team_cells;
@@ -15,6 +18,7 @@ pub use params::{MAX_CRYPTO_KINDS, MAX_MEASURERS, MeasParams, MeasParamsOk, Meas
 pub use report::{ErrCode, MeasBg, MeasEnd, MeasErr, MeasStats};
 pub use team_cells::TeamCells;
 
+use self::fields::{Fields, count};
 use crate::auth::{self, Exporter, SIGNATURE_LEN};
 use crate::cell::{BODY_LEN, Body};
 use crate::codec::{DecodeError, Reader};
@@ -74,14 +78,47 @@ impl Role {
     }
 }
 
-/// A message's place in the protocol: its command byte and its payload's fields.
-pub(crate) trait Payload: Sized {
+/// An extension: its type and its value.
+pub(crate) type Extension = (u8, Vec<u8>);
+
+/// A message's place in the protocol: its command byte, and what it says in extensions. Most have none.
+pub(crate) trait Payload: Fields {
     /// The command byte.
     const COMMAND: u8;
-    /// Appends the fields.
-    fn encode(&self, out: &mut Vec<u8>);
-    /// Reads the fields and nothing behind them.
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError>;
+
+    /// The extensions to write.
+    fn extensions(&self) -> Result<Vec<Extension>, DecodeError> {
+        Ok(Vec::new())
+    }
+
+    /// Takes an extension that was read, and ignores one of an unknown type.
+    fn extend(&mut self, _kind: u8, _value: &[u8]) -> Result<(), DecodeError> {
+        Ok(())
+    }
+
+    /// Appends fields and extensions.
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), DecodeError> {
+        self.write_fields(out)?;
+        let extensions = self.extensions()?;
+        out.push(count("extension count", extensions.len(), &(0..=u8::MAX))?);
+        for (kind, value) in &extensions {
+            let length = count("extension length", value.len(), &(0..=u8::MAX))?;
+            out.extend_from_slice(&[*kind, length]);
+            out.extend_from_slice(value);
+        }
+        Ok(())
+    }
+
+    /// Reads fields and extensions, and leaves what follows.
+    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let mut message = Self::read_fields(reader)?;
+        for _ in 0..reader.u8("extension count")? {
+            let kind = reader.u8("extension type")?;
+            let length = usize::from(reader.u8("extension length")?);
+            message.extend(kind, reader.take(length, "extension")?)?;
+        }
+        Ok(message)
+    }
 }
 
 /// A message with its signer's claim. [`verify`](Self::verify) before believing it.
@@ -100,14 +137,20 @@ pub struct Signed<T> {
 #[expect(private_bounds, reason = "the messages are a closed set; see `Msg`")]
 impl<T: Payload> Signed<T> {
     /// Signs a message for one link.
-    #[must_use]
-    pub fn new(message: T, key: &ed25519_dalek::SigningKey, exporter: &Exporter) -> Self {
+    ///
+    /// # Errors
+    /// [`DecodeError::OutOfRange`] when a number of the message is out of its bounds.
+    pub fn new(
+        message: T,
+        key: &ed25519_dalek::SigningKey,
+        exporter: &Exporter,
+    ) -> Result<Self, DecodeError> {
         let signer = Ed25519Id(key.verifying_key().to_bytes());
         let mut signed = Vec::new();
-        message.encode(&mut signed);
+        message.encode(&mut signed)?;
         signed.extend_from_slice(&signer.0);
         let signature = auth::sign(key, exporter, T::COMMAND, &signed);
-        Self { message, signer, signature, signed }
+        Ok(Self { message, signer, signature, signed })
     }
 
     /// Who signed it, and what, if the signature is good on this link.
@@ -158,18 +201,18 @@ impl Msg {
     ///
     /// # Errors
     /// [`DecodeError::TooLong`] when it does not fit, which only MEAS_PARAMS with many addresses
-    /// can cause.
+    /// can cause; [`DecodeError::OutOfRange`] when a number is out of its bounds.
     pub fn encode(&self) -> Result<Body, DecodeError> {
         let mut payload = Vec::with_capacity(MAX_PAYLOAD_LEN);
         let command = match self {
             Self::Params(message) => put_signed(message, &mut payload),
-            Self::ParamsOk(message) => put(message, &mut payload),
+            Self::ParamsOk(message) => put(message, &mut payload)?,
             Self::Create(message) => put_signed(message, &mut payload),
-            Self::Created(message) => put(message, &mut payload),
-            Self::Bg(message) => put(message, &mut payload),
-            Self::Stats(message) => put(message, &mut payload),
-            Self::End(message) => put(message, &mut payload),
-            Self::Err(message) => put(message, &mut payload),
+            Self::Created(message) => put(message, &mut payload)?,
+            Self::Bg(message) => put(message, &mut payload)?,
+            Self::Stats(message) => put(message, &mut payload)?,
+            Self::End(message) => put(message, &mut payload)?,
+            Self::Err(message) => put(message, &mut payload)?,
         };
         let too_long = || DecodeError::TooLong { field: "payload", limit: MAX_PAYLOAD_LEN };
         let length = u16::try_from(payload.len()).map_err(|_| too_long())?;
@@ -231,9 +274,9 @@ fn open_body(body: &[u8]) -> Result<(u8, &[u8]), DecodeError> {
 }
 
 /// Appends a plain payload and returns its command.
-fn put<T: Payload>(message: &T, payload: &mut Vec<u8>) -> u8 {
-    message.encode(payload);
-    T::COMMAND
+fn put<T: Payload>(message: &T, payload: &mut Vec<u8>) -> Result<u8, DecodeError> {
+    message.encode(payload)?;
+    Ok(T::COMMAND)
 }
 
 /// Appends a signed payload and returns its command.
@@ -241,27 +284,4 @@ fn put_signed<T: Payload>(message: &Signed<T>, payload: &mut Vec<u8>) -> u8 {
     payload.extend_from_slice(&message.signed);
     payload.extend_from_slice(&message.signature);
     T::COMMAND
-}
-
-/// Appends extensions; each value has at most 255 bytes.
-fn put_extensions(extensions: &[(u8, Vec<u8>)], out: &mut Vec<u8>) {
-    debug_assert!(extensions.iter().all(|(_, value)| u8::try_from(value.len()).is_ok()));
-    out.push(u8::try_from(extensions.len()).unwrap_or(u8::MAX));
-    for (kind, value) in extensions.iter().take(usize::from(u8::MAX)) {
-        out.extend_from_slice(&[*kind, u8::try_from(value.len()).unwrap_or(u8::MAX)]);
-        out.extend_from_slice(value);
-    }
-}
-
-/// Reads extensions and hands each to `take`, which ignores the types it does not know.
-fn read_extensions(
-    reader: &mut Reader<'_>,
-    mut take: impl FnMut(u8, &[u8]) -> Result<(), DecodeError>,
-) -> Result<(), DecodeError> {
-    for _ in 0..reader.u8("extension count")? {
-        let kind = reader.u8("extension type")?;
-        let length = usize::from(reader.u8("extension length")?);
-        take(kind, reader.take(length, "extension")?)?;
-    }
-    Ok(())
 }

@@ -13,7 +13,10 @@
 
 pub mod cells;
 pub mod coordinator;
+mod grants;
+mod measurement;
 pub mod measurer;
+mod refusals;
 pub mod target;
 
 use core::time::Duration;

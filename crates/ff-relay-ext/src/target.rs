@@ -12,7 +12,7 @@ use std::time::Duration;
 use ff_proto::ids::{CryptoKind, MeasurerIndex};
 use ff_proto::msg::ErrCode;
 use ff_proto::session::target::{
-    Arrival, GrantRecord, LinkId, Output, Part, Policy, Target, TargetEvent,
+    Arrival, GrantRecord, LinkId, LinkPart, Output, Policy, Target, TargetEvent,
 };
 use ff_proto::units::{Cells, MonoTime};
 
@@ -115,7 +115,7 @@ impl RelayTarget {
 
     /// A link's part in a measurement.
     #[must_use]
-    pub fn part_of(&self, link: LinkId) -> Part {
+    pub fn part_of(&self, link: LinkId) -> LinkPart {
         self.target.part_of(link)
     }
 

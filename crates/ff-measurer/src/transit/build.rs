@@ -11,7 +11,7 @@ use ff_proto::ids::Ed25519Id;
 use ff_proto::onion::circuit::{Building, CircuitError, Step, Way};
 use ff_proto::onion::extend::CMD_RELAY;
 use ff_proto::onion::ntor::OnionKey;
-use ff_proto::session::cells::{Drain, Source};
+use ff_proto::session::cells::{CellDrain, CellSource};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -209,9 +209,9 @@ impl Lane<'_> {
     fn open(self, is_busy: bool, check_probability: f64) {
         let (content, sampling): ([u8; 16], [u8; 16]) = (rand::random(), rand::random());
         let ((sender, circ_id), (receiver, far_id)) = (self.from, self.to);
-        let source = Source::new(circ_id, CMD_RELAY, &content);
+        let source = CellSource::new(circ_id, CMD_RELAY, &content);
         let arrived = if is_busy { sender.send(source) } else { sender.send_quietly(source) };
-        let drain = Drain::new(&content, self.passage, &sampling, check_probability);
+        let drain = CellDrain::new(&content, self.passage, &sampling, check_probability);
         receiver.receive(far_id, drain, arrived);
     }
 }

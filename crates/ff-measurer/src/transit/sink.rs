@@ -14,7 +14,7 @@ use ff_proto::onion::circuit::CircuitError;
 use ff_proto::onion::extend::{
     CMD_CREATE2, CMD_CREATED2, NextRelay, created, is_extensions, read_create,
 };
-use ff_proto::onion::ntor::{self, HANDSHAKE_TYPE, Server};
+use ff_proto::onion::ntor::{self, HANDSHAKE_TYPE, NtorServer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -86,7 +86,7 @@ impl Sink {
         let identity = identity.map_err(|e| failed(std::io::Error::other(e)))??;
         let listener = TcpListener::bind(addr).await.map_err(failed)?;
         let ed_id = Ed25519Id(identity.ed_identity().into());
-        let server = Server { id: ed_id, key: EphemeralKey::new(rand::random()) };
+        let server = NtorServer { id: ed_id, key: EphemeralKey::new(rand::random()) };
         let rsa_id = <[u8; 20]>::try_from(identity.rsa_identity().as_bytes());
         let rsa_id = rsa_id.map_err(|e| failed(std::io::Error::other(e)))?;
         let next = NextRelay { addr: listener.local_addr().map_err(failed)?, rsa_id, ed_id };
@@ -110,7 +110,7 @@ struct Host {
     /// Who it is.
     identity: LinkIdentity,
     /// Its key for circuits.
-    server: Server,
+    server: NtorServer,
     /// Whom it answers.
     expected: Expected,
 }

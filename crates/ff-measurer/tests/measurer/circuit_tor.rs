@@ -14,7 +14,7 @@ use ff_proto::onion::circuit::{Building, CircuitError, Step, Way};
 use ff_proto::onion::extend::{
     CMD_CREATE2, CMD_CREATED2, CMD_RELAY, NextRelay, created, is_extensions, read_create,
 };
-use ff_proto::onion::ntor::{HANDSHAKE_TYPE, OnionKey, Server};
+use ff_proto::onion::ntor::{HANDSHAKE_TYPE, NtorServer, OnionKey};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
@@ -101,7 +101,7 @@ async fn next_of(link: &mut ControlLink, command: u8) -> OwnedCell {
 async fn answer(
     listener: &TcpListener,
     identity: &LinkIdentity,
-    server: &Server,
+    server: &NtorServer,
 ) -> (ControlLink, u32) {
     let (tcp, _) = listener.accept().await.expect("a connection");
     let link = accept(tcp, identity, PATIENCE).await.expect("a link");
@@ -149,7 +149,7 @@ async fn what_a_tor_does_with_cells_in_transit_is_known() {
         let tor = LoneRelay::start().expect("a tor");
         let identity = LinkIdentity::generate().expect("an identity");
         let ed_id = Ed25519Id(identity.ed_identity().into());
-        let server = Server { id: ed_id, key: EphemeralKey::new(rand::random()) };
+        let server = NtorServer { id: ed_id, key: EphemeralKey::new(rand::random()) };
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let rsa_id = identity.rsa_identity().as_bytes().try_into().expect("20 bytes");
         let next = NextRelay { addr: listener.local_addr().expect("a port"), rsa_id, ed_id };

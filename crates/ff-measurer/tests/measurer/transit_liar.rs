@@ -17,7 +17,7 @@ use ff_proto::onion::extend::{
     CMD_CREATE2, CMD_CREATED2, CMD_RELAY, CMD_RELAY_EARLY, Format, RELAY_EXTENDED2, RelayMessage,
     created, read_create, read_created,
 };
-use ff_proto::onion::ntor::{OnionKey, Server};
+use ff_proto::onion::ntor::{NtorServer, OnionKey};
 use ff_proto::session::{PeerViolation, SessionFailure};
 use ff_proto::units::BytesPerSec;
 use sha1::{Digest, Sha1};
@@ -111,7 +111,7 @@ async fn extend(data: &[u8]) -> (ControlLink, Vec<u8>) {
 }
 
 /// Serves one link with one circuit until either end is gone.
-async fn serve(listener: TcpListener, identity: LinkIdentity, server: Server, lie: Lie) {
+async fn serve(listener: TcpListener, identity: LinkIdentity, server: NtorServer, lie: Lie) {
     let (tcp, _) = listener.accept().await.expect("a connection");
     let link = accept(tcp, &identity, PATIENCE).await.expect("a link");
     let mut near = ControlLink::new(link).expect("a socket for tokio");
@@ -171,7 +171,7 @@ async fn transit(lie: Lie) -> Result<Box<[WorkerTotals; 2]>, TransitError> {
     let identity = LinkIdentity::generate().expect("an identity");
     let ed_identity = identity.ed_identity();
     let server =
-        Server { id: Ed25519Id(ed_identity.into()), key: EphemeralKey::new(rand::random()) };
+        NtorServer { id: Ed25519Id(ed_identity.into()), key: EphemeralKey::new(rand::random()) };
     let OnionKey { key: onion_key, .. } = server.public();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let addr = listener.local_addr().expect("a port");

@@ -26,7 +26,7 @@ use ff_proto::keystream::Keystream;
 use ff_proto::onion::extend::{
     CMD_CREATE2, CMD_CREATED2, CMD_RELAY, CMD_RELAY_EARLY, created, is_extensions, read_create,
 };
-use ff_proto::onion::ntor::{HANDSHAKE_TYPE, KeySource, Server};
+use ff_proto::onion::ntor::{HANDSHAKE_TYPE, KeySource, NtorServer};
 use sha1::{Digest as _, Sha1};
 use tokio::net::{TcpListener as AsyncListener, TcpStream};
 
@@ -236,7 +236,7 @@ struct Exit {
     /// Under which identity it accepts links.
     identity: LinkIdentity,
     /// Its key for circuits.
-    server: Server,
+    server: NtorServer,
     /// What it answers.
     answer: Answer,
 }
@@ -246,7 +246,7 @@ impl Exit {
     async fn start(answer: Answer) -> Arc<Relay> {
         let identity = LinkIdentity::generate().expect("an identity");
         let ed25519: [u8; 32] = identity.ed_identity().into();
-        let server = Server { id: Ed25519Id(ed25519), key: EphemeralKey::new(rand::random()) };
+        let server = NtorServer { id: Ed25519Id(ed25519), key: EphemeralKey::new(rand::random()) };
         let listener = AsyncListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
         let relay = as_known(&identity, server.public().key, &listener);
         let exit = Arc::new(Self { identity, server, answer });

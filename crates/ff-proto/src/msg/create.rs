@@ -1,8 +1,8 @@
 //! MEAS_CREATE and MEAS_CREATED: the measurement circuit of one link.
 
-use super::{Payload, put_extensions, read_extensions};
+use super::Payload;
+use super::fields::fields;
 use crate::circuit::CONFIRMATION_LEN;
-use crate::codec::{DecodeError, Reader};
 use crate::ids::MeasurementId;
 
 /// MEAS_CREATE: a measurer of the team opens its circuit on this link.
@@ -16,21 +16,10 @@ pub struct MeasCreate {
     pub public: [u8; 32],
 }
 
+fields!(MeasCreate { measurement: "measurement id", public: "public key" });
+
 impl Payload for MeasCreate {
     const COMMAND: u8 = 3;
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.measurement.0);
-        out.extend_from_slice(&self.public);
-        put_extensions(&[], out);
-    }
-
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let measurement = MeasurementId(reader.array("measurement id")?);
-        let public = reader.array("public key")?;
-        read_extensions(reader, |_, _| Ok(()))?;
-        Ok(Self { measurement, public })
-    }
 }
 
 /// MEAS_CREATED: the target's half of the exchange.
@@ -42,19 +31,8 @@ pub struct MeasCreated {
     pub confirmation: [u8; CONFIRMATION_LEN],
 }
 
+fields!(MeasCreated { public: "public key", confirmation: "confirmation" });
+
 impl Payload for MeasCreated {
     const COMMAND: u8 = 4;
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.public);
-        out.extend_from_slice(&self.confirmation);
-        put_extensions(&[], out);
-    }
-
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let public = reader.array("public key")?;
-        let confirmation = reader.array("confirmation")?;
-        read_extensions(reader, |_, _| Ok(()))?;
-        Ok(Self { public, confirmation })
-    }
 }

@@ -4,7 +4,8 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Payload, put_extensions, read_extensions};
+use super::fields::{Field, Fields, count, fields};
+use super::{Extension, Payload};
 use crate::codec::{DecodeError, Reader};
 use crate::ids::{CryptoKind, Ed25519Id, MeasurementId};
 use crate::params::{DURATION_SECS, SOCKETS};
@@ -48,17 +49,33 @@ pub struct MeasParams {
     pub crypto: Vec<CryptoKind>,
 }
 
+// PROTOCOL.md §4.1 has the bounds. That of the duration is the greatest FFMaxMeasurementDuration.
+fields!(MeasParams {
+    measurement: "measurement id",
+    duration_secs: "duration" in DURATION_SECS,
+    measurers: "number of measurers",
+} + { crypto: DEFAULT_CRYPTO.to_vec() });
+
+fields!(MeasurerGrant { id: "measurer id", sockets: "sockets" in SOCKETS } + { address: None });
+
+/// `count [1]`, and each of them.
+impl Field for Vec<MeasurerGrant> {
+    fn write(&self, name: &'static str, out: &mut Vec<u8>) -> Result<(), DecodeError> {
+        out.push(count(name, self.len(), &(1..=MAX_MEASURERS))?);
+        self.iter().try_for_each(|measurer| measurer.write_fields(out))
+    }
+
+    fn read(name: &'static str, reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let measurers = count(name, reader.u8(name)?.into(), &(1..=MAX_MEASURERS))?;
+        (0..measurers).map(|_| MeasurerGrant::read_fields(reader)).collect()
+    }
+}
+
 impl Payload for MeasParams {
     const COMMAND: u8 = 1;
 
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.measurement.0);
-        out.extend_from_slice(&self.duration_secs.to_be_bytes());
-        out.push(u8::try_from(self.measurers.len()).unwrap_or(u8::MAX));
-        for measurer in &self.measurers {
-            out.extend_from_slice(&measurer.id.0);
-            out.extend_from_slice(&measurer.sockets.to_be_bytes());
-        }
+    fn extensions(&self) -> Result<Vec<Extension>, DecodeError> {
+        check_crypto(self.crypto.len())?;
         let addresses = (0_u8..).zip(&self.measurers).filter_map(|(index, measurer)| {
             let mut value = vec![index];
             match measurer.address? {
@@ -67,37 +84,21 @@ impl Payload for MeasParams {
             }
             Some((EXT_ADDRESS, value))
         });
-        let crypto = (self.crypto != DEFAULT_CRYPTO).then(|| {
-            // Too many do not decode, whether all of them are here or not.
-            let kinds = self.crypto.iter().take(usize::from(u8::MAX));
-            (EXT_CRYPTO, kinds.map(|kind| kind.0).collect())
-        });
-        let extensions: Vec<_> = addresses.chain(crypto).collect();
-        put_extensions(&extensions, out);
+        let crypto = (self.crypto != DEFAULT_CRYPTO)
+            .then(|| (EXT_CRYPTO, self.crypto.iter().map(|kind| kind.0).collect()));
+        Ok(addresses.chain(crypto).collect())
     }
 
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let measurement = MeasurementId(reader.array("measurement id")?);
-        // PROTOCOL.md §4.1 has these three bounds; the first is the greatest FFMaxMeasurementDuration.
-        let duration_secs = reader.u16("duration")?;
-        in_range("duration", duration_secs, *DURATION_SECS.start(), *DURATION_SECS.end())?;
-        let count = reader.u8("number of measurers")?;
-        in_range("number of measurers", u16::from(count), 1, u16::from(MAX_MEASURERS))?;
-        let mut measurers = (0..count)
-            .map(|_| {
-                let id = Ed25519Id(reader.array("measurer id")?);
-                let sockets = reader.u16("sockets")?;
-                in_range("sockets", sockets, *SOCKETS.start(), *SOCKETS.end())?;
-                Ok(MeasurerGrant { id, sockets, address: None })
-            })
-            .collect::<Result<Vec<_>, DecodeError>>()?;
-        let mut crypto = DEFAULT_CRYPTO.to_vec();
-        read_extensions(reader, |kind, value| match kind {
-            EXT_ADDRESS => read_address(value, &mut measurers),
-            EXT_CRYPTO => read_crypto(value).map(|kinds| crypto = kinds),
-            _ => Ok(()),
-        })?;
-        Ok(Self { measurement, duration_secs, measurers, crypto })
+    fn extend(&mut self, kind: u8, value: &[u8]) -> Result<(), DecodeError> {
+        match kind {
+            EXT_ADDRESS => read_address(value, &mut self.measurers)?,
+            EXT_CRYPTO => {
+                check_crypto(value.len())?;
+                self.crypto = value.iter().copied().map(CryptoKind).collect();
+            }
+            _ => {}
+        }
+        Ok(())
     }
 }
 
@@ -118,11 +119,9 @@ fn read_address(value: &[u8], measurers: &mut [MeasurerGrant]) -> Result<(), Dec
     Ok(())
 }
 
-/// Reads the crypto kinds extension, with the bounds of §4.1.
-fn read_crypto(value: &[u8]) -> Result<Vec<CryptoKind>, DecodeError> {
-    let count = u16::try_from(value.len()).unwrap_or(u16::MAX);
-    in_range("number of crypto kinds", count, 1, u16::from(MAX_CRYPTO_KINDS))?;
-    Ok(value.iter().copied().map(CryptoKind).collect())
+/// Checks how many crypto kinds there are (§4.1).
+fn check_crypto(kinds: usize) -> Result<(), DecodeError> {
+    count("number of crypto kinds", kinds, &(1..=MAX_CRYPTO_KINDS)).map(|_| ())
 }
 
 /// MEAS_PARAMS_OK: what the target grants.
@@ -138,39 +137,14 @@ pub struct MeasParamsOk {
     pub crypto: CryptoKind,
 }
 
+// PROTOCOL.md §4.2 has the bounds.
+fields!(MeasParamsOk {
+    measurement: "measurement id",
+    duration_secs: "duration" in DURATION_SECS,
+    ratio: "background percent",
+    crypto: "crypto kind",
+});
+
 impl Payload for MeasParamsOk {
     const COMMAND: u8 = 2;
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.measurement.0);
-        out.extend_from_slice(&self.duration_secs.to_be_bytes());
-        out.extend_from_slice(&[self.ratio.percent(), self.crypto.0]);
-        put_extensions(&[], out);
-    }
-
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let measurement = MeasurementId(reader.array("measurement id")?);
-        // PROTOCOL.md §4.2 has the bounds of both.
-        let duration_secs = reader.u16("duration")?;
-        in_range("duration", duration_secs, *DURATION_SECS.start(), *DURATION_SECS.end())?;
-        let percent = reader.u8("background percent")?;
-        let ratio = Ratio::from_percent(percent).ok_or(DecodeError::OutOfRange {
-            field: "background percent",
-            value: percent.into(),
-            min: 0,
-            max: Ratio::MAX.percent().into(),
-        })?;
-        let crypto = CryptoKind(reader.u8("crypto kind")?);
-        read_extensions(reader, |_, _| Ok(()))?;
-        Ok(Self { measurement, duration_secs, ratio, crypto })
-    }
-}
-
-/// Checks a bound of the specification.
-fn in_range(field: &'static str, value: u16, min: u16, max: u16) -> Result<(), DecodeError> {
-    if (min..=max).contains(&value) {
-        return Ok(());
-    }
-    let (value, min, max) = (value.into(), min.into(), max.into());
-    Err(DecodeError::OutOfRange { field, value, min, max })
 }

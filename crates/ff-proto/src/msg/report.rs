@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-use super::{MAX_MEASURERS, Payload, TeamCells, put_extensions, read_extensions};
+use super::fields::{Field, count, fields};
+use super::{Extension, MAX_MEASURERS, Payload, TeamCells};
 use crate::codec::{DecodeError, Reader};
 use crate::ids::MeasurementId;
 
@@ -24,29 +25,26 @@ pub struct MeasBg {
     pub echoed: Option<TeamCells>,
 }
 
+fields!(
+    MeasBg { second: "second", sent: "sent bytes", received: "received bytes" } + { echoed: None }
+);
+
 impl Payload for MeasBg {
     const COMMAND: u8 = 5;
 
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.second.to_be_bytes());
-        out.extend_from_slice(&self.sent.to_be_bytes());
-        out.extend_from_slice(&self.received.to_be_bytes());
-        let echoed = self.echoed.as_ref().map(|echoed| {
+    fn extensions(&self) -> Result<Vec<Extension>, DecodeError> {
+        let lists = self.echoed.iter().map(|echoed| {
             let cells = echoed.as_slice().iter().flat_map(|cells| cells.to_be_bytes());
             (EXT_ECHOED, cells.collect())
         });
-        put_extensions(echoed.as_slice(), out);
+        Ok(lists.collect())
     }
 
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let (second, sent, received) =
-            (reader.u16("second")?, reader.u64("sent bytes")?, reader.u64("received bytes")?);
-        let mut echoed = None;
-        read_extensions(reader, |kind, value| match kind {
-            EXT_ECHOED => read_echoed(value, &mut echoed),
+    fn extend(&mut self, kind: u8, value: &[u8]) -> Result<(), DecodeError> {
+        match kind {
+            EXT_ECHOED => read_echoed(value, &mut self.echoed),
             _ => Ok(()),
-        })?;
-        Ok(Self { second, sent, received, echoed })
+        }
     }
 }
 
@@ -78,22 +76,10 @@ pub struct MeasStats {
     pub overloaded: bool,
 }
 
+fields!(MeasStats { second: "second", cpu_permille: "CPU permille", overloaded: "overload flag" });
+
 impl Payload for MeasStats {
     const COMMAND: u8 = 6;
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.second.to_be_bytes());
-        out.extend_from_slice(&self.cpu_permille.to_be_bytes());
-        out.push(u8::from(self.overloaded));
-        put_extensions(&[], out);
-    }
-
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let (second, cpu_permille) = (reader.u16("second")?, reader.u16("CPU permille")?);
-        let overloaded = reader.u8("overload flag")? != 0;
-        read_extensions(reader, |_, _| Ok(()))?;
-        Ok(Self { second, cpu_permille, overloaded })
-    }
 }
 
 /// MEAS_END: the measurement is over as planned. tor drops an unknown DESTROY, hence a message.
@@ -103,19 +89,10 @@ pub struct MeasEnd {
     pub measurement: MeasurementId,
 }
 
+fields!(MeasEnd { measurement: "measurement id" });
+
 impl Payload for MeasEnd {
     const COMMAND: u8 = 7;
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.measurement.0);
-        put_extensions(&[], out);
-    }
-
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let measurement = MeasurementId(reader.array("measurement id")?);
-        read_extensions(reader, |_, _| Ok(()))?;
-        Ok(Self { measurement })
-    }
 }
 
 /// Why a measurement failed. Unknown values are kept.
@@ -202,7 +179,7 @@ impl fmt::Display for ErrCode {
 }
 
 /// The longest text in a MEAS_ERR, in bytes.
-const MAX_TEXT_LEN: usize = 200;
+const MAX_TEXT_LEN: u8 = 200;
 
 /// MEAS_ERR: the measurement failed, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -224,25 +201,25 @@ impl MeasErr {
 /// Keeps hostile text off an operator's terminal.
 fn printable(bytes: &[u8]) -> String {
     let clean = |&byte: &u8| if (b' '..=b'~').contains(&byte) { char::from(byte) } else { '?' };
-    bytes.iter().take(MAX_TEXT_LEN).map(clean).collect()
+    bytes.iter().take(MAX_TEXT_LEN.into()).map(clean).collect()
 }
+
+fields!(MeasErr { code: "error code", text: "text" });
 
 impl Payload for MeasErr {
     const COMMAND: u8 = 8;
+}
 
-    fn encode(&self, out: &mut Vec<u8>) {
-        let text = printable(self.text.as_bytes());
-        out.extend_from_slice(&self.code.0.to_be_bytes());
-        out.push(u8::try_from(text.len()).unwrap_or(u8::MAX));
-        out.extend_from_slice(text.as_bytes());
-        put_extensions(&[], out);
+/// `length [1] text [length]`, with at most 200 bytes; of a longer text the first 200 are read.
+impl Field for String {
+    fn write(&self, _: &'static str, out: &mut Vec<u8>) -> Result<(), DecodeError> {
+        out.push(count("text length", self.len(), &(0..=MAX_TEXT_LEN))?);
+        out.extend_from_slice(printable(self.as_bytes()).as_bytes());
+        Ok(())
     }
 
-    fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let code = ErrCode(reader.u16("error code")?);
-        let length = usize::from(reader.u8("text length")?);
-        let text = printable(reader.take(length, "text")?);
-        read_extensions(reader, |_, _| Ok(()))?;
-        Ok(Self { code, text })
+    fn read(name: &'static str, reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let length = reader.u8("text length")?;
+        reader.take(length.into(), name).map(printable)
     }
 }

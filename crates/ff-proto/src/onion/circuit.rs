@@ -10,7 +10,7 @@ use super::extend::{
     RELAY_EXTENDED2, RelayMessage, ask_for, create, read_created,
 };
 use super::hop::Hop;
-use super::ntor::{Client, HANDSHAKE_TYPE, NtorError, OnionKey};
+use super::ntor::{HANDSHAKE_TYPE, NtorClient, NtorError, OnionKey};
 use crate::cell::{Body, CMD_DESTROY, Cell, CellRef, fixed_cell};
 use crate::circuit::{EphemeralKey, Passage};
 use crate::codec::DecodeError;
@@ -83,9 +83,9 @@ pub struct Building {
 /// How far a circuit is.
 enum State {
     /// CREATE2 is sent; the second part makes the key of the next handshake.
-    Creating(Box<Client>, [u8; 32]),
+    Creating(Box<NtorClient>, [u8; 32]),
     /// EXTEND2 is sent.
-    Extending(Box<Hop>, Box<Client>),
+    Extending(Box<Hop>, Box<NtorClient>),
 }
 
 /// What a cell came to.
@@ -108,7 +108,7 @@ impl Building {
     ) -> Result<(Self, Cell), CircuitError> {
         let [first, second] = entropy;
         let (client, handshake) =
-            Client::new(way.relay, EphemeralKey::new(first), &ask_for(way.crypto))?;
+            NtorClient::new(way.relay, EphemeralKey::new(first), &ask_for(way.crypto))?;
         let cell = fixed_cell(circ_id, CMD_CREATE2, &create(HANDSHAKE_TYPE, &handshake)?)?;
         let state = State::Creating(Box::new(client), second);
         Ok((Self { circ_id, way, state }, cell))
@@ -157,7 +157,7 @@ impl Building {
         let next = OnionKey { id: way.next.ed_id, key: way.next_key };
         // What the relay behind does with cells is nothing, so nothing is asked of it.
         let (client, handshake) =
-            Client::new(next, EphemeralKey::new(entropy), &ask_for(CryptoKind::AES128_CTR))?;
+            NtorClient::new(next, EphemeralKey::new(entropy), &ask_for(CryptoKind::AES128_CTR))?;
         let data = way.next.extend(HANDSHAKE_TYPE, &handshake)?;
         let message = RelayMessage { command: RELAY_EXTEND2, data: &data };
         let body = hop.seal(CMD_RELAY_EARLY, &message)?;

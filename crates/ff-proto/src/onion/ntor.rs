@@ -77,7 +77,7 @@ impl core::fmt::Debug for KeySource {
 }
 
 /// A client that has asked.
-pub struct Client {
+pub struct NtorClient {
     /// Whom.
     relay: OnionKey,
     /// x.
@@ -88,7 +88,7 @@ pub struct Client {
     mac: [u8; LEN],
 }
 
-impl Client {
+impl NtorClient {
     /// Asks; the second part is the handshake data of CREATE2 or EXTEND2.
     ///
     /// # Errors
@@ -134,14 +134,14 @@ impl Client {
 }
 
 /// A relay's own key for circuits.
-pub struct Server {
+pub struct NtorServer {
     /// Its identity.
     pub id: Ed25519Id,
     /// b.
     pub key: EphemeralKey,
 }
 
-impl Server {
+impl NtorServer {
     /// What clients know of it.
     #[must_use]
     pub fn public(&self) -> OnionKey {

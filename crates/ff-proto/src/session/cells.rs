@@ -1,4 +1,4 @@
-//! The two ends of a circuit's random cells: a [`Source`] makes them, a [`Drain`] counts and checks them
+//! The two ends of a circuit's random cells: a [`CellSource`] makes them, a [`CellDrain`] counts and checks them
 //! behind a relay. Both are the hot path: no allocation, no lock.
 
 use super::PeerViolation;
@@ -12,7 +12,7 @@ const NEAR_CELLS: u64 = 64;
 
 /// Makes a circuit's cells.
 #[derive(Debug)]
-pub struct Source {
+pub struct CellSource {
     /// The first five bytes of every cell.
     header: [u8; HEADER_LEN],
     /// Cells made.
@@ -21,7 +21,7 @@ pub struct Source {
     content: Content,
 }
 
-impl Source {
+impl CellSource {
     /// The source of cells with this command on this circuit, with this content.
     #[must_use]
     pub fn new(circ_id: u32, command: u8, content: &[u8; 16]) -> Self {
@@ -57,7 +57,7 @@ impl Source {
 
 /// Takes a circuit's cells.
 #[derive(Debug)]
-pub struct Drain {
+pub struct CellDrain {
     /// Cells taken.
     taken: u64,
     /// Cells that have been taken of all circuits that are counted together.
@@ -70,7 +70,7 @@ pub struct Drain {
     checker: Box<Checker>,
 }
 
-impl Drain {
+impl CellDrain {
     /// The drain of cells with this content, with which the relay between does this. Another secret
     /// draws the cells that are checked, each with at least this probability.
     #[must_use]

@@ -41,7 +41,7 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How much earlier than its second can be over a report may come, for clocks that differ.
 const REPORT_EARLY: Duration = Duration::from_millis(100);
 
-/// A request that no target could read, or that does not fit into a cell: the caller's fault.
+/// A request with a number out of its bounds, or that does not fit into a cell: the caller's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the request cannot be made")]
 pub struct BadRequest(#[source] DecodeError);
@@ -106,7 +106,7 @@ impl CoordinatorLink {
     /// `probe` is the CREATE_FAST key material: 20 random bytes, which nobody will use.
     ///
     /// # Errors
-    /// [`BadRequest`] when the target could not read the request: the team has no measurer, more
+    /// [`BadRequest`] when no target could read the request: the team has no measurer, more
     /// than [`MAX_MEASURERS`](crate::msg::MAX_MEASURERS) or too many addresses, there is no crypto
     /// kind or more than [`MAX_CRYPTO_KINDS`](crate::msg::MAX_CRYPTO_KINDS), or a number is out of
     /// its bounds.
@@ -120,9 +120,8 @@ impl CoordinatorLink {
         let state = State::Asking { deadline: now + ANSWER_TIMEOUT };
         let (measurement, duration_secs) = (params.measurement, params.duration_secs);
         let (crypto, measurers) = (params.crypto.clone(), params.measurers.len());
-        let body = Msg::Params(Signed::new(params, key, exporter)).encode().map_err(BadRequest)?;
-        // What does not decode here does not decode there.
-        Msg::decode(&body).map_err(BadRequest)?;
+        let request = Signed::new(params, key, exporter).map_err(BadRequest)?;
+        let body = Msg::Params(request).encode().map_err(BadRequest)?;
         let cell = |circ_id, command, body: &[u8]| {
             cell::fixed_cell(circ_id, command, body).map_err(BadRequest)
         };
@@ -153,6 +152,8 @@ impl CoordinatorLink {
         let asking = matches!(self.state, State::Asking { .. });
         match cell.command {
             command if is_padding(command) => Ok(None),
+            // What was on its way when the session ended changes nothing.
+            _ if self.state == State::Over => Ok(None),
             // Cells keep their order, so an answer to the probe in front of one to the request
             // means that there will be none.
             CMD_CREATED_FAST | CMD_DESTROY if cell.circ_id == PROBE_CIRC_ID => {
@@ -173,8 +174,6 @@ impl CoordinatorLink {
         now: MonoTime,
     ) -> Result<Option<CoordinatorEvent>, SessionFailure> {
         match (message, self.state) {
-            // What was on its way when the session ended changes nothing any more.
-            (_, State::Over) => Ok(None),
             (Msg::Err(error), State::Asking { .. }) => Err(SessionFailure::Refused(error)),
             (Msg::Err(error), _) => Err(SessionFailure::Aborted(error)),
             (Msg::ParamsOk(grant), State::Asking { .. }) => {

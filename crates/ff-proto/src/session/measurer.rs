@@ -7,7 +7,7 @@
 use ed25519_dalek::SigningKey;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use super::cells::{Drain, Source};
+use super::cells::{CellDrain, CellSource};
 use super::{PeerViolation, SessionFailure};
 use crate::auth::Exporter;
 use crate::cell::{
@@ -69,9 +69,10 @@ impl OpeningLink {
     ) -> (Self, Cell) {
         let ephemeral = EphemeralKey::new(secrets.ephemeral);
         let create = MeasCreate { measurement, public: ephemeral.public() };
-        let message = Msg::Create(Signed::new(create, key, &exporter));
+        let create = Signed::new(create, key, &exporter)
+            .expect("it has no number that could be out of bounds");
         let link = Self { measurement, exporter, ephemeral, secrets, crypto, check_probability };
-        (link, control_cell(MEASUREMENT_CIRC_ID, &message))
+        (link, control_cell(MEASUREMENT_CIRC_ID, &Msg::Create(create)))
     }
 
     /// Takes the next cell.
@@ -125,9 +126,9 @@ pub enum EchoEvent {
 #[derive(Debug)]
 pub struct EchoLink {
     /// Makes the cells.
-    source: Source,
+    source: CellSource,
     /// Takes them as they come back.
-    drain: Drain,
+    drain: CellDrain,
 }
 
 impl EchoLink {
@@ -141,8 +142,8 @@ impl EchoLink {
     ) -> Self {
         let (content, passage) = (&secrets.content, keys.passage());
         Self {
-            source: Source::new(circ_id, CMD_MEAS_ECHO, content),
-            drain: Drain::new(content, &passage, &secrets.sampling, check_probability),
+            source: CellSource::new(circ_id, CMD_MEAS_ECHO, content),
+            drain: CellDrain::new(content, &passage, &secrets.sampling, check_probability),
         }
     }
 
@@ -153,7 +154,7 @@ impl EchoLink {
     }
 
     /// Notes how many cells have come back on all links that are counted together
-    /// ([`Drain::note_taken_in_all`]).
+    /// ([`CellDrain::note_taken_in_all`]).
     pub fn note_echoed_in_all(&mut self, cells: u64) {
         self.drain.note_taken_in_all(cells);
     }
@@ -227,8 +228,8 @@ pub(super) fn read_control(role: Role, cell: CellRef<'_>) -> Result<Msg, PeerVio
     }
 }
 
-/// Puts a message that always fits into its cell.
+/// Puts a message of a session's own into its cell: its numbers are within their bounds, and it fits.
 pub(super) fn control_cell(circ_id: u32, message: &Msg) -> Cell {
-    let body = message.encode().expect("only MEAS_PARAMS can be too long, and it is not sent so");
+    let body = message.encode().expect("a session's own message is within its bounds");
     fixed_cell(circ_id, CMD_MEASUREMENT, &body).expect("a body is as long as a body")
 }

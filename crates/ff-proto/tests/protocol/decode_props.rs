@@ -3,6 +3,7 @@
 //! A failure prints the smallest input that fails. Nothing is kept in files; an input worth
 //! keeping becomes a test of its own.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
@@ -11,6 +12,7 @@ use ff_proto::cell::{
     CellAssembler, CellRef,
 };
 use ff_proto::circuit::{CircuitKeys, EphemeralKey, ForwardKey};
+use ff_proto::codec::DecodeError;
 use ff_proto::ids::{CryptoKind, Ed25519Id, MeasurementId, MeasurerIndex};
 use ff_proto::msg::{
     ErrCode, MAX_CRYPTO_KINDS, MAX_MEASURERS, MeasBg, MeasCreate, MeasCreated, MeasEnd, MeasErr,
@@ -50,14 +52,14 @@ fn valid_messages() -> Vec<Msg> {
     let create =
         MeasCreate { measurement: MEASUREMENT, public: EphemeralKey::new([1; 32]).public() };
     vec![
-        Msg::Params(Signed::new(params, &key(), &EXPORTER)),
+        Msg::Params(Signed::new(params, &key(), &EXPORTER).expect("within its bounds")),
         Msg::ParamsOk(MeasParamsOk {
             measurement: MEASUREMENT,
             duration_secs: 2,
             ratio: Ratio::MAX,
             crypto: CryptoKind::AES128_CTR,
         }),
-        Msg::Create(Signed::new(create, &key(), &EXPORTER)),
+        Msg::Create(Signed::new(create, &key(), &EXPORTER).expect("within its bounds")),
         Msg::Created(MeasCreated { public: [1; 32], confirmation: [2; 32] }),
         Msg::Bg(MeasBg { second: 0, sent: 1, received: 2, echoed: None }),
         Msg::Bg(MeasBg {
@@ -182,6 +184,59 @@ fn assembler_drops_a_variable_body_also_when_the_cell_is_as_long_as_a_fixed_one(
         Ok(())
     });
     assert_eq!((fed, bodies), (Ok(()), vec![0]));
+}
+
+/// What is out of range in a message that cannot be written.
+#[track_caller]
+fn out_of_range<T: Debug>(written: Result<T, DecodeError>) -> (&'static str, u64) {
+    match written {
+        Err(DecodeError::OutOfRange { field, value, .. }) => (field, value),
+        other => panic!("not out of range: {other:?}"),
+    }
+}
+
+#[test]
+fn a_request_with_a_number_out_of_its_bounds_is_not_written() {
+    let measurer = MeasurerGrant { id: id(), sockets: 1, address: None };
+    let good = MeasParams {
+        measurement: MEASUREMENT,
+        duration_secs: 2,
+        measurers: vec![measurer.clone()],
+        crypto: vec![CryptoKind::AES128_CTR],
+    };
+    let with_sockets = |sockets| vec![MeasurerGrant { sockets, ..measurer.clone() }];
+    let kinds = |count| vec![CryptoKind::CGO_AES128; count];
+    for (bad, found) in [
+        (MeasParams { duration_secs: 0, ..good.clone() }, ("duration", 0_u64)),
+        (MeasParams { duration_secs: 121, ..good.clone() }, ("duration", 121)),
+        (MeasParams { measurers: vec![], ..good.clone() }, ("number of measurers", 0)),
+        (
+            MeasParams { measurers: vec![measurer.clone(); 300], ..good.clone() },
+            ("number of measurers", 300),
+        ),
+        (MeasParams { measurers: with_sockets(0), ..good.clone() }, ("sockets", 0)),
+        (MeasParams { measurers: with_sockets(4097), ..good.clone() }, ("sockets", 4097)),
+        (MeasParams { crypto: kinds(0), ..good.clone() }, ("number of crypto kinds", 0)),
+        (MeasParams { crypto: kinds(300), ..good.clone() }, ("number of crypto kinds", 300)),
+    ] {
+        assert_eq!(out_of_range(Signed::new(bad, &key(), &EXPORTER)), found);
+    }
+    assert!(Signed::new(good, &key(), &EXPORTER).is_ok());
+}
+
+#[test]
+fn an_answer_with_a_number_out_of_its_bounds_is_not_written() {
+    let crypto = CryptoKind::AES128_CTR;
+    for duration_secs in [0, 121] {
+        let (measurement, ratio) = (MEASUREMENT, Ratio::MAX);
+        let grant = MeasParamsOk { measurement, duration_secs, ratio, crypto };
+        let found = out_of_range(Msg::ParamsOk(grant).encode());
+        assert_eq!(found, ("duration", u64::from(duration_secs)));
+    }
+    for (length, is_good) in [(200, true), (201, false), (256, false)] {
+        let error = Msg::Err(MeasErr { code: ErrCode::BUSY, text: "x".repeat(length) });
+        assert_eq!(error.encode().is_ok(), is_good, "{length}");
+    }
 }
 
 proptest! {
@@ -380,8 +435,10 @@ proptest! {
         let is_good = (1..=usize::from(MAX_CRYPTO_KINDS)).contains(&kinds.len());
         let params =
             MeasParams { measurement: MEASUREMENT, duration_secs: 2, measurers, crypto: kinds };
-        let body = Msg::Params(Signed::new(params.clone(), &key(), &EXPORTER)).encode();
-        let decoded = body.and_then(|body| Msg::decode(&body));
+        let request = Signed::new(params.clone(), &key(), &EXPORTER);
+        let decoded = request
+            .and_then(|request| Msg::Params(request).encode())
+            .and_then(|body| Msg::decode(&body));
         prop_assert_eq!(decoded.is_ok(), is_good, "{:?}", &decoded);
         if let Ok(Msg::Params(decoded)) = decoded {
             prop_assert_eq!(decoded.unverified(), &params);

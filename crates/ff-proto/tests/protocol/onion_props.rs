@@ -9,13 +9,13 @@ use ff_proto::onion::circuit::{Building, Step, Way};
 use ff_proto::onion::extend::{
     Format, NextRelay, RelayMessage, created, is_extensions, read_create, read_created,
 };
-use ff_proto::onion::ntor::{Client, OnionKey, Server, client_point};
+use ff_proto::onion::ntor::{NtorClient, NtorServer, OnionKey, client_point};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 /// A relay.
-fn server() -> Server {
-    Server { id: Ed25519Id([1; 32]), key: EphemeralKey::new([2; 32]) }
+fn server() -> NtorServer {
+    NtorServer { id: Ed25519Id([1; 32]), key: EphemeralKey::new([2; 32]) }
 }
 
 /// A circuit that has been asked for, through this relay to another one.
@@ -39,7 +39,7 @@ proptest! {
         }
         let answer = server().answer(&bytes, &EphemeralKey::new([8; 32]), |m| Some(m.to_vec()));
         prop_assert!(answer.is_err(), "nobody guesses a MAC");
-        let client = Client::new(server().public(), EphemeralKey::new([9; 32]), &[0]);
+        let client = NtorClient::new(server().public(), EphemeralKey::new([9; 32]), &[0]);
         prop_assert!(client.expect("a good key").0.finish(&bytes).is_err());
         let _ = (client_point(&bytes), read_create(&bytes), read_created(&bytes));
         let _ = is_extensions(&bytes);
@@ -85,6 +85,6 @@ proptest! {
 /// The handshake that [`building`] has sent.
 fn building_request(crypto: CryptoKind) -> Vec<u8> {
     let message = ff_proto::onion::extend::ask_for(crypto);
-    let asked = Client::new(server().public(), EphemeralKey::new([6; 32]), &message);
+    let asked = NtorClient::new(server().public(), EphemeralKey::new([6; 32]), &message);
     asked.expect("a good key").1
 }

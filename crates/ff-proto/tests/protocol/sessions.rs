@@ -4,5 +4,5 @@ mod coordinator;
 mod happy;
 mod measurer;
 mod net;
-mod table;
+mod states;
 mod target;

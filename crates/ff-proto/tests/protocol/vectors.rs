@@ -98,7 +98,7 @@ fn signed_messages_have_the_bytes_of_the_second_implementation() {
         let vector = &messages[name];
         let key = SigningKey::from_bytes(&array(vector, "signing_seed"));
         let exporter = array(vector, "exporter");
-        let request = Signed::new(meas_params(vector), &key, &exporter);
+        let request = Signed::new(meas_params(vector), &key, &exporter).expect("it fits");
         assert_same(name, vector, &Msg::Params(request));
         let Ok(Msg::Params(request)) = Msg::decode(&padded_body(vector)) else { panic!("{name}") };
         let (signer, params) = request.verify(&exporter).expect("the signature is good");
@@ -110,7 +110,7 @@ fn signed_messages_have_the_bytes_of_the_second_implementation() {
     let vector = &messages["MEAS_CREATE"];
     let key = SigningKey::from_bytes(&array(vector, "signing_seed"));
     let create = MeasCreate { measurement: measurement(vector), public: array(vector, "public") };
-    let request = Signed::new(create, &key, &array(vector, "exporter"));
+    let request = Signed::new(create, &key, &array(vector, "exporter")).expect("it fits");
     assert!(request.verify(&array(vector, "exporter")).is_some());
     assert_same("MEAS_CREATE", vector, &Msg::Create(request));
 }

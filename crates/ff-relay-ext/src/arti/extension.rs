@@ -21,7 +21,9 @@ use ff_proto::auth::Exporter;
 use ff_proto::cell::{Cell, CellRef};
 use ff_proto::circuit::EchoCircuit;
 use ff_proto::ids::MeasurerIndex;
-use ff_proto::session::target::{Arrival, GrantRecord, LinkId, Output, Part, Policy, TargetEvent};
+use ff_proto::session::target::{
+    Arrival, GrantRecord, LinkId, LinkPart, Output, Policy, TargetEvent,
+};
 use ff_proto::units::{BytesPerSec, Cells, MonoTime};
 use futures::task::AtomicWaker;
 use tor_rtcompat::SleepProvider;
@@ -185,8 +187,8 @@ impl Extension {
     }
 
     /// A link's part in a measurement.
-    pub(super) fn part_of(&self, link: LinkId) -> Part {
-        self.with(|state| state.target.part_of(link)).unwrap_or(Part::None)
+    pub(super) fn part_of(&self, link: LinkId) -> LinkPart {
+        self.with(|state| state.target.part_of(link)).unwrap_or(LinkPart::None)
     }
 
     /// The time.

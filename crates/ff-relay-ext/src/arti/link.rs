@@ -37,7 +37,7 @@ use ff_proto::cell::{
     CMD_VPADDING, Cell, HEADER_LEN, peek_cell,
 };
 use ff_proto::circuit::EchoCircuit;
-use ff_proto::session::target::Part;
+use ff_proto::session::target::LinkPart;
 use ff_proto::units::Cells;
 use futures::io::{AsyncRead, AsyncWrite};
 use tor_rtcompat::CertifiedConn;
@@ -171,7 +171,7 @@ impl<T: CertifiedConn> LinkStream<T> {
 impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
     /// Whether the measurement that is granted or running was asked for here.
     fn is_coordinators(&self) -> bool {
-        self.has_asked && self.extension.part_of(self.handle.id) == Part::Coordinator
+        self.has_asked && self.extension.part_of(self.handle.id) == LinkPart::Coordinator
     }
 
     /// Which limits the link's own bytes are under.

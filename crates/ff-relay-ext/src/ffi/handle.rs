@@ -10,7 +10,7 @@ use ff_proto::cell::Cell;
 use ff_proto::circuit::EchoCircuit;
 use ff_proto::ids::MeasurerIndex;
 use ff_proto::msg::ErrCode;
-use ff_proto::session::target::{Arrival, LinkId, Output, Part, TargetEvent};
+use ff_proto::session::target::{Arrival, LinkId, LinkPart, Output, TargetEvent};
 use ff_proto::units::{Cells, MonoTime};
 
 use crate::background::Allowance;
@@ -135,7 +135,7 @@ impl FfTarget {
     }
 
     /// A link's part in a measurement.
-    pub(super) fn part_of(&self, link: LinkId) -> Part {
+    pub(super) fn part_of(&self, link: LinkId) -> LinkPart {
         self.relay.part_of(link)
     }
 

@@ -1,7 +1,7 @@
 //! What a target is told and asked of the bytes and links that come by.
 
 use ff_proto::ids::MeasurerIndex;
-use ff_proto::session::target::{LinkId, Part};
+use ff_proto::session::target::{LinkId, LinkPart};
 use ff_proto::units::{Cells, MonoTime};
 
 use super::guard;
@@ -150,9 +150,9 @@ pub unsafe extern "C" fn ff_target_part_of(target: *const FfTarget, link: u64) -
     // SAFETY: the caller's promise.
     let target = unsafe { target.as_ref() };
     guard::ask(target, FfPart::None, |target| match target.part_of(LinkId(link)) {
-        Part::None => FfPart::None,
-        Part::Coordinator => FfPart::Coordinator,
-        Part::Measurement => FfPart::Measurement,
-        Part::Ending => FfPart::Ending,
+        LinkPart::None => FfPart::None,
+        LinkPart::Coordinator => FfPart::Coordinator,
+        LinkPart::Measurement => FfPart::Measurement,
+        LinkPart::Ending => FfPart::Ending,
     })
 }

@@ -3,14 +3,14 @@ use crate::ids::CryptoKind;
 use crate::onion::extend::{ask_for, is_extensions};
 
 /// The relay of these tests.
-fn server() -> Server {
-    Server { id: Ed25519Id([1; 32]), key: EphemeralKey::new([2; 32]) }
+fn server() -> NtorServer {
+    NtorServer { id: Ed25519Id([1; 32]), key: EphemeralKey::new([2; 32]) }
 }
 
 /// A client that has asked it.
-fn client() -> (Client, Vec<u8>) {
+fn client() -> (NtorClient, Vec<u8>) {
     let message = ask_for(CryptoKind::CGO_AES128);
-    Client::new(server().public(), EphemeralKey::new([3; 32]), &message).unwrap()
+    NtorClient::new(server().public(), EphemeralKey::new([3; 32]), &message).unwrap()
 }
 
 /// Answers with the same message.
@@ -56,7 +56,7 @@ fn a_changed_byte_is_found_wherever_it_is() {
 #[test]
 fn points_of_small_order_and_unwanted_messages_are_refused() {
     let zero = OnionKey { key: [0; 32], ..server().public() };
-    let asked = Client::new(zero, EphemeralKey::new([3; 32]), &[0]);
+    let asked = NtorClient::new(zero, EphemeralKey::new([3; 32]), &[0]);
     assert_eq!(asked.err(), Some(NtorError::BadPoint));
     let (_, mut request) = client();
     request[64..96].fill(0);

@@ -19,7 +19,7 @@ use super::net::{MEASUREMENT, coordinator_key, params};
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A session that has just asked, at time zero.
-fn asking() -> CoordinatorLink {
+pub(super) fn asking() -> CoordinatorLink {
     let now = MonoTime::default();
     let (link, _) = CoordinatorLink::new(params(), &coordinator_key(), &[0; 32], &[0; 20], now)
         .expect("the team fits");
@@ -27,7 +27,7 @@ fn asking() -> CoordinatorLink {
 }
 
 /// What an honest relay grants.
-fn grant() -> MeasParamsOk {
+pub(super) fn grant() -> MeasParamsOk {
     MeasParamsOk {
         measurement: MEASUREMENT,
         duration_secs: 3,
@@ -54,7 +54,7 @@ fn hear_cell_at(
 }
 
 /// Hands a session a cell at once.
-fn hear_cell(
+pub(super) fn hear_cell(
     link: &mut CoordinatorLink,
     cell: &Cell,
 ) -> Result<Option<CoordinatorEvent>, SessionFailure> {
@@ -73,7 +73,7 @@ fn hear_at(
 }
 
 /// Hands a session a message: a report when its second is over, others at once.
-fn hear(
+pub(super) fn hear(
     link: &mut CoordinatorLink,
     message: &Msg,
 ) -> Result<Option<CoordinatorEvent>, SessionFailure> {
@@ -86,7 +86,7 @@ fn hear(
 }
 
 /// A report without background.
-fn report(second: u16) -> Msg {
+pub(super) fn report(second: u16) -> Msg {
     Msg::Bg(MeasBg { second, sent: 0, received: 0, echoed: None })
 }
 
@@ -96,17 +96,17 @@ fn echo_report(second: u16, cells: &[u64]) -> Msg {
 }
 
 /// How the target fared in a second.
-fn stats(second: u16) -> MeasStats {
+pub(super) fn stats(second: u16) -> MeasStats {
     MeasStats { second, cpu_permille: 990, overloaded: true }
 }
 
 /// The end of the measurement.
-fn end() -> Msg {
+pub(super) fn end() -> Msg {
     Msg::End(MeasEnd { measurement: MEASUREMENT })
 }
 
 /// An empty cell.
-fn empty(circ_id: u32, command: u8) -> Cell {
+pub(super) fn empty(circ_id: u32, command: u8) -> Cell {
     cell::fixed_cell(circ_id, command, &[]).expect("it fits")
 }
 

@@ -27,7 +27,7 @@ fn keys(crypto: CryptoKind) -> CircuitKeys {
 }
 
 /// An open link that has sent cells, and what an honest target returns.
-fn echoed(count: usize) -> (EchoLink, Vec<Cell>) {
+pub(super) fn echoed(count: usize) -> (EchoLink, Vec<Cell>) {
     echoed_with(CryptoKind::CGO_AES128, count)
 }
 
@@ -46,7 +46,7 @@ fn echoed_with(crypto: CryptoKind, count: usize) -> (EchoLink, Vec<Cell>) {
 }
 
 /// Hands a link a cell.
-fn hear(link: &mut EchoLink, cell: &Cell) -> Result<EchoEvent, SessionFailure> {
+pub(super) fn hear(link: &mut EchoLink, cell: &Cell) -> Result<EchoEvent, SessionFailure> {
     link.handle(cell::peek_cell(cell).expect("a whole cell"))
 }
 
@@ -59,7 +59,7 @@ fn first_failure(link: &mut EchoLink, cells: &[Cell]) -> Option<(usize, &'static
 }
 
 /// A message in a cell.
-fn control(message: &Msg) -> Cell {
+pub(super) fn control(message: &Msg) -> Cell {
     let body = message.encode().expect("it fits");
     cell::fixed_cell(0, CMD_MEASUREMENT, &body).expect("it fits")
 }
@@ -268,7 +268,7 @@ fn messages_without_a_place_on_an_open_link_are_violations() {
 }
 
 /// A link whose MEAS_CREATE is on its way.
-fn opening() -> OpeningLink {
+pub(super) fn opening() -> OpeningLink {
     opening_with(CryptoKind::CGO_AES128)
 }
 
@@ -278,7 +278,7 @@ fn opening_with(crypto: CryptoKind) -> OpeningLink {
 }
 
 /// What an honest target answers to it, on a link with this exporter and with this cipher.
-fn created(exporter: [u8; 32], crypto: CryptoKind) -> MeasCreated {
+pub(super) fn created(exporter: [u8; 32], crypto: CryptoKind) -> MeasCreated {
     let (theirs, ours) = (EphemeralKey::new(secrets().ephemeral), EphemeralKey::new([9; 32]));
     let keys = Exchange {
         measurement: &MEASUREMENT,

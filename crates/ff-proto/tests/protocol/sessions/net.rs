@@ -166,13 +166,15 @@ impl Net {
 
     /// A request by the coordinator, good on this link.
     pub(crate) fn request(&self, link: LinkId, params: MeasParams) -> Msg {
-        Msg::Params(Signed::new(params, &coordinator_key(), &self.exporter(link)))
+        let request = Signed::new(params, &coordinator_key(), &self.exporter(link));
+        Msg::Params(request.expect("within its bounds"))
     }
 
     /// A measurer's MEAS_CREATE, good on this link.
     pub(crate) fn create(&self, link: LinkId, measurer: u8) -> Msg {
         let create = MeasCreate { measurement: MEASUREMENT, public: [9; 32] };
-        Msg::Create(Signed::new(create, &measurer_key(measurer), &self.exporter(link)))
+        let create = Signed::new(create, &measurer_key(measurer), &self.exporter(link));
+        Msg::Create(create.expect("within its bounds"))
     }
 
     /// Hands the relay a message at once, and returns what it sends on that link at once.
@@ -186,13 +188,14 @@ impl Net {
         self.answers(link)
     }
 
-    /// Hands the relay `count` echo cells at once, and throws away what comes back.
-    pub(crate) fn echo(&mut self, link: LinkId, count: u64) {
+    /// Hands the relay `count` echo cells at once, and counts those that come back.
+    pub(crate) fn echo(&mut self, link: LinkId, count: u64) -> usize {
         for _ in 0..count {
             let echo = cell::fixed_cell(CIRC, CMD_MEAS_ECHO, &[0; BODY_LEN]);
             self.arrive(link, echo.expect("it fits"));
         }
-        self.wire(link).to_peer.clear();
+        let cells = std::mem::take(&mut self.wire(link).to_peer);
+        cells.iter().filter(|(_, cell)| cell[4] == CMD_MEAS_ECHO).count()
     }
 
     /// Takes the control messages that are on their way to a peer.

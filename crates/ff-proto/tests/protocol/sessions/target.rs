@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
 use ff_proto::cell::BODY_LEN;
+use ff_proto::codec::DecodeError;
 use ff_proto::ids::MeasurerIndex;
 use ff_proto::ids::{CryptoKind, MeasurementId};
 use ff_proto::msg::{ErrCode, MeasBg, MeasCreate, MeasErr, MeasParams, Msg, Signed, TeamCells};
-use ff_proto::session::target::{LinkId, Part, Policy, TargetEvent};
+use ff_proto::session::target::{LinkId, LinkPart, Policy, TargetEvent};
 use ff_proto::units::{Cells, Ratio};
 
 use super::net::{
@@ -146,8 +147,8 @@ fn each_coordinator_has_its_own_grants() {
         net.close(link);
     }
     let link = net.link();
-    let request = Msg::Params(Signed::new(params(), &other, &net.exporter(link)));
-    let answers = net.tell(link, 0, &request);
+    let request = Signed::new(params(), &other, &net.exporter(link)).expect("within its bounds");
+    let answers = net.tell(link, 0, &Msg::Params(request));
     assert!(matches!(answers[..], [Msg::ParamsOk(_)]), "{answers:?}");
 }
 
@@ -206,7 +207,8 @@ fn measurer_of_another_measurement_is_refused() {
     granted(&mut net);
     let link = net.link();
     let create = MeasCreate { measurement: MeasurementId([8; 16]), public: [9; 32] };
-    let message = Msg::Create(Signed::new(create, &measurer_key(0), &net.exporter(link)));
+    let message = Signed::new(create, &measurer_key(0), &net.exporter(link));
+    let message = Msg::Create(message.expect("within its bounds"));
     assert_eq!(refusal(&net.tell(link, CIRC, &message)), ErrCode::UNKNOWN_MEASUREMENT);
 }
 
@@ -272,7 +274,8 @@ fn public_key_that_makes_the_secret_zero_is_refused() {
     granted(&mut net);
     let link = net.link();
     let create = MeasCreate { measurement: MEASUREMENT, public: [0; 32] };
-    let message = Msg::Create(Signed::new(create, &measurer_key(0), &net.exporter(link)));
+    let message = Signed::new(create, &measurer_key(0), &net.exporter(link));
+    let message = Msg::Create(message.expect("within its bounds"));
     assert_eq!(refusal(&net.tell(link, CIRC, &message)), ErrCode::KEY_EXCHANGE);
 }
 
@@ -468,19 +471,19 @@ fn a_report_says_what_counts_and_not_what_clients_did() {
 fn measurement_links_stay_open_until_their_last_message_is_read() {
     let (mut net, coordinator, measurer) = with_open_link();
     let other = opened(&mut net, 1);
-    assert_eq!(net.target.part_of(coordinator), Part::Coordinator);
-    assert_eq!(net.target.part_of(measurer), Part::Measurement);
+    assert_eq!(net.target.part_of(coordinator), LinkPart::Coordinator);
+    assert_eq!(net.target.part_of(measurer), LinkPart::Measurement);
     net.echo(measurer, 1);
     net.pass(SECOND * 3);
     assert!(net.target.is_idle());
     for link in [measurer, other] {
         assert!(matches!(net.answers(link)[..], [Msg::End(_)]));
-        assert_eq!(net.target.part_of(link), Part::Ending);
+        assert_eq!(net.target.part_of(link), LinkPart::Ending);
         assert!(net.is_lingering(link));
     }
-    assert_eq!(net.target.part_of(coordinator), Part::None);
+    assert_eq!(net.target.part_of(coordinator), LinkPart::None);
     net.close(other);
-    assert_eq!(net.target.part_of(other), Part::None);
+    assert_eq!(net.target.part_of(other), LinkPart::None);
     net.pass(SECOND * 2 - Duration::from_micros(1));
     assert!(net.is_lingering(measurer));
     net.pass(Duration::from_micros(1));
@@ -681,24 +684,33 @@ fn the_first_cipher_that_the_relay_has_is_granted() {
 #[test]
 fn bounds_of_the_request_are_kept() {
     let mut net = Net::new(policy());
-    let bad = [
-        MeasParams { duration_secs: 0, ..params() },
-        MeasParams { duration_secs: 121, ..params() },
-        MeasParams { measurers: vec![], ..params() },
-        MeasParams { measurers: vec![params().measurers[0].clone(); 9], ..params() },
-        MeasParams { crypto: vec![], ..params() },
-        MeasParams { crypto: vec![CryptoKind::CGO_AES128; 17], ..params() },
-    ];
-    for params in bad {
+    let link = net.link();
+    // Accepting AES-128-CTR alone takes no extension.
+    let plain = MeasParams { crypto: vec![CryptoKind::AES128_CTR], ..params() };
+    let plain = net.request(link, plain).encode().expect("it fits");
+    // id [16], duration [2], number of measurers [1], and for each: id [32], sockets [2].
+    let good = &plain[4..4 + 19 + 2 * 34];
+    let with = |at: usize, bytes: &[u8]| [&good[..at], bytes, &good[at + bytes.len()..]].concat();
+    for (field, fields, extensions) in [
+        ("duration", with(16, &[0, 0]), vec![0]),
+        ("duration", with(16, &[0, 121]), vec![0]),
+        ("number of measurers", with(18, &[0]), vec![0]),
+        ("number of measurers", with(18, &[9]), vec![0]),
+        ("sockets", with(85, &[0, 0]), vec![0]),
+        ("sockets", with(85, &[0x10, 0x01]), vec![0]),
+        ("number of crypto kinds", good.to_vec(), vec![1, 2, 0]),
+        ("number of crypto kinds", good.to_vec(), [&[1_u8, 2, 17][..], &[2; 17]].concat()),
+    ] {
+        let payload = [&fields[..], &extensions, &[0; 32 + 64]].concat();
+        let length = u16::try_from(payload.len()).expect("it is short").to_be_bytes();
+        let mut body = [0; BODY_LEN];
+        body[..4].copy_from_slice(&[1, 1, length[0], length[1]]);
+        body[4..4 + payload.len()].copy_from_slice(&payload);
+        match Msg::decode(&body) {
+            Err(DecodeError::OutOfRange { field: found, .. }) => assert_eq!(found, field),
+            other => panic!("{field}: {other:?}"),
+        }
         let link = net.link();
-        let request = net.request(link, params.clone());
-        assert_eq!(refusal(&net.tell(link, 0, &request)), ErrCode::MALFORMED, "{params:?}");
-    }
-    for sockets in [0, 4097] {
-        let mut params = params();
-        params.measurers[1].sockets = sockets;
-        let link = net.link();
-        let request = net.request(link, params);
-        assert_eq!(refusal(&net.tell(link, 0, &request)), ErrCode::MALFORMED, "{sockets}");
+        assert_eq!(refusal(&net.tell_body(link, 0, &body)), ErrCode::MALFORMED, "{field}");
     }
 }

@@ -1,0 +1,120 @@
+//! Who may measure a target, how often and with which cipher (PROTOCOL.md §7.2).
+
+use core::time::Duration;
+
+use super::refusals::{DISABLED, NO_COMMON_CRYPTO, NOT_LISTED, Refusal, TEAM_TOO_LARGE, TOO_SOON};
+use crate::ids::{CryptoKind, Ed25519Id};
+use crate::msg::MeasParams;
+use crate::units::Ratio;
+
+/// Grants to one coordinator within a period: one, and a retry (prop316).
+const GRANTS_PER_PERIOD: usize = 2;
+
+/// What the relay's operator and the consensus allow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Whether the relay takes part at all.
+    pub enabled: bool,
+    /// Who may measure it.
+    pub coordinators: Vec<Ed25519Id>,
+    /// Within which time a coordinator may measure once, and retry once.
+    pub period: Duration,
+    /// The background ratio it keeps to.
+    pub ratio: Ratio,
+    /// The longest measurement, in seconds: one or more.
+    pub max_duration_secs: u16,
+    /// The most sockets that a team may announce.
+    pub max_sockets: u32,
+}
+
+impl Policy {
+    /// Whether this coordinator may measure at all.
+    pub(super) fn check_coordinator(&self, coordinator: &Ed25519Id) -> Result<(), Refusal> {
+        if !self.enabled {
+            return Err(DISABLED);
+        }
+        if !self.coordinators.contains(coordinator) {
+            return Err(NOT_LISTED);
+        }
+        Ok(())
+    }
+
+    /// Whether a team may be as large as it says.
+    pub(super) fn check_team(&self, params: &MeasParams) -> Result<(), Refusal> {
+        if sockets(params) > self.max_sockets { Err(TEAM_TOO_LARGE) } else { Ok(()) }
+    }
+}
+
+/// Sockets that the whole team may open.
+pub(super) fn sockets(params: &MeasParams) -> u32 {
+    params.measurers.iter().map(|measurer| u32::from(measurer.sockets)).sum()
+}
+
+/// The first cipher of the coordinator's that is known and that the host has.
+pub(super) fn choose_crypto(
+    params: &MeasParams,
+    host_has: &[CryptoKind],
+) -> Result<CryptoKind, Refusal> {
+    let is_spoken =
+        |kind: &CryptoKind| host_has.contains(kind) && CryptoKind::SUPPORTED.contains(kind);
+    params.crypto.iter().copied().find(is_spoken).ok_or(NO_COMMON_CRYPTO)
+}
+
+/// A grant to a coordinator, kept across restarts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GrantRecord {
+    /// To whom.
+    pub coordinator: Ed25519Id,
+    /// When, in seconds since 1970.
+    pub unix_secs: u64,
+}
+
+/// The grants that still count, the oldest first.
+#[derive(Debug)]
+pub(super) struct GrantHistory {
+    /// Grants of the last period.
+    records: Vec<GrantRecord>,
+    /// Grants since the start.
+    given: u64,
+}
+
+impl GrantHistory {
+    /// A history that begins with grants from before the start.
+    pub(super) fn new(records: Vec<GrantRecord>) -> Self {
+        Self { records, given: 0 }
+    }
+
+    /// Uses up one of a coordinator's grants of this period.
+    pub(super) fn use_up(&mut self, grant: GrantRecord, period: Duration) -> Result<(), Refusal> {
+        let GrantRecord { coordinator, unix_secs } = grant;
+        // Records from the future count: a clock that goes back frees nothing.
+        self.records.retain(|old| unix_secs.saturating_sub(old.unix_secs) < period.as_secs());
+        let used = self.records.iter().filter(|old| old.coordinator == coordinator).count();
+        if used >= GRANTS_PER_PERIOD {
+            return Err(TOO_SOON);
+        }
+        self.records.push(grant);
+        self.given += 1;
+        Ok(())
+    }
+
+    /// Forgets the last grant.
+    pub(super) fn forget_last(&mut self) {
+        self.records.pop();
+    }
+
+    /// Forgets the oldest grants.
+    pub(super) fn forget_oldest(&mut self, count: usize) {
+        self.records.drain(..count.min(self.records.len()));
+    }
+
+    /// The grants.
+    pub(super) fn records(&self) -> &[GrantRecord] {
+        &self.records
+    }
+
+    /// Grants since the start, also those that were forgotten.
+    pub(super) fn given(&self) -> u64 {
+        self.given
+    }
+}

@@ -1,0 +1,182 @@
+//! The measurement that a target has granted or runs: its links, and what it counts.
+
+use core::time::Duration;
+
+use super::refusals::{BAD_KEY, BAD_SIGNATURE, Refusal, TOO_MANY_SOCKETS, UNKNOWN_MEASURER};
+use super::target::{Arrival, LinkId};
+use crate::circuit::{EchoCircuit, EphemeralKey, Exchange};
+use crate::ids::{CryptoKind, Ed25519Id, MeasurementId, MeasurerIndex};
+use crate::msg::{
+    MeasBg, MeasCreate, MeasCreated, MeasParams, MeasParamsOk, MeasurerGrant, Signed, TeamCells,
+};
+use crate::units::{Cells, MonoTime, Ratio};
+
+/// How long a grant waits for the first echo cell.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How far a measurement is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Progress {
+    /// Waiting for the first echo cell.
+    Granted {
+        /// When the grant lapses.
+        lapses: MonoTime,
+    },
+    /// Echoing.
+    Running {
+        /// When the first echo cell came.
+        started: MonoTime,
+        /// The second that is being counted.
+        second: u16,
+    },
+}
+
+/// The measurement that is granted or running.
+#[derive(Debug)]
+pub(super) struct Measurement {
+    /// Its name.
+    pub(super) id: MeasurementId,
+    /// Whose it is.
+    pub(super) coordinator: Ed25519Id,
+    /// The link it was asked for on.
+    pub(super) coordinator_link: LinkId,
+    /// Seconds granted.
+    pub(super) duration_secs: u16,
+    /// The background ratio granted.
+    pub(super) ratio: Ratio,
+    /// The cipher granted.
+    crypto: CryptoKind,
+    /// Who may open links, and how many more.
+    pub(super) team: Vec<MeasurerGrant>,
+    /// The open measurement links; at most the team's sockets.
+    pub(super) links: Vec<LinkId>,
+    /// How far it is.
+    pub(super) progress: Progress,
+    /// Cells echoed.
+    echoed: Cells,
+    /// Of these, the cells of the second being counted, by measurer.
+    echoed_in_second: TeamCells,
+    /// Background bytes sent and received in the second being counted.
+    background: (u64, u64),
+    /// Messages on the coordinator's link that were refused.
+    pub(super) refusals: u8,
+}
+
+impl Measurement {
+    /// A measurement with this grant, which waits for its team.
+    pub(super) fn new(
+        arrival: &Arrival<'_>,
+        coordinator: Ed25519Id,
+        params: &MeasParams,
+        grant: &MeasParamsOk,
+    ) -> Self {
+        Self {
+            id: params.measurement,
+            coordinator,
+            coordinator_link: arrival.link,
+            duration_secs: grant.duration_secs,
+            ratio: grant.ratio,
+            crypto: grant.crypto,
+            team: params.measurers.clone(),
+            links: Vec::new(),
+            progress: Progress::Granted { lapses: arrival.now + START_TIMEOUT },
+            echoed: Cells(0),
+            echoed_in_second: TeamCells::none(params.measurers.len()),
+            background: (0, 0),
+            refusals: 0,
+        }
+    }
+
+    /// Lets a measurer of the team join with the link of its MEAS_CREATE.
+    pub(super) fn admit(
+        &mut self,
+        arrival: &Arrival<'_>,
+        request: &Signed<MeasCreate>,
+    ) -> Result<(MeasCreated, EchoCircuit), Refusal> {
+        let claimed = request.claimed_signer();
+        let (measurer, place) = (0..)
+            .map(MeasurerIndex)
+            .zip(&mut self.team)
+            .find(|(_, measurer)| measurer.id == *claimed)
+            .ok_or(UNKNOWN_MEASURER)?;
+        let left = place.sockets.checked_sub(1).ok_or(TOO_MANY_SOCKETS)?;
+        let (_, create) = request.verify(arrival.exporter).ok_or(BAD_SIGNATURE)?;
+
+        let ours = EphemeralKey::new(arrival.entropy);
+        let exchange = Exchange {
+            measurement: &self.id,
+            exporter: arrival.exporter,
+            measurer_public: &create.public,
+            target_public: &ours.public(),
+            crypto: self.crypto,
+        };
+        let keys = exchange.derive(&ours).ok_or(BAD_KEY)?;
+        place.sockets = left;
+        self.links.push(arrival.link);
+        let answer = MeasCreated { public: ours.public(), confirmation: keys.confirmation };
+        Ok((answer, EchoCircuit::new(arrival.circ_id, &keys).of_measurer(measurer)))
+    }
+
+    /// Counts cells of a measurer. Returns whether they are the first, which start the measurement.
+    pub(super) fn count_echoed(
+        &mut self,
+        measurer: MeasurerIndex,
+        cells: Cells,
+        now: MonoTime,
+    ) -> bool {
+        self.echoed.0 = self.echoed.0.saturating_add(cells.0);
+        self.echoed_in_second.add(measurer, cells);
+        let is_first = cells.0 > 0 && !self.is_running();
+        if is_first {
+            self.progress = Progress::Running { started: now, second: 0 };
+        }
+        is_first
+    }
+
+    /// Counts background bytes of the current second, if one is being counted.
+    pub(super) fn count_background(&mut self, sent_bytes: u64, received_bytes: u64) {
+        if self.is_running() {
+            let (sent, received) = &mut self.background;
+            *sent = sent.saturating_add(sent_bytes);
+            *received = received.saturating_add(received_bytes);
+        }
+    }
+
+    /// The report of the second being counted, which is the next one's from here on.
+    ///
+    /// It says what the coordinator can use and no more (§8.2): what was forwarded, as far as it
+    /// may count, rounded so that the bytes of single clients do not show.
+    pub(super) fn report(&mut self, second: u16) -> MeasBg {
+        let (sent, received) = core::mem::take(&mut self.background);
+        let cells = self.echoed_in_second.take();
+        let echoed = cells.sum().bytes();
+        let forwarded = sent.min(received);
+        let counts = self.ratio.background_for(echoed);
+        // A power of two: a hundredth of the traffic itself would tell what the traffic was.
+        let percent = echoed.saturating_add(forwarded) / 100;
+        let step = percent.checked_ilog2().map_or(1, |power| 1 << power);
+        let rounded = forwarded.saturating_add(step / 2) / step * step;
+        let bytes = if forwarded < counts { rounded.min(counts) } else { counts };
+        MeasBg { second, sent: bytes, received: bytes, echoed: Some(cells) }
+    }
+
+    /// Whether the first cell has been echoed.
+    pub(super) fn is_running(&self) -> bool {
+        matches!(self.progress, Progress::Running { .. })
+    }
+
+    /// Bytes echoed in all.
+    pub(super) fn echoed_bytes(&self) -> u64 {
+        self.echoed.bytes()
+    }
+
+    /// When something is due: the lapse of the grant, or the end of the second being counted.
+    pub(super) fn due(&self) -> MonoTime {
+        match self.progress {
+            Progress::Granted { lapses } => lapses,
+            Progress::Running { started, second } => {
+                started + Duration::from_secs(u64::from(second) + 1)
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What a target refuses, in which words, and how many refusals its operator is told of.
+
+use core::time::Duration;
+
+use crate::codec::DecodeError;
+use crate::msg::ErrCode;
+use crate::units::MonoTime;
+
+/// A request that is refused, and what the peer is told.
+pub(super) type Refusal = (ErrCode, &'static str);
+
+/// The relay takes part in no measurement.
+pub(super) const DISABLED: Refusal =
+    (ErrCode::DISABLED, "this relay does not take part in measurements");
+/// The operator does not list the coordinator.
+pub(super) const NOT_LISTED: Refusal =
+    (ErrCode::COORDINATOR_NOT_ALLOWED, "not in FFAllowedCoordinators");
+/// Of MEAS_PARAMS and of MEAS_CREATE.
+pub(super) const BAD_SIGNATURE: Refusal =
+    (ErrCode::BAD_SIGNATURE, "the signature is not good on this link");
+/// The target is not idle.
+pub(super) const BUSY: Refusal = (ErrCode::BUSY, "another measurement is going on");
+/// A link with ordinary circuits: what they carry could not be told apart.
+pub(super) const LINK_IS_USED: Refusal =
+    (ErrCode::UNEXPECTED_MESSAGE, "the link has circuits of its own");
+/// The team announces more than the operator allows.
+pub(super) const TEAM_TOO_LARGE: Refusal =
+    (ErrCode::TOO_MANY_SOCKETS, "more sockets than FFMaxMeasurementSockets");
+/// The request lists no cipher that is spoken here.
+pub(super) const NO_COMMON_CRYPTO: Refusal =
+    (ErrCode::NO_COMMON_CRYPTO, "none of the request's crypto kinds is spoken here");
+/// The coordinator has no grant left.
+pub(super) const TOO_SOON: Refusal =
+    (ErrCode::TOO_SOON, "this coordinator has measured in this period");
+/// A MEAS_CREATE of no measurement that is known.
+pub(super) const UNKNOWN_MEASUREMENT: Refusal =
+    (ErrCode::UNKNOWN_MEASUREMENT, "there is no such measurement");
+/// A MEAS_END of no measurement that was asked for on the link.
+pub(super) const NOT_YOURS: Refusal =
+    (ErrCode::UNKNOWN_MEASUREMENT, "there is no such measurement of yours");
+/// A circuit id of the wrong side.
+pub(super) const BAD_CIRCUIT_ID: Refusal =
+    (ErrCode::BAD_CIRCUIT_ID, "an initiator's circuit id has the high bit set");
+/// The link has or had a measurement circuit, or is the coordinator's.
+pub(super) const SECOND_CIRCUIT: Refusal = (ErrCode::UNEXPECTED_MESSAGE, "one circuit a link");
+/// The signer is not of the team.
+pub(super) const UNKNOWN_MEASURER: Refusal =
+    (ErrCode::UNKNOWN_MEASURER, "this measurer was not announced");
+/// The measurer has no socket left.
+pub(super) const TOO_MANY_SOCKETS: Refusal =
+    (ErrCode::TOO_MANY_SOCKETS, "more sockets than were announced");
+/// The exchange gives no key.
+pub(super) const BAD_KEY: Refusal = (ErrCode::KEY_EXCHANGE, "the public key is a bad one");
+/// A message for another role.
+pub(super) const NOT_FOR_TARGETS: Refusal =
+    (ErrCode::UNEXPECTED_MESSAGE, "targets send this message");
+
+/// The refusal of a message that cannot be read (PROTOCOL.md §7.4).
+pub(super) fn unreadable(error: &DecodeError) -> Refusal {
+    match error {
+        DecodeError::NotForRole(_) => NOT_FOR_TARGETS,
+        DecodeError::UnknownVersion(_) => {
+            (ErrCode::UNKNOWN_VERSION, "only version 1 is spoken here")
+        }
+        DecodeError::UnknownCommand(_) => {
+            (ErrCode::UNKNOWN_COMMAND, "this command is not known here")
+        }
+        _ => (ErrCode::MALFORMED, "the message does not decode"),
+    }
+}
+
+/// The greatest number of refusals within [`REFUSALS_TOLD_IN`] that are told one by one.
+const MAX_REFUSALS_TOLD: u8 = 10;
+/// See [`MAX_REFUSALS_TOLD`].
+const REFUSALS_TOLD_IN: Duration = Duration::from_secs(60);
+
+/// How many refusals the operator is told of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RefusalLog {
+    /// When the first of these came.
+    since: MonoTime,
+    /// Refusals told since.
+    told: u8,
+    /// Refusals not told since the last one that was.
+    untold: u64,
+}
+
+impl RefusalLog {
+    /// Notes a refusal. Returns how many before it were not told, if this one is.
+    pub(super) fn note(&mut self, now: MonoTime) -> Option<u64> {
+        if now.since(self.since) >= REFUSALS_TOLD_IN {
+            (self.since, self.told) = (now, 0);
+        }
+        if self.told == MAX_REFUSALS_TOLD {
+            self.untold += 1;
+            return None;
+        }
+        self.told += 1;
+        Some(core::mem::take(&mut self.untold))
+    }
+}
