@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::time::{sleep, sleep_until, timeout};
 
-use crate::client::{Client, Fault, Progress, us_since};
+use crate::client::{Client, Fault, OwnPath, Progress, us_since};
 use crate::network::Relay;
 use crate::record::{Circuit, Download, Failure, Later, Probe, RoundTrip, SCHEMA, Stage, Whose};
 use crate::series::{STREAMS, Series};
@@ -80,10 +80,19 @@ impl<C: Client> Measured<'_, C> {
         match built {
             Ok(circuit) => {
                 let used = self.use_circuit(&circuit, progress.began, &mut line, turn).await;
+                if let Some(path) = C::own_path(&circuit) {
+                    line.as_client = true;
+                    match path {
+                        OwnPath::Known(relays) => line.path = relays,
+                        OwnPath::Unknown(why) => line.path_unknown = Some(why),
+                    }
+                }
                 if let Err((stage, fault)) = used {
                     line.failure = Some(Failure {
                         stage,
-                        hop: u8::try_from(self.path.len()).ok().filter(|_| fault.is_of_last),
+                        hop: u8::try_from(line.path.len())
+                            .ok()
+                            .filter(|hop| fault.is_of_last && *hop > 0),
                         reason: fault.reason,
                         whose: fault.whose,
                     });
@@ -263,6 +272,8 @@ fn blank(
         began_us: u64::try_from(since).unwrap_or(u64::MAX),
         run_unix_secs: None,
         path: Vec::new(),
+        as_client: false,
+        path_unknown: None,
         link_us: None,
         hops_us: Vec::new(),
         rtt: Vec::new(),

@@ -107,7 +107,7 @@ pub const fn most(payload: u64) -> u64 {
 /// download that was cut off counts with the payload that may have been under way.
 #[must_use]
 pub fn of_circuit(circuit: &Circuit) -> u64 {
-    if circuit.path.is_empty() {
+    if circuit.path.is_empty() && !circuit.as_client {
         return 0;
     }
     let payload = circuit.download.as_ref().map_or(0, |download| {

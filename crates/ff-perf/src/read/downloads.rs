@@ -70,6 +70,8 @@ pub(super) fn line_of(number: u64, began_unix_secs: f64, download: Download) -> 
         began_us: 0,
         run_unix_secs: None,
         path: Vec::new(),
+        as_client: false,
+        path_unknown: None,
         link_us: None,
         hops_us: Vec::new(),
         rtt: Vec::new(),
