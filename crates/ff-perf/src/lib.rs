@@ -38,6 +38,7 @@ pub mod interval;
 pub mod lab;
 pub mod mix;
 pub mod network;
+pub mod onion;
 pub mod onionperf;
 pub mod pairs;
 pub mod path;
