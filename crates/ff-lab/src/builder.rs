@@ -23,6 +23,10 @@ pub struct RelayConfig {
     pub bandwidth_rate: Option<u64>,
     /// Whether it is an exit.
     pub exit: bool,
+    /// Whether it has a SocksPort: a client that runs a relay.
+    pub has_socks_port: bool,
+    /// Its bandwidth in the authorities' bandwidth file, in kB/s; if no relay has one, there is no such file.
+    pub measured_kbytes_per_sec: Option<u64>,
     /// Its address, of 127.0.0.0/8; 127.0.0.1 if not said.
     pub address: Option<Ipv4Addr>,
     /// Further lines for its torrc.
@@ -56,6 +60,20 @@ impl RelayConfig {
         self
     }
 
+    /// Gives it a SocksPort.
+    #[must_use]
+    pub fn socks_port(mut self) -> Self {
+        self.has_socks_port = true;
+        self
+    }
+
+    /// Has the authorities vote for it with this bandwidth, in kB/s; the consensus has it if there are three authorities.
+    #[must_use]
+    pub fn measured(mut self, kbytes_per_sec: u64) -> Self {
+        self.measured_kbytes_per_sec = Some(kbytes_per_sec);
+        self
+    }
+
     /// Has it at an address of its own, of 127.0.0.0/8.
     #[must_use]
     pub fn address(mut self, address: Ipv4Addr) -> Self {
@@ -67,6 +85,35 @@ impl RelayConfig {
     #[must_use]
     pub fn torrc(mut self, line: impl Into<String>) -> Self {
         self.torrc.push(line.into());
+        self
+    }
+}
+
+/// Describes one arti-relay of a network whose nodes have hosts.
+#[derive(Clone, Debug)]
+pub struct ArtiRelayConfig {
+    /// Its name and its host's, 1 to 19 letters and digits.
+    pub nickname: String,
+    /// The program.
+    pub program: PathBuf,
+    /// Further whole sections of its configuration, in TOML.
+    pub sections: String,
+    /// Threads of its runtime; 0 for as many as the machine has cores.
+    pub threads: usize,
+}
+
+impl ArtiRelayConfig {
+    /// An arti-relay of this program, without further sections.
+    #[must_use]
+    pub fn new(nickname: impl Into<String>, program: impl Into<PathBuf>) -> Self {
+        let (nickname, program) = (nickname.into(), program.into());
+        Self { nickname, program, sections: String::new(), threads: 0 }
+    }
+
+    /// Adds whole sections to its configuration.
+    #[must_use]
+    pub fn sections(mut self, sections: &str) -> Self {
+        self.sections.push_str(sections);
         self
     }
 }
@@ -83,6 +130,8 @@ pub struct NetworkBuilder {
     pub(crate) authorities: usize,
     /// The relays.
     pub(crate) relays: Vec<RelayConfig>,
+    /// The arti-relays.
+    pub(crate) arti_relays: Vec<ArtiRelayConfig>,
     /// How many clients.
     pub(crate) clients: usize,
     /// Lines for all nodes.
@@ -93,6 +142,10 @@ pub struct NetworkBuilder {
     pub(crate) lines_of_authority: Vec<(usize, String)>,
     /// Lines for clients.
     pub(crate) client_torrc: Vec<String>,
+    /// Lines for one client, by its number.
+    pub(crate) lines_of_client: Vec<(usize, String)>,
+    /// The address of the first node, if each has one of its own.
+    first_address: Option<Ipv4Addr>,
     /// Parameters of the consensus.
     pub(crate) params: Vec<(String, i64)>,
     /// Time from one consensus to the next.
@@ -117,11 +170,14 @@ impl Default for NetworkBuilder {
             tor: keys::find_tor(),
             authorities: 1,
             relays: Vec::new(),
+            arti_relays: Vec::new(),
             clients: 0,
             torrc: Vec::new(),
             authority_torrc: Vec::new(),
             lines_of_authority: Vec::new(),
             client_torrc: Vec::new(),
+            lines_of_client: Vec::new(),
+            first_address: None,
             params: Vec::new(),
             voting_interval: Duration::from_secs(10),
             core: None,
@@ -158,6 +214,13 @@ impl NetworkBuilder {
         self
     }
 
+    /// Adds an arti-relay, which bootstraps from the authorities. Nodes must have [hosts](Self::hosts): arti-relay refuses
+    /// loopback and private addresses. It uploads no descriptor (0.47), so the consensus does not list it.
+    pub fn arti_relay(mut self, relay: ArtiRelayConfig) -> Self {
+        self.arti_relays.push(relay);
+        self
+    }
+
     /// Has this many clients, `client0` and so on; none if not said.
     pub fn clients(self, clients: usize) -> Self {
         Self { clients, ..self }
@@ -191,6 +254,18 @@ impl NetworkBuilder {
     pub fn client_torrc(mut self, line: impl Into<String>) -> Self {
         self.client_torrc.push(line.into());
         self
+    }
+
+    /// Adds a line to the torrc of the client with this number, from 0.
+    pub fn torrc_of_client(mut self, number: usize, line: impl Into<String>) -> Self {
+        self.lines_of_client.push((number, line.into()));
+        self
+    }
+
+    /// Gives each node an address of its own, from this one on: authorities, relays, clients. The namespace that this process
+    /// is in must have them ([`crate::net::Namespace::own_network`]).
+    pub fn addresses_from(self, first: Ipv4Addr) -> Self {
+        Self { first_address: Some(first), ..self }
     }
 
     /// Sets a parameter of the consensus.
@@ -268,6 +343,17 @@ impl NetworkBuilder {
         self.cores.get(name).copied().or(self.core)
     }
 
+    /// The address of the node with this number, if each has one of its own.
+    pub(crate) fn address_of(&self, number: usize) -> Option<Ipv4Addr> {
+        let number = u32::try_from(number).ok()?;
+        Some(Ipv4Addr::from_bits(self.first_address?.to_bits().saturating_add(number)))
+    }
+
+    /// Whether authorities have a bandwidth file.
+    pub(crate) fn has_bandwidth_file(&self) -> bool {
+        self.relays.iter().any(|relay| relay.measured_kbytes_per_sec.is_some())
+    }
+
     /// The voting interval in seconds.
     pub(crate) fn interval_secs(&self) -> u64 {
         self.voting_interval.as_secs()
@@ -276,11 +362,13 @@ impl NetworkBuilder {
     /// Finds what cannot work before anything is started.
     fn check(&self) -> Result<()> {
         let mut names = HashSet::new();
-        for name in self.relays.iter().map(|relay| relay.nickname.as_str()) {
+        let arti_relays = self.arti_relays.iter().map(|relay| relay.nickname.as_str());
+        let relays = self.relays.iter().map(|relay| relay.nickname.as_str());
+        for name in relays.chain(arti_relays) {
             let is_valid =
                 (1..=19).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric());
             if !is_valid {
-                return misuse(format!("{name:?} is no nickname: 1 to 19 letters and digits"));
+                return misuse(format!("{name:?} is not a nickname: 1 to 19 letters and digits"));
             }
             let is_ours = ["auth", "client"].iter().any(|prefix| name.starts_with(prefix));
             if is_ours || !names.insert(name) {
@@ -294,6 +382,19 @@ impl NetworkBuilder {
             self.lines_of_authority.iter().find(|(number, _)| *number >= self.authorities)
         {
             return misuse(format!("there is no authority {number}"));
+        }
+        if !self.arti_relays.is_empty() && self.hosts.is_none() {
+            return misuse("arti-relays refuse loopback: nodes need hosts of their own".to_owned());
+        }
+        if let Some((number, _)) =
+            self.lines_of_client.iter().find(|(number, _)| *number >= self.clients)
+        {
+            return misuse(format!("there is no client {number}"));
+        }
+        if self.hosts.is_some() && self.first_address.is_some() {
+            return misuse(
+                "hosts have addresses of their own: leave addresses_from out".to_owned(),
+            );
         }
         let mut addresses = self.relays.iter().filter_map(|relay| relay.address);
         if let Some(address) = addresses.clone().next().filter(|_| self.hosts.is_some()) {
@@ -339,7 +440,22 @@ mod tests {
         let abroad = RelayConfig::middle("far").address(Ipv4Addr::new(192, 0, 2, 1));
         assert!(error(network().relay(abroad)).contains("192.0.2.1"));
         assert!(error(network().torrc_of_authority(1, "")).contains("no authority 1"));
+        assert!(error(network().torrc_of_client(1, "")).contains("no client 1"));
+        let twice = network().addresses_from(Ipv4Addr::LOCALHOST).hosts(HostsPlan::default());
+        assert!(error(twice).contains("addresses_from"));
         assert!(error(network().voting_interval(Duration::from_secs(7))).contains("7s"));
         assert!(error(NetworkBuilder::default().middles(3).clients(1)).contains("exit"));
+        let arti_relay = |name| ArtiRelayConfig::new(name, "/nothing");
+        assert!(error(network().arti_relay(arti_relay("arti0"))).contains("need hosts"));
+        let hosts = || network().hosts(HostsPlan::default());
+        assert!(error(hosts().arti_relay(arti_relay("exit0"))).contains("exit0 is taken"));
+    }
+
+    #[test]
+    fn nodes_have_addresses_in_a_row() {
+        let network = NetworkBuilder::default();
+        assert_eq!(network.address_of(3), None);
+        let network = network.addresses_from(Ipv4Addr::new(10, 9, 0, 250));
+        assert_eq!(network.address_of(6), Some(Ipv4Addr::new(10, 9, 1, 0)));
     }
 }

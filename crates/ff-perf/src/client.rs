@@ -11,10 +11,9 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use ff_circuits::network::Relay;
+use ff_circuits::record::{Probe, Whose};
 use tokio::io::{AsyncRead, AsyncWrite};
-
-use crate::network::Relay;
-use crate::record::{Probe, Whose};
 
 /// Builds circuits through given relays.
 pub trait Client: Send + Sync + 'static {
@@ -24,7 +23,7 @@ pub trait Client: Send + Sync + 'static {
     type Stream: AsyncRead + AsyncWrite + Send + Unpin;
 
     /// As lines name it.
-    const NAME: crate::record::Client;
+    const NAME: ff_circuits::record::Client;
     /// Whether a circuit stays that has no stream at some moment, whatever has become of those before.
     const KEEPS_UNUSED: bool;
 
@@ -72,20 +71,20 @@ pub trait Client: Send + Sync + 'static {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum OwnPath {
     /// Its relays, first hop first. To an onion service: the client's part, up to the rendezvous point.
-    Known(Vec<crate::record::Relay>),
+    Known(Vec<ff_circuits::record::Relay>),
     /// Why the path is not known.
     Unknown(String),
 }
 
 impl OwnPath {
     /// The paths of all circuits that a stream may use: several if it is on a conflux set.
-    pub(crate) fn of_legs(mut legs: Vec<Vec<crate::record::Relay>>) -> Self {
+    pub(crate) fn of_legs(mut legs: Vec<Vec<ff_circuits::record::Relay>>) -> Self {
         match (legs.pop(), legs.len()) {
             (Some(relays), 0) if !relays.is_empty() => Self::Known(relays),
             (None | Some(_), 0) => Self::Unknown("the client tells no relays".to_owned()),
             (last, _) => {
                 legs.extend(last);
-                let ids = |leg: &Vec<crate::record::Relay>| {
+                let ids = |leg: &Vec<ff_circuits::record::Relay>| {
                     leg.iter().map(|relay| relay.id.as_str()).collect::<Vec<_>>().join(",")
                 };
                 let legs: Vec<_> = legs.iter().map(ids).collect();
@@ -222,8 +221,10 @@ mod tests {
     #[test]
     fn the_path_of_a_conflux_set_is_not_one_path() {
         let leg = |ids: &[&str]| -> Vec<_> {
-            let relay =
-                |id: &&str| crate::record::Relay { id: (*id).to_owned(), nick: String::new() };
+            let relay = |id: &&str| ff_circuits::record::Relay {
+                id: (*id).to_owned(),
+                nick: String::new(),
+            };
             ids.iter().map(relay).collect()
         };
         let one = leg(&["A", "B", "C"]);

@@ -4,31 +4,32 @@
 //! A line that is half there, because the disk was full or the machine stopped, is cut off.
 
 use std::collections::{BTreeSet, HashSet};
-use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ff_circuits::record::Circuit;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-use crate::record::Circuit;
 
 pub mod rotation;
 pub mod shelf;
 pub mod spent;
+mod state;
 
 /// The lines.
 pub const LINES: &str = "circuits-000.jsonl";
 /// The options.
 const OPTIONS: &str = "run.json";
+/// The same while it is written.
+const UNFINISHED_OPTIONS: &str = "run.json.new";
 
 /// What two parts of one run must have in common.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Options {
     /// Who builds the circuits.
-    pub client: crate::record::Client,
+    pub client: ff_circuits::record::Client,
     /// What draws the paths.
     pub seed: u64,
     /// The file with the paths, if they are not drawn.
@@ -120,7 +121,7 @@ pub enum StoreError {
         error: io::Error,
     },
     /// There are circuits of another run.
-    #[error("{} has circuits already: give another folder, or go on there as they began (`circuits run` with --resume)", .0.display())]
+    #[error("{} has circuits already: use --resume to continue with the same options, or give another folder", .0.display())]
     Occupied(PathBuf),
     /// Somebody writes to it.
     #[error("{} is in use: another program writes circuits there", .0.display())]
@@ -291,7 +292,7 @@ fn check_options(dir: &Path, options: &Options) -> Result<Option<String>, StoreE
         .map_err(|error| StoreError::Other { path: path.clone(), difference: error.to_string() })?;
     let paces = before.pace.as_ref().zip(options.pace.as_ref());
     let pace = paces.map(|(before, now)| differences(before, now)).filter(|all| !all.is_empty());
-    let note = pace.map(|all| format!("{}: it goes on with {all}", path.display()));
+    let note = pace.map(|all| format!("{}: continues with {all}", path.display()));
     let of_now = |before: &Setting| {
         let paths_sha256 = &before.paths_sha256;
         options.setting.clone().map(|now| Setting {
@@ -341,18 +342,36 @@ fn compare(before: &Value, now: &Value, all: &mut Vec<String>) {
 
 /// Writes a run's options.
 fn write_options(dir: &Path, options: &Options) -> Result<(), StoreError> {
-    let path = dir.join(OPTIONS);
+    replace_json(dir, OPTIONS, UNFINISHED_OPTIONS, serde_json::to_vec_pretty(options))
+}
+
+/// Replaces a file of a folder by JSON and the end of its line, as [`replace`] does.
+fn replace_json(
+    dir: &Path,
+    name: &str,
+    unfinished: &str,
+    json: serde_json::Result<Vec<u8>>,
+) -> Result<(), StoreError> {
+    let mut text = json.map_err(|error| io_error(&dir.join(name))(error.into()))?;
+    text.push(b'\n');
+    replace(dir, name, unfinished, &text)
+}
+
+/// Replaces a file of a folder, whole or not at all, and has the disk keep it. It is written as `unfinished` in that folder,
+/// always the same name, so that kills leave only one such file.
+fn replace(dir: &Path, name: &str, unfinished: &str, bytes: &[u8]) -> Result<(), StoreError> {
+    let (path, unfinished) = (dir.join(name), dir.join(unfinished));
     let written = || -> io::Result<()> {
-        // With the same mode as the lines.
-        let permissions = Permissions::from_mode(0o666);
-        let mut file = tempfile::Builder::new().permissions(permissions).tempfile_in(dir)?;
-        serde_json::to_writer_pretty(&mut file, options)?;
-        file.write_all(b"\n")?;
-        file.as_file().sync_all()?;
-        file.persist(&path)?;
-        Ok(())
+        let mut file = File::create(&unfinished)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&unfinished, &path)
     };
-    written().map_err(io_error(&path))
+    written().map_err(|error| {
+        // On a full disk, the part that was written would take the room of lines.
+        let _ = fs::remove_file(&unfinished);
+        io_error(&path)(error)
+    })
 }
 
 /// Cuts off what stands behind the last whole line; how long the file is then.
@@ -386,7 +405,7 @@ fn numbers(file: &mut File, path: &Path) -> Result<(HashSet<u64>, Vec<StoreError
             Err(error) => bad.push(StoreError::Line {
                 path: path.to_owned(),
                 line: at + 1,
-                reason: format!("this is no circuit ({error}): delete the line"),
+                reason: format!("this is not a circuit ({error}): delete the line"),
             }),
         }
     }

@@ -1,20 +1,20 @@
 //! Why a relay has the number that it has: its trace beside what the last bandwidth file says.
 //!
-//! The trace is that of [`crate::publish::trace`], of the relay itself and of those that it shares a machine
+//! The trace is that of [`ff_plan::publish::trace`], of the relay itself and of those that it shares a machine
 //! with, so that neither the whole store nor the whole network has to be gone through.
 
 use core::fmt;
 use std::collections::BTreeSet;
 
+use ff_base::identity::{Fingerprint, fingerprint_hex};
+use ff_plan::outcome::Outcome;
+use ff_plan::publish::trace::{MAX_ATTEMPTS, Trace};
+use ff_plan::publish::v3bw::{Decisions, Publication};
+use ff_plan::publish::{Last, PublishRules, beside};
+use ff_store::{Memory, Planned, Reader, Seconds, State, StoreError};
 use serde::Serialize;
 
-use crate::network::fingerprint_hex;
-use crate::outcome::Outcome;
-use crate::period::Fingerprint;
-use crate::publish::trace::{MAX_ATTEMPTS, Trace};
-use crate::publish::v3bw::{Decisions, Publication};
-use crate::publish::{Last, PublishRules, beside};
-use crate::store::{Memory, Reader, Seconds, StoreError};
+use crate::watch::page::text::utc;
 
 /// Attempts of one relay that are read at most: more than a relay grants in the days that count.
 const MOST_ATTEMPTS: u32 = 200;
@@ -24,8 +24,22 @@ const MOST_ATTEMPTS: u32 = 200;
 pub struct Explanation {
     /// How it would come about now.
     pub trace: Trace,
+    /// Measurements of the last period's plan that are not carried out, by slot. Empty while the relay waits for a slot:
+    /// the time of its next measurement is secret.
+    pub left_out: Vec<LeftOut>,
     /// What the last bandwidth file says.
     pub published: Option<InFile>,
+}
+
+/// A measurement that was planned and is not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// The number of the period.
+    pub period: u64,
+    /// When its slot began, in seconds since 1970.
+    pub slot_unix_secs: u64,
+    /// Why.
+    pub reason: String,
 }
 
 /// What a bandwidth file says of a relay.
@@ -51,7 +65,7 @@ pub enum ExplainError {
     Store(#[from] StoreError),
     /// The clock is in another age.
     #[error("the clock is wrong: {0}")]
-    Clock(#[from] crate::utc::OutOfRange),
+    Clock(#[from] ff_base::utc::OutOfRange),
 }
 
 impl Explanation {
@@ -83,8 +97,25 @@ impl Explanation {
             number.is_voted =
                 last.is_none_or(|last| last.reading.lines.iter().any(|line| line.votes));
         }
-        Ok(Self { trace, published: last.map(|last| InFile::of(last, fingerprint)) })
+        let left_out = left_out(reader, fingerprint)?;
+        Ok(Self { trace, left_out, published: last.map(|last| InFile::of(last, fingerprint)) })
     }
+}
+
+/// The relay's measurements in the last period's plan that are not carried out; none while the relay waits for a slot.
+fn left_out(reader: &Reader, relay: &Fingerprint) -> Result<Vec<LeftOut>, StoreError> {
+    let Some(period) = reader.last_period()? else { return Ok(Vec::new()) };
+    let rows = reader.planned_of(period.number, relay)?;
+    if rows.iter().any(|row| row.state == State::Pending) {
+        return Ok(Vec::new());
+    }
+    let of = |row: Planned| {
+        let State::LeftOut(reason) = row.state else { return None };
+        let into_period = u64::from(row.what.slot) * u64::from(period.slot_secs);
+        let slot_unix_secs = period.start_unix_secs.saturating_add(into_period);
+        Some(LeftOut { period: period.number, slot_unix_secs, reason })
+    };
+    Ok(rows.into_iter().filter_map(of).collect())
 }
 
 /// What came of a relay's attempts within the greatest age, with their seconds; one that is older says that there was one.
@@ -152,6 +183,12 @@ pub fn fingerprint(text: &str) -> Option<Fingerprint> {
     fingerprint_hex(&text.chars().filter(|c| *c != ' ').collect::<String>())
 }
 
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, period {}: {}", utc(self.slot_unix_secs), self.period, self.reason)
+    }
+}
+
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.trace)?;
@@ -162,6 +199,7 @@ impl fmt::Display for Explanation {
                 self.trace.attempts_left_out
             )?;
         }
+        self.left_out.iter().try_for_each(|one| writeln!(f, "left out   {one}"))?;
         let now = self.trace.number.as_ref().map(|number| u64::from(number.bw));
         match &self.published {
             None => writeln!(f, "published  nothing yet"),

@@ -1,11 +1,10 @@
 //! What the daemon says of itself, as one value: the page, the figures and `ff-bwauth status` show it.
 
+use ff_plan::period::carried::Carried;
+use ff_plan::publish::Shift;
 use ff_proto::units::BytesPerSec;
+use ff_store::{Coverage, Measured};
 use serde::{Deserialize, Serialize};
-
-use crate::period::carried::Carried;
-use crate::publish::Shift;
-use crate::store::{Coverage, Measured};
 
 /// A second of a running measurement.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -299,6 +298,8 @@ pub enum Cause {
     Period,
     /// No relay could be measured.
     NothingMeasured,
+    /// A greater share of relays fails than in the period before.
+    FailuresRisen,
     /// A measurer does not respond.
     MeasurerDown,
     /// A measurer is set aside, because relays dispute it.
@@ -315,7 +316,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Hangs,
         Self::Store,
         Self::Unsaved,
@@ -324,6 +325,7 @@ impl Cause {
         Self::Consensus,
         Self::Period,
         Self::NothingMeasured,
+        Self::FailuresRisen,
         Self::MeasurerDown,
         Self::MeasurerAside,
         Self::MeasurerSlow,
@@ -344,6 +346,7 @@ impl Cause {
             Self::Consensus => "consensus",
             Self::Period => "period",
             Self::NothingMeasured => "nothing_measured",
+            Self::FailuresRisen => "failures_risen",
             Self::MeasurerDown => "measurer_down",
             Self::MeasurerAside => "measurer_aside",
             Self::MeasurerSlow => "measurer_slow",

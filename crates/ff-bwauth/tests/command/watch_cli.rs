@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use base64ct::{Base64Unpadded, Encoding};
-use ff_bwauth::store::{Begin, Store};
-use ff_bwauth::utc::Utc;
+use ff_base::utc::Utc;
 use ff_bwauth::watch::page;
 use ff_bwauth::watch::status::{Cause, NetworkStatus, Problem, Status};
+use ff_proto::units::BytesPerSec;
+use ff_store::{Begin, Kind, Period, Store, ToPlan};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -247,7 +248,7 @@ fn explain_goes_from_the_seconds_to_the_number() {
         (&Value::from(2000), &Value::Null)
     );
     let none = out(&run(dir.path(), &["explain", "relay3"]));
-    assert!(none.contains("no number  nobody has tried to measure it (never_measured)"), "{none}");
+    assert!(none.contains("no number  not measured yet (never_measured)"), "{none}");
     let elsewhere = out(&run(dir.path(), &["explain", &"77".repeat(20)]));
     assert!(elsewhere.contains("(not_in_consensus)"), "{elsewhere}");
     let output = run(dir.path(), &["explain", "nobody"]);
@@ -259,6 +260,43 @@ fn explain_goes_from_the_seconds_to_the_number() {
     );
     fs::remove_file(dir.path().join("consensus")).expect("removed");
     assert!(err(&run(dir.path(), &["explain", "relay2"])).contains("the last consensus: "));
+}
+
+#[test]
+fn explain_says_why_a_relay_is_not_measured_again() {
+    let dir = coordinator(3, &free(7), "");
+    let start = now() / 86_400 * 86_400;
+    let period = Period {
+        number: start / 86_400,
+        start_unix_secs: start,
+        length_secs: 86_400,
+        slot_secs: 45,
+        slots: 1920,
+        consensus_valid_after_unix_secs: start - 3600,
+        seed_sha256: [1; 32],
+        planned_unix_secs: start,
+        finished_unix_secs: None,
+    };
+    let row = |relay: u8, slot, kind| ToPlan {
+        fingerprint: [relay; 20],
+        slot,
+        kind,
+        group: u32::from(relay),
+        demand: BytesPerSec::new(1),
+    };
+    let path = dir.path().join("state/store.sqlite");
+    let mut store = Store::open(&path, [7; 32]).expect("a store");
+    store.set_plan(&period, &[row(2, 4, Kind::Old)]).expect("planned");
+    let reason = "it is not measured again: no slot that is left has room";
+    let again = [row(1, 9, Kind::Retry), row(2, 9, Kind::Retry)];
+    store.add_left_out(period.number, &again, reason).expect("kept");
+    drop(store);
+    let line = format!(" UTC, period {}: {reason}\n", period.number);
+    let text = out(&run(dir.path(), &["explain", &"01".repeat(20)]));
+    assert!(text.contains("left out   ") && text.contains(&line), "{text}");
+    // While a relay waits for a slot, its plan is not shown.
+    let waits = out(&run(dir.path(), &["explain", &"02".repeat(20)]));
+    assert!(!waits.contains("left out   "), "{waits}");
 }
 
 #[test]
@@ -323,6 +361,20 @@ fn a_config_that_is_not_there_is_one_sentence() {
 }
 
 #[test]
+fn a_sound_store_is_not_moved_aside() {
+    let dir = coordinator(1, &free(6), "");
+    let output = run(dir.path(), &["run", "--new-store"]);
+    assert_eq!(output.status.code(), Some(1), "{}", err(&output));
+    let text = err(&output);
+    assert!(text.contains("store.sqlite is sound") && text.contains("knows no results"), "{text}");
+    let names = fs::read_dir(dir.path().join("state")).expect("listed");
+    let aside = names.filter(|name| {
+        name.as_ref().expect("a name").file_name().to_string_lossy().contains("corrupt")
+    });
+    assert_eq!(aside.count(), 0);
+}
+
+#[test]
 #[ignore = "prints how long it takes with ten thousand relays; run it with --release when reading has changed"]
 fn explain_is_quick_with_ten_thousand_relays() {
     // As long as descriptors are: keys, policies and a family of thirty.
@@ -380,7 +432,21 @@ fn the_key_and_the_secret_that_systemd_provides_are_used() {
     let output = check(Some(&credentials));
     assert!(output.status.success(), "{}", err(&output));
     let output = check(None);
-    assert!(!output.status.success() && err(&output).contains("no key"), "{}", err(&output));
+    assert!(
+        !output.status.success() && err(&output).contains("does not exist; make it with"),
+        "{}",
+        err(&output)
+    );
+    // The check before a reload reads neither.
+    let path = dir.path().join("bwauth.toml");
+    let output = run(dir.path(), &["run", "--check-config"]);
+    assert!(output.status.success(), "{}", err(&output));
+    let text = fs::read_to_string(&path).expect("a config");
+    fs::write(&path, format!("{text}odd = [\n")).expect("written");
+    let output = run(dir.path(), &["run", "--check-config"]);
+    assert_eq!(output.status.code(), Some(1), "{}", err(&output));
+    assert!(err(&output).contains("bwauth.toml"), "{}", err(&output));
+    fs::write(&path, text).expect("written");
     set(&credentials.join("secret"), 0o444);
     let output = check(Some(&credentials));
     set(&credentials, 0o700);

@@ -3,6 +3,8 @@
 //! All use of Arti's circuits and links, whose interfaces are not stable, is in this module. `TunnelBuilder` is not used: it hides
 //! when hops stand, and gives circuits up by a timeout that it learns, which cuts off what is to be measured. What is left of
 //! Arti's own: a link has 5 s, and is tried twice, with the first try in the times of hops.
+//!
+//! Decisions: doc/decisions.md, "arti-client only where the client chooses paths".
 
 mod bootstrap;
 mod links;
@@ -14,6 +16,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ff_circuits::network::{Network, Relay};
+use ff_circuits::record::Probe;
 use rustix::io::Errno;
 use tokio::io::AsyncReadExt as _;
 use tokio::task::AbortHandle;
@@ -32,8 +36,6 @@ use tor_rtcompat::PreferredRuntime;
 pub use self::bootstrap::start;
 use self::links::Links;
 use super::{Answer, Client, Fault, PROBE_PORT, Progress, by_exit, refused, us_since};
-use crate::network::{Network, Relay};
-use crate::record::Probe;
 
 /// How long Arti keeps halves of closed streams: as long as tor's circuits may take.
 const HALF_STREAMS: Duration = Duration::from_secs(60);
@@ -120,7 +122,7 @@ impl Client for Arti {
     type Circuit = Circuit;
     type Stream = Compat<DataStream>;
 
-    const NAME: crate::record::Client = crate::record::Client::Arti;
+    const NAME: ff_circuits::record::Client = ff_circuits::record::Client::Arti;
     const KEEPS_UNUSED: bool = true;
 
     async fn build(
@@ -331,8 +333,9 @@ pub(crate) fn reason(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ff_circuits::record::Whose;
+
     use super::*;
-    use crate::record::Whose;
 
     #[test]
     fn a_link_that_fails_is_the_fault_of_who_can_have_done_it() {

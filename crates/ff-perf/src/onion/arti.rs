@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use arti_client::TorClient;
 use arti_client::config::onion_service::OnionServiceConfigBuilder;
-use ff_bwauth::http::Accept;
+use ff_operator::http::Accept;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 use safelog::DisplayRedacted as _;

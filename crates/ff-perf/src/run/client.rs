@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use arti_client::TorClient;
+use ff_circuits::network::Network;
 use tempfile::TempDir;
 use tor_rtcompat::PreferredRuntime;
 
@@ -18,7 +19,6 @@ use crate::client::arti::own::OwnArti;
 use crate::client::arti::{self, Arti};
 use crate::client::tor::own::OwnTor;
 use crate::client::tor::{Ending, Takeover, Tor};
-use crate::network::Network;
 use crate::signals::Signals;
 
 /// What is done with a client, whichever it is.
@@ -142,7 +142,7 @@ impl State {
 pub(super) fn check_internet(dir: &Path, network: &Network, is_meant: bool) -> Result<bool> {
     if network.is_public() && !is_meant {
         bail!(
-            "{}: this network has relays on the Internet; read ETHICS.md, and give --public if you mean it",
+            "{}: this network has relays on the Internet; read ETHICS.md, then allow it with --public",
             dir.display()
         );
     }

@@ -14,6 +14,7 @@
 mod keeper;
 mod orders;
 mod outside;
+mod waiting;
 
 use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
@@ -21,22 +22,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use ff_bwauth::network::text::read_file;
+use ff_base::text::read_file;
+use ff_circuits::network::{self, Network, NetworkError};
+use ff_circuits::paths::{Choice, file};
 
 use super::client::{Chosen, Job, say, with_client};
 use super::measure::{self, Ready};
 use crate::cli::measure::ClientKind;
-use crate::cli::serve::ServeArgs;
+use crate::cli::serve::{ServeArgs, Terms};
 use crate::client::Client;
 use crate::course::{Ended, State};
 use crate::figures::{Figures, OptionalFigures};
-use crate::network::Network;
 use crate::path::Plan;
-use crate::paths::{Choice, file};
 use crate::schedule::Limits;
 use crate::signals::Signals;
 use crate::store::Options;
-use crate::store::shelf::{Shelf, now};
+use crate::store::rotation::Now;
+use crate::store::shelf::{self, Shelf, now};
 use keeper::Serving;
 use orders::Orders;
 
@@ -54,34 +56,108 @@ const ALL_MAY_FAIL: f64 = 1.0;
 /// not be written.
 pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
     check_address(args)?;
-    let ready = Ready::new(&args.measuring, args.rate, PUBLIC_RATE)?;
-    plan(args, &ready.network, &ready.choice, ready.given.clone())?;
+    let began = Instant::now();
+    let ready = first_look(args)?;
     let listener = args.keeping.metrics.map(listen).transpose()?;
     let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
-    let (shelf, next) =
-        Shelf::open(&args.keeping.dir, &options(args, &ready), args.keeping.rule())?;
+    let (shelf, next) = shelf(args, ready.as_ref().ok(), now(began))?;
     let mut notes = shelf.notes().to_vec();
-    let (measuring, began) = (&args.measuring, Instant::now());
-    let open = |terms| Orders::open(&args.keeping.dir, terms, measuring.seed, now(began));
+    let open = |terms| Orders::open(&args.keeping.dir, terms, args.measuring.seed, now(began));
     let orders = args.terms.as_ref().map(open).transpose()?;
     notes.extend(orders.iter().flat_map(|orders| orders.notes(1.0 / args.rate)));
-    let optional = OptionalFigures {
-        ttfb: measuring.ttfb > 0,
-        downloads: measuring.download > 0,
-        data: args.terms.as_ref().is_some_and(|terms| terms.data_bytes.is_some()),
-        disk: args.keeping.disk.is_some(),
-    };
-    let (figures, registry) = Figures::new(optional);
+    let (figures, registry) = Figures::new(optional_figures(args));
     let signals = outside::start(listener, registry, args.keeping.metrics_host.clone())?;
-    figures.documents(ready.network.valid_after_unix_secs);
-    let mut serving = Serving::new(args, &ready.dir, (shelf, next), figures, signals);
-    serving.set_orders(orders, began);
+    if let Ok(ready) = &ready {
+        figures.documents(ready.network.valid_after_unix_secs);
+    }
+    let dir = network::directory(&args.measuring.network);
+    let mut serving = Serving::new(args, &dir, (shelf, next), figures, signals);
+    serving.set_orders(orders, Box::new(move || now(began)));
     say(&beginning(args, address));
     notes.iter().for_each(|note| say(note));
-    let limits = measure::limits(&args.measuring, args.rate, ALL_MAY_FAIL);
-    live(args, limits, ready, &mut serving)?;
+    let ready = match ready {
+        Ok(ready) => Some(ready),
+        Err(error) => wait_for_network(args, error, &mut serving, began)?,
+    };
+    if let Some(ready) = ready {
+        let limits = measure::limits(&args.measuring, args.rate, ALL_MAY_FAIL);
+        live(args, limits, ready, &mut serving, began)?;
+    }
     serving.finish()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the network and checks that it has paths.
+fn look(args: &ServeArgs) -> Result<Ready> {
+    let ready = Ready::new(&args.measuring, args.rate, PUBLIC_RATE)?;
+    plan(args, &ready.network, &ready.choice, ready.given.clone())?;
+    Ok(ready)
+}
+
+/// The same at a start. Where downloads have lines already, a network whose documents cannot be read is waited for: the inner
+/// error then.
+///
+/// # Errors
+/// In all other cases: the user who starts it can correct what is wrong.
+fn first_look(args: &ServeArgs) -> Result<Result<Ready>> {
+    let has_lines = || args.terms.is_some() && shelf::is_one(&args.keeping.dir);
+    match look(args) {
+        Ok(ready) => Ok(Ok(ready)),
+        Err(error) if error.is::<NetworkError>() && has_lines() => Ok(Err(error)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Waits until the network can be read; each slot has a line meanwhile. None after a signal.
+fn wait_for_network(
+    args: &ServeArgs,
+    mut error: anyhow::Error,
+    serving: &mut Serving,
+    began: Instant,
+) -> Result<Option<Ready>> {
+    loop {
+        serving.no_client(&format!("{error:#}; trying again"), began);
+        if serving.pause(slot(args))? {
+            return Ok(None);
+        }
+        match look(args) {
+            Ok(ready) => {
+                serving.check(&options(args, &ready))?.iter().for_each(|note| say(note));
+                serving.looked(Ok(ready.network.valid_after_unix_secs));
+                return Ok(Some(ready));
+            }
+            Err(again) if again.is::<NetworkError>() => error = again,
+            Err(other) => return Err(other),
+        }
+    }
+}
+
+/// The folder of lines, and the number of the next circuit. If the network is not known, its options are compared later.
+fn shelf(args: &ServeArgs, ready: Option<&Ready>, now: Now) -> Result<(Shelf, u64)> {
+    let (dir, rule) = (&args.keeping.dir, args.keeping.rule());
+    let (mut shelf, next) = match ready {
+        Some(ready) => Shelf::open(dir, &options(args, ready), rule)?,
+        None => Shelf::reopen(dir, rule)?,
+    };
+    if let Some(Terms { host, address, .. }) = &args.terms {
+        shelf.keep_days(host, address.clone(), next, now)?;
+    }
+    Ok((shelf, next))
+}
+
+/// Which figures there are besides those of all circuits.
+fn optional_figures(args: &ServeArgs) -> OptionalFigures {
+    OptionalFigures {
+        ttfb: args.measuring.ttfb > 0,
+        downloads: args.measuring.download > 0,
+        data: args.terms.as_ref().is_some_and(|terms| terms.data_bytes.is_some()),
+        disk: args.keeping.disk.is_some(),
+    }
+}
+
+/// The time from the beginning of one circuit to that of the next.
+fn slot(args: &ServeArgs) -> Duration {
+    Duration::try_from_secs_f64(1.0 / args.rate).unwrap_or(Duration::MAX)
 }
 
 /// Options that two starts have in common.
@@ -91,11 +167,17 @@ fn options(args: &ServeArgs, ready: &Ready) -> Options {
     Options { download_mix: mix.map(ToString::to_string), ..options }
 }
 
-/// A client after the other, until a signal.
-fn live(args: &ServeArgs, limits: Limits, mut ready: Ready, serving: &mut Serving) -> Result<()> {
-    let mut state = State::new(limits, Box::new(std::iter::empty()));
-    let pause = Duration::try_from_secs_f64(1.0 / args.rate).unwrap_or(Duration::MAX);
-    let mut is_first = true;
+/// A client after the other, until a signal, in a run that began then.
+fn live(
+    args: &ServeArgs,
+    limits: Limits,
+    mut ready: Ready,
+    serving: &mut Serving,
+    began: Instant,
+) -> Result<()> {
+    let mut state = State::begun_at(limits, Box::new(std::iter::empty()), began);
+    // If downloads have lines already, each further slot has one, too.
+    let mut is_first = args.terms.is_none() || serving.next_number() == 0;
     loop {
         let (dir, network) = (ready.dir.clone(), ready.network.clone());
         let life = Life { args, limits, ready: &mut ready, state: &mut state, serving };
@@ -112,7 +194,7 @@ fn live(args: &ServeArgs, limits: Limits, mut ready: Ready, serving: &mut Servin
             Err(error) => serving.no_client(&format!("{error:#}; trying again"), state.began()),
         }
         is_first = false;
-        if serving.pause(pause)? {
+        if serving.pause(slot(args))? {
             return Ok(());
         }
     }
@@ -206,7 +288,7 @@ fn usable(text: &str, network: &Network) -> Result<Vec<Vec<usize>>> {
     let paths = text.lines().filter_map(|line| file::find("", line, find).ok());
     let paths: Vec<_> = paths.flatten().collect();
     if paths.is_empty() {
-        bail!("the network has no relays any more for any of its paths");
+        bail!("the network no longer has relays for any of the paths");
     }
     Ok(paths)
 }
@@ -228,8 +310,8 @@ fn check_address(args: &ServeArgs) -> Result<()> {
     };
     if args.keeping.metrics_host.is_empty() {
         bail!(
-            "--metrics {address}: whoever reaches it may read the figures; give it an address of loopback, as 127.0.0.1, \
-             and reach it through a tunnel, or give --metrics-host if you mean it"
+            "--metrics {address}: everybody who can reach it may read the metrics; use an address of loopback, such as \
+             127.0.0.1, and a tunnel, or allow this with --metrics-host"
         );
     }
     Ok(())
@@ -246,7 +328,7 @@ fn listen(address: SocketAddr) -> Result<TcpListener> {
 /// What is said at the beginning.
 fn beginning(args: &ServeArgs, address: Option<SocketAddr>) -> String {
     let figures =
-        address.map_or_else(String::new, |at| format!(", figures at http://{at}/metrics"));
+        address.map_or_else(String::new, |at| format!(", metrics at http://{at}/metrics"));
     let (dir, per_hour) =
         (args.keeping.dir.display(), (args.rate * 3600.0 * 100.0).round() / 100.0);
     format!("at most {per_hour} circuits an hour, lines in {dir}{figures}")

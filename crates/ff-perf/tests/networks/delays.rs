@@ -5,14 +5,14 @@
 //! no delay of a network. tor's own scheduler, KIST, holds cells back that others follow within 10 ms; round trips of an idle circuit over such
 //! distances come one by one. Whether it matters is seen by the same network without it (`Vanilla`). The relays, the
 //! emulator and the one who measures share the cores of this machine: other programs beside them are in these figures, even
-//! at a high priority (ARCHITECTURE.md), so run it on an idle machine.
+//! at a high priority (doc/decisions.md, "Cores are kept awake"), so run it on an idle machine.
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use ff_circuits::record::{Circuit, Probe};
 use ff_lab::{Delays, HostsPlan, Network};
-use ff_perf::record::{Circuit, Probe};
 
 /// Where measurements come from.
 const PROBE: &str = "probe";
@@ -47,7 +47,7 @@ fn set_ms(network: &Network, circuit: &Circuit) -> Vec<f64> {
     let delays = network.delays().expect("hosts");
     let mut at = network.host(PROBE).expect("a host").id();
     let mut sum = 0.0;
-    let hop = |relay: &ff_perf::record::Relay| {
+    let hop = |relay: &ff_circuits::record::Relay| {
         let next = ids[relay.id.as_str()].host().expect("a host").id();
         let both = delays.get(at, next) + delays.get(next, at);
         sum += both.as_secs_f64() * 1e3;

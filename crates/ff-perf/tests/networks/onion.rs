@@ -5,8 +5,8 @@ use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ff_circuits::record::{Circuit, Failure, Stage, Whose};
 use ff_lab::{Control, Network};
-use ff_perf::record::{Circuit, Failure, Stage, Whose};
 use serde_json::Value;
 
 use crate::downloads::Source;

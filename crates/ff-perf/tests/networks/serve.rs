@@ -8,8 +8,8 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use ff_circuits::record::{Circuit, Stage};
 use ff_lab::Network;
-use ff_perf::record::{Circuit, Stage};
 
 /// How long anything may take that is waited for.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -150,7 +150,7 @@ fn circuits(dir: &Path) -> Vec<Circuit> {
 }
 
 /// The circuits of all of its files, while more are written: of a line there may be a half.
-fn circuits_by_now(dir: &Path) -> Vec<Circuit> {
+pub(crate) fn circuits_by_now(dir: &Path) -> Vec<Circuit> {
     let texts = files(dir).into_iter().filter_map(|file| fs::read_to_string(file).ok());
     let texts: Vec<_> = texts.collect();
     let lines = texts.iter().flat_map(|text| text.split_inclusive('\n'));

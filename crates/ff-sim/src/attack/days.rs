@@ -1,11 +1,11 @@
 //! E3 over days: what relays gain by choosing the days on which they let themselves be measured, by the real rule
-//! ([`ff_bwauth::publish::days`]).
+//! ([`ff_plan::publish::days`]).
 //!
 //! A relay is fast in a share q of the measurements, each by itself, and ten times as slow in the others. Coordinators
 //! measure it once a day, each at a time of its own. Authorities vote every day, and the low median counts. A number
 //! counts as fast if it is more than half of what the relay can do.
 
-use ff_bwauth::publish::days::{Bounds, Day, MEMORY_DAYS, number};
+use ff_plan::publish::days::{Bounds, Day, MEMORY_DAYS, number};
 use ff_proto::units::BytesPerSec;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
@@ -80,7 +80,7 @@ fn enough(coordinators: u8) -> u32 {
 #[must_use]
 pub fn refusing(seed: u64) -> Attack {
     let mut points = Vec::new();
-    for coordinators in [1, 3, 9] {
+    for coordinators in 1..=9 {
         for q in [0.1, 0.21, 0.3, 0.4, 0.5] {
             // Fast twice in a row.
             let formula = at_least(coordinators.into(), q * q, enough(coordinators));
@@ -211,7 +211,7 @@ mod tests {
     fn refusing_gains_nothing_and_an_honest_relay_loses_little() {
         for seed in [1, 2, 3] {
             let attack = refusing(seed);
-            for coordinators in [1, 3, 9] {
+            for coordinators in 1..=9 {
                 let curve = |name: &str| format!("{name}, n = {coordinators}");
                 let (patient, refusing) = (curve("patient"), curve("refusing"));
                 for (patient, refusing) in attack.curve(&patient).zip(attack.curve(&refusing)) {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use ff_bwauth::outcome::{Failure, Outcome};
-use ff_bwauth::publish::together::{Shown, carried};
-use ff_bwauth::publish::v3bw::{
+use ff_measurer::thread_cpu_time;
+use ff_plan::outcome::{Failure, Outcome};
+use ff_plan::publish::together::{Shown, carried};
+use ff_plan::publish::v3bw::{
     BandwidthFile, Decisions, DirectoryFacts, NoNumber, Publication, Scheduled,
 };
-use ff_measurer::thread_cpu_time;
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::units::BytesPerSec;
@@ -52,6 +52,18 @@ fn a_group_counts_for_what_it_was_measured_at_together() {
     assert_eq!(weights(&before, &publication), [(1, 5_000), (2, 5_000)]);
     // One alone shares with nobody.
     assert_eq!(weights(&[measured(1, 5, 80)], &publication), [(1, 10_000)]);
+}
+
+#[test]
+fn relays_that_take_turns_at_an_address_lower_no_other_that_is_always_there() {
+    let publication = Publication { groups: vec![vec![[1; 20], [2; 20], [3; 20]]], ..network(3) };
+    // 2 and 3 are one machine, of which one is there each day when the group is measured; 1 has a machine of its own.
+    let there = [(53, 2), (29, 3), (5, 2)];
+    let outcomes: Vec<_> = there
+        .into_iter()
+        .flat_map(|(hours, other)| [measured(1, hours, 80), measured(other, hours, 80)])
+        .collect();
+    assert_eq!(weights(&outcomes, &publication), [(1, 10_000), (2, 10_000), (3, 1)]);
 }
 
 #[test]

@@ -7,12 +7,12 @@ use std::time::Duration;
 use arti_client::TorClient;
 use arti_client::config::dir::{FallbackDir, FallbackDirBuilder};
 use arti_client::config::{TorClientConfig, TorClientConfigBuilder};
+use ff_circuits::network::{Network, Relay};
 use tokio::time::timeout;
 use tor_llcrypto::pk::rsa::RsaIdentity;
 use tor_rtcompat::PreferredRuntime;
 
 use super::{choose_cryptography, reason};
-use crate::network::{Network, Relay};
 
 /// How long Arti may take until it has the network's documents: over EDGE, 270 s are not enough for those of the Internet.
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -69,7 +69,7 @@ fn fallback(relay: &Relay) -> FallbackDirBuilder {
 
 #[cfg(test)]
 mod tests {
-    use ff_bwauth::network::consensus::Flags;
+    use ff_dir::consensus::Flags;
 
     use super::*;
 

@@ -9,6 +9,8 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, OnceLock};
 
 use arti_client::{ErrorKind, HasKind as _, StreamPrefs, TorClient};
+use ff_circuits::network::{Network, Relay};
+use ff_circuits::record::{self, Probe, Whose};
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt as _};
 use tor_linkspec::HasRelayIds as _;
 use tor_proto::client::stream::{ClientStreamCtrl as _, DataStream};
@@ -17,8 +19,6 @@ use tor_rtcompat::PreferredRuntime;
 
 use super::{lost, reason};
 use crate::client::{Answer, Client, Fault, OwnPath, Progress, by_exit, refused};
-use crate::network::{Network, Relay};
-use crate::record::{self, Probe, Whose};
 use crate::target::is_onion;
 
 /// An Arti that chooses paths itself.

@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use ff_circuits::network::Relay;
+use ff_circuits::record::{self, Probe, Whose};
 use ff_lab::Control;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -27,8 +29,6 @@ use tokio::time::timeout;
 use super::stream::{TOLD, by_tor, false_address};
 use super::{find, socks, socks_port};
 use crate::client::{Answer, Client, Fault, OwnPath, Progress, by_exit, refused};
-use crate::network::Relay;
-use crate::record::{self, Probe, Whose};
 use crate::target::is_onion;
 use told::{End, Told, Watched, Watcher};
 

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
-use ff_sim::input::Inputs;
+use ff_circuits::onionperf::day::{self, Maker};
+use ff_circuits::read::downloads::Downloads;
+use ff_report::input::Inputs;
 
 use crate::cli::downloads::ExportArgs;
-use crate::onionperf::day::{self, Maker};
-use crate::read::downloads::Downloads;
 use crate::run::show;
 
 /// Runs the command.
@@ -18,7 +18,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<ExitCode> {
     let address = args.address.map(|address| address.to_string());
     let maker = Maker { host: &args.host, address: address.as_deref() };
     let (dated, others): (Vec<_>, Vec<_>) =
-        downloads.all.iter().map(|one| &one.circuit).partition(|line| day::has_day(line));
+        downloads.all.iter().map(|one| &one.circuit).partition(|line| day::day_of(line).is_some());
     let files = day::files(dated, maker)?;
     std::fs::create_dir_all(&args.out)
         .with_context(|| format!("{} cannot be made", args.out.display()))?;
@@ -36,7 +36,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<ExitCode> {
         let count = others.len();
         let _ = writeln!(
             text,
-            "{count} downloads did not end between the years 1970 and 9999 and were left out"
+            "{count} downloads did not begin between the years 1970 and 9999 and were left out"
         );
     }
     show(&text)

@@ -5,12 +5,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 use axum::Router;
-use ff_bwauth::http;
+use ff_circuits::network::{self, Network};
+use ff_operator::http;
 use tokio::net::TcpListener;
 
 use super::STALL;
 use crate::cli::source::SourceArgs;
-use crate::network::{self, Network};
 use crate::onion::{arti, tor};
 use crate::run::client::{State, check_internet, started};
 use crate::signals::Signals;

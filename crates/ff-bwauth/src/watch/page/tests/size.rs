@@ -8,14 +8,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use base64ct::{Base64Unpadded, Encoding};
+use ff_plan::publish::PublishRules;
+use ff_store::{Store, ToPlan};
 use rusqlite::Connection;
 
 use super::http::get;
 use super::made_up::{
     self, Served, begin, fingerprint, outcome, period, publication, publish, status,
 };
-use crate::publish::PublishRules;
-use crate::store::{Store, ToPlan};
 use crate::watch::explain::Explanation;
 use crate::watch::page::connection::Deadlines;
 use crate::watch::page::now;
@@ -29,7 +29,7 @@ const SAMPLES_DAYS: u32 = 30;
 /// What a page may take.
 const MOST: Duration = Duration::from_millis(50);
 /// What the command `explain` may take, from its start to its end: it reads what all relays' attempts of a month counted as.
-const MOST_TO_EXPLAIN: Duration = Duration::from_secs(2);
+const MOST_TO_EXPLAIN: Duration = Duration::from_secs(1);
 /// The lines of a descriptor that nobody reads here: one has two kilobytes and more.
 const FILLER: &str = "opt a-line-as-long-as-those-of-keys-and-certificates-in-real-descriptors\n";
 
@@ -53,7 +53,7 @@ fn fill(path: &Path) {
     let plan = |relay: u32| ToPlan {
         fingerprint: fingerprint(relay),
         slot: relay.wrapping_mul(997) % 1920,
-        kind: crate::store::Kind::Old,
+        kind: ff_store::Kind::Old,
         group: relay,
         demand: ff_proto::units::BytesPerSec::from_mbit(250),
     };

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
+use ff_circuits::record::Relay;
 use ff_lab::{Control, Event};
 use tokio::sync::watch;
 
 use crate::client::OwnPath;
 use crate::client::tor::events::reason;
-use crate::record::Relay;
 
 /// How long to wait for an event before looking whether the watcher is still used.
 const LOOK: Duration = Duration::from_millis(500);

@@ -1,0 +1,133 @@
+//! How many links a relay gets, by its capacity and by the path to it.
+//!
+//! Decisions: doc/decisions.md, "Links follow the expected capacity".
+
+use std::time::Duration;
+
+use ff_proto::aggregate::segments_on_way;
+use ff_proto::params::Params;
+use ff_proto::units::BytesPerSec;
+
+/// What a link carries of the capacity that is expected, on a path of [`NEAR`] or less.
+const RATE_PER_LINK: BytesPerSec = BytesPerSec::new(12_500_000 / 8);
+/// What a link has on its way in one round trip on the public Internet. Paper, App. E.1 and Table 1: over
+/// 210 ms a host needed 160 links for a line of 954 Mbit/s, that is 157 KB each. Losses set this, and neither
+/// the kernel's buffers (4 MiB by default, App. D.1) nor a measurer's window (64 MiB, of which what comes in
+/// half a second is used): both would carry 12.5 Mbit/s over more than two seconds.
+const FLIGHT_BYTES: u64 = 160_000;
+/// The round trip over which that flight is [`RATE_PER_LINK`].
+const NEAR: Duration = Duration::from_micros(FLIGHT_BYTES * 1_000_000 / RATE_PER_LINK.get());
+/// The longest round trip that counts, as for a measurer's window.
+const FAR: Duration = Duration::from_millis(500);
+/// Links to a relay at least.
+const MIN_LINKS: u16 = 20;
+/// Links to a near relay at most: the paper's s.
+const MAX_NEAR_LINKS: u16 = 160;
+/// Links to any relay at most: what targets allow unless their operators say otherwise (PROTOCOL.md §7.2).
+const MAX_LINKS: u16 = 512;
+/// The loss that is expected of a path of which only the round trip is known: that at which CUBIC keeps
+/// [`FLIGHT_BYTES`] on its way over 210 ms, as the paper's hosts did.
+const USUAL_LOSS: f64 = 0.0004;
+/// How much more than a verdict asks for links should carry: losses vary, and a measurement that was limited by them is
+/// made again.
+const SPARE: f64 = 1.5;
+/// Bytes of a full segment over Ethernet.
+const SEGMENT_BYTES: f64 = 1448.0;
+
+/// What is known of the path between a team and a relay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct KnownPath {
+    /// The longest round trip of those who measured.
+    pub round_trip: Option<Duration>,
+    /// How often segments were lost as a part of all, there or back; 0.04 % is expected at least.
+    pub loss: f64,
+    /// Links that it takes at least, because fewer were held up by it.
+    pub least_links: u16,
+}
+
+impl KnownPath {
+    /// A path of this length, of which nothing else is known.
+    #[must_use]
+    pub fn of(round_trip: Option<Duration>) -> Self {
+        Self { round_trip, ..Self::default() }
+    }
+}
+
+/// How many links a relay gets of which this is expected: one for each 12.5 Mbit/s, from 20 to 160; on a
+/// path with a round trip of more than 0.1 s as many more as that is longer, and so many that TCP could carry
+/// 1.5 times [`Params::headroom`] as much with the losses that were seen, 0.04 % at least; 512 at most.
+///
+/// A cell costs a relay more the fewer come at a time, so many links make a slow one slower than it is to
+/// its clients; few leave a fast one idle, and are cheaper than the circuits of many clients.
+/// The figures: tests/ground-truth/RESULTS.md, "A whole core". A long path does not change what the relay needs but what
+/// a link carries.
+#[must_use]
+pub fn links_for(expected: BytesPerSec, path: &KnownPath) -> u16 {
+    let near = RATE_PER_LINK.get() * u64::from(MAX_NEAR_LINKS);
+    let carried = expected.get().min(near);
+    let known = path.round_trip.unwrap_or(NEAR).min(FAR);
+    let round_trip = known.max(NEAR).as_micros();
+    let links = (u128::from(carried) * round_trip).div_ceil(u128::from(FLIGHT_BYTES) * 1_000_000);
+    let links = u16::try_from(links).unwrap_or(MAX_LINKS);
+    let by_loss = path.round_trip.map(|_| links_by_loss(carried, known, path.loss.max(USUAL_LOSS)));
+    let links = links.max(by_loss.unwrap_or(0));
+    links.max(path.least_links).clamp(MIN_LINKS, MAX_LINKS)
+}
+
+/// Links by which TCP could carry [`SPARE`] times [`Params::headroom`] so many bytes a second over a path that loses.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "rates lie below 2^53; what is more than the most saturates"
+)]
+fn links_by_loss(bytes_per_sec: u64, round_trip: Duration, loss: f64) -> u16 {
+    let on_way = bytes_per_sec as f64 * round_trip.as_secs_f64() / SEGMENT_BYTES;
+    (on_way * SPARE * Params::default().headroom() / segments_on_way(loss, round_trip)).ceil()
+        as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_follow_the_capacity_and_the_round_trip_within_bounds() {
+        // By round trip: not known, 40 ms, 102.4 ms, 137 ms, 210 ms, 500 ms, 3 s (paper, Table 1: 40 to 210).
+        let round_trips =
+            [None, Some(40.0), Some(102.4), Some(137.0), Some(210.0), Some(500.0), Some(3e3)];
+        for (mbit, links) in [
+            (0, [20, 20, 20, 20, 20, 20, 20]),
+            (10, [20, 20, 20, 20, 20, 20, 20]),
+            (100, [20, 20, 37, 40, 45, 55, 55]),
+            (250, [20, 40, 93, 100, 111, 137, 137]),
+            (251, [21, 40, 93, 100, 111, 138, 138]),
+            (954, [77, 152, 352, 379, 421, 512, 512]),
+            (1000, [80, 159, 369, 397, 442, 512, 512]),
+            (2000, [160, 318, 512, 512, 512, 512, 512]),
+            (9000, [160, 318, 512, 512, 512, 512, 512]),
+        ] {
+            let expected = BytesPerSec::from_mbit(mbit);
+            let all = round_trips.map(|ms: Option<f64>| {
+                links_for(expected, &KnownPath::of(ms.map(|ms| Duration::from_secs_f64(ms / 1e3))))
+            });
+            assert_eq!(all, links, "{mbit} Mbit/s");
+        }
+        assert_eq!(links_for(BytesPerSec::new(u64::MAX), &KnownPath::of(Some(Duration::MAX))), 512);
+    }
+
+    #[test]
+    fn a_way_that_loses_takes_more_links() {
+        let links = |mbit, ms, loss| {
+            let round_trip = Some(Duration::from_millis(ms));
+            links_for(BytesPerSec::from_mbit(mbit), &KnownPath { round_trip, loss, least_links: 0 })
+        };
+        // 100 Mbit/s over 0.1 s are 863 segments; at 1 % of loss a connection has 12 of them.
+        assert_eq!(links(100, 100, 0.01), 199);
+        assert_eq!([links(100, 100, 0.001), links(100, 100, 0.0)], [63, 37]);
+        assert_eq!([links(100, 27, 0.01), links(10, 300, 0.01)], [54, 54]);
+        assert_eq!([links(250, 300, 0.01), links(1000, 100, 1.0)], [512, 512]);
+        let fewer = KnownPath { least_links: 60, ..KnownPath::default() };
+        assert_eq!(links_for(BytesPerSec::from_mbit(10), &fewer), 60);
+    }
+}

@@ -1,0 +1,222 @@
+//! A relay's number from what its days came to (PROTOCOL.md §12).
+//!
+//! ```text
+//!   value                v; after a rise above 4 times only if the day before had such a value, too
+//!   no value             z (1 - b/n)³ / 2^(k-1): z before these k days, b of n days without a value
+//!   not counted          the number stays
+//! ```
+//!
+//! n is at least [`LEAST_DAYS`]. A relay that is away now and then loses little. One that refuses on its slow days gains
+//! nothing: behind a day without a value, its next fast value is a rise above 4 times.
+//!
+//! Decisions: doc/decisions.md, "Numbers come from a month of draws, not from the last file".
+
+use ff_proto::units::BytesPerSec;
+
+/// For so many days what came of a relay counts.
+pub const MEMORY_DAYS: u64 = 30;
+/// Days without a value count as parts of so many at least.
+pub const LEAST_DAYS: u64 = 10;
+
+/// What came of a relay on a day on which it was asked, and that was not our fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Day {
+    /// Its lowest draw, and one of them was conclusive.
+    Value(BytesPerSec),
+    /// No value; if it has shown something all the same, the lowest.
+    Blank(Option<BytesPerSec>),
+}
+
+/// How far values are believed at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Bounds {
+    /// The greatest number of the first day; `None` for any.
+    pub first: Option<BytesPerSec>,
+    /// A rise by more than this factor has to last; `None` if any is believed at once.
+    pub rise: Option<f64>,
+}
+
+/// What a relay's number is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number {
+    /// The number.
+    pub rate: BytesPerSec,
+    /// Which day has the value that it comes from, counted from the first.
+    pub day: usize,
+    /// What it is in place of, if it rises by too much.
+    pub instead_of: Option<BytesPerSec>,
+    /// Whether it is the value of the day before, which confirms a great rise and is less.
+    pub is_of_day_before: bool,
+    /// Days without a value since then.
+    pub blank_days: u32,
+    /// The greatest number that it had on a day before the last one.
+    pub most_before: Option<BytesPerSec>,
+}
+
+/// The number after these days, of which the first come first. `None` if no day has a value.
+#[must_use]
+pub fn number(days: &[Day], bounds: Bounds) -> Option<Number> {
+    let mut blanks = 0;
+    let mut last: Option<Number> = None;
+    // The number when the days without a value began.
+    let mut had = BytesPerSec::default();
+    let mut yesterday = None;
+    for (day, came) in days.iter().enumerate() {
+        let before = last.map(|last| last.rate);
+        let most_before = before.max(last.and_then(|last| last.most_before));
+        match *came {
+            Day::Value(value) => {
+                let (rate, instead_of) = risen(value, yesterday, before, bounds);
+                let is_of_day_before = instead_of.is_none() && rate < value;
+                had = rate;
+                last = Some(Number {
+                    rate,
+                    day,
+                    instead_of,
+                    is_of_day_before,
+                    blank_days: 0,
+                    most_before,
+                });
+                yesterday = Some(value);
+            }
+            Day::Blank(shown) => {
+                blanks += 1;
+                if let Some(last) = &mut last {
+                    last.blank_days += 1;
+                    last.most_before = most_before;
+                    let left = faded(had, day as u64 + 1, blanks, last.blank_days);
+                    last.rate = shown.map_or(left, |shown| left.min(shown));
+                }
+                yesterday = None;
+            }
+        }
+    }
+    last
+}
+
+/// What counts of a value, and what it is in place of if that is less because it rises by too much.
+fn risen(
+    value: BytesPerSec,
+    yesterday: Option<BytesPerSec>,
+    before: Option<BytesPerSec>,
+    bounds: Bounds,
+) -> (BytesPerSec, Option<BytesPerSec>) {
+    let most = match (before, bounds.rise) {
+        (_, None) => None,
+        (Some(before), Some(factor)) => Some(before.scale(factor)),
+        (None, Some(_)) => bounds.first,
+    };
+    match (most, yesterday) {
+        (Some(most), Some(other)) if value.min(other) > most => (value.min(other), None),
+        (Some(most), _) if value > most => (before.unwrap_or(most), Some(value)),
+        _ => (value, None),
+    }
+}
+
+/// What is left of a number after `run` days in a row without a value; `blanks` of `days` days were so.
+fn faded(had: BytesPerSec, days: u64, blanks: u64, run: u32) -> BytesPerSec {
+    let days = u128::from(days.max(LEAST_DAYS));
+    let good = days.saturating_sub(blanks.into());
+    let left = u128::from(had.get()) * good.pow(3) / days.pow(3);
+    let left = left.checked_shr(run.saturating_sub(1)).unwrap_or(0);
+    BytesPerSec::new(u64::try_from(left).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A relay may rise to four times its number at once.
+    const USUAL: Bounds = Bounds { first: None, rise: Some(4.0) };
+
+    /// A day with this value; 0 stands for none.
+    fn day(value: u64) -> Day {
+        if value > 0 { Day::Value(BytesPerSec::new(value)) } else { Day::Blank(None) }
+    }
+
+    /// The number after days with these values.
+    fn after(days: &[u64], bounds: Bounds) -> Option<u64> {
+        let days: Vec<_> = days.iter().map(|&value| day(value)).collect();
+        number(&days, bounds).map(|number| number.rate.get())
+    }
+
+    #[test]
+    fn a_great_rise_has_to_last_for_two_days() {
+        for (days, expected) in [
+            (&[400][..], 400),
+            (&[401], 100),
+            (&[4000, 5000], 4000),
+            (&[5000, 4000], 4000),
+            (&[4000, 90, 4000], 90),
+            (&[4000, 390, 4000], 390),
+            // A day without a value between them: they do not follow each other.
+            (&[4000, 0, 4000], 72),
+            (&[4000, 0, 4000, 4000], 4000),
+            (&[1600, 400], 400),
+            (&[50, 10, 100], 10),
+        ] {
+            let days = [&[100], days].concat();
+            assert_eq!(after(&days, USUAL), Some(expected), "{days:?}");
+        }
+        assert_eq!(after(&[100, 4000], Bounds::default()), Some(4000));
+        let kept = number(&[day(100), day(500)], USUAL).expect("a number");
+        assert_eq!(kept.instead_of, Some(BytesPerSec::new(500)));
+        for (last, is_of_day_before) in [(600, true), (450, false)] {
+            let two = number(&[day(100), day(500), day(last)], USUAL).expect("a number");
+            assert_eq!((two.instead_of, two.is_of_day_before), (None, is_of_day_before));
+        }
+        let back = number(&[day(100), day(0), day(0), day(100)], USUAL).expect("a number");
+        assert_eq!(back.most_before, Some(BytesPerSec::new(100)));
+    }
+
+    #[test]
+    fn a_first_number_is_bounded_until_two_days_agree() {
+        let new = Bounds { first: Some(BytesPerSec::new(30)), ..USUAL };
+        assert_eq!(after(&[20], new), Some(20));
+        assert_eq!(after(&[200], new), Some(30));
+        assert_eq!(after(&[200, 300], new), Some(200));
+        assert_eq!(after(&[200, 0, 300], new), Some(21), "no more than before");
+        assert_eq!(after(&[200], USUAL), Some(200));
+        assert_eq!(after(&[], new), None);
+        assert_eq!(after(&[0, 0], USUAL), None);
+    }
+
+    #[test]
+    fn days_without_a_value_cost_the_more_the_more_there_are() {
+        let days = |good: usize, blank: usize| {
+            let days: Vec<_> = [vec![1000; good], vec![0; blank]].concat();
+            after(&days, Bounds::default()).expect("a number")
+        };
+        assert_eq!([days(9, 1), days(9, 2), days(9, 3), days(9, 4)], [729, 273, 105, 41]);
+        assert_eq!([days(29, 1), days(29, 2), days(29, 3)], [903, 409, 186]);
+        // After every second day nothing is left that would be half.
+        let every_other: Vec<_> = (0..30).map(|day| if day % 2 == 0 { 1000 } else { 0 }).collect();
+        assert_eq!(after(&every_other, Bounds::default()), Some(125));
+        assert_eq!(after(&[vec![1000], vec![0; 29]].concat(), Bounds::default()), Some(0));
+        // What was shown without concluding is no value, and a bound.
+        let shown = Day::Blank(Some(BytesPerSec::new(90)));
+        let number = number(&[day(1000), shown], Bounds::default()).expect("a number");
+        assert_eq!((number.rate.get(), number.blank_days), (90, 1));
+    }
+
+    proptest! {
+        /// Nothing that a relay leaves out gives it a greater number than the greatest value that two days in a row or a small
+        /// rise gave it.
+        #[test]
+        fn no_number_is_greater_than_what_was_shown_or_had(
+            values in proptest::collection::vec(prop_oneof![Just(0), 1_u64..100_000], 0..40),
+            had in 1_u64..1000,
+        ) {
+            let values = [vec![had], values].concat();
+            let days: Vec<_> = values.iter().map(|&value| day(value)).collect();
+            if let Some(found) = number(&days, USUAL) {
+                let most = values.iter().max().expect("a value");
+                prop_assert!(found.rate.get() <= *most);
+                prop_assert!(values[found.day] > 0);
+                prop_assert!(values[found.day + 1..].iter().all(|&value| value == 0));
+            }
+        }
+    }
+}

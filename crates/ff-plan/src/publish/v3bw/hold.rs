@@ -1,0 +1,41 @@
+//! What a relay keeps in place of a value that rises by too much (PROTOCOL.md §12).
+//!
+//! Decisions: doc/decisions.md, "A rise above 4 times waits for a second day".
+
+use core::num::NonZeroU32;
+
+use super::remembered::Remembered;
+use super::rounded_kilobytes;
+
+/// A number that is kept, in place of what was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Held {
+    /// The number, in kilobytes a second.
+    pub kilobytes: NonZeroU32,
+    /// What it is in place of.
+    pub instead_of_kilobytes: NonZeroU32,
+    /// When the next day begins that can confirm it, in seconds since 1970.
+    pub next_day_unix_secs: u64,
+}
+
+impl Held {
+    /// What is held of a relay, whose days are so long, if anything is.
+    pub(super) fn of(relay: &Remembered, period_secs: u64) -> Option<Self> {
+        let instead_of = relay.number.instead_of.filter(|_| relay.number.blank_days == 0)?;
+        let kilobytes = |rate| {
+            let kilobytes = u32::try_from(rounded_kilobytes(rate)).unwrap_or(u32::MAX);
+            NonZeroU32::new(kilobytes).unwrap_or(NonZeroU32::MIN)
+        };
+        Some(Self {
+            kilobytes: kilobytes(relay.number.rate),
+            instead_of_kilobytes: kilobytes(instead_of),
+            next_day_unix_secs: relay.began_unix_secs[0].saturating_add(period_secs),
+        })
+    }
+}
+
+/// Whether a number is more than so many times another.
+#[expect(clippy::cast_precision_loss, reason = "weights lie far below 2^53, or are far apart")]
+pub(crate) fn is_above(new: u64, old: u64, factor: f64) -> bool {
+    new as f64 > old as f64 * factor
+}
