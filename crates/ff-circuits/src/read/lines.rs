@@ -175,6 +175,13 @@ mod tests {
     }
 
     #[test]
+    fn a_path_that_the_client_chose_is_no_circuit_to_analyse() {
+        let own = LINES.replacen("\"began_us\"", "\"as_client\":true,\"began_us\"", 1);
+        let found = read_text(own.as_bytes()).expect("circuits");
+        assert_eq!((found.all.len(), found.all[0].given_up_ms), (1, Some(60_000.0)));
+    }
+
+    #[test]
     fn round_trips_of_a_circuit_are_those_of_one_probe() {
         let trip = r#"{"us":30000,"probe":"refused"}"#;
         let named = r#"{"us":20000,"probe":"resolve"}"#;

@@ -75,8 +75,7 @@ pub struct Fetching {
     /// other download uses. The line has the path if the client tells it, else the reason.
     #[arg(long)]
     pub as_client: bool,
-    /// With --as-client and --client arti: keep Arti's guards and documents in this folder. Without it, each start has new
-    /// ones.
+    /// Keep the guards and documents of --client arti in this folder. Without it, each start has new ones.
     #[arg(long, value_name = "DIR", requires = "as_client")]
     pub state: Option<PathBuf>,
     /// Size of the download: bytes, or with KiB, MiB, kB, MB.

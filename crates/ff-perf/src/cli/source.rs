@@ -36,7 +36,7 @@ pub struct SourceArgs {
     /// several of these, the file of a consensus with its microdescriptors in the same directory, or `public`.
     #[arg(long, value_name = "DIR|FILE|public", requires = "onion", conflicts_with = "by")]
     pub network: Option<PathBuf>,
-    /// The network has relays on the Internet, and you have read ETHICS.md and mean it.
+    /// Allow a network with relays on the Internet. Read ETHICS.md first.
     #[arg(long, requires = "network")]
     pub public: bool,
     /// Print the URLs as one JSON object, in one line: {"url": …, "onion": …}.

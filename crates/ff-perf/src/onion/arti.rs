@@ -1,7 +1,7 @@
 //! An onion service by Arti.
 //!
 //! Its key is in Arti's key store, in the folder of the client's state, with mode 0600. Streams of clients are connections
-//! like others, with the same bounds; the circuits of clients are bounded here.
+//! like others, with the same bounds. Circuits of clients, and streams on one of them, are bounded here.
 
 use std::future::{pending, ready};
 use std::io;
@@ -26,9 +26,12 @@ use super::PORT;
 
 /// The service's name in Arti's key store.
 const NICKNAME: &str = "ff-perf";
-/// Circuits of clients at once: as many as connections.
-const CIRCUITS: usize = 64;
-/// How long a circuit to a client's rendezvous point may take.
+/// Circuits of clients at once. A client keeps the circuit of a download for ten minutes or so, and has another one for the
+/// next download.
+const CIRCUITS: usize = 512;
+/// Streams of a circuit at once: as many as connections. Arti ends a circuit with more.
+const STREAMS: u32 = 64;
+/// How long a circuit to a client's rendezvous point may take, and then its first stream.
 const RENDEZVOUS: Duration = Duration::from_secs(60);
 
 /// A running service. It ends when this is dropped.
@@ -65,13 +68,17 @@ impl Accept for Streams {
     }
 }
 
-/// Launches a service. A circuit of a client that opens no stream for `idle` is ended: take longer than a download may.
+/// Launches a service. After its first stream a circuit on which no stream is opened for `idle` is ended, with its
+/// downloads: take longer than one may.
 ///
 /// # Errors
 /// One sentence with what Arti says.
 pub fn launch(client: Arc<TorClient<PreferredRuntime>>, idle: Duration) -> Result<Service, String> {
     let nickname = HsNickname::new(NICKNAME.to_owned()).map_err(|error| error.to_string())?;
-    let config = OnionServiceConfigBuilder::default().nickname(nickname).build();
+    let config = OnionServiceConfigBuilder::default()
+        .nickname(nickname)
+        .max_concurrent_streams_per_circuit(STREAMS)
+        .build();
     let config = config.map_err(|error| error.to_string())?;
     let launched = client.launch_onion_service(config);
     let launched = launched.map_err(|error| crate::client::arti::reason(&error))?;
@@ -88,9 +95,9 @@ pub fn launch(client: Arc<TorClient<PreferredRuntime>>, idle: Duration) -> Resul
 fn session(request: RendRequest, idle: Duration) -> BoxStream<'static, DataStream> {
     let accepted = async move {
         let requests = timeout(RENDEZVOUS, request.accept()).await.ok()?.ok()?;
-        Some(stream::unfold(requests, move |mut requests| async move {
-            let next = timeout(idle, requests.next()).await.ok()??;
-            Some((next, requests))
+        Some(stream::unfold((requests, RENDEZVOUS), move |(mut requests, time)| async move {
+            let next = timeout(time, requests.next()).await.ok()??;
+            Some((next, (requests, idle)))
         }))
     };
     stream::once(accepted).filter_map(ready).flatten().filter_map(open).boxed()

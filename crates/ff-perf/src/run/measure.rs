@@ -152,6 +152,10 @@ fn check_own_paths(args: &Measuring) -> Result<()> {
         }
         return Ok(());
     }
+    let has_state = args.own_paths.as_ref().is_some_and(|own| own.state.is_some());
+    if has_state && args.client == ClientKind::Tor {
+        bail!("--state is for --client arti; the tor in --network keeps its own state");
+    }
     if args.path_file.is_some() {
         bail!("--as-client: the client chooses its paths itself; leave out --path-file");
     }

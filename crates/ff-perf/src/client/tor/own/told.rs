@@ -41,7 +41,7 @@ pub(super) struct End {
 #[derive(Debug, Default)]
 pub(super) struct Watcher(Mutex<Streams>);
 
-/// As above.
+/// Streams that are watched.
 #[derive(Debug, Default)]
 struct Streams {
     /// By where they come from, before they have a number.
