@@ -141,11 +141,9 @@ impl Client for OwnTor {
 
     fn own_path(circuit: &Circuit) -> Option<OwnPath> {
         let path = circuit.told.get().and_then(|(watched, _)| watched.told().borrow().path.clone());
-        Some(
-            path.unwrap_or_else(|| {
-                OwnPath::Unknown("tor told no circuit of the stream".to_owned())
-            }),
-        )
+        Some(path.unwrap_or_else(|| {
+            OwnPath::Unknown("tor did not tell the circuit of the stream".to_owned())
+        }))
     }
 
     /// A SocksPort closes a stream in one way, whatever has ended it; what tor tells of the stream says what it was.
