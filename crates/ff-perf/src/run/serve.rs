@@ -26,7 +26,7 @@ use ff_base::text::read_file;
 use ff_circuits::network::{self, Network, NetworkError};
 use ff_circuits::paths::{Choice, file};
 
-use super::client::{Job, say, with_client};
+use super::client::{Chosen, Job, say, with_client};
 use super::measure::{self, Ready};
 use crate::cli::measure::ClientKind;
 use crate::cli::serve::{ServeArgs, Terms};
@@ -181,7 +181,8 @@ fn live(
     loop {
         let (dir, network) = (ready.dir.clone(), ready.network.clone());
         let life = Life { args, limits, ready: &mut ready, state: &mut state, serving };
-        match with_client(args.measuring.client, &dir, &network, life) {
+        let (kind, own) = (args.measuring.client, args.measuring.own_paths.as_ref());
+        match with_client(Chosen { kind, own, dir: &dir, network: &network }, life) {
             Ok(Why::Signal) => return Ok(()),
             Ok(Why::Parameters) => {
                 is_first = false;
@@ -253,7 +254,12 @@ impl Job for Life<'_> {
             let before = ready.network.params.clone();
             let read = renew(args, ready).map(|()| ready.network.valid_after_unix_secs);
             serving.looked(read.map_err(|error| format!("{error:#}")));
-            if measuring.client == ClientKind::Arti && ready.network.params != before {
+            // A client that chooses its paths itself follows its own consensus.
+            let is_given_paths = measuring.own_paths.is_none();
+            if measuring.client == ClientKind::Arti
+                && is_given_paths
+                && ready.network.params != before
+            {
                 return Ok(Why::Parameters);
             }
         }
@@ -269,7 +275,7 @@ fn renew(args: &ServeArgs, ready: &mut Ready) -> Result<()> {
             let text = read_file(file, MOST_BYTES).with_context(|| file.display().to_string())?;
             Some(usable(&text, &network).with_context(|| file.display().to_string())?)
         }
-        None => None,
+        None => measuring.own_paths.as_ref().map(|_| measure::no_paths()),
     };
     plan(args, &network, &ready.choice, given.clone())?;
     (ready.network, ready.given) = (network, given);
