@@ -72,7 +72,9 @@ async fn measure(config: &Config, secs: u16) -> Result<Done> {
         Ok(store) => store,
         Err(StoreError::InUse { .. }) => {
             request::exchange(&config.state_dir)?;
-            note("the coordinator runs: it will measure its measurers as soon as no relay is");
+            note(
+                "the coordinator runs: it will measure the measurers once no relay is being measured",
+            );
             return Ok(Done::Asked);
         }
         Err(error) => return Err(error.into()),
