@@ -237,10 +237,10 @@ fn compare(kind: Kind, figure: &Figure, found: Option<&Result<Ours, String>>) ->
     let [low, high] =
         figure.sample.filter(|_| sample.is_some()).unwrap_or([figure.low, figure.high]);
     let (verdict, why) = match (found, &figure.differs) {
-        (None, _) => (Verdict::Unexplained, "nothing computes it".to_owned()),
+        (None, _) => (Verdict::Unexplained, "no code computes it".to_owned()),
         (Some(Err(why)), _) => (Verdict::NotRun, why.clone()),
         (Some(Ok(Ours { sample: Some(sample), .. })), _) if figure.sample.is_none() => {
-            (Verdict::NotRun, format!("the sample is not enough: it needs {}", sample.needs))
+            (Verdict::NotRun, format!("the sample is too small: it needs {}", sample.needs))
         }
         (Some(Ok(ours)), _) if !ours.value.is_finite() => {
             (Verdict::Unexplained, "the result is not a number".to_owned())
@@ -328,8 +328,8 @@ mod tests {
         let at = |value| Found::from([(("X".to_owned(), "n".to_owned()), value)]);
         let (old, sample) = (", differs = \"it is old\"", ", sample = [5.0, 6.0]");
         let (no_reason, no_number) = ("no recorded reason", "the result is not a number");
-        let needs = "the sample is not enough: it needs --data";
-        let slowly = "the sample is not enough: it needs a run without --quick";
+        let needs = "the sample is too small: it needs --data";
+        let slowly = "the sample is too small: it needs a run without --quick";
         let old_sample = ", sample = [5.0, 6.0], differs = \"network 5 is full\"";
         for (kind, more, found, verdict, why) in [
             ("equal", "", at(of_all(1.0)), Verdict::Equal, ""),
@@ -341,7 +341,7 @@ mod tests {
             ("equal", old, at(of_all(f64::NAN)), Verdict::Unexplained, no_number),
             ("equal", old, at(of_all(f64::INFINITY)), Verdict::Unexplained, no_number),
             ("equal", old, at(Err("no file".to_owned())), Verdict::NotRun, "no file"),
-            ("equal", old, Found::new(), Verdict::Unexplained, "nothing computes it"),
+            ("equal", old, Found::new(), Verdict::Unexplained, "no code computes it"),
             ("equal", sample, at(of_sample(5.5)), Verdict::Shape, ""),
             ("equal", sample, at(of_sample(1.5)), Verdict::Unexplained, no_reason),
             ("equal", sample, at(of_all(1.5)), Verdict::Equal, ""),

@@ -29,11 +29,11 @@ pub fn figures(circuits: &Circuits, report: &Report) -> Vec<Figure> {
         all.extend(fitted(fig2, measure, &whole, report));
         all.extend(cloud(fig3, measure, &whole));
     }
-    let title = "Time to first byte of accepted circuits (002, Fig. 4)";
+    let title = "Time to first byte of accepted circuits (NavigaTor, Fig. 4)";
     all.extend(by_selection("fig4", title, "time to first byte, ms", report, |one| &one.ttfb));
-    let title = "Throughput of accepted circuits (002, Fig. 5)";
+    let title = "Throughput of accepted circuits (NavigaTor, Fig. 5)";
     all.extend(by_selection("fig5", title, "throughput, Mbit/s", report, |one| &one.throughput));
-    let title = "Mean time to first byte over the life of accepted circuits (002, Table 5)";
+    let title = "Mean time to first byte over the life of accepted circuits (NavigaTor, Table 5)";
     all.extend(by_selection("table5", title, "mean, ms", report, |one| &one.latency));
     all
 }
@@ -56,7 +56,8 @@ fn fitted(
 ) -> Option<Figure> {
     let sorted = stats::sorted(values(whole, |seen| measure.of(seen)));
     let most = stats::percentile(&sorted, 99.5)?;
-    let title = format!("{}, and the GEV distribution that fits it (002, Fig. 2)", label(measure));
+    let title =
+        format!("{}, and the GEV distribution that fits it (NavigaTor, Fig. 2)", label(measure));
     let x = Axis::linear(label(measure)).from_to(0.0, most);
     let mut figure = Figure::new(name, title, x, Axis::parts("circuits"))
         .with("circuits", distribution(&sorted));
@@ -77,7 +78,7 @@ fn cloud(name: &'static str, measure: Measure, whole: &[&Seen]) -> Option<Figure
     // A point that is not finite stands between two others, so no line joins them.
     let marks = pairs.into_iter().step_by(every).flat_map(|pair| [pair, (f64::NAN, f64::NAN)]);
     let marks: Vec<(f64, f64)> = marks.collect();
-    let title = format!("Time to first byte over {} (002, Fig. 3)", label(measure));
+    let title = format!("Time to first byte over {} (NavigaTor, Fig. 3)", label(measure));
     let figure =
         Figure::new(name, title, Axis::log(label(measure)), Axis::log("time to first byte, ms"));
     (!marks.is_empty()).then(|| figure.with_marks("circuits", marks))

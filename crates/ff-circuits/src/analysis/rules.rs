@@ -238,7 +238,9 @@ mod tests {
         assert!(all.ttfb_median_ms.is_some_and(|ms| ms < 201.0), "{all:?}");
         let text = text(&report);
         assert!(
-            text.contains("nothing is decided at these hosts, so `all` is without them too: b")
+            text.contains(
+                "no selection was possible at these hosts, so `all` leaves them out too: b"
+            )
         );
         // Where no host decides, all of them are shown.
         let report = Report::of(&of_hosts(&[(500, 100.0), (600, 1000.0)]), None, &options());
@@ -279,7 +281,7 @@ mod tests {
             assert!(row.is_some_and(|row| row.ends_with("not measured")), "{name}: {row:?}");
             assert_eq!(rows.next(), None, "{name}");
         }
-        assert!(!text.contains("of fewer hosts"), "{text}");
+        assert!(!text.contains("from fewer hosts"), "{text}");
         assert!(find(&report, "build80").accepted_share.is_some());
         // Fewer than the window holds are measured, but not decided.
         circuits.all[0].rtt_ms = Some(1.0);

@@ -312,7 +312,7 @@ fn write(
 /// The tables, the verdicts, and whether the emulator was in time.
 fn whole_text(found: &Found) -> String {
     let mut text = text::text(&found.analysis);
-    text.push_str("\n002's orders, with our numbers and the paper's:\n");
+    text.push_str("\nNavigaTor's rankings, with our numbers and the paper's:\n");
     let real_time = if found.emulator_is_real_time { "with" } else { "WITHOUT" };
     for verdict in &found.verdicts {
         // Writing to a string cannot fail.

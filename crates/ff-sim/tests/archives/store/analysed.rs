@@ -200,7 +200,7 @@ fn a_store_says_who_is_new_and_who_is_overloaded() {
     };
     let found = described("");
     let why = found["overload"]["not_known"].as_str().expect("a reason");
-    assert!(why.contains("relays says that it was overloaded"), "{why}");
+    assert!(why.contains("relays reported that it was overloaded"), "{why}");
     let found = described("overload-general 1 2020-02-29 09:00:00\n");
     let new = &found["new_relays"];
     assert_eq!((&new["relays"], &new["since_unix_secs"]), (&1.into(), &1_585_612_800.into()));
