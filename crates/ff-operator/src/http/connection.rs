@@ -63,7 +63,7 @@ pub async fn serve(listener: TcpListener, router: Router, deadlines: Deadlines) 
             }
             Err(_) if end_silent(&mut places) => sleep(SHORT_PAUSE).await,
             Err(error) => {
-                tracing::warn!("no connection can be accepted: {error}");
+                tracing::warn!("cannot accept connections: {error}");
                 sleep(PAUSE).await;
             }
         }
