@@ -12,7 +12,7 @@ use super::rotation::MOST_NUMBER;
 use super::{StoreError, io_error};
 
 /// The longest line that is read, in bytes: the longest that options allow has about 2 MB.
-pub(super) const MOST_BYTES: usize = 16 << 20;
+const MOST_BYTES: usize = 16 << 20;
 
 /// Hands over each line with its place, from 1, and without its end, until `take` says that it is enough. Of a line longer
 /// than [`MOST_BYTES`] only the place is handed over.

@@ -284,7 +284,7 @@ impl Shelf {
     fn file_of(&self, circuit: u64) -> Result<u64, StoreError> {
         for name in self.rotation.names().rev() {
             let mut is_there = false;
-            let _ = self.lines_of(name, &mut |_, first| {
+            let _ = self.lines_of(name, &mut |_: Name, first: Circuit| {
                 is_there = first.number <= circuit;
                 ControlFlow::Break(())
             })?;
