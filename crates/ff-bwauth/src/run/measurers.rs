@@ -122,7 +122,7 @@ fn show(config: &Config, done: Done, is_json: bool) -> Result<()> {
     }
     if let [_] = &shown[..] {
         text.push_str(
-            "It is the only measurer, and an exchange needs two: what is stated counts.\n",
+            "It is the only measurer, and an exchange needs two: its configured capacity is used.\n",
         );
     }
     print(&text)

@@ -251,8 +251,7 @@ mod tests {
     fn a_selection_of_fewer_hosts_than_all_is_named() {
         let mut circuits = of_hosts(&[(2000, 100.0), (2000, 1000.0)]);
         let few = |report: &Report| {
-            text(report)
-                .contains("hosts than `all`, so not to be compared with it: rtt80, build_rtt80")
+            text(report).contains("hosts than `all`, so not comparable with it: rtt80, build_rtt80")
         };
         assert!(!few(&Report::of(&circuits, None, &options())));
         for seen in circuits.all.iter_mut().filter(|seen| seen.host == 1).skip(600) {

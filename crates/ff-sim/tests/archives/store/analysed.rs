@@ -126,7 +126,11 @@ fn weight_without_a_capacity_is_told() {
     let said = &found["windows"][0]["weight_left_out"];
     assert!((said["mean"].as_f64().expect("a number") - mean).abs() < 1e-12, "{said}");
     assert_eq!(said["max"].as_f64(), Some(max));
-    let line = format!("{:.2} % of weight with them, {:.2} % at most", mean * 100.0, max * 100.0);
+    let line = format!(
+        "with {:.2} % of the weight on average, {:.2} % at most",
+        mean * 100.0,
+        max * 100.0
+    );
     assert!(text.contains(&line), "{text}");
 }
 
