@@ -11,11 +11,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use ff_base::text::read_file;
 use ff_dir::consensus::{Consensus, Flags};
 use ff_dir::microdescriptors::Microdescriptors;
 use ff_proto::addresses::is_private;
 
-use self::micros::{MICRODESCRIPTORS, Unreadable, is_absent, microdescriptors};
+use self::micros::{MICRODESCRIPTORS, MOST_BYTES, Unreadable, is_absent, microdescriptors};
 use crate::paths::pool::{Pool, lines_of_relays};
 
 /// The consensus in a tor's directory.
@@ -96,7 +97,7 @@ impl Network {
         let mut newest: Option<(u64, PathBuf, String, Consensus)> = None;
         let mut bad = None;
         for file in consensuses(dir) {
-            let text = match fs::read_to_string(&file) {
+            let text = match read_file(&file, MOST_BYTES) {
                 Ok(text) => text,
                 Err(error) if is_absent(&error) => continue,
                 Err(error) => return Err(Unreadable { path: file, error }.into()),
@@ -331,6 +332,20 @@ mod tests {
         let some: Vec<_> = all.split("@last-listed").collect();
         write(MICRODESCRIPTORS[0], &some[..some.len() - 1].join("@last-listed"));
         assert_eq!(left_out(), 1);
+    }
+
+    #[test]
+    fn documents_without_a_bound_are_named() {
+        for name in [CONSENSUS, MICRODESCRIPTORS[1]] {
+            let dir = tempfile::tempdir().expect("a directory");
+            let text = include_str!("../../ff-dir/tests/data/microdesc-consensus");
+            fs::write(dir.path().join(CONSENSUS), text).expect("a file");
+            // It takes no room on the disk.
+            let long = fs::File::create(dir.path().join(name)).expect("a file");
+            long.set_len(MOST_BYTES + 1).expect("longer");
+            let error = Network::read(dir.path(), 0).expect_err("too long").to_string();
+            assert!(error.contains(name) && error.contains("longer than"), "{error}");
+        }
     }
 
     #[test]

@@ -146,8 +146,8 @@ pub enum Ended {
     Store(#[from] StoreError),
     /// Too much fails.
     #[error(
-        "{failed} of the last {of} circuits failed, so the run has stopped; the last one: {last}. \
-         Look after it, then go on with --resume"
+        "{failed} of the last {of} circuits failed, so the run has stopped; the last failure: {last}. \
+         Find the cause, then continue with --resume"
     )]
     Failures {
         /// How many.

@@ -125,33 +125,34 @@ impl Figures {
     fn registry(&self) -> Registry {
         let mut all = Registry::with_prefix("ff");
         let seconds = || Unit::Seconds;
-        let help = "How long circuits took to build, the opening of the link included";
+        let help = "Build times of circuits, including the opening of the link";
         all.register_with_unit("circuit_build", help, seconds(), self.build.clone());
         let help = "Round trips from the client to the last relay and back";
         all.register_with_unit("circuit_rtt", help, seconds(), self.rtt.clone());
         if let Some(ttfb) = &self.ttfb {
-            let help = "From asking for a stream until its first byte";
+            let help = "Times from requesting a stream to its first byte";
             all.register_with_unit("circuit_ttfb", help, seconds(), ttfb.clone());
         }
         if let Some(downloads) = &self.downloads {
             downloads.register(&mut all);
         }
         if let Some(left) = &self.data_left {
-            let help = "What is left of the data budget of the month";
+            let help = "Data budget left in this month";
             all.register_with_unit("download_data_left", help, Unit::Bytes, left.clone());
         }
         if let Some(left) = &self.disk_left {
-            let help = "What may be written before the oldest file of lines is removed";
+            let help = "Space left before the oldest file of lines is removed";
             all.register_with_unit("circuits_disk_left", help, Unit::Bytes, left.clone());
         }
-        let help = "Circuits that are not whole, by what was going on and why";
+        let help = "Failed circuits, by stage and reason";
         all.register("circuit_failures", help, self.failures.clone());
-        all.register("circuits_in_flight", "Circuits that there are now", self.in_flight.clone());
-        let help = "Circuits whose lines wait for room on the disk; no new ones begin meanwhile";
+        all.register("circuits_in_flight", "Circuits in flight", self.in_flight.clone());
+        let help = "Circuits whose lines wait for disk space; no new circuits begin meanwhile";
         all.register("circuits_unwritten", help, self.unwritten.clone());
-        let help = "Lines of circuits that never began, dropped because too many waited for room";
+        let help =
+            "Lines of circuits that never began, dropped because too many waited for disk space";
         all.register("circuits_dropped", help, self.dropped.clone());
-        let help = "When the consensus that is measured by began to be valid";
+        let help = "When the consensus in use became valid";
         let name = "circuit_documents_valid_after_timestamp";
         all.register_with_unit(name, help, seconds(), self.documents.clone());
         all.register_collector(Box::new(self.last_success.clone()));
@@ -292,7 +293,7 @@ impl Collector for LastSuccess {
         // Until there is one, nothing is said: 0 would be a success in 1970.
         let Some(at) = self.unix_secs() else { return Ok(()) };
         let gauge = ConstGauge::new(at);
-        let help = "When a circuit was whole the last time";
+        let help = "Time of the last successful circuit";
         let name = "circuit_last_success_timestamp";
         let metric =
             encoder.encode_descriptor(name, help, Some(&Unit::Seconds), gauge.metric_type())?;

@@ -1,22 +1,28 @@
 //! The folder of a run: its lines, and by which options they came.
 //!
 //! A line is written by one system call when its circuit has ended, so a killed run loses the circuits in flight only.
-//! A line that is half there, because the disk was full or the machine stopped, is cut off.
+//! A half line, because the disk was full or the machine stopped, is cut off. The same holds for one that another program has
+//! left; a file that was moved away or removed begins anew.
 
 use std::collections::{BTreeSet, HashSet};
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ff_base::text::read_file;
 use ff_circuits::record::Circuit;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+mod lines;
 pub mod rotation;
 pub mod shelf;
 pub mod spent;
 mod state;
+
+use lines::{Numbers, cut_half_line};
 
 /// The lines.
 pub const LINES: &str = "circuits-000.jsonl";
@@ -153,10 +159,8 @@ pub struct Store {
     path: PathBuf,
     /// It.
     file: File,
-    /// How long it is.
+    /// How long it was after the last whole line, in bytes.
     length: u64,
-    /// Whether a part of a line may stand behind that.
-    is_torn: bool,
     /// What names the run in its lines.
     run_unix_secs: f64,
     /// The folder, if it is this one's alone; its lock ends with it.
@@ -172,13 +176,6 @@ pub struct Opened {
     pub done: HashSet<u64>,
     /// What is to be said of it, if something is.
     pub note: Option<String>,
-}
-
-/// As much of a line as a run needs to go on.
-#[derive(Deserialize)]
-struct Number {
-    /// The circuit's.
-    number: u64,
 }
 
 impl Store {
@@ -201,25 +198,21 @@ impl Store {
             write_options(dir, options)?;
         }
         let mut store = Self { _lock: Some(lock), ..Self::at(path)? };
-        let (done, bad) = store.numbers()?;
-        if let Some(bad) = bad.into_iter().next() {
-            return Err(bad);
+        match store.numbers()? {
+            Numbers { bad: Some(bad), .. } => Err(bad),
+            Numbers { all: done, .. } => Ok(Opened { store, done, note }),
         }
-        Ok(Opened { store, done, note })
     }
 
     /// A file of lines, whatever options they came by: opens it or makes it, and cuts a half line off.
     fn at(path: PathBuf) -> Result<Self, StoreError> {
-        let opened = OpenOptions::new().create(true).append(true).read(true).open(&path);
-        let mut file = opened.map_err(io_error(&path))?;
-        let length = cut_half_line(&mut file).map_err(io_error(&path))?;
-        let run_unix_secs = run_unix_secs();
-        Ok(Self { path, file, length, is_torn: false, run_unix_secs, _lock: None })
+        let (file, length) = open_lines(&path).map_err(io_error(&path))?;
+        Ok(Self { path, file, length, run_unix_secs: run_unix_secs(), _lock: None })
     }
 
-    /// The numbers of the circuits that are there, and the lines that are none.
-    fn numbers(&mut self) -> Result<(HashSet<u64>, Vec<StoreError>), StoreError> {
-        numbers(&mut self.file, &self.path)
+    /// The numbers of the circuits that are there.
+    fn numbers(&mut self) -> Result<Numbers, StoreError> {
+        Numbers::read(&mut self.file, &self.path)
     }
 
     /// Adds a circuit.
@@ -233,17 +226,33 @@ impl Store {
 
     /// Adds a line, with its end.
     fn add_line(&mut self, line: &[u8]) -> Result<(), StoreError> {
-        if self.is_torn {
-            self.file.set_len(self.length).map_err(io_error(&self.path))?;
-            self.is_torn = false;
-        }
+        self.look().map_err(io_error(&self.path))?;
         if let Err(error) = self.file.write_all(line) {
             // If this fails, too, the next line or the next run cuts it off.
-            self.is_torn = self.file.set_len(self.length).is_err();
+            let _ = self.file.set_len(self.length);
             return Err(io_error(&self.path)(error));
         }
         self.length += line.len() as u64;
         Ok(())
+    }
+
+    /// Makes sure that the next line follows a whole one, in the file of this name.
+    fn look(&mut self) -> io::Result<()> {
+        let about = self.file.metadata()?;
+        if self.is_moved(&about) {
+            (self.file, self.length) = open_lines(&self.path)?;
+        } else if about.len() != self.length {
+            self.length = cut_half_line(&mut self.file)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the open file, which is this one, has another name now or none.
+    fn is_moved(&self, about: &Metadata) -> bool {
+        match fs::metadata(&self.path) {
+            Ok(named) => (named.dev(), named.ino()) != (about.dev(), about.ino()),
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        }
     }
 
     /// Has the disk keep what was added.
@@ -253,6 +262,13 @@ impl Store {
     pub fn finish(&self) -> Result<(), StoreError> {
         self.file.sync_all().map_err(io_error(&self.path))
     }
+}
+
+/// Opens a file of lines or makes it, and cuts a half line off; its length in bytes.
+fn open_lines(path: &Path) -> io::Result<(File, u64)> {
+    let mut file = OpenOptions::new().create(true).append(true).read(true).open(path)?;
+    let length = cut_half_line(&mut file)?;
+    Ok((file, length))
 }
 
 /// A circuit's line in a run of this name.
@@ -287,9 +303,11 @@ fn lock(dir: &Path) -> Result<File, StoreError> {
 /// an older version, which does not say what it was measured with, is held to what it is measured with now.
 fn check_options(dir: &Path, options: &Options) -> Result<Option<String>, StoreError> {
     let path = dir.join(OPTIONS);
-    let text = fs::read_to_string(&path).map_err(io_error(&path))?;
-    let before: Options = serde_json::from_str(&text)
-        .map_err(|error| StoreError::Other { path: path.clone(), difference: error.to_string() })?;
+    let text = read_file(&path, state::MOST_BYTES).map_err(io_error(&path))?;
+    let before: Options = serde_json::from_str(&text).map_err(|error| {
+        let reason = format!("these are not a run's options ({error}): give another folder");
+        StoreError::Line { path: path.clone(), line: error.line().max(1), reason }
+    })?;
     let paces = before.pace.as_ref().zip(options.pace.as_ref());
     let pace = paces.map(|(before, now)| differences(before, now)).filter(|all| !all.is_empty());
     let note = pace.map(|all| format!("{}: continues with {all}", path.display()));
@@ -372,44 +390,6 @@ fn replace(dir: &Path, name: &str, unfinished: &str, bytes: &[u8]) -> Result<(),
         let _ = fs::remove_file(&unfinished);
         io_error(&path)(error)
     })
-}
-
-/// Cuts off what stands behind the last whole line; how long the file is then.
-fn cut_half_line(file: &mut File) -> io::Result<u64> {
-    const STEP: u64 = 65_536;
-    let mut end = file.seek(SeekFrom::End(0))?;
-    let mut buffer = Vec::new();
-    while end > 0 {
-        let begin = end.saturating_sub(STEP);
-        file.seek(SeekFrom::Start(begin))?;
-        buffer.clear();
-        (&*file).take(end - begin).read_to_end(&mut buffer)?;
-        if let Some(at) = buffer.iter().rposition(|byte| *byte == b'\n') {
-            end = begin + at as u64 + 1;
-            break;
-        }
-        end = begin;
-    }
-    file.set_len(end)?;
-    Ok(end)
-}
-
-/// The numbers of the circuits that are there, and [`StoreError::Line`] of each line that is none.
-fn numbers(file: &mut File, path: &Path) -> Result<(HashSet<u64>, Vec<StoreError>), StoreError> {
-    file.rewind().map_err(io_error(path))?;
-    let (mut all, mut bad) = (HashSet::new(), Vec::new());
-    for (at, line) in BufReader::new(file).split(b'\n').enumerate() {
-        let line = line.map_err(io_error(path))?;
-        match serde_json::from_slice::<Number>(&line) {
-            Ok(read) => drop(all.insert(read.number)),
-            Err(error) => bad.push(StoreError::Line {
-                path: path.to_owned(),
-                line: at + 1,
-                reason: format!("this is not a circuit ({error}): delete the line"),
-            }),
-        }
-    }
-    Ok((all, bad))
 }
 
 #[cfg(test)]

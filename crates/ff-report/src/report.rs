@@ -53,7 +53,7 @@ impl Page<'_> {
             Escaped(self.command),
             figure_style()
         )?;
-        let seed = self.seed.map_or("nothing was drawn".to_owned(), |seed| format!("seed {seed}"));
+        let seed = self.seed.map_or("no random numbers".to_owned(), |seed| format!("seed {seed}"));
         writeln!(page, "<p>Version {}, {seed}.</p>", env!("CARGO_PKG_VERSION"))?;
         writeln!(page, "<h2>Results</h2>\n<pre tabindex=\"0\">{}</pre>", Escaped(self.text))?;
         for figure in self.figures {
@@ -80,7 +80,7 @@ impl Page<'_> {
     fn write_inputs(&self, page: &mut String) -> fmt::Result {
         page.push_str("<h2>Inputs</h2>\n");
         if self.inputs.is_empty() {
-            page.push_str("<p>No file was read.</p>\n");
+            page.push_str("<p>No input files.</p>\n");
             return Ok(());
         }
         write_head(page, &["file", "bytes", "SHA-256"])?;
@@ -140,7 +140,7 @@ fn write_table(
 ) -> fmt::Result {
     writeln!(page, "<h2>{}</h2>", Escaped(name))?;
     if rows.is_empty() {
-        page.push_str("<p>It has no rows.</p>\n");
+        page.push_str("<p>No rows.</p>\n");
         return Ok(());
     }
     write_head(page, header)?;

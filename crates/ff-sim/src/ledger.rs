@@ -237,10 +237,10 @@ fn compare(kind: Kind, figure: &Figure, found: Option<&Result<Ours, String>>) ->
     let [low, high] =
         figure.sample.filter(|_| sample.is_some()).unwrap_or([figure.low, figure.high]);
     let (verdict, why) = match (found, &figure.differs) {
-        (None, _) => (RowVerdict::Unexplained, "nothing computes it".to_owned()),
+        (None, _) => (RowVerdict::Unexplained, "no code computes it".to_owned()),
         (Some(Err(why)), _) => (RowVerdict::NotRun, why.clone()),
         (Some(Ok(Ours { sample: Some(sample), .. })), _) if figure.sample.is_none() => {
-            (RowVerdict::NotRun, format!("the sample is not enough: it needs {}", sample.needs))
+            (RowVerdict::NotRun, format!("the sample is too small: it needs {}", sample.needs))
         }
         (Some(Ok(ours)), _) if !ours.value.is_finite() => {
             (RowVerdict::Unexplained, "the result is not a number".to_owned())
@@ -328,8 +328,8 @@ mod tests {
         let at = |value| FoundFigures::from([(("X".to_owned(), "n".to_owned()), value)]);
         let (old, sample) = (", differs = \"it is old\"", ", sample = [5.0, 6.0]");
         let (no_reason, no_number) = ("no recorded reason", "the result is not a number");
-        let needs = "the sample is not enough: it needs --data";
-        let slowly = "the sample is not enough: it needs a run without --quick";
+        let needs = "the sample is too small: it needs --data";
+        let slowly = "the sample is too small: it needs a run without --quick";
         let old_sample = ", sample = [5.0, 6.0], differs = \"network 5 is full\"";
         for (kind, more, found, verdict, why) in [
             ("equal", "", at(of_all(1.0)), RowVerdict::Equal, ""),
@@ -341,7 +341,7 @@ mod tests {
             ("equal", old, at(of_all(f64::NAN)), RowVerdict::Unexplained, no_number),
             ("equal", old, at(of_all(f64::INFINITY)), RowVerdict::Unexplained, no_number),
             ("equal", old, at(Err("no file".to_owned())), RowVerdict::NotRun, "no file"),
-            ("equal", old, FoundFigures::new(), RowVerdict::Unexplained, "nothing computes it"),
+            ("equal", old, FoundFigures::new(), RowVerdict::Unexplained, "no code computes it"),
             ("equal", sample, at(of_sample(5.5)), RowVerdict::Shape, ""),
             ("equal", sample, at(of_sample(1.5)), RowVerdict::Unexplained, no_reason),
             ("equal", sample, at(of_all(1.5)), RowVerdict::Equal, ""),

@@ -12,7 +12,7 @@ pub struct MeasurersArgs {
     pub config: PathBuf,
     /// Have all measurers exchange UDP with all others, store what their networks carried, and show it.
     ///
-    /// Each sends and receives as much as the config states. A running coordinator is told to do it as soon as no relay is
+    /// Each sends and receives at its configured capacity. A running coordinator is told to do it as soon as no relay is
     /// being measured; this command does not wait for that.
     #[arg(long)]
     pub measure: bool,

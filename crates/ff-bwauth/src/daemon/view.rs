@@ -76,7 +76,7 @@ impl View {
     /// # Errors
     /// A sentence that says why it is not.
     pub fn contact(&self, fingerprint: &Fingerprint) -> Result<Contact, &'static str> {
-        let number = self.numbers.get(fingerprint).ok_or("it is not in the consensus any more")?;
+        let number = self.numbers.get(fingerprint).ok_or("it is no longer in the consensus")?;
         let entry = &self.consensus.relays[*number];
         let descriptor = self.described.get(fingerprint);
         let ed_identity = entry.ed25519.or(descriptor.and_then(|one| one.ed25519));

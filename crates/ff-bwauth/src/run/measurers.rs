@@ -72,7 +72,9 @@ async fn measure(config: &Config, secs: u16) -> Result<Done> {
         Ok(store) => store,
         Err(StoreError::InUse { .. }) => {
             request::exchange(&config.state_dir)?;
-            note("the coordinator runs: it will measure its measurers as soon as no relay is");
+            note(
+                "the coordinator runs: it will measure the measurers once no relay is being measured",
+            );
             return Ok(Done::Asked);
         }
         Err(error) => return Err(error.into()),
@@ -120,7 +122,7 @@ fn show(config: &Config, done: Done, is_json: bool) -> Result<()> {
     }
     if let [_] = &shown[..] {
         text.push_str(
-            "It is the only measurer, and an exchange needs two: what is stated counts.\n",
+            "It is the only measurer, and an exchange needs two: its configured capacity is used.\n",
         );
     }
     print(&text)

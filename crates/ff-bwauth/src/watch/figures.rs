@@ -186,11 +186,16 @@ impl Figures {
     /// What the system says.
     fn surroundings(&mut self, of: &Surroundings, now: u64) {
         let version = label("version", env!("CARGO_PKG_VERSION"));
-        let (name, help) = ("build", "The version that runs");
+        let (name, help) = ("build", "Version of the coordinator");
         let values = vec![(version, 1.0)];
         self.0.push(Figure { name, help, unit: None, kind: MetricType::Info, values });
         let bytes = || Some(Unit::Bytes);
-        self.one("store", "The store with its log", bytes(), of.store_bytes.map(float));
+        self.one(
+            "store",
+            "Size of the store with its write-ahead log",
+            bytes(),
+            of.store_bytes.map(float),
+        );
         self.one(
             "process_resident_memory",
             "Memory of the coordinator",
@@ -205,14 +210,14 @@ impl Figures {
         );
         self.one(
             "process_max_files",
-            "File descriptors that it may use",
+            "Limit of file descriptors",
             None,
             of.files.map(|files| float(files.1)),
         );
         let age = of.published_unix_secs.map(|at| float(now.saturating_sub(at)));
         self.one(
             "publication_age",
-            "Time since the bandwidth file was made that authorities vote with",
+            "Age of the bandwidth file that authorities vote with",
             Some(Unit::Seconds),
             age,
         );
@@ -225,13 +230,13 @@ impl Figures {
         self.one("uptime", "Time since the start", seconds(), Some(age(status.started_unix_secs)));
         self.one(
             "status_age",
-            "Time since the coordinator was last heard of",
+            "Age of the last status",
             seconds(),
             Some(age(status.now_unix_secs)),
         );
         self.one(
             "measurements_running",
-            "Measurements that are going on",
+            "Running measurements",
             None,
             Some(float(status.running.len() as u64)),
         );
@@ -267,7 +272,7 @@ impl Figures {
             .map(|kind| (label("code", kind.code()), float(count(kind.code()))));
         self.counter(
             "measurement_failures",
-            "Measurements that failed since the start, by why",
+            "Measurements that failed since the start, by cause",
             codes.collect(),
         );
         self.network(status, now);
@@ -290,13 +295,13 @@ impl Figures {
         self.one("consensus_relays", "Relays in the consensus", None, Some(float(network.relays)));
         self.one(
             "consensus_described_relays",
-            "Of these, those with a descriptor",
+            "Relays in the consensus whose descriptor is known",
             None,
             Some(float(network.described)),
         );
         self.one(
             "consensus_refresh_failing",
-            "Whether the last attempt to get a newer consensus failed",
+            "Whether the last attempt to fetch a newer consensus failed",
             None,
             Some(flag(network.error.is_some())),
         );
@@ -331,7 +336,7 @@ impl Figures {
         };
         self.add(
             "measurer_up",
-            "Whether the measurer answered the last time",
+            "Whether the measurer answered the last request",
             None,
             each(&|one| flag(one.is_up)),
         );
@@ -339,31 +344,31 @@ impl Figures {
         let clock = each(&|one| one.clock_ahead_millis as f64 / 1000.0);
         self.add(
             "measurer_clock_ahead",
-            "How far its clock is ahead of ours",
+            "How far the measurer's clock is ahead of the coordinator's",
             Some(Unit::Seconds),
             clock,
         );
         self.add(
             "measurer_disputes",
-            "How many groups of relays dispute what the measurer has counted",
+            "Groups of relays that dispute the measurer's counts",
             None,
             each(&|one| float(one.disputes)),
         );
         self.add(
             "measurer_aside",
-            "Whether it is set aside because relays dispute it",
+            "Whether the measurer is set aside because relays dispute its counts",
             None,
             each(&|one| flag(one.is_aside)),
         );
         self.add(
             "measurer_stated",
-            "What its operator says that it carries",
+            "Configured capacity",
             bytes_per_second(),
             each(&|one| float(one.stated_bytes_per_sec)),
         );
         self.add(
             "measurer_capacity",
-            "What it counts for: what is stated, or what was measured where that is less",
+            "Capacity used: the configured one, or the measured one if that is lower",
             bytes_per_second(),
             each(&|one| float(one.capacity_bytes_per_sec())),
         );
@@ -380,11 +385,11 @@ impl Figures {
             Some(float(now.saturating_sub(period.start_unix_secs))),
         );
         let length = period.end_unix_secs.saturating_sub(period.start_unix_secs);
-        self.one("period_length", "How long a period is", seconds(), Some(float(length)));
+        self.one("period_length", "Length of a period", seconds(), Some(float(length)));
         let left = period.done_unix_secs.map_or(0, |at| at.saturating_sub(now));
         self.one(
             "period_time_to_done",
-            "Until the plan is done, if all goes well",
+            "Time until the plan is done, if all goes well",
             seconds(),
             Some(float(left)),
         );
@@ -392,7 +397,7 @@ impl Figures {
         let state = |name: &str, count: u64| (label("state", name), float(count));
         self.add(
             "period_relays",
-            "Relays of the period, by how far they are",
+            "Relays of the period, by state",
             None,
             vec![
                 state("planned", coverage.relays),
@@ -403,7 +408,7 @@ impl Figures {
         );
         self.add(
             "period_measurements",
-            "Measurements of the period, by how far they are",
+            "Measurements of the period, by state",
             None,
             vec![
                 state("planned", coverage.planned),
@@ -430,7 +435,7 @@ impl Figures {
         };
         self.add(
             "relay_capacity",
-            "What the relay was last measured at",
+            "Last measured capacity of the relay",
             bytes_per_second(),
             relays.iter().map(value).collect(),
         );

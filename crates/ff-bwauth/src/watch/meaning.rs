@@ -26,7 +26,7 @@ pub fn meaning(code: &str) -> Option<Meaning> {
 /// Who is at fault, in words.
 fn fault(fault: Fault) -> &'static str {
     match fault {
-        Fault::Coordinator => "we",
+        Fault::Coordinator => "our side",
         Fault::Unclear => "unclear",
         Fault::Relay => "relay",
         Fault::Violation => "relay (broke the rules)",
@@ -39,83 +39,83 @@ fn words(kind: FailureKind) -> (&'static str, &'static str) {
     use FailureKind as K;
     match kind {
         K::SetupFailed => (
-            "The measurement could not be set up, or took too long in all.",
-            "Read the message of an attempt; ff-bwauth doctor looks for the usual causes.",
+            "The measurement could not be set up, or took too long.",
+            "Read the message of an attempt; ff-bwauth doctor checks for the usual causes.",
         ),
         K::BadPlan => (
             "The plan could not be carried out.",
             "If it persists, report it: the schedule does not fit the measurers' limits.",
         ),
         K::MeasurerFailed => (
-            "A measurer refused its part, or had a problem on its host.",
-            "Look at the page Team and at that measurer's log.",
+            "A measurer refused its part, or its host had a problem.",
+            "See the page Team and that measurer's log.",
         ),
         K::MissingSample => (
-            "A second was not reported by all measurers.",
-            "Look for a measurer that is overloaded or cut off.",
+            "Not all measurers reported every second.",
+            "Check for a measurer that is overloaded or disconnected.",
         ),
         K::Interrupted => (
-            "The coordinator ended while it was measuring.",
-            "Nothing, if you restarted it; otherwise find out why it died.",
+            "The coordinator stopped during the measurement.",
+            "Nothing, if you restarted it; otherwise find out why it stopped.",
         ),
         K::CountsDisagree => (
-            "A measurer counted more cells than the relay reports to have echoed.",
-            "If it happens to one measurer with several relays, suspect that measurer; otherwise the relay.",
+            "A measurer counted more cells than the relay reports as echoed.",
+            "If one measurer disagrees with several relays, suspect that measurer; otherwise the relay.",
         ),
         K::LinkFailed => (
             "A link to the relay could not be opened.",
-            "Nothing, unless it is frequent; then look at the message.",
+            "Nothing, unless it is frequent: then read the message.",
         ),
         K::TooFewLinks => (
             "Fewer than half of a measurer's links to the relay could be opened.",
-            "If it happens with many relays, look at the measurer's file descriptors and firewall.",
+            "If it happens with many relays, check the measurer's file descriptors and firewall.",
         ),
         K::CircuitFailed => (
             "A circuit through the relay did not open, or ended.",
             "Nothing: it will be measured again.",
         ),
         K::NoEcho => (
-            "The relay answered and returned no cells.",
+            "The relay answered but returned no cells.",
             "Tell its operator; the relay's version may be broken.",
         ),
         K::NotSupported => (
             "The relay does not take part in FlashFlow.",
-            "Nothing: it has no number until its operator turns it on.",
+            "Nothing: it gets no number until its operator enables FlashFlow.",
         ),
         K::WrongIdentity => (
             "Another relay answered at its address.",
             "Nothing, if it has moved or changed its keys; otherwise somebody intercepts the connection.",
         ),
         K::BadCertificates => (
-            "It could not prove its identity.",
-            "Tell its operator to look at its clock and its keys.",
+            "The relay could not prove its identity.",
+            "Tell its operator to check its clock and keys.",
         ),
         K::ConnectionRefused => (
-            "Nothing listens at its port.",
+            "Nothing listens at the relay's port.",
             "Nothing: it is down, or its firewall refuses our hosts.",
         ),
         K::Unreachable => (
-            "The host cannot be reached.",
-            "If it happens with many relays, look at our own network; IPv6 may be missing.",
+            "The relay's host cannot be reached.",
+            "If it happens with many relays, check our own network; IPv6 may be missing.",
         ),
         K::NotTls => (
-            "What answers there does not speak TLS 1.3.",
-            "Nothing; its operator may have put something in front of it.",
+            "The server at the relay's port does not speak TLS 1.3.",
+            "Nothing; its operator may run a proxy there.",
         ),
         K::NotTor => (
-            "What answers there speaks TLS and is not a Tor relay.",
-            "Nothing; its operator may have put something in front of it.",
+            "The server at the relay's port speaks TLS but is not a Tor relay.",
+            "Nothing; its operator may run a proxy there.",
         ),
         K::Timeout => (
             "An answer or report did not arrive in time.",
-            "If it happens with many relays, look at our own network and at the measurers' load.",
+            "If it happens with many relays, check our own network and the measurers' load.",
         ),
         K::Refused => (
             "The relay refused to be measured.",
-            "Look at the message: is our key in its FFAllowedCoordinators, are its grants of the day used up?",
+            "Read the message: our key may be missing from its FFAllowedCoordinators, or its grants of the day may be used up.",
         ),
         K::CipherDenied => (
-            "The relay has none of the ciphers that were asked for.",
+            "The relay supports none of the ciphers that we ask for.",
             "Nothing: it needs a newer tor.",
         ),
         K::WrongContent => (
@@ -123,7 +123,7 @@ fn words(kind: FailureKind) -> (&'static str, &'static str) {
             "Watch the relay; if it happens again, report it.",
         ),
         K::OutOfOrder => (
-            "A checked cell stood in another's place.",
+            "A checked cell came out of order.",
             "Watch the relay; if it happens again, report it.",
         ),
         K::MoreThanSent => (
@@ -131,7 +131,7 @@ fn words(kind: FailureKind) -> (&'static str, &'static str) {
             "Watch the relay; if it happens again, report it.",
         ),
         K::WrongCircuit => (
-            "A cell came on a circuit that does not exist.",
+            "A cell arrived on a circuit that does not exist.",
             "Watch the relay; if it happens again, report it.",
         ),
         K::UnexpectedCommand => {
@@ -141,7 +141,7 @@ fn words(kind: FailureKind) -> (&'static str, &'static str) {
             ("A message arrived at the wrong time.", "Watch the relay; its version may be broken.")
         }
         K::BadConfirmation => (
-            "The relay derived other keys than we did.",
+            "The relay derived different keys from ours.",
             "Watch the relay; its version may be broken.",
         ),
         K::BadGrant => (
@@ -149,15 +149,15 @@ fn words(kind: FailureKind) -> (&'static str, &'static str) {
             "Watch the relay; its version may be broken.",
         ),
         K::ReportOutOfOrder => (
-            "A report of the relay was not the next one.",
+            "A report of the relay came out of order.",
             "Watch the relay; if it happens again, report it.",
         ),
         K::ReportTooEarly => (
-            "The relay reported a second before it could be over.",
-            "Watch the relay; its clock may run wrong.",
+            "The relay reported a second before that second had ended.",
+            "Watch the relay; its clock may be wrong.",
         ),
         K::ImpossibleReport => (
-            "The relay reported more traffic of clients than it was allowed.",
+            "The relay reported more client traffic than it may.",
             "Watch the relay: it may lie about its capacity.",
         ),
         K::MalformedMessage => (
@@ -165,7 +165,7 @@ fn words(kind: FailureKind) -> (&'static str, &'static str) {
             "Watch the relay; its version may be broken.",
         ),
         K::RelayAborted => (
-            "The relay gave up a measurement that it had granted.",
+            "The relay abandoned a measurement that it had granted.",
             "Nothing; if it is frequent, ask its operator.",
         ),
         K::EndedEarly => (
@@ -174,11 +174,11 @@ fn words(kind: FailureKind) -> (&'static str, &'static str) {
         ),
         K::CoordinatorLinkLost => (
             "The coordinator's link to the relay closed during the measurement.",
-            "If it happens with many relays, look at our own network.",
+            "If it happens with many relays, check our own network.",
         ),
         K::LinksLost => (
             "More than half of a measurer's links closed during the measurement.",
-            "If it happens with many relays, look at that measurer's network.",
+            "If it happens with many relays, check that measurer's network.",
         ),
     }
 }

@@ -63,13 +63,13 @@ impl Bound {
     fn text(self) -> &'static str {
         match self {
             Self::Measured => {
-                "what was measured; state less, here and in other coordinators' configs"
+                "the measured capacity; lower the configured one, here and in other coordinators' configs"
             }
-            Self::Stated => "what is stated, and its network carries it",
+            Self::Stated => "the configured capacity, which its network carries",
             Self::StatedInPartTried => {
-                "what is stated; the others have no more to try it with, or its operator allows no more"
+                "the configured capacity; the other measurers have no more to test it with, or its operator allows no more"
             }
-            Self::StatedAlone => "what is stated; it has not been measured",
+            Self::StatedAlone => "the configured capacity; it has not been measured",
         }
     }
 }
@@ -105,12 +105,12 @@ impl MeasurerShown {
         let (name, address) = (plain(&self.name), plain(&self.address));
         writeln!(f, "{name}  {address}  {}", self.identity)?;
         let counts = rate(self.capacity_bytes_per_sec);
-        writeln!(f, "    counts for {counts}: {}", self.bounded_by.text())?;
-        writeln!(f, "    stated     {}", rate(self.stated_bytes_per_sec))?;
+        writeln!(f, "    used       {counts}: {}", self.bounded_by.text())?;
+        writeln!(f, "    configured {}", rate(self.stated_bytes_per_sec))?;
         if let Some(measured) = &self.measured {
             writeln!(
                 f,
-                "    measured   {} (sent {}, received {}, {:.1} % lost, tried with {})",
+                "    measured   {} (sent {}, received {}, {:.1} % lost, tested with {})",
                 rate(measured.bytes_per_sec),
                 rate(measured.sent_bytes_per_sec),
                 rate(measured.received_bytes_per_sec),
@@ -181,7 +181,7 @@ mod tests {
             assert_eq!(shown.bounded_by, bound);
             assert_eq!(shown.capacity_bytes_per_sec, BytesPerSec::from_mbit(mbit).get());
             assert!(
-                text.contains(&format!("counts for {mbit}.00 Mbit/s: {}", bound.text())),
+                text.contains(&format!("used       {mbit}.00 Mbit/s: {}", bound.text())),
                 "{text}"
             );
         }

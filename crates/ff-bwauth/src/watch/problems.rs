@@ -108,7 +108,7 @@ fn disks(status: &Status) -> impl Iterator<Item = Found> {
             0 => "no space left".to_owned(),
             mib => format!("only {mib} MiB left"),
         };
-        let text = format!("{left} on the disk of {} ({}): make room", disk.dir, disk.of);
+        let text = format!("{left} on the disk of {} ({}): free some space", disk.dir, disk.of);
         Found { cause: Cause::Disk, of: disk.of.clone(), text }
     })
 }
@@ -225,7 +225,7 @@ fn failures_risen(status: &Status) -> Option<Found> {
     let has_risen = percent(now) >= percent(before) + MORE_PERCENT;
     let text = || {
         format!(
-            "{} % of the relays that take part cannot be measured, {} % in the period before: check the measurers' \
+            "{} % of the relays that take part cannot be measured, {} % in the previous period: check the measurers' \
              networks{}",
             percent(now),
             percent(before),
@@ -264,7 +264,7 @@ fn measurer(status: &Status, member: &MemberStatus) -> Vec<Found> {
     if carries < stated {
         let (carries, stated) = (rate(carries), rate(stated));
         let text = format!(
-            "measurer {name} carries {carries} of the {stated} that are stated: state less"
+            "measurer {name} carries only {carries} of its configured {stated}: lower its capacity in the config"
         );
         add(Cause::MeasurerSlow, text);
     }
@@ -319,7 +319,7 @@ fn file_not_voted(status: &Status, file: &PublishedStatus) -> Option<Found> {
     let text = || {
         format!(
             "authorities do not vote with the bandwidth file (vote=0): {} of {} relays have a number, {MIN_PERCENT_ELIGIBLE} % \
-             are needed, and {take_part} may take part",
+             are needed, and {take_part} take part in FlashFlow",
             file.relays, file.consensus_relays
         )
     };
@@ -428,8 +428,8 @@ mod tests {
         assert_eq!(
             texts,
             [
-                "no space left on the disk of /var/lib/x (store): make room",
-                "only 63 MiB left on the disk of /var/lib/x (caches): make room",
+                "no space left on the disk of /var/lib/x (store): free some space",
+                "only 63 MiB left on the disk of /var/lib/x (caches): free some space",
             ]
         );
     }

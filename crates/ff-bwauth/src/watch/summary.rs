@@ -64,13 +64,13 @@ impl fmt::Display for Remembered {
         if self.interrupted > 0 {
             writeln!(
                 f,
-                "running    {} measurements were going on when it ended",
+                "running    measurements that were cut off when the coordinator stopped: {}",
                 self.interrupted
             )?;
         }
         write_failures(
             f,
-            "of a week",
+            "in the last week",
             self.failures.iter().map(|(code, count)| (code.as_str(), *count)),
         )
     }
@@ -89,15 +89,15 @@ pub struct Shown<'a> {
 #[must_use]
 pub(super) fn state(status: &Status, problems: &[Problem]) -> String {
     match (problems.len(), status.young_until_unix_secs) {
-        (0, None) => "good: nothing needs you".to_owned(),
+        (0, None) => "good: no action needed".to_owned(),
         (0, Some(until)) => {
             format!(
                 "good; too young to judge before {}, when its first whole period is over",
                 utc(until)
             )
         }
-        (1, _) => "1 problem needs you".to_owned(),
-        (count, _) => format!("{count} problems need you"),
+        (1, _) => "1 problem needs attention".to_owned(),
+        (count, _) => format!("{count} problems need attention"),
     }
 }
 
@@ -165,7 +165,7 @@ impl fmt::Display for Shown<'_> {
             )?;
         }
         let failed = status.failed.iter().map(|(code, count)| (code.as_str(), *count));
-        write_failures(f, "since its start", failed)
+        write_failures(f, "since the start", failed)
     }
 }
 
@@ -197,7 +197,7 @@ fn write_member(f: &mut fmt::Formatter<'_>, member: &MemberStatus, now: u64) -> 
         rate(member.stated_bytes_per_sec)
     )?;
     if let Some(measured) = &member.measured {
-        write!(f, " stated, {} measured", rate(measured.bytes_per_sec))?;
+        write!(f, " configured, {} measured", rate(measured.bytes_per_sec))?;
     }
     if member.disputes > 0 {
         write!(f, ", disputed by {} of {} groups of relays", member.disputes, member.words)?;
@@ -231,7 +231,7 @@ fn write_network(f: &mut fmt::Formatter<'_>, status: &Status) -> fmt::Result {
     writeln!(f, "file       {}", voted(file))?;
     writeln!(f, "           written {}: {}", ago(now, at), plain(path))?;
     if let Some(shift) = &file.since_last {
-        writeln!(f, "           compared with the file before: {}", shifted(shift))?;
+        writeln!(f, "           compared with the previous file: {}", shifted(shift))?;
     }
     if let Some(shift) = &file.from_consensus {
         writeln!(f, "           compared with the consensus: {}", shifted(shift))?;
@@ -259,7 +259,7 @@ fn write_too_fast(f: &mut fmt::Formatter<'_>, period: &PeriodStatus) -> fmt::Res
     if period.too_fast == 0 {
         return Ok(());
     }
-    write!(f, "too fast   {} relays for the whole team:", period.too_fast)?;
+    write!(f, "too fast   {}, beyond the capacity of the whole team:", period.too_fast)?;
     for relay in &period.too_fast_relays {
         write!(f, " {} ({})", plain(&relay.fingerprint), rate(relay.needs_bytes_per_sec))?;
     }
@@ -301,19 +301,22 @@ mod tests {
         let text = Shown { status: &status, problems: &problems }.to_string();
         for line in [
             "coverage   19 of 40 relays measured (47.5 %), 13 conclusive; 0 failed, 1 without FlashFlow, 3 retries left\n",
-            "too fast   7 relays for the whole team: ABABABABABABABABABABABABABABABABABABABAB (4000.00 Mbit/s), \
+            "too fast   7, beyond the capacity of the whole team: ABABABABABABABABABABABABABABABABABABABAB (4000.00 Mbit/s), \
              and 6 more\n",
             "measurer   ams1 up (not asked yet), 1000.00 Mbit/s, clock +12 ms\n",
-            "failures   since its start: 17 timeout\n           4 attempts at relays without FlashFlow (not_supported)\n",
+            "failures   since the start: 17 timeout\n           4 attempts at relays without FlashFlow (not_supported)\n",
             "identity   Jq0bV1m2y9Yw0XcVJ3o1b2A3Vk6w1zQ7cGmQXzS0kJd, for the authority moria1\n",
             "file       40 of 40 relays (100.0 %): authorities vote with it\n",
-            "           compared with the file before: 12 relays changed, total 16000.00 Mbit/s to 16800.00 Mbit/s, \
+            "           compared with the previous file: 12 relays changed, total 16000.00 Mbit/s to 16800.00 Mbit/s, \
              3.1 % of the weight moved\n",
             " (1 min ago): measurer ",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
-        assert!(text.starts_with("state      3 problems need you\nproblem    since "), "{text}");
+        assert!(
+            text.starts_with("state      3 problems need attention\nproblem    since "),
+            "{text}"
+        );
         assert!(!text.contains('\u{202e}'), "what others say is shown as it is");
         assert!(HOSTILE.contains('\u{202e}'));
         let [hangs, down, aside] = &problems[..] else { panic!("{problems:?}") };
@@ -325,11 +328,11 @@ mod tests {
     #[test]
     fn what_an_authority_asks_first_has_one_answer() {
         let mut status = made_up::status(40);
-        assert_eq!(state(&status, &[]), "good: nothing needs you");
+        assert_eq!(state(&status, &[]), "good: no action needed");
         status.young_until_unix_secs = Some(1_795_165_200);
         let young = state(&status, &[]);
         assert!(young.contains("too young to judge before 2026-11-20T09:00:00 UTC"), "{young}");
-        assert_eq!(state(&status, &status.problems[..1]), "1 problem needs you");
+        assert_eq!(state(&status, &status.problems[..1]), "1 problem needs attention");
         let file =
             PublishedStatus { relays: 3, consensus_relays: 40, ..PublishedStatus::default() };
         assert_eq!(
@@ -353,6 +356,9 @@ mod tests {
         let known = Remembered::of(&reader, crate::watch::page::now()).expect("known");
         let text = known.to_string();
         assert!(text.contains("coverage   ") && text.contains(" of 30 relays"), "{text}");
-        assert!(text.contains("failures   of a week: ") && text.contains("timeout"), "{text}");
+        assert!(
+            text.contains("failures   in the last week: ") && text.contains("timeout"),
+            "{text}"
+        );
     }
 }

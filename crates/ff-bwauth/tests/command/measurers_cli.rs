@@ -127,8 +127,11 @@ async fn measurers_are_measured_without_those_that_are_not_there() {
     assert_eq!(again["measurers"], found["measurers"]);
     let text = run(dir.path(), &[]).await;
     let text = String::from_utf8_lossy(&text.stdout);
-    assert!(text.contains("tried with 24.00 Mbit/s") && text.contains("% lost"), "{text}");
-    assert!(text.contains("counts for 24.00 Mbit/s: what is stated; it has not been"), "{text}");
+    assert!(text.contains("tested with 24.00 Mbit/s") && text.contains("% lost"), "{text}");
+    assert!(
+        text.contains("used       24.00 Mbit/s: the configured capacity; it has not been"),
+        "{text}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -146,5 +149,5 @@ async fn where_a_coordinator_runs_it_is_asked_and_one_measurer_cannot_be_measure
     assert_eq!(output.status.code(), Some(3));
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("It is the only measurer"), "{text}");
-    assert!(text.contains("counts for 24.00 Mbit/s: what is stated"), "{text}");
+    assert!(text.contains("used       24.00 Mbit/s: the configured capacity"), "{text}");
 }

@@ -200,7 +200,7 @@ async fn status_of_a_coordinator_that_runs_says_what_is_wrong() {
     let output = run(&["status"]).await;
     assert_eq!((output.status.code(), err(&output).as_str()), (Some(0), ""));
     assert!(out(&output).contains("consensus  3 relays, 3 with a descriptor"), "{}", out(&output));
-    assert!(out(&output).starts_with("state      good: nothing needs you\n"), "{}", out(&output));
+    assert!(out(&output).starts_with("state      good: no action needed\n"), "{}", out(&output));
     let text = "cannot fetch a newer consensus: no way to them".to_owned();
     let (cause, since_unix_secs) = (Cause::Consensus, status.now_unix_secs - 60);
     status.problems = vec![Problem { cause, of: String::new(), since_unix_secs, text }];

@@ -29,7 +29,7 @@ pub fn text(report: &Report) -> String {
         line(
             &mut text,
             format_args!(
-                "\nnothing is decided at these hosts, so `all` is without them too: {hosts}"
+                "\nno selection was possible at these hosts, so `all` leaves them out too: {hosts}"
             ),
         );
     }
@@ -52,7 +52,7 @@ fn congested(text: &mut String, found: &Congested) {
     line(
         text,
         format_args!(
-            "\ncongestion that circuits put down to relays: {:.1} ms in the median of {} relays; most have",
+            "\ncongestion attributed to relays: {:.1} ms (median of {} relays); the most congested:",
             found.median_ms, found.relays
         ),
     );
@@ -71,7 +71,7 @@ fn head(text: &mut String, report: &Report) {
     line(
         text,
         format_args!(
-            "{} circuits of {} hops; read {}: {} were built with other numbers of hops; given up: {} of {1} hops, {unknown}{} of other numbers of hops; {} failed otherwise",
+            "{} circuits of {} hops were built, of {} read: {} more were built with other numbers of hops; given up: {} of {1} hops, {unknown}{} of other numbers of hops; {} failed otherwise",
             report.circuits,
             report.hops,
             read.all,
@@ -84,23 +84,25 @@ fn head(text: &mut String, report: &Report) {
     unknown_hops(text, report);
     if read.half_lines > 0 {
         let files = read.half_lines;
-        line(text, format_args!("{files} files end in the middle of a line, which is left out"));
+        line(text, format_args!("files that end in half a line, which is left out: {files}"));
     }
     if let Some(known) = read.relays_in_network {
-        line(text, format_args!("of the circuits' {} relays the network has {known}", read.relays));
+        line(text, format_args!("the network has {known} of the circuits' {} relays", read.relays));
     }
     if read.left_out > 0 {
         let count = read.left_out;
         line(
             text,
-            format_args!("{count} more were for onion services or filtered out by OnionPerf"),
+            format_args!(
+                "{count} others, for onion services or filtered out by OnionPerf, are left out"
+            ),
         );
     }
     if report.damaged.count > 0 {
         let count = report.damaged.count;
         line(
             text,
-            format_args!("skipped {count} unreadable records (circuits, streams, downloads):"),
+            format_args!("skipped unreadable records (circuits, streams, downloads): {count}"),
         );
         for one in &report.damaged.first {
             line(text, format_args!("  {one}"));
@@ -135,14 +137,14 @@ fn unknown_hops(text: &mut String, report: &Report) {
 fn fitted(text: &mut String, name: &str, fits: &Fits) {
     let given_up = match fits.given_up {
         0 => String::new(),
-        count => format!(" and {count} given up, which count as greater than when that was"),
+        count => format!(" and {count} given up, which count as longer than the time of giving up"),
     };
     line(text, format_args!("\n{name}: {} values{given_up}", fits.values));
     if fits.gev.is_none() && laws(fits).next().is_none() {
         line(
             text,
             format_args!(
-                "  nothing is fitted: fewer than ten values, fewer than three that differ, or more than a fifth are the least one"
+                "  no fit: fewer than ten values, fewer than three distinct ones, or more than a fifth equal to the minimum"
             ),
         );
         return;
@@ -185,7 +187,7 @@ fn fitted(text: &mut String, name: &str, fits: &Fits) {
         line(
             text,
             format_args!(
-                "  tor's estimator: Xm {:.0} ms, alpha {:.2}, timeout {:.0} ms, which accepts {:.1} % (it means 80)",
+                "  tor's estimator: Xm {:.0} ms, alpha {:.2}, timeout {:.0} ms, which accepts {:.1} % (aim: 80 %)",
                 tor.estimate.xm_ms,
                 tor.estimate.alpha,
                 tor.timeout_ms,
@@ -202,7 +204,7 @@ fn correlations(text: &mut String, report: &Report) {
             line(
                 text,
                 format_args!(
-                    "\nrho of {name} with time to first byte: {:.3} ({} pairs, p {:.1e}); 002: {paper}",
+                    "\nrho of {name} with time to first byte: {:.3} ({} pairs, p {:.1e}); NavigaTor: {paper}",
                     found.rho, found.pairs, found.p
                 ),
             );
@@ -215,7 +217,7 @@ fn performance(text: &mut String, report: &Report) {
     line(
         text,
         format_args!(
-            "\ntables 1, 3: means over hosts of n circuits together (002's after the bar). Throughput's p10 is what 002 calls the 90th percentile.\n  \
+            "\ntables 1, 3: means over hosts, n circuits in total (NavigaTor's values after the bar). NavigaTor calls the p10 of throughput its 90th percentile.\n  \
              {:<22}{:>9}{:>9}{:>17}{:>17}{:>9}{:>15}{:>8}",
             "selection", "accepted", "n", "TTFB p50 ms", "TTFB p90 ms", "n", "Mbit/s p50", "p10"
         ),
@@ -246,7 +248,7 @@ fn performance(text: &mut String, report: &Report) {
         line(
             text,
             format_args!(
-                "  Kruskal-Wallis, rtt{0:.0} against build{0:.0} at {1}: H {2:.2}, p {3:.1e} (002's 68.76 is the quantile at 2^-53)",
+                "  Kruskal-Wallis, rtt{0:.0} against build{0:.0} at {1}: H {2:.2}, p {3:.1e} (NavigaTor's 68.76 is the quantile at 2^-53)",
                 100.0 * one.share,
                 one.host,
                 one.test.h,
@@ -266,7 +268,7 @@ fn of_fewer_hosts(text: &mut String, report: &Report) {
         line(
             text,
             format_args!(
-                "  of fewer hosts than `all`, so not to be compared with it: {}",
+                "  from fewer hosts than `all`, so not comparable with it: {}",
                 names.join(", ")
             ),
         );
@@ -281,8 +283,8 @@ fn table5(text: &mut String, report: &Report) {
     line(
         text,
         format_args!(
-            "\ntable 5: time to first byte over the life of circuits, {} times in {} s in the median (002's behind the bar: 600 in\n\
-             ten minutes). Mean and sd are means over circuits; the pooled sd is of all values, so circuits that differ add to it.\n  \
+            "\ntable 5: time to first byte over the life of circuits, median {} times in {} s (NavigaTor's after the bar: 600 in\n\
+             ten minutes). Mean and sd are means over circuits; the pooled sd is of all values, so differences between circuits add to it.\n  \
              {:<22}{:>9}{:>5}{:>15}{:>16}{:>15}{:>11}",
             cell(whole.latency_probes, 0),
             cell(whole.latency_secs, 0),
@@ -321,7 +323,7 @@ fn table4(text: &mut String, report: &Report) {
     line(
         text,
         format_args!(
-            "\ntable 4: TTFB p50 ms, Mbit/s p50 (of as many as above), \"entropy\" (002's after the bar)"
+            "\ntable 4: TTFB p50 ms, Mbit/s p50 (n as above), \"entropy\" (NavigaTor's after the bar)"
         ),
     );
     for (name, ttfb, mbit, entropy) in TABLE4 {
@@ -348,7 +350,7 @@ fn anonymity(text: &mut String, report: &Report) {
     line(
         text,
         format_args!(
-            "\ntable 2: the published \"entropy\" and \"Gini\" (002's behind the bar), the same if as many circuits are kept at random,\n\
+            "\ntable 2: the published \"entropy\" and \"Gini\" (NavigaTor's after the bar), the same for as many circuits kept at random,\n\
              {compared}\n  {:<22}{:>15}{:>10}{:>15}{:>10}{:>11}{:>11}{:>11}{:>7}",
             "selection",
             "entropy",
@@ -395,8 +397,8 @@ fn attackers(text: &mut String, report: &Report) {
     line(
         text,
         format_args!(
-            "\nboth ends are an attacker's, % of accepted circuits (95 % interval: bootstrap, or Wilson's if fewer than {FEW} are or are \
-             not; tie: how many of the equally used the attacker has, and the % with none and with all of them)"
+            "\nan attacker has both ends, % of accepted circuits (95 % interval: bootstrap, or Wilson's if fewer than {FEW} have or have \
+             not; tie: how many of the equally used relays the attacker has, and the % with none and with all of them)"
         ),
     );
     for (one, anonymity) in accepting(report) {
@@ -421,9 +423,9 @@ fn buckets(text: &mut String, found: &Buckets) {
     line(
         text,
         format_args!(
-            "\ntoken buckets, refilled each {} ms: {} of {} circuits are held back (by chance at most {:.0} % would be), {} have no pauses spread over that, \
-             see `circuits run --rtt-pause`\n  {} of their {} relays hold cells back (any is named for nothing with a chance of {:.0} %)\n  \
-             who is not named may be full as well: of a tor's links only those with a queue wait for the refill; a quota of CPU time in such periods looks the same",
+            "\ntoken buckets, refilled each {} ms: {} of {} circuits are held back (by chance at most {:.0} % would be), {} have no pauses spread over that time, \
+             see `circuits run --rtt-pause`\n  {} of their {} relays hold cells back (chance of naming any relay falsely: {:.0} %)\n  \
+             relays that are not named may be full as well: of a tor's links only those with a queue wait for the refill; a quota of CPU time in such periods looks the same",
             found.interval_ms,
             found.held,
             found.circuits,
@@ -440,7 +442,7 @@ fn buckets(text: &mut String, found: &Buckets) {
         line(
             text,
             format_args!(
-                "  {}  {} of {} circuits, {:.1} without it, p {:.1e}; {:.0} % of replies, {:.0} ms in the mean{or}",
+                "  {}  {} of {} circuits, {:.1} without it, p {:.1e}; {:.0} % of replies, mean {:.0} ms{or}",
                 one.id,
                 one.held,
                 one.circuits,
@@ -455,7 +457,7 @@ fn buckets(text: &mut String, found: &Buckets) {
         line(
             text,
             format_args!(
-                "  compared with the truth: {} hits, {} misses, {} false alarms of {} others, {} not told apart, {} not looked at",
+                "  compared with the truth: {} hits, {} misses, {} false alarms of {} others, {} indistinguishable, {} not examined",
                 truth.hits.len(),
                 truth.misses.len(),
                 truth.false_alarms.len(),

@@ -95,7 +95,7 @@ pub fn wrong(rows: &[ProfileResult]) -> Vec<String> {
     for (name, ratio) in ratios.filter_map(|row| Some((&row.profile, row.of_wire?))) {
         if !(least..=most).contains(&ratio) {
             wrong
-                .push(format!("{name} takes {ratio:.3} of its wire's time, not {least} to {most}"));
+                .push(format!("{name} takes {ratio:.3} times the time of its bytes at the link's rate; expected: {least} to {most}"));
         }
     }
     wrong

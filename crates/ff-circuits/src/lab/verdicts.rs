@@ -54,7 +54,7 @@ const ORDERED: [Ordered; 3] = [
         printed: |[median, ..]| median,
     },
     Ordered {
-        name: "90th percentile of it, ms",
+        name: "90th percentile of time to first byte, ms",
         falls: true,
         value: |seen| seen.ttfb_ms,
         percentile: 90.0,
@@ -148,7 +148,7 @@ fn rho(report: &Report) -> Vec<Verdict> {
     let what = "rho with time to first byte: round trip > build time > congestion".to_owned();
     let paper = RHO.map(|(_, rho)| rho).to_vec();
     let holds = report.spearman_with_ttfb.get(RHO[0].0).map_or(Some(false), is_high);
-    let least = format!("the first of them is at least {LEAST_RHO}");
+    let least = format!("the first rho is at least {LEAST_RHO}");
     let falls = |pair: &[Option<f64>]| matches!(pair, [Some(one), Some(next)] if next < one);
     let is_order = Some(ours.windows(2).all(falls));
     let (first, first_paper) = (vec![ours[0]], vec![paper[0]]);

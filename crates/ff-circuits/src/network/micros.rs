@@ -1,12 +1,16 @@
 //! The microdescriptors that a tor keeps beside its consensus.
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
+use ff_base::text::read_file;
 use ff_dir::microdescriptors::Microdescriptors;
 
 /// Their files: the second one has what came last.
 pub(super) const MICRODESCRIPTORS: [&str; 2] = ["cached-microdescs", "cached-microdescs.new"];
+
+/// The longest document that is read, in bytes: far above those of a network of 100,000 relays.
+pub(super) const MOST_BYTES: u64 = 128 << 20;
 
 /// A file that is there and cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -23,11 +27,8 @@ pub(crate) fn microdescriptors(dir: &Path) -> Result<Microdescriptors, Unreadabl
     let mut all = Microdescriptors::default();
     for name in MICRODESCRIPTORS {
         let path = dir.join(name);
-        match fs::read(&path) {
-            Ok(bytes) => {
-                let text = String::from_utf8_lossy(&bytes);
-                all.by_digest.extend(Microdescriptors::parse(&text).by_digest);
-            }
+        match read_file(&path, MOST_BYTES) {
+            Ok(text) => all.by_digest.extend(Microdescriptors::parse(&text).by_digest),
             Err(error) if is_absent(&error) => {}
             Err(error) => return Err(Unreadable { path, error }),
         }

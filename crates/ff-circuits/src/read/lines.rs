@@ -4,12 +4,20 @@
 //! is no circuit is one. Circuits whose clients chose their paths are left out: they have no times of their own.
 
 use ff_report::stats;
+use serde::Deserialize;
 
 use super::{Circuits, LEAST_TRIPS, Latency, ReadError, Seen, Trip};
 use crate::record::{Circuit, Failure, RoundTrip, SCHEMA, Stage, Whose};
 
 /// What is said of a circuit that was waited for in vain, by us or by tor; Arti has other words for a link.
 const TIMEOUT: &str = "timeout";
+
+/// The version of a line.
+#[derive(Deserialize)]
+struct Version {
+    /// Its number.
+    schema: u32,
+}
 
 /// Adds the circuits of a file.
 ///
@@ -51,20 +59,22 @@ pub(super) fn each(
         let fail =
             |reason: String| ReadError::Line { file: file.to_owned(), line: index + 1, reason };
         match serde_json::from_slice::<Circuit>(line) {
-            Ok(circuit) if circuit.schema > SCHEMA => {
-                let schema = circuit.schema;
-                return Err(fail(format!(
-                    "schema {schema} is newer than {SCHEMA}, which this ff-perf reads: take a newer one"
-                )));
-            }
-            Ok(circuit) => take(circuit),
-            Err(_) if !line.ends_with(b"\n") => half_lines += 1,
-            Err(error) => {
-                return Err(fail(format!("this is not a circuit ({error}): delete the line")));
-            }
+            Ok(circuit) if circuit.schema <= SCHEMA => take(circuit),
+            Ok(Circuit { schema, .. }) => return Err(fail(newer(schema))),
+            Err(error) => match serde_json::from_slice(line) {
+                // The rest of a newer line may have another form.
+                Ok(Version { schema }) if schema > SCHEMA => return Err(fail(newer(schema))),
+                _ if !line.ends_with(b"\n") => half_lines += 1,
+                _ => return Err(fail(format!("this is not a circuit ({error}): delete the line"))),
+            },
         }
     }
     Ok(half_lines)
+}
+
+/// What is said of a line of a later version.
+fn newer(schema: u32) -> String {
+    format!("schema {schema} is newer than {SCHEMA}, which this ff-perf reads: take a newer one")
 }
 
 /// What is analysed of a circuit.
@@ -222,8 +232,10 @@ mod tests {
         let error = read_text(format!("{}\n{LINES}", &LINES[..50]).as_bytes()).expect_err("half");
         assert!(error.to_string().starts_with("f.jsonl, line 1: this is not a circuit"), "{error}");
         let newer = LINES.replace("\"schema\":1", "\"schema\":2");
-        let error = read_text(newer.as_bytes()).expect_err("newer");
-        assert!(error.to_string().contains("line 1: schema 2 is newer than 1"), "{error}");
+        for newer in [newer.clone(), newer.replace("\"path\":[", "\"path\":7,\"relays\":[")] {
+            let error = read_text(newer.as_bytes()).expect_err("newer");
+            assert!(error.to_string().contains("line 1: schema 2 is newer than 1"), "{error}");
+        }
     }
 
     proptest! {

@@ -232,7 +232,7 @@ fn say(report: &Report, status: ExitStatus) -> io::Result<()> {
         let bound = late.bound_us;
         writeln!(
             err,
-            "ff-lab: DO NOT COUNT THIS RUN: p99 of lateness is above {bound:.0} µs (the command ended with {status})"
+            "ff-lab: INVALID RUN: p99 of lateness is above {bound:.0} µs (the command ended with {status})"
         )?;
     }
     Ok(())

@@ -195,7 +195,7 @@ async fn serve(service: Arc<Service>, config: &Config, path: &Path) -> Result<()
 fn reload(service: &Service, path: &Path) {
     match read_again(path) {
         Ok(settings) => {
-            tracing::info!("the config has been read again");
+            tracing::info!("the config has been reloaded");
             service.set(settings);
         }
         Err(error) => tracing::error!("the old config stays in use: {error:#}"),

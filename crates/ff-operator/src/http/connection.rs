@@ -83,7 +83,7 @@ pub async fn serve(mut listener: impl Accept, router: Router, deadlines: Deadlin
             }
             Err(_) if end_silent(&mut places) => sleep(SHORT_PAUSE).await,
             Err(error) => {
-                tracing::warn!("no connection can be accepted: {error}");
+                tracing::warn!("cannot accept connections: {error}");
                 sleep(PAUSE).await;
             }
         }

@@ -63,25 +63,22 @@ impl Guard {
         else {
             return Some((
                 StatusCode::BAD_REQUEST,
-                "A request must say once which host it is for.\n",
+                "A request must have exactly one Host header.\n",
             ));
         };
         let authority = request.uri().authority().map(axum::http::uri::Authority::as_str);
         if !self.knows(host) || !authority.is_none_or(|authority| self.knows(authority)) {
             return Some((
                 StatusCode::MISDIRECTED_REQUEST,
-                "This page answers only to the names of loopback, as localhost and 127.0.0.1.\n",
+                "This page answers only to loopback names, such as localhost and 127.0.0.1.\n",
             ));
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return Some((
-                StatusCode::METHOD_NOT_ALLOWED,
-                "There is nothing to change here: GET and HEAD only.\n",
-            ));
+            return Some((StatusCode::METHOD_NOT_ALLOWED, "Only GET and HEAD are allowed.\n"));
         }
         let length = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
         if length > MAX_URI {
-            return Some((StatusCode::URI_TOO_LONG, "No address of this page is so long.\n"));
+            return Some((StatusCode::URI_TOO_LONG, "The address is too long.\n"));
         }
         let has = |name: HeaderName| request.headers().get(name).is_some_and(|value| value != "0");
         if has(header::CONTENT_LENGTH) || has(header::TRANSFER_ENCODING) {

@@ -45,12 +45,11 @@ impl Downloads {
 
     /// Registers them.
     pub(super) fn register(&self, all: &mut Registry) {
-        let help =
-            "From asking for a download's stream until each stage of it, by its size in bytes";
+        let help = "Times from requesting a download's stream to its stages, by size in bytes";
         all.register_with_unit("download", help, Unit::Seconds, self.secs.clone());
-        let help = "Downloads that are not whole, by whose fault it is and by reason";
+        let help = "Failed downloads, by fault and reason";
         all.register("download_failures", help, self.failures.clone());
-        let help = "Payload of downloads, also of failed ones";
+        let help = "Payload of downloads, including failed ones";
         all.register_with_unit("download_payload", help, Unit::Bytes, self.payload.clone());
     }
 

@@ -92,7 +92,7 @@ pub(super) fn run(args: &BoundArgs) -> Result<ExitCode> {
     let bounds = Bounds::new(pairs(&all));
     ensure!(
         bounds.len() == all.relays.len(),
-        "{}: a capacity is not a number from 0",
+        "{}: a capacity is not a number of at least 0",
         path.display()
     );
     let found = find(args, &all, pool.as_ref(), &bounds, &inputs)?;
@@ -294,9 +294,14 @@ fn draw(path: &Path, found: &Found, bounds: &Bounds) -> Result<()> {
     let sorted: Vec<f64> = bounds.all().rev().collect();
     let x = || Axis::log("capacity, kB/s");
     let fig4 = Figure::new("fig4", "Capacities of relays", x(), Axis::parts("relays"))
-        .with("at most this", distribution(&sorted));
-    let fig5 = Figure::new("fig5", "Where capacity lies", x(), Axis::parts("all capacity"))
-        .with("in relays of at most this", shares(&sorted));
+        .with("relays up to this capacity", distribution(&sorted));
+    let fig5 = Figure::new(
+        "fig5",
+        "Distribution of capacity over relays",
+        x(),
+        Axis::parts("all capacity"),
+    )
+    .with("in relays up to this capacity", shares(&sorted));
     for figure in [fig4, fig5, fig7] {
         folder.write(&format!("{}.svg", figure.name), figure.svg().as_bytes())?;
     }
@@ -362,10 +367,8 @@ fn text(found: &Found) -> String {
             continue;
         }
         let (length, by) = (losses.length, losses.by);
-        let _ = writeln!(
-            text,
-            "without this {what} B of {length} relays ({by}) would be higher by, kB/s:"
-        );
+        let _ =
+            writeln!(text, "B of {length} relays ({by}) would rise without this {what}, by kB/s:");
         for loss in all {
             let _ = writeln!(
                 text,

@@ -61,7 +61,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
     let source = if args.target.is_none() { Some(Source::start()?) } else { None };
     let Some(target) = args.target.clone().or_else(|| source.as_ref().map(Target::of_source))
     else {
-        bail!("there is no target");
+        bail!("no target: give --target");
     };
     let drawer = Drawer::new(&network, &told.checked, target.port, seed)?;
     let job = Download { args, network: &network, told: &told, target, gaps, drawer };
@@ -87,7 +87,7 @@ fn gaps(mean_secs: Option<f64>, is_public: bool) -> Result<Gaps> {
     }
     if gap_secs < least_mean_secs {
         say(&format!(
-            "--gap {gap_secs}: none begins sooner than {} s after the one before, so relays may foresee when",
+            "--gap {gap_secs}: downloads begin at least {} s apart, so relays may predict when",
             least.as_secs_f64()
         ));
     }

@@ -24,9 +24,7 @@ pub(super) fn run(command: &LabCommand) -> Result<ExitCode> {
     // Ctrl-C in a terminal reaches the nodes, too, so it may be that one of them has ended which is told of.
     match (ended, ending.signal()) {
         (Err(_), Some(signal)) => {
-            super::client::say(&format!(
-                "ended by signal {signal}; nothing of the network is left"
-            ));
+            super::client::say(&format!("ended by signal {signal}; the network has been removed"));
             Ok(Ending::exit_code(signal))
         }
         (ended, _) => ended,

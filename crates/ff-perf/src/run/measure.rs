@@ -80,7 +80,7 @@ impl Came {
         }
         if counts.all < wanted {
             bail!(
-                "{} circuits instead of {wanted}: hardly any relays fit together on a path by these rules, and --resume draws the same paths",
+                "{} circuits instead of {wanted}: these rules leave too few valid paths; --resume draws the same paths",
                 counts.all
             );
         }

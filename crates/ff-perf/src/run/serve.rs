@@ -75,16 +75,35 @@ pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
     serving.set_orders(orders, Box::new(move || now(began)));
     say(&beginning(args, address));
     notes.iter().for_each(|note| say(note));
+    let ran = measure_until_signal(args, ready, &mut serving, began);
+    end(ran, serving)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Measures until a signal. First waits for the network, if it could not be read.
+fn measure_until_signal(
+    args: &ServeArgs,
+    ready: Result<Ready>,
+    serving: &mut Serving,
+    began: Instant,
+) -> Result<()> {
     let ready = match ready {
         Ok(ready) => Some(ready),
-        Err(error) => wait_for_network(args, error, &mut serving, began)?,
+        Err(error) => wait_for_network(args, error, serving, began)?,
     };
-    if let Some(ready) = ready {
-        let limits = measure::limits(&args.measuring, args.rate, ALL_MAY_FAIL);
-        live(args, limits, ready, &mut serving, began)?;
+    let Some(ready) = ready else { return Ok(()) };
+    let limits = measure::limits(&args.measuring, args.rate, ALL_MAY_FAIL);
+    live(args, limits, ready, serving, began)
+}
+
+/// Writes the lines that wait, also after an error, which is returned then.
+fn end(ran: Result<()>, serving: Serving) -> Result<()> {
+    let finished = serving.finish();
+    let Err(error) = ran else { return finished };
+    if let Err(lost) = finished {
+        say(&format!("{lost:#}"));
     }
-    serving.finish()?;
-    Ok(ExitCode::SUCCESS)
+    Err(error)
 }
 
 /// Reads the network and checks that it has paths.

@@ -18,6 +18,9 @@ const DAY_BYTES: u64 = 512;
 /// The most that a file of a day has, in bytes; then the day has another one.
 pub const DAILY_BYTES: u64 = 32 << 20;
 
+/// The largest number of a file or of a circuit, 2^53: a greater one is damage, and would leave no room for the next ones.
+pub const MOST_NUMBER: u64 = 1 << 53;
+
 /// When a new file begins, and how many there are.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Rule {
@@ -67,7 +70,7 @@ impl Name {
         let (number, day) = rest.split_once('-')?;
         let begin = Utc::from_file_stamp(&format!("{day}-00-00-00"))?;
         let name = Self { number: number.parse().ok()?, day: begin.unix_secs() / DAY_SECS };
-        (name.file() == file).then_some(name)
+        (name.number <= MOST_NUMBER && name.file() == file).then_some(name)
     }
 }
 
@@ -198,7 +201,7 @@ impl Rotation {
     }
 
     /// The files of lines, oldest first.
-    pub fn names(&self) -> impl Iterator<Item = Name> {
+    pub fn names(&self) -> impl DoubleEndedIterator<Item = Name> {
         self.files.iter().map(|(name, _)| *name)
     }
 

@@ -9,6 +9,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ff_circuits::record::Circuit;
 
+use super::lines::Numbers;
 use super::rotation::{Name, Now, OldFile, Place, Rotation, Rule};
 use super::{
     Options, Store, StoreError, check_options, io_error, line, lock, run_unix_secs, write_options,
@@ -97,10 +98,10 @@ impl Shelf {
         let mut lengths = files.iter().map(long).collect::<Result<Vec<_>, StoreError>>()?;
         for name in files.iter().rev() {
             let mut file = Store::at(dir.join(name.file()))?;
-            let (numbers, bad) = file.numbers()?;
-            notes.extend(passed_by(&bad));
-            lines += numbers.len();
-            number = number.max(numbers.iter().max().map_or(0, |last| last + 1));
+            let numbers = file.numbers()?;
+            lines += numbers.all.len();
+            number = number.max(numbers.all.iter().max().map_or(0, |last| last + 1));
+            notes.extend(passed_by(numbers));
             store.get_or_insert(file);
             if lines >= LAST_LINES {
                 break;
@@ -218,16 +219,14 @@ impl Shelf {
     }
 }
 
-/// What is said of a file's lines that are no circuits. They are no reason not to begin, and are left for whoever knows
-/// what has become of them; as long as they are there, `circuits analyze` refuses the file.
-fn passed_by(bad: &[StoreError]) -> Option<String> {
-    let (first, more) = bad.split_first()?;
-    let more = if more.is_empty() {
-        String::new()
-    } else {
-        format!("; and {} more lines of it are none", more.len())
-    };
-    Some(format!("{first}{more}. It begins without"))
+/// What is said of a file's lines that are not circuits. They are no reason not to begin, and stay for the operator to examine;
+/// as long as they are there, `circuits analyze` refuses the file.
+fn passed_by(numbers: Numbers) -> Option<String> {
+    let bad = numbers.bad?;
+    Some(match numbers.more_bad {
+        0 => format!("{bad}; it is skipped"),
+        more => format!("{bad}; it is skipped, and so are further such lines of this file: {more}"),
+    })
 }
 
 /// How long a file is, in bytes.
@@ -328,7 +327,7 @@ mod tests {
 
         let (shelf, next) = Shelf::open(dir.path(), &options(), SMALL).expect("a shelf");
         let [note] = shelf.notes() else { panic!("one: {:?}", shelf.notes()) };
-        assert!(note.contains(&format!("{name}, line 2: ")) && note.contains("1 more"), "{note}");
+        assert!(note.contains(&format!("{name}, line 2: ")) && note.ends_with(": 1"), "{note}");
         assert_eq!((next, fs::read(&path).expect("lines")), (5, odd), "nothing is lost");
     }
 

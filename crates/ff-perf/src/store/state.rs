@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{StoreError, io_error, replace_json};
 
 /// The longest of these files that is read, in bytes; they have some hundred.
-const MOST_BYTES: u64 = 65_536;
+pub(super) const MOST_BYTES: u64 = 65_536;
 
 /// A file of this kind.
 pub(super) struct StateFile {

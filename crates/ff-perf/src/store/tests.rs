@@ -136,13 +136,58 @@ fn a_line_that_is_no_circuit_is_named() {
 }
 
 #[test]
+fn options_that_cannot_be_read_are_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    drop(Store::open(dir.path(), &options(), false).expect("a store"));
+    fs::write(dir.path().join(LINES), "{\"number\":1}\n").expect("lines");
+    for (odd, said) in [
+        ("{\n\"seed\":-1}".to_owned(), "run.json, line 2: these are not a run's options"),
+        (" ".repeat(70_000), "longer than 65536 bytes"),
+    ] {
+        fs::write(dir.path().join(OPTIONS), odd).expect("a file");
+        let error = Store::open(dir.path(), &options(), true).expect_err("odd").to_string();
+        assert!(error.contains("run.json") && error.contains(said), "{error}");
+    }
+}
+
+#[test]
+fn what_another_program_does_to_the_file_costs_no_whole_line() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, moved) = (dir.path().join(LINES), dir.path().join("moved"));
+    let numbers = |path: &Path| {
+        let text = fs::read_to_string(path).expect("lines");
+        let number = |line| serde_json::from_str::<Circuit>(line).expect("a whole line").number;
+        text.lines().map(number).collect::<Vec<_>>()
+    };
+    let opened = Store::open(dir.path(), &options(), false).expect("a store");
+    let mut add = {
+        let mut store = opened.store;
+        move |number| store.add(&circuit(number)).expect("a line")
+    };
+    add(0);
+    // It writes half a line.
+    let mut other = OpenOptions::new().append(true).open(&path).expect("the file");
+    other.write_all(b"{\"schema\":1,\"num").expect("half a line");
+    add(1);
+    assert_eq!(numbers(&path), [0, 1]);
+    other.set_len(9).expect("shorter");
+    add(2);
+    assert_eq!(numbers(&path), [2]);
+    fs::rename(&path, &moved).expect("another name");
+    add(3);
+    assert_eq!((numbers(&path), numbers(&moved)), (vec![3], vec![2]));
+    fs::remove_file(&path).expect("gone");
+    add(4);
+    assert_eq!(numbers(&path), [4]);
+}
+
+#[test]
 fn a_full_disk_is_an_error_that_names_the_file() {
     let file = OpenOptions::new().append(true).open("/dev/full").expect("/dev/full");
     let mut store = Store {
         path: PathBuf::from("/dev/full"),
         file,
         length: 0,
-        is_torn: false,
         run_unix_secs: 0.0,
         _lock: None,
     };

@@ -134,7 +134,10 @@ fn refuses(network: &Network, dir: &Path, common: &str, known: &str) {
         (format!("--relays {}", list.display()), "list, line 3"),
         (format!("--relays {unknown}"), "no usable relay"),
         (format!("--relays {exit}"), "no capacity of exit0"),
-        (format!("--relays {known} --histories {}", list.display()), "says there how busy"),
+        (
+            format!("--relays {known} --histories {}", list.display()),
+            "no relay has a usable write-history",
+        ),
     ] {
         let text = error(&run(network.dir(), &out, &format!("{common} {options}")));
         assert!(text.contains(expected), "{text}");

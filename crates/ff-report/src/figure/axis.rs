@@ -67,7 +67,7 @@ impl Axis {
     /// The parts of relays or transfers, from none to all.
     #[must_use]
     pub fn parts(of: &str) -> Self {
-        Self::linear(format!("part of {of}, as a share of 1")).from_to(0.0, 1.0)
+        Self::linear(format!("fraction of {of}")).from_to(0.0, 1.0)
     }
 
     /// A value's place on a scale of which the ends are even; nothing if it has none.

@@ -11,8 +11,8 @@ const UNITS: [(&str, &str); 9] = [
     ("Mbit/s", "mbit_per_sec"),
     ("KB/s", "kilobytes_per_sec"),
     ("as a share of", "part"),
-    ("as a part of", "part"),
-    ("in times of", "times"),
+    ("fraction", "part"),
+    ("as a multiple of", "times"),
     ("|1 - ", "part"),
 ];
 
@@ -44,16 +44,19 @@ fn column(axis: &Axis) -> String {
         unit.strip_prefix(label).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
             || (label.ends_with(' ') && unit.starts_with(label))
     };
+    let fraction = what.strip_prefix("fraction");
     let unit = match UNITS.iter().find(is_unit) {
         Some((_, column)) => column,
+        None if fraction.is_some() => "part",
         // What is divided by its like has no unit of its own.
         None if what.contains(" over ") => "ratio",
         None => "",
     };
-    let what = name(what.strip_prefix("part of ").unwrap_or(what));
+    let of = fraction.map(|of| of.strip_prefix(" of ").unwrap_or(of));
+    let what = name(of.unwrap_or(what));
     match unit {
         "" => what,
-        unit if what == unit => what,
+        unit if what.is_empty() => unit.to_owned(),
         unit => format!("{what}_{unit}"),
     }
 }
@@ -77,14 +80,15 @@ mod tests {
             ("what relays carried, Gbit/s", "what_relays_carried_gbit_per_sec"),
             ("attacker, Mbit/s of 608 Gbit/s", "attacker_mbit_per_sec"),
             ("attackers, as a share of the relays", "attackers_part"),
-            ("part, as a share of 1", "part"),
-            ("gain, in times of the true share", "gain_times"),
+            ("fraction", "part"),
+            ("downloads that timed out, fraction", "downloads_that_timed_out_part"),
+            ("gain, as a multiple of the true share", "gain_times"),
             (
                 "error of a relay's capacity, |1 - estimate / truth|",
                 "error_of_a_relays_capacity_part",
             ),
             (
-                "share of weight over share of capacity (1: as it should be)",
+                "share of weight over share of capacity (1: correct)",
                 "share_of_weight_over_share_of_capacity_ratio",
             ),
             ("relays, slow ones", "relays"),

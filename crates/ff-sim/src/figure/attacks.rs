@@ -20,7 +20,7 @@ fn gang(point: &Point) -> Option<&'static str> {
 #[must_use]
 pub fn table2(attacks: &[Attack]) -> Vec<Figure> {
     let Some(table) = attacks.iter().find(|attack| attack.id == TABLE2) else { return Vec::new() };
-    let gain = || Axis::log("gain, in times of the true share");
+    let gain = || Axis::log("gain, as a multiple of the true share");
     let [size, share, trust] = [
         ("table2", "Gain by the attacker's size (Table 2)", "attacker, Mbit/s of 608 Gbit/s"),
         (
@@ -28,7 +28,7 @@ pub fn table2(attacks: &[Attack]) -> Vec<Figure> {
             "Gain by the attackers' share (Table 2)",
             "attackers, as a share of the relays",
         ),
-        ("table2-trust", "Gain by the trusted share (Table 2)", "trusted, as a share of 1"),
+        ("table2-trust", "Gain by the trusted share (Table 2)", "trusted, fraction"),
     ]
     .map(|(name, title, x)| {
         let is_trust = name == "table2-trust";

@@ -14,9 +14,9 @@ const TEST_SECS: f64 = 51.0 * 3600.0;
 #[must_use]
 pub fn of_outcome(outcome: &ErrorAnalysis, least_share: f64) -> Vec<Figure> {
     let relays = "relays";
-    let error = |what: &str| Axis::linear(format!("mean {what} error of a relay, as a part of 1"));
+    let error = |what: &str| Axis::linear(format!("mean {what} error of a relay, fraction"));
     let deviation =
-        |what: &str| Axis::linear(format!("mean relative deviation of {what}, as a part of 1"));
+        |what: &str| Axis::linear(format!("mean relative deviation of {what}, fraction"));
     let all = [
         of_relays(
             outcome,
@@ -43,7 +43,7 @@ pub fn of_outcome(outcome: &ErrorAnalysis, least_share: f64) -> Vec<Figure> {
             outcome,
             Figure::new(
                 "fig3",
-                "Relays' weights over capacities (Fig. 3): left of 1 they are under-weighted",
+                "Relays' weights over capacities (Fig. 3); below 1, a relay is under-weighted",
                 Axis::log("mean share of weight over share of capacity"),
                 Axis::parts(relays),
             ),
@@ -64,7 +64,7 @@ pub fn of_outcome(outcome: &ErrorAnalysis, least_share: f64) -> Vec<Figure> {
             outcome,
             Figure::new(
                 "fig10a",
-                "What relays advertise varies (Fig. 10a)",
+                "Variation of advertised bandwidths (Fig. 10a)",
                 deviation("what it advertises"),
                 Axis::parts(relays),
             ),
@@ -74,7 +74,7 @@ pub fn of_outcome(outcome: &ErrorAnalysis, least_share: f64) -> Vec<Figure> {
             outcome,
             Figure::new(
                 "fig10b",
-                "Relays' weights vary (Fig. 10b)",
+                "Variation of relays' weights (Fig. 10b)",
                 deviation("its weight"),
                 Axis::parts(relays),
             ),
@@ -86,7 +86,7 @@ pub fn of_outcome(outcome: &ErrorAnalysis, least_share: f64) -> Vec<Figure> {
 
 /// An axis for an error of the network.
 fn part(what: &str) -> Axis {
-    Axis::linear(format!("{what}, as a part of 1"))
+    Axis::linear(format!("{what}, fraction"))
 }
 
 /// The distribution of a mean over relays, by window.
@@ -145,7 +145,7 @@ pub fn speed_test(days: &[Day]) -> Figure {
     let is_there = days.iter().any(|day| day.unix_secs == BEGIN_2019);
     let figure = Figure::new(
         "fig5",
-        "What the speed test of 2019 brought to light (Fig. 5)",
+        "The speed test of 2019 (Fig. 5)",
         Axis::time(),
         Axis::linear("bandwidth of the network, Gbit/s"),
     );
@@ -160,7 +160,7 @@ pub fn speed_test(days: &[Day]) -> Figure {
 /// weights these are.
 #[must_use]
 pub fn relay_weights(name: &'static str, title: &str, by_weights: &[(String, Vec<f64>)]) -> Figure {
-    let x = Axis::log("share of weight over share of capacity (1: as it should be)");
+    let x = Axis::log("share of weight over share of capacity (1: correct)");
     let figure = Figure::new(name, title, x, Axis::parts("relays"));
     by_weights
         .iter()
@@ -177,9 +177,7 @@ pub fn relay_capacities(by_system: &[(String, Vec<f64>)]) -> Figure {
     let figure = by_system
         .iter()
         .fold(figure, |figure, (label, errors)| figure.with(label.clone(), distribution(errors)));
-    figure.noting(
-        "errors of measurements are drawn from a model; they are no measurements of this network",
-    )
+    figure.noting("errors are drawn from a model; this network was not measured")
 }
 
 /// Seconds since 1970 as a place on an axis.

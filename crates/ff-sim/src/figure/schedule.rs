@@ -23,13 +23,13 @@ pub fn greedy(filled: &[(f64, usize)], slot_secs: u32) -> Figure {
     }
     Figure::new(
         "schedule",
-        "How long the team needs",
+        "Progress of the schedule",
         Axis::linear("time, h"),
-        Axis::linear("part, as a share of 1"),
+        Axis::linear("fraction"),
     )
-    .with("of the relays, measured", thinned(&measured))
-    .with("of what they need, measured", thinned(&met))
-    .with("of the team, in use in a slot", thinned(&full))
+    .with("relays measured", thinned(&measured))
+    .with("required capacity measured", thinned(&met))
+    .with("team in use, per slot", thinned(&full))
 }
 
 /// A period as it went: which part of the relays each coordinator had measured when.
@@ -39,7 +39,7 @@ pub fn replayed(outcome: &PeriodOutcome, relays: usize) -> Figure {
         "schedule",
         "Relays measured in the period",
         Axis::linear("time, h"),
-        Axis::linear("relays with a conclusive estimate, as a share of 1").from_to(0.0, 1.0),
+        Axis::linear("relays with a conclusive estimate, fraction").from_to(0.0, 1.0),
     );
     (0..outcome.coordinators.len()).fold(figure, |figure, coordinator| {
         let those = outcome.estimates.iter().filter(|one| one.coordinator == coordinator);

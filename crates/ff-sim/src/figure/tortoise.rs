@@ -44,7 +44,7 @@ fn figure(results: &Results, number: u8) -> Option<Figure> {
         ),
         10 => {
             let all = RUNNERS.map(|runners| cell(Some(100), runners));
-            let title = "100 KB/s at half of the relays, and at all (Fig. 10)";
+            let title = "100 KB/s at half of the relays and at all relays (Fig. 10)";
             clients(results, rates("fig10", title), &[RUNNERS.map(half), all].concat())
         }
         _ => return None,
@@ -54,7 +54,8 @@ fn figure(results: &Results, number: u8) -> Option<Figure> {
 /// A figure of distributions, without curves.
 fn rates(name: &'static str, title: &str) -> Figure {
     let (x, y) = (Axis::linear("mean rate of a client, KB/s"), Axis::parts("clients"));
-    Figure::new(name, title, x, y).noting("Each client's mean over its transfers, of all seeds.")
+    Figure::new(name, title, x, y)
+        .noting("Each client's mean over its transfers, all seeds together.")
 }
 
 /// A figure with another curve: the rates of some clients.
@@ -112,7 +113,7 @@ fn runners(
 fn means(results: &Results) -> Figure {
     let figure = Figure::new(
         "fig7",
-        "The mean client (Fig. 7)",
+        "Mean rate of all clients (Fig. 7)",
         Axis::linear("client relays"),
         Axis::linear("mean rate of all clients, KB/s"),
     )

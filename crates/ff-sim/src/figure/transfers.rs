@@ -25,9 +25,9 @@ pub struct TransferRow {
 const SIZES: [&str; 3] = ["50 KiB", "1 MiB", "5 MiB"];
 
 /// What a reader has to know of all three.
-const NOTE: &str = "Points are means over networks, of one network over its simulations; they are moved aside so that \
-                    they do not hide each other. Faint dots: what each is the mean of. Bars: 95 % intervals of the \
-                    mean (Student's t); a bar without an end goes on outside of the frame.";
+const NOTE: &str = "Points are means over networks, or over the simulations of a single network; they are shifted so that \
+                    they do not hide each other. Faint dots: the values averaged. Bars: 95 % intervals of the mean \
+                    (Student's t); a bar without an end continues outside the frame.";
 
 /// Figures 9a (times to the first and to the last bytes), 9b (timeouts) and 9c (throughput), over the load: means over
 /// networks, or over the simulations of a single one, with their spread and their 95 % intervals.
@@ -37,11 +37,11 @@ pub fn figures(rows: &[TransferRow]) -> Vec<Figure> {
         return Vec::new();
     }
     let figure = |name: &'static str, title: &str, y: Axis| {
-        let load = Axis::linear("load, as a part of January 2019's").tight();
+        let load = Axis::linear("load, as a share of January 2019's").tight();
         Figure::new(name, title, load, y.tight()).noting(NOTE)
     };
-    let mut times = figure("fig9a", "Times of downloads (Fig. 9a)", Axis::log("median time, s"));
-    let timeouts = Axis::linear("downloads that timed out, as a part of 1");
+    let mut times = figure("fig9a", "Download times (Fig. 9a)", Axis::log("median time, s"));
+    let timeouts = Axis::linear("downloads that timed out, fraction");
     let mut timeouts = figure("fig9b", "Timeouts (Fig. 9b)", timeouts);
     let gbit = Axis::linear("what relays carried, Gbit/s");
     let mut throughput = figure("fig9c", "Throughput (Fig. 9c)", gbit);

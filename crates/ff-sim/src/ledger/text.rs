@@ -54,7 +54,7 @@ pub fn markdown(judged: &[Judged]) -> String {
             );
         }
     }
-    text.push_str("\nA sample is less than all data and has bounds of its own.\n");
+    text.push_str("\nA sample is a part of the data and has bounds of its own.\n");
     text.push_str("\n| id | command |\n|---|---|\n");
     for Judged { id, command, .. } in judged.iter().filter(|row| !row.command.is_empty()) {
         let _ = writeln!(text, "| {} | `{}` |", cell(id), cell(command));

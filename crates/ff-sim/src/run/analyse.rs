@@ -51,7 +51,7 @@ pub(super) fn analyse(args: &AnalyseArgs) -> Result<ExitCode> {
             history(&store, args, &mut reading)?;
         }
         (.., Some(path)) => collector(path, args, &mut reading)?,
-        _ => anyhow::bail!("there is nothing to analyse"),
+        _ => anyhow::bail!("no input to analyse: see ff-sim analyse --help"),
     }
     Ok(reading.status(args.strict))
 }
@@ -92,12 +92,10 @@ fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> 
         relays: joined.relays(),
         groups,
         new: &new,
-        is_overloaded: Err(
-            "tables do not say which relays are overloaded, as server descriptors do",
-        ),
+        is_overloaded: Err("tables do not say which relays are overloaded; server descriptors do"),
         without_weights: match weights {
-            Some(_) => "the table of weights has no time of what was advertised",
-            None => "there are no weights, which --weights gives",
+            Some(_) => "the table of weights has no time in common with the advertised bandwidths",
+            None => "there are no weights: give --weights",
         },
     };
     report(&outcome, beside, args, reading)

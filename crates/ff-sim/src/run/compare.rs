@@ -98,10 +98,12 @@ fn text(found: &FileComparison, simulated: &Option<[Simulated; 2]>) -> String {
     }
     let mut text = rows(&all);
     if !found.has_capacities {
-        text.push_str("the network has weights and no capacities, so nothing can be said of errors and times\n");
+        text.push_str(
+            "the network has weights but no capacities, so errors and times are unknown\n",
+        );
     }
     text.push_str(&format!(
-        "{} of {} relays are in both, {} came, {} went; {} of those in both have changed more than 2x; {} of all weight has moved\n",
+        "{} of {} relays are in both files, {} were added, {} removed; {} of those in both changed by more than 2x; {} of the weight moved\n",
         found.in_both, found.relays, found.came, found.went, found.changed_much, percent(Some(found.moved))
     ));
     text
@@ -167,11 +169,11 @@ fn figures(found: &FileComparison) -> Vec<Figure> {
     let x = Axis::log("new share of weight over old share");
     let changes = Figure::new(
         "changes",
-        "How relays' weights have changed",
+        "Changes of relays' weights",
         x,
         Axis::parts("relays in both files"),
     )
-    .with("all relays in both", distribution(&factors));
+    .with("relays in both files", distribution(&factors));
     let errors = [("old", &found.old), ("new", &found.new)]
         .map(|(name, side)| (name.to_owned(), side.relay_errors.clone()));
     let title = "Relays' weights over capacities (Fig. 8b)";

@@ -42,10 +42,10 @@ pub(super) fn ingest(args: &IngestArgs) -> Result<ExitCode> {
     let sum = |of: fn(&Ingested) -> u64| found.iter().map(of).sum::<u64>().to_string();
     let text = rows(&[
         ("months of documents", done.len().to_string()),
-        ("there before", was_there.to_string()),
+        ("already stored", was_there.to_string()),
         ("documents", sum(|one| one.read)),
         ("left out", sum(|one| one.left_out)),
-        ("there twice", sum(|one| one.duplicates)),
+        ("duplicates", sum(|one| one.duplicates)),
         ("lines left out", sum(|one| one.lines_left_out)),
         ("hours missing", sum(|one| one.missing_before_hours + one.missing_hours)),
         ("gaps", reading.skips.missing.len().to_string()),
@@ -70,7 +70,7 @@ pub(super) fn take(
     let mut plan = IngestPlan::of(collector)?;
     if let Some((first, packing)) = plan.packed.first() {
         note!(
-            "ff-sim: passed over {} files that are not packed by xz, the first by {}: {} (unpack it with {})",
+            "ff-sim: skipped files that are not packed by xz: {}; the first is packed by {}: {} (unpack it with {})",
             plan.packed.len(),
             packing.name(),
             Visible(first),
@@ -83,7 +83,7 @@ pub(super) fn take(
         collector.display()
     );
     if let Some(first) = plan.passed_over.first() {
-        note!("ff-sim: passed over {} files of other kinds, as {first}", plan.passed_over.len());
+        note!("ff-sim: skipped files of other kinds: {}, such as {first}", plan.passed_over.len());
     }
     plan.keep(span.since, span.until, shard);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);

@@ -162,14 +162,14 @@ fn greedy_text(found: &Greedy) -> String {
     let largest = BytesPerSec::new(found.largest_bytes_per_sec);
     let spare = match found.missing_slots {
         0 => format!("{} of the period", found.spare_slots),
-        missing => format!("none: the period lacks {missing} slots"),
+        missing => format!("none: the period is short of slots: {missing}"),
     };
     let mut text = rows(&[
         ("relays", found.relays.to_string()),
         ("left out", left_out(&found.left_out)),
         ("capacities", capacities(found.total_bytes_per_sec, found.from_weights)),
         ("largest", largest.to_string()),
-        ("slots", format!("{} ({} at least)", found.slots, found.least_slots)),
+        ("slots", format!("{} (lower bound: {})", found.slots, found.least_slots)),
         ("time", format!("{:.2} h", hours(found.seconds))),
         ("spare slots", spare),
         ("unmeasurable", format!("{} relays", found.unmeasurable.len())),

@@ -353,7 +353,7 @@ fn i14_a_network_that_does_not_fit_the_period_says_who_is_late_and_what_lacks() 
     // Ten relays fit into a slot, and six slots into the period.
     let args = [&SCHEDULE[..], &["--greedy", "--slot", "600", "--period", "1"]].concat();
     let said = prints(dir.path(), &[&args[..], &["--out", "out"]].concat());
-    assert!(said.contains("none: the period lacks 4 slots"), "{said}");
+    assert!(said.contains("none: the period is short of slots: 4"), "{said}");
     assert!(
         said.contains("40 relays do not fit into the period and need 11812.50 Mbit/s together"),
         "{said}"

@@ -42,7 +42,8 @@ struct Listening {
 /// It ends by itself, whatever they do, and when it is dropped.
 pub async fn exchange(partners: &[Partner], secs: u16) -> Vec<Found> {
     if partners.len() < 2 {
-        let alone = "it is the only measurer, and an exchange needs two: what is stated counts";
+        let alone =
+            "it is the only measurer, and an exchange needs two: its configured capacity is used";
         return partners.iter().map(|_| Err(alone.to_owned())).collect();
     }
     let asked = join_all(partners.iter().map(|partner| listen(partner, secs))).await;

@@ -55,11 +55,12 @@ impl Core {
     /// The operator wants the measurers measured now.
     pub(super) fn ask_exchange(&mut self) {
         if self.team.len() < 2 {
-            let text = "there is one measurer, and an exchange needs two: what is stated counts";
+            let text =
+                "there is one measurer, and an exchange needs two: its configured capacity is used";
             tracing::warn!("{text}");
             return;
         }
-        tracing::info!("the measurers are to be measured as soon as no relay is");
+        tracing::info!("measurers will be measured once no relay is being measured");
         self.exchanges.is_asked = true;
     }
 

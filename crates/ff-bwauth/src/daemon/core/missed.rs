@@ -21,7 +21,7 @@ const AT_ONCE: u32 = 16;
 /// Why what was due in a slot that went by is not carried out.
 const WENT_BY: &str = "its slot passed before the coordinator could begin it";
 /// Why a relay is not measured that has a row in the plan.
-pub(super) const GONE: &str = "it is not in the consensus any more";
+pub(super) const GONE: &str = "it is no longer in the consensus";
 
 /// The last slot in which it was decided whether a relay is measured again.
 pub(super) type Decided = HashMap<Fingerprint, u32>;

@@ -31,7 +31,7 @@ impl Problems {
         }
         for over in before.values() {
             let secs = now.saturating_sub(over.since_unix_secs);
-            tracing::warn!(cause = over.cause.name(), secs, "over: {}", over.text);
+            tracing::warn!(cause = over.cause.name(), secs, "resolved: {}", over.text);
         }
         self.0.values().cloned().collect()
     }

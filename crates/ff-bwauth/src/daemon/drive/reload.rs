@@ -14,7 +14,7 @@ impl Daemon {
     pub(super) fn reload(&mut self, path: &Path) {
         match self.take_over(path) {
             Ok(fixed) => {
-                tracing::info!("the config has been read again");
+                tracing::info!("the config has been reloaded");
                 for name in fixed {
                     tracing::warn!("{name} has changed in the config: restart to apply it");
                 }

@@ -110,8 +110,8 @@ fn consensus(config: &Config, status: Option<&Status>) -> Finding {
     if let Some(error) = status.and_then(|status| status.network.error.as_deref()) {
         return Finding::bad(
             ABOUT,
-            format!("there is no newer one: {error}"),
-            "check the network to the directory authorities",
+            format!("cannot fetch a newer one: {error}"),
+            "check the connection to the directory authorities",
         );
     }
     let known = status.and_then(|status| status.network.valid_after_unix_secs);
@@ -134,7 +134,7 @@ fn consensus(config: &Config, status: Option<&Status>) -> Finding {
 fn aged(age_secs: u64, is_running: bool) -> Finding {
     const ABOUT: &str = "consensus";
     let found = format!("it became valid {} h ago", age_secs / 3600);
-    let advice = "check the network to the directory authorities, or what updates the files";
+    let advice = "check the connection to the directory authorities, or what updates the files";
     match age_secs {
         age if age <= FRESH_SECS => Finding::ok(ABOUT, found),
         _ if !is_running => Finding::warn(
@@ -150,7 +150,7 @@ fn aged(age_secs: u64, is_running: bool) -> Finding {
 /// The team.
 async fn measurers(config: &Config) -> Vec<Finding> {
     let Ok(key) = key::load(&config.key) else {
-        let found = "they cannot be asked without our key";
+        let found = "cannot be asked without the coordinator's key";
         return vec![Finding::bad("measurers", found, "see the line about the key")];
     };
     let ask = |table: &MeasurerTable| {
@@ -174,7 +174,7 @@ async fn measurers(config: &Config) -> Vec<Finding> {
                 }
                 Err(error) => {
                     let advice = format!(
-                        "is ff-measurer running at {address}, does its firewall allow us, does each config have the other's identity?"
+                        "check that ff-measurer runs at {address}, that its firewall allows us, and that each config has the other's identity"
                     );
                     vec![Finding::bad(&about, error.to_string(), advice)]
                 }
@@ -201,14 +201,14 @@ fn described(
         findings.push(Finding::bad(about, found, "install chrony there, and check our own clock"));
     }
     if of.open_files < MEASURER_FILES {
-        let found = format!("its process may have {} files open", of.open_files);
+        let found = format!("its process may open at most {} files", of.open_files);
         let advice = format!(
             "set LimitNOFILE= of its unit to at least {MEASURER_FILES}, for links to several relays at once"
         );
         findings.push(Finding::warn(about, found, advice));
     }
     if of.rate_bytes_per_sec != 0 && of.rate_bytes_per_sec < stated {
-        let found = "its operator allows less than our config says that it carries";
+        let found = "its operator allows less than its capacity in our config";
         findings.push(Finding::warn(
             about,
             found,

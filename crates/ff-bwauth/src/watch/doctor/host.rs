@@ -75,9 +75,11 @@ fn clock(clock: Clock) -> Finding {
             "run chronyc tracking",
         ),
         Clock::Alone => Finding::bad(ABOUT, "the clock is not synchronised (adjtimex)", ADVICE),
-        Clock::Unknown => {
-            Finding::warn(ABOUT, "the kernel does not tell whether it is synchronised", ADVICE)
-        }
+        Clock::Unknown => Finding::warn(
+            ABOUT,
+            "cannot find out from the kernel whether it is synchronised",
+            ADVICE,
+        ),
     }
 }
 
@@ -88,7 +90,7 @@ fn buffers(name: &str, line: Option<&str>) -> Finding {
         .and_then(|word| word.parse().ok());
     match most {
         Some(most) => buffer(&format!("net.ipv4.{name}"), most),
-        None => Finding::warn(&format!("net.ipv4.{name}"), "the kernel does not tell", ""),
+        None => Finding::warn(&format!("net.ipv4.{name}"), "cannot be read from the kernel", ""),
     }
 }
 
@@ -101,7 +103,7 @@ pub(super) fn buffer(about: &str, most: u64) -> Finding {
     let advice = format!(
         "set its third value to {TUNED_BUFFER_BYTES} in /etc/sysctl.d: fast relays far away need it"
     );
-    Finding::warn(about, format!("{mib} MiB at most, less than Linux' usual 4"), advice)
+    Finding::warn(about, format!("{mib} MiB at most, less than Linux's default of 4"), advice)
 }
 
 /// How congestion is controlled.
@@ -114,7 +116,7 @@ pub(super) fn congestion(about: &str, name: Option<&str>) -> Finding {
             "set net.ipv4.tcp_congestion_control to cubic on measurers: then they get what clients do, and two \
              teams' numbers can be compared",
         ),
-        Some("") | None => Finding::warn(about, "the kernel does not tell", ""),
+        Some("") | None => Finding::warn(about, "cannot be read from the kernel", ""),
         Some(name) => Finding::warn(
             about,
             format!("{name}, which has not been tested"),
@@ -147,7 +149,7 @@ fn memory() -> Finding {
             "a coordinator needs 200 MiB, and the system the rest",
         ),
         Some(bytes) => Finding::ok(about, format!("{} MiB are free", bytes >> 20)),
-        None => Finding::warn(about, "the kernel does not tell how much is free", ""),
+        None => Finding::warn(about, "cannot find out from the kernel how much is free", ""),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::watch::chart::{self, Bin, mbit};
 const DAYS: u64 = 30;
 /// The parts that are named in the table.
 const PERCENTILES: [(usize, &str); 9] = [
-    (0, "least"),
+    (0, "minimum"),
     (5, "5 %"),
     (10, "10 %"),
     (25, "25 %"),
@@ -26,7 +26,7 @@ const PERCENTILES: [(usize, &str); 9] = [
     (75, "75 %"),
     (90, "90 %"),
     (99, "99 %"),
-    (100, "greatest"),
+    (100, "maximum"),
 ];
 
 /// What the relays were last measured at.
@@ -71,19 +71,19 @@ impl Distribution {
         let total: BytesPerSec = self.estimates.iter().map(|one| one.estimate).sum();
         html! {
             p {
-                "The newest conclusive result of each relay, of the last " (DAYS) " days; as of " (time(self.made_unix_secs)) "."
+                "The newest conclusive result of each relay in the last " (DAYS) " days, as of " (time(self.made_unix_secs)) "."
             }
             dl.facts {
                 div { dt { "Relays" } dd { (grouped(self.estimates.len() as u64)) } }
-                div { dt { "All together" } dd { (rate(total.get())) } }
+                div { dt { "Total capacity" } dd { (rate(total.get())) } }
             }
-            @if self.estimates.is_empty() { p.notice { "There is no result yet." } } @else {
+            @if self.estimates.is_empty() { p.notice { "No results yet." } } @else {
                 div.beside {
                     section {
                         h2 { "Relays by capacity" }
-                        (figure("Histogram of capacities; the table has its numbers", chart::histogram(&bins)))
+                        (figure("Histogram of capacities; the table has the same numbers", chart::histogram(&bins)))
                         h2 { "Share of relays with at most this capacity" }
-                        (figure("Cumulative distribution of capacities; the table has its numbers", chart::cumulative(&bins, &rates)))
+                        (figure("Cumulative distribution of capacities; the table has the same numbers", chart::cumulative(&bins, &rates)))
                     }
                     section {
                         h2 { "In numbers" }
@@ -100,7 +100,7 @@ impl Distribution {
         let at = |percent| self.estimates.get(place(self.estimates.len(), percent));
         html! {
             table {
-                thead { tr { th scope="col" { "Of the relays" } th.n scope="col" { "have at most" } } }
+                thead { tr { th scope="col" { "Share of relays" } th.n scope="col" { "Capacity at most" } } }
                 tbody { @for (percent, name) in PERCENTILES {
                     tr {
                         th scope="row" { (name) }
@@ -126,8 +126,8 @@ fn steps(bins: &[Bin], all: u64) -> Markup {
     html! {
         table {
             thead { tr {
-                th.n scope="col" { "Mbit/s from" } th.n scope="col" { "to below" } th.n scope="col" { "Relays" }
-                th.n scope="col" { "and below" }
+                th.n scope="col" { "From, Mbit/s" } th.n scope="col" { "to below" } th.n scope="col" { "Relays" }
+                th.n scope="col" { "Cumulative" }
             } }
             tbody { @for (bin, sum) in bins.iter().zip(sums) {
                 tr {

@@ -51,7 +51,7 @@ impl Counts {
         rows.sort_by_key(|(_, counts)| std::cmp::Reverse((counts[2], counts[1], counts[0])));
         html! {
             p { "Failed attempts by cause, as of " (time(self.made_unix_secs)) "." }
-            @if rows.is_empty() { p.notice { "Nothing has failed." } } @else {
+            @if rows.is_empty() { p.notice { "No failures." } } @else {
                 div.wide {
                     table.failures.cards {
                         thead { tr {
@@ -69,7 +69,7 @@ impl Counts {
                                 td data-label="At fault" { (meaning.map_or("-", |one| one.fault)) }
                                 td data-label="What it means" {
                                     @if let Some(meaning) = meaning { (meaning.means) " " em { (meaning.advice) } }
-                                    @else { "This version does not know it." }
+                                    @else { "This version does not know this code." }
                                 }
                             }
                         } }

@@ -68,7 +68,7 @@ impl<'a> Page<'a> {
                     }
                 }
                 body {
-                    a.skip href="#content" { "To the content" }
+                    a.skip href="#content" { "Skip to the content" }
                     header {
                         p.name { "FlashFlow" }
                         nav aria-label="Pages" {
@@ -102,11 +102,11 @@ pub(super) fn state(site: &Site) -> Markup {
     let now = super::now();
     let live = site.live.borrow();
     match live.as_deref() {
-        None => html! { p.notice { "The coordinator is starting: there are no data yet." } },
+        None => html! { p.notice { "The coordinator is starting: no data yet." } },
         Some(status) if now.saturating_sub(status.now_unix_secs) > STALE_SECS => html! {
             p.notice.bad {
-                "The coordinator does not answer: it was last heard of " (ago(now, status.now_unix_secs)) ", at "
-                (time(status.now_unix_secs)) ". What stands here is from then."
+                "The coordinator does not respond. This page shows its last status, which is from "
+                (time(status.now_unix_secs)) " (" (ago(now, status.now_unix_secs)) ")."
             }
         },
         Some(_) => html! {},
@@ -138,6 +138,6 @@ pub(super) fn figure(label: &str, svg: Result<String, impl std::fmt::Display>) -
                 div.chart role="img" aria-label=(plain(label)) tabindex="0" { (maud::PreEscaped(svg)) }
             }
         }
-        Err(error) => sentence(&format!("The drawing could not be made: {error}")),
+        Err(error) => sentence(&format!("Cannot draw the chart: {error}")),
     }
 }

@@ -8,7 +8,7 @@ use ff_proto::failure::FailureKind;
 use maud::{Markup, html};
 
 use super::layout::{Page, sentence, state};
-use super::text::{ago, grouped, percent, plain, rate, shown, time};
+use super::text::{ago, grouped, percent, plain, rate, relays, shown, time};
 use super::{Site, now, slots};
 use crate::watch::status::{PeriodStatus, RunningStatus, Status};
 use crate::watch::{problems, summary};
@@ -102,14 +102,14 @@ fn facts(status: &Status) -> Markup {
             div { dt { "Consensus" } dd {
                 @match network.valid_after_unix_secs {
                     Some(at) => {
-                        (grouped(network.relays)) " relays, " (grouped(network.described)) " with a descriptor; valid since "
+                        (relays(network.relays)) ", " (grouped(network.described)) " with a descriptor; valid since "
                         (time(at)) ", " (ago(now, at))
                     }
                     None => { "none yet" }
                 }
             } }
             div { dt { "Bandwidth file" } dd { (published(status)) } }
-            div { dt { "Since its start" } dd {
+            div { dt { "Since the start" } dd {
                 (ago(now, status.started_unix_secs)) ": " (grouped(status.finished)) " measurements, "
                 (grouped(failed)) " failed (" a href="/failures" { "why" } "), " (grouped(without)) " without FlashFlow"
             } }
@@ -137,7 +137,7 @@ fn period(period: Option<&PeriodStatus>, now: u64) -> Markup {
             progress max=(coverage.relays.max(1)) value=(coverage.relays_measured) aria-label="Relays measured" {}
         } }
         @if period.too_fast > 0 {
-            div { dt { "Too fast" } dd { (grouped(period.too_fast)) " relays need more than the whole team has" } }
+            div { dt { "Too fast" } dd { (relays(period.too_fast)) " beyond the capacity of the whole team" } }
         }
         div { dt { "Done" } dd {
             @match period.done_unix_secs {
@@ -155,7 +155,7 @@ fn published(status: &Status) -> Markup {
         Some(published) => html! {
             @if let (Some(path), Some(at)) = (&published.path, published.unix_secs) {
                 (summary::voted(published)) br; "Written " (ago(status.now_unix_secs, at)) ": " code { (shown(path)) }
-                @if let Some(shift) = &published.since_last { br; "Compared with the file before: " (summary::shifted(shift)) }
+                @if let Some(shift) = &published.since_last { br; "Compared with the previous file: " (summary::shifted(shift)) }
                 @if let Some(shift) = &published.from_consensus { br; "Compared with the consensus: " (summary::shifted(shift)) }
             } @else { "none yet" }
             @if let Some(reason) = &published.refused {
@@ -215,7 +215,7 @@ fn spark(totals: &[u64], of_secs: u16) -> Markup {
     let width = (SPARK.0 as usize / usize::from(of_secs.max(1))).max(1);
     html! {
         svg.spark viewBox={ "0 0 " (width * usize::from(of_secs)) " " (SPARK.1) } preserveAspectRatio="none" role="img"
-            aria-label={ "The greatest of " (totals.len()) " seconds has " (rate(top)) } {
+            aria-label={ "Seconds: " (totals.len()) ", the highest " (rate(top)) } {
             @for (index, bytes) in bars {
                 @let height = height(*bytes);
                 rect x=(index * width) y=(u128::from(SPARK.1) - height) width=(width) height=(height) {}

@@ -36,13 +36,14 @@ struct Known {
 pub(super) async fn page(State(site): State<Arc<Site>>, Path(name): Path<String>) -> Response {
     let page = Page::new(&site, "Relay");
     let Some(fingerprint) = fingerprint(&name) else {
-        let text = "A relay's address here is /relay/ and its fingerprint: 40 hexadecimal digits.";
+        let text =
+            "The address of a relay's page is /relay/ and its fingerprint: 40 hexadecimal digits.";
         return (StatusCode::BAD_REQUEST, page.html(&sentence(text))).into_response();
     };
     match look(&site, fingerprint).await {
         Ok(known) if known.attempts.is_empty() && known.is_unknown() => {
             let text = format!(
-                "No relay {} was ever tried, and the consensus has none.",
+                "Relay {} is not in the consensus and was never tried.",
                 hex::encode_upper(fingerprint)
             );
             (StatusCode::NOT_FOUND, page.html(&sentence(&text))).into_response()
@@ -76,7 +77,7 @@ async fn look(site: &Site, fingerprint: Fingerprint) -> Result<Known, AskError> 
                 attempts.extend(all.into_iter().skip(MOST_DRAWN));
             }
             let explanation = match network {
-                None => Err("there are no documents of the network yet".to_owned()),
+                None => Err("the network's documents have not been read yet".to_owned()),
                 Some(network) => {
                     let mut network = (*network).clone();
                     network.now_unix_secs = now;
@@ -138,7 +139,7 @@ impl Known {
                     } }
                     div { dt { "In the last bandwidth file" } dd {
                         @match &explanation.published {
-                            None => { "there is none yet" }
+                            None => { "none yet" }
                             Some(file) => {
                                 @match file.bw { Some(bw) => { "bw=" (bw) " kB/s" } None => { "not listed" } }
                                 @if let Some(at) = file.made_unix_secs { " (of " (time(at)) ")" }
@@ -169,7 +170,7 @@ impl Known {
                     tbody { @for attempt in &self.attempts { (row(attempt)) } }
                 }
             }
-            @if self.attempts.len() >= MOST as usize { p { "Older ones are not shown: ff-bwauth export writes all of them." } }
+            @if self.attempts.len() >= MOST as usize { p { "Older attempts are not shown; ff-bwauth export writes all." } }
         }
     }
 }
@@ -203,7 +204,7 @@ fn seconds(attempt: &Attempt) -> Markup {
     let least = totals.iter().map(|row| row.total_bytes).min().unwrap_or(0);
     let most = totals.iter().map(|row| row.total_bytes).max().unwrap_or(0);
     let label = format!(
-        "{} seconds, from {} to {}; with the estimate {}",
+        "Seconds: {}, from {} to {}; estimate: {}",
         totals.len(),
         rate(least),
         rate(most),

@@ -14,7 +14,7 @@ use maud::{Markup, html};
 use self::list::{Column, Row};
 pub(super) use self::list::{List, look};
 use super::layout::{Page, failed};
-use super::text::{ago, grouped, in_address, plain, shown, time};
+use super::text::{ago, grouped, in_address, plain, relays, shown, time};
 use super::{Site, now};
 
 /// Relays on a page.
@@ -43,7 +43,7 @@ pub(super) async fn page(
     let asked = Asked::of(&query);
     let page = Page::new(&site, "Relays").at("/relays");
     if asked.text.chars().count() > MAX_TEXT {
-        let content = html! { (form(&asked, "")) p.notice { "The text is longer than any nickname or fingerprint." } };
+        let content = html! { (form(&asked, "")) p.notice { "The search text is longer than any nickname or fingerprint." } };
         return page.html(&content).into_response();
     }
     match site.relays.get(0, look(&site)).await {
@@ -95,10 +95,10 @@ fn content(list: &List, asked: &Asked, now: u64) -> Markup {
     html! {
         (form(&asked, &asked.text))
         p {
-            @if asked.text.is_empty() { (grouped(found.len() as u64)) " relays" }
+            @if asked.text.is_empty() { (relays(found.len() as u64)) }
             @else { (grouped(found.len() as u64)) " of " (grouped(list.len() as u64)) " relays match “" (shown(&asked.text)) "”" }
             @if !rows.is_empty() {
-                ", sorted by " (asked.column.title()) ", the " (asked.column.first(asked.is_descending)) " first; shown: "
+                ", sorted by " (asked.column.title()) ", " (asked.column.order(asked.is_descending)) "; shown: "
                 (grouped(first as u64 + 1)) " to " (grouped((first + rows.len()) as u64))
             }
             ". As of " (time(list.made_unix_secs)) "."

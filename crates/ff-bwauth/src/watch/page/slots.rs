@@ -118,12 +118,12 @@ impl Map {
             }
             (legend(&self.slots, now_slot))
             table.map {
-                caption.hidden { "What became of each slot" }
+                caption.hidden { "Outcome of each slot" }
                 colgroup { col.from {} col {} col.sum {} }
                 thead { tr {
                     th scope="col" { span.hidden { "From" } }
                     th scope="col" { span.hidden { "Slots" } }
-                    th.sum scope="col" { span.hidden { "Sum" } }
+                    th.sum scope="col" { span.hidden { "Total" } }
                 } }
                 tbody {
                     @for row in self.slots.chunks(per_row) {

@@ -43,16 +43,17 @@ pub(super) fn live(site: &Site) -> Markup {
                 table.cards {
                     thead { tr {
                         th scope="col" { "Measurer, its address and key" } th scope="col" { "State" } th scope="col" { "Version" }
-                        th.n scope="col" { "Stated capacity" } th.n scope="col" { "Cores" } th.n scope="col" { "Clock" }
+                        th.n scope="col" { "Configured capacity" } th.n scope="col" { "Cores" } th.n scope="col" { "Clock" }
                         th scope="col" { "Congestion control" } th.n scope="col" { "Disputes" }
                     } }
                     tbody { @for member in &status.team { (row(member, status.now_unix_secs)) } }
                 }
             }
             p.small {
-                "Clock: how far it is ahead of this machine's. Disputes: how many groups of relays report fewer echoes than the \
-                 measurer counted, of those that it has measured and that agree with another measurer. When chance does not \
-                 explain them, it is set aside; " code { "ff-bwauth measurers --trust NAME" } " takes it back."
+                "Clock: how far the measurer's clock is ahead of this host's. Disputes: the groups of relays that report fewer \
+                 echoes than the measurer counted, out of those that it has measured and that agree with another measurer. If \
+                 chance does not explain the disputes, the measurer is set aside; "
+                code { "ff-bwauth measurers --trust NAME" } " reinstates it."
             }
         }
     }
@@ -74,7 +75,7 @@ fn row(member: &MemberStatus, now: u64) -> Markup {
                 @if let Some(error) = &member.error { ": " (shown(error)) }
             }
             td data-label="Version" { (shown(member.version.as_deref().unwrap_or("-"))) }
-            td.n data-label="Stated capacity" { (rate(member.stated_bytes_per_sec)) }
+            td.n data-label="Configured capacity" { (rate(member.stated_bytes_per_sec)) }
             td.n data-label="Cores" { @match member.cores { Some(cores) => { (cores) } None => { "-" } } }
             td.n.bad[is_off] data-label="Clock" { (format!("{:+} ms", member.clock_ahead_millis)) @if is_off { " (off)" } }
             td data-label="Congestion control" { (shown(member.congestion_control.as_deref().unwrap_or("-"))) }
@@ -90,14 +91,14 @@ fn capacities(rows: &[MeasurerRow]) -> Markup {
             div.wide {
                 table.cards {
                     thead { tr {
-                        th scope="col" { "Measurer" } th.n scope="col" { "Stated" } th.n scope="col" { "Measured" }
+                        th scope="col" { "Measurer" } th.n scope="col" { "Configured" } th.n scope="col" { "Measured" }
                         th.n scope="col" { "Sent" } th.n scope="col" { "Received" } th.n scope="col" { "Lost" }
                         th scope="col" { "When" } th.n scope="col" { "Disputes" }
                     } }
                     tbody { @for one in rows {
                         tr {
                             th scope="row" { @if one.name.is_empty() { "(not in the config)" } @else { (shown(&one.name)) } }
-                            td.n data-label="Stated" { @match one.stated { Some(stated) => { (rate(stated.get())) } None => { "-" } } }
+                            td.n data-label="Configured" { @match one.stated { Some(stated) => { (rate(stated.get())) } None => { "-" } } }
                             @if let Some(measured) = &one.measured {
                                 @let carried = &measured.carried;
                                 @let is_less = carried.bound().is_some_and(|bound| Some(bound) < one.stated);

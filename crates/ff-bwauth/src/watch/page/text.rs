@@ -101,6 +101,11 @@ pub(in crate::watch) fn grouped(number: u64) -> String {
     text
 }
 
+/// A number of relays.
+pub(in crate::watch) fn relays(count: u64) -> String {
+    if count == 1 { "1 relay".to_owned() } else { format!("{} relays", grouped(count)) }
+}
+
 /// How much of a whole.
 #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
 pub(in crate::watch) fn percent(part: u64, whole: u64) -> String {
@@ -124,6 +129,7 @@ mod tests {
     #[test]
     fn numbers_are_grouped() {
         assert_eq!(grouped(1_234_567), "1\u{202f}234\u{202f}567");
+        assert_eq!([relays(0), relays(1), relays(20)], ["0 relays", "1 relay", "20 relays"]);
         assert_eq!(
             (grouped(123), percent(1, 3), percent(1, 0)),
             ("123".into(), "33.3 %".into(), "-".into())

@@ -4,12 +4,16 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use serde::de::{MapAccess, Visitor};
+use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::record::SIZES;
+
+/// The largest number of records of a kind: a day of OnionPerf's has some 1,000. Each takes some 100 bytes of memory, however
+/// short it is in the file.
+const MOST_RECORDS: usize = 4_000_000;
 
 /// An analysis file.
 #[derive(Deserialize)]
@@ -128,6 +132,9 @@ impl<'de> Visitor<'de> for RecordsVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Records, A::Error> {
         let mut records = Records::default();
         while let Some((name, record)) = map.next_entry::<String, Box<RawValue>>()? {
+            if records.by_name.len() + records.replaced.len() == MOST_RECORDS {
+                return Err(A::Error::custom(format!("it has more than {MOST_RECORDS} records")));
+            }
             match records.by_name.entry(name) {
                 Entry::Vacant(place) => {
                     place.insert(record);

@@ -42,6 +42,18 @@ fn circuits_come_with_what_their_downloads_took() {
 }
 
 #[test]
+fn records_of_a_kind_have_a_bound_and_the_others_are_read() {
+    let (begin, end) = FILE.split_once(r#""streams": {"7""#).expect("tor's streams");
+    let (_, end) = end.split_once("}},").expect("their end");
+    let streams = r#""":0,"#.repeat(4_000_000);
+    let text = format!(r#"{begin}"streams": {{{streams}"":0}}}},{end}"#);
+    let found = read_text(text.as_bytes()).expect("circuits");
+    assert_eq!((found.all.len(), found.damaged.count), (2, 1));
+    let first = found.damaged.first.first().expect("one");
+    assert!(first.contains("more than 4000000 records"), "{first}");
+}
+
+#[test]
 fn downloads_of_versions_before_3_are_read_too() {
     // As OnionPerf wrote them until 2020: the payload's first bytes at 0 of a transfer that failed.
     let transfers = r#""transfers": {"transfer5m:1": {"transfer_id": "transfer5m:1", "is_success": true, "is_error": false,

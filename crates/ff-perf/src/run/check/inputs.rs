@@ -34,7 +34,7 @@ impl Told {
                 let rates = history::rates(&text);
                 ensure!(
                     !rates.is_empty(),
-                    "{}: no relay says there how busy it is",
+                    "{}: no relay has a usable write-history or read-history there",
                     path.display()
                 );
                 rates
@@ -55,7 +55,7 @@ impl Told {
             let is_known = network.find(&relay.id).and_then(|place| known.get(&place));
             ensure!(
                 is_known.is_some_and(|known| known.capacity > 0.0),
-                "{}: it has no capacity of {} ({})",
+                "{}: no capacity of {} ({})",
                 args.capacities.display(),
                 relay.nick,
                 relay.id

@@ -154,7 +154,7 @@ impl<'a, C: Client> Probing<'a, C> {
             }
         }
         if !any_arrived(probes) {
-            bail!("none of {all} downloads arrived; {} says why", self.args.out.display());
+            bail!("all {all} downloads failed; the reasons are in {}", self.args.out.display());
         }
         Ok(())
     }
@@ -249,7 +249,7 @@ impl<'a, C: Client> Probing<'a, C> {
     ) -> Result<()> {
         let (planned, path, circuit) = ended;
         path.iter().for_each(|relay| _ = busy.remove(relay));
-        store.add(&circuit).context("a download is not kept")?;
+        store.add(&circuit).context("Failed to store a download")?;
         let relay = self.told.checked[planned.relay];
         let others = path.iter().filter(|other| **other != relay);
         let spare = others.filter_map(|other| self.told.of(*other)).map(|known| known.spare());
@@ -272,7 +272,7 @@ impl<'a, C: Client> Probing<'a, C> {
         probes.truncate(probes.len() - failed);
         let reason = circuit.failure.map_or_else(String::new, |failure| failure.reason);
         bail!(
-            "the last {failed} downloads failed, through {} relays of the list, and they count for none of them: is the network there, and this machine's link to it? The last one: {reason}",
+            "the last {failed} downloads failed, through {} relays of the list, and count for none of them: check the network and this host's link to it; the last failure: {reason}",
             relays.len()
         )
     }

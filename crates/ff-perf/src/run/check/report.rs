@@ -104,7 +104,7 @@ fn text(report: &Report<'_>) -> String {
         );
     }
     if report.relays.iter().any(|row| row.finding.unclear > 0) {
-        text.push_str("\nSlow downloads are unclear where too few relays of a place say what is usual (name more, as fast as these), through\nrelays that are so much farther away than the others, and where time ran out before half of what is usual could have come.\n");
+        text.push_str("\nA slow download is unclear if too few other relays in the same position show what is usual (name more relays of this\nspeed), if the relay is much farther away than the others, or if time ran out before half of the usual bytes could arrive.\n");
         return text;
     }
     let least = report.relays.iter().map(|row| row.finding.probes).min().unwrap_or(0);
@@ -112,7 +112,7 @@ fn text(report: &Report<'_>) -> String {
         SHARES.map(|share| format!("{} % with {} %", percent(share), percent(found(share, least))));
     let _ = writeln!(
         text,
-        "\nBy {least} downloads or more, a relay that starves this share of its clients is caught at least once: {}.",
+        "\nWith at least {least} downloads, a relay that starves this share of its clients is caught at least once: {}.",
         chances.join(", ")
     );
     text
@@ -128,17 +128,17 @@ fn verdict(row: &Row<'_>) -> String {
     let finding = &row.finding;
     if let Some(other) = row.perhaps_of {
         return format!(
-            "undecided: it may be the doing of {other}, which is on the paths of slow downloads"
+            "undecided: {other}, which is on the paths of slow downloads, may be the cause"
         );
     }
     match finding.verdict {
         Verdict::Starves => "starves clients".to_owned(),
         Verdict::Serves => "serves clients".to_owned(),
         Verdict::Undecided if finding.unclear > 0 => format!(
-            "undecided: {} downloads are slow, and fewer than {LEAST_OTHERS} other relays of its place say whether that is usual, or it is as far away as that, or time ran out too soon to tell",
+            "undecided: slow downloads that are unclear: {} (fewer than {LEAST_OTHERS} other relays in its position show what is usual, or it is far away, or time ran out)",
             finding.unclear
         ),
-        Verdict::Undecided => "undecided: more downloads would tell".to_owned(),
-        Verdict::TooBusy => "too busy to be judged".to_owned(),
+        Verdict::Undecided => "undecided: more downloads are needed".to_owned(),
+        Verdict::TooBusy => "too busy to judge".to_owned(),
     }
 }

@@ -59,7 +59,7 @@ impl Scale {
 pub(super) fn run(args: &LabBoundArgs, ending: &Ending) -> Result<ExitCode> {
     let folder = args.out.as_deref().map(Folder::create).transpose()?;
     let rates = rates(args.relays.into());
-    let network = start(args, &rates, ending).context("the private network does not start")?;
+    let network = start(args, &rates, ending).context("Failed to start the private network")?;
     let report = experiment(args, &rates, &network, ending)?;
     if let Some(folder) = &folder {
         report.write(folder)?;

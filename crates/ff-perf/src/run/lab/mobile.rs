@@ -77,7 +77,7 @@ pub(super) fn run(args: &LabMobileArgs, ending: &Ending) -> Result<ExitCode> {
     }
     let clients = profiles.len();
     note(&format!("ff-perf: starting a private network of {EXITS} exits and {clients} clients"));
-    let network = start(args, &profiles, ending).context("the private network does not start")?;
+    let network = start(args, &profiles, ending).context("Failed to start the private network")?;
     let out = args.out.clone().unwrap_or_else(|| network.dir().join("downloads"));
     let (_source, url) = source(&network)?;
     let folders = download(args, &network, ending, &url, &out)?;

@@ -89,8 +89,8 @@ struct Found {
 /// Runs it.
 pub(super) fn run(args: &LabNavigatorArgs, ending: &Ending) -> Result<ExitCode> {
     let mut rng = ChaCha12Rng::seed_from_u64(args.seed);
-    note(&format!("ff-perf: a private network of {} relays starts", args.relays));
-    let network = start(args, ending, &mut rng).context("the private network does not start")?;
+    note(&format!("ff-perf: starting a private network of {} relays", args.relays));
+    let network = start(args, ending, &mut rng).context("Failed to start the private network")?;
     let quotas = short_of_cpu(&network)?;
     let background = background(&network, &mut rng)?;
     let began = Instant::now();
@@ -100,7 +100,7 @@ pub(super) fn run(args: &LabNavigatorArgs, ending: &Ending) -> Result<ExitCode> 
     let (exits, others) = places(&network);
     let [exits, others] = [exits, others].map(ids);
     let text = paths_text(&exits, &others, args.circuits(), &mut rng);
-    fs::write(&paths, text).context("no file of paths")?;
+    fs::write(&paths, text).context("Failed to write the file of paths")?;
     measure(args, &network, ending, &paths, &dir)?;
     let circuits_secs = began.elapsed().as_secs_f64();
     drop(background);
@@ -244,18 +244,18 @@ fn measure(
 ) -> Result<()> {
     let probe = network.host(PROBE)?;
     let source = network.source()?.addr();
-    let program = std::env::current_exe().context("this program's own file is not known")?;
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
     let mut command = Command::new(program);
     command.args(words(args, source, [network.dir(), paths, out]));
     command.stdout(std::process::Stdio::null());
     let mut running = Running(probe.namespace().spawn(&mut command)?);
     let status = loop {
-        if let Some(status) = running.0.try_wait().context("circuits are not measured")? {
+        if let Some(status) = running.0.try_wait().context("Failed to measure circuits")? {
             break status;
         }
         ending.sleep(LOOK)?;
     };
-    ensure!(status.success(), "circuits were not measured to the end: {status}; see above");
+    ensure!(status.success(), "the measurement of circuits ended early: {status}; see above");
     Ok(())
 }
 
@@ -320,7 +320,7 @@ fn whole_text(found: &Found) -> String {
     }
     let _ = writeln!(
         text,
-        "{} relays, seed {}; circuits took {:.0} s; the emulator ran {real_time} SCHED_FIFO, p99 {:.0} µs late, {:.0} may be, and has not seen {:.3} % of packets",
+        "{} relays, seed {}; circuits took {:.0} s; the emulator ran {real_time} SCHED_FIFO, p99 {:.0} µs late (limit: {:.0}), and missed {:.3} % of packets",
         found.relays,
         found.seed,
         found.circuits_secs,
@@ -329,7 +329,7 @@ fn whole_text(found: &Found) -> String {
         found.emulator_overflowed_share * 100.0
     );
     if !found.emulator_is_in_time {
-        text.push_str("DO NOT COUNT THIS RUN: nothing above says anything of the network\n");
+        text.push_str("INVALID RUN: the results above say nothing about the network\n");
     }
     text
 }

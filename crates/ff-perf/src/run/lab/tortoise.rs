@@ -120,10 +120,10 @@ impl Figures<'_> {
             let cells = self.cells_of(tor, runners);
             let Some(most) = largest(&cells) else { continue };
             let first = capacity.unwrap_or(FIRST_CAPACITY * self.setting.scale);
-            note(&format!("ff-perf: {}: a network for \"{}\" starts", tor.name(), most.name()));
+            note(&format!("ff-perf: {}: starting a network for \"{}\"", tor.name(), most.name()));
             let world = self.world(&most, first);
             let lab = Lab::start(tor, self.program(tor), &world, self.ending)
-                .context("the private network does not start")?;
+                .context("Failed to start the private network")?;
             let fitted = capacity.map_or_else(|| self.fit(&lab, first), Ok)?;
             *capacity = Some(fitted);
             lab.set_capacity(&self.world(&most, fitted))?;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use ff_circuits::network;
 use ff_circuits::record::{Circuit, Client, Stage, Whose};
 use tokio::sync::watch;
@@ -270,24 +270,26 @@ impl Serving {
         }
     }
 
-    /// Says how it ended, and has the disk keep all lines.
+    /// Writes the lines that wait, says how it ended, and has the disk keep all lines.
     ///
     /// # Errors
     /// When lines are lost.
     pub(super) fn finish(mut self) -> Result<()> {
         self.write();
-        let (lost, given_up) = (self.unwritten.len(), self.in_flight);
-        let signal = if self.is_hurried() { "second signal" } else { "signal" };
+        let cause = match (self.is_ending(), self.is_hurried()) {
+            (true, true) => "a second signal",
+            (true, false) => "a signal",
+            (false, _) => "an error",
+        };
+        let (written, given_up) = (self.written, self.in_flight);
         say(&format!(
-            "ended by a {signal}: {} circuits written, {given_up} in flight given up",
-            self.written
+            "ended by {cause}: {written} circuits written, {given_up} in flight given up"
         ));
-        // What they cannot be written for; there may be room again.
-        for circuit in self.unwritten.iter() {
-            let failed = || format!("{lost} circuits could not be written");
-            self.shelf.add_at(circuit, (self.clock)()).with_context(failed)?;
+        let kept = self.shelf.finish();
+        if let Some(reason) = self.unwritten.full() {
+            bail!("{} circuits could not be written: {reason}", self.unwritten.len());
         }
-        Ok(self.shelf.finish()?)
+        Ok(kept?)
     }
 
     /// Writes what is not written, as far as that is possible.

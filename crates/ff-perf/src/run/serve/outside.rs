@@ -64,7 +64,7 @@ async fn answer(
     hosts: &[String],
 ) -> Infallible {
     let Some(listener) = listener else { return std::future::pending().await };
-    let missing = || async { (StatusCode::NOT_FOUND, "There is /metrics here.\n") };
+    let missing = || async { (StatusCode::NOT_FOUND, "Only /metrics is served here.\n") };
     let router = Router::new()
         .route("/metrics", get(metrics))
         .fallback(missing)

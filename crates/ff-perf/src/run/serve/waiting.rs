@@ -49,9 +49,9 @@ impl Waiting {
         }
         if self.full.take().is_some() {
             say(&match std::mem::take(&mut self.dropped) {
-                0 => "lines can be written again: it goes on, and none is lost".to_owned(),
+                0 => "lines can be written again; none is lost".to_owned(),
                 dropped => format!(
-                    "lines can be written again: it goes on; {dropped} lines of circuits that never began were dropped"
+                    "lines can be written again; dropped lines of circuits that never began: {dropped}"
                 ),
             });
         }
@@ -79,11 +79,6 @@ impl Waiting {
     /// Whether there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.lines.is_empty()
-    }
-
-    /// The lines.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Circuit> {
-        self.lines.iter()
     }
 
     /// How many were dropped since lines could be written.

@@ -34,7 +34,13 @@ fn names_are_read_as_they_are_written() {
     assert_eq!(Name::parse(&name.file()), Some(name));
     let late = Name { number: 2_000_000, day: u64::MAX / 2 };
     assert_eq!(late.file(), "circuits-2000000-9999-12-31.jsonl");
-    for odd in ["circuits-000.jsonl", "circuits-12-2026-11-25.jsonl", "circuits-000001-x.jsonl"] {
+    for odd in [
+        "circuits-000.jsonl",
+        "circuits-12-2026-11-25.jsonl",
+        "circuits-000001-x.jsonl",
+        // The files after it would have no numbers.
+        "circuits-18446744073709551615-2026-11-25.jsonl",
+    ] {
         assert_eq!(Name::parse(odd), None, "{odd}");
     }
 }

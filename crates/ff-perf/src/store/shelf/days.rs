@@ -8,7 +8,7 @@
 //! because a clock jumped back, goes into the next file.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead as _, BufReader};
+use std::io::{self, BufReader};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,9 +19,9 @@ use ff_circuits::record::Circuit;
 use serde::{Deserialize, Serialize};
 
 use super::Shelf;
-use crate::store::rotation::{Name, Now};
+use crate::store::rotation::{MOST_NUMBER, Name, Now};
 use crate::store::state::StateFile;
-use crate::store::{StoreError, io_error, replace};
+use crate::store::{StoreError, io_error, lines, replace};
 
 /// The folder of these files, in the folder of lines.
 const FOLDER: &str = "onionperf";
@@ -190,7 +190,7 @@ impl Shelf {
         let host = host.to_owned();
         let (open, ahead_since, is_index_old) = (None, None, true);
         self.days = Some(DayFiles { host, address, progress, open, ahead_since, is_index_old });
-        let open = self.group(0)?.open;
+        let open = self.find_open()?;
         self.set_open(open);
         self.trim(now)
     }
@@ -262,6 +262,39 @@ impl Shelf {
         }
     }
 
+    /// Where the lines begin that are in no file. To find their first file, one line of each file of lines is read, from the
+    /// newest file back; from there on, the lines up to the first one whose day has no file.
+    fn find_open(&self) -> Result<Option<Open>, StoreError> {
+        let first = self.days.as_ref().map_or(0, |days| days.progress.first);
+        let mut open: Option<Open> = None;
+        self.each_line(self.file_of(first)?, |name, circuit| {
+            if circuit.number < first {
+                return ControlFlow::Continue(());
+            }
+            let day = self.open_day(&circuit);
+            let open = open.get_or_insert(Open { file: name.number, day });
+            open.day = open.day.or(day);
+            if open.day.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(open)
+    }
+
+    /// The number of the newest file of lines that begins with this circuit or one before it: all files before it have circuits
+    /// before this one. 0 if there is none.
+    fn file_of(&self, circuit: u64) -> Result<u64, StoreError> {
+        for name in self.rotation.names().rev() {
+            let mut is_there = false;
+            let _ = self.lines_of(name, &mut |_: Name, first: Circuit| {
+                is_there = first.number <= circuit;
+                ControlFlow::Break(())
+            })?;
+            if is_there {
+                return Ok(name.number);
+            }
+        }
+        Ok(0)
+    }
+
     /// The first lines that are in no file, which the file of lines with this number or later ones have.
     fn group(&self, file: u64) -> Result<Group, StoreError> {
         let first = self.days.as_ref().map_or(0, |days| days.progress.first);
@@ -302,21 +335,37 @@ impl Shelf {
         mut take: impl FnMut(Name, Circuit) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
         for name in self.rotation.names().filter(|name| name.number >= first) {
-            let path = self.dir.join(name.file());
-            let file = match File::open(&path) {
-                // An operator has moved it away.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                file => file.map_err(io_error(&path))?,
-            };
-            for line in BufReader::new(file).split(b'\n') {
-                let line = line.map_err(io_error(&path))?;
-                let Ok(circuit) = serde_json::from_slice::<Circuit>(&line) else { continue };
-                if take(name, circuit).is_break() {
-                    return Ok(());
-                }
+            if self.lines_of(name, &mut take)?.is_break() {
+                break;
             }
         }
         Ok(())
+    }
+
+    /// The same for one file; whether `take` said that it is enough.
+    fn lines_of(
+        &self,
+        name: Name,
+        take: &mut impl FnMut(Name, Circuit) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, StoreError> {
+        let path = self.dir.join(name.file());
+        let file = match File::open(&path) {
+            // An operator has moved it away.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(ControlFlow::Continue(()));
+            }
+            file => file.map_err(io_error(&path))?,
+        };
+        let mut end = ControlFlow::Continue(());
+        let read = lines::each(BufReader::new(file), |_, line| {
+            let circuit = line.and_then(|line| serde_json::from_slice::<Circuit>(line).ok());
+            if let Some(circuit) = circuit.filter(|circuit| circuit.number <= MOST_NUMBER) {
+                end = take(name, circuit);
+            }
+            end
+        });
+        read.map_err(io_error(&path))?;
+        Ok(end)
     }
 }
 

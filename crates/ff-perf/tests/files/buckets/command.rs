@@ -82,9 +82,9 @@ fn a_truth_is_counted_against_and_its_mistakes_are_named() {
     assert_eq!(compared["innocent"], RELAYS - 4);
     let output = run(&analyze);
     let text = String::from_utf8(output.stdout).expect("UTF-8");
-    let said = "3 hits, 1 misses, 1 false alarms of 11 others, 0 not told apart, 1 not looked at";
+    let said = "3 hits, 1 misses, 1 false alarms of 11 others, 0 indistinguishable, 1 not examined";
     assert!(text.contains(said), "{text}");
-    assert!(text.contains("who is not named may be full as well"), "{text}");
+    assert!(text.contains("relays that are not named may be full as well"), "{text}");
 
     for (content, said) in [
         (format!("{}\n{}", ids[0], &ids[1][..20]), "line 2: "),

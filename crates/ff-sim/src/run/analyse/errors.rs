@@ -189,11 +189,13 @@ fn text(found: &Errors) -> String {
         if let Some(Summary { spread, .. }) = &window.weight_left_out {
             let [mean, max] = [spread.mean, spread.max].map(|part| part * 100.0);
             text.push_str(&format!(
-                "  relays without a capacity leave the sums, and {mean:.2} % of weight with them, {max:.2} % at most\n"
+                "  relays without a capacity are left out of the sums, with {mean:.2} % of the weight on average, {max:.2} % at most\n"
             ));
         }
         if window.whole_times == 0 {
-            text.push_str(&format!("  the data are shorter than {hours} h: no window is whole\n"));
+            text.push_str(&format!(
+                "  the data are shorter than {hours} h: no window is complete\n"
+            ));
         }
     }
     text.push_str(&new_relays::text(&found.new_relays));

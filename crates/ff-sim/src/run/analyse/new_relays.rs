@@ -42,8 +42,8 @@ pub(super) fn waits(outcome: &ErrorAnalysis, new: &NewRelays, lacks: Option<&str
     }
     let Some(since_unix_secs) = new.since() else {
         return Said::unknown(
-            "relays are new if they come 30 days or more behind the beginning of the data, or of a gap of more than a \
-             day, and no time with weights lies there",
+            "relays count as new if they appear 30 days or more after the start of the data, or after a gap of more than \
+             a day; no time with weights is that late",
         );
     };
     let all = new.finish();
@@ -74,11 +74,11 @@ pub(super) fn text(found: &Said<Waits>) -> String {
     });
     let all = match found.median_days {
         _ if found.relays == 0 => String::new(),
-        Some(days) => format!("; half of all had it after {days:.1} days"),
-        None => "; more than half never had it while they were followed".to_owned(),
+        Some(days) => format!("; half of all reached it after {days:.1} days"),
+        None => "; more than half did not reach it while observed".to_owned(),
     };
     format!(
-        "new relays: {} of {} came to {percent:.0} % of their share of weight{days}{all}\n",
+        "new relays: {} of {} reached {percent:.0} % of their share of weight{days}{all}\n",
         found.reached, found.relays
     )
 }

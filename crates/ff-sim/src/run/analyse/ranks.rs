@@ -183,10 +183,10 @@ pub(super) fn overloads(
     let count = u32::try_from(outcome.relays.len()).unwrap_or(u32::MAX);
     let can_say = (0..count).filter_map(is_overloaded).count();
     if can_say == 0 {
-        return Said::unknown("no relay says when it is overloaded: tor does so since 0.4.6");
+        return Said::unknown("no relay reports when it is overloaded (tor does since 0.4.6)");
     }
     if !(0..count).any(|relay| is_overloaded(relay) == Some(true)) {
-        return Said::unknown(&format!("none of {can_say} relays says that it was overloaded"));
+        return Said::unknown(&format!("none of {can_say} relays reported that it was overloaded"));
     }
     let windows = outcome.windows.iter().enumerate().map(|(index, window)| {
         let found = overload(outcome, index, is_overloaded);
@@ -221,7 +221,7 @@ pub(super) fn overloads_text(found: &Said<Vec<Overloaded>>) -> String {
         })
     };
     let likely = last.likely_greater.map_or(String::new(), |part| {
-        format!("; an overloaded one has the greater error in {:.1} % of pairs", part * 100.0)
+        format!("; the overloaded relay has the greater error in {:.1} % of pairs", part * 100.0)
     });
     format!(
         "overloaded relays: {}; others: {}, {} h{likely}\n",

@@ -101,10 +101,10 @@ impl Came {
         rows(&[
             ("their capacities", (*capacities).to_owned()),
             (
-                "do not come",
+                "not counted",
                 format!("{already_known} in the network already, {after_period} after the period"),
             ),
-            ("hours without list", hours_without_list.to_string()),
+            ("hours without a list", hours_without_list.to_string()),
         ])
     }
 }
@@ -135,7 +135,9 @@ fn source(
         }
         let found = Presence::read(&name.to_string(), &bytes, &mut reading.skips);
         let found = found.with_context(|| {
-            format!("{name}: line 1 does not say how many hours there are from when on")
+            format!(
+                "{name}: line 1 does not say how many hours there are and when the first begins"
+            )
         })?;
         let missing = found.listed_per_hour().iter().filter(|&&listed| listed == 0).count();
         (found.new_relays(), missing as u64)
@@ -257,7 +259,7 @@ impl Packed {
         rows(&[
             ("new relays", format!("{relays} in {hours} hours, {too_fast} too fast")),
             ("measured at once", measured_at_once.to_string()),
-            ("an hour's wait", format!("{median_secs:.0} s (median), {most_secs:.0} s at most")),
+            ("wait in an hour", format!("{median_secs:.0} s (median), {most_secs:.0} s at most")),
         ])
     }
 
@@ -281,7 +283,7 @@ pub(super) fn waits_text(waits: &Waits) -> String {
     rows(&[
         ("new relays", format!("{relays} ({measured} measured, {measured_at_once} at once)")),
         ("first measurement", wait(waits.first_median_secs, waits.first_max_secs)),
-        ("conclusive one", wait(waits.measured_median_secs, waits.measured_max_secs)),
+        ("first conclusive", wait(waits.measured_median_secs, waits.measured_max_secs)),
     ])
 }
 

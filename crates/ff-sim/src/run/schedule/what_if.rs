@@ -35,14 +35,14 @@ fn what_if_text(found: &WhatIf, subjects: &Subjects) -> String {
         (
             "largest relay",
             format!(
-                "{:.0} Mbit/s if it is known before, estimates up to {:.0} Mbit/s are conclusive",
+                "{:.0} Mbit/s if its capacity is known; estimates up to {:.0} Mbit/s are conclusive",
                 now.largest_planned_mbit_per_sec, now.largest_conclusive_mbit_per_sec
             ),
         ),
         (
             "new relays",
             format!(
-                "{:.0} a day, taken for {:.0} Mbit/s each",
+                "{:.0} a day, at {:.0} Mbit/s each",
                 now.new_relays_a_day, now.new_guess_mbit_per_sec
             ),
         ),
@@ -56,7 +56,7 @@ fn what_if_text(found: &WhatIf, subjects: &Subjects) -> String {
         ),
     ]);
     for (number, one) in found.additions.iter().enumerate() {
-        let best = if found.best == Some(number) { ", which buys most" } else { "" };
+        let best = if found.best == Some(number) { ", the greatest gain" } else { "" };
         text.push_str(&format!(
             "with {} Gbit/s more for coordinator {}: {}, {:.2} h less, {} unmeasurable{best}\n",
             one.gbit_per_sec,

@@ -126,7 +126,11 @@ fn weight_without_a_capacity_is_told() {
     let said = &found["windows"][0]["weight_left_out"];
     assert!((said["mean"].as_f64().expect("a number") - mean).abs() < 1e-12, "{said}");
     assert_eq!(said["max"].as_f64(), Some(max));
-    let line = format!("{:.2} % of weight with them, {:.2} % at most", mean * 100.0, max * 100.0);
+    let line = format!(
+        "with {:.2} % of the weight on average, {:.2} % at most",
+        mean * 100.0,
+        max * 100.0
+    );
     assert!(text.contains(&line), "{text}");
 }
 
@@ -200,7 +204,7 @@ fn a_store_says_who_is_new_and_who_is_overloaded() {
     };
     let found = described("");
     let why = found["overload"]["not_known"].as_str().expect("a reason");
-    assert!(why.contains("relays says that it was overloaded"), "{why}");
+    assert!(why.contains("relays reported that it was overloaded"), "{why}");
     let found = described("overload-general 1 2020-02-29 09:00:00\n");
     let new = &found["new_relays"];
     assert_eq!((&new["relays"], &new["since_unix_secs"]), (&1.into(), &1_585_612_800.into()));

@@ -63,7 +63,7 @@ fn archives_in_other_packings_are_named_whatever_they_are_called() {
     let (status, said) = fails(dir, &ingest);
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("nothing of the input could be read"), "{said}");
-    assert!(said.contains("the first by gzip: notes"), "{said}");
+    assert!(said.contains("the first is packed by gzip: notes"), "{said}");
     let lines = listed(&dir.join("store"));
     for (name, _, packing) in packed {
         let reason = format!("packed by {packing}");

@@ -122,7 +122,10 @@ fn nobody_is_given_more_than_was_measured() {
     let found = of_each(&core, [carried(30), carried(20)]);
     core.apply(found, START - 50);
     let problems = core.status(START).problems;
-    assert!(problems.iter().any(|problem| problem.text.contains("state less")), "{problems:?}");
+    assert!(
+        problems.iter().any(|problem| problem.text.contains("lower its capacity")),
+        "{problems:?}"
+    );
     let mut used = BTreeMap::<(u64, [u8; 32]), u64>::new();
     let mut life = Life::at(START);
     let end = START + u64::from(LENGTH_SECS) - 1;

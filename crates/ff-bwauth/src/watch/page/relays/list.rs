@@ -75,15 +75,15 @@ impl Column {
         matches!(self, Self::Bw | Self::Change | Self::Weight)
     }
 
-    /// The values that come first in an order.
-    pub(super) fn first(self, is_descending: bool) -> &'static str {
+    /// An order in words.
+    pub(super) fn order(self, is_descending: bool) -> &'static str {
         match (self, is_descending) {
-            (Self::Age, false) => "newest",
-            (Self::Age, true) => "oldest",
-            (Self::Nickname | Self::Verdict, false) => "first of the alphabet",
-            (Self::Nickname | Self::Verdict, true) => "last of the alphabet",
-            (_, false) => "smallest",
-            (_, true) => "greatest",
+            (Self::Age, false) => "newest first",
+            (Self::Age, true) => "oldest first",
+            (Self::Nickname | Self::Verdict, false) => "A to Z",
+            (Self::Nickname | Self::Verdict, true) => "Z to A",
+            (_, false) => "smallest first",
+            (_, true) => "largest first",
         }
     }
 }

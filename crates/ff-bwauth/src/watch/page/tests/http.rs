@@ -104,7 +104,7 @@ async fn every_page_answers_with_its_headers_and_without_foreign_markup() {
     let failures = get(served.addr, "/failures").await;
     assert!(
         failures.contains("connection_refused")
-            && failures.contains("Nothing listens at its port.")
+            && failures.contains("Nothing listens at the relay's port.")
     );
     drop(served);
 }
@@ -394,7 +394,7 @@ async fn the_overview_begins_with_what_an_authority_asks_first() {
     });
     let answer = get(served.addr, "/").await;
     for words in [
-        "2 problems need you",
+        "2 problems need attention",
         "Jq0bV1m2y9Yw0XcVJ3o1b2A3Vk6w1zQ7cGmQXzS0kJd",
         "for the authority moria1",
         "does not respond: it did not answer",
@@ -410,7 +410,7 @@ async fn the_overview_begins_with_what_an_authority_asks_first() {
         }
     });
     let answer = get(served.addr, "/").await;
-    assert!(answer.contains("good: nothing needs you"), "{answer}");
+    assert!(answer.contains("good: no action needed"), "{answer}");
     assert!(!answer.contains("aria-label=\"Problems\""), "{answer}");
 }
 
@@ -422,7 +422,7 @@ async fn a_coordinator_that_hangs_is_said_to() {
     served.status.send_replace(Some(Arc::new(status)));
     let answer = get(served.addr, "/").await;
     assert!(
-        answer.contains("The coordinator does not answer: it was last heard of 4 d 7 h ago"),
+        answer.contains("The coordinator does not respond.") && answer.contains(" (4 d 7 h ago)."),
         "{answer}"
     );
 }

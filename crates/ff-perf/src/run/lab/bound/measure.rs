@@ -89,7 +89,7 @@ impl<'a> Bench<'a> {
         while quiet < QUIET {
             if began.elapsed() > QUIET_TIMEOUT {
                 bail!(
-                    "the relays carried something all the time for {QUIET_TIMEOUT:?}, with nothing downloaded"
+                    "the relays carried traffic for {QUIET_TIMEOUT:?} although nothing was downloaded"
                 );
             }
             self.progress.say(|| {
@@ -172,7 +172,7 @@ impl<'a> Bench<'a> {
         let deadline = Instant::now() + FIRST_BYTE_TIMEOUT;
         while downloads.bytes() == 0 {
             if downloads.alive() == 0 || Instant::now() > deadline {
-                bail!("no byte came within {FIRST_BYTE_TIMEOUT:?}");
+                bail!("no byte arrived within {FIRST_BYTE_TIMEOUT:?}");
             }
             self.ending.check()?;
             sleep(Duration::from_millis(1));

@@ -85,8 +85,8 @@ impl Cheat {
 /// # Errors
 /// When the network does not start, and when the program is asked to end.
 pub(super) fn run(tor: &Path, is_short: bool, ending: &Ending) -> Result<Vec<Cheat>> {
-    note("ff-perf: a network to evade the limit in starts");
-    let network = start(tor, ending).context("the private network does not start")?;
+    note("ff-perf: starting a network to evade the limit in");
+    let network = start(tor, ending).context("Failed to start the private network")?;
     let time = Duration::from_secs(if is_short { 4 } else { 10 });
     let mut bench = Bench { network: &network, ending, time, cheats: Vec::new() };
     bench.several_links()?;

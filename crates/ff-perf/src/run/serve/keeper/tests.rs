@@ -20,7 +20,7 @@ use crate::cli::{Cli, Command};
 use crate::course::{self, Tasks};
 use crate::figures::OptionalFigures;
 use crate::run::measure;
-use crate::run::serve::waiting;
+use crate::run::serve::{end, waiting};
 use crate::schedule::{Next, Scheduler, Task};
 
 /// 2026-11-20, in seconds since 1970.
@@ -335,4 +335,30 @@ fn a_full_disk_keeps_a_bounded_number_of_lines_and_those_of_circuits_first() {
     assert_eq!((lines.len(), stage(&lines[0])), (waiting::MOST, None));
     assert!(lines[1..].iter().all(|line| stage(line) == Some(Stage::Disk)));
     assert!(lines.iter().map(|line| line.number).eq(0..waiting::MOST as u64));
+}
+
+#[test]
+fn an_end_by_an_error_writes_the_lines_that_wait_or_says_that_they_are_lost() {
+    for has_room in [true, false] {
+        let dir = folder();
+        let out = dir.path().join("out");
+        fs::create_dir(&out).expect("a folder");
+        let mut run = Months::new(args(&out, "--every 300"), 300);
+        let folders = blocked(&out, BEGIN / DAY_SECS, 1);
+        while run.slots < 3 {
+            run.step();
+        }
+        let serving = run.serving.take().expect("a start");
+        assert_eq!(serving.unwritten.len(), 3);
+        if has_room {
+            folders.iter().for_each(|path| fs::remove_dir(path).expect("a folder"));
+            let error = end(Err(anyhow::anyhow!("no network")), serving).expect_err("it failed");
+            assert_eq!(error.to_string(), "no network");
+            assert!(lines(&out).iter().map(|line| line.number).eq(0..3));
+        } else {
+            let error = end(Ok(()), serving).expect_err("they are lost").to_string();
+            assert!(error.starts_with("3 circuits could not be written: "), "{error}");
+            assert!(error.contains("circuits-000001-2026-11-20.jsonl"), "{error}");
+        }
+    }
 }

@@ -154,6 +154,21 @@ fn a_file_that_cannot_be_written_is_written_later() {
 }
 
 #[test]
+fn each_write_that_fails_is_tried_again() {
+    for name in ["onionperf.json.new", "onionperf/unfinished.new", "onionperf/index.xml"] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (mut shelf, _) = start(dir.path(), RULE, at(0, 0));
+        shelf.add_at(&line(0, 5), at(6, 6)).expect("a line");
+        fs::create_dir(dir.path().join(name)).expect("a folder");
+        let error = shelf.write_day(at(DAY_SECS, 9)).expect_err("a folder").to_string();
+        assert!(error.contains("onionperf"), "{error}");
+        fs::remove_dir(dir.path().join(name)).expect("a folder");
+        shelf.write_day(at(DAY_SECS, 70)).expect("days").expect("a file");
+        assert_eq!(written(dir.path()), days([(20, 1)]), "{name}");
+    }
+}
+
+#[test]
 fn the_bound_counts_files_of_days_and_removes_them_after_their_lines() {
     let dir = tempfile::tempdir().expect("a directory");
     let rule = Rule { file_bytes: 3000, disk_bytes: 24_000, ..RULE };
@@ -203,4 +218,47 @@ fn a_folder_with_the_name_of_a_file_does_not_stop_lines() {
     assert!(error.contains("2026-11-20.op-test.onionperf"), "{error}");
     fs::remove_dir(&folder).expect("a folder");
     shelf.write_day(at(DAY_SECS, 600)).expect("days").expect("a file");
+}
+
+#[test]
+fn a_start_reads_no_lines_before_those_without_a_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (mut shelf, _) = start(dir.path(), RULE, at(0, 0));
+    for number in 0..40 {
+        let now = at(number * 21_600, number * 21_600);
+        shelf.add_at(&line(number, number * 21_600), now).expect("a line");
+        shelf.write_day(now).expect("days");
+    }
+    let open = shelf.days.as_ref().and_then(|days| days.open);
+    assert!(open.is_some_and(|open| open.file > 9), "{open:?}");
+    drop(shelf);
+    let (mut shelf, next) = Shelf::open(dir.path(), &options(), RULE).expect("a shelf");
+    // A folder cannot be read as lines.
+    let names: Vec<Name> = shelf.rotation.names().collect();
+    for name in names.iter().filter(|name| open.is_some_and(|open| name.number < open.file)) {
+        let path = dir.path().join(name.file());
+        fs::remove_file(&path).expect("a file");
+        fs::create_dir(&path).expect("a folder");
+    }
+    shelf.keep_days(HOST, None, next, at(40 * 21_600, 0)).expect("days");
+    assert_eq!(shelf.days.and_then(|days| days.open), open);
+}
+
+#[test]
+fn a_line_with_an_impossible_number_hides_no_later_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (mut shelf, _) = start(dir.path(), RULE, at(0, 0));
+    for (number, secs) in [(0, 0), (u64::MAX, 5)] {
+        shelf.add_at(&line(number, secs), at(secs, secs)).expect("a line");
+    }
+    drop(shelf);
+    let (mut shelf, next) = start(dir.path(), RULE, at(10, 0));
+    assert_eq!(next, 1);
+    let [note] = shelf.notes() else { panic!("one: {:?}", shelf.notes()) };
+    assert!(note.contains("line 2: ") && note.contains("18446744073709551615"), "{note}");
+    shelf.add_at(&line(1, 20), at(20, 10)).expect("a line");
+    shelf.write_day(at(DAY_SECS, 20)).expect("days").expect("a file");
+    shelf.add_at(&line(2, DAY_SECS + 5), at(DAY_SECS + 9, 30)).expect("a line");
+    shelf.write_day(at(2 * DAY_SECS, 40)).expect("days").expect("a file");
+    assert_eq!(written(dir.path()), days([(20, 2), (21, 1)]));
 }
