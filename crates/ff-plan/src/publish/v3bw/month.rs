@@ -15,8 +15,11 @@ use crate::publish::days::{Day, MEMORY_DAYS};
 /// Seconds of a day.
 const DAY_SECS: u64 = 24 * 60 * 60;
 /// Length of the runs of consecutive first attempts that can show a failure of the coordinator: a quarter of all relays, but
-/// within these bounds. The members of a group are measured at once, so in a shorter run one group would decide alone.
+/// within these bounds.
 const RUN: [usize; 2] = [20, 100];
+/// Attempts that began at one moment count for at most one part in this many of a run. A whole family is measured at one
+/// moment: otherwise its relays could refuse together and be taken for a failure of the coordinator.
+const MOMENT_PART: usize = 10;
 
 /// All relays' days.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -102,9 +105,9 @@ fn median_first<'a>(relays: impl Iterator<Item = &'a DaysOf>) -> u64 {
 /// The times in which most of the relays that were asked had no value, of those that had one before: what these have in common
 /// is us. Each relay counts with its first attempt of a period.
 fn times_without_values(relays: &BTreeMap<[u8; 32], Vec<&Drawn>>, secs: u64) -> Vec<[u64; 2]> {
-    let asked = asked(relays, secs);
     let [least, most] = RUN;
     let run = (relays.len() / 4).clamp(least, most);
+    let asked = asked(relays, secs, run / MOMENT_PART);
     let mut times = Vec::<[u64; 2]>::new();
     let (mut end, mut all, mut blank) = (0, 0, 0);
     for &(begin, of_begin) in &asked {
@@ -125,8 +128,13 @@ fn times_without_values(relays: &BTreeMap<[u8; 32], Vec<&Drawn>>, secs: u64) -> 
     times
 }
 
-/// At each time at which relays were asked that had had a value, how many, and how many of them had none now.
-fn asked(relays: &BTreeMap<[u8; 32], Vec<&Drawn>>, secs: u64) -> Vec<(u64, [usize; 2])> {
+/// At each time at which relays were asked that had had a value, how many, and how many of them had none now. If they were more
+/// than `most`, the same proportion of `most`.
+fn asked(
+    relays: &BTreeMap<[u8; 32], Vec<&Drawn>>,
+    secs: u64,
+    most: usize,
+) -> Vec<(u64, [usize; 2])> {
     let firsts = relays.values().flat_map(|drawn| first_attempts(drawn, secs));
     let mut firsts: Vec<_> =
         firsts.map(|one| (one.started_unix_secs, one.draw == Draw::Blank)).collect();
@@ -134,7 +142,8 @@ fn asked(relays: &BTreeMap<[u8; 32], Vec<&Drawn>>, secs: u64) -> Vec<(u64, [usiz
     let at_once = firsts.chunk_by(|(one, _), (other, _)| one == other);
     let count = |all: &[(u64, bool)]| {
         let blank = all.iter().filter(|(_, is_blank)| *is_blank).count();
-        all.first().map(|(time, _)| (*time, [all.len(), blank]))
+        let counted = all.len().min(most);
+        all.first().map(|(time, _)| (*time, [counted, blank * counted / all.len()]))
     };
     at_once.filter_map(count).collect()
 }
