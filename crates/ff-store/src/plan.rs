@@ -169,7 +169,7 @@ impl Store {
             if writing.find(sql, [Number(period)], |_| Ok(()))?.is_none() {
                 return Err(StoreError::NoSuchPeriod(period));
             }
-            rows.iter().map(|row| insert(writing, period, row)).collect()
+            rows.iter().map(|row| insert(writing, period, row, false)).collect()
         })
     }
 
@@ -185,7 +185,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         self.write("add to a plan", |writing| {
             rows.iter().try_for_each(|row| {
-                let id = insert(writing, period, row)?;
+                let id = insert(writing, period, row, false)?;
                 leave_out(writing, id, reason)
             })
         })
@@ -214,7 +214,11 @@ impl Store {
     ) -> Result<(), StoreError> {
         self.write("change a plan", |writing| {
             events::add(writing, period, event)?;
-            rows.iter().try_for_each(|row| insert(writing, period, row).map(drop))?;
+            rows.iter().try_for_each(|row| {
+                // Only the slots for measuring again are drawn.
+                let at_arrival = row.kind != Kind::Retry;
+                insert(writing, period, row, at_arrival).map(drop)
+            })?;
             for (id, slot) in moved {
                 let sql = "UPDATE plan SET slot = ?2 WHERE id = ?1";
                 writing.execute(sql, params![id.0, slot])?;
@@ -270,14 +274,22 @@ fn plan(writing: &Writing<'_>, period: &Period, rows: &[ToPlan]) -> Result<(), S
             period.finished_unix_secs.map(Number),
         ],
     )?;
-    rows.iter().try_for_each(|row| insert(writing, number, row).map(drop))
+    // New relays get the first slots with room. If most are new, these are nearly all slots.
+    let is_new = |row: &ToPlan| row.kind == Kind::New;
+    let are_few = rows.iter().filter(|row| is_new(row)).count() * 2 < rows.len();
+    rows.iter().try_for_each(|row| insert(writing, number, row, are_few && is_new(row)).map(drop))
 }
 
-/// Adds a row.
-fn insert(writing: &Writing<'_>, period: u64, row: &ToPlan) -> Result<PlanId, StoreError> {
+/// Adds a row of a relay that could choose its slot by coming, or not.
+fn insert(
+    writing: &Writing<'_>,
+    period: u64,
+    row: &ToPlan,
+    at_arrival: bool,
+) -> Result<PlanId, StoreError> {
     writing.execute(
-        "INSERT INTO plan (period, slot, fingerprint, kind, group_number, demand_bytes_per_sec)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT INTO plan (period, slot, fingerprint, kind, group_number, demand_bytes_per_sec, at_arrival)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         params![
             Number(period),
             row.slot,
@@ -285,6 +297,7 @@ fn insert(writing: &Writing<'_>, period: u64, row: &ToPlan) -> Result<PlanId, St
             row.kind.name(),
             row.group,
             Number(row.demand.get()),
+            at_arrival,
         ],
     )?;
     Ok(PlanId(writing.db.last_insert_rowid()))

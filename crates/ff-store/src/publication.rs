@@ -1,7 +1,7 @@
 //! What a store adds to a bandwidth file beside the outcomes: what is remembered of a month, who was measured together
 //! or shared an address, and whom the schedule has no place for.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -166,7 +166,8 @@ impl Reader {
         let sql = "SELECT id, ed_identity, shown_fingerprint, address FROM targets";
         let targets: HashMap<_, _> =
             self.all("targets", sql, [], read_target)?.into_iter().collect();
-        let sql = "SELECT id, target, started_unix_secs, draw, draw_bytes_per_sec,
+        let at_arrival = self.plans_at_arrival()?;
+        let sql = "SELECT id, target, plan, started_unix_secs, draw, draw_bytes_per_sec,
                    verdict = ?3 AND estimate_bytes_per_sec IS NOT NULL FROM attempts
                    WHERE started_unix_secs >= ?1 AND started_unix_secs <= ?2
                    AND finished_unix_secs IS NOT NULL AND method = ?4";
@@ -174,11 +175,20 @@ impl Reader {
         let names = (Verdict::Conclusive.name(), Method::Echo.name());
         let mut drawn = Vec::new();
         let values = params![since, Number(now), names.0, names.1];
-        self.each("attempts", sql, values, read_drawn, |(target, of_attempt)| {
+        self.each("attempts", sql, values, read_drawn, |(target, plan, of_attempt)| {
+            let at_arrival = plan.is_some_and(|plan| at_arrival.contains(&plan));
+            let of_attempt = OfAttempt { at_arrival, ..of_attempt };
             drawn.extend(targets.get(&target).map(|target| target.drawn(of_attempt)));
             Ok::<_, StoreError>(())
         })?;
         Ok(drawn)
+    }
+
+    /// The rows of all plans with relays that could choose their slot by coming.
+    fn plans_at_arrival(&self) -> Result<HashSet<i64>, StoreError> {
+        let sql = "SELECT id, period FROM plan WHERE at_arrival = 1";
+        let ids = self.all("plan", sql, [], |columns| columns.take::<i64>())?;
+        Ok(ids.into_iter().collect())
     }
 }
 
@@ -201,14 +211,16 @@ struct OfAttempt {
     draw: Draw,
     /// Whether it was conclusive.
     concludes: bool,
+    /// Whether the relay could choose its time by coming.
+    at_arrival: bool,
 }
 
 impl Target {
     /// What an attempt on it counted as.
     fn drawn(&self, of_attempt: OfAttempt) -> Drawn {
-        let OfAttempt { started_unix_secs, draw, concludes } = of_attempt;
+        let OfAttempt { started_unix_secs, draw, concludes, at_arrival } = of_attempt;
         let Self { ed_identity, fingerprint, host } = *self;
-        Drawn { ed_identity, fingerprint, host, started_unix_secs, draw, concludes }
+        Drawn { ed_identity, fingerprint, host, started_unix_secs, draw, concludes, at_arrival }
     }
 }
 
@@ -220,10 +232,11 @@ fn read_target(columns: &mut Columns<'_, '_>) -> rusqlite::Result<(i64, Target)>
     Ok((id, Target { ed_identity, fingerprint, host }))
 }
 
-/// Reads what an attempt counted as, with its target's number.
-fn read_drawn(columns: &mut Columns<'_, '_>) -> rusqlite::Result<(i64, OfAttempt)> {
+/// Reads what an attempt counted as, with the numbers of its target and its row of the plan.
+fn read_drawn(columns: &mut Columns<'_, '_>) -> rusqlite::Result<(i64, Option<i64>, OfAttempt)> {
     let (_id, target): (i64, i64) = (columns.take()?, columns.take()?);
+    let plan = columns.take()?;
     let started_unix_secs = columns.of()?;
     let (draw, concludes) = (InColumns::take(columns)?, columns.take()?);
-    Ok((target, OfAttempt { started_unix_secs, draw, concludes }))
+    Ok((target, plan, OfAttempt { started_unix_secs, draw, concludes, at_arrival: false }))
 }

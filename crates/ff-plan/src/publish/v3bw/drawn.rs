@@ -24,10 +24,12 @@ pub struct Drawn {
     pub draw: Draw,
     /// Whether it was conclusive.
     pub concludes: bool,
+    /// Whether the relay was measured soon after it had come, so at a time that it could choose.
+    pub at_arrival: bool,
 }
 
 impl Drawn {
-    /// That of an outcome.
+    /// That of an outcome, which does not say how its time was found: a store knows that.
     #[must_use]
     pub fn of(outcome: &Outcome) -> Self {
         Self {
@@ -37,6 +39,7 @@ impl Drawn {
             started_unix_secs: outcome.started_unix_secs,
             draw: draw(outcome),
             concludes: outcome.publishable().is_some(),
+            at_arrival: false,
         }
     }
 }

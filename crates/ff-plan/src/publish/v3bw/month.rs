@@ -189,7 +189,9 @@ fn days_of(drawn: &[&Drawn], secs: u64, ours: &[[u64; 2]]) -> Vec<DayOf> {
 /// What came of a day with these attempts, by what each counts as.
 fn came(day: &[&Drawn], draw: impl Fn(&Drawn) -> Draw) -> Day {
     let lowest = Draw::lowest(day.iter().map(|one| draw(one))).value();
-    match lowest.filter(|_| day.iter().any(|one| one.concludes)) {
+    let conclusive = || day.iter().filter(|one| one.concludes);
+    match lowest.filter(|_| conclusive().count() > 0) {
+        Some(value) if conclusive().all(|one| one.at_arrival) => Day::Arrived(value),
         Some(value) => Day::Value(value),
         None => Day::Blank(day.iter().filter_map(|one| one.draw.value()).min()),
     }

@@ -1,0 +1,5 @@
+-- Version 7: which relays could choose when they are measured.
+
+-- 1: the relay came during the period, or was new when it began, and had the first slot with room: so it could know when that is.
+ALTER TABLE plan ADD COLUMN at_arrival INTEGER NOT NULL DEFAULT 0 CHECK (at_arrival IN (0, 1));
+CREATE INDEX plan_at_arrival ON plan (period) WHERE at_arrival = 1;
