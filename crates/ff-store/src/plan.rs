@@ -173,19 +173,22 @@ impl Store {
         })
     }
 
-    /// Adds rows to the plan of a period that are not carried out, with the reason.
+    /// Adds rows of relays to the plan of a period that are refused a retry, with the reason and its code.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn add_left_out(
+    pub fn add_refused(
         &mut self,
         period: u64,
         rows: &[ToPlan],
         reason: &str,
+        code: &str,
     ) -> Result<(), StoreError> {
         self.write("add to a plan", |writing| {
             rows.iter().try_for_each(|row| {
                 let id = insert(writing, period, row, false)?;
+                let sql = "UPDATE plan SET refused = ?2 WHERE id = ?1";
+                writing.execute(sql, params![id.0, code])?;
                 leave_out(writing, id, reason)
             })
         })
