@@ -67,6 +67,23 @@ fn relays_that_take_turns_at_an_address_lower_no_other_that_is_always_there() {
 }
 
 #[test]
+fn a_relay_that_opens_its_links_slowly_takes_nothing_from_others_at_its_address() {
+    let publication = Publication { groups: vec![vec![[1; 20], [2; 20], [3; 20]]], ..network(3) };
+    // All three are begun at one moment, in a slot and in its repetition; 3 is late both times.
+    let begun = |late_millis: u64| -> Vec<_> {
+        let one = |relay: u8, hours| {
+            let outcome = measured(relay, hours, 80);
+            let late = if relay == 3 { late_millis } else { 0 };
+            let counted_unix_millis = Some(outcome.started_unix_secs * 1000 + 7000 + late);
+            Outcome { counted_unix_millis, ..outcome }
+        };
+        [5, 3].into_iter().flat_map(|hours| [1, 2, 3].map(|relay| one(relay, hours))).collect()
+    };
+    assert_eq!(weights(&begun(0), &publication), [(1, 10_000), (2, 10_000), (3, 10_000)]);
+    assert_eq!(weights(&begun(2001), &publication), [(1, 10_000), (2, 10_000), (3, 1)]);
+}
+
+#[test]
 fn a_family_that_is_divided_otherwise_each_day_loses_nothing() {
     let day = |began: u64, members: &[u8]| Scheduled {
         period_unix_secs: began..began + DAY,
