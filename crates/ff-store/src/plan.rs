@@ -8,6 +8,10 @@ use super::row::Columns;
 use super::value::{Number, Stored};
 use super::{PlanId, Reader, Store, StoreError, Writing, events};
 
+/// Why a row of a plan is not carried out whose relay has left the consensus. Where a measurement was to be repeated because the
+/// path was the limit, it counts for this reason as one without a value.
+pub const GONE: &str = "it is not in the consensus any more";
+
 /// A measurement period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Period {

@@ -6,6 +6,8 @@ CREATE INDEX plan_at_arrival ON plan (period) WHERE at_arrival = 1;
 
 -- Of a retry that is left out because it was refused: the code of the reason.
 ALTER TABLE plan ADD COLUMN refused TEXT;
+-- Few retries are left out.
+CREATE INDEX plan_not_again ON plan (left_out) WHERE kind = 'retry' AND left_out IS NOT NULL;
 
 -- How the seconds of an attempt became its estimate.
 ALTER TABLE attempts ADD COLUMN estimator TEXT NOT NULL DEFAULT 'bounded_median';

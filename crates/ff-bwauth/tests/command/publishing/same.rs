@@ -18,7 +18,7 @@ use ff_plan::publish::{self, LATEST, Limit, PublishRules, Shelf, view};
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::units::BytesPerSec;
-use ff_store::{Begin, Kind, Period, Store, ToPlan};
+use ff_store::{Begin, GONE, Kind, Period, PlanId, Store, ToPlan};
 use proptest::prelude::*;
 
 use super::{measured, network};
@@ -213,10 +213,36 @@ impl Days {
             self.0.add_to_plan(period, &[row]).expect("planned");
         }
         let rows = self.0.planned_of(period, &[relay; 20]).expect("read");
-        let begin = Begin {
+        self.attempt(&outcome, rows.last().expect("the row").id);
+    }
+
+    /// A relay whose path was the limit so many hours ago, and whose repetition is left out for this reason.
+    fn path_limited(&mut self, relay: u8, hours_ago: u64, reason: &str) {
+        let outcome = Outcome {
+            result: Ok(Verdict::PathLimited),
+            draw: Draw::Void,
+            ..measured(relay, hours_ago, 8)
+        };
+        let row = |kind| ToPlan {
             fingerprint: [relay; 20],
+            slot: 3,
+            kind,
+            group: relay.into(),
+            demand: BytesPerSec::new(1),
+        };
+        let period = outcome.started_unix_secs / DAY;
+        let rows = [row(Kind::Old), row(Kind::Retry)];
+        let ids = self.0.add_to_plan(period, &rows).expect("planned");
+        self.0.leave_out(ids[1], reason).expect("left out");
+        self.attempt(&outcome, ids[0]);
+    }
+
+    /// An attempt that carries out this row of the plan.
+    fn attempt(&mut self, outcome: &Outcome, plan: PlanId) {
+        let begin = Begin {
+            fingerprint: outcome.target.rsa_fingerprint.expect("a fingerprint"),
             target: outcome.target.clone(),
-            plan: rows.last().map(|row| row.id),
+            plan: Some(plan),
             started_unix_secs: outcome.started_unix_secs,
             method: Method::Echo,
             asked_secs: 30,
@@ -225,7 +251,7 @@ impl Days {
             shares: Vec::new(),
         };
         let id = self.0.begin_attempt(&begin).expect("begun");
-        self.0.finish_attempt(id, &outcome, outcome.started_unix_secs + 60).expect("finished");
+        self.0.finish_attempt(id, outcome, outcome.started_unix_secs + 60).expect("finished");
     }
 
     /// What a relay counts for now, in kilobytes a second.
@@ -268,6 +294,18 @@ fn who_comes_when_it_is_fast_counts_for_no_more_than_the_median() {
         days.measured(9, hours, mbit, has_come);
     }
     assert_eq!(days.counts_for(9), Some(12_000));
+}
+
+#[test]
+fn who_leaves_before_its_repetition_has_no_value_on_that_day() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut days = Days::at(&dir.path().join("store"));
+    for relay in [1, 2] {
+        days.measured(relay, 30, 80, false);
+    }
+    days.path_limited(1, 5, GONE);
+    days.path_limited(2, 5, "it is not measured again: no slot that is left has room");
+    assert_eq!((days.counts_for(1), days.counts_for(2)), (Some(7_290), Some(10_000)));
 }
 
 /// What happened in some days to each of the relays.

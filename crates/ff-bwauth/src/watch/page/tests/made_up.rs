@@ -239,7 +239,7 @@ pub(in crate::watch) fn fill(path: &Path, relays: u32) {
             continue;
         }
         if relay % 41 == 40 {
-            store.leave_out(row.id, "it is not in the consensus any more").expect("left out");
+            store.leave_out(row.id, ff_store::GONE).expect("left out");
             continue;
         }
         let outcome = outcome(number, at);
