@@ -1,5 +1,7 @@
 //! Periods, and who is measured when.
 
+use std::collections::HashSet;
+
 use ff_base::identity::Fingerprint;
 use ff_proto::units::BytesPerSec;
 use rusqlite::params;
@@ -344,15 +346,21 @@ impl Reader {
     /// # Errors
     /// [`StoreError`].
     pub fn groups(&self, period: u64) -> Result<Vec<Vec<Fingerprint>>, StoreError> {
-        let sql = "SELECT min(id), group_number, fingerprint FROM plan WHERE period = ?1 AND kind <> 'retry'
-                   GROUP BY group_number, fingerprint ORDER BY group_number, min(id)";
-        let rows = self.all("plan", sql, [Number(period)], |columns| {
-            let (_id, group): (i64, i64) = (columns.take()?, columns.take()?);
-            Ok((group, columns.take::<Fingerprint>()?))
+        // Sorted here: most groups have one relay, and SQLite would write all of them into a table of its own.
+        let sql =
+            "SELECT id, group_number, fingerprint FROM plan WHERE period = ?1 AND kind <> 'retry'";
+        let mut rows = self.all("plan", sql, [Number(period)], |columns| {
+            let (id, group): (i64, i64) = (columns.take()?, columns.take()?);
+            Ok((group, id, columns.take::<Fingerprint>()?))
         })?;
-        let groups = rows.chunk_by(|(one, _), (other, _)| one == other);
-        let several = groups.filter(|group| group.len() > 1);
-        Ok(several.map(|group| group.iter().map(|(_, relay)| *relay).collect()).collect())
+        rows.sort_unstable();
+        let groups = rows.chunk_by(|(one, ..), (other, ..)| one == other);
+        let members = |group: &[(i64, i64, Fingerprint)]| -> Vec<Fingerprint> {
+            let mut seen = HashSet::new();
+            let relays = group.iter().map(|(.., relay)| *relay);
+            relays.filter(|relay| seen.insert(*relay)).collect()
+        };
+        Ok(groups.map(members).filter(|members| members.len() > 1).collect())
     }
 
     /// The whole plan of a period, by slots.
