@@ -237,6 +237,10 @@ mod tests {
         let rate = |days: &[Day]| number(days).rate.get();
         assert_eq!([rate(&[arrived(400)]), rate(&[arrived(400), arrived(500)])], [400, 400]);
         assert_eq!([rate(&[day(20), arrived(400)]), rate(&[day(20), arrived(30)])], [50, 30]);
+        // Two arrivals around midnight are not two days that agree.
+        let new = Bounds { first: Some(BytesPerSec::new(50)), ..bounds };
+        let of_new = super::number(&[arrived(400), arrived(400)], new).expect("a number");
+        assert_eq!(of_new.rate.get(), 50);
         // A greater number stays, and is as old as before.
         let kept = number(&[day(400), arrived(400), arrived(500)]);
         assert_eq!((kept.rate.get(), kept.day, kept.instead_of), (400, 0, None));
