@@ -13,6 +13,7 @@ use ff_plan::publish::v3bw::drawn::host_of;
 use ff_plan::publish::v3bw::{Drawn, Month, NotScheduled, Publication, Scheduled};
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::params::PERIOD_SECS;
+use ff_proto::units::BytesPerSec;
 use rusqlite::params;
 
 use super::in_columns::InColumns;
@@ -169,13 +170,15 @@ impl Reader {
             self.all("targets", sql, [], read_target)?.into_iter().collect();
         let (at_arrival, evaded) = (self.plans_at_arrival()?, self.evaded()?);
         let sql = "SELECT id, target, plan, started_unix_secs, draw, draw_bytes_per_sec,
+                   CASE WHEN verdict = ?5 AND draw = ?6 THEN estimate_bytes_per_sec END,
                    verdict = ?3 AND estimate_bytes_per_sec IS NOT NULL FROM attempts
                    WHERE started_unix_secs >= ?1 AND started_unix_secs <= ?2
                    AND finished_unix_secs IS NOT NULL AND method = ?4";
         let since = Number(now.saturating_sub(MEMORY_DAYS * DAY_SECS));
         let names = (Verdict::Conclusive.name(), Method::Echo.name());
         let mut drawn = Vec::new();
-        let values = params![since, Number(now), names.0, names.1];
+        let limited = (Verdict::PathLimited.name(), draw_name(Draw::Void));
+        let values = params![since, Number(now), names.0, names.1, limited.0, limited.1];
         self.each("attempts", sql, values, read_drawn, |(id, target, plan, of_attempt)| {
             let at_arrival = plan.is_some_and(|plan| at_arrival.contains(&plan));
             let draw = if evaded.contains(&id) { Draw::Blank } else { of_attempt.draw };
@@ -226,6 +229,8 @@ struct OfAttempt {
     started_unix_secs: u64,
     /// What it counted as.
     draw: Draw,
+    /// What came through a path that was the limit, if it is no draw.
+    limited: Option<BytesPerSec>,
     /// Whether it was conclusive.
     concludes: bool,
     /// Whether the relay could choose its time by coming.
@@ -235,9 +240,18 @@ struct OfAttempt {
 impl Target {
     /// What an attempt on it counted as.
     fn drawn(&self, of_attempt: OfAttempt) -> Drawn {
-        let OfAttempt { started_unix_secs, draw, concludes, at_arrival } = of_attempt;
+        let OfAttempt { started_unix_secs, draw, limited, concludes, at_arrival } = of_attempt;
         let Self { ed_identity, fingerprint, host } = *self;
-        Drawn { ed_identity, fingerprint, host, started_unix_secs, draw, concludes, at_arrival }
+        Drawn {
+            ed_identity,
+            fingerprint,
+            host,
+            started_unix_secs,
+            draw,
+            limited,
+            concludes,
+            at_arrival,
+        }
     }
 }
 
@@ -256,6 +270,8 @@ type OfRow = (i64, i64, Option<i64>, OfAttempt);
 fn read_drawn(columns: &mut Columns<'_, '_>) -> rusqlite::Result<OfRow> {
     let (id, target, plan) = (columns.take()?, columns.take()?, columns.take()?);
     let started_unix_secs = columns.of()?;
-    let (draw, concludes) = (InColumns::take(columns)?, columns.take()?);
-    Ok((id, target, plan, OfAttempt { started_unix_secs, draw, concludes, at_arrival: false }))
+    let (draw, limited) = (InColumns::take(columns)?, columns.maybe()?);
+    let concludes = columns.take()?;
+    let of_attempt = OfAttempt { started_unix_secs, draw, limited, concludes, at_arrival: false };
+    Ok((id, target, plan, of_attempt))
 }

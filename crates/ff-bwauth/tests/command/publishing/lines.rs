@@ -285,6 +285,26 @@ fn a_family_that_refuses_together_is_not_taken_for_a_failure_of_ours() {
 }
 
 #[test]
+fn who_is_slow_and_drops_packets_first_is_measured_once_more_for_nothing_once_a_month() {
+    let publication = Publication { consensus_relays: 1, ..network(1) };
+    // Slow and path limited, then fast in the repetition.
+    let day = |hours: u64| {
+        let slow = measured(1, hours + 2, 8);
+        let slow = Outcome { result: Ok(Verdict::PathLimited), draw: Draw::Void, ..slow };
+        [slow, measured(1, hours, 80)]
+    };
+    let of = |days: &[u64]| {
+        let outcomes: Vec<_> = days.iter().flat_map(|&hours| day(hours)).collect();
+        weights(&outcomes, &publication)
+    };
+    assert_eq!([of(&[5]), of(&[29]), of(&[29, 5])], [[(1, 10_000)], [(1, 10_000)], [(1, 1_000)]]);
+    // Where there was no room for the repetition, the day does not count.
+    let [slow, _] = day(5);
+    let outcomes = [&day(53)[..], &day(29)[..1], &[measured(1, 28, 64), slow]].concat();
+    assert_eq!(weights(&outcomes, &publication), [(1, 1_000)]);
+}
+
+#[test]
 fn who_has_no_number_has_a_line_that_says_why_and_nobody_votes_with_it() {
     let mut other = measured(4, 1, 80);
     other.target.ed_identity = [44; 32];

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use ff_base::identity::Fingerprint;
 use ff_proto::aggregate::Draw;
+use ff_proto::units::BytesPerSec;
 
 use super::drawn::Drawn;
 use super::draws::period_from;
@@ -171,6 +172,12 @@ fn days_of(drawn: &[&Drawn], secs: u64, ours: &[[u64; 2]]) -> Vec<DayOf> {
         if is_ours && one.draw == Draw::Blank { Draw::Void } else { one.draw }
     };
     let starts: Vec<_> = drawn.iter().map(|one| one.started_unix_secs).collect();
+    // The first time within a month that the path was the limit. A relay could drop packets each day, to be measured once more.
+    let first_limited = drawn.iter().rev().find(|one| one.limited.is_some());
+    let first_limited = first_limited.map(|one| one.started_unix_secs);
+    let limited = |one: &Drawn| {
+        one.limited.filter(|_| first_limited.is_some_and(|first| first < one.started_unix_secs))
+    };
     let (mut days, mut next) = (Vec::new(), 0);
     while let Some(newest) = drawn[next..].iter().position(|one| draw(one).counts()) {
         let day = period_from(&starts, next + newest, secs);
@@ -178,7 +185,7 @@ fn days_of(drawn: &[&Drawn], secs: u64, ours: &[[u64; 2]]) -> Vec<DayOf> {
         let (day, starts) = (&drawn[day.clone()], &starts[day]);
         days.push(DayOf {
             began_unix_secs: [starts[starts.len() - 1], starts[0]],
-            came: came(day, draw),
+            came: came(day, draw, limited),
             fingerprint: day.iter().find_map(|one| one.fingerprint),
         });
     }
@@ -186,9 +193,15 @@ fn days_of(drawn: &[&Drawn], secs: u64, ours: &[[u64; 2]]) -> Vec<DayOf> {
     days
 }
 
-/// What came of a day with these attempts, by what each counts as.
-fn came(day: &[&Drawn], draw: impl Fn(&Drawn) -> Draw) -> Day {
+/// What came of a day with these attempts, by what each counts as. A day with a value has no more than what was limited.
+fn came(
+    day: &[&Drawn],
+    draw: impl Fn(&Drawn) -> Draw,
+    limited: impl Fn(&Drawn) -> Option<BytesPerSec>,
+) -> Day {
     let lowest = Draw::lowest(day.iter().map(|one| draw(one))).value();
+    let most = day.iter().filter_map(|one| limited(one)).min();
+    let lowest = lowest.map(|lowest| most.map_or(lowest, |most| most.min(lowest)));
     let conclusive = || day.iter().filter(|one| one.concludes);
     match lowest.filter(|_| conclusive().count() > 0) {
         Some(value) if conclusive().all(|one| one.at_arrival) => Day::Arrived(value),
