@@ -202,9 +202,9 @@ fn came(
     let lowest = Draw::lowest(day.iter().map(|one| draw(one))).value();
     let most = day.iter().filter_map(|one| limited(one)).min();
     let lowest = lowest.map(|lowest| most.map_or(lowest, |most| most.min(lowest)));
-    let conclusive = || day.iter().filter(|one| one.concludes);
-    match lowest.filter(|_| conclusive().count() > 0) {
-        Some(value) if conclusive().all(|one| one.at_arrival) => Day::Arrived(value),
+    let chose_all = day.iter().filter(|one| one.concludes).all(|one| one.at_arrival);
+    match lowest.filter(|_| day.iter().any(|one| one.concludes)) {
+        Some(value) if chose_all => Day::Arrived(value),
         Some(value) => Day::Value(value),
         None => Day::Blank(day.iter().filter_map(|one| one.draw.value()).min()),
     }
