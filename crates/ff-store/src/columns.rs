@@ -140,6 +140,7 @@ const PARTS: &[Part] = &[
         column!("sockets_asked", Int, row => row.outcome.sockets.asked),
         column!("sockets_opened", Int, row => row.outcome.sockets.opened)),
     part!(outcome.counted_unix_millis["counted_unix_millis"]),
+    part!(outcome.estimator["estimator"]),
 ];
 
 /// Why an attempt failed.

@@ -34,7 +34,7 @@ pub use self::attempt::{Attempt, Begin, Running, Seconds, Share};
 pub use self::disputes::DisputeRow;
 pub use self::error::StoreError;
 pub use self::export::{ExportError, Format, What};
-pub use self::plan::{Kind, Period, Planned, State, ToPlan};
+pub use self::plan::{GONE, Kind, Period, Planned, State, ToPlan};
 pub use self::publication::Memory;
 pub use self::query::{Coverage, Estimate, FailureCount, Known};
 pub use self::retain::{Deleted, Retention};

@@ -23,6 +23,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("schema/004.sql"),
     include_str!("schema/005.sql"),
     include_str!("schema/006.sql"),
+    include_str!("schema/007.sql"),
 ];
 /// How long opening and reading wait for another connection's lock: a reader's, or somebody's `sqlite3`.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,5 +1,7 @@
 //! Periods, and who is measured when.
 
+use std::collections::HashSet;
+
 use ff_base::identity::Fingerprint;
 use ff_proto::units::BytesPerSec;
 use rusqlite::params;
@@ -7,6 +9,10 @@ use rusqlite::params;
 use super::row::Columns;
 use super::value::{Number, Stored};
 use super::{PlanId, Reader, Store, StoreError, Writing, events};
+
+/// Why a row of a plan is not carried out whose relay has left the consensus. Where a measurement was to be repeated because the
+/// path was the limit, it counts for this reason as one without a value.
+pub const GONE: &str = "it is not in the consensus any more";
 
 /// A measurement period.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,23 +175,26 @@ impl Store {
             if writing.find(sql, [Number(period)], |_| Ok(()))?.is_none() {
                 return Err(StoreError::NoSuchPeriod(period));
             }
-            rows.iter().map(|row| insert(writing, period, row)).collect()
+            rows.iter().map(|row| insert(writing, period, row, false)).collect()
         })
     }
 
-    /// Adds rows to the plan of a period that are not carried out, with the reason.
+    /// Adds rows of relays to the plan of a period that are refused a retry, with the reason and its code.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn add_left_out(
+    pub fn add_refused(
         &mut self,
         period: u64,
         rows: &[ToPlan],
         reason: &str,
+        code: &str,
     ) -> Result<(), StoreError> {
         self.write("add to a plan", |writing| {
             rows.iter().try_for_each(|row| {
-                let id = insert(writing, period, row)?;
+                let id = insert(writing, period, row, false)?;
+                let sql = "UPDATE plan SET refused = ?2 WHERE id = ?1";
+                writing.execute(sql, params![id.0, code])?;
                 leave_out(writing, id, reason)
             })
         })
@@ -214,7 +223,11 @@ impl Store {
     ) -> Result<(), StoreError> {
         self.write("change a plan", |writing| {
             events::add(writing, period, event)?;
-            rows.iter().try_for_each(|row| insert(writing, period, row).map(drop))?;
+            rows.iter().try_for_each(|row| {
+                // Only the slots for measuring again are drawn.
+                let at_arrival = row.kind != Kind::Retry;
+                insert(writing, period, row, at_arrival).map(drop)
+            })?;
             for (id, slot) in moved {
                 let sql = "UPDATE plan SET slot = ?2 WHERE id = ?1";
                 writing.execute(sql, params![id.0, slot])?;
@@ -270,14 +283,22 @@ fn plan(writing: &Writing<'_>, period: &Period, rows: &[ToPlan]) -> Result<(), S
             period.finished_unix_secs.map(Number),
         ],
     )?;
-    rows.iter().try_for_each(|row| insert(writing, number, row).map(drop))
+    // New relays get the first slots with room. If most are new, these are nearly all slots.
+    let is_new = |row: &ToPlan| row.kind == Kind::New;
+    let are_few = rows.iter().filter(|row| is_new(row)).count() * 2 < rows.len();
+    rows.iter().try_for_each(|row| insert(writing, number, row, are_few && is_new(row)).map(drop))
 }
 
-/// Adds a row.
-fn insert(writing: &Writing<'_>, period: u64, row: &ToPlan) -> Result<PlanId, StoreError> {
+/// Adds a row of a relay that could choose its slot by coming, or not.
+fn insert(
+    writing: &Writing<'_>,
+    period: u64,
+    row: &ToPlan,
+    at_arrival: bool,
+) -> Result<PlanId, StoreError> {
     writing.execute(
-        "INSERT INTO plan (period, slot, fingerprint, kind, group_number, demand_bytes_per_sec)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT INTO plan (period, slot, fingerprint, kind, group_number, demand_bytes_per_sec, at_arrival)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         params![
             Number(period),
             row.slot,
@@ -285,6 +306,7 @@ fn insert(writing: &Writing<'_>, period: u64, row: &ToPlan) -> Result<PlanId, St
             row.kind.name(),
             row.group,
             Number(row.demand.get()),
+            at_arrival,
         ],
     )?;
     Ok(PlanId(writing.db.last_insert_rowid()))
@@ -324,15 +346,21 @@ impl Reader {
     /// # Errors
     /// [`StoreError`].
     pub fn groups(&self, period: u64) -> Result<Vec<Vec<Fingerprint>>, StoreError> {
-        let sql = "SELECT min(id), group_number, fingerprint FROM plan WHERE period = ?1 AND kind <> 'retry'
-                   GROUP BY group_number, fingerprint ORDER BY group_number, min(id)";
-        let rows = self.all("plan", sql, [Number(period)], |columns| {
-            let (_id, group): (i64, i64) = (columns.take()?, columns.take()?);
-            Ok((group, columns.take::<Fingerprint>()?))
+        // Sorted here: most groups have one relay, and SQLite would write all of them into a table of its own.
+        let sql =
+            "SELECT id, group_number, fingerprint FROM plan WHERE period = ?1 AND kind <> 'retry'";
+        let mut rows = self.all("plan", sql, [Number(period)], |columns| {
+            let (id, group): (i64, i64) = (columns.take()?, columns.take()?);
+            Ok((group, id, columns.take::<Fingerprint>()?))
         })?;
-        let groups = rows.chunk_by(|(one, _), (other, _)| one == other);
-        let several = groups.filter(|group| group.len() > 1);
-        Ok(several.map(|group| group.iter().map(|(_, relay)| *relay).collect()).collect())
+        rows.sort_unstable();
+        let groups = rows.chunk_by(|(one, ..), (other, ..)| one == other);
+        let members = |group: &[(i64, i64, Fingerprint)]| -> Vec<Fingerprint> {
+            let mut seen = HashSet::new();
+            let relays = group.iter().map(|(.., relay)| *relay);
+            relays.filter(|relay| seen.insert(*relay)).collect()
+        };
+        Ok(groups.map(members).filter(|members| members.len() > 1).collect())
     }
 
     /// The whole plan of a period, by slots.

@@ -1,7 +1,7 @@
 //! What a store adds to a bandwidth file beside the outcomes: what is remembered of a month, who was measured together
 //! or shared an address, and whom the schedule has no place for.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -13,11 +13,13 @@ use ff_plan::publish::v3bw::drawn::host_of;
 use ff_plan::publish::v3bw::{Drawn, Month, NotScheduled, Publication, Scheduled};
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::params::PERIOD_SECS;
+use ff_proto::units::BytesPerSec;
 use rusqlite::params;
 
 use super::in_columns::InColumns;
+use super::plan::GONE;
 use super::row::Columns;
-use super::value::{Number, Stored};
+use super::value::{Number, Stored, draw_name};
 use super::{Reader, Store, StoreError, error};
 
 impl Stored for NotScheduled {
@@ -166,19 +168,47 @@ impl Reader {
         let sql = "SELECT id, ed_identity, shown_fingerprint, address FROM targets";
         let targets: HashMap<_, _> =
             self.all("targets", sql, [], read_target)?.into_iter().collect();
-        let sql = "SELECT id, target, started_unix_secs, draw, draw_bytes_per_sec,
+        let (at_arrival, evaded) = (self.plans_at_arrival()?, self.evaded()?);
+        let sql = "SELECT id, target, plan, started_unix_secs, draw, draw_bytes_per_sec,
+                   CASE WHEN verdict = ?5 AND draw = ?6 THEN estimate_bytes_per_sec END,
                    verdict = ?3 AND estimate_bytes_per_sec IS NOT NULL FROM attempts
                    WHERE started_unix_secs >= ?1 AND started_unix_secs <= ?2
                    AND finished_unix_secs IS NOT NULL AND method = ?4";
         let since = Number(now.saturating_sub(MEMORY_DAYS * DAY_SECS));
         let names = (Verdict::Conclusive.name(), Method::Echo.name());
         let mut drawn = Vec::new();
-        let values = params![since, Number(now), names.0, names.1];
-        self.each("attempts", sql, values, read_drawn, |(target, of_attempt)| {
+        let limited = (Verdict::PathLimited.name(), draw_name(Draw::Void));
+        let values = params![since, Number(now), names.0, names.1, limited.0, limited.1];
+        self.each("attempts", sql, values, read_drawn, |(id, target, plan, of_attempt)| {
+            let at_arrival = plan.is_some_and(|plan| at_arrival.contains(&plan));
+            let draw = if evaded.contains(&id) { Draw::Blank } else { of_attempt.draw };
+            let of_attempt = OfAttempt { at_arrival, draw, ..of_attempt };
             drawn.extend(targets.get(&target).map(|target| target.drawn(of_attempt)));
             Ok::<_, StoreError>(())
         })?;
         Ok(drawn)
+    }
+
+    /// The rows of all plans with relays that could choose their slot by coming.
+    fn plans_at_arrival(&self) -> Result<HashSet<i64>, StoreError> {
+        let sql = "SELECT id, period FROM plan WHERE at_arrival = 1";
+        let ids = self.all("plan", sql, [], |columns| columns.take::<i64>())?;
+        Ok(ids.into_iter().collect())
+    }
+
+    /// Attempts that were to be repeated because the path was the limit, on relays that had gone before that. They count, without
+    /// a value: else a relay that is slow could drop packets and leave for an hour.
+    fn evaded(&self) -> Result<HashSet<i64>, StoreError> {
+        let sql = "SELECT a.id, again.period FROM plan again
+                   JOIN periods p ON p.number = again.period
+                   JOIN targets t ON t.fingerprint = again.fingerprint
+                   JOIN attempts a ON a.target = t.id AND a.started_unix_secs >= p.start_unix_secs
+                   AND a.started_unix_secs < p.start_unix_secs + p.length_secs
+                   WHERE again.kind = 'retry' AND again.left_out IS NOT NULL AND again.left_out = ?1
+                   AND a.verdict = ?2 AND a.draw = ?3";
+        let values = params![GONE, Verdict::PathLimited.name(), draw_name(Draw::Void)];
+        let ids = self.all("plan", sql, values, |columns| columns.take::<i64>())?;
+        Ok(ids.into_iter().collect())
     }
 }
 
@@ -199,16 +229,29 @@ struct OfAttempt {
     started_unix_secs: u64,
     /// What it counted as.
     draw: Draw,
+    /// What came through a path that was the limit, if it is no draw.
+    limited: Option<BytesPerSec>,
     /// Whether it was conclusive.
     concludes: bool,
+    /// Whether the relay could choose its time by coming.
+    at_arrival: bool,
 }
 
 impl Target {
     /// What an attempt on it counted as.
     fn drawn(&self, of_attempt: OfAttempt) -> Drawn {
-        let OfAttempt { started_unix_secs, draw, concludes } = of_attempt;
+        let OfAttempt { started_unix_secs, draw, limited, concludes, at_arrival } = of_attempt;
         let Self { ed_identity, fingerprint, host } = *self;
-        Drawn { ed_identity, fingerprint, host, started_unix_secs, draw, concludes }
+        Drawn {
+            ed_identity,
+            fingerprint,
+            host,
+            started_unix_secs,
+            draw,
+            limited,
+            concludes,
+            at_arrival,
+        }
     }
 }
 
@@ -220,10 +263,15 @@ fn read_target(columns: &mut Columns<'_, '_>) -> rusqlite::Result<(i64, Target)>
     Ok((id, Target { ed_identity, fingerprint, host }))
 }
 
-/// Reads what an attempt counted as, with its target's number.
-fn read_drawn(columns: &mut Columns<'_, '_>) -> rusqlite::Result<(i64, OfAttempt)> {
-    let (_id, target): (i64, i64) = (columns.take()?, columns.take()?);
+/// An attempt's number, its target's, that of its row of the plan, and what it counted as.
+type OfRow = (i64, i64, Option<i64>, OfAttempt);
+
+/// Reads what an attempt counted as.
+fn read_drawn(columns: &mut Columns<'_, '_>) -> rusqlite::Result<OfRow> {
+    let (id, target, plan) = (columns.take()?, columns.take()?, columns.take()?);
     let started_unix_secs = columns.of()?;
-    let (draw, concludes) = (InColumns::take(columns)?, columns.take()?);
-    Ok((target, OfAttempt { started_unix_secs, draw, concludes }))
+    let (draw, limited) = (InColumns::take(columns)?, columns.maybe()?);
+    let concludes = columns.take()?;
+    let of_attempt = OfAttempt { started_unix_secs, draw, limited, concludes, at_arrival: false };
+    Ok((id, target, plan, of_attempt))
 }

@@ -47,6 +47,9 @@ pub struct Coverage {
     pub verdicts: BTreeMap<String, u64>,
     /// Failed attempts by their code.
     pub failures: BTreeMap<String, u64>,
+    /// How often a relay was refused a retry, by the reason's code.
+    #[serde(default)]
+    pub refused: BTreeMap<String, u64>,
 }
 
 impl Coverage {
@@ -276,7 +279,7 @@ impl Reader {
     /// [`StoreError`].
     pub fn coverage(&self, period: u64) -> Result<Coverage, StoreError> {
         let sql = "SELECT plan.id, fingerprint, kind, left_out IS NOT NULL, attempts.id IS NOT NULL, verdict,
-                   failure FROM plan LEFT JOIN attempts ON attempts.plan = plan.id WHERE period = ?1";
+                   failure, refused FROM plan LEFT JOIN attempts ON attempts.plan = plan.id WHERE period = ?1";
         let mut coverage = Coverage::default();
         // Tried, measured, conclusive, without FlashFlow.
         let mut relays = BTreeMap::<Fingerprint, [bool; 4]>::new();
@@ -285,10 +288,12 @@ impl Reader {
             let kind: Kind = columns.of()?;
             let (left_out, begun): (bool, bool) = (columns.take()?, columns.take()?);
             let verdict: Option<String> = columns.take()?;
-            Ok((fingerprint, kind, left_out, begun, verdict, columns.take::<Option<String>>()?))
+            let failure: Option<String> = columns.take()?;
+            let refused: Option<String> = columns.take()?;
+            Ok((fingerprint, kind, left_out, begun, verdict, failure, refused))
         };
         self.each("plan", sql, [Number(period)], read, |row| {
-            let (fingerprint, kind, left_out, begun, verdict, failure) = row;
+            let (fingerprint, kind, left_out, begun, verdict, failure, refused) = row;
             let relay = relays.entry(fingerprint).or_default();
             coverage.planned += u64::from(!left_out);
             coverage.left_out += u64::from(left_out);
@@ -304,6 +309,9 @@ impl Reader {
             if let Some(failure) = failure {
                 relay[3] |= failure == FailureKind::NotSupported.code();
                 *coverage.failures.entry(failure).or_default() += 1;
+            }
+            if let Some(refused) = refused {
+                *coverage.refused.entry(refused).or_default() += 1;
             }
             Ok::<_, StoreError>(())
         })?;

@@ -1,7 +1,7 @@
 //! Numbers and names as they stand in the store, and back.
 
 use ff_plan::outcome::{FAILED, Method};
-use ff_proto::aggregate::{Draw, Verdict};
+use ff_proto::aggregate::{Draw, Estimator, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::CryptoKind;
 use ff_proto::msg::ErrCode;
@@ -175,6 +175,18 @@ impl Stored for Method {
 
     fn read(stored: String) -> Option<Self> {
         Self::ALL.iter().copied().find(|method| method.name() == stored)
+    }
+
+    fn stored(&self) -> Self::As {
+        self.name().to_owned()
+    }
+}
+
+impl Stored for Estimator {
+    type As = String;
+
+    fn read(stored: String) -> Option<Self> {
+        Self::ALL.iter().copied().find(|estimator| estimator.name() == stored)
     }
 
     fn stored(&self) -> Self::As {

@@ -8,6 +8,7 @@ use ff_dir::consensus::Consensus;
 use ff_dir::descriptors::{Descriptor, Descriptors};
 use ff_plan::period::ScheduledRelay;
 use ff_plan::publish::view::relays;
+use ff_store::GONE;
 
 /// The network by one consensus.
 #[derive(Clone, Debug)]
@@ -76,7 +77,7 @@ impl View {
     /// # Errors
     /// A sentence that says why it is not.
     pub fn contact(&self, fingerprint: &Fingerprint) -> Result<Contact, &'static str> {
-        let number = self.numbers.get(fingerprint).ok_or("it is no longer in the consensus")?;
+        let number = self.numbers.get(fingerprint).ok_or(GONE)?;
         let entry = &self.consensus.relays[*number];
         let descriptor = self.described.get(fingerprint);
         let ed_identity = entry.ed25519.or(descriptor.and_then(|one| one.ed25519));

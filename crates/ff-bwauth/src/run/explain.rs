@@ -1,4 +1,8 @@
 //! The command `explain`.
+//!
+//! A relay's number depends on all others: on the median, on those that had its addresses, and on the times in which most had no
+//! value. So the command reads what all attempts of a month counted as. With ten thousand relays these are 300,000 rows, and
+//! SQLite alone takes 0.2 s for them. A relay's page, which says the same, has them at hand and takes a tenth of that.
 
 use std::path::Path;
 use std::process::ExitCode;

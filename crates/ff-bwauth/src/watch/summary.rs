@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
+use ff_plan::period::timetable::NoRetry;
 use ff_plan::publish::Shift;
 use ff_plan::publish::v3bw::MIN_PERCENT_ELIGIBLE;
 use ff_proto::failure::FailureKind;
@@ -27,6 +28,8 @@ pub struct Remembered {
     pub now_unix_secs: u64,
 }
 
+/// Reasons for which retries were refused that are listed at most; this program knows fewer.
+const MOST_REASONS: usize = 8;
 /// Seconds of a week.
 const WEEK_SECS: u64 = 7 * 24 * 3600;
 
@@ -251,7 +254,24 @@ fn write_coverage(f: &mut fmt::Formatter<'_>, coverage: &Coverage) -> fmt::Resul
         coverage.relays_failed(),
         coverage.relays_unsupported,
         coverage.retries_left
-    )
+    )?;
+    let mut label = "no retry   ";
+    for line in refused(coverage) {
+        writeln!(f, "{label}{line}")?;
+        label = "           ";
+    }
+    Ok(())
+}
+
+/// Why relays are not measured again, the most frequent reason first.
+pub(super) fn refused(coverage: &Coverage) -> Vec<String> {
+    let mut refused: Vec<_> = coverage.refused.iter().collect();
+    refused.sort_by_key(|(code, count)| (std::cmp::Reverse(**count), *code));
+    let line = |(code, count): (&String, &u64)| {
+        let relays = if *count == 1 { "relay" } else { "relays" };
+        format!("{count} {relays}: {}", NoRetry::meaning(code).unwrap_or(code))
+    };
+    refused.into_iter().take(MOST_REASONS).map(line).collect()
 }
 
 /// The relays that the team is too small for.
@@ -301,6 +321,8 @@ mod tests {
         let text = Shown { status: &status, problems: &problems }.to_string();
         for line in [
             "coverage   19 of 40 relays measured (47.5 %), 13 conclusive; 0 failed, 1 without FlashFlow, 3 retries left\n",
+            "no retry   5 relays: no slot that is left has room\n           \
+             1 relay: they have granted this coordinator all measurements of the period\n",
             "too fast   7, beyond the capacity of the whole team: ABABABABABABABABABABABABABABABABABABABAB (4000.00 Mbit/s), \
              and 6 more\n",
             "measurer   ams1 up (not asked yet), 1000.00 Mbit/s, clock +12 ms\n",

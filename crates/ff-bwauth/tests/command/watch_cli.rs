@@ -289,11 +289,15 @@ fn explain_says_why_a_relay_is_not_measured_again() {
     store.set_plan(&period, &[row(2, 4, Kind::Old)]).expect("planned");
     let reason = "it is not measured again: no slot that is left has room";
     let again = [row(1, 9, Kind::Retry), row(2, 9, Kind::Retry)];
-    store.add_left_out(period.number, &again, reason).expect("kept");
+    store.add_refused(period.number, &again, reason, "no_room").expect("kept");
     drop(store);
     let line = format!(" UTC, period {}: {reason}\n", period.number);
     let text = out(&run(dir.path(), &["explain", &"01".repeat(20)]));
     assert!(text.contains("left out   ") && text.contains(&line), "{text}");
+    let status = run(dir.path(), &["status"]);
+    let status = String::from_utf8_lossy(&status.stdout);
+    let refused = "no retry   2 relays: no slot that is left has room\n";
+    assert!(status.contains(refused), "{status}");
     // While a relay waits for a slot, its plan is not shown.
     let waits = out(&run(dir.path(), &["explain", &"02".repeat(20)]));
     assert!(!waits.contains("left out   "), "{waits}");

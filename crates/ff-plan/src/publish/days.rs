@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   value                v; after a rise above 4 times only if the day before had such a value, too
+//!   value on arrival     v up to the median number; a greater number stays, and ages
 //!   no value             z (1 - b/n)³ / 2^(k-1): z before these k days, b of n days without a value
 //!   not counted          the number stays
 //! ```
@@ -23,8 +24,21 @@ pub const LEAST_DAYS: u64 = 10;
 pub enum Day {
     /// Its lowest draw, and one of them was conclusive.
     Value(BytesPerSec),
+    /// The same, but all that was conclusive was measured soon after the relay had come, so at a time that it could choose.
+    Arrived(BytesPerSec),
     /// No value; if it has shown something all the same, the lowest.
     Blank(Option<BytesPerSec>),
+}
+
+impl Day {
+    /// What is believed of its value, if it has one, with at most `most` of one on arrival.
+    fn believed(self, most: Option<BytesPerSec>) -> Option<BytesPerSec> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::Arrived(value) => Some(most.map_or(value, |most| most.min(value))),
+            Self::Blank(_) => None,
+        }
+    }
 }
 
 /// How far values are believed at once.
@@ -34,6 +48,8 @@ pub struct Bounds {
     pub first: Option<BytesPerSec>,
     /// A rise by more than this factor has to last; `None` if any is believed at once.
     pub rise: Option<f64>,
+    /// The greatest value of a day on which the relay could choose when it is measured, but for the first day; `None` for any.
+    pub arrived: Option<BytesPerSec>,
 }
 
 /// What a relay's number is.
@@ -64,10 +80,22 @@ pub fn number(days: &[Day], bounds: Bounds) -> Option<Number> {
     for (day, came) in days.iter().enumerate() {
         let before = last.map(|last| last.rate);
         let most_before = before.max(last.and_then(|last| last.most_before));
+        // The first number has a bound of its own.
+        let arrived = bounds.arrived.filter(|_| before.is_some());
+        let believed = came.believed(arrived).unwrap_or_default();
         match *came {
-            Day::Value(value) => {
-                let (rate, instead_of) = risen(value, yesterday, before, bounds);
-                let is_of_day_before = instead_of.is_none() && rate < value;
+            // It neither confirms the number nor makes it newer.
+            Day::Arrived(value) if value > believed && before > Some(believed) => {
+                had = had.min(value);
+                if let Some(last) = &mut last {
+                    last.rate = last.rate.min(value);
+                    last.most_before = most_before;
+                }
+            }
+            Day::Value(value) | Day::Arrived(value) => {
+                let (rate, instead_of) = risen(believed, yesterday, before, bounds);
+                let instead_of = instead_of.or(Some(value).filter(|value| *value > believed));
+                let is_of_day_before = instead_of.is_none() && rate < believed;
                 had = rate;
                 last = Some(Number {
                     rate,
@@ -77,7 +105,7 @@ pub fn number(days: &[Day], bounds: Bounds) -> Option<Number> {
                     blank_days: 0,
                     most_before,
                 });
-                yesterday = Some(value);
+                yesterday = Some(believed);
             }
             Day::Blank(shown) => {
                 blanks += 1;
@@ -129,7 +157,7 @@ mod tests {
     use super::*;
 
     /// A relay may rise to four times its number at once.
-    const USUAL: Bounds = Bounds { first: None, rise: Some(4.0) };
+    const USUAL: Bounds = Bounds { first: None, rise: Some(4.0), arrived: None };
 
     /// A day with this value; 0 stands for none.
     fn day(value: u64) -> Day {
@@ -199,6 +227,36 @@ mod tests {
         let shown = Day::Blank(Some(BytesPerSec::new(90)));
         let number = number(&[day(1000), shown], Bounds::default()).expect("a number");
         assert_eq!((number.rate.get(), number.blank_days), (90, 1));
+    }
+
+    #[test]
+    fn who_chooses_when_it_is_measured_has_no_more_than_the_bound() {
+        let bounds = Bounds { arrived: Some(BytesPerSec::new(50)), ..USUAL };
+        let number = |days: &[Day]| number(days, bounds).expect("a number");
+        let arrived = |value| Day::Arrived(BytesPerSec::new(value));
+        let rate = |days: &[Day]| number(days).rate.get();
+        assert_eq!([rate(&[arrived(400)]), rate(&[arrived(400), arrived(500)])], [400, 400]);
+        assert_eq!([rate(&[day(20), arrived(400)]), rate(&[day(20), arrived(30)])], [50, 30]);
+        // Two arrivals around midnight are not two days that agree.
+        let new = Bounds { first: Some(BytesPerSec::new(50)), ..bounds };
+        let of_new = super::number(&[arrived(400), arrived(400)], new).expect("a number");
+        assert_eq!(of_new.rate.get(), 50);
+        // A greater number stays, and is as old as before.
+        let kept = number(&[day(400), arrived(400), arrived(500)]);
+        assert_eq!((kept.rate.get(), kept.day, kept.instead_of), (400, 0, None));
+        assert_eq!(rate(&[day(400), arrived(300)]), 300, "it falls");
+        let low = number(&[day(400), arrived(40)]);
+        assert_eq!((low.rate.get(), low.day), (40, 1));
+        // It confirms nothing.
+        assert_eq!(rate(&[day(60), day(400), arrived(400)]), 60);
+        assert_eq!(rate(&[day(60), arrived(400), day(400)]), 60);
+        assert_eq!(
+            rate(&[day(60), day(400), arrived(400), day(400)]),
+            400,
+            "two days that it did not choose"
+        );
+        // Nor does it bring back what has faded.
+        assert_eq!(rate(&[day(400), day(0), arrived(400)]), 291);
     }
 
     proptest! {

@@ -12,7 +12,7 @@
 //!   made alone is a sum, too. None counts that is older than all of what stands in the group.
 //! - The values of its relays count for at most that in sum. If they exceed it, each counts for the same share of its value,
 //!   but values of the newest day come first, and older ones share what these leave. So relays that take turns in being
-//!   there do not lower others that are always there.
+//!   there do not lower others that are always there. Of one slot, those come first that were ready in time.
 //!
 //! So a group that was measured together changes nothing, and relays on machines of their own lose by it
 //! only if they could not be measured together. The paper proposes to give each relay of a set the mean. That
@@ -20,7 +20,7 @@
 //! and who carries how much of it is what was measured.
 //!
 //! A coordinator starts all of a group at one moment (`Place` of a measurement), and counts the same seconds of each.
-//! A relay can put that moment off by opening its links slowly, and then counts for less.
+//! A relay can put that moment off by opening its links slowly, and then counts for what the others leave.
 //!
 //! Decisions: doc/decisions.md, "A group counts for what it has shown together".
 

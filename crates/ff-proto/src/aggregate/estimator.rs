@@ -23,6 +23,17 @@ pub enum Estimator {
 }
 
 impl Estimator {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::BoundedMedian];
+
+    /// Its name in files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BoundedMedian => "bounded_median",
+        }
+    }
+
     /// The estimate from these seconds; `None` without seconds.
     #[must_use]
     pub fn estimate(self, seconds: &[SecondSample], ratio: Ratio) -> Option<BytesPerSec> {

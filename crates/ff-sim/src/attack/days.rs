@@ -20,7 +20,7 @@ const SLOW: BytesPerSec = BytesPerSec::from_mbit(10);
 /// Days that are tried for each coordinator.
 const DAYS: u32 = 3000;
 /// A rise by more than 4 times has to last.
-const BOUNDS: Bounds = Bounds { first: None, rise: Some(4.0) };
+const BOUNDS: Bounds = Bounds { first: None, rise: Some(4.0), arrived: None };
 
 /// What a relay makes of a measurement for which it is slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -141,7 +141,7 @@ impl Core {
         };
         let rows: Vec<_> = relays.iter().map(row).collect();
         let text = format!("it is not measured again: {reason}");
-        self.store.add_left_out(period, &rows, &text)?;
+        self.store.add_refused(period, &rows, &text, reason.code())?;
         self.coverage = None;
         tracing::warn!(relay = hex::encode_upper(relays[0].0), relays = relays.len(), "{text}");
         Ok(())

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use ff_base::identity::Fingerprint;
 use ff_plan::period::timetable::{Event, TaskResult};
+pub(super) use ff_store::GONE;
 use ff_store::{PlanId, Planned, Seconds, StoreError};
 
 use super::Core;
@@ -20,8 +21,6 @@ use super::finish::{Begun, Together, add_all, again, are_apart, begun};
 const AT_ONCE: u32 = 16;
 /// Why what was due in a slot that went by is not carried out.
 const WENT_BY: &str = "its slot passed before the coordinator could begin it";
-/// Why a relay is not measured that has a row in the plan.
-pub(super) const GONE: &str = "it is no longer in the consensus";
 
 /// The last slot in which it was decided whether a relay is measured again.
 pub(super) type Decided = HashMap<Fingerprint, u32>;

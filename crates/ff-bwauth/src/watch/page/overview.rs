@@ -136,6 +136,10 @@ fn period(period: Option<&PeriodStatus>, now: u64) -> Markup {
             (grouped(coverage.relays_failed())) " failed, " (grouped(coverage.relays_unsupported)) " without FlashFlow "
             progress max=(coverage.relays.max(1)) value=(coverage.relays_measured) aria-label="Relays measured" {}
         } }
+        @let refused = summary::refused(coverage);
+        @if !refused.is_empty() {
+            div { dt { "No retry" } dd { @for line in &refused { (shown(line)) br; } } }
+        }
         @if period.too_fast > 0 {
             div { dt { "Too fast" } dd { (relays(period.too_fast)) " beyond the capacity of the whole team" } }
         }

@@ -67,6 +67,23 @@ fn relays_that_take_turns_at_an_address_lower_no_other_that_is_always_there() {
 }
 
 #[test]
+fn a_relay_that_opens_its_links_slowly_takes_nothing_from_others_at_its_address() {
+    let publication = Publication { groups: vec![vec![[1; 20], [2; 20], [3; 20]]], ..network(3) };
+    // All three are begun at one moment, in a slot and in its repetition; 3 is late both times.
+    let begun = |late_millis: u64| -> Vec<_> {
+        let one = |relay: u8, hours| {
+            let outcome = measured(relay, hours, 80);
+            let late = if relay == 3 { late_millis } else { 0 };
+            let counted_unix_millis = Some(outcome.started_unix_secs * 1000 + 7000 + late);
+            Outcome { counted_unix_millis, ..outcome }
+        };
+        [5, 3].into_iter().flat_map(|hours| [1, 2, 3].map(|relay| one(relay, hours))).collect()
+    };
+    assert_eq!(weights(&begun(0), &publication), [(1, 10_000), (2, 10_000), (3, 10_000)]);
+    assert_eq!(weights(&begun(2001), &publication), [(1, 10_000), (2, 10_000), (3, 1)]);
+}
+
+#[test]
 fn a_family_that_is_divided_otherwise_each_day_loses_nothing() {
     let day = |began: u64, members: &[u8]| Scheduled {
         period_unix_secs: began..began + DAY,
@@ -224,27 +241,67 @@ fn who_is_new_has_no_more_than_the_median_until_two_days_agree() {
     );
 }
 
-#[test]
-fn it_is_ours_if_most_relays_have_no_value_one_after_the_other() {
+/// Relays 1 to 40 of today, 40 s apart; the first ones refuse.
+fn one_after_the_other(refusing: u8) -> Vec<Outcome> {
+    let of_today = |relay: u8| {
+        let outcome = if relay <= refusing { refused(relay, 5) } else { measured(relay, 5, 80) };
+        let started_unix_secs = outcome.started_unix_secs + 40 * u64::from(relay);
+        Outcome { started_unix_secs, ..outcome }
+    };
+    (1..=40).map(of_today).collect()
+}
+
+/// How many of 40 relays have less than yesterday, after this today.
+fn faded(today: &[Outcome]) -> usize {
     let publication = Publication { consensus_relays: 1, ..network(40) };
     let yesterday = (1..=40).map(|relay| measured(relay, 30, 80));
-    let today = |refusing: u8| {
-        (1..=40).map(
-            move |relay| if relay <= refusing { refused(relay, 5) } else { measured(relay, 5, 80) },
-        )
-    };
-    let faded = |refusing: u8| {
-        let outcomes: Vec<_> = yesterday.clone().chain(today(refusing)).collect();
-        weights(&outcomes, &publication).iter().filter(|(_, bw)| *bw < 10_000).count()
-    };
-    assert_eq!([faded(1), faded(20), faded(21), faded(40)], [1, 20, 0, 0]);
+    let outcomes: Vec<_> = yesterday.chain(today.iter().cloned()).collect();
+    weights(&outcomes, &publication).iter().filter(|(_, bw)| *bw < 10_000).count()
+}
+
+#[test]
+fn it_is_ours_if_most_relays_have_no_value_one_after_the_other() {
+    assert_eq!([1, 10, 11, 40].map(|count| faded(&one_after_the_other(count))), [1, 10, 0, 0]);
     // Who never had a value does not count, nor does anybody twice.
     let strangers = (41..=120).map(|relay| refused(relay, 5));
-    let again = (1..=20).flat_map(|relay| [refused(relay, 5), refused(relay, 4)]);
-    let outcomes: Vec<_> =
-        yesterday.clone().chain(today(20)).chain(strangers).chain(again).collect();
-    let faded = weights(&outcomes, &publication).iter().filter(|(_, bw)| *bw < 10_000).count();
-    assert_eq!(faded, 20);
+    let again = (1..=10).flat_map(|relay| [refused(relay, 5), refused(relay, 4)]);
+    let today = one_after_the_other(10).into_iter().chain(strangers).chain(again);
+    assert_eq!(faded(&today.collect::<Vec<_>>()), 10);
+}
+
+#[test]
+fn a_family_that_refuses_together_is_not_taken_for_a_failure_of_ours() {
+    // Half of the relays are one family, so all of these were asked in one slot.
+    let mut today = one_after_the_other(20);
+    for outcome in &mut today[..20] {
+        outcome.started_unix_secs = NOW - 6 * 3600;
+    }
+    assert_eq!(faded(&today), 20);
+    // In three slots they are still not enough.
+    for (relay, outcome) in (0_u64..).zip(&mut today[..20]) {
+        outcome.started_unix_secs += relay / 7 * 40;
+    }
+    assert_eq!(faded(&today), 20);
+}
+
+#[test]
+fn who_is_slow_and_drops_packets_first_is_measured_once_more_for_nothing_once_a_month() {
+    let publication = Publication { consensus_relays: 1, ..network(1) };
+    // Slow and path limited, then fast in the repetition.
+    let day = |hours: u64| {
+        let slow = measured(1, hours + 2, 8);
+        let slow = Outcome { result: Ok(Verdict::PathLimited), draw: Draw::Void, ..slow };
+        [slow, measured(1, hours, 80)]
+    };
+    let of = |days: &[u64]| {
+        let outcomes: Vec<_> = days.iter().flat_map(|&hours| day(hours)).collect();
+        weights(&outcomes, &publication)
+    };
+    assert_eq!([of(&[5]), of(&[29]), of(&[29, 5])], [[(1, 10_000)], [(1, 10_000)], [(1, 1_000)]]);
+    // Where there was no room for the repetition, the day does not count.
+    let [slow, _] = day(5);
+    let outcomes = [&day(53)[..], &day(29)[..1], &[measured(1, 28, 64), slow]].concat();
+    assert_eq!(weights(&outcomes, &publication), [(1, 1_000)]);
 }
 
 #[test]

@@ -18,10 +18,10 @@ use ff_plan::publish::{self, LATEST, Limit, PublishRules, Shelf, view};
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::units::BytesPerSec;
-use ff_store::{Begin, Kind, Period, Store, ToPlan};
+use ff_store::{Begin, GONE, Kind, Period, PlanId, Store, ToPlan};
 use proptest::prelude::*;
 
-use super::measured;
+use super::{measured, network};
 use crate::samples::{DAY, NOW};
 
 /// Relays that there are.
@@ -170,6 +170,142 @@ fn who_has_shared_an_address_counts_in_sum_whoever_is_there_now() {
     assert_eq!(sum("apart", &[(1, 60, 9, 0, 80), (2, 30, 8, 0, 80), (4, 6, 7, 0, 80)]), 30_000);
     // At once each shows its part.
     assert_eq!(sum("at once", &[(1, 6, 9, 0, 40), (2, 6, 9, 0, 24), (4, 6, 9, 0, 16)]), 10_000);
+}
+
+/// A coordinator's store, with a period for each day until now.
+struct Days(Store);
+
+impl Days {
+    /// One at this path.
+    fn at(path: &Path) -> Self {
+        let mut store = Store::open(path, [7; 32]).expect("a store");
+        for day in NOW / DAY - 6..=NOW / DAY {
+            let period = Period {
+                number: day,
+                start_unix_secs: day * DAY,
+                length_secs: 86_400,
+                slot_secs: 45,
+                slots: 1920,
+                consensus_valid_after_unix_secs: day * DAY - 3600,
+                seed_sha256: [1; 32],
+                planned_unix_secs: day * DAY,
+                finished_unix_secs: None,
+            };
+            store.set_plan(&period, &[]).expect("planned");
+        }
+        Self(store)
+    }
+
+    /// A relay that was measured so many hours ago, in a slot that was drawn, or in the first one after it had come.
+    fn measured(&mut self, relay: u8, hours_ago: u64, mbit: u64, has_come: bool) {
+        let outcome = measured(relay, hours_ago, mbit);
+        let period = outcome.started_unix_secs / DAY;
+        let row = ToPlan {
+            fingerprint: [relay; 20],
+            slot: 3,
+            kind: Kind::Old,
+            group: relay.into(),
+            demand: BytesPerSec::new(1),
+        };
+        if has_come {
+            self.0.change_plan(period, "{}", &[row], &[], (&[], "")).expect("planned");
+        } else {
+            self.0.add_to_plan(period, &[row]).expect("planned");
+        }
+        let rows = self.0.planned_of(period, &[relay; 20]).expect("read");
+        self.attempt(&outcome, rows.last().expect("the row").id);
+    }
+
+    /// A relay whose path was the limit so many hours ago, and whose repetition is left out for this reason.
+    fn path_limited(&mut self, relay: u8, hours_ago: u64, reason: &str) {
+        let outcome = Outcome {
+            result: Ok(Verdict::PathLimited),
+            draw: Draw::Void,
+            ..measured(relay, hours_ago, 8)
+        };
+        let row = |kind| ToPlan {
+            fingerprint: [relay; 20],
+            slot: 3,
+            kind,
+            group: relay.into(),
+            demand: BytesPerSec::new(1),
+        };
+        let period = outcome.started_unix_secs / DAY;
+        let rows = [row(Kind::Old), row(Kind::Retry)];
+        let ids = self.0.add_to_plan(period, &rows).expect("planned");
+        self.0.leave_out(ids[1], reason).expect("left out");
+        self.attempt(&outcome, ids[0]);
+    }
+
+    /// An attempt that carries out this row of the plan.
+    fn attempt(&mut self, outcome: &Outcome, plan: PlanId) {
+        let begin = Begin {
+            fingerprint: outcome.target.rsa_fingerprint.expect("a fingerprint"),
+            target: outcome.target.clone(),
+            plan: Some(plan),
+            started_unix_secs: outcome.started_unix_secs,
+            method: Method::Echo,
+            asked_secs: 30,
+            ratio: outcome.ratio,
+            allocated: outcome.allocated,
+            shares: Vec::new(),
+        };
+        let id = self.0.begin_attempt(&begin).expect("begun");
+        self.0.finish_attempt(id, outcome, outcome.started_unix_secs + 60).expect("finished");
+    }
+
+    /// What a relay counts for now, in kilobytes a second.
+    fn counts_for(&self, relay: u8) -> Option<u64> {
+        let mut publication = Publication { hold_above: Some(4.0), ..network(9) };
+        self.0.complete(&mut publication).expect("read");
+        let outcomes = self.0.outcomes(NOW - 3 * DAY..NOW + 1).expect("read");
+        let file = BandwidthFile::from_outcomes(&outcomes, &publication).expect("a file");
+        let line = file.relays().iter().find(|line| line.rsa_fingerprint == [relay; 20]);
+        line.map(|line| line.bw_kilobytes().get().into())
+    }
+}
+
+#[test]
+fn who_comes_when_it_is_fast_counts_for_no_more_than_the_median() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut days = Days::at(&dir.path().join("store"));
+    for (relay, mbit) in [(1, 8), (2, 80), (3, 88), (4, 96), (5, 120)] {
+        for hours in [120, 90, 60, 30, 5] {
+            days.measured(relay, hours, mbit, false);
+        }
+    }
+    // Fast on two days, then only when it comes: its number has become too old. With a third day it stands, and falls at once.
+    for (relay, third, last) in [(6, true, 4000), (7, false, 4000), (8, false, 2000)] {
+        for (hours, has_come, mbit) in [
+            (120, false, 4000),
+            (90, false, 4000),
+            (60, third, 4000),
+            (30, true, last),
+            (5, true, 4000),
+        ] {
+            days.measured(relay, hours, mbit, has_come);
+        }
+    }
+    assert_eq!(days.counts_for(6), None);
+    assert_eq!(days.counts_for(7), Some(500_000));
+    assert_eq!(days.counts_for(8), Some(250_000));
+    // One that was slow when it did not choose has the median number, 96 Mbit/s.
+    for (hours, has_come, mbit) in [(120, false, 40), (30, false, 40), (5, true, 4000)] {
+        days.measured(9, hours, mbit, has_come);
+    }
+    assert_eq!(days.counts_for(9), Some(12_000));
+}
+
+#[test]
+fn who_leaves_before_its_repetition_has_no_value_on_that_day() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut days = Days::at(&dir.path().join("store"));
+    for relay in [1, 2] {
+        days.measured(relay, 30, 80, false);
+    }
+    days.path_limited(1, 5, GONE);
+    days.path_limited(2, 5, "it is not measured again: no slot that is left has room");
+    assert_eq!((days.counts_for(1), days.counts_for(2)), (Some(7_290), Some(10_000)));
 }
 
 /// What happened in some days to each of the relays.

@@ -61,6 +61,35 @@ pub enum NoRetry {
     },
 }
 
+impl NoRetry {
+    /// All codes, with what each says of relays.
+    const CODES: [(&str, &str); 5] = [
+        ("not_measured", "they have no common measurement by this team"),
+        ("no_grant", "they have granted this coordinator all measurements of the period"),
+        ("too_fast", "they are too fast for this team"),
+        ("no_room", "no slot that is left has room"),
+        ("no_share", "new relays of their networks wait for more than their share of the slots"),
+    ];
+
+    /// Its name for programs.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::NotMeasured => "not_measured",
+            Self::NoGrant => "no_grant",
+            Self::TooFast { .. } => "too_fast",
+            Self::NoRoom { .. } => "no_room",
+            Self::NoShare { .. } => "no_share",
+        }
+    }
+
+    /// What a code says of relays that are not measured again; `None` for one that is not known here.
+    #[must_use]
+    pub fn meaning(code: &str) -> Option<&'static str> {
+        Self::CODES.iter().find(|(known, _)| *known == code).map(|(_, meaning)| *meaning)
+    }
+}
+
 /// What is measured again.
 #[derive(Clone, Debug)]
 pub(super) struct Again {

@@ -255,6 +255,14 @@ fn why_a_relay_is_not_measured_again_is_said() {
     assert!(matches!(retry(2, 1067, 0, 1), Err(NoRetry::TooFast { .. })));
     assert_eq!(retry(3, 60, 39, 1), Err(NoRetry::NoRoom { needs: BytesPerSec::new(37_652_344) }));
     assert_eq!(retry(9, 60, 0, 1), Err(NoRetry::NotMeasured));
+    let no_room = retry(3, 60, 39, 1).expect_err("no slot is left");
+    assert_eq!(NoRetry::meaning(no_room.code()), Some("no slot that is left has room"));
+    assert!(
+        [NoRetry::NotMeasured, NoRetry::NoGrant]
+            .iter()
+            .all(|one| NoRetry::meaning(one.code()).is_some())
+    );
+    assert_eq!(NoRetry::meaning("else"), None);
     let both = [(name(3), Some(mbit(60))), (name(4), Some(mbit(60)))];
     assert_eq!(timetable.retry(0, &both, 0, 1), Err(NoRetry::NotMeasured), "they are not together");
     assert_eq!(timetable.retry(0, &[], 0, 1), Err(NoRetry::NotMeasured));

@@ -8,7 +8,7 @@ use ff_proto::aggregate::Verdict;
 use ff_proto::params::PERIOD_SECS;
 use ff_proto::units::BytesPerSec;
 
-use super::draws::draw;
+use super::draws::{draw, limited};
 use super::hold::Held;
 use super::publication::Publication;
 use super::reason::{NoNumber, NotScheduled};
@@ -213,7 +213,9 @@ fn stands(
     let Some(shown) = of_period.iter().position(has_line) else {
         return Some(standing(0..0, 0, None));
     };
-    let is_lowest = |outcome: &&Outcome| draw(outcome).value() == Some(relay.value);
+    let is_lowest = |outcome: &&Outcome| {
+        draw(outcome).value().or_else(|| limited(outcome)) == Some(relay.value)
+    };
     let lowest = of_period.iter().position(is_lowest).map(|index| begin + index);
     Some(standing(begin..end, begin + shown, lowest))
 }

@@ -4,8 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use ff_base::identity::Fingerprint;
 use ff_proto::aggregate::Draw;
+use ff_proto::units::BytesPerSec;
 
-use super::draws::draw;
+use super::draws::{draw, limited};
 use crate::outcome::Outcome;
 use crate::period::group::host;
 
@@ -22,12 +23,16 @@ pub struct Drawn {
     pub started_unix_secs: u64,
     /// What it counted as.
     pub draw: Draw,
+    /// What came through a path that was the limit, so that the attempt was to be repeated and is no draw.
+    pub limited: Option<BytesPerSec>,
     /// Whether it was conclusive.
     pub concludes: bool,
+    /// Whether the relay was measured soon after it had come, so at a time that it could choose.
+    pub at_arrival: bool,
 }
 
 impl Drawn {
-    /// That of an outcome.
+    /// That of an outcome, which does not say how its time was found: a store knows that.
     #[must_use]
     pub fn of(outcome: &Outcome) -> Self {
         Self {
@@ -36,7 +41,9 @@ impl Drawn {
             host: host_of(&outcome.target.address),
             started_unix_secs: outcome.started_unix_secs,
             draw: draw(outcome),
+            limited: limited(outcome),
             concludes: outcome.publishable().is_some(),
+            at_arrival: false,
         }
     }
 }

@@ -8,14 +8,18 @@ use std::net::IpAddr;
 use ff_base::identity::Fingerprint;
 use ff_base::utc::DAY_SECS;
 use ff_proto::aggregate::Draw;
+use ff_proto::units::BytesPerSec;
 
 use super::drawn::Drawn;
 use super::draws::period_from;
 use crate::publish::days::{Day, MEMORY_DAYS};
 
 /// Length of the runs of consecutive first attempts that can show a failure of the coordinator: a quarter of all relays, but
-/// within these bounds. The members of a group are measured at once, so in a shorter run one group would decide alone.
+/// within these bounds.
 const RUN: [usize; 2] = [20, 100];
+/// Attempts that began at one moment count for at most one part in this many of a run. A whole family is measured at one
+/// moment: otherwise its relays could refuse together and be taken for a failure of the coordinator.
+const MOMENT_PART: usize = 10;
 
 /// All relays' days.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,9 +105,9 @@ fn median_first<'a>(relays: impl Iterator<Item = &'a DaysOf>) -> u64 {
 /// The times in which most of the relays that were asked had no value, of those that had one before: what these have in common
 /// is us. Each relay counts with its first attempt of a period.
 fn times_without_values(relays: &BTreeMap<[u8; 32], Vec<&Drawn>>, secs: u64) -> Vec<[u64; 2]> {
-    let asked = asked(relays, secs);
     let [least, most] = RUN;
     let run = (relays.len() / 4).clamp(least, most);
+    let asked = asked(relays, secs, run / MOMENT_PART);
     let mut times = Vec::<[u64; 2]>::new();
     let (mut end, mut all, mut blank) = (0, 0, 0);
     for &(begin, of_begin) in &asked {
@@ -124,8 +128,13 @@ fn times_without_values(relays: &BTreeMap<[u8; 32], Vec<&Drawn>>, secs: u64) -> 
     times
 }
 
-/// At each time at which relays were asked that had had a value, how many, and how many of them had none now.
-fn asked(relays: &BTreeMap<[u8; 32], Vec<&Drawn>>, secs: u64) -> Vec<(u64, [usize; 2])> {
+/// At each time at which relays were asked that had had a value, how many, and how many of them had none now. If they were more
+/// than `most`, the same proportion of `most`.
+fn asked(
+    relays: &BTreeMap<[u8; 32], Vec<&Drawn>>,
+    secs: u64,
+    most: usize,
+) -> Vec<(u64, [usize; 2])> {
     let firsts = relays.values().flat_map(|drawn| first_attempts(drawn, secs));
     let mut firsts: Vec<_> =
         firsts.map(|one| (one.started_unix_secs, one.draw == Draw::Blank)).collect();
@@ -133,7 +142,8 @@ fn asked(relays: &BTreeMap<[u8; 32], Vec<&Drawn>>, secs: u64) -> Vec<(u64, [usiz
     let at_once = firsts.chunk_by(|(one, _), (other, _)| one == other);
     let count = |all: &[(u64, bool)]| {
         let blank = all.iter().filter(|(_, is_blank)| *is_blank).count();
-        all.first().map(|(time, _)| (*time, [all.len(), blank]))
+        let counted = all.len().min(most);
+        all.first().map(|(time, _)| (*time, [counted, blank * counted / all.len()]))
     };
     at_once.filter_map(count).collect()
 }
@@ -161,6 +171,12 @@ fn days_of(drawn: &[&Drawn], secs: u64, ours: &[[u64; 2]]) -> Vec<DayOf> {
         if is_ours && one.draw == Draw::Blank { Draw::Void } else { one.draw }
     };
     let starts: Vec<_> = drawn.iter().map(|one| one.started_unix_secs).collect();
+    // The first time within a month that the path was the limit. A relay could drop packets each day, to be measured once more.
+    let first_limited = drawn.iter().rev().find(|one| one.limited.is_some());
+    let first_limited = first_limited.map(|one| one.started_unix_secs);
+    let limited = |one: &Drawn| {
+        one.limited.filter(|_| first_limited.is_some_and(|first| first < one.started_unix_secs))
+    };
     let (mut days, mut next) = (Vec::new(), 0);
     while let Some(newest) = drawn[next..].iter().position(|one| draw(one).counts()) {
         let day = period_from(&starts, next + newest, secs);
@@ -168,7 +184,7 @@ fn days_of(drawn: &[&Drawn], secs: u64, ours: &[[u64; 2]]) -> Vec<DayOf> {
         let (day, starts) = (&drawn[day.clone()], &starts[day]);
         days.push(DayOf {
             began_unix_secs: [starts[starts.len() - 1], starts[0]],
-            came: came(day, draw),
+            came: came(day, draw, limited),
             fingerprint: day.iter().find_map(|one| one.fingerprint),
         });
     }
@@ -176,10 +192,18 @@ fn days_of(drawn: &[&Drawn], secs: u64, ours: &[[u64; 2]]) -> Vec<DayOf> {
     days
 }
 
-/// What came of a day with these attempts, by what each counts as.
-fn came(day: &[&Drawn], draw: impl Fn(&Drawn) -> Draw) -> Day {
+/// What came of a day with these attempts, by what each counts as. A day with a value has no more than what was limited.
+fn came(
+    day: &[&Drawn],
+    draw: impl Fn(&Drawn) -> Draw,
+    limited: impl Fn(&Drawn) -> Option<BytesPerSec>,
+) -> Day {
     let lowest = Draw::lowest(day.iter().map(|one| draw(one))).value();
+    let most = day.iter().filter_map(|one| limited(one)).min();
+    let lowest = lowest.map(|lowest| most.map_or(lowest, |most| most.min(lowest)));
+    let chose_all = day.iter().filter(|one| one.concludes).all(|one| one.at_arrival);
     match lowest.filter(|_| day.iter().any(|one| one.concludes)) {
+        Some(value) if chose_all => Day::Arrived(value),
         Some(value) => Day::Value(value),
         None => Day::Blank(day.iter().filter_map(|one| one.draw.value()).min()),
     }

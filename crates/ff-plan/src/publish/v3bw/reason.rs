@@ -37,6 +37,8 @@ pub enum NoNumber {
     },
     /// No link has shown its RSA fingerprint, by which authorities know relays.
     NoFingerprint,
+    /// It had a greater number than the median relay, and was lately measured only at times that it could choose.
+    OnlyAtArrival,
     /// Its link shows the RSA fingerprint of another relay.
     OtherIdentity,
     /// It is not in the consensus.
@@ -98,8 +100,11 @@ impl NoNumber {
     fn of_outcome(outcome: &Outcome) -> Self {
         match &outcome.result {
             Err(failure) => Self::Failed { code: failure.code(), message: failure.message.clone() },
-            Ok(_) if outcome.publishable().is_some() => Self::NoFingerprint,
-            Ok(_) => Self::Inconclusive { verdict: outcome.verdict_name() },
+            Ok(_) if outcome.publishable().is_none() => {
+                Self::Inconclusive { verdict: outcome.verdict_name() }
+            }
+            Ok(_) if outcome.target.rsa_fingerprint.is_some() => Self::OnlyAtArrival,
+            Ok(_) => Self::NoFingerprint,
         }
     }
 
@@ -114,6 +119,7 @@ impl NoNumber {
             Self::Inconclusive { verdict } => verdict,
             Self::Failed { code, .. } => code,
             Self::NoFingerprint => "no_fingerprint",
+            Self::OnlyAtArrival => "only_at_arrival",
             Self::OtherIdentity => "other_identity",
             Self::NotListed => "not_in_consensus",
         }
@@ -152,6 +158,9 @@ impl fmt::Display for NoNumber {
                 return write!(f, "{} ({code})", message.escape_debug());
             }
             Self::NoFingerprint => "no link to it has shown an RSA fingerprint",
+            Self::OnlyAtArrival => {
+                "for three days it was measured only soon after it had come, which does not confirm its number"
+            }
             Self::OtherIdentity => {
                 "its link shows the RSA fingerprint of another relay, which keeps its own number"
             }

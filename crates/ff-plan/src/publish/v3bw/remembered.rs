@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ff_base::identity::Fingerprint;
 use ff_proto::units::BytesPerSec;
 
-use super::month::{DayOf, Month};
+use super::month::{DayOf, DaysOf, Month};
 use crate::publish::days::{self, Bounds, Day, Number};
 
 /// What a relay's days came to.
@@ -26,14 +26,21 @@ pub(super) struct Remembered {
 
 /// What the days of all relays came to, if a rise by more than this factor has to last.
 pub(super) fn remembered(month: &Month, hold_above: Option<f64>) -> HashMap<[u8; 32], Remembered> {
-    let number = |days: &[DayOf], first| number(days, Bounds { first, rise: hold_above });
+    let number =
+        |days: &[DayOf], first, arrived| number(days, Bounds { first, rise: hold_above, arrived });
     let (new, old): (Vec<_>, Vec<_>) = month.relays().partition(|(_, relay)| month.is_new(relay));
-    let old = old.into_iter();
-    let mut known: HashMap<_, _> =
-        old.filter_map(|(name, relay)| Some((*name, number(&relay.days, None)?))).collect();
-    let first = First::of(&known, month, hold_above);
+    let of_old = |arrived| -> HashMap<[u8; 32], Remembered> {
+        let of = |&(name, relay): &(&[u8; 32], &DaysOf)| {
+            Some((*name, number(&relay.days, None, arrived)?))
+        };
+        old.iter().filter_map(of).collect()
+    };
+    // The median is not known before there are numbers.
+    let first = First::of(&of_old(None), month, hold_above);
+    let arrived = first.median.filter(|_| hold_above.is_some());
+    let mut known = of_old(arrived);
     for (name, relay) in new {
-        if let Some(number) = number(&relay.days, first.at(&relay.hosts)) {
+        if let Some(number) = number(&relay.days, first.at(&relay.hosts), arrived) {
             known.insert(*name, number);
         }
     }
@@ -45,7 +52,7 @@ fn number(days: &[DayOf], bounds: Bounds) -> Option<Remembered> {
     let came: Vec<_> = days.iter().map(|day| day.came).collect();
     let number = days::number(&came, bounds)?;
     let (day, last) = (days.get(number.day)?, days.last()?);
-    let Day::Value(value) = day.came else { return None };
+    let (Day::Value(value) | Day::Arrived(value)) = day.came else { return None };
     Some(Remembered {
         number,
         value,

@@ -184,8 +184,8 @@ impl<'a> Decisions<'a> {
         }
     }
 
-    /// The same for some relays, of which nothing counts that began before then. Values of the newest day come first, and those
-    /// of relays without a value since then last.
+    /// The same for some relays, of which nothing counts that began before then. Values of the newest day come first, of these
+    /// those that began late after the others, and those of relays without a value since then last.
     fn share(&mut self, members: &[usize], since: u64) {
         let standing: Vec<(usize, &Standing, bool)> = members
             .iter()
@@ -208,9 +208,10 @@ impl<'a> Decisions<'a> {
         });
         let together = together::carried(shown.collect(), first.max(since));
         let secs = self.publication.period_secs.unwrap_or(PERIOD_SECS);
-        let in_turn = |(_, standing, has_faded): &(usize, &Standing, bool)| {
+        let late = late(&standing, &self.relays);
+        let in_turn = |(index, standing, has_faded): &(usize, &Standing, bool)| {
             let day = standing.since_unix_secs.checked_div(secs);
-            (standing.number, (*has_faded, core::cmp::Reverse(day)))
+            (standing.number, (*has_faded, core::cmp::Reverse(day), late.contains(index)))
         };
         let values: Vec<_> = standing.iter().map(in_turn).collect();
         let indices: Vec<_> = standing.iter().map(|(index, ..)| *index).collect();
@@ -274,4 +275,25 @@ impl<'a> Decisions<'a> {
         let secs = took * consensus / 2 / published().count() as u128;
         u64::try_from(secs).ok().filter(|_| consensus > 0)
     }
+}
+
+/// Of relays that were measured in one slot, those whose seconds began too late to count together with the first ones. A relay
+/// that opens its links slowly does not take from others that were ready.
+fn late(standing: &[(usize, &Standing, bool)], relays: &[Decision<'_>]) -> BTreeSet<usize> {
+    let began = |&(index, standing, _): &(usize, &Standing, bool)| {
+        let attempts = relays[index].attempts.get(standing.period.clone()).unwrap_or_default();
+        attempts.iter().filter_map(move |attempt| {
+            Some((index, attempt.started_unix_secs, attempt.counted_unix_millis?))
+        })
+    };
+    let began: Vec<_> = standing.iter().flat_map(began).collect();
+    let mut first = HashMap::new();
+    for &(_, started, counted) in &began {
+        let earliest = first.entry(started).or_insert(counted);
+        *earliest = counted.min(*earliest);
+    }
+    let is_late = |(_, started, counted): &&(usize, u64, u64)| {
+        counted - first[started] > together::SAME_START_MILLIS
+    };
+    began.iter().filter(is_late).map(|(index, ..)| *index).collect()
 }

@@ -194,6 +194,10 @@ pub(super) const PARTS: [Part; 18] = [
                     "n = 9",
                     "capacity in a share of the slots, refusing in others",
                     "q = 0.293, a refusal is free",
+                    "refusing on slow days",
+                    "40 times as much for some days, in any order",
+                    "a burst under new identities",
+                    "what days without a value cost an honest relay",
                 ],
             ),
             (
@@ -206,9 +210,20 @@ pub(super) const PARTS: [Part; 18] = [
                     "wait, 5,000 on 8 addresses",
                     "wait, 5,000 addresses in 20 networks",
                     "wait, 5,000 networks",
+                    "relays that dispute a measurer",
                 ],
             ),
-            ("E5", &["several relays on one machine", "2 apart", "4 apart", "16 apart"]),
+            (
+                "E5",
+                &[
+                    "several relays on one machine",
+                    "2 apart",
+                    "4 apart",
+                    "16 apart",
+                    "twins that begin apart",
+                    "relays of one machine that come and go",
+                ],
+            ),
             ("E6", &["a false descriptor, in one step", "by 342 Mbit/s"]),
             (
                 "E7",

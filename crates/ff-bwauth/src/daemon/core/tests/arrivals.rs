@@ -133,6 +133,34 @@ fn who_goes_and_comes_again_while_its_host_waits_is_measured_once_and_so_are_its
 }
 
 #[test]
+fn the_plan_says_who_came_during_the_period_and_could_choose_its_slot() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = with_old(dir.path());
+    let mut life = Life::at(START);
+    live(&mut life, &mut core, 20);
+    core.apply(with_new(START + 10, 11..13), START + 20);
+    // The repetition of 11 has a slot that is drawn.
+    let mut has_failed = false;
+    life.until(&mut core, START + 999, |job, now| {
+        let fails = job.fingerprint == [11; 20] && !has_failed;
+        has_failed |= fails;
+        Some(match fails {
+            true => failed(job, FailureKind::MeasurerFailed, now),
+            false => outcome(job, TRUTH, now),
+        })
+    });
+    let db = rusqlite::Connection::open(dir.path().join("store-1")).expect("a database");
+    let rows = |condition: &str| -> Vec<u8> {
+        let sql = format!("SELECT fingerprint FROM plan WHERE {condition} ORDER BY 1");
+        let mut statement = db.prepare(&sql).expect("a statement");
+        let names = statement.query_map([], |row| row.get::<_, Fingerprint>(0)).expect("rows");
+        names.map(|name| name.expect("a name")[0]).collect()
+    };
+    assert_eq!(rows("at_arrival = 1"), [11, 12]);
+    assert_eq!(rows("at_arrival = 0 AND kind = 'retry'"), [11]);
+}
+
+#[test]
 fn of_two_rows_of_a_relay_in_a_slot_one_is_left_out() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut core = with_old(dir.path());

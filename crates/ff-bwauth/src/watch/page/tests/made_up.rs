@@ -239,7 +239,7 @@ pub(in crate::watch) fn fill(path: &Path, relays: u32) {
             continue;
         }
         if relay % 41 == 40 {
-            store.leave_out(row.id, "it is no longer in the consensus").expect("left out");
+            store.leave_out(row.id, ff_store::GONE).expect("left out");
             continue;
         }
         let outcome = outcome(number, at);
@@ -388,6 +388,7 @@ pub(in crate::watch) fn status(relays: u32) -> Status {
                 relays_conclusive: u64::from(relays) / 3,
                 verdicts: BTreeMap::from([("conclusive".to_owned(), u64::from(relays) / 3)]),
                 failures: BTreeMap::from([("timeout".to_owned(), 3)]),
+                refused: BTreeMap::from([("no_grant".to_owned(), 1), ("no_room".to_owned(), 5)]),
             },
             before: None,
             too_fast: 7,
