@@ -32,7 +32,7 @@ use crate::cli::{Cli, Command, OutArgs};
 use crate::figure::Figure;
 use crate::input::Inputs;
 use crate::markup::Visible;
-use crate::output::{Folder, OutputError, Summary, Table};
+use crate::output::{Folder, Summary, Table};
 use crate::report::Page;
 use crate::skipped::Skips;
 
@@ -134,7 +134,7 @@ fn tell_drawn<T: Serialize>(
         let figures = thread::scope(|scope| -> Result<_> {
             let written = scope.spawn(|| tables.iter().try_for_each(write));
             let figures = figures();
-            figures.iter().try_for_each(|figure| write_figure(&folder, figure))?;
+            figures.iter().try_for_each(|figure| folder.figure(figure))?;
             written.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             Ok(figures)
         })?;
@@ -161,14 +161,6 @@ fn print(text: &str) -> Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-/// Writes a figure and its points.
-fn write_figure(folder: &Folder, figure: &Figure) -> Result<(), OutputError> {
-    folder.write(&format!("{}.svg", figure.name), figure.svg().as_bytes())?;
-    let (columns, rows) = figure.table();
-    let columns = columns.each_ref().map(String::as_str);
-    folder.table(&format!("{}.csv", figure.name), &columns, rows)
 }
 
 /// Rows of a name and a value, for people.

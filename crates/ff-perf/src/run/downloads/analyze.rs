@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
-use ff_sim::figure::Figure;
 use ff_sim::input::Inputs;
 use ff_sim::markup::Visible;
 use ff_sim::output::{Folder, Rows, Summary, Table};
@@ -59,7 +58,7 @@ fn write(
     let folder = Folder::create(dir)?;
     let figures = figures::figures(sets, report);
     for figure in &figures {
-        write_figure(&folder, figure)?;
+        folder.figure(figure)?;
     }
     let (header, rows) = viz::table(sets);
     folder.table("onionperf.viz.csv", &header, rows.iter())?;
@@ -83,15 +82,6 @@ fn write(
     };
     folder.write("report.html", page.html().as_bytes())?;
     Ok(folder)
-}
-
-/// Writes a figure, and its points as a table.
-fn write_figure(folder: &Folder, figure: &Figure) -> Result<()> {
-    folder.write(&format!("{}.svg", figure.name), figure.svg().as_bytes())?;
-    let (header, rows) = figure.table();
-    let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    folder.table(&format!("{}.csv", figure.name), &header, rows)?;
-    Ok(())
 }
 
 /// The records of the inputs that cannot be read.
