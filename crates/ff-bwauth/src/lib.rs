@@ -43,6 +43,8 @@ pub mod options;
 pub mod outcome;
 #[cfg(feature = "pages")]
 pub mod pages;
+#[cfg(feature = "store")]
+mod percent;
 pub mod period;
 #[cfg(feature = "measure")]
 mod progress;
