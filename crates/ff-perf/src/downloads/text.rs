@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::parts::NAMES;
+use super::relays::PositionReport;
 use super::{Comparison, DownloadReport, GroupReport, SetReport, Spread, Target};
 use crate::interval::Interval;
 
@@ -88,12 +89,29 @@ fn add_group(group: &GroupReport, text: &mut String) {
             parts.downloads
         );
     }
+    for position in &group.positions {
+        add_position(position, text);
+    }
     for (reason, count) in &group.failures {
         let _ = writeln!(text, "    failed             {count} {reason}");
     }
     if let Some(note) = &group.note {
         let _ = writeln!(text, "    note               {note}");
     }
+}
+
+/// A position.
+fn add_position(found: &PositionReport, text: &mut String) {
+    let PositionReport { position, relays, failed_at, compared_relays, test } = found;
+    let _ = write!(text, "    {:<18} {relays} relays", position.name());
+    if *failed_at > 0 {
+        let _ = write!(text, ", {failed_at} failures at them");
+    }
+    if let Some(test) = test {
+        let p = test.p;
+        let _ = write!(text, "; last byte by {compared_relays} relays: differs with p {p:.2e}");
+    }
+    text.push('\n');
 }
 
 /// A comparison.
@@ -112,6 +130,12 @@ fn add_comparison(one: &Comparison, text: &mut String) {
     if let Some(test) = one.test {
         let percent = 100.0 * test.greater;
         let _ = write!(text, "; {} greater in {percent:.1} % of pairs, p {:.2e}", one.one, test.p);
+    }
+    if one.difference.is_some_and(|difference| difference.low.is_some()) {
+        let _ = write!(text, "; difference {}", interval(one.difference));
+    }
+    if let Some(more) = one.more_downloads {
+        let _ = write!(text, "; {more} more downloads of each would decide");
     }
     if let Some(note) = &one.note {
         let _ = write!(text, "; {note}");

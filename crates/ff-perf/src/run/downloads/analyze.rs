@@ -12,7 +12,9 @@ use ff_sim::report::Page;
 use ff_sim::skipped::Skips;
 
 use crate::cli::downloads::AnalyzeArgs;
-use crate::downloads::{DownloadReport, DownloadSet, figures, metrics, text, viz};
+use crate::downloads::{
+    DownloadReport, DownloadSet, figures, metrics, outliers, relays, text, viz,
+};
 use crate::read::downloads::Downloads;
 use crate::run::print;
 
@@ -62,6 +64,8 @@ fn write(
     }
     let (header, rows) = viz::table(sets);
     folder.table("onionperf.viz.csv", &header, rows.iter())?;
+    folder.table("relays.csv", &relays::HEADER, relays::table(sets).iter())?;
+    folder.table("outliers.csv", &outliers::HEADER, outliers::table(sets).iter())?;
     for set in sets {
         for (name, header, rows) in metrics::tables(&set.downloads) {
             folder.table(&format!("{}.{name}", set.label), header, rows.iter())?;
