@@ -24,6 +24,9 @@ pub struct PathsArgs {
     /// relays' own data.
     #[arg(long, value_name = "PATH")]
     pub descriptors: Option<PathBuf>,
+    /// Draw by the weights of this bandwidth file instead of the consensus'. Relays that are not in it are not drawn by weight.
+    #[arg(long, value_name = "V3BW")]
+    pub weights: Option<PathBuf>,
     /// How many paths.
     #[arg(long, value_name = "PATHS", default_value_t = 1000)]
     pub count: u64,

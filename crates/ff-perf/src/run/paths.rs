@@ -14,7 +14,7 @@ use super::show;
 use crate::cli::paths::PathsArgs;
 use crate::network::{self, Network, PUBLIC};
 use crate::paths::pool::Pool;
-use crate::paths::{Choice, Generator, Rules, file};
+use crate::paths::{Choice, Generator, Rules, file, weights};
 
 /// Carries `paths` out.
 ///
@@ -22,7 +22,10 @@ use crate::paths::{Choice, Generator, Rules, file};
 /// When the network cannot be read or has no path, or the file cannot be written.
 pub(super) fn run(args: &PathsArgs) -> Result<ExitCode> {
     let name = args.network.display();
-    let (pool, is_private) = pool(args)?;
+    let (mut pool, is_private) = pool(args)?;
+    if let Some(file) = &args.weights {
+        weigh(&mut pool, file, &mut Inputs::default())?;
+    }
     let choice = args.rules.choice(is_private, None);
     say_unknown(&args.network, &pool, &choice);
     let mut rng = ChaCha12Rng::seed_from_u64(args.seed);
@@ -41,6 +44,20 @@ pub(super) fn run(args: &PathsArgs) -> Result<ExitCode> {
         Some(path) => write(path, &text).map(|()| ExitCode::SUCCESS),
         None => show(&text),
     }
+}
+
+/// Gives relays the weights of a bandwidth file, and says on standard error how many have none.
+///
+/// # Errors
+/// When the file cannot be read or used.
+pub(super) fn weigh(pool: &mut Pool, file: &Path, inputs: &mut Inputs) -> Result<()> {
+    let (bytes, name) = (inputs.read(file)?, file.display().to_string());
+    let without = weights::weigh(pool, &name, &bytes)?;
+    if without > 0 {
+        let all = pool.network.relays.len();
+        say(&format!("{name}: {without} of {all} relays of the network have no weight in it"));
+    }
+    Ok(())
 }
 
 /// What paths are drawn from, and whether it is a private network: of a tor's directory, or of what ff-sim reads.
