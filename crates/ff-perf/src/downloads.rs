@@ -249,6 +249,26 @@ impl Spread {
     }
 }
 
+impl DownloadSet {
+    /// The downloads of each arm as a set, named `LABEL.ARM`; those without an arm are the set `LABEL`. What was left out counts
+    /// for the first of them.
+    #[must_use]
+    pub fn by_arm(label: &str, mut downloads: Downloads) -> Vec<Self> {
+        let mut arms = BTreeMap::<Option<String>, Vec<DownloadRecord>>::new();
+        for one in std::mem::take(&mut downloads.all) {
+            arms.entry(one.circuit.arm.clone()).or_default().push(one);
+        }
+        let mut sets = Vec::new();
+        for (arm, all) in arms {
+            let label = arm.map_or_else(|| label.to_owned(), |arm| format!("{label}.{arm}"));
+            let rest = Downloads { hosts: downloads.hosts.clone(), ..Downloads::default() };
+            let read = std::mem::replace(&mut downloads, rest);
+            sets.push(Self { label, downloads: Downloads { all, ..read } });
+        }
+        sets
+    }
+}
+
 impl DownloadReport {
     /// The report on these sets.
     #[must_use]

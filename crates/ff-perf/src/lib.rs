@@ -9,6 +9,7 @@
 //!                                 (which, when; no IO)              └─▶ client::Client: Arti, or a tor process
 //!  circuits serve: the same without an end ─▶ store::shelf (store::rotation: which file), figures: /metrics
 //!  downloads run: the same course, one download a circuit ◀─ source: bytes that a seed makes (pattern)
+//!  downloads run --arms: arms, which take turns with clients and paths of their own
 //!  downloads serve: sizes by mix, at most a month's budget; downloads plan: plan, by what traffic computes
 //!  circuits analyze: read ─▶ fit, replay, rank, anonymity, buckets ─▶ analysis ─▶ tables, figures, JSON
 //!  downloads analyze: read::downloads ─▶ downloads::DownloadReport ─▶ tables of Tor Metrics and OnionPerf, figures, a page
@@ -17,6 +18,7 @@
 
 pub mod analysis;
 pub mod anonymity;
+pub mod arms;
 pub mod bound;
 pub mod buckets;
 pub mod budget;

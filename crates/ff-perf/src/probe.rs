@@ -262,6 +262,7 @@ fn blank(
         began_unix_secs: unix.as_secs_f64(),
         began_us: u64::try_from(since).unwrap_or(u64::MAX),
         run_unix_secs: None,
+        arm: None,
         path: Vec::new(),
         link_us: None,
         hops_us: Vec::new(),

@@ -26,6 +26,9 @@ pub struct Circuit {
     /// line sets it. Lines of older versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_unix_secs: Option<f64>,
+    /// The arm of the run that it belongs to, if the run compares several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arm: Option<String>,
     /// Its relays, first hop first.
     pub path: Vec<Relay>,
     /// How long the circuit waited for the link to the first relay, which it opened or another one did; none if it was open

@@ -25,7 +25,7 @@ pub enum Downloads {
     ///
     /// For each set of downloads, target (exit or onion service) and size: medians with 95 % intervals, quartiles and 90th
     /// percentiles of times to first and last byte and of throughput, failures in OnionPerf's words, and where the time went.
-    /// Only whole downloads have times. Sets are compared by the Mann-Whitney test.
+    /// Only whole downloads have times. Sets are compared by the Mann-Whitney test; the arms of a run are sets of their own.
     #[command(after_help = STATUS)]
     Analyze(AnalyzeArgs),
     /// Leave out downloads of OnionPerf's files by the relays of their circuits.
@@ -97,7 +97,11 @@ pub struct RunArgs {
     /// What is downloaded, and how.
     #[command(flatten)]
     pub fetching: Fetching,
-    /// Number of downloads.
+    /// Compare the arms of this TOML file, which take turns in an order drawn by --seed: each has a client, lines of a torrc,
+    /// and rules for paths or a file of paths. What an arm does not say is as in the other options. See doc/downloads.md.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["path_file", "in_flight"])]
+    pub arms: Option<PathBuf>,
+    /// Number of downloads, of all arms together.
     #[arg(long, value_name = "NUMBER", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub count: u64,

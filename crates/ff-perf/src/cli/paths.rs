@@ -135,7 +135,7 @@ impl From<SelectPaths> for Rules {
 }
 
 /// Reads a mix of lengths, and keeps its words.
-fn mix(text: &str) -> Result<Mix, String> {
+pub(crate) fn mix(text: &str) -> Result<Mix, String> {
     Ok(Mix { text: text.to_owned(), lengths: lengths(text)? })
 }
 

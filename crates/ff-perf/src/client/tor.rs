@@ -126,6 +126,14 @@ impl Tor {
     /// # Errors
     /// When there is none, with the directory's name, and what the control socket says.
     pub fn take_over(dir: &Path) -> Result<Takeover, String> {
+        Self::take_over_with(dir, &[])
+    }
+
+    /// The same, and sets these options, by name and value, until tor has its own back.
+    ///
+    /// # Errors
+    /// As [`Self::take_over`], and when tor refuses an option.
+    pub fn take_over_with(dir: &Path, lines: &[(String, String)]) -> Result<Takeover, String> {
         let dir = find(dir)?;
         let failed = |error: ff_lab::Error| format!("{}: {error}", dir.display());
         let mut control = Control::open(&dir).map_err(failed)?;
@@ -138,7 +146,7 @@ impl Tor {
         let rejects = RejectsInternal::ask(&mut control).map_err(failed)?;
         let mut events = Control::open(&dir).map_err(failed)?;
         events.subscribe(&["CIRC", "STREAM", "ORCONN", "CONF_CHANGED"]).map_err(failed)?;
-        let taken = Taken::new(control).map_err(failed)?;
+        let taken = Taken::new(control, lines).map_err(failed)?;
         let note = taken.is_left_over().then(|| left_over(&dir));
         let table = Arc::new(Table::default());
         let started = Commands::start(taken, Arc::clone(&table), rejects.clone());
@@ -151,6 +159,25 @@ impl Tor {
             return Err(error.to_string());
         }
         Ok(Takeover { tor: Self { commands, table, socks, rejects }, ending, note })
+    }
+
+    /// Which of these options, by name and value, the tor that would be taken over refuses, and its words. None of them stays.
+    ///
+    /// # Errors
+    /// When there is no such tor, and what else its control socket says.
+    pub fn refused(
+        dir: &Path,
+        lines: &[(String, String)],
+    ) -> Result<Option<(usize, String)>, String> {
+        let dir = find(dir)?;
+        let refused = options::refused(|| Control::open(&dir), lines);
+        refused.map_err(|error| format!("{}: {error}", dir.display()))
+    }
+
+    /// Whether measuring sets this option to a value of its own.
+    #[must_use]
+    pub fn needs(option: &str) -> bool {
+        options::is_ours(option)
     }
 
     /// Asks for a stream and puts it on a circuit; says where its news come.

@@ -69,6 +69,22 @@ fn sets_are_compared_in_what_both_have() {
 }
 
 #[test]
+fn the_arms_of_a_run_are_sets() {
+    let mut downloads = set("a", &[(1, Some(2)), (3, Some(4)), (5, None)]).downloads;
+    downloads.half_lines = 1;
+    for (one, arm) in downloads.all.iter_mut().zip([Some("tor"), None, Some("tor")]) {
+        one.circuit.arm = arm.map(str::to_owned);
+    }
+    let sets = DownloadSet::by_arm("a", downloads);
+    let found: Vec<_> = sets
+        .iter()
+        .map(|set| (set.label.as_str(), set.downloads.all.len(), set.downloads.half_lines))
+        .collect();
+    assert_eq!(found, [("a", 1, 1), ("a.tor", 2, 0)]);
+    assert!(sets.iter().all(|set| set.downloads.hosts == ["h"]));
+}
+
+#[test]
 fn sets_that_hardly_differ_say_how_many_downloads_would_decide() {
     let times = |from: u64| -> Vec<(u64, Option<u64>)> {
         (from..from + 40).map(|at| (100 * at, Some(200 * at))).collect()

@@ -69,6 +69,7 @@ pub(super) fn line_of(number: u64, began_unix_secs: f64, download: Download) -> 
         began_unix_secs,
         began_us: 0,
         run_unix_secs: None,
+        arm: None,
         path: Vec::new(),
         link_us: None,
         hops_us: Vec::new(),

@@ -117,6 +117,7 @@ impl Job for Download<'_> {
             seed: drawer.seed(),
             path_file: None,
             rules: Some("tor".to_owned()),
+            arms_sha256: Vec::new(),
             rtt: 0,
             latency: None,
             rtt_pause_ms: 0,

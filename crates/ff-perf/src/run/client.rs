@@ -30,6 +30,17 @@ pub(super) fn with_client<J: Job>(
     network: &Network,
     job: J,
 ) -> Result<J::Done> {
+    with_client_of(kind, dir, network, &[], job)
+}
+
+/// The same with these further options of a tor, by name and value.
+pub(super) fn with_client_of<J: Job>(
+    kind: ClientKind,
+    dir: &Path,
+    network: &Network,
+    torrc: &[(String, String)],
+    job: J,
+) -> Result<J::Done> {
     // Dropped after the runtime and all that uses the tor in it, also in a panic.
     let mut ending = None;
     // One thread: to wake another one for each cell would cost more than the cells do.
@@ -46,7 +57,7 @@ pub(super) fn with_client<J: Job>(
             }
             ClientKind::Tor => {
                 let Takeover { tor, ending: end, note } =
-                    Tor::take_over(dir).map_err(anyhow::Error::msg)?;
+                    Tor::take_over_with(dir, torrc).map_err(anyhow::Error::msg)?;
                 note.iter().for_each(|note| say(note));
                 ending = Some(end);
                 job.run(tor, signals).await

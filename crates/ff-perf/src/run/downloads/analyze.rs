@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use ff_sim::input::Inputs;
 use ff_sim::markup::Visible;
 use ff_sim::output::{Folder, Rows, Summary, Table};
 use ff_sim::report::Page;
 use ff_sim::skipped::Skips;
 
+use crate::arms::is_name;
 use crate::cli::downloads::AnalyzeArgs;
 use crate::downloads::{
     DownloadReport, DownloadSet, figures, metrics, outliers, relays, text, viz,
@@ -38,7 +39,17 @@ pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
             !downloads.all.is_empty(),
             "set {label} has no download: {others} other records were read{first}; name files with downloads"
         );
-        sets.push(DownloadSet { label: label.to_owned(), downloads });
+        let mut arms = downloads.all.iter().filter_map(|one| one.circuit.arm.as_deref());
+        if let Some(odd) = arms.find(|arm| !is_name(arm)) {
+            bail!(
+                "set {label} has a line with the arm {odd:?}: an arm's name has letters, digits, - and _"
+            );
+        }
+        sets.extend(DownloadSet::by_arm(label, downloads));
+    }
+    let mut labels = BTreeSet::new();
+    if let Some(twice) = sets.iter().find(|set| !labels.insert(set.label.as_str())) {
+        bail!("two sets would be named {}: give another label", twice.label);
     }
     let report = DownloadReport::of(&sets);
     if let Some(dir) = &args.out {

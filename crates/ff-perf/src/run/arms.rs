@@ -1,0 +1,188 @@
+//! `downloads run --arms`: the arms of a file in turn, each download with its arm's client and paths.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use ff_sim::input::Inputs;
+use ff_sim::teller::Teller;
+
+use super::client::{Job, say, with_client_of};
+use super::measure::{self, Came, Ready};
+use super::paths::weigh;
+use crate::arms::{Arm, parse, turn};
+use crate::cli::measure::{ClientKind, MeasureArgs, Measuring};
+use crate::client::Client;
+use crate::client::tor::Tor;
+use crate::course::{Counts, Ended, Keeper, State, ToFile};
+use crate::path::Plan;
+use crate::record::Circuit;
+use crate::schedule::{Gate, Limits, Task};
+use crate::signals::Signals;
+use crate::store::{Opened, Options, Store};
+
+/// New circuits a second, if nobody says how many.
+const PER_SEC: f64 = 1.0;
+
+/// An arm, read and checked.
+struct ReadyArm {
+    /// Its name.
+    name: String,
+    /// What is measured, and how.
+    measuring: Measuring,
+    /// Options that tor gets for it, by name and value.
+    torrc: Vec<(String, String)>,
+    /// What it is measured with.
+    ready: Ready,
+    /// Its circuits.
+    plan: Plan,
+}
+
+/// Downloads with each arm in turn.
+///
+/// # Errors
+/// When something cannot be read or written, when tor refuses an arm, and when too many circuits fail.
+pub(super) fn run(args: &MeasureArgs, file: &Path) -> Result<ExitCode> {
+    let mut inputs = Inputs::default();
+    let text = String::from_utf8(inputs.read(file)?).with_context(|| file.display().to_string())?;
+    let arms = parse(file, &text, args.measuring.client).map_err(anyhow::Error::msg)?;
+    let ready = |arm: &Arm| ready(args, arm, file, &mut inputs);
+    let mut arms = arms.iter().map(ready).collect::<Result<Vec<_>>>()?;
+    let sha256 = inputs.all().iter().map(|input| input.sha256.clone());
+    let paths = arms.iter().filter_map(|arm| arm.ready.paths_sha256.clone());
+    let arms_sha256: Vec<String> = sha256.chain(paths).collect();
+    let per_sec = args.rate.unwrap_or(PER_SEC);
+    let Some(first) = arms.first() else { bail!("{} has no arms", file.display()) };
+    let options = measure::options(&args.measuring, &first.ready, per_sec);
+    let options = Options { path_file: None, arms_sha256, ..options };
+    let came = take_turns(args, &mut arms, &options)?;
+    super::show(&measure::summary(&args.recording, &came.counts))?;
+    came.judged().map(|()| ExitCode::SUCCESS)
+}
+
+/// Reads what an arm needs, and asks its tor whether it takes the options.
+fn ready(args: &MeasureArgs, arm: &Arm, file: &Path, inputs: &mut Inputs) -> Result<ReadyArm> {
+    let name = || format!("{}: arm {}", file.display(), arm.name);
+    let measuring = Measuring {
+        client: arm.client,
+        path_file: arm.path_file.clone(),
+        rules: arm.rules(&args.measuring.rules),
+        ..args.measuring.clone()
+    };
+    let mut ready = measure::ready(args, &measuring).with_context(name)?;
+    if let Some(weights) = &arm.weights {
+        weigh(&mut ready.network.pool, weights, inputs).with_context(name)?;
+    }
+    let torrc = arm.options();
+    if arm.client == ClientKind::Tor {
+        let refused =
+            Tor::refused(&ready.dir, &torrc).map_err(|error| anyhow!("{}: {error}", name()))?;
+        if let Some((at, reply)) = refused {
+            let line = arm.torrc.get(at).map_or(0, |line| line.line);
+            bail!(
+                "{}, line {line}: tor refuses this option of arm {}: {reply}",
+                file.display(),
+                arm.name
+            );
+        }
+    }
+    let (choice, given) = (&ready.choice, ready.given.clone());
+    let plan = measure::plan(&measuring, &ready.network, choice, given, u64::MAX, HashSet::new());
+    let plan = plan.with_context(name)?;
+    Ok(ReadyArm { name: arm.name.clone(), measuring, torrc, ready, plan })
+}
+
+/// Downloads until the last one, or until something ends the run.
+fn take_turns(args: &MeasureArgs, arms: &mut [ReadyArm], options: &Options) -> Result<Came> {
+    let recording = &args.recording;
+    let Opened { mut store, done, note } = Store::open(&recording.out, options, recording.resume)?;
+    note.iter().for_each(|note| say(note));
+    let per_sec = args.rate.unwrap_or(PER_SEC);
+    let limits = measure::limits(&args.measuring, per_sec, recording.failures);
+    let mut state = State::new(limits, Box::new(std::iter::empty()));
+    let (mut counts, mut ended) = (Counts::default(), Ok(()));
+    let count = arms.len();
+    for number in 0..args.count {
+        let arm = &mut arms[turn(count, number, args.measuring.seed)];
+        // Also of a download that is there already, so that the next ones have the paths they would have had.
+        let Some(task) = arm.plan.next() else { break };
+        if done.contains(&number) {
+            continue;
+        }
+        let (arm, task) = (&*arm, Task { number, ..task });
+        let (state, store, counts) = (&mut state, &mut store, &mut counts);
+        let slot = Slot { arm, task, limits, state, store, counts };
+        let Ready { dir, network, .. } = &arm.ready;
+        ended = with_client_of(arm.measuring.client, dir, network, &arm.torrc, slot)
+            .with_context(|| format!("arm {}", arm.name))?;
+        if ended.is_err() {
+            break;
+        }
+    }
+    store.finish()?;
+    let wanted = args.count.saturating_sub(done.len() as u64);
+    Ok(Came { counts, wanted, ended })
+}
+
+/// One download.
+struct Slot<'a> {
+    /// Its arm.
+    arm: &'a ReadyArm,
+    /// Its circuit.
+    task: Task,
+    /// What the run may do.
+    limits: Limits,
+    /// How far the run has come.
+    state: &'a mut State,
+    /// Where lines go.
+    store: &'a mut Store,
+    /// What the run has come to.
+    counts: &'a mut Counts,
+}
+
+impl Job for Slot<'_> {
+    type Done = Result<(), Ended>;
+
+    async fn run<C: Client>(self, client: C, signals: Signals) -> Result<Self::Done> {
+        let Self { arm, task, limits, state, store, counts } = self;
+        let (ready, client) = (&arm.ready, Arc::new(client));
+        let target = ready.target.clone();
+        let course = measure::course(&arm.measuring, limits, client, &ready.network, target);
+        state.scheduler.renew(course.tasks(std::iter::once(task)));
+        let before = std::mem::take(counts);
+        let teller = Teller::default();
+        let file = ToFile { store, counts: before, signals, is_over: false, teller };
+        let mut keeper = ToArm { arm: &arm.name, file };
+        let ended = course.run(state, &mut keeper).await;
+        *counts = keeper.file.counts;
+        Ok(ended)
+    }
+}
+
+/// Keeps circuits with the name of their arm.
+struct ToArm<'a> {
+    /// The arm's name.
+    arm: &'a str,
+    /// Where they go.
+    file: ToFile<'a>,
+}
+
+impl Keeper for ToArm<'_> {
+    fn keep(&mut self, circuit: Circuit) -> Result<(), Ended> {
+        self.file.keep(Circuit { arm: Some(self.arm.to_owned()), ..circuit })
+    }
+
+    fn gate(&mut self, in_flight: usize) -> Result<Gate, Ended> {
+        self.file.gate(in_flight)
+    }
+
+    fn second(&mut self, in_flight: usize) {
+        self.file.second(in_flight);
+    }
+
+    async fn called(&mut self) {
+        self.file.called().await;
+    }
+}
