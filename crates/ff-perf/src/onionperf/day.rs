@@ -132,14 +132,10 @@ fn index(dir: &Path) -> io::Result<String> {
     Ok(xml)
 }
 
-/// Whether a download ended in a year from 1970 to 9999: others fit into no file.
+/// The day of UTC in which a download ended, as `YYYY-MM-DD`; none if that is not in a year from 1970 to 9999, so that it fits
+/// into no file.
 #[must_use]
-pub fn has_day(line: &Circuit) -> bool {
-    day(line).is_some()
-}
-
-/// The day of UTC in which a download ended.
-fn day(line: &Circuit) -> Option<String> {
+pub fn day(line: &Circuit) -> Option<String> {
     let ended = u64::try_from(ended_unix_us(line)).ok()? / 1_000_000;
     let time = Utc::from_unix_secs(ended).ok()?.to_string();
     time.get(..10).map(str::to_owned)

@@ -197,6 +197,40 @@ fn a_download_at_no_time_costs_no_other() {
 }
 
 #[test]
+fn a_day_is_one_file_however_its_downloads_are_spread() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let line = |number: u64, began: f64| {
+        let download =
+            serde_json::json!({ "bytes": 9, "asked_bytes": 9, "source": "http://a:80", "us": 5 });
+        let line = serde_json::json!({ "schema": 1, "number": number, "client": "arti", "began_unix_secs": began,
+            "began_us": 1, "path": [], "ended_us": 9, "download": download });
+        format!("{line}\n")
+    };
+    let day = 86_400.0;
+    let first = [line(1, 1.7e9 + 2.0), line(2, 1.7e9 + day)].concat();
+    fs::write(dir.path().join("circuits-1.jsonl"), first).expect("written");
+    fs::write(dir.path().join("circuits-2.jsonl"), line(3, 1.7e9 + 1.0)).expect("written");
+    let out = dir.path().join("out");
+    let printed = prints(&["export", text(dir.path()), "--out", text(&out)]);
+    assert_eq!(printed.lines().count(), 2, "{printed}");
+    let mut names: Vec<_> =
+        fs::read_dir(&out).expect("names").map(|one| one.expect("a name").file_name()).collect();
+    names.sort();
+    let days =
+        ["2023-11-14", "2023-11-15"].map(|day| format!("{day}.ff-perf.onionperf.analysis.json.xz"));
+    assert_eq!(names, [days[0].as_str(), days[1].as_str(), "index.xml"], "nothing else is left");
+    let read = ff_sim::input::Inputs::default().read(&out.join(&days[0])).expect("a file");
+    let read: Value = serde_json::from_slice(&read).expect("JSON");
+    let circuits = &read["data"]["ff-perf"]["tor"]["streams"];
+    let starts = ["1", "2"].map(|number| circuits[number]["unix_ts_start"].as_f64());
+    assert_eq!(
+        starts,
+        [Some(1.7e9 + 1.0), Some(1.7e9 + 2.0)],
+        "in the order in which they were asked for"
+    );
+}
+
+#[test]
 fn a_filter_leaves_what_python_writes_as_it_is() {
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("x.onionperf.analysis.json");

@@ -17,6 +17,26 @@ impl Downloads {
     /// # Errors
     /// [`ReadError`] names the file and the line. A download in two files is an error, because it would count twice.
     pub fn read(paths: &[PathBuf], inputs: &mut Inputs) -> Result<Self, ReadError> {
+        let mut all = Vec::new();
+        let keep = |mut of_file: Vec<DownloadRecord>| {
+            all.append(&mut of_file);
+            Ok::<_, ReadError>(())
+        };
+        let mut downloads = Self::each(paths, inputs, keep)?;
+        all.sort_by_key(|one| one.circuit.asked_unix_us());
+        downloads.all = all;
+        Ok(downloads)
+    }
+
+    /// Reads the same, and hands the downloads of each file over when it is read, so that no more than one file's are in memory.
+    ///
+    /// # Errors
+    /// As [`Self::read`], and what `take` returns.
+    pub fn each<E: From<ReadError>>(
+        paths: &[PathBuf],
+        inputs: &mut Inputs,
+        mut take: impl FnMut(Vec<DownloadRecord>) -> Result<(), E>,
+    ) -> Result<Self, E> {
         let mut downloads = Self::default();
         let (mut before, mut known) = (BTreeSet::new(), HashMap::new());
         for path in paths {
@@ -26,14 +46,13 @@ impl Downloads {
                 // What cannot be found is an error of the reading below.
                 if !before.insert(file.canonicalize().unwrap_or_else(|_| file.clone())) {
                     let reason = "its downloads would count twice: name it once".to_owned();
-                    return Err(ReadError::Content { file: text, reason });
+                    return Err(ReadError::Content { file: text, reason }.into());
                 }
-                let from = downloads.all.len();
                 downloads.read_file(&file, &text, inputs)?;
-                downloads.check_once(from, &text, &mut known)?;
+                downloads.check_once(&text, &mut known)?;
+                take(std::mem::take(&mut downloads.all))?;
             }
         }
-        downloads.all.sort_by_key(|one| one.circuit.asked_unix_us());
         Ok(downloads)
     }
 
@@ -63,14 +82,13 @@ impl Downloads {
         Ok(())
     }
 
-    /// Checks that no download from this place on is in an earlier file.
+    /// Checks that no download of a file, which are all there are now, is in an earlier one.
     fn check_once(
         &self,
-        from: usize,
         file: &str,
         known: &mut HashMap<(u32, i64, Option<u64>, bool), String>,
     ) -> Result<(), ReadError> {
-        for DownloadRecord { host, circuit, .. } in &self.all[from..] {
+        for DownloadRecord { host, circuit, .. } in &self.all {
             let download = circuit.download.as_ref();
             let size = download.and_then(|download| download.asked_bytes);
             let is_onion = download.is_some_and(|download| download.is_from_onion());
