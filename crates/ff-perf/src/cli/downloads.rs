@@ -127,6 +127,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 300,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub every: u64,
+    /// Compare the arms of this TOML file, as `downloads run` does. See doc/downloads.md.
+    #[arg(long, value_name = "FILE", conflicts_with = "path_file")]
+    pub arms: Option<PathBuf>,
     /// Download several sizes, each as often as its weight says: SIZE=WEIGHT,… or A:B:C, the weights of 50KiB, 1MiB and 5MiB.
     /// OnionPerf used 12:2:1. The order depends on --seed.
     #[arg(long, value_name = "MIX", conflicts_with = "size")]
@@ -202,6 +205,7 @@ impl ServeArgs {
                 data_bytes: self.data,
                 data_interface: self.data_interface.clone(),
             }),
+            arms: self.arms.clone(),
         }
     }
 }
@@ -304,6 +308,8 @@ fn data(text: &str) -> Result<DataArg, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
 
     #[test]
@@ -311,6 +317,26 @@ mod tests {
         assert!(source("http://a:80/0123").is_ok_and(|target| target.is_secret));
         for odd in ["http://a:80/", "http://a:80/x/5", "bytes://a:80", "x"] {
             assert!(source(odd).is_err(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn arms_have_their_own_paths_and_one_download_at_a_time() {
+        let told = |words: &str| {
+            let all = format!(
+                "ff-perf downloads {words} --network n --to http://a:80/0123 --arms a.toml"
+            );
+            crate::cli::Cli::try_parse_from(all.split(' '))
+        };
+        for good in ["run --out o --client tor --guards 1", "serve --dir d"] {
+            told(good).expect(good);
+        }
+        for odd in [
+            "run --out o --in-flight 2",
+            "run --out o --path-file p",
+            "serve --dir d --path-file p",
+        ] {
+            told(odd).expect_err(odd);
         }
     }
 

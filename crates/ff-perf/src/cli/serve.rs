@@ -33,6 +33,9 @@ pub struct ServeArgs {
     /// Sizes and budget of `downloads serve`.
     #[arg(skip)]
     pub terms: Option<Terms>,
+    /// The file with the arms of `downloads serve`.
+    #[arg(skip)]
+    pub arms: Option<PathBuf>,
 }
 
 /// The sizes of downloads, and their budget.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use ff_sim::input::Inputs;
 use ff_sim::teller::Teller;
 
@@ -46,8 +46,7 @@ struct ReadyArm {
 /// When something cannot be read or written, when tor refuses an arm, and when too many circuits fail.
 pub(super) fn run(args: &MeasureArgs, file: &Path) -> Result<ExitCode> {
     let mut inputs = Inputs::default();
-    let text = String::from_utf8(inputs.read(file)?).with_context(|| file.display().to_string())?;
-    let arms = parse(file, &text, args.measuring.client).map_err(anyhow::Error::msg)?;
+    let arms = read(file, args.measuring.client, &mut inputs)?;
     let ready = |arm: &Arm| ready(args, arm, file, &mut inputs);
     let mut arms = arms.iter().map(ready).collect::<Result<Vec<_>>>()?;
     let sha256 = inputs.all().iter().map(|input| input.sha256.clone());
@@ -62,36 +61,59 @@ pub(super) fn run(args: &MeasureArgs, file: &Path) -> Result<ExitCode> {
     came.judged().map(|()| ExitCode::SUCCESS)
 }
 
-/// Reads what an arm needs, and asks its tor whether it takes the options.
-fn ready(args: &MeasureArgs, arm: &Arm, file: &Path, inputs: &mut Inputs) -> Result<ReadyArm> {
-    let name = || format!("{}: arm {}", file.display(), arm.name);
-    let measuring = Measuring {
+/// Reads the arms of a file; those that name no client have this one.
+///
+/// # Errors
+/// When the file cannot be read, with the line that is wrong.
+pub(super) fn read(file: &Path, client: ClientKind, inputs: &mut Inputs) -> Result<Vec<Arm>> {
+    let text = String::from_utf8(inputs.read(file)?).with_context(|| file.display().to_string())?;
+    parse(file, &text, client).map_err(anyhow::Error::msg)
+}
+
+/// What an arm measures, where the run has these options.
+pub(super) fn measuring(arm: &Arm, run: &Measuring) -> Measuring {
+    Measuring {
         client: arm.client,
         path_file: arm.path_file.clone(),
-        rules: arm.rules(&args.measuring.rules),
-        ..args.measuring.clone()
-    };
-    let mut ready = measure::ready(args, &measuring).with_context(name)?;
+        rules: arm.rules(&run.rules),
+        ..run.clone()
+    }
+}
+
+/// Gives an arm's network the weights of its bandwidth file, and asks its tor whether it takes the arm's options.
+///
+/// # Errors
+/// When the weights cannot be used, or tor refuses an option: with its line and tor's words.
+pub(super) fn prepare(
+    arm: &Arm,
+    file: &Path,
+    ready: &mut Ready,
+    inputs: &mut Inputs,
+) -> Result<()> {
     if let Some(weights) = &arm.weights {
-        weigh(&mut ready.network.pool, weights, inputs).with_context(name)?;
+        weigh(&mut ready.network.pool, weights, inputs)?;
     }
-    let torrc = arm.options();
-    if arm.client == ClientKind::Tor {
-        let refused =
-            Tor::refused(&ready.dir, &torrc).map_err(|error| anyhow!("{}: {error}", name()))?;
-        if let Some((at, reply)) = refused {
-            let line = arm.torrc.get(at).map_or(0, |line| line.line);
-            bail!(
-                "{}, line {line}: tor refuses this option of arm {}: {reply}",
-                file.display(),
-                arm.name
-            );
-        }
+    if arm.client != ClientKind::Tor {
+        return Ok(());
     }
+    let refused = Tor::refused(&ready.dir, &arm.options()).map_err(anyhow::Error::msg)?;
+    if let Some((at, reply)) = refused {
+        let (file, line) = (file.display(), arm.torrc.get(at).map_or(0, |line| line.line));
+        bail!("{file}, line {line}: tor refuses this option of arm {}: {reply}", arm.name);
+    }
+    Ok(())
+}
+
+/// Reads what an arm needs.
+fn ready(args: &MeasureArgs, arm: &Arm, file: &Path, inputs: &mut Inputs) -> Result<ReadyArm> {
+    let name = || format!("arm {}", arm.name);
+    let measuring = measuring(arm, &args.measuring);
+    let mut ready = measure::ready(args, &measuring).with_context(name)?;
+    prepare(arm, file, &mut ready, inputs)?;
     let (choice, given) = (&ready.choice, ready.given.clone());
     let plan = measure::plan(&measuring, &ready.network, choice, given, u64::MAX, HashSet::new());
     let plan = plan.with_context(name)?;
-    Ok(ReadyArm { name: arm.name.clone(), measuring, torrc, ready, plan })
+    Ok(ReadyArm { name: arm.name.clone(), measuring, torrc: arm.options(), ready, plan })
 }
 
 /// Downloads until the last one, or until something ends the run.

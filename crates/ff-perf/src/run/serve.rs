@@ -16,16 +16,21 @@ mod orders;
 mod outside;
 
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use ff_bwauth::network::text::read_file;
+use ff_sim::input::Inputs;
 
-use super::client::{Job, say, with_client};
+use super::arms;
+use super::client::{Job, say, with_client_of};
 use super::measure::{self, Ready};
-use crate::cli::measure::ClientKind;
+use super::paths::weigh;
+use crate::arms::{Arm, turn};
+use crate::cli::measure::{ClientKind, Measuring};
 use crate::cli::serve::ServeArgs;
 use crate::client::Client;
 use crate::course::{Ended, State};
@@ -33,7 +38,7 @@ use crate::figures::{Figures, OptionalFigures};
 use crate::network::Network;
 use crate::path::Plan;
 use crate::paths::{Choice, file};
-use crate::schedule::Limits;
+use crate::schedule::{Limits, Task};
 use crate::signals::Signals;
 use crate::store::Options;
 use crate::store::shelf::{Shelf, now};
@@ -54,12 +59,15 @@ const ALL_MAY_FAIL: f64 = 1.0;
 /// not be written.
 pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
     check_address(args)?;
-    let ready = Ready::new(&args.measuring, args.rate, PUBLIC_RATE)?;
-    plan(args, &ready.network, &ready.choice, ready.given.clone())?;
+    let (ways, arms_sha256) = ways(args)?;
+    for Way { args, ready, .. } in &ways {
+        plan(args, &ready.network, &ready.choice, ready.given.clone())?;
+    }
+    let Some(Way { ready, .. }) = ways.first() else { bail!("there are no arms") };
     let listener = args.keeping.metrics.map(listen).transpose()?;
     let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
     let (shelf, next) =
-        Shelf::open(&args.keeping.dir, &options(args, &ready), args.keeping.rule())?;
+        Shelf::open(&args.keeping.dir, &options(args, ready, arms_sha256), args.keeping.rule())?;
     let mut notes = shelf.notes().to_vec();
     let (measuring, began) = (&args.measuring, Instant::now());
     let open = |terms| Orders::open(&args.keeping.dir, terms, measuring.seed, now(began));
@@ -79,29 +87,83 @@ pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
     say(&beginning(args, address));
     notes.iter().for_each(|note| say(note));
     let limits = measure::limits(&args.measuring, args.rate, ALL_MAY_FAIL);
-    live(args, limits, ready, &mut serving)?;
+    live(args, limits, ways, &mut serving)?;
     serving.finish()?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Options that two starts have in common.
-fn options(args: &ServeArgs, ready: &Ready) -> Options {
+fn options(args: &ServeArgs, ready: &Ready, arms_sha256: Vec<String>) -> Options {
     let mix = args.terms.as_ref().map(|terms| &terms.mix).filter(|mix| mix.sizes().len() > 1);
     let options = measure::options(&args.measuring, ready, args.rate);
-    Options { download_mix: mix.map(ToString::to_string), ..options }
+    Options { download_mix: mix.map(ToString::to_string), arms_sha256, ..options }
+}
+
+/// How circuits are measured: as the options say, or as an arm of a file does.
+struct Way {
+    /// The arm's name.
+    name: Option<String>,
+    /// The options.
+    args: ServeArgs,
+    /// Further options of a tor, by name and value.
+    torrc: Vec<(String, String)>,
+    /// The bandwidth file by whose weights paths are drawn.
+    weights: Option<PathBuf>,
+    /// What is measured, renewed when it changes.
+    ready: Ready,
+    /// How often the documents had been looked at when they were read.
+    looks: u64,
+}
+
+/// The arms, or what the options say, and the SHA-256 of the files that the arms are from.
+fn ways(args: &ServeArgs) -> Result<(Vec<Way>, Vec<String>)> {
+    let ready = |measuring: &Measuring| Ready::new(measuring, args.rate, PUBLIC_RATE);
+    let Some(file) = &args.arms else {
+        let (args, ready, torrc) = (args.clone(), ready(&args.measuring)?, Vec::new());
+        let only = Way { name: None, args, torrc, weights: None, ready, looks: 0 };
+        return Ok((vec![only], Vec::new()));
+    };
+    let (mut inputs, mut ways) = (Inputs::default(), Vec::new());
+    for arm in arms::read(file, args.measuring.client, &mut inputs)? {
+        let measuring = arms::measuring(&arm, &args.measuring);
+        let mut ready = ready(&measuring).with_context(|| format!("arm {}", arm.name))?;
+        arms::prepare(&arm, file, &mut ready, &mut inputs)?;
+        let (args, torrc) = (ServeArgs { measuring, ..args.clone() }, arm.options());
+        let Arm { name, weights, .. } = arm;
+        ways.push(Way { name: Some(name), args, torrc, weights, ready, looks: 0 });
+    }
+    let sha256 = inputs.all().iter().map(|input| input.sha256.clone()).collect();
+    Ok((ways, sha256))
+}
+
+impl Way {
+    /// Reads the network again if that was done for another arm since. If that fails, the old one stays.
+    fn keep_up(&mut self, looks: u64) {
+        if self.looks != looks {
+            self.looks = looks;
+            if let Err(error) = renew(self) {
+                say(&format!("{error:#}; it goes on with what it knew before"));
+            }
+        }
+    }
 }
 
 /// A client after the other, until a signal.
-fn live(args: &ServeArgs, limits: Limits, mut ready: Ready, serving: &mut Serving) -> Result<()> {
+fn live(args: &ServeArgs, limits: Limits, mut ways: Vec<Way>, serving: &mut Serving) -> Result<()> {
     let mut state = State::new(limits, Box::new(std::iter::empty()));
     let pause = Duration::try_from_secs_f64(1.0 / args.rate).unwrap_or(Duration::MAX);
     let mut is_first = true;
     loop {
-        let (dir, network) = (ready.dir.clone(), ready.network.clone());
-        let life = Life { args, limits, ready: &mut ready, state: &mut state, serving };
-        match with_client(args.measuring.client, &dir, &network, life) {
+        let arms = ways.len();
+        let way = &mut ways[turn(arms, serving.next_number(), args.measuring.seed)];
+        let (client, torrc) = (way.args.measuring.client, way.torrc.clone());
+        serving.set_arm(client.into(), way.name.clone());
+        way.keep_up(serving.looks());
+        let (dir, network) = (way.ready.dir.clone(), way.ready.network.clone());
+        let life = Life { way, arms: arms as u64, limits, state: &mut state, serving };
+        match with_client_of(client, &dir, &network, &torrc, life) {
             Ok(Why::Signal) => return Ok(()),
-            Ok(Why::Parameters) => {
+            Ok(Why::Parameters | Why::Turn) => {
                 is_first = false;
                 continue;
             }
@@ -119,12 +181,12 @@ fn live(args: &ServeArgs, limits: Limits, mut ready: Ready, serving: &mut Servin
 
 /// A client's life: networks, one after the other.
 struct Life<'a> {
-    /// The options.
-    args: &'a ServeArgs,
+    /// How it measures.
+    way: &'a mut Way,
+    /// How many arms take turns.
+    arms: u64,
     /// What it may do.
     limits: Limits,
-    /// What is measured, renewed when it changes.
-    ready: &'a mut Ready,
     /// How far it has come.
     state: &'a mut State,
     /// Who keeps circuits.
@@ -137,6 +199,8 @@ enum Why {
     Signal,
     /// The network has other parameters, which the client knows from its beginning only.
     Parameters,
+    /// Another arm is next.
+    Turn,
     /// It does not work any more.
     ClientLost,
 }
@@ -145,16 +209,23 @@ impl Job for Life<'_> {
     type Done = Why;
 
     async fn run<C: Client>(self, client: C, _: Signals) -> Result<Why> {
-        let Self { args, limits, ready, state, serving } = self;
-        let (measuring, client) = (&args.measuring, Arc::new(client));
+        let Self { way, arms, limits, state, serving } = self;
+        let client = Arc::new(client);
         serving.has_client();
         loop {
+            let Way { args, ready, .. } = &*way;
             let (target, given) = (ready.target.clone(), ready.given.clone());
             let plan = plan(args, &ready.network, &ready.choice, given)?;
-            let plan = plan.beginning_with(serving.next_number());
+            let number = serving.next_number();
+            let plan = plan.beginning_with(number / arms);
             let client = Arc::clone(&client);
-            let course = measure::course(measuring, limits, client, &ready.network, target);
-            state.scheduler.renew(course.tasks(plan));
+            let course = measure::course(&args.measuring, limits, client, &ready.network, target);
+            // Of several arms each has one circuit in its turn.
+            let tasks = match arms {
+                1 => course.tasks(plan),
+                _ => course.tasks(plan.take(1).map(move |task| Task { number, ..task })),
+            };
+            state.scheduler.renew(tasks);
             match course.run(state, serving).await {
                 Ok(()) => {}
                 Err(Ended::Signal) => return Ok(Why::Signal),
@@ -166,12 +237,17 @@ impl Job for Life<'_> {
             if serving.is_client_lost() {
                 return Ok(Why::ClientLost);
             }
+            if arms > 1 && serving.next_number() != number {
+                return Ok(Why::Turn);
+            }
             // Also where no circuit has begun: signals are heard here, and documents not read again at once.
             serving.breathe().await;
-            let before = ready.network.params.clone();
-            let read = renew(args, ready).map(|()| ready.network.valid_after_unix_secs);
+            let before = way.ready.network.params.clone();
+            let read = renew(way).map(|()| way.ready.network.valid_after_unix_secs);
             serving.looked(read.map_err(|error| format!("{error:#}")));
-            if measuring.client == ClientKind::Arti && ready.network.params != before {
+            way.looks = serving.looks();
+            let is_arti = way.args.measuring.client == ClientKind::Arti;
+            if is_arti && way.ready.network.params != before {
                 return Ok(Why::Parameters);
             }
         }
@@ -179,9 +255,13 @@ impl Job for Life<'_> {
 }
 
 /// Reads the network again. If that fails, the old one stays.
-fn renew(args: &ServeArgs, ready: &mut Ready) -> Result<()> {
+fn renew(way: &mut Way) -> Result<()> {
+    let Way { args, ready, weights, .. } = way;
     let measuring = &args.measuring;
-    let network = measure::read_network(measuring, &ready.dir, args.rate, PUBLIC_RATE)?;
+    let mut network = measure::read_network(measuring, &ready.dir, args.rate, PUBLIC_RATE)?;
+    if let Some(weights) = weights {
+        weigh(&mut network.pool, weights, &mut Inputs::default())?;
+    }
     let given = match &measuring.path_file {
         Some(file) => {
             let text = read_file(file, MOST_BYTES).with_context(|| file.display().to_string())?;
