@@ -239,6 +239,8 @@ impl Reader<'_> {
 mod tests {
     use std::collections::BTreeMap;
 
+    use proptest::prelude::*;
+
     use super::*;
 
     /// The arms of a text.
@@ -305,5 +307,14 @@ mod tests {
         assert!(orders.len() > 2, "rounds are drawn anew: {orders:?}");
         assert_eq!(turn(3, 50, 7), turn(3, 50, 7));
         assert!((0..30).any(|at| turn(3, at, 7) != turn(3, at, 8)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(
+            text in "(\\[\\[arm\\]\\]\n|name = 'a'\n|name = 'b'\n|client = 'tor'\n|torrc = \\['\\PC{0,9}'\\]\n|\\PC{0,9}\n){0,9}",
+        ) {
+            let _ = arms(&text);
+        }
     }
 }
