@@ -1,14 +1,13 @@
 //! Compares its estimate with what it forwards.
 
 use ed25519_dalek::SigningKey;
-use ff_lab::{CpuQuota, LoneArtiRelay};
+use ff_lab::{ArtiRelay, CpuQuota};
 use ff_proto::params::Params;
 use ff_proto::units::Cells;
-use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::support::{
-    Running, as_f64, coordinator, estimate, measure, median, namespace, order, relay, section,
-    send_through,
+    Running, as_f64, coordinator, estimate, measure, median, namespace, on_second_core, order,
+    relay, section, send_through,
 };
 
 /// Rounds of one figure.
@@ -19,7 +18,7 @@ const SECS: u16 = 5;
 const BOUNDS: (f64, f64) = (0.90, 1.10);
 
 /// Bytes a second that it forwards, and what a GB of them costs in CPU seconds.
-fn forwarded(relay: &LoneArtiRelay, links: u16) -> (f64, f64) {
+fn forwarded(relay: &ArtiRelay, links: u16) -> (f64, f64) {
     let before = relay.cpu_time().expect("its CPU time");
     let seconds = send_through(&order(relay, links, 2 * u32::from(links), u64::from(SECS) + 1));
     let seconds = seconds.expect("it forwards");
@@ -30,7 +29,7 @@ fn forwarded(relay: &LoneArtiRelay, links: u16) -> (f64, f64) {
 }
 
 /// What it is measured at, and what a GB of that costs.
-fn echoed(relay: &LoneArtiRelay, key: &SigningKey, sockets: u16) -> (f64, f64) {
+fn echoed(relay: &ArtiRelay, key: &SigningKey, sockets: u16) -> (f64, f64) {
     let before = relay.cpu_time().expect("its CPU time");
     let params = Params { sockets, duration_secs: SECS, ..Params::default() };
     let outcome = measure(relay, key, params);
@@ -45,9 +44,7 @@ type Round = [(f64, f64); 2];
 /// The medians of rounds of both in turn, with the relay on the first core and everything else on the second, as the line of
 /// a figure; and whether their ratio is within its bounds.
 fn compare(threads: usize, sockets: u16, quota: Option<f64>) -> (String, bool) {
-    let mut other = CpuSet::new();
-    other.set(1);
-    sched_setaffinity(None, &other).expect("a second core");
+    on_second_core();
     let namespace = namespace();
     let keys: Vec<_> = (0..ROUNDS.div_ceil(2)).map(|_| coordinator()).collect();
     let keys: Vec<_> = keys.iter().collect();

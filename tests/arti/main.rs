@@ -5,7 +5,12 @@
 //! `FF_TEST_ARTI_RELAY=target/arti-relay/bin/arti-relay cargo test --test arti -- --ignored`.
 
 mod build;
+mod clients;
 mod figures;
+mod fuzz;
+mod network;
+#[path = "../c_tor/orders.rs"]
+mod orders;
 mod rules;
 mod section;
 mod support;

@@ -1,13 +1,32 @@
-//! A measurement of it, and what it is spared.
+//! What a relay promises its operator, its clients and its coordinators. The rules of links, grants and cells are those of
+//! tests/c_tor, and so are their tests.
+
+#[path = "../c_tor/rules/garbage.rs"]
+mod garbage;
+#[path = "../c_tor/rules/grants.rs"]
+mod grants;
+mod lab;
+#[path = "../c_tor/rules/order.rs"]
+mod order;
+#[path = "../c_tor/rules/session.rs"]
+pub(crate) mod session;
+#[path = "../c_tor/rules/turns.rs"]
+mod turns;
 
 use std::sync::mpsc;
 use std::thread;
 
 use ff_proto::params::Params;
+use ff_proto::units::Ratio;
 
 use crate::support::{
     Running, coordinator, estimate, measure, namespace, order, relay, section, send_through_watched,
 };
+
+use lab::{Relay, SharedLab};
+
+/// The relays of these tests.
+static LAB: SharedLab = SharedLab;
 
 #[test]
 #[ignore = "needs FF_TEST_ARTI_RELAY: a relay that build-arti-relay has built; root, for a namespace"]
@@ -53,4 +72,17 @@ fn clients_circuits_go_on_while_it_is_measured() {
     let background: u64 =
         outcome.seconds.iter().map(|second| second.background_reported_bytes()).sum();
     assert!(background > 0, "what it forwarded for clients is not in its reports");
+}
+
+#[test]
+#[ignore = "needs FF_TEST_ARTI_RELAY: a relay that build-arti-relay has built; root, for a namespace"]
+fn a_relay_that_gives_clients_no_share_is_measured() {
+    let namespace = namespace();
+    let key = coordinator();
+    let section = section(&[&key], "background_traffic_percent = 0");
+    let relay = relay(&namespace, &section, Running::default());
+    let outcome =
+        measure(&relay, &key, Params { sockets: 8, duration_secs: 5, ..Params::default() });
+    assert!(estimate(&outcome).get() > 0);
+    assert_eq!(outcome.ratio, Ratio::ZERO);
 }

@@ -2,14 +2,21 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::pin::pin;
+use std::time::Duration;
 
-use ff_lab::Error;
+use ed25519_dalek::SigningKey;
+use ff_lab::{ArtiRelay, Error};
+use ff_measurer::link::TargetAddr;
 use ff_proto::failure::FailureKind;
+use ff_proto::ids::MeasurementId;
 use ff_proto::msg::ErrCode;
 use ff_proto::params::Params;
 
+use crate::rules::session::{Coordinator, MeasurementLink, Member};
 use crate::support::{
-    Running, coordinator, measure, namespace, order, relay, restart, section, send_through, start,
+    Running, block_on, coordinator, measure, namespace, order, relay, restart, section,
+    send_through, start, target,
 };
 
 /// A short measurement.
@@ -96,4 +103,39 @@ fn what_cannot_be_remembered_is_not_measured_and_the_relay_serves() {
     assert_eq!(outcome.result.expect_err("no measurement").kind, FailureKind::NotSupported);
     let seconds = send_through(&order(&relay, 2, 4, 2)).expect("it forwards");
     assert!(seconds.iter().all(|cells| cells.0 > 0), "{seconds:?}");
+}
+
+#[test]
+#[ignore = "needs FF_TEST_ARTI_RELAY: a relay that build-arti-relay has built; root, for a namespace"]
+fn killed_at_any_moment_it_forgets_no_grant() {
+    let namespace = namespace();
+    let moments_ms = [0, 1, 3, 10, 30, 100, 300, 1000];
+    let keys: Vec<_> = moments_ms.iter().map(|_| coordinator()).collect();
+    let section = section(&keys.iter().collect::<Vec<_>>(), "");
+    let mut relay = relay(&namespace, &section, Running::default());
+    for (granted, (key, ms)) in (1..).zip(keys.iter().zip(moments_ms)) {
+        block_on(measure_and_kill(&relay, key, Duration::from_millis(ms)));
+        restart(&mut relay, &namespace);
+        let memory = fs::read_to_string(relay.state().join("flashflow-measurements"));
+        let memory = memory.expect("its memory");
+        assert_eq!(memory.lines().count(), granted, "killed {ms} ms after a grant:\n{memory}");
+    }
+    assert!(measure(&relay, &keys[0], short()).result.is_ok(), "once more, to repeat the first");
+}
+
+/// Has a measurement granted, echoes cells for this long after the grant, and kills the relay while all links are open.
+async fn measure_and_kill(relay: &ArtiRelay, key: &SigningKey, after: Duration) {
+    let (target, team) = (target(relay), [Member::new(1)]);
+    let (coordinator, _) = Coordinator::granted(&target, key, 30, &team).await;
+    let mut echo = pin!(echo_for_ever(&target, coordinator.measurement, &team[0]));
+    let _ = tokio::time::timeout(after, echo.as_mut()).await;
+    relay.kill().expect("it dies");
+}
+
+/// Echoes cells over a link of a measurement.
+async fn echo_for_ever(target: &TargetAddr, measurement: MeasurementId, member: &Member) {
+    let mut link = MeasurementLink::open(target, measurement, &member.key).await;
+    loop {
+        link.echo(32).await;
+    }
 }

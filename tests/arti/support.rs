@@ -11,12 +11,13 @@ use ff_bwauth::measure::{self, Plan};
 use ff_bwauth::outcome::Outcome;
 use ff_bwauth::team::{LocalMeasurer, TeamMember};
 use ff_lab::net::Namespace;
-use ff_lab::{LoneArtiPlan, LoneArtiRelay, NETWORK};
+use ff_lab::{ArtiRelay, ArtiRelayPlan, NETWORK};
 use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_measurer::transit::{Transit, TransitError, TransitEvent, TransitOrder};
 use ff_measurer::{START_LEAD, measurer_id};
 use ff_proto::params::Params;
 use ff_proto::units::{BytesPerSec, Cells};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// Where relays listen.
 pub(crate) const RELAY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, 2), 9001);
@@ -47,15 +48,28 @@ pub(crate) fn namespace() -> Namespace {
     namespace
 }
 
+/// The number that a variable of the environment holds.
+///
+/// # Panics
+/// If it is none.
+pub(crate) fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable}: {text:?} is not a number")))
+}
+
 /// A fresh coordinator.
 pub(crate) fn coordinator() -> SigningKey {
     SigningKey::from_bytes(&rand::random())
 }
 
+/// A coordinator's identity as a configuration has it.
+pub(crate) fn identity(key: &SigningKey) -> String {
+    Base64Unpadded::encode_string(&measurer_id(key).0)
+}
+
 /// The section by which these coordinators may measure, with more lines.
 pub(crate) fn section(keys: &[&SigningKey], more: &str) -> String {
-    let ids =
-        keys.iter().map(|key| format!("{:?}", Base64Unpadded::encode_string(&measurer_id(key).0)));
+    let ids = keys.iter().map(|key| format!("{:?}", identity(key)));
     let ids = ids.collect::<Vec<_>>().join(", ");
     format!("[flashflow]\nmeasurements_allowed = true\nallowed_coordinators = [{ids}]\n{more}\n")
 }
@@ -70,7 +84,7 @@ pub(crate) struct Running {
 }
 
 /// Starts a relay with these sections.
-pub(crate) fn relay(namespace: &Namespace, sections: &str, running: Running) -> LoneArtiRelay {
+pub(crate) fn relay(namespace: &Namespace, sections: &str, running: Running) -> ArtiRelay {
     start(namespace, sections, running).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -79,9 +93,9 @@ pub(crate) fn start(
     namespace: &Namespace,
     sections: &str,
     Running { threads, core }: Running,
-) -> ff_lab::Result<LoneArtiRelay> {
+) -> ff_lab::Result<ArtiRelay> {
     let program = program();
-    LoneArtiRelay::start(&LoneArtiPlan {
+    ArtiRelay::start(&ArtiRelayPlan {
         program: &program,
         namespace,
         addr: RELAY,
@@ -92,9 +106,9 @@ pub(crate) fn start(
 }
 
 /// Starts it again with what it has.
-pub(crate) fn restart(relay: &mut LoneArtiRelay, namespace: &Namespace) {
+pub(crate) fn restart(relay: &mut ArtiRelay, namespace: &Namespace) {
     let program = program();
-    let plan = LoneArtiPlan {
+    let plan = ArtiRelayPlan {
         program: &program,
         namespace,
         addr: RELAY,
@@ -105,22 +119,13 @@ pub(crate) fn restart(relay: &mut LoneArtiRelay, namespace: &Namespace) {
     relay.restart(&plan).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// 32 bytes of base64.
-fn key_of(text: &str) -> [u8; 32] {
-    let mut bytes = [0; 32];
-    let decoded = Base64Unpadded::decode(text.trim_end_matches('='), &mut bytes);
-    assert_eq!(decoded.map(<[u8]>::len), Ok(32), "{text:?} is no key");
-    bytes
-}
-
 /// The relay as those who measure it name it.
-pub(crate) fn target(relay: &LoneArtiRelay) -> TargetAddr {
-    let ed_identity = key_of(relay.ed_identity()).into();
-    TargetAddr { addr: relay.addr().into(), ed_identity }
+pub(crate) fn target(relay: &ArtiRelay) -> TargetAddr {
+    TargetAddr { addr: relay.addr().into(), ed_identity: relay.ed_identity().into() }
 }
 
 /// What to measure a relay with: one measurer in this process.
-pub(crate) fn plan(relay: &LoneArtiRelay, key: &SigningKey, params: Params) -> Plan {
+pub(crate) fn plan(relay: &ArtiRelay, key: &SigningKey, params: Params) -> Plan {
     let (target, sockets) = (target(relay), params.sockets);
     Plan {
         address_text: target.addr.to_string(),
@@ -149,7 +154,7 @@ pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// Measures.
-pub(crate) fn measure(relay: &LoneArtiRelay, key: &SigningKey, params: Params) -> Outcome {
+pub(crate) fn measure(relay: &ArtiRelay, key: &SigningKey, params: Params) -> Outcome {
     block_on(measure::measure(&plan(relay, key, params), |_| {}))
 }
 
@@ -163,14 +168,14 @@ pub(crate) fn estimate(outcome: &Outcome) -> BytesPerSec {
 }
 
 /// What to send through a relay for so long, by so many links and circuits.
-pub(crate) fn order(relay: &LoneArtiRelay, links: u16, circuits: u32, secs: u64) -> TransitOrder {
+pub(crate) fn order(relay: &ArtiRelay, links: u16, circuits: u32, secs: u64) -> TransitOrder {
     let sinks = vec![SocketAddr::new(SINK.into(), 0); 3];
     TransitOrder {
         links,
         circuits,
         busy_circuits: circuits,
         duration: Duration::from_secs(secs),
-        ..TransitOrder::new(target(relay), key_of(relay.ntor_onion_key()), sinks)
+        ..TransitOrder::new(target(relay), relay.ntor_onion_key(), sinks)
     }
 }
 
@@ -198,6 +203,13 @@ pub(crate) fn send_through_watched(
             }
         }
     })
+}
+
+/// Keeps the calling thread, and what it starts, on the second core.
+pub(crate) fn on_second_core() {
+    let mut second = CpuSet::new();
+    second.set(1);
+    sched_setaffinity(None, &second).expect("a second core");
 }
 
 /// The median of numbers.

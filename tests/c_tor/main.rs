@@ -11,6 +11,7 @@ mod full;
 mod fuzz;
 mod ingress;
 mod options;
+mod orders;
 mod rules;
 mod saturated;
 mod service;

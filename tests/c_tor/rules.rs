@@ -5,6 +5,9 @@
 //! done by hand ([`session`]), and so is what must not depend on how busy the machine is: a grant waits
 //! 30 s for the first echo cell and then lasts [`LONGEST_SECS`] at most, so a test with many cases has one
 //! for each of them.
+//!
+//! `garbage`, `grants`, `order`, `session` and `turns` are modules of tests/arti, too, which brings a `LAB` of its own: they use of it
+//! what both have.
 
 mod counts;
 mod defences;
@@ -15,7 +18,9 @@ mod many;
 mod memory;
 mod operator;
 mod order;
+mod part;
 mod pressure;
+mod probe;
 pub(crate) mod session;
 mod turns;
 

@@ -77,19 +77,19 @@ pub enum Command {
     /// Make this host a coordinator: a key, a secret, a config, and the lines for others.
     #[command(after_help = STATUS)]
     Init(InitArgs),
-    /// Measure a network for months, with measurers on other hosts, and publish what comes of it.
+    /// Run the coordinator: measure the network continuously and publish bandwidth files.
     ///
     /// SIGTERM ends it: running measurements end at once, and the next start goes on where this one was.
     #[command(
         after_help = "Exit status:\n  0  ended by SIGTERM or SIGINT; with --check, the config is valid\n  1  failure, with its cause on standard error; with --check, the config is not valid\n  2  invalid command line"
     )]
     Run(RunArgs),
-    /// Write what a package has beside the two programs: man pages, completions, example configs.
+    /// Write the files that a package adds to the two programs: man pages, completions, example configs.
     #[command(hide = true)]
     Generate(GenerateArgs),
     /// Start a network on this machine, two coordinators and three measurers, and measure it for as long as it runs.
     ///
-    /// The coordinators measure it in shortened periods, as they would for months. Ctrl-C ends it. The demo of one
+    /// The coordinators measure it in shortened periods. Ctrl-C ends it. The demo of one
     /// relay is a program of its own: `ff-demo`.
     #[command(
         after_help = "Exit status:\n  0  ended by Ctrl-C; with --once, all relays were measured\n  1  failure; with --once, a relay was not measured\n  2  invalid command line"

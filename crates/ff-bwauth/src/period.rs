@@ -22,7 +22,7 @@ pub mod room;
 pub mod schedule;
 pub mod seed;
 pub mod timetable;
-#[cfg(feature = "store")]
+#[cfg(feature = "trust")]
 pub mod trust;
 
 use std::net::IpAddr;

@@ -5,6 +5,8 @@
 //!             ├─ the rate is looked for ─┼──── t seconds that count ────┼─ too many ─┤
 //!                                        └ in the first that begins when it is found
 //! ```
+//!
+//! Decisions: doc/decisions.md, "When the measurer is the limit".
 
 mod path;
 

@@ -11,6 +11,8 @@
 //! nothing that is finished is lost, and nothing that was begun is forgotten, so no relay is asked twice.
 //!
 //! Nothing here reads a clock, and there is no thread: the coordinator owns its store on one.
+//!
+//! Decisions: doc/decisions.md, "A fact of the store has one home".
 
 mod aside;
 mod attempt;

@@ -1,11 +1,4 @@
-//! The `ff-demo` command: a relay, clients and measurers on this machine, and what the relay is measured at.
-//!
-//! ```text
-//!   cli ─▶ demo (a relay of Arti's crates and its clients, or a tor) ─▶ ff_bwauth::measure ─▶ Outcome ─▶ deliver
-//! ```
-//!
-//! It is a program of its own so that it builds fast: of the coordinator it has one measurement, and neither its
-//! service nor its store.
+#![doc = include_str!("../README.md")]
 
 mod cli;
 mod demo;

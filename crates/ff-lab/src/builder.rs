@@ -71,6 +71,35 @@ impl RelayConfig {
     }
 }
 
+/// Describes one arti-relay of a network whose nodes have hosts.
+#[derive(Clone, Debug)]
+pub struct ArtiRelayConfig {
+    /// Its name and its host's, 1 to 19 letters and digits.
+    pub nickname: String,
+    /// The program.
+    pub program: PathBuf,
+    /// Further whole sections of its configuration, in TOML.
+    pub sections: String,
+    /// Threads of its runtime; 0 for as many as the machine has cores.
+    pub threads: usize,
+}
+
+impl ArtiRelayConfig {
+    /// An arti-relay of this program, without further sections.
+    #[must_use]
+    pub fn new(nickname: impl Into<String>, program: impl Into<PathBuf>) -> Self {
+        let (nickname, program) = (nickname.into(), program.into());
+        Self { nickname, program, sections: String::new(), threads: 0 }
+    }
+
+    /// Adds whole sections to its configuration.
+    #[must_use]
+    pub fn sections(mut self, sections: &str) -> Self {
+        self.sections.push_str(sections);
+        self
+    }
+}
+
 /// Describes a network; [`NetworkBuilder::start`] starts it.
 ///
 /// Nodes are called `auth0`, `middle0`, `exit0`, `client0` and so on, or as [`RelayConfig`] says.
@@ -83,6 +112,8 @@ pub struct NetworkBuilder {
     pub(crate) authorities: usize,
     /// The relays.
     pub(crate) relays: Vec<RelayConfig>,
+    /// The arti-relays.
+    pub(crate) arti_relays: Vec<ArtiRelayConfig>,
     /// How many clients.
     pub(crate) clients: usize,
     /// Lines for all nodes.
@@ -117,6 +148,7 @@ impl Default for NetworkBuilder {
             tor: keys::find_tor(),
             authorities: 1,
             relays: Vec::new(),
+            arti_relays: Vec::new(),
             clients: 0,
             torrc: Vec::new(),
             authority_torrc: Vec::new(),
@@ -155,6 +187,13 @@ impl NetworkBuilder {
     /// Adds relays `exit0`, `exit1` and so on, which are exits.
     pub fn exits(mut self, count: usize) -> Self {
         self.relays.extend((0..count).map(|n| RelayConfig::exit(format!("exit{n}"))));
+        self
+    }
+
+    /// Adds an arti-relay, which bootstraps from the authorities. Nodes must have [hosts](Self::hosts): arti-relay refuses
+    /// loopback and private addresses. It uploads no descriptor (0.47), so the consensus does not list it.
+    pub fn arti_relay(mut self, relay: ArtiRelayConfig) -> Self {
+        self.arti_relays.push(relay);
         self
     }
 
@@ -276,7 +315,9 @@ impl NetworkBuilder {
     /// Finds what cannot work before anything is started.
     fn check(&self) -> Result<()> {
         let mut names = HashSet::new();
-        for name in self.relays.iter().map(|relay| relay.nickname.as_str()) {
+        let arti_relays = self.arti_relays.iter().map(|relay| relay.nickname.as_str());
+        let relays = self.relays.iter().map(|relay| relay.nickname.as_str());
+        for name in relays.chain(arti_relays) {
             let is_valid =
                 (1..=19).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric());
             if !is_valid {
@@ -294,6 +335,9 @@ impl NetworkBuilder {
             self.lines_of_authority.iter().find(|(number, _)| *number >= self.authorities)
         {
             return misuse(format!("there is no authority {number}"));
+        }
+        if !self.arti_relays.is_empty() && self.hosts.is_none() {
+            return misuse("arti-relays refuse loopback: nodes need hosts of their own".to_owned());
         }
         let mut addresses = self.relays.iter().filter_map(|relay| relay.address);
         if let Some(address) = addresses.clone().next().filter(|_| self.hosts.is_some()) {
@@ -341,5 +385,9 @@ mod tests {
         assert!(error(network().torrc_of_authority(1, "")).contains("no authority 1"));
         assert!(error(network().voting_interval(Duration::from_secs(7))).contains("7s"));
         assert!(error(NetworkBuilder::default().middles(3).clients(1)).contains("exit"));
+        let arti_relay = |name| ArtiRelayConfig::new(name, "/nothing");
+        assert!(error(network().arti_relay(arti_relay("arti0"))).contains("need hosts"));
+        let hosts = || network().hosts(HostsPlan::default());
+        assert!(error(hosts().arti_relay(arti_relay("exit0"))).contains("exit0 is taken"));
     }
 }

@@ -26,14 +26,14 @@ pub enum Command {
     /// Start a private Tor network, and keep it until Ctrl-C.
     ///
     /// Starts a private Tor network on this machine, prints where its nodes are, and stops it at Ctrl-C. All of its addresses
-    /// are on loopback, so no traffic leaves the machine. The start takes about 10 seconds and needs Debian's package `tor`.
+    /// are on loopback, or with --arti-relays in network namespaces, so no traffic leaves the machine. The start takes about 10 seconds and needs Debian's package `tor`.
     ///
     /// `ff-perf circuits run --network` takes the directory that it prints. Each node has a directory there with its torrc,
     /// its log and its control socket.
     ///
     /// Exit status: 0 if it was stopped by Ctrl-C (or SIGTERM, SIGHUP), 1 if it did not start or a node ended by itself.
     Up(UpArgs),
-    /// Emulated links: run a command behind one, list them, check them.
+    /// Emulated links: run a command over one, list them, check them.
     Link(LinkArgs),
 }
 

@@ -17,8 +17,36 @@ pub use delays::Delays;
 /// The host that downloads come from.
 pub(crate) const SOURCE: &str = "source";
 
-/// So many hosts a lab may have: each has a /16 of 10.0.0.0/8 for itself, as relays of different operators do.
+/// The most hosts of a lab: each has a network for itself.
 const MAX_HOSTS: usize = 250;
+
+/// Where the addresses of a lab's hosts are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Addresses {
+    /// In 10.0.0.0/8: each host has a /16 for itself, as relays of different operators do.
+    Private,
+    /// In [`NETWORK`](crate::NETWORK), which arti-relay accepts: each host has a /24 for itself.
+    ForTests,
+}
+
+impl Addresses {
+    /// The address of a host by its number, from 1: the first network is left free, because 10.0.0.1 is an address of many
+    /// other networks.
+    fn of(self, number: u8) -> Ipv4Addr {
+        match self {
+            Self::Private => Ipv4Addr::new(10, number, 0, 1),
+            Self::ForTests => Ipv4Addr::new(198, 18, number, 1),
+        }
+    }
+
+    /// The length of the prefix that all of them share.
+    fn prefix_bits(self) -> u8 {
+        match self {
+            Self::Private => 8,
+            Self::ForTests => 15,
+        }
+    }
+}
 
 /// What is between a network's nodes.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,7 +87,7 @@ impl Default for HostsPlan {
 
 impl HostsPlan {
     /// The emulator's plan for hosts of these names.
-    fn plan(&self, names: &[String]) -> Result<Plan> {
+    fn plan(&self, names: &[String], addresses: Addresses) -> Result<Plan> {
         if names.len() > MAX_HOSTS {
             let what = format!("{} hosts; {MAX_HOSTS} are possible", names.len());
             return Err(Error::Misuse(what));
@@ -75,14 +103,13 @@ impl HostsPlan {
             let link = self.links.get(name).or(self.link.as_ref());
             let free = || (Direction::default(), Direction::default());
             let (up, down) = link.map_or_else(free, |link| (link.up.clone(), link.down.clone()));
-            // The first /16 is left free, so that no host has the address 10.0.0.1 of so many other networks.
-            let address = Ipv4Addr::new(10, number, 0, 1);
+            let address = addresses.of(number);
             HostPlan { name: name.clone(), place: Place::Namespace, address, up, down }
         };
         Ok(Plan {
             hosts: (1..).zip(names).map(host).collect(),
             pairs: self.delays.pairs(names, self.seed)?,
-            prefix_bits: 8,
+            prefix_bits: addresses.prefix_bits(),
             congestion_control: self.congestion_control.clone(),
             seed: self.seed,
         })
@@ -102,11 +129,15 @@ pub(crate) struct Hosts {
 
 impl Hosts {
     /// Makes a namespace for each node of these names, for the source of downloads, and for what is further planned.
-    pub(crate) fn start(plan: &HostsPlan, nodes: impl Iterator<Item = String>) -> Result<Self> {
+    pub(crate) fn start(
+        plan: &HostsPlan,
+        addresses: Addresses,
+        nodes: impl Iterator<Item = String>,
+    ) -> Result<Self> {
         let further = [SOURCE.to_owned()].into_iter().chain(plan.extra.iter().cloned());
         let names = nodes.chain(further).collect::<Vec<_>>();
         let awake = plan.is_awake.then(Awake::start).transpose().map_err(Error::Misuse)?;
-        let plan = plan.plan(&names)?;
+        let plan = plan.plan(&names, addresses)?;
         let emulation = Arc::new(Emulation::start(&plan)?);
         Ok(Self { emulation, plan: Arc::new(plan), _awake: awake.map(Arc::new) })
     }
@@ -172,7 +203,12 @@ mod tests {
         let names = ["auth0", "exit0", "source"].map(str::to_owned);
         let lte = Profile::find("lte").unwrap();
         let links = BTreeMap::from([("exit0".to_owned(), lte.clone())]);
-        let plan = HostsPlan { links, ..HostsPlan::default() }.plan(&names).unwrap();
+        let plan = HostsPlan { links, ..HostsPlan::default() };
+        let for_tests = plan.plan(&names, Addresses::ForTests).unwrap();
+        let addresses = for_tests.hosts.iter().map(|host| host.address.to_string());
+        assert_eq!(addresses.collect::<Vec<_>>(), ["198.18.1.1", "198.18.2.1", "198.18.3.1"]);
+        assert_eq!(for_tests.prefix_bits, 15);
+        let plan = plan.plan(&names, Addresses::Private).unwrap();
         let octets = plan.hosts.iter().map(|host| host.address.octets()[1]).collect::<Vec<_>>();
         assert_eq!(octets, [1, 2, 3]);
         assert_eq!((&plan.hosts[1].up, &plan.hosts[2].up), (&lte.up, &Direction::default()));
@@ -181,12 +217,15 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused() {
         let links = BTreeMap::from([("no".to_owned(), Profile::find("lte").unwrap())]);
+        let error = |plan: HostsPlan, names: &[String]| {
+            plan.plan(names, Addresses::Private).unwrap_err().to_string()
+        };
         let plan = HostsPlan { links, ..HostsPlan::default() };
-        assert!(plan.plan(&["a".to_owned()]).unwrap_err().to_string().contains("link for no"));
+        assert!(error(plan, &["a".to_owned()]).contains("link for no"));
         let names = (0..251).map(|number| number.to_string()).collect::<Vec<_>>();
-        assert!(HostsPlan::default().plan(&names).unwrap_err().to_string().contains("251 hosts"));
+        assert!(error(HostsPlan::default(), &names).contains("251 hosts"));
         let twice = ["a", "b", "a"].map(str::to_owned);
-        let found = HostsPlan::default().plan(&twice).unwrap_err().to_string();
+        let found = error(HostsPlan::default(), &twice);
         assert!(found.contains("two hosts called a"), "{found}");
     }
 }

@@ -33,9 +33,8 @@ impl AuthorityKeys {
         let keys = dir.join("keys");
         private_dir(&keys)?;
         make_certificate(&keys, dirport)?;
-        let certificate = read(&keys.join("authority_certificate"))?;
-        let v3ident = certificate.lines().find_map(|line| line.strip_prefix("fingerprint "));
-        let v3ident = v3ident.ok_or_else(|| Error::Misuse("no fingerprint line".to_owned()))?;
+        let certificate = certificate(dir)?;
+        let v3ident = v3ident_of(&certificate)?;
         let empty = dir.join(EMPTY_FILE);
         File::create(&empty).map_err(Error::io("create an empty torrc"))?;
         let mut command = Command::new(tor);
@@ -43,9 +42,26 @@ impl AuthorityKeys {
         command.arg("--DataDirectory").arg(dir).args(["--Address", "127.0.0.1"]);
         command.args(["--ORPort", &or.to_string(), "--list-fingerprint"]);
         run(tor, command.stdin(Stdio::null()))?;
-        let (fingerprint, v3ident) = (Identity::read(dir)?.rsa_fingerprint, v3ident.to_owned());
+        let fingerprint = Identity::read(dir)?.rsa_fingerprint;
         Ok(Self { fingerprint, v3ident, certificate })
     }
+}
+
+/// The fingerprint of the key that an authority's votes hang on, by its directory.
+pub(crate) fn v3ident(dir: &Path) -> Result<String> {
+    v3ident_of(&certificate(dir)?)
+}
+
+/// The same by its certificate.
+fn v3ident_of(certificate: &str) -> Result<String> {
+    let found = certificate.lines().find_map(|line| line.strip_prefix("fingerprint "));
+    let none = || Error::Misuse("no fingerprint line".to_owned());
+    found.map(str::to_owned).ok_or_else(none)
+}
+
+/// The certificate of an authority, by its directory.
+fn certificate(dir: &Path) -> Result<String> {
+    read(&dir.join("keys/authority_certificate"))
 }
 
 /// The identity of a relay.
@@ -63,7 +79,7 @@ impl Identity {
         let (rsa, ed25519) = (dir.join("fingerprint"), dir.join("fingerprint-ed25519"));
         let strange = |path: &Path| Error::Misuse(format!("strange {}", path.display()));
         let rsa_fingerprint = second_word(&read(&rsa)?).ok_or_else(|| strange(&rsa))?;
-        let key = second_word(&read(&ed25519)?).and_then(|text| decode_ed25519(&text));
+        let key = second_word(&read(&ed25519)?).and_then(|text| decode_key(&text));
         Ok(Self { rsa_fingerprint, ed25519: key.ok_or_else(|| strange(&ed25519))? })
     }
 }
@@ -121,9 +137,9 @@ fn second_word(text: &str) -> Option<String> {
     text.split_whitespace().nth(1).map(str::to_owned)
 }
 
-/// Decodes an Ed25519 key.
-fn decode_ed25519(text: &str) -> Option<[u8; 32]> {
-    Base64Unpadded::decode_vec(text).ok()?.try_into().ok()
+/// Decodes a key of 32 bytes from base64, padded or not.
+pub(crate) fn decode_key(text: &str) -> Option<[u8; 32]> {
+    Base64Unpadded::decode_vec(text.trim_end_matches('=')).ok()?.try_into().ok()
 }
 
 #[cfg(test)]

@@ -1,21 +1,6 @@
 #![doc = include_str!("../README.md")]
-//!
-//! # Where things are
-//!
-//! ```text
-//!  NetworkBuilder ──start──▶ Network ──▶ Node ──▶ process of tor     (builder, network, node, process)
-//!                              ├──▶ Hosts, a namespace a node        (hosts)
-//!                              │          ├──▶ Control, BwWatch      (control, bandwidth)
-//!                              │          └──▶ CpuQuota, by pid      (quota)
-//!                              ├──▶ Downloads ◀── Source             (download, source)
-//!                              └──▶ consensus, votes                 (directory)
-//!  LoneRelay ──▶ Node, without a network                             (lone)
-//!  LoneArtiRelay: an arti-relay, without a network                  (lone_arti)
-//!
-//!  Profile ──▶ net::Plan ──▶ net::Emulation ──▶ link::Switch, a TUN in each namespace (profile, net, link)
-//!  ff-lab up, link run | profiles | check                            (cli, run, check)
-//! ```
 
+mod arti_relay;
 mod bandwidth;
 mod builder;
 pub mod check;
@@ -31,7 +16,6 @@ mod hosts;
 mod keys;
 pub mod link;
 mod lone;
-mod lone_arti;
 pub mod net;
 mod network;
 mod node;
@@ -45,8 +29,9 @@ mod socks;
 mod source;
 mod torrc;
 
+pub use arti_relay::{ArtiRelay, ArtiRelayPlan, NETWORK};
 pub use bandwidth::{BwSecond, BwWatch};
-pub use builder::{NetworkBuilder, RelayConfig};
+pub use builder::{ArtiRelayConfig, NetworkBuilder, RelayConfig};
 pub use control::{CircuitId, Control, Event, Reply, ReplyLine};
 pub use directory::{RelayStatus, relay_statuses};
 pub use download::{DownloadPlan, Downloads};
@@ -55,7 +40,6 @@ pub use error::{Error, Result};
 pub use files::{check_writable, write_whole};
 pub use hosts::{Delays, Host, HostsPlan};
 pub use lone::LoneRelay;
-pub use lone_arti::{LoneArtiPlan, LoneArtiRelay, NETWORK};
 pub use network::Network;
 pub use node::{Node, Role};
 pub use quota::{CpuQuota, QuotaStats};

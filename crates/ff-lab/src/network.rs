@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::arti_relay::ArtiRelay;
 use crate::builder::NetworkBuilder;
 use crate::directory;
 use crate::download::{DownloadPlan, Downloads};
@@ -27,6 +28,8 @@ use crate::source::Source;
 pub struct Network {
     /// The nodes: authorities, relays, clients, each in the order they were described in.
     nodes: Vec<Node>,
+    /// The arti-relays, in the order they were described in.
+    arti_relays: Vec<ArtiRelay>,
     /// What clients download from; started at the first download.
     source: OnceLock<Source>,
     /// How long the start took.
@@ -71,6 +74,11 @@ impl Network {
     /// The clients.
     pub fn clients(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|node| node.role() == Role::Client)
+    }
+
+    /// The arti-relays.
+    pub fn arti_relays(&self) -> impl Iterator<Item = &ArtiRelay> {
+        self.arti_relays.iter()
     }
 
     /// The directory with the nodes' directories.

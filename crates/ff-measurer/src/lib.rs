@@ -1,21 +1,8 @@
-//! FlashFlow's traffic generator: opens many Tor links to a relay, floods them with random echo
-//! cells, and counts and checks what comes back.
+#![doc = include_str!("../README.md")]
 //!
-//! ```text
-//!   Order ─▶ Measurer::prepare ─▶ link::open (tokio, s links) ─▶ Worker, one thread per core
-//!                                                                  │  EchoSocket per link
-//!   MeasurerEvent::{Second, Done, Failed} ◀────────────────────────┘
-//! ```
+//! # Entry points
 //!
-//! [`transit`] sends cells through relays instead, to sinks and back, with the same workers.
-//!
-//! [`exchange`] sends UDP among measurers, to find out what their networks carry.
-//!
-//! The features, all on by default: `service` gives work to measurers on other hosts, and does it for others; `command`
-//! is the program. Without them measurers are in the process that asks them.
-//!
-//! The central types are [`Task`], [`Order`], [`Measurer`] and [`link::Link`]. `socket.rs` and `worker.rs`
-//! are the hot path: no allocation, lock or system call per cell.
+//! [`Task`], [`Order`], [`Measurer`], [`link::Link`] and [`transit::Transit`].
 
 #[cfg(feature = "command")]
 pub mod bench;

@@ -27,6 +27,8 @@
 //! Limits: a path whose round trip is longer than 0.5 s is left too small a window. What is on the way
 //! of a link leaves the others less, so one that is dead without a word must be given up
 //! ([`Window::is_dead`]).
+//!
+//! Decisions: doc/decisions.md, "Windows and naps".
 
 mod growth;
 mod pace;

@@ -21,7 +21,7 @@
 //! 46 % of what they wrote left within 10 ms of a wake-up; 18 % would by chance. The timer begins anew when the bucket is
 //! next empty: 1 to 3 ms late in the median, in a tenth of cases 34 to 55 ms. Beside these very wake-ups the phases of
 //! replies had a mean vector whose square was 0.12 to 0.57, and replies beside each other show no more than that. So a
-//! full relay is often not found; ARCHITECTURE.md has figures.
+//! full relay is often not found: doc/decisions.md, "Full relays are often not found by round trips".
 //!
 //! A relay whose limit is never reached holds nothing back and is not found; nor is `PerConnBWRate`, which only holds
 //! back the connection of the client itself. Whatever else stops a relay in beats of the same interval looks the same:

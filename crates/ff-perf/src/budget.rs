@@ -6,7 +6,8 @@
 //! ```
 //!
 //! What has been spent and what is held never exceed the budget together, as long as no download takes more than was held for
-//! it. A later month begins with nothing spent. Months never go back, so after a clock jumps back no month is spent twice; a clock
+//! it. What goes over an interface without downloads, such as directory documents, is set aside for the rest of the month at the
+//! mean rate that was counted. A later month begins with nothing spent. Months never go back, so after a clock jumps back no month is spent twice; a clock
 //! that jumped ahead and came back leaves a month that lies in the future, which is renewed every 31 days of the monotonic
 //! clock until the other clock has come there.
 
@@ -15,12 +16,12 @@ use std::time::Duration;
 use ff_bwauth::utc::Utc;
 use serde::{Deserialize, Serialize};
 
-use crate::store::rotation::Now;
+use crate::store::rotation::{DAY_SECS, Now};
 
 /// The version of [`Spent`] that is written.
 pub const SCHEMA: u32 = 1;
 /// The length of the longest month, in seconds.
-const MONTH_SECS: u64 = 31 * 86_400;
+const MONTH_SECS: u64 = 31 * DAY_SECS;
 
 /// What has been spent, as it is kept between two runs.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -43,6 +44,17 @@ pub struct Spent {
     /// What was read of a network interface, if that is what counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counter: Option<Counter>,
+    /// How much went over it while no download was under way, in bytes; halved now and then, as is the time.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub other_bytes: u64,
+    /// In which time, in seconds of the monotonic clock while the program ran.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub other_secs: u64,
+}
+
+/// Whether a number needs no key.
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The counters of a network interface.
@@ -67,15 +79,26 @@ impl Counter {
 /// A download for which the rest of the month's budget is too small.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
-    "{left_bytes} bytes are left of the data budget of {month}, and this download may take {bytes}"
+    "{left_bytes} bytes are left of the data budget of {month}{}, and this download may take {bytes}",
+    reserved(.reserved_bytes)
 )]
 pub struct Full {
     /// The month.
     pub month: String,
     /// How much is left of it, in bytes.
     pub left_bytes: u64,
+    /// How much of that is set aside for traffic without downloads, in bytes.
+    pub reserved_bytes: u64,
     /// How much the download may take, in bytes.
     pub bytes: u64,
+}
+
+/// What is set aside, in words; nothing if it is nothing.
+fn reserved(bytes: &u64) -> String {
+    if *bytes == 0 {
+        return String::new();
+    }
+    format!(" ({bytes} of them for traffic without downloads)")
 }
 
 /// The budget of a month, and what has been spent of it.
@@ -109,8 +132,10 @@ impl Budget {
     pub fn hold(&mut self, bytes: u64, now: Now) -> Result<(), Full> {
         self.look(now);
         let left_bytes = self.left_bytes().unwrap_or(u64::MAX);
-        if bytes > left_bytes {
-            return Err(Full { month: self.spent.month.clone(), left_bytes, bytes });
+        let reserved_bytes = self.reserve_bytes(now);
+        if bytes.saturating_add(reserved_bytes) > left_bytes {
+            let month = self.spent.month.clone();
+            return Err(Full { month, left_bytes, reserved_bytes, bytes });
         }
         self.spent.held_bytes = self.spent.held_bytes.saturating_add(bytes);
         self.spent.begun += 1;
@@ -133,6 +158,20 @@ impl Budget {
     pub fn spend(&mut self, bytes: u64, now: Now) {
         self.look(now);
         self.spent.bytes = self.spent.bytes.saturating_add(bytes);
+    }
+
+    /// Counts `bytes` that went over the interface while no download was under way.
+    pub fn spend_otherwise(&mut self, bytes: u64, now: Now) {
+        self.spend(bytes, now);
+        self.spent.other_bytes = self.spent.other_bytes.saturating_add(bytes);
+    }
+
+    /// How much will go over the interface without downloads in the rest of the month and one more day, in bytes, at the rate
+    /// that was counted.
+    fn reserve_bytes(&self, now: Now) -> u64 {
+        let secs = rest_of_month(now.unix_secs).saturating_add(DAY_SECS);
+        let bytes = u128::from(self.spent.other_bytes) * u128::from(secs);
+        u64::try_from(bytes / u128::from(self.spent.other_secs.max(DAY_SECS))).unwrap_or(u64::MAX)
     }
 
     /// The counters of the interface were read.
@@ -164,6 +203,13 @@ impl Budget {
         let secs = now.elapsed.saturating_sub(self.counted).as_secs();
         self.counted += Duration::from_secs(secs);
         self.spent.age_secs = self.spent.age_secs.saturating_add(secs);
+        if self.spent.counter.is_some() {
+            self.spent.other_secs = self.spent.other_secs.saturating_add(secs);
+        }
+        if self.spent.other_secs > 2 * MONTH_SECS {
+            (self.spent.other_bytes, self.spent.other_secs) =
+                (self.spent.other_bytes / 2, self.spent.other_secs / 2);
+        }
         let month = month(now.unix_secs);
         let is_later = month > self.spent.month;
         if is_later || (month < self.spent.month && self.spent.age_secs >= MONTH_SECS) {
@@ -178,6 +224,18 @@ fn month(unix_secs: u64) -> String {
     let utc = Utc::from_unix_secs(unix_secs.min(Utc::LAST_UNIX_SECS));
     let text = utc.map(|utc| utc.to_string()).unwrap_or_default();
     text.get(..7).unwrap_or_default().to_owned()
+}
+
+/// The seconds until the next month of UTC begins.
+fn rest_of_month(unix_secs: u64) -> u64 {
+    let next = || {
+        let name = month(unix_secs);
+        let (year, month) = name.split_once('-')?;
+        let (year, month): (u32, u32) = (year.parse().ok()?, month.parse().ok()?);
+        let (year, month) = if month == 12 { (year + 1, 1) } else { (year, month + 1) };
+        format!("{year:04}-{month:02}-01").parse::<Utc>().ok()
+    };
+    next().map_or(MONTH_SECS, |next| next.unix_secs().saturating_sub(unix_secs))
 }
 
 #[cfg(test)]

@@ -24,6 +24,8 @@
 //! What it cannot know: a relay that was down meanwhile counts as one that serves nobody. A target that blocks an exit's
 //! address makes that exit look as if it starved. A guard sees the address of who checks, and an exit the target, in every
 //! probe: only middles cannot tell a probe from a client. How busy relays say they are is a mean of a day.
+//!
+//! Decisions: doc/decisions.md, "An accusation needs more than one failure".
 
 pub mod history;
 pub mod plan;

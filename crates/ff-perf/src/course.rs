@@ -64,6 +64,15 @@ impl State {
     }
 }
 
+/// Why a circuit is not to begin.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Refusal {
+    /// What was missing, as its line says it.
+    pub stage: Stage,
+    /// One sentence.
+    pub reason: String,
+}
+
 /// Who has circuits measured: keeps them, and says how it goes on.
 pub trait Keeper {
     /// Keeps a circuit that has ended.
@@ -75,8 +84,8 @@ pub trait Keeper {
     /// How many bytes to download on the circuit that is about to begin; the run's own number is given.
     ///
     /// # Errors
-    /// The reason, if the circuit is not to begin; it is kept as failed for that reason.
-    fn order(&mut self, bytes: u64) -> Result<u64, String> {
+    /// [`Refusal`], if the circuit is not to begin; it is kept as failed for that reason.
+    fn order(&mut self, bytes: u64) -> Result<u64, Refusal> {
         Ok(bytes)
     }
 
@@ -203,15 +212,10 @@ impl<C: Client> Course<C> {
             scheduler.set_gate(keeper.gate(scheduler.in_flight())?);
             let until = match scheduler.next(began.elapsed()) {
                 Next::Begin(task) => {
-                    match keeper.order(self.download_bytes(task.number)) {
-                        Ok(bytes) => {
-                            tasks.spawn(self.measure(task, bytes, *began, tell.clone()));
-                        }
-                        Err(reason) => {
-                            scheduler.ended(task.number, false);
-                            let (number, stage) = (task.number, Stage::Budget);
-                            keeper.keep(not_begun(C::NAME, number, *began, stage, reason))?;
-                        }
+                    let bytes = self.download_bytes(task.number);
+                    let order = order(C::NAME, task.number, bytes, *began, scheduler, keeper)?;
+                    if let Some(bytes) = order {
+                        tasks.spawn(self.measure(task, bytes, *began, tell.clone()));
                     }
                     continue;
                 }
@@ -326,6 +330,29 @@ impl Counts {
         self.builds_us.clear();
         self.trips_us.clear();
         self.ended = 0;
+    }
+}
+
+/// How many bytes to download on the circuit with this number, which begins; none if its keeper refuses it, which then has
+/// its line.
+///
+/// # Errors
+/// [`Ended`], if the run ends with that.
+pub(crate) fn order(
+    client: crate::record::Client,
+    number: u64,
+    bytes: u64,
+    run_began: Instant,
+    scheduler: &mut Scheduler<Tasks>,
+    keeper: &mut impl Keeper,
+) -> Result<Option<u64>, Ended> {
+    match keeper.order(bytes) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(Refusal { stage, reason }) => {
+            scheduler.ended(number, false);
+            keeper.keep(not_begun(client, number, run_began, stage, reason))?;
+            Ok(None)
+        }
     }
 }
 

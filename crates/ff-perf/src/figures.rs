@@ -29,7 +29,7 @@ const BUILD_SECS: [f64; 14] =
 const TRIP_SECS: [f64; 14] =
     [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5, 5.0, 15.0];
 /// What failures are put down to.
-const REASONS: [&str; 10] = [
+const REASONS: [&str; 11] = [
     "timeout",
     "destroyed",
     "refused",
@@ -39,10 +39,13 @@ const REASONS: [&str; 10] = [
     "false-address",
     "client",
     "budget",
+    "disk",
     "other",
 ];
-/// The stages in which circuits fail. In the last two no circuit begins, because there is no client or no room in the budget.
-const STAGES: [&str; 7] = ["link", "build", "rtt", "first-byte", "download", NO_CLIENT, "budget"];
+/// The stages in which circuits fail. In the last three no circuit begins, because there is no client, or no room in the budget
+/// or on the disk.
+const STAGES: [&str; 8] =
+    ["link", "build", "rtt", "first-byte", "download", NO_CLIENT, "budget", "disk"];
 /// The stage before a circuit.
 const NO_CLIENT: &str = "client";
 
@@ -83,6 +86,8 @@ pub struct Figures {
     in_flight: Gauge,
     /// Circuits that wait for room on the disk.
     unwritten: Gauge,
+    /// Lines that were dropped because too many waited.
+    dropped: Counter,
     /// When the documents that are measured by began to be valid.
     documents: Gauge,
     /// When a circuit was whole the last time.
@@ -103,6 +108,7 @@ impl Figures {
             failures: Family::default(),
             in_flight: Gauge::default(),
             unwritten: Gauge::default(),
+            dropped: Counter::default(),
             documents: Gauge::default(),
             last_success: LastSuccess::default(),
         };
@@ -143,6 +149,8 @@ impl Figures {
         all.register("circuits_in_flight", "Circuits that there are now", self.in_flight.clone());
         let help = "Circuits whose lines wait for room on the disk; no new ones begin meanwhile";
         all.register("circuits_unwritten", help, self.unwritten.clone());
+        let help = "Lines of circuits that never began, dropped because too many waited for room";
+        all.register("circuits_dropped", help, self.dropped.clone());
         let help = "When the consensus that is measured by began to be valid";
         let name = "circuit_documents_valid_after_timestamp";
         all.register_with_unit(name, help, seconds(), self.documents.clone());
@@ -177,6 +185,11 @@ impl Figures {
     /// Counts a circuit that could not even begin, because there is no client.
     pub fn note_no_client(&self) {
         self.fail(NO_CLIENT, "unreachable");
+    }
+
+    /// Counts a line that was dropped because too many waited for room on the disk.
+    pub fn note_dropped(&self) {
+        self.dropped.inc();
     }
 
     /// Says how many circuits there are, and how many wait for room on the disk.
@@ -226,13 +239,14 @@ const fn stage(stage: Stage) -> &'static str {
         Stage::Download => "download",
         Stage::Client => NO_CLIENT,
         Stage::Budget => "budget",
+        Stage::Disk => "disk",
     }
 }
 
 /// What a failure is put down to: lines say it in many words, and Arti in others than tor.
 fn reason(failure: &Failure) -> &'static str {
-    if failure.stage == Stage::Budget {
-        return "budget";
+    if matches!(failure.stage, Stage::Budget | Stage::Disk) {
+        return stage(failure.stage);
     }
     if failure.whose == Whose::Client {
         return "client";
@@ -367,6 +381,9 @@ mod tests {
         figures.note(&cut);
         let put_off = serde_json::json!({ "stage": "budget", "reason": "7 bytes are left", "whose": "client" });
         figures.note(&circuit(Some(put_off)));
+        let full = serde_json::json!({ "stage": "disk", "reason": "No space left on device", "whose": "client" });
+        figures.note(&circuit(Some(full)));
+        figures.note_dropped();
         figures.left(Some(4_000_000_000), Some(1));
         let text = text(&registry).expect("text");
         for (name, expected) in [
@@ -377,6 +394,9 @@ mod tests {
             ("ff_download_failures_total{whose=\"unknown\",reason=\"timeout\"}", 1.0),
             ("ff_download_failures_total{whose=\"client\",reason=\"budget\"}", 1.0),
             ("ff_circuit_failures_total{stage=\"budget\",reason=\"budget\"}", 1.0),
+            ("ff_download_failures_total{whose=\"client\",reason=\"disk\"}", 1.0),
+            ("ff_circuit_failures_total{stage=\"disk\",reason=\"disk\"}", 1.0),
+            ("ff_circuits_dropped_total", 1.0),
             ("ff_download_data_left_bytes", 4e9),
             ("ff_circuits_disk_left_bytes", 1.0),
             ("ff_download_failures_total{whose=\"relay\",reason=\"destroyed\"}", 0.0),

@@ -301,6 +301,8 @@ pub enum Stage {
     Client,
     /// No circuit began: a budget had no room for its download, which was put off.
     Budget,
+    /// No circuit began: earlier lines could not be written, because the disk was full.
+    Disk,
 }
 
 /// Whose fault a failure is.

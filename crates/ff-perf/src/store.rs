@@ -4,9 +4,8 @@
 //! A line that is half there, because the disk was full or the machine stopped, is cut off.
 
 use std::collections::{BTreeSet, HashSet};
-use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -23,6 +22,8 @@ pub mod spent;
 pub const LINES: &str = "circuits-000.jsonl";
 /// The options.
 const OPTIONS: &str = "run.json";
+/// The same while it is written.
+const UNFINISHED_OPTIONS: &str = "run.json.new";
 
 /// What two parts of one run must have in common.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -341,16 +342,30 @@ fn compare(before: &Value, now: &Value, all: &mut Vec<String>) {
 
 /// Writes a run's options.
 fn write_options(dir: &Path, options: &Options) -> Result<(), StoreError> {
-    let path = dir.join(OPTIONS);
+    replace_json(dir, OPTIONS, UNFINISHED_OPTIONS, serde_json::to_vec_pretty(options))
+}
+
+/// Replaces a file of a folder by JSON and the end of its line, as [`replace`] does.
+fn replace_json(
+    dir: &Path,
+    name: &str,
+    unfinished: &str,
+    json: serde_json::Result<Vec<u8>>,
+) -> Result<(), StoreError> {
+    let mut text = json.map_err(|error| io_error(&dir.join(name))(error.into()))?;
+    text.push(b'\n');
+    replace(dir, name, unfinished, &text)
+}
+
+/// Replaces a file of a folder, whole or not at all, and has the disk keep it. It is written as `unfinished` in that folder,
+/// always the same name, so that kills leave only one such file.
+fn replace(dir: &Path, name: &str, unfinished: &str, bytes: &[u8]) -> Result<(), StoreError> {
+    let (path, unfinished) = (dir.join(name), dir.join(unfinished));
     let written = || -> io::Result<()> {
-        // With the same mode as the lines.
-        let permissions = Permissions::from_mode(0o666);
-        let mut file = tempfile::Builder::new().permissions(permissions).tempfile_in(dir)?;
-        serde_json::to_writer_pretty(&mut file, options)?;
-        file.write_all(b"\n")?;
-        file.as_file().sync_all()?;
-        file.persist(&path)?;
-        Ok(())
+        let mut file = File::create(&unfinished)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&unfinished, &path)
     };
     written().map_err(io_error(&path))
 }

@@ -3,6 +3,8 @@
 //! A fresh X25519 exchange gives the forward key and proves to the measurer that the target
 //! computed the same (PROTOCOL.md §5). An echoed cell then costs the target what a middle relay
 //! pays for a forwarded cell of a client that uses the same cipher (§6).
+//!
+//! Decisions: doc/decisions.md, "Two ciphers".
 
 use hkdf::Hkdf;
 use sha2::Sha256;

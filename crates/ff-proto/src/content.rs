@@ -5,6 +5,8 @@
 //! with CGO what it returns also depends on the tag of the cell that it returned before. So the
 //! measurer regenerates what must come back for any i (PROTOCOL.md §6). Which cells are checked is
 //! drawn from another secret keystream, so the target cannot tell.
+//!
+//! Decisions: doc/decisions.md, "Checks are drawn when cells return".
 
 use core::mem;
 

@@ -3,6 +3,8 @@
 //! The generic counter mode of the `ctr` crate takes the wide path of the `aes` crate only for
 //! whole batches of 64 blocks, which one cell (under 32 blocks) never fills: 119 ns a cell. Here
 //! 64 blocks of keystream are made at a time and used up cell by cell: 30 ns (AMD Zen 5).
+//!
+//! Decisions: doc/decisions.md, "AES-CTR by 64 blocks".
 
 use aes::Aes128;
 use aes::cipher::array::Array;

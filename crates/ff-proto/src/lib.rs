@@ -1,19 +1,9 @@
-//! FlashFlow's wire protocol, sans-IO state machines and estimation arithmetic.
+#![doc = include_str!("../README.md")]
 //!
-//! Bytes and the time go in; cells, events and an estimate come out. There is no socket, no clock
-//! and no random number generator in this crate: the host brings them.
+//! # Entry points
 //!
-//! ```text
-//!   bytes of a link ─▶ cell ─▶ msg ─▶ session::{coordinator, measurer, target} ─▶ cells, events
-//!                        └─ MEAS_ECHO ─▶ circuit::EchoCircuit (target)
-//!                                     ─▶ session::measurer::EchoLink (measurer)
-//!   per-second counts ─▶ aggregate::estimate ─▶ aggregate::judge
-//!   cells in transit ─▶ session::cells::{Source, Drain}, over circuits of onion::circuit (feature `onion`)
-//! ```
-//!
-//! The central types are [`session::target::Target`], [`session::measurer::EchoLink`] and
-//! [`session::coordinator::CoordinatorLink`]. `PROTOCOL.md` beside this crate specifies what they
-//! speak.
+//! [`session::target::Target`], [`session::measurer::EchoLink`], [`session::coordinator::CoordinatorLink`] and
+//! [`aggregate::estimate()`].
 
 pub mod addresses;
 pub mod aggregate;

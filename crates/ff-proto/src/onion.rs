@@ -9,6 +9,8 @@
 //!
 //! When a circuit has been extended, the relay has seen one cell for itself in each direction and
 //! forwards all others: what it does with those is a [`Passage`](crate::circuit::Passage).
+//!
+//! Decisions: doc/decisions.md, "Handshakes of our own for transit".
 
 pub mod circuit;
 pub mod extend;

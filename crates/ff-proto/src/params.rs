@@ -1,4 +1,6 @@
 //! The parameters of a measurement: the paper's values as defaults, and their bounds.
+//!
+//! Decisions: doc/decisions.md, "CGO alone by default".
 
 use core::ops::RangeInclusive;
 use core::time::Duration;

@@ -5,6 +5,8 @@
 //! lines: damage must not keep a relay from being measured. The operator is told ([`Dropped`]). A
 //! host that may not open files by itself keeps the same text elsewhere: see [`from_text`] and
 //! [`to_text`].
+//!
+//! Decisions: doc/decisions.md, "Grants are stored by the host".
 
 use std::fmt;
 use std::fs::{self, File};

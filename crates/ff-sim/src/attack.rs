@@ -5,8 +5,10 @@
 //!   ff_proto::content ───▶ forged    cells that were never decrypted                │
 //!   ff_bwauth::period ───▶ slots     capacity, or an attack, in a share of slots    ├─▶ Attack: formula, paper, ours,
 //!                          flood     new relays that take the room of others        │      a curve of Points
-//!                          machines  several relays on one                          │
-//!   ff_bwauth::publish ──▶ days      days that a relay chooses                          │
+//!                          machines  several relays on one, begun at once or apart  │
+//!                          framing   relays that dispute a measurer                 │
+//!   ff_bwauth::publish ──▶ days      days that a relay chooses                      │
+//!                          history   relays that come and go, or under new names    │
 //!   crate::others ───────▶ descriptors, views, traffic: the systems of Table 2      ┘
 //! ```
 //!
@@ -22,6 +24,8 @@ pub mod days;
 pub mod descriptors;
 pub mod flood;
 pub mod forged;
+pub mod framing;
+pub mod history;
 pub mod lies;
 pub mod machines;
 pub mod sample;
@@ -218,18 +222,22 @@ type Run = fn(&Network, u64) -> Attack;
 
 /// All attacks in the order of the ledger's rows, with the systems that they are against. What one of them says of two systems
 /// is run for both.
-const ATTACKS: [(&[System], Run); 20] = [
+const ATTACKS: [(&[System], Run); 24] = [
     (&[System::FlashFlow], |_, _| lies::false_background()),
     (&[System::FlashFlow], |_, seed| forged::forged_cells(seed)),
     (&[System::FlashFlow], |_, seed| slots::part_time(seed)),
     (&[System::FlashFlow], |_, seed| slots::second_draws(seed)),
     (&[System::FlashFlow], |_, seed| days::refusing(seed)),
     (&[System::FlashFlow], |_, _| days::bursting()),
+    (&[System::FlashFlow], |_, _| history::new_identities()),
     (&[System::FlashFlow], |_, seed| days::away(seed)),
     (&[System::FlashFlow], |_, seed| slots::denial_of_service(seed)),
     (&[System::FlashFlow], |_, _| lies::denied_seconds()),
     (&[System::FlashFlow], flood::flood),
+    (&[System::FlashFlow], |_, _| framing::framing()),
     (&[System::FlashFlow], |_, seed| machines::one_machine(seed)),
+    (&[System::FlashFlow], |_, _| machines::twins()),
+    (&[System::FlashFlow], |_, seed| history::coming_and_going(seed)),
     (&[System::TorFlow, System::Sbws], |network, _| descriptors::one_step(network)),
     (&[System::TorFlow, System::Sbws], descriptors::loops),
     (&[System::EigenSpeed], views::liars),

@@ -1,16 +1,8 @@
-//! The whole Tor network on real data: how wrong capacities and weights are, how long a team needs, what an
-//! attacker gains, and what becomes of clients when weights change.
+#![doc = include_str!("../README.md")]
 //!
-//! ```text
-//!   archives ─▶ read ─▶ Network, series ─┬─▶ analysis  Eq. 1-7 of the paper
-//!      │                                 ├─▶ weights   a consensus' bandwidth-weights
-//!      └─▶ Skips: what was left out      ├─▶ schedule  ff-bwauth's own, replayed
-//!                                        ├─▶ others    TorFlow, sbws, EigenSpeed, PeerFlow
-//!                                        └─▶ flow      clients, circuits, max-min rates; Tortoise's limits (no input)
-//! ```
+//! # Entry points
 //!
-//! [`network::Network`] is what most of it works on. Decisions come from `ff_bwauth`'s pure modules and
-//! estimates from `ff_proto`; here is no second copy of either. Nothing of it opens a socket.
+//! [`network::Network`], [`analysis::engine::Engine`], [`store::place::Store`], [`ledger::Ledger`], [`output::Folder`].
 
 pub mod analysis;
 pub mod attack;

@@ -1,4 +1,6 @@
 //! Readers of public archives. What cannot be read is left out, counted and listed ([`crate::skipped`]).
+//!
+//! Decisions: doc/decisions.md, "Scanners of our own read archives".
 
 pub mod archive;
 pub mod consensus;

@@ -40,7 +40,7 @@ fn noise(circ_id: u32, command: u8) -> Cell {
 }
 
 #[test]
-#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+#[ignore = "needs a relay to test: FF_TEST_TOR, or FF_TEST_ARTI_RELAY and root"]
 fn cells_that_do_not_belong_on_a_measurement_link_end_at_most_that_link() {
     LAB.run(async |lab| {
         let relay = lab.relay("garbage");
@@ -96,7 +96,7 @@ async fn fate_of(link: &mut MeasurementLink) -> Fate {
 }
 
 #[test]
-#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+#[ignore = "needs a relay to test: FF_TEST_TOR, or FF_TEST_ARTI_RELAY and root"]
 fn echo_cells_outside_of_measurements_only_end_their_link() {
     LAB.run(async |lab| {
         let relay = lab.relay("garbage");
@@ -120,7 +120,7 @@ fn echo_cells_outside_of_measurements_only_end_their_link() {
 }
 
 #[test]
-#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+#[ignore = "needs a relay to test: FF_TEST_TOR, or FF_TEST_ARTI_RELAY and root"]
 fn random_cells_leave_the_relay_in_order() {
     LAB.run(async |lab| {
         let relay = lab.relay("garbage");
@@ -175,7 +175,7 @@ async fn drain(link: &mut ff_measurer::link::control::ControlLink) {
 }
 
 #[test]
-#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+#[ignore = "needs a relay to test: FF_TEST_TOR, or FF_TEST_ARTI_RELAY and root"]
 fn measurers_that_vanish_leave_the_relay_in_normal_service() {
     LAB.run(async |lab| {
         let relay = lab.relay("garbage");

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use ed25519_dalek::SigningKey;
 use ff_bwauth::measure::{self, Plan, Progress};
 use ff_bwauth::outcome::Outcome;
-use ff_lab::{Network, NetworkBuilder, Node, RelayConfig};
+use ff_lab::{Control, Network, NetworkBuilder, Node, RelayConfig};
 use ff_measurer::link::TargetAddr;
+use ff_proto::msg::ErrCode;
 use ff_proto::params::Params;
 use futures::future::join_all;
 
@@ -199,6 +200,24 @@ impl Relay<'_> {
             let name = self.node.name();
             assert!(!log.contains(complaint), "{complaint} in the log of {name}:\n{log}");
         }
+    }
+
+    /// Waits until its log says that a measurement has ended early with this code.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub(crate) fn wait_for_early_end(&self, code: ErrCode) {
+        let text = format!("has ended early ({})", code.name());
+        self.node.wait_for_log(&text, PATIENCE).expect("its log says so");
+    }
+
+    /// Lets measurements take ten seconds at most.
+    ///
+    /// # Panics
+    /// If the relay does not accept that.
+    pub(crate) fn limit_measurements_to_ten_seconds(&self) {
+        let set = |mut tor: Control| tor.setconf("FFMaxMeasurementDuration", "10");
+        self.node.control().and_then(set).expect("a good value");
     }
 
     /// Waits until it holds no link of ours any more.

@@ -27,7 +27,7 @@ async fn start(relay: &Relay<'_>) -> (Coordinator, Vec<MeasurementLink>) {
 }
 
 #[test]
-#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+#[ignore = "needs a relay to test: FF_TEST_TOR, or FF_TEST_ARTI_RELAY and root"]
 fn a_second_coordinator_finds_the_relay_busy() {
     LAB.run(async |lab| {
         let relay = lab.relay("busy");
@@ -49,7 +49,7 @@ fn a_second_coordinator_finds_the_relay_busy() {
 }
 
 #[test]
-#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+#[ignore = "needs a relay to test: FF_TEST_TOR, or FF_TEST_ARTI_RELAY and root"]
 fn the_end_of_the_coordinators_link_ends_the_measurement() {
     LAB.run(async |lab| {
         let relay = lab.relay("gone");
@@ -60,21 +60,17 @@ fn the_end_of_the_coordinators_link_ends_the_measurement() {
             assert_eq!(error_code(&message), Some(ErrCode::COORDINATOR_GONE));
         }
         relay.wait_until_no_link_is_open().await;
-        relay.node.wait_for_log("has ended early (coordinator_gone)", PATIENCE).expect("so");
+        relay.wait_for_early_end(ErrCode::COORDINATOR_GONE);
         relay.assert_in_order().await;
     });
 }
 
 #[test]
-#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+#[ignore = "needs a relay to test: FF_TEST_TOR, or FF_TEST_ARTI_RELAY and root"]
 fn the_relays_own_limit_ends_a_measurement() {
     LAB.run(async |lab| {
         let relay = lab.relay("cap");
-        relay
-            .node
-            .control()
-            .and_then(|mut tor| tor.setconf("FFMaxMeasurementDuration", "10"))
-            .expect("a good value");
+        relay.limit_measurements_to_ten_seconds();
         let (mut coordinator, mut links) = start(&relay).await;
         let mut reports = 0;
         let reporting = async {
@@ -113,7 +109,7 @@ async fn echo_until_told(link: &mut MeasurementLink) {
 }
 
 #[test]
-#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+#[ignore = "needs a relay to test: FF_TEST_TOR, or FF_TEST_ARTI_RELAY and root"]
 fn issue_11_measurers_that_go_on_sending_are_told_of_the_end() {
     LAB.run(async |lab| {
         let relay = lab.relay("gone");

@@ -25,6 +25,8 @@ pub(crate) enum Limit {
     },
     /// One core, all of it.
     Core,
+    /// What the machine's cores have left; the measurers use one of them, too.
+    AllCores,
     /// BandwidthRate and BandwidthBurst.
     Rate {
         /// In Mbit/s.
@@ -40,6 +42,8 @@ pub(crate) enum Limit {
 /// One comparison.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
+    /// Worker threads of the arti-relay in question; `None` if the relay is a tor.
+    pub(crate) arti_threads: Option<u16>,
     /// Where the relay is.
     pub(crate) position: Position,
     /// What limits it.
@@ -93,7 +97,16 @@ pub(crate) struct Transits {
 impl Case {
     /// Whether CPU time is the limit.
     pub(crate) fn is_cpu(&self) -> bool {
-        matches!(self.limit, Limit::Cpu { .. } | Limit::Core)
+        matches!(self.limit, Limit::Cpu { .. } | Limit::Core | Limit::AllCores)
+    }
+
+    /// What the relay is, as in a table.
+    pub(crate) fn relay(&self) -> String {
+        match self.arti_threads {
+            None => self.position.to_string(),
+            Some(1) => "arti-relay with 1 thread".to_owned(),
+            Some(threads) => format!("arti-relay with {threads} threads"),
+        }
     }
 }
 
@@ -124,6 +137,7 @@ impl fmt::Display for Limit {
         match self {
             Self::Cpu { percent } => write!(f, "{percent} % of a core"),
             Self::Core => f.write_str("a whole core"),
+            Self::AllCores => f.write_str("all cores"),
             Self::Rate { mbit } => write!(f, "{mbit} Mbit/s"),
             Self::RelayRate { mbit } => write!(f, "RelayBandwidthRate {mbit} Mbit/s"),
         }

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser, Subcommand};
 use ff_measurer::cli::Way;
 use ff_proto::ids::CryptoKind;
 use ff_proto::params::{CELLS_PER_RECORD, Params};
@@ -29,6 +30,16 @@ pub(crate) struct Cli {
     /// beside the other to show what that would claim.
     #[arg(long, value_name = "PATH")]
     pub(crate) direct_echo_tor: Option<PathBuf>,
+    /// The arti-relay with the FlashFlow target in it, as crates/ff-relay-ext/arti/build-arti-relay makes it: the relay in
+    /// question instead of a tor. It needs --by transit, because tor's clients cannot use a relay without a descriptor, and
+    /// it has no cases limited by a rate, because arti-relay has no limit.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["tor", "direct_echo_tor", "positions",
+          "limits", "relay_limits", "old_circuits", "keep_network"])]
+    pub(crate) arti_relay: Option<PathBuf>,
+    /// Worker threads of the arti-relay, each number in cases of its own.
+    #[arg(long, value_delimiter = ',', value_name = "COUNT,...", default_value = "1,2,4", requires = "arti_relay",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) arti_threads: Vec<u16>,
     /// Where samples.csv and table.md go; made if it is not there.
     #[arg(long, value_name = "DIR", default_value = "target/ground-truth")]
     pub(crate) out: PathBuf,
@@ -67,6 +78,9 @@ pub(crate) struct Cli {
     /// core has.
     #[arg(long)]
     pub(crate) whole_core: bool,
+    /// Also an arti-relay that may use all cores, one of which measurers and sinks use, too.
+    #[arg(long, requires = "arti_relay")]
+    pub(crate) all_cores: bool,
     /// Limits by BandwidthRate in Mbit/s; 0 for none of these cases.
     #[arg(long, value_delimiter = ',', value_name = "MBIT,...", default_value = "10,50,100,250")]
     pub(crate) limits: Vec<u16>,
@@ -89,8 +103,9 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "MIN..MAX", value_parser = parse_bounds)]
     pub(crate) expect: Option<(f64, f64)>,
     /// Take less than four minutes, or three with --by transit: three rounds of one quota and one of a
-    /// rate, with the relay as middle and over 20 sockets, and --expect 0.75..1.30.
-    #[arg(long, conflicts_with_all = ["rounds", "turns", "seconds", "rate_rounds", "rate_seconds",
+    /// rate, with the relay as middle and over 20 sockets, and --expect 0.75..1.30. Of an arti-relay: one quota, with 1 and
+    /// 4 threads.
+    #[arg(long, conflicts_with_all = ["arti_threads", "rounds", "turns", "seconds", "rate_rounds", "rate_seconds",
           "positions", "quotas", "limits", "sockets", "cpu_sockets", "expect"])]
     pub(crate) short: bool,
     /// What the relay forwards: downloads of tor's clients, cells in transit between measurers and
@@ -214,7 +229,11 @@ impl Cli {
     /// The command line, with what `--short` stands for.
     pub(crate) fn read() -> Self {
         let mut cli = Self::parse();
+        if let Some(reason) = cli.arti_relay.as_ref().and_then(|_| cli.arti_refusal()) {
+            Self::command().error(ErrorKind::ArgumentConflict, reason).exit();
+        }
         if cli.short {
+            cli.arti_threads = vec![1, 4];
             cli.positions = vec![Position::Middle];
             (cli.quotas, cli.limits) = (vec![15], vec![50]);
             cli.sockets = vec![20];
@@ -223,6 +242,14 @@ impl Cli {
             cli.expect = Some((0.75, 1.30));
         }
         cli
+    }
+
+    /// Why an arti-relay cannot be compared like this.
+    fn arti_refusal(&self) -> Option<&'static str> {
+        if self.by != Witness::Transit {
+            return Some("--arti-relay needs --by transit");
+        }
+        (self.mtu == 0).then_some("--arti-relay needs a network namespace: --mtu must not be 0")
     }
 
     /// Whether any case has downloads.
@@ -246,6 +273,13 @@ impl Cli {
 
     /// The cases, those limited by CPU first.
     pub(crate) fn cases(&self) -> Vec<Case> {
+        if self.arti_relay.is_some() {
+            return self
+                .arti_threads
+                .iter()
+                .flat_map(|&threads| self.arti_cases(threads))
+                .collect();
+        }
         let mut cases = Vec::new();
         if self.whole_core {
             cases.push(self.cpu_case(Position::Middle, Limit::Core, 100));
@@ -262,9 +296,23 @@ impl Cli {
         cases
     }
 
+    /// The cases of an arti-relay with this number of worker threads.
+    fn arti_cases(&self, threads: u16) -> Vec<Case> {
+        let quotas = self.quotas.iter().filter(|&&percent| percent > 0);
+        let mut limits: Vec<_> = quotas.map(|&percent| (Limit::Cpu { percent }, percent)).collect();
+        limits.extend(self.whole_core.then_some((Limit::Core, 100)));
+        limits.extend(self.all_cores.then_some((Limit::AllCores, 100)));
+        let case = |(limit, percent)| Case {
+            arti_threads: Some(threads),
+            ..self.cpu_case(Position::Middle, limit, percent)
+        };
+        limits.into_iter().map(case).collect()
+    }
+
     /// A case limited by a rate.
     fn rate_case(&self, position: Position, limit: Limit) -> Case {
         Case {
+            arti_threads: None,
             position,
             limit,
             sockets: self.sockets.clone(),
@@ -281,6 +329,7 @@ impl Cli {
     /// A case limited by this percentage of a core.
     fn cpu_case(&self, position: Position, limit: Limit, percent: u8) -> Case {
         Case {
+            arti_threads: None,
             position,
             limit,
             sockets: self.cpu_sockets.iter().map(|sockets| sockets.of(percent)).collect(),

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod arti;
 mod case;
 mod cli;
 mod distance;
@@ -9,6 +10,7 @@ mod observed;
 mod pace;
 mod parameters;
 mod phase;
+mod relay;
 mod sample;
 mod table;
 mod transit;
@@ -51,22 +53,25 @@ fn run(cli: &Cli) -> Result<bool> {
     fs::create_dir_all(&cli.out)
         .with_context(|| format!("Failed to make {}", cli.out.display()))?;
     let start = Instant::now();
+    if cli.arti_relay.is_some() {
+        arti::prepare()?;
+    }
     let cases = cli.cases();
     let no_samples = |case: &Case| Series { case: case.clone(), samples: Vec::new() };
     let mut series: Vec<_> = cases.iter().map(no_samples).collect();
     let rounds = cases.iter().map(|case| case.rounds).max().unwrap_or(0);
     for round in 0..rounds {
         // What forwarding and echoing cost differs from network to network.
-        let lab = Lab::start(cli)?;
+        let lab = Lab::start(cli, &cases)?;
         eprintln!(
-            "[{:4.0} s] round {} of {rounds}: the network is ready after {:.1} s",
+            "[{:4.0} s] round {} of {rounds}: the relays are ready after {:.1} s",
             start.elapsed().as_secs_f64(),
             round + 1,
             lab.start_time().as_secs_f64()
         );
         for (index, case) in cases.iter().enumerate().filter(|(_, case)| round < case.rounds) {
             let secs = start.elapsed().as_secs_f64();
-            eprintln!("[{secs:4.0} s] {} as {}", case.limit, case.position);
+            eprintln!("[{secs:4.0} s] {} as {}", case.limit, case.relay());
             let mut bench = Bench::open(&lab, case)?;
             for _ in 0..case.turns {
                 series[index].samples.extend(turn_of(&mut bench, case, round)?);
@@ -170,7 +175,7 @@ fn check(cli: &Cli, series: &[Series]) -> bool {
                     "ground-truth: {} as {}, {:?} by {:?}: the ratio is {:.3} and not in \
                      {min:.3}..{max:.3}",
                     one.case.limit,
-                    one.case.position,
+                    one.case.relay(),
                     row.work,
                     row.truth,
                     row.rates.ratio(),

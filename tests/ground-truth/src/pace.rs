@@ -154,6 +154,7 @@ mod tests {
     /// A sample of a relay limited by its CPU.
     fn sample(work: Work) -> Sample {
         let case = Case {
+            arti_threads: None,
             position: Position::Middle,
             limit: Limit::Cpu { percent: 20 },
             sockets: vec![20],

@@ -10,14 +10,15 @@ use ed25519_dalek::SigningKey;
 use ff_bwauth::measure::{self, Plan, Progress};
 use ff_bwauth::outcome::Outcome;
 use ff_bwauth::team::{LocalMeasurer, TeamMember};
-use ff_lab::{Downloads, Node};
-use ff_measurer::link::{LinkOptions, TargetAddr};
+use ff_lab::Downloads;
+use ff_measurer::link::LinkOptions;
 use ff_proto::aggregate;
 use ff_proto::params::Params;
 
 use crate::case::{Case, Witness};
 use crate::lab::{Lab, OTHER_CORE, Subject};
 use crate::observed::{MemoryWatch, Observed};
+use crate::relay::Relay;
 use crate::sample::{self, Meter, Sample, Work};
 use crate::transit;
 
@@ -68,7 +69,7 @@ impl<'a> Bench<'a> {
         target.wait_for_second()?;
         let (memory, from) = (MemoryWatch::default(), target.meter()?);
         let end = from.at + Duration::from_secs(self.case.secs.into());
-        memory.watch_while(target.node, || Instant::now() < end);
+        memory.watch_while(target.relay, || Instant::now() < end);
         let to = target.meter()?;
         thread::sleep(EVENT_DELAY);
         self.lab.flow(false)?;
@@ -93,8 +94,7 @@ impl<'a> Bench<'a> {
             self.target.wait_until_calm()?;
         }
         let work = if is_direct { Work::DirectEcho { sockets } } else { Work::Echo { sockets } };
-        let key = SigningKey::from_bytes(&rand::random());
-        self.lab.allow(subject, &key)?;
+        let key = self.lab.coordinator(subject)?;
         self.sample(round, work, |case, observed| measure(case, observed, &key, sockets))
     }
 
@@ -119,9 +119,9 @@ impl<'a> Bench<'a> {
         };
         observed.wait_until_calm()?;
         let (memory, is_done) = (MemoryWatch::default(), AtomicBool::new(false));
+        let relay = observed.relay;
         let measured = thread::scope(|scope| {
-            let node = observed.node;
-            scope.spawn(|| memory.watch_while(node, || !is_done.load(Ordering::Relaxed)));
+            scope.spawn(|| memory.watch_while(relay, || !is_done.load(Ordering::Relaxed)));
             let measured = run(case, observed);
             is_done.store(true, Ordering::Relaxed);
             measured
@@ -130,7 +130,10 @@ impl<'a> Bench<'a> {
         let Measured { rate, from, to, measurers_cpu } = measured?;
         thread::sleep(EVENT_DELAY);
         let seconds = sample::seconds_within(observed.seconds(), from.at, to.at);
-        let mut sample = Sample::new(work, round, case, from, to).with_seconds(&seconds);
+        let mut sample = Sample::new(work, round, case, from, to);
+        if observed.counts_bytes() {
+            sample = sample.with_seconds(&seconds);
+        }
         sample.rate = rate;
         sample.core_micros = self.lab.pace.micros_between(from.at, to.at);
         sample.measurers_cpu = Some(measurers_cpu.as_secs_f64() / sample.cpu_secs.max(1e-9));
@@ -158,7 +161,7 @@ fn measure(
     key: &SigningKey,
     sockets: u16,
 ) -> Result<Measured> {
-    let plan = plan(case, observed.node, key, sockets);
+    let plan = plan(case, observed.relay, key, sockets);
     let last = plan.params.duration_secs - 1;
     let (mut from, mut to, mut error) = (None, None, None);
     let mut measurers_cpu_micros = 0;
@@ -190,11 +193,11 @@ fn measure(
 }
 
 /// What to measure, and with what.
-fn plan(case: &Case, node: &Node, key: &SigningKey, sockets: u16) -> Plan {
-    let addr = node.or_addr();
+fn plan(case: &Case, relay: Relay<'_>, key: &SigningKey, sockets: u16) -> Plan {
+    let target = relay.target();
     Plan {
-        target: TargetAddr { addr, ed_identity: node.ed_identity().into() },
-        address_text: addr.to_string(),
+        address_text: target.addr.to_string(),
+        target,
         fingerprint: None,
         key: key.clone(),
         params: Params {

@@ -65,7 +65,7 @@ pub(crate) struct Sample {
     pub(crate) round: u16,
     /// Bytes per second: its own count of what it forwarded, or FlashFlow's estimate.
     pub(crate) rate: f64,
-    /// Full seconds of its own count that lie in the window.
+    /// Full seconds of its own count that lie in the window; 0 of a relay that does not count its bytes.
     pub(crate) full_secs: usize,
     /// Bytes it read in these, by its own count, TLS included.
     pub(crate) read_bytes: u64,
@@ -111,7 +111,7 @@ impl Sample {
                 throttled = ratio(stopped, periods);
             }
             Limit::Core => quota_used = cpu_secs / window_secs,
-            Limit::Rate { .. } | Limit::RelayRate { .. } => {}
+            Limit::AllCores | Limit::Rate { .. } | Limit::RelayRate { .. } => {}
         }
         Self {
             work,
@@ -160,8 +160,11 @@ impl Sample {
         self
     }
 
-    /// Bytes written for each byte read.
+    /// Bytes written for each byte read; not a number of a relay that does not count them.
     pub(crate) fn written_to_read(&self) -> f64 {
+        if self.full_secs == 0 {
+            return f64::NAN;
+        }
         ratio(self.written_bytes, self.read_bytes)
     }
 

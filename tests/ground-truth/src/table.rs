@@ -31,7 +31,7 @@ pub(crate) struct Row {
     truth_cpu: f64,
     /// CPU seconds per GB echoed.
     estimate_cpu: f64,
-    /// Bytes out for each byte in, at their farthest from 1.
+    /// Bytes out for each byte in, at their farthest from 1; not a number of a relay that does not count them.
     out_to_in: f64,
     /// CPU of the measurers by that of the relay.
     measurers_cpu: f64,
@@ -129,6 +129,7 @@ impl Series {
         let samples = &self.samples;
         let is_part = |sample: &&Sample| sample.work == work || sample.work == truth;
         let farthest = |a: f64, b: f64| if (b - 1.0).abs() > (a - 1.0).abs() { b } else { a };
+        let out_to_in = of(samples, work).map(Sample::written_to_read).filter(|one| !one.is_nan());
         let equal = self.case.is_cpu().then(|| pace::at_equal_pace(samples)).flatten();
         Row {
             truth,
@@ -137,7 +138,7 @@ impl Series {
             at_equal_pace: equal.map(|samples| Rates::of(&samples, truth, work)),
             truth_cpu: median_of(of(samples, truth), Sample::cpu_per_gb),
             estimate_cpu: median_of(of(samples, work), Sample::cpu_per_gb),
-            out_to_in: of(samples, work).map(Sample::written_to_read).fold(1.0, farthest),
+            out_to_in: out_to_in.reduce(farthest).unwrap_or(f64::NAN),
             measurers_cpu: median_of(of(samples, work), |s| s.measurers_cpu.unwrap_or(f64::NAN)),
             memory_bytes: of(samples, work).map(|s| s.memory_bytes).max().unwrap_or(0),
             rejected: samples.iter().filter(is_part).filter(|s| s.rejected.is_some()).count(),
@@ -188,7 +189,7 @@ pub(crate) fn markdown(series: &[Series]) -> String {
                 table,
                 "| {} | {} | {} | {} / {} | {:.1} | {:.1} | {:.3} | {} | {equal} | {equal_rounds} \
                  | {:.2} | {:.2} | {:.3} | {:.3} | {} | {} |",
-                one.case.position,
+                one.case.relay(),
                 one.case.limit,
                 sockets(row.work),
                 name(row.work),
@@ -232,7 +233,7 @@ pub(crate) fn csv(series: &[Series]) -> String {
             let _ = writeln!(
                 csv,
                 "{},{},{work},{sockets},{},{:.0},{},{},{},{:.3},{:.4},{:.3},{:.4},{:.4},{:.2},{},{},{},{}",
-                one.case.position,
+                one.case.relay(),
                 one.case.limit,
                 sample.round,
                 sample.rate,

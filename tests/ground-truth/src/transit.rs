@@ -3,9 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use ff_lab::Node;
 use ff_measurer::START_LEAD;
-use ff_measurer::link::TargetAddr;
 use ff_measurer::transit::{Transit, TransitEvent, TransitOrder};
 use ff_proto::units::Cells;
 
@@ -13,11 +11,12 @@ use crate::case::{Case, Transits};
 use crate::lab::OTHER_CORE;
 use crate::observed::Observed;
 use crate::phase::Measured;
+use crate::relay::Relay;
 use crate::sample::{as_f64, median};
 
 /// Has the relay forward them over so many links of ours.
 pub(crate) fn forward(case: &Case, observed: &Observed<'_>, links: u16) -> Result<Measured> {
-    let order = order(case, observed.node, links)?;
+    let order = order(case, observed.relay, links)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut transit = Transit::prepare(&order).await?;
@@ -51,10 +50,9 @@ pub(crate) fn forward(case: &Case, observed: &Observed<'_>, links: u16) -> Resul
 }
 
 /// What to send, and where.
-fn order(case: &Case, node: &Node, links: u16) -> Result<TransitOrder> {
+fn order(case: &Case, relay: Relay<'_>, links: u16) -> Result<TransitOrder> {
     let Transits { circuits, busy, quiet_one_in, sinks, direction, crypto } = case.transits;
-    let target = TargetAddr { addr: node.or_addr(), ed_identity: node.ed_identity().into() };
-    let sinks = vec![([127, 0, 0, 1], 0).into(); sinks.into()];
+    let sinks = vec![(relay.sink(), 0).into(); sinks.into()];
     Ok(TransitOrder {
         crypto,
         links,
@@ -65,6 +63,6 @@ fn order(case: &Case, node: &Node, links: u16) -> Result<TransitOrder> {
         duration: Duration::from_secs((case.warm_up_secs + case.secs).into()),
         cells_per_record: case.cells_per_record,
         cores: [vec![OTHER_CORE], vec![OTHER_CORE]],
-        ..TransitOrder::new(target, node.ntor_onion_key()?, sinks)
+        ..TransitOrder::new(relay.target(), relay.onion_key()?, sinks)
     })
 }

@@ -24,7 +24,7 @@ use crate::team::exchange::{EXCHANGE_SECS, MIN_EXCHANGE_SECS};
 use self::address::check_addresses;
 
 /// How long before a period its consensus must have been there, so that all coordinators have it.
-const CONSENSUS_LEAD_SECS: u64 = 1800;
+pub(super) const CONSENSUS_LEAD_SECS: u64 = 1800;
 
 /// A config as it stands in the file. While it is read, it is known which kind of network it is about, so that
 /// what is wrong with that is found where it stands.

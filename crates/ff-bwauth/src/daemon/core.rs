@@ -1,4 +1,6 @@
 //! What the coordinator knows and decides.
+//!
+//! Decisions: doc/decisions.md, "A clock that jumps finds its period as it left it".
 
 mod action;
 mod exchange;
@@ -19,12 +21,13 @@ use ff_proto::ids::Ed25519Id;
 
 pub use self::action::{Action, Effect, Member, NotWritten, Rhythm, Written};
 use self::exchange::Exchanges;
-use self::finish::{Finished, Together};
+use self::finish::{Begun, Finished, Together};
 use self::missed::GONE;
 use self::paths::KnownPaths;
 use self::problems::{PROBE_SECS, Problems};
 pub use self::reload::{Settings, Teams};
 use self::trust::Heard;
+use super::config::CONSENSUS_LEAD_SECS;
 use super::course::{Beginning, Common, Course};
 use super::plan::Means;
 use super::running::Running;
@@ -47,9 +50,8 @@ const RETAIN_SECS: u64 = 3600;
 /// So long, in seconds, nothing is begun behind a jump of the clock: it may jump back, and a period in which it was
 /// wrong would ask relays for more than they grant.
 const CLOCK_SECS: u64 = 600;
-/// So long after a consensus became valid all coordinators have it, in seconds (PROTOCOL.md §11)…
-const CONSENSUS_SPREAD_SECS: u64 = 300;
-/// … or after this part of a period, where that is less.
+/// All coordinators have used a consensus after [`CONSENSUS_LEAD_SECS`] (PROTOCOL.md §11), in which they ask for documents twice,
+/// or after this part of a period, where that is less.
 const SPREAD_PART_OF_PERIOD: u64 = 8;
 
 /// When something is due next, in seconds since 1970.
@@ -87,6 +89,8 @@ pub struct Core {
     pub(super) running: BTreeMap<AttemptId, Running>,
     /// What is to be measured again once all that were measured with it are done, with what each came to.
     again: BTreeMap<Together, Vec<Measured>>,
+    /// When the seconds that count began of what is measured at the same time, until all of it is over.
+    begun: BTreeMap<Together, Vec<Begun>>,
     /// What is known of the paths to relays.
     paths: KnownPaths,
     /// What relays say of the measurers.
@@ -171,6 +175,7 @@ impl Core {
             course: None,
             running: BTreeMap::new(),
             again: BTreeMap::new(),
+            begun: BTreeMap::new(),
             paths,
             heard,
             has_missed: true,
@@ -438,7 +443,7 @@ impl Core {
             return Ok(());
         }
         let most = u64::from(self.common.length_secs) / SPREAD_PART_OF_PERIOD;
-        let known_by_all = view.valid_after + CONSENSUS_SPREAD_SECS.min(most);
+        let known_by_all = view.valid_after + CONSENSUS_LEAD_SECS.min(most);
         let running = course.slot_at(now).max(course.next_slot);
         // The first slot that begins then or later.
         let begun = known_by_all + u64::from(self.common.slot_secs).saturating_sub(1);

@@ -2,6 +2,8 @@
 //!
 //! It bounds what a measurer is given when a slot begins, and not the schedule: that all coordinators have to
 //! come to alike, and only a measurer's own coordinator knows what was measured.
+//!
+//! Decisions: doc/decisions.md, "A measured network bounds shares, not the schedule".
 
 use ff_proto::units::BytesPerSec;
 

@@ -2,6 +2,8 @@
 //!
 //! Slots stand in rows. In each row a team keeps one slot, every team another, so two coordinators that
 //! measure one relay again, of which neither knows when the other does, never meet there.
+//!
+//! Decisions: doc/decisions.md, "A repetition needs no consent of other coordinators".
 
 /// Slots of a row at least: of its room a team keeps a quarter.
 const ROW: u32 = 4;

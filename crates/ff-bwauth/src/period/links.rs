@@ -1,4 +1,6 @@
 //! How many links a relay gets, by its capacity and by the path to it.
+//!
+//! Decisions: doc/decisions.md, "Links follow the expected capacity".
 
 use std::time::Duration;
 
@@ -57,7 +59,7 @@ impl KnownPath {
 ///
 /// A cell costs a relay more the fewer come at a time, so many links make a slow one slower than it is to
 /// its clients; few leave a fast one idle, and are cheaper than the circuits of many clients.
-/// ARCHITECTURE.md has the table behind it. A long path does not change what the relay needs but what
+/// The figures: tests/ground-truth/RESULTS.md, "A whole core". A long path does not change what the relay needs but what
 /// a link carries.
 #[must_use]
 pub fn links_for(expected: BytesPerSec, path: &KnownPath) -> u16 {

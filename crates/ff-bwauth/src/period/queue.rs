@@ -8,6 +8,8 @@
 //! There are two levels: within a network (a /24, of IPv6 a /48) the same rule orders its hosts, so that a host whose
 //! relays come and go with new identities does not keep others in its network waiting. Relays of one host or family are
 //! one group already. Of equal numbers the relay that came first decides.
+//!
+//! Decisions: doc/decisions.md, "New relays wait in a fair queue over networks".
 
 use std::borrow::Borrow;
 use std::collections::HashMap;

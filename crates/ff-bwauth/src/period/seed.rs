@@ -1,4 +1,6 @@
 //! Where a schedule's randomness comes from (paper §4.3).
+//!
+//! Decisions: doc/decisions.md, "Coordinators agree on the schedule without talking".
 
 use hkdf::Hkdf;
 use sha2::{Digest, Sha256};

@@ -11,6 +11,8 @@
 //! once more what the two share.
 //!
 //! All of it follows from the inputs and the [`Event`]s in their order, so these are what must be stored.
+//!
+//! Decisions: doc/decisions.md, "A timetable is stored as what happened".
 
 mod again;
 mod arrivals;

@@ -6,6 +6,8 @@
 //!
 //! None of them may be a relay's to break, or a few relays could keep all others from being published. So
 //! relays that move count by their weight, which takes capacity to have, and not by their number.
+//!
+//! Decisions: doc/decisions.md, "Few relays cannot break a limit of the bandwidth file".
 
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};

@@ -10,8 +10,9 @@
 //!   other was not measured. So their sum counts for t / (t + d).
 //! - What a group has shown is the greatest sum of such measurements that were made together. One that was
 //!   made alone is a sum, too. None counts that is older than all of what stands in the group.
-//! - What stands for its relays comes to no more than that in sum: if it does, each counts for the same
-//!   share of what it stands at.
+//! - What stands for its relays comes to no more than that in sum: if it does, each counts for the same share of what it
+//!   stands at, but values of the newest day come first, and older ones share what these leave. So relays that take turns in
+//!   being there do not lower others that always are.
 //!
 //! So a group that was measured together changes nothing, and relays on machines of their own lose by it
 //! only if they could not be measured together. The paper proposes to give each relay of a set the mean. That
@@ -20,6 +21,8 @@
 //!
 //! A coordinator starts all of a group at one moment ([`crate::measure::Place`]), and counts the same seconds of each.
 //! A relay can put that moment off by opening its links slowly, and then counts for less.
+//!
+//! Decisions: doc/decisions.md, "A group counts for what it has shown together".
 
 use std::collections::HashMap;
 
@@ -136,22 +139,24 @@ pub fn shares(standing: &[BytesPerSec], together: BytesPerSec) -> Vec<Share> {
     standing.iter().map(share).collect()
 }
 
-/// The same where the newest value of some is old: what others do not use is left to those. Each comes with what it stands
-/// at, and whether that is of its newest day.
+/// The same where values are of different days: each turn, from the least on, shares what those before it have left. Each comes
+/// with what it stands at, and its turn.
 #[must_use]
-pub fn shares_in_turn(standing: &[(BytesPerSec, bool)], together: BytesPerSec) -> Vec<Share> {
-    let of =
-        |fresh: bool| standing.iter().filter(move |(_, is)| *is == fresh).map(|(rate, _)| *rate);
-    let all: Vec<_> = standing.iter().map(|(rate, _)| *rate).collect();
-    let fresh = shares(&of(true).collect::<Vec<_>>(), together);
-    let used: u64 = fresh.iter().fold(0, |sum, share| sum.saturating_add(share.bytes_per_sec));
-    let left = BytesPerSec::new(together.get().saturating_sub(used));
-    let mut parts = [fresh, shares(&of(false).collect::<Vec<_>>(), left)].map(Vec::into_iter);
-    let share = |((_, is_fresh), told): (&(BytesPerSec, bool), Share)| {
-        let part = parts[usize::from(!is_fresh)].next();
-        Share { bytes_per_sec: part.map_or(0, |part| part.bytes_per_sec), ..told }
-    };
-    standing.iter().zip(shares(&all, together)).map(share).collect()
+pub fn shares_in_turn<T: Ord>(standing: &[(BytesPerSec, T)], together: BytesPerSec) -> Vec<Share> {
+    let rates: Vec<_> = standing.iter().map(|(rate, _)| *rate).collect();
+    let mut all = shares(&rates, together);
+    let mut order: Vec<usize> = (0..standing.len()).collect();
+    order.sort_by_key(|&index| &standing[index].1);
+    let mut left = together.get();
+    for turn in order.chunk_by(|&one, &other| standing[one].1 == standing[other].1) {
+        let its: Vec<_> = turn.iter().map(|&index| rates[index]).collect();
+        let before = BytesPerSec::new(left);
+        for (&index, share) in turn.iter().zip(shares(&its, before)) {
+            all[index].bytes_per_sec = share.bytes_per_sec;
+            left = left.saturating_sub(share.bytes_per_sec);
+        }
+    }
+    all
 }
 
 #[cfg(test)]
@@ -236,16 +241,18 @@ mod tests {
     #[test]
     fn an_old_value_gets_what_is_left_by_new_ones() {
         let mbit = BytesPerSec::from_mbit;
-        let counts = |standing: &[(u64, bool)], together: u64| -> Vec<u64> {
-            let standing: Vec<_> = standing.iter().map(|&(rate, is)| (mbit(rate), is)).collect();
+        let counts = |standing: &[(u64, u8)], together: u64| -> Vec<u64> {
+            let standing: Vec<_> =
+                standing.iter().map(|&(rate, turn)| (mbit(rate), turn)).collect();
             let shares = shares_in_turn(&standing, mbit(together));
             shares.iter().map(|share| share.bytes_per_sec / 125_000).collect()
         };
-        assert_eq!(counts(&[(80, true), (29, false)], 80), [80, 0]);
-        assert_eq!(counts(&[(80, true), (29, false)], 100), [80, 20]);
-        assert_eq!(counts(&[(80, true), (29, false)], 200), [80, 29]);
-        assert_eq!(counts(&[(40, false), (80, true), (40, false)], 100), [10, 80, 10]);
-        assert_eq!(counts(&[(80, true), (80, true)], 80), [40, 40]);
+        assert_eq!(counts(&[(80, 0), (29, 1)], 80), [80, 0]);
+        assert_eq!(counts(&[(80, 0), (29, 1)], 100), [80, 20]);
+        assert_eq!(counts(&[(80, 0), (29, 1)], 200), [80, 29]);
+        assert_eq!(counts(&[(40, 1), (80, 0), (40, 1)], 100), [10, 80, 10]);
+        assert_eq!(counts(&[(40, 2), (80, 0), (15, 1)], 100), [5, 80, 15]);
+        assert_eq!(counts(&[(80, 0), (80, 0)], 80), [40, 40]);
     }
 
     #[test]

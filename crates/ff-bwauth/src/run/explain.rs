@@ -12,7 +12,7 @@ use crate::daemon::config::Config;
 use crate::network::consensus::Consensus;
 use crate::period::Fingerprint;
 use crate::publish::{PublishRules, Shelf};
-use crate::store::{Known, Reader, Store};
+use crate::store::{Known, Reader, Store, StoreError};
 use crate::utc::now_unix_secs;
 use crate::watch::documents::{self, Descriptions, publication_around};
 use crate::watch::explain::{Explanation, fingerprint};
@@ -28,25 +28,31 @@ const MOST: usize = 20;
 pub(super) fn run(options: &ExplainArgs) -> Result<ExitCode> {
     let config = Config::load(&options.config)?;
     let now = now_unix_secs();
-    let (consensus, descriptions) = thread::scope(|scope| {
+    let rules = PublishRules {
+        max_relay_factor: config.publish.max_relay_factor,
+        ..PublishRules::default()
+    };
+    let max_age_secs = rules.max_age_secs;
+    // Each of the three takes a while with ten thousand relays.
+    let (consensus, store, descriptions) = thread::scope(|scope| {
         let consensus = scope.spawn(|| documents::consensus(&config.network));
+        let store = scope.spawn(|| {
+            let reader = Store::open_read_only(&config.store())?;
+            let memory = reader.memory(now, max_age_secs)?;
+            Ok::<_, StoreError>((reader, memory))
+        });
         let descriptions = Descriptions::read(&config.network);
         let consensus = consensus.join().unwrap_or_else(|_| Err("reading it failed".to_owned()));
-        (consensus, descriptions)
+        (consensus, store.join(), descriptions)
     });
     let consensus = consensus.map_err(|error| anyhow!("the last consensus: {error}"))?;
     // Without descriptors there are no operators' limits and no families; all else can be said.
     let without = |error: &String| note(&format!("ff-bwauth: without descriptors: {error}"));
     let descriptions = descriptions.inspect_err(without).ok();
-    let reader = Store::open_read_only(&config.store())?;
+    let (reader, memory) = store.map_err(|_| anyhow!("reading the store failed"))??;
     let relay = find(&options.relay, &consensus, &reader)?;
-    let rules = PublishRules {
-        max_relay_factor: config.publish.max_relay_factor,
-        ..PublishRules::default()
-    };
     let shelf = shelf(&config.publish_dir);
     let last = shelf.as_ref().and_then(Shelf::last);
-    let memory = reader.memory(now, rules.max_age_secs)?;
     let beside = memory.beside(&relay);
     let network = publication_around(&consensus, descriptions.as_ref(), &beside, &relay, now);
     let explanation = Explanation::of(&reader, &memory, &network, &rules, last, &relay)?;

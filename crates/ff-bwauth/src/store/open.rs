@@ -1,4 +1,6 @@
 //! Making and opening stores, and bringing them up to date.
+//!
+//! Decisions: doc/decisions.md, "A new store is made under another name".
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};

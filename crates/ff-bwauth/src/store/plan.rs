@@ -344,6 +344,17 @@ impl Reader {
         self.all("plan", &sql, [Number(period)], planned)
     }
 
+    /// What a period's plan has of a relay, by slots.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn planned_of(&self, period: u64, relay: &Fingerprint) -> Result<Vec<Planned>, StoreError> {
+        let sql = format!(
+            "SELECT {PLANNED} {FROM} WHERE period = ?1 AND fingerprint = ?2 ORDER BY slot, plan.id"
+        );
+        self.all("plan", &sql, params![Number(period), relay], planned)
+    }
+
     /// What of a slot is still to be begun.
     ///
     /// # Errors

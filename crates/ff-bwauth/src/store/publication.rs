@@ -1,18 +1,18 @@
 //! What a store adds to a bandwidth file beside the outcomes: what is remembered of a month, who was measured together
 //! or shared an address, and whom the schedule has no place for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ff_proto::aggregate::Verdict;
+use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::params::PERIOD_SECS;
 use rusqlite::params;
 
 use super::in_columns::InColumns;
 use super::row::Columns;
 use super::value::{Number, Stored};
-use super::{Reader, Store, StoreError};
+use super::{Reader, Store, StoreError, error};
 use crate::outcome::Method;
 use crate::period::Fingerprint;
 use crate::publish::days::MEMORY_DAYS;
@@ -107,6 +107,9 @@ impl Reader {
     /// # Errors
     /// [`StoreError`].
     pub fn memory(&self, now_unix_secs: u64, max_age_secs: u64) -> Result<Memory, StoreError> {
+        // All of it is read as it is at one moment.
+        let fail = error::sqlite(&self.path, "be read");
+        let _moment = self.db.unchecked_transaction().map_err(fail)?;
         let since = now_unix_secs.saturating_sub(max_age_secs);
         let drawn = self.drawn(now_unix_secs)?;
         let mut at = BTreeMap::<IpAddr, Vec<Fingerprint>>::new();
@@ -160,28 +163,69 @@ impl Reader {
         Ok(relays.into_iter().collect())
     }
 
-    /// What all attempts of a month until now counted as.
+    /// What all attempts of a month until now counted as. Targets are read once each: a join reads them for each attempt.
     fn drawn(&self, now: u64) -> Result<Vec<Drawn>, StoreError> {
-        let sql = "SELECT a.id, t.ed_identity, t.shown_fingerprint, t.address, a.started_unix_secs, a.draw,
-                   a.draw_bytes_per_sec, a.verdict = ?3 AND a.estimate_bytes_per_sec IS NOT NULL
-                   FROM attempts a JOIN targets t ON t.id = a.target
-                   WHERE a.started_unix_secs >= ?1 AND a.started_unix_secs <= ?2
-                   AND a.finished_unix_secs IS NOT NULL AND a.method = ?4";
+        let sql = "SELECT id, ed_identity, shown_fingerprint, address FROM targets";
+        let targets: HashMap<_, _> =
+            self.all("targets", sql, [], read_target)?.into_iter().collect();
+        let sql = "SELECT id, target, started_unix_secs, draw, draw_bytes_per_sec,
+                   verdict = ?3 AND estimate_bytes_per_sec IS NOT NULL FROM attempts
+                   WHERE started_unix_secs >= ?1 AND started_unix_secs <= ?2
+                   AND finished_unix_secs IS NOT NULL AND method = ?4";
         let since = Number(now.saturating_sub(MEMORY_DAYS * DAY_SECS));
         let names = (Verdict::Conclusive.name(), Method::Echo.name());
-        self.all("attempts", sql, params![since, Number(now), names.0, names.1], read_drawn)
+        let mut drawn = Vec::new();
+        let values = params![since, Number(now), names.0, names.1];
+        self.each("attempts", sql, values, read_drawn, |(target, of_attempt)| {
+            drawn.extend(targets.get(&target).map(|target| target.drawn(of_attempt)));
+            Ok::<_, StoreError>(())
+        })?;
+        Ok(drawn)
     }
 }
 
-/// Reads what an attempt counted as.
-fn read_drawn(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Drawn> {
-    let _id: i64 = columns.take()?;
-    Ok(Drawn {
-        ed_identity: columns.take()?,
-        fingerprint: columns.take()?,
-        host: host_of(&columns.take::<String>()?),
-        started_unix_secs: columns.of()?,
-        draw: InColumns::take(columns)?,
-        concludes: columns.take()?,
-    })
+/// A relay as it was met: what of it its attempts' draws have.
+struct Target {
+    /// Its Ed25519 identity.
+    ed_identity: [u8; 32],
+    /// The RSA fingerprint that its link has shown.
+    fingerprint: Option<Fingerprint>,
+    /// Where it was.
+    host: Option<IpAddr>,
+}
+
+/// What of a draw the attempt itself says.
+#[derive(Clone, Copy)]
+struct OfAttempt {
+    /// When it began, in seconds since 1970.
+    started_unix_secs: u64,
+    /// What it counted as.
+    draw: Draw,
+    /// Whether it was conclusive.
+    concludes: bool,
+}
+
+impl Target {
+    /// What an attempt on it counted as.
+    fn drawn(&self, of_attempt: OfAttempt) -> Drawn {
+        let OfAttempt { started_unix_secs, draw, concludes } = of_attempt;
+        let Self { ed_identity, fingerprint, host } = *self;
+        Drawn { ed_identity, fingerprint, host, started_unix_secs, draw, concludes }
+    }
+}
+
+/// Reads a target, with its number.
+fn read_target(columns: &mut Columns<'_, '_>) -> rusqlite::Result<(i64, Target)> {
+    let id = columns.take()?;
+    let (ed_identity, fingerprint) = (columns.take()?, columns.take()?);
+    let host = host_of(&columns.take::<String>()?);
+    Ok((id, Target { ed_identity, fingerprint, host }))
+}
+
+/// Reads what an attempt counted as, with its target's number.
+fn read_drawn(columns: &mut Columns<'_, '_>) -> rusqlite::Result<(i64, OfAttempt)> {
+    let (_id, target): (i64, i64) = (columns.take()?, columns.take()?);
+    let started_unix_secs = columns.of()?;
+    let (draw, concludes) = (InColumns::take(columns)?, columns.take()?);
+    Ok((target, OfAttempt { started_unix_secs, draw, concludes }))
 }

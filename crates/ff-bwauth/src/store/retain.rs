@@ -3,6 +3,8 @@
 //! Age is counted in days on which something was measured, as well as in days of the clock. A clock that has
 //! jumped ahead, for an hour or for good, deletes nothing then; nor does a coordinator that was switched off
 //! for a year when it starts again.
+//!
+//! Decisions: doc/decisions.md, "Retention counts two clocks".
 
 use std::collections::BTreeMap;
 

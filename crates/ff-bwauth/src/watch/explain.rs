@@ -14,7 +14,8 @@ use crate::period::Fingerprint;
 use crate::publish::trace::{MAX_ATTEMPTS, Trace};
 use crate::publish::v3bw::{Decisions, Publication};
 use crate::publish::{Last, PublishRules, beside};
-use crate::store::{Memory, Reader, Seconds, StoreError};
+use crate::store::{Memory, Planned, Reader, Seconds, State, StoreError};
+use crate::watch::page::text::utc;
 
 /// Attempts of one relay that are read at most: more than a relay grants in the days that count.
 const MOST_ATTEMPTS: u32 = 200;
@@ -24,8 +25,22 @@ const MOST_ATTEMPTS: u32 = 200;
 pub struct Explanation {
     /// How it would come about now.
     pub trace: Trace,
+    /// What of the last period's plan is not carried out, and why, by slots. Nothing as long as the relay waits for a slot:
+    /// nobody is to know when it will be measured.
+    pub left_out: Vec<LeftOut>,
     /// What the last bandwidth file says.
     pub published: Option<InFile>,
+}
+
+/// A measurement that was planned and is not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// The number of the period.
+    pub period: u64,
+    /// When its slot began, in seconds since 1970.
+    pub slot_unix_secs: u64,
+    /// Why.
+    pub reason: String,
 }
 
 /// What a bandwidth file says of a relay.
@@ -83,8 +98,25 @@ impl Explanation {
             number.is_voted =
                 last.is_none_or(|last| last.reading.lines.iter().any(|line| line.votes));
         }
-        Ok(Self { trace, published: last.map(|last| InFile::of(last, fingerprint)) })
+        let left_out = left_out(reader, fingerprint)?;
+        Ok(Self { trace, left_out, published: last.map(|last| InFile::of(last, fingerprint)) })
     }
+}
+
+/// What of the last period's plan of a relay is not carried out, unless the relay waits for a slot.
+fn left_out(reader: &Reader, relay: &Fingerprint) -> Result<Vec<LeftOut>, StoreError> {
+    let Some(period) = reader.last_period()? else { return Ok(Vec::new()) };
+    let rows = reader.planned_of(period.number, relay)?;
+    if rows.iter().any(|row| row.state == State::Pending) {
+        return Ok(Vec::new());
+    }
+    let of = |row: Planned| {
+        let State::LeftOut(reason) = row.state else { return None };
+        let into_period = u64::from(row.what.slot) * u64::from(period.slot_secs);
+        let slot_unix_secs = period.start_unix_secs.saturating_add(into_period);
+        Some(LeftOut { period: period.number, slot_unix_secs, reason })
+    };
+    Ok(rows.into_iter().filter_map(of).collect())
 }
 
 /// What came of a relay's attempts within the greatest age, with their seconds; one that is older says that there was one.
@@ -152,6 +184,12 @@ pub fn fingerprint(text: &str) -> Option<Fingerprint> {
     fingerprint_hex(&text.chars().filter(|c| *c != ' ').collect::<String>())
 }
 
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, period {}: {}", utc(self.slot_unix_secs), self.period, self.reason)
+    }
+}
+
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.trace)?;
@@ -162,6 +200,7 @@ impl fmt::Display for Explanation {
                 self.trace.attempts_left_out
             )?;
         }
+        self.left_out.iter().try_for_each(|one| writeln!(f, "left out   {one}"))?;
         let now = self.trace.number.as_ref().map(|number| u64::from(number.bw));
         match &self.published {
             None => writeln!(f, "published  nothing yet"),

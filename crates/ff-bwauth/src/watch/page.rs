@@ -54,8 +54,6 @@ pub type Live = watch::Receiver<Option<Arc<Status>>>;
 const MAX_STREAMS: usize = 16;
 /// How long the failures are shown again.
 const FAILURES_SHOWN: Duration = Duration::from_secs(10);
-/// How long what the store knows of all relays is kept; to read it takes most of a second with ten thousand.
-const MEMORY_KEPT: Duration = Duration::from_secs(30);
 /// How often data of all relays is read again: for ten thousand relays this takes longer than a page should.
 const RENEWED: Duration = Duration::from_secs(60);
 /// How long that data is shown: somewhat longer, so that no page waits for it.
@@ -126,6 +124,9 @@ async fn keep(site: &Site) -> Infallible {
         if let Ok(list) = relays::look(site).await {
             site.relays.put(0, list).await;
         }
+        if let Ok(memory) = relay::remember(site).await {
+            site.memory.put(0, memory).await;
+        }
         sleep(RENEWED).await;
     }
 }
@@ -139,7 +140,7 @@ impl Site {
             options,
             streams: Arc::new(Semaphore::new(MAX_STREAMS)),
             map: Cached::new(MAP_SHOWN),
-            memory: Cached::new(MEMORY_KEPT),
+            memory: Cached::new(RENEWED_SHOWN),
             capacities: Cached::new(RENEWED_SHOWN),
             relays: Cached::new(RENEWED_SHOWN),
             failures: Cached::new(FAILURES_SHOWN),

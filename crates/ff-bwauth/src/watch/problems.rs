@@ -23,6 +23,12 @@ const CONSENSUS_SECS: u64 = 4 * 3600;
 const FILE_SECS: u64 = 3 * 3600;
 /// The number of tried relays that shows whether measuring works.
 const ENOUGH: u64 = 10;
+/// The number of tried relays by which the share that fails is compared with that of the period before.
+const MANY: u64 = 100;
+/// How many more of a hundred relays may fail than in the period before: of [`MANY`] relays of which 5 % usually fail, as many
+/// fail by chance in less than one period of a thousand. A broken path to fewer than half of the relays shows here alone: their
+/// numbers fall as if they had refused (PROTOCOL.md §12).
+const MORE_PERCENT: u64 = 10;
 /// The number of slots after the end of a period by which the next one must have begun.
 const LATE_SLOTS: u64 = 2;
 
@@ -58,7 +64,7 @@ pub fn found(status: &Status) -> Vec<Found> {
     found.extend(clocks(status));
     found.extend(consensus(status));
     found.extend(period(status));
-    found.extend(nothing_measured(status));
+    found.extend(nothing_measured(status).or_else(|| failures_risen(status)));
     found.extend(status.team.iter().flat_map(|member| measurer(status, member)));
     if let Some(file) = &status.published {
         found.extend(file_refused(status, file).into_iter().chain(file_old(status, file)));
@@ -188,17 +194,44 @@ fn nothing_measured(status: &Status) -> Option<Found> {
     let failed = coverage.relays_failed();
     let is_whole =
         coverage.relays_measured == 0 && failed > 0 && failed * 2 >= coverage.relays_done;
+    let text = || {
+        let relays = if failed == 1 { "1 relay".to_owned() } else { format!("{failed} relays") };
+        format!("all measurements fail ({relays}){}", mostly(coverage))
+    };
+    is_whole.then(|| Found::new(Cause::NothingMeasured, text()))
+}
+
+/// The most frequent failure of relays that take part, as the end of a sentence; nothing if none failed.
+fn mostly(coverage: &Coverage) -> String {
     let counted = |code: &str| code != FailureKind::NotSupported.code();
     let most = coverage.failures.iter().filter(|(code, _)| counted(code));
     let most = most.max_by_key(|(_, count)| **count).map(|(code, _)| match meaning(code) {
         Some(meaning) => format!(", mostly {code}: {} {}", meaning.means, meaning.advice),
         None => format!(", mostly {code}"),
     });
+    most.unwrap_or_default()
+}
+
+/// Whether many more relays fail than in the period before.
+fn failures_risen(status: &Status) -> Option<Found> {
+    let period = status.period.as_ref()?;
+    let (now, before) = (&period.coverage, period.before.as_ref()?);
+    let tried = |of: &Coverage| of.relays_done.saturating_sub(of.relays_unsupported);
+    if tried(now) < MANY || tried(before) < MANY {
+        return None;
+    }
+    let percent = |of: &Coverage| of.relays_failed() * 100 / tried(of);
+    let has_risen = percent(now) >= percent(before) + MORE_PERCENT;
     let text = || {
-        let relays = if failed == 1 { "1 relay".to_owned() } else { format!("{failed} relays") };
-        format!("all measurements fail ({relays}){}", most.unwrap_or_default())
+        format!(
+            "{} % of the relays that take part cannot be measured, {} % in the period before: check the measurers' \
+             networks{}",
+            percent(now),
+            percent(before),
+            mostly(now)
+        )
     };
-    is_whole.then(|| Found::new(Cause::NothingMeasured, text()))
+    has_risen.then(|| Found::new(Cause::FailuresRisen, text()))
 }
 
 /// A measurer.
@@ -445,6 +478,24 @@ mod tests {
         of(&mut status).coverage = coverage(20, [0, 20, 0]);
         let text = &found(&status)[0].text;
         assert!(text.starts_with("all measurements fail (20 relays), mostly timeout: "), "{text}");
+    }
+
+    #[test]
+    fn a_path_that_breaks_to_some_relays_is_noticed() {
+        let before = coverage(1000, [950, 50, 0]);
+        for (now, before, is_problem) in [
+            (coverage(1000, [850, 150, 0]), Some(before.clone()), true),
+            (coverage(1000, [860, 140, 0]), Some(before.clone()), false),
+            // Early in a period, and in the first one, there is nothing to compare.
+            (coverage(1000, [49, 50, 0]), Some(before.clone()), false),
+            (coverage(1000, [700, 300, 0]), None, false),
+            // Relays without FlashFlow have not failed.
+            (coverage(1000, [90, 10, 900]), Some(before), false),
+        ] {
+            let what = format!("{now:?} after {before:?}");
+            let causes = causes(|one| (of(one).coverage, of(one).before) = (now, before));
+            assert_eq!(causes.contains(&Cause::FailuresRisen), is_problem, "{what}");
+        }
     }
 
     #[test]

@@ -299,6 +299,8 @@ pub enum Cause {
     Period,
     /// No relay could be measured.
     NothingMeasured,
+    /// A greater share of relays fails than in the period before.
+    FailuresRisen,
     /// A measurer does not respond.
     MeasurerDown,
     /// A measurer is set aside, because relays dispute it.
@@ -315,7 +317,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Hangs,
         Self::Store,
         Self::Unsaved,
@@ -324,6 +326,7 @@ impl Cause {
         Self::Consensus,
         Self::Period,
         Self::NothingMeasured,
+        Self::FailuresRisen,
         Self::MeasurerDown,
         Self::MeasurerAside,
         Self::MeasurerSlow,
@@ -344,6 +347,7 @@ impl Cause {
             Self::Consensus => "consensus",
             Self::Period => "period",
             Self::NothingMeasured => "nothing_measured",
+            Self::FailuresRisen => "failures_risen",
             Self::MeasurerDown => "measurer_down",
             Self::MeasurerAside => "measurer_aside",
             Self::MeasurerSlow => "measurer_slow",

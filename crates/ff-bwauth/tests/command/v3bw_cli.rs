@@ -98,6 +98,13 @@ fn check_names_file_and_line_and_its_status_says_whether_all_is_read() {
 }
 
 #[test]
+fn a_file_without_an_end_is_refused_by_its_size() {
+    let output = run(&["check", "/dev/zero"]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && text.contains("has more than 256 MiB"), "{text}");
+}
+
+#[test]
 fn diff_says_what_authorities_would_vote_for_otherwise() {
     let dir = tempfile::tempdir().expect("a directory");
     let old = path("sbws-1.2.0.v3bw");

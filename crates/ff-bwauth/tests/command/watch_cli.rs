@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use base64ct::{Base64Unpadded, Encoding};
-use ff_bwauth::store::{Begin, Store};
+use ff_bwauth::store::{Begin, Kind, Period, Store, ToPlan};
 use ff_bwauth::utc::Utc;
 use ff_bwauth::watch::page;
 use ff_bwauth::watch::status::{Cause, NetworkStatus, Problem, Status};
+use ff_proto::units::BytesPerSec;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -262,6 +263,43 @@ fn explain_goes_from_the_seconds_to_the_number() {
 }
 
 #[test]
+fn explain_says_why_a_relay_is_not_measured_again() {
+    let dir = coordinator(3, &free(7), "");
+    let start = now() / 86_400 * 86_400;
+    let period = Period {
+        number: start / 86_400,
+        start_unix_secs: start,
+        length_secs: 86_400,
+        slot_secs: 45,
+        slots: 1920,
+        consensus_valid_after_unix_secs: start - 3600,
+        seed_sha256: [1; 32],
+        planned_unix_secs: start,
+        finished_unix_secs: None,
+    };
+    let row = |relay: u8, slot, kind| ToPlan {
+        fingerprint: [relay; 20],
+        slot,
+        kind,
+        group: u32::from(relay),
+        demand: BytesPerSec::new(1),
+    };
+    let path = dir.path().join("state/store.sqlite");
+    let mut store = Store::open(&path, [7; 32]).expect("a store");
+    store.set_plan(&period, &[row(2, 4, Kind::Old)]).expect("planned");
+    let reason = "it is not measured again: no slot that is left has room";
+    let again = [row(1, 9, Kind::Retry), row(2, 9, Kind::Retry)];
+    store.add_left_out(period.number, &again, reason).expect("kept");
+    drop(store);
+    let line = format!(" UTC, period {}: {reason}\n", period.number);
+    let text = out(&run(dir.path(), &["explain", &"01".repeat(20)]));
+    assert!(text.contains("left out   ") && text.contains(&line), "{text}");
+    // Who waits for a slot is not told when, nor what waits.
+    let waits = out(&run(dir.path(), &["explain", &"02".repeat(20)]));
+    assert!(!waits.contains("left out   "), "{waits}");
+}
+
+#[test]
 fn a_published_number_is_named_by_file_and_line() {
     let dir = coordinator(3, &free(3), "");
     let file = format!(
@@ -320,6 +358,20 @@ fn a_config_that_is_not_there_is_one_sentence() {
             err(&output)
         );
     }
+}
+
+#[test]
+fn a_sound_store_is_not_moved_aside() {
+    let dir = coordinator(1, &free(6), "");
+    let output = run(dir.path(), &["run", "--new-store"]);
+    assert_eq!(output.status.code(), Some(1), "{}", err(&output));
+    let text = err(&output);
+    assert!(text.contains("store.sqlite is sound") && text.contains("knows no results"), "{text}");
+    let names = fs::read_dir(dir.path().join("state")).expect("listed");
+    let aside = names.filter(|name| {
+        name.as_ref().expect("a name").file_name().to_string_lossy().contains("corrupt")
+    });
+    assert_eq!(aside.count(), 0);
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub struct LinkArgs {
 /// What to do with links.
 #[derive(Debug, Subcommand)]
 pub enum LinkCommand {
-    /// Run a command behind a link; the other end is this machine.
+    /// Run a command over a link; the other end is this machine.
     ///
     /// The command reaches this machine at $FF_LAB_PEER, has the address $FF_LAB_ADDRESS, and reaches nothing else. A report
     /// on the link is written to standard error at the end.
@@ -88,7 +88,7 @@ pub struct CheckArgs {
     /// One JSON object instead of a table.
     #[arg(long)]
     pub json: bool,
-    /// Do not keep all cores busy beside it.
+    /// Do not keep all cores busy during the check.
     #[arg(long)]
     pub idle: bool,
     /// Where all chance comes from.

@@ -4,6 +4,8 @@
 //! microseconds, in a virtual machine most of all, and a round trip over three relays wakes one some twenty times. That
 //! time is nobody's delay. Here each core has a thread that runs only where nobody else of this session and control group
 //! wants to (SCHED_IDLE).
+//!
+//! Decisions: doc/decisions.md, "Cores are kept awake".
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

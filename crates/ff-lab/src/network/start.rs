@@ -11,7 +11,7 @@
 
 use std::fmt::Write;
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,10 +19,11 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::Network;
-use crate::builder::{NetworkBuilder, RelayConfig};
+use crate::arti_relay::{ArtiAuthority, ArtiPlace, ArtiRelay, ArtiRelayPlan};
+use crate::builder::{ArtiRelayConfig, NetworkBuilder, RelayConfig};
 use crate::directory::{RelayStatus, relay_statuses};
 use crate::error::{Error, Result};
-use crate::hosts::{Host, Hosts, inside};
+use crate::hosts::{Addresses, Host, Hosts, inside};
 use crate::keys::{AuthorityKeys, private_dir};
 use crate::net::remove_leftovers;
 use crate::node::{Node, NodeParts, Role};
@@ -43,6 +44,7 @@ impl Network {
         // From here on, what fails drops the network and with it the processes.
         let mut network = Self {
             nodes: Vec::new(),
+            arti_relays: Vec::new(),
             source: Default::default(),
             start_time: Duration::ZERO,
             hosts: start_hosts(plan)?,
@@ -56,8 +58,10 @@ impl Network {
         network.have_relays_fetch_it()?;
         network.start_clients()?;
         network.wait_until_all_nodes_know_all_relays()?;
+        network.start_arti_relays(plan)?;
         network.start_time = begin.elapsed();
-        tracing::info!("{} nodes ready after {:?}", network.nodes.len(), network.start_time);
+        let nodes = network.nodes.len() + network.arti_relays.len();
+        tracing::info!("{nodes} nodes ready after {:?}", network.start_time);
         Ok(network)
     }
 
@@ -199,6 +203,41 @@ impl Network {
         Ok(())
     }
 
+    /// Starts the arti-relays and waits until they have bootstrapped from the authorities.
+    fn start_arti_relays(&mut self, plan: &NetworkBuilder) -> Result<()> {
+        if plan.arti_relays.is_empty() {
+            return Ok(());
+        }
+        let authorities = self.authorities().map(ArtiAuthority::of).collect::<Result<Vec<_>>>()?;
+        for relay in &plan.arti_relays {
+            let relay = self.start_arti_relay(plan, relay, &authorities)?;
+            self.arti_relays.push(relay);
+        }
+        self.arti_relays.iter().try_for_each(|one| one.wait_until_bootstrapped(CONSENSUS_TIMEOUT))
+    }
+
+    /// Starts one arti-relay on its host and waits until it accepts links.
+    fn start_arti_relay(
+        &self,
+        plan: &NetworkBuilder,
+        relay: &ArtiRelayConfig,
+        authorities: &[ArtiAuthority],
+    ) -> Result<ArtiRelay> {
+        let ArtiRelayConfig { nickname: name, program, sections, threads } = relay;
+        let (host, dir) = (self.host(name)?, self.dir.path().join(name));
+        private_dir(&dir)?;
+        let plan_of_it = ArtiRelayPlan {
+            program,
+            namespace: host.namespace(),
+            addr: SocketAddrV4::new(host.address(), ARTI_OR_PORT),
+            sections,
+            threads: *threads,
+            core: plan.core_for(name),
+        };
+        let (authorities, ending) = (authorities.to_vec(), plan.ending.clone());
+        ArtiRelay::start_in(&plan_of_it, ArtiPlace { name: name.clone(), dir, authorities, ending })
+    }
+
     /// The nodes that must be in a consensus.
     fn wanted(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|node| node.role() != Role::Client)
@@ -210,6 +249,8 @@ impl Network {
     }
 }
 
+/// The ORPort of arti-relays, each of which has its host to itself.
+const ARTI_OR_PORT: u16 = 9001;
 /// How long it may take until all relays are in a consensus and every node has it.
 const CONSENSUS_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -258,7 +299,11 @@ fn start_hosts(plan: &NetworkBuilder) -> Result<Option<Hosts>> {
     let authorities = (0..plan.authorities).map(|number| format!("auth{number}"));
     let relays = plan.relays.iter().map(|relay| relay.nickname.clone());
     let clients = (0..plan.clients).map(|number| format!("client{number}"));
-    Hosts::start(hosts, authorities.chain(relays).chain(clients)).map(Some)
+    let arti_relays = plan.arti_relays.iter().map(|relay| relay.nickname.clone());
+    let has_some = !plan.arti_relays.is_empty();
+    let addresses = if has_some { Addresses::ForTests } else { Addresses::Private };
+    let nodes = authorities.chain(relays).chain(clients).chain(arti_relays);
+    Hosts::start(hosts, addresses, nodes).map(Some)
 }
 
 /// Makes a node and its directory.

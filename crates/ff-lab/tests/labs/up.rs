@@ -139,6 +139,10 @@ fn what_cannot_be_is_one_sentence() {
         (&["--tor", "/usr/sbin/tor", "--flashflow"], "build-tor"),
         (&["--tor", "/nothing"], "/nothing"),
         (&["--relays", "0", "--exits", "1"], "clients need 3 relays"),
+        (
+            &["--arti-relays", "1", "--arti-relay", "/nothing", "--exits", "1", "--relays", "0"],
+            "clients",
+        ),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ff-lab"));
         let output = command.arg("up").args(options).env("TMPDIR", temp.path()).output();

@@ -186,13 +186,21 @@ async fn serve(service: Arc<Service>, config: &Config, path: &Path) -> Result<()
 
 /// Takes over what has changed in the config; a bad one changes nothing.
 fn reload(service: &Service, path: &Path) {
-    match Config::load(path).and_then(|config| config.settings()) {
+    match read_again(path) {
         Ok(settings) => {
             tracing::info!("the config has been read again");
             service.set(settings);
         }
         Err(error) => tracing::error!("the old config stays: {error:#}"),
     }
+}
+
+/// The settings of a config that a running service can take over: one that `run --check` calls valid.
+fn read_again(path: &Path) -> Result<Settings> {
+    let config = Config::load(path)?;
+    let settings = config.settings()?;
+    check(&config, &settings)?;
+    Ok(settings)
 }
 
 /// How often systemd's watchdog wants to hear of us, twice as often as it must.
@@ -232,6 +240,19 @@ mod tests {
     fn table(name: &str, number: u8) -> String {
         let identity = key::identity_text(&Ed25519Id([number; 32]));
         format!("[[coordinator]]\nname = '{name}'\nidentity = '{identity}'\n")
+    }
+
+    #[test]
+    fn a_config_without_coordinators_is_not_taken_over() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        init(&InitOptions { dir: dir.path().to_owned(), listen }).expect("made");
+        let path = dir.path().join("measurer.toml");
+        let error = read_again(&path).expect_err("no coordinator could connect");
+        assert!(error.to_string().contains("there is no [[coordinator]] table"), "{error:#}");
+        let text = std::fs::read_to_string(&path).expect("a config");
+        std::fs::write(&path, format!("{text}{}", table("a", 1))).expect("written");
+        assert_eq!(read_again(&path).expect("valid").coordinators.len(), 1);
     }
 
     #[test]

@@ -10,6 +10,8 @@
 //! Limits: keys are never updated. A peer that sends a KeyUpdate is refused with a clear error,
 //! and [`Sealer`] stops at the cipher suite's confidentiality limit, where one would be due. That
 //! is 2^24 records, 51 GB of 3,084-byte records.
+//!
+//! Decisions: doc/decisions.md, "A record layer of our own".
 
 use std::fmt;
 use std::ops::Range;

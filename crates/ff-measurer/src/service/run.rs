@@ -2,6 +2,8 @@
 //!
 //! It lasts as long as the coordinator's stream, and no wait is without a deadline: whatever becomes of the
 //! other side, the links to the relay close.
+//!
+//! Decisions: doc/decisions.md, "A measurement lasts as long as its stream".
 
 use std::time::{Duration, Instant};
 

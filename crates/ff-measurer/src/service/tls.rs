@@ -2,6 +2,8 @@
 //!
 //! The keys are shown as raw public keys (RFC 7250), so there is no certificate that could expire or be
 //! signed by somebody else. TLS 1.3 only, without resumption.
+//!
+//! Decisions: doc/decisions.md, "Hosts know each other by raw public keys".
 
 use std::sync::Arc;
 

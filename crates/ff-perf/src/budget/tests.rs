@@ -48,6 +48,25 @@ fn a_month_has_its_budget_and_the_next_one_another() {
 }
 
 #[test]
+fn traffic_without_downloads_is_set_aside_for_the_rest_of_the_month() {
+    let mut budget = Budget::new(Some(1000), None, at(0, 0));
+    budget.read(Counter { interface: "eth0".to_owned(), bytes: 7 });
+    // 10 a day for two days; nine are left of the month, and there is one more in reserve.
+    for day in [1, 2] {
+        budget.spend_otherwise(10, at(day, u64::try_from(day).expect("a day")));
+    }
+    let full = budget.hold(881, at(2, 2)).expect_err("too much").to_string();
+    assert!(full.contains("980 bytes are left") && full.contains("(100 of them for"), "{full}");
+    assert!(download(&mut budget, 880, at(2, 2)));
+    // A download of which nothing is known costs no reserve.
+    assert_eq!((budget.spent().other_bytes, budget.spent().other_secs), (20, 2 * DAY));
+    for (unix_secs, days) in [(NOVEMBER, 11), (NOVEMBER + 11 * DAY, 31), (NOVEMBER + 42 * DAY, 31)]
+    {
+        assert_eq!(rest_of_month(unix_secs), days * DAY, "{unix_secs}");
+    }
+}
+
+#[test]
 fn a_download_over_the_end_of_a_month_is_held_in_both() {
     let mut budget = Budget::new(Some(1000), None, at(10, 0));
     budget.hold(600, at(10, 0)).expect("room");

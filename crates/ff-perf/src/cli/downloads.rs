@@ -18,7 +18,8 @@ pub enum Downloads {
     /// Download from a source through given relays, or drawn ones, one download on each circuit.
     #[command(after_help = STATUS)]
     Run(Box<RunArgs>),
-    /// Download continuously, one download at a time, until SIGTERM or Ctrl-C: rotated files, metrics for Prometheus.
+    /// Download continuously, one download at a time, until SIGTERM or Ctrl-C: rotated files, OnionPerf's files of each day,
+    /// metrics for Prometheus.
     #[command(after_help = STATUS)]
     Serve(Box<ServeArgs>),
     /// Analyse downloads: times, throughput, failures, where the time went; compare sets of them.
@@ -38,7 +39,7 @@ pub enum Downloads {
     /// Write downloads as OnionPerf's analysis files, version 3.1: one a day of UTC, packed by xz, with an index.
     ///
     /// These files are read by OnionPerf's own tools, Tor Metrics and tornettools. A download belongs to the day on which it
-    /// ended, with its circuit. Existing files of a day are replaced.
+    /// began, with its circuit. Existing files of a day are replaced.
     #[command(after_help = STATUS)]
     Export(ExportArgs),
     /// Compute the traffic of continuous downloads: bytes a day and a month, the time of each size, and how exact medians
@@ -143,6 +144,13 @@ pub struct ServeArgs {
     /// other programs.
     #[arg(long, value_name = "INTERFACE", requires = "data")]
     pub data_interface: Option<String>,
+    /// Name of the measuring host in OnionPerf's files, which are written to the folder onionperf in --dir after each day of UTC:
+    /// up to 64 letters, digits and -.
+    #[arg(long, value_name = "NAME", default_value = "ff-perf", value_parser = host)]
+    pub host: String,
+    /// Address of the measuring host on the Internet in these files; left out by default.
+    #[arg(long, value_name = "ADDRESS")]
+    pub address: Option<std::net::IpAddr>,
     /// Where lines are kept, and for how long.
     #[command(flatten)]
     pub keeping: serve::Keeping,
@@ -204,10 +212,18 @@ impl ServeArgs {
                 mix,
                 data_bytes: self.data,
                 data_interface: self.data_interface.clone(),
+                host: self.host.clone(),
+                address: self.address.map(|address| address.to_string()),
             }),
             arms: self.arms.clone(),
         }
     }
+}
+
+/// Reads the name of a host in OnionPerf's files.
+fn host(text: &str) -> Result<String, String> {
+    let is_host = crate::onionperf::day::is_host(text);
+    is_host.then(|| text.to_owned()).ok_or("use up to 64 letters, digits and -".to_owned())
 }
 
 /// Reads the URL of a source.
@@ -271,8 +287,8 @@ pub struct ExportArgs {
     /// Write the files into this folder; created if missing.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Name of the measuring host in the files: letters, digits and -.
-    #[arg(long, value_name = "NAME", default_value = "ff-perf")]
+    /// Name of the measuring host in the files: up to 64 letters, digits and -.
+    #[arg(long, value_name = "NAME", default_value = "ff-perf", value_parser = host)]
     pub host: String,
     /// Address of the measuring host on the Internet; left out by default.
     #[arg(long, value_name = "ADDRESS")]

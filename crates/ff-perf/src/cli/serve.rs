@@ -47,6 +47,10 @@ pub struct Terms {
     pub data_bytes: Option<u64>,
     /// The network interface whose counters count for the budget; if none, the traffic is computed from the payload.
     pub data_interface: Option<String>,
+    /// The measuring host's name in OnionPerf's files.
+    pub host: String,
+    /// Its public address in these, if it is to be told.
+    pub address: Option<String>,
 }
 
 /// Where lines are kept, for how long, and who may read the metrics.

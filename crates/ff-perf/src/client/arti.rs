@@ -3,6 +3,8 @@
 //! All use of Arti's circuits and links, whose interfaces are not stable, is in this module. `TunnelBuilder` is not used: it hides
 //! when hops stand, and gives circuits up by a timeout that it learns, which cuts off what is to be measured. What is left of
 //! Arti's own: a link has 5 s, and is tried twice, with the first try in the times of hops.
+//!
+//! Decisions: doc/decisions.md, "arti-client is not used".
 
 mod links;
 mod params;

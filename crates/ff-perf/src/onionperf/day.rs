@@ -1,7 +1,6 @@
 //! OnionPerf's analysis files, version 3.1, written from lines: a file for each day of UTC, and an index of them.
 //!
-//! A download belongs to the day on which it ended, as its line in TGen's log does, and its circuit is in the same file,
-//! whenever that began. Readers join the two by the port that the download came from and by ends that lie less than
+//! A download belongs to the day on which it began, and its circuit is in the same file, whenever that ended. Readers join the two by the port that the download came from and by ends that lie less than
 //! 150 s apart. Lines have no port, so each download of a file gets a loopback address and port of its own.
 //!
 //! Steps of a SOCKS proxy that did not take place are `-1`; asking for the stream is the proxy's request, at 0.
@@ -23,9 +22,14 @@ use serde_json::{Map, Value, json};
 
 use super::ErrorWords;
 use crate::record::{Circuit, Download, Relay, SIZES};
+use crate::store::rotation::DAY_SECS;
 
 /// How many ports an address has, without 0.
 const PORTS: u64 = 65_535;
+/// The longest name of a host, in bytes, so that a file's row in the index has a bound.
+const MOST_HOST: usize = 64;
+/// The end of a file's name.
+const END: &str = ".onionperf.analysis.json.xz";
 /// The index of a folder.
 pub const INDEX: &str = "index.xml";
 /// xz's preset. Of OnionPerf's op-hk5 of 2021-01-01, 2.2 MB, 2 makes 153 kB in 0.10 s of CPU; 6, which OnionPerf takes, 132 kB
@@ -35,7 +39,7 @@ pub const PRESET: u32 = 2;
 /// The host that made the downloads.
 #[derive(Clone, Copy, Debug)]
 pub struct Maker<'a> {
-    /// Its name: letters, digits and `-`.
+    /// Its name: up to 64 letters, digits and `-`.
     pub host: &'a str,
     /// Its public address; `unknown` if none.
     pub address: Option<&'a str>,
@@ -54,10 +58,12 @@ pub struct DayFile {
 #[derive(Debug, thiserror::Error)]
 pub enum DayError {
     /// A name that the format does not allow.
-    #[error("{0:?} cannot be a host's name in OnionPerf's files: use letters, digits and -")]
+    #[error(
+        "{0:?} cannot be a host's name in OnionPerf's files: use up to 64 letters, digits and -"
+    )]
     Host(String),
     /// A time that has no day.
-    #[error("download {0} did not end between the years 1970 and 9999: delete its line")]
+    #[error("download {0} did not begin between the years 1970 and 9999: delete its line")]
     Time(u64),
     /// Packing or listing failed.
     #[error("OnionPerf's files cannot be made")]
@@ -75,20 +81,47 @@ pub fn files<'a>(
     lines: impl IntoIterator<Item = &'a Circuit>,
     maker: Maker<'_>,
 ) -> Result<Vec<DayFile>, DayError> {
-    let is_good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    if maker.host.is_empty() || !maker.host.bytes().all(is_good) {
+    let mut days = BTreeMap::<u64, Vec<&Circuit>>::new();
+    for line in lines.into_iter().filter(|line| line.download.is_some()) {
+        days.entry(day_of(line).ok_or(DayError::Time(line.number))?).or_default().push(line);
+    }
+    days.into_iter().map(|(day, lines)| file(day, &lines, maker)).collect()
+}
+
+/// The file of a day of UTC, since 1970, with these lines; those without a download are left out.
+///
+/// # Errors
+/// [`DayError`] of a host's name.
+pub fn file(day: u64, lines: &[&Circuit], maker: Maker<'_>) -> Result<DayFile, DayError> {
+    if !is_host(maker.host) {
         return Err(DayError::Host(maker.host.to_owned()));
     }
-    let mut days = BTreeMap::<String, Vec<&Circuit>>::new();
-    for line in lines.into_iter().filter(|line| line.download.is_some()) {
-        days.entry(day(line).ok_or(DayError::Time(line.number))?).or_default().push(line);
-    }
-    let file = |(day, lines): (String, Vec<&Circuit>)| -> Result<DayFile, DayError> {
-        let bytes = pack(&analysis(&lines, maker).map_err(io::Error::from)?, PRESET)?;
-        let name = format!("{day}.{}.onionperf.analysis.json.xz", maker.host);
-        Ok(DayFile { name, bytes })
-    };
-    days.into_iter().map(file).collect()
+    let bytes = pack(&analysis(lines, maker).map_err(io::Error::from)?, PRESET)?;
+    Ok(DayFile { name: file_name(day, maker.host), bytes })
+}
+
+/// Whether a host may have this name in files.
+#[must_use]
+pub fn is_host(name: &str) -> bool {
+    let is_good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    (1..=MOST_HOST).contains(&name.len()) && name.bytes().all(is_good)
+}
+
+/// The name of the file of a day of UTC, since 1970.
+#[must_use]
+pub fn file_name(day: u64, host: &str) -> String {
+    let begin = day.saturating_mul(DAY_SECS).min(Utc::LAST_UNIX_SECS);
+    let begin = Utc::from_unix_secs(begin).map_or_else(|_| String::new(), Utc::file_stamp);
+    // Its day only.
+    format!("{}.{host}{END}", begin.get(..10).unwrap_or_default())
+}
+
+/// The day and the host that the name of a file says; none if it is not such a name.
+#[must_use]
+pub fn read_name(name: &str) -> Option<(u64, &str)> {
+    let (day, host) = name.strip_suffix(END)?.split_once('.')?;
+    let day = Utc::from_file_stamp(&format!("{day}-00-00-00"))?.unix_secs() / DAY_SECS;
+    (file_name(day, host) == name).then_some((day, host))
 }
 
 /// Writes files into a folder, each as a whole, and then the index of all that are there.
@@ -104,14 +137,17 @@ pub fn write(dir: &Path, files: &[DayFile]) -> Result<(), DayError> {
 }
 
 /// The index of the analysis files in a folder, as OnionPerf makes it.
-fn index(dir: &Path) -> io::Result<String> {
+///
+/// # Errors
+/// When the folder or a time of its files cannot be read.
+pub(crate) fn index(dir: &Path) -> io::Result<String> {
     let mut files = BTreeMap::new();
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         // Neither folders of such names, nor links that lead nowhere.
         let about = std::fs::metadata(entry.path()).ok().filter(std::fs::Metadata::is_file);
-        if let Some(about) = about.filter(|_| name.ends_with(".onionperf.analysis.json.xz")) {
+        if let Some(about) = about.filter(|_| name.ends_with(END)) {
             files.insert(name, about);
         }
     }
@@ -132,13 +168,12 @@ fn index(dir: &Path) -> io::Result<String> {
     Ok(xml)
 }
 
-/// The day of UTC in which a download ended, as `YYYY-MM-DD`; none if that is not in a year from 1970 to 9999, so that it fits
-/// into no file.
+/// The day of UTC, since 1970, on which a download began, or its circuit if it was not asked for; none before 1970 and after
+/// 9999: that fits into no file.
 #[must_use]
-pub fn day(line: &Circuit) -> Option<String> {
-    let ended = u64::try_from(ended_unix_us(line)).ok()? / 1_000_000;
-    let time = Utc::from_unix_secs(ended).ok()?.to_string();
-    time.get(..10).map(str::to_owned)
+pub fn day_of(line: &Circuit) -> Option<u64> {
+    let began = u64::try_from(line.asked_unix_us()).ok()? / 1_000_000;
+    (began <= Utc::LAST_UNIX_SECS).then_some(began / DAY_SECS)
 }
 
 /// When a download ended, in µs since 1970: at its last byte, or when it was given up.

@@ -14,6 +14,7 @@
 mod keeper;
 mod orders;
 mod outside;
+mod waiting;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -31,17 +32,18 @@ use super::measure::{self, Ready};
 use super::paths::weigh;
 use crate::arms::{Arm, turn};
 use crate::cli::measure::{ClientKind, Measuring};
-use crate::cli::serve::ServeArgs;
+use crate::cli::serve::{ServeArgs, Terms};
 use crate::client::Client;
 use crate::course::{Ended, State};
 use crate::figures::{Figures, OptionalFigures};
-use crate::network::Network;
+use crate::network::{self, Network, NetworkError};
 use crate::path::Plan;
 use crate::paths::{Choice, file};
 use crate::schedule::{Limits, Task};
 use crate::signals::Signals;
 use crate::store::Options;
-use crate::store::shelf::{Shelf, now};
+use crate::store::rotation::Now;
+use crate::store::shelf::{self, Shelf, now};
 use keeper::Serving;
 use orders::Orders;
 
@@ -59,44 +61,147 @@ const ALL_MAY_FAIL: f64 = 1.0;
 /// not be written.
 pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
     check_address(args)?;
-    let (ways, arms_sha256) = ways(args)?;
-    for Way { args, ready, .. } in &ways {
-        plan(args, &ready.network, &ready.choice, ready.given.clone())?;
-    }
-    let Some(Way { ready, .. }) = ways.first() else { bail!("there are no arms") };
+    let began = Instant::now();
+    let ways = first_look(args)?;
     let listener = args.keeping.metrics.map(listen).transpose()?;
     let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
-    let (shelf, next) =
-        Shelf::open(&args.keeping.dir, &options(args, ready, arms_sha256), args.keeping.rule())?;
+    let (shelf, next) = shelf(args, ways.as_ref().ok(), now(began))?;
     let mut notes = shelf.notes().to_vec();
-    let (measuring, began) = (&args.measuring, Instant::now());
-    let open = |terms| Orders::open(&args.keeping.dir, terms, measuring.seed, now(began));
+    let open = |terms| Orders::open(&args.keeping.dir, terms, args.measuring.seed, now(began));
     let orders = args.terms.as_ref().map(open).transpose()?;
     notes.extend(orders.iter().flat_map(|orders| orders.notes(1.0 / args.rate)));
-    let optional = OptionalFigures {
-        ttfb: measuring.ttfb > 0,
-        downloads: measuring.download > 0,
-        data: args.terms.as_ref().is_some_and(|terms| terms.data_bytes.is_some()),
-        disk: args.keeping.disk.is_some(),
-    };
-    let (figures, registry) = Figures::new(optional);
+    let (figures, registry) = Figures::new(optional_figures(args));
     let signals = outside::start(listener, registry, args.keeping.metrics_host.clone())?;
-    figures.documents(ready.network.valid_after_unix_secs);
-    let mut serving = Serving::new(args, &ready.dir, (shelf, next), figures, signals);
-    serving.set_orders(orders, began);
+    if let Ok(ways) = &ways {
+        figures.documents(ways.valid_after_unix_secs()?);
+    }
+    let dir = network::directory(&args.measuring.network);
+    let mut serving = Serving::new(args, &dir, (shelf, next), figures, signals);
+    serving.set_orders(orders, Box::new(move || now(began)));
     say(&beginning(args, address));
     notes.iter().for_each(|note| say(note));
-    let limits = measure::limits(&args.measuring, args.rate, ALL_MAY_FAIL);
-    live(args, limits, ways, &mut serving)?;
+    let ways = match ways {
+        Ok(ways) => Some(ways),
+        Err(error) => wait_for_network(args, error, &mut serving, began)?,
+    };
+    if let Some(ways) = ways {
+        let limits = measure::limits(&args.measuring, args.rate, ALL_MAY_FAIL);
+        live(args, limits, ways.all, &mut serving, began)?;
+    }
     serving.finish()?;
     Ok(ExitCode::SUCCESS)
 }
 
+/// Reads the network and checks that it has paths, for each arm.
+fn look(args: &ServeArgs) -> Result<Ways> {
+    let ways = ways(args)?;
+    for Way { args, ready, .. } in &ways.all {
+        plan(args, &ready.network, &ready.choice, ready.given.clone())?;
+    }
+    Ok(ways)
+}
+
+/// The same at a start. Where downloads have lines already, a network whose documents cannot be read is waited for: the inner
+/// error then.
+///
+/// # Errors
+/// In all other cases: whoever has started it can mend what was wrong.
+fn first_look(args: &ServeArgs) -> Result<Result<Ways>> {
+    let has_lines = || args.terms.is_some() && shelf::is_one(&args.keeping.dir);
+    match look(args) {
+        Ok(ways) => Ok(Ok(ways)),
+        Err(error) if error.is::<NetworkError>() && has_lines() => Ok(Err(error)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Waits until the network can be read; each slot has a line meanwhile. None after a signal.
+fn wait_for_network(
+    args: &ServeArgs,
+    mut error: anyhow::Error,
+    serving: &mut Serving,
+    began: Instant,
+) -> Result<Option<Ways>> {
+    let read = |file| arms::read(file, args.measuring.client, &mut Inputs::default());
+    let arms = args.arms.as_deref().map(read).transpose()?.unwrap_or_default();
+    loop {
+        if !arms.is_empty() {
+            let arm = &arms[turn(arms.len(), serving.next_number(), args.measuring.seed)];
+            serving.set_arm(arm.client.into(), Some(arm.name.clone()));
+        }
+        serving.no_client(&format!("{error:#}; trying again"), began);
+        if serving.pause(slot(args))? {
+            return Ok(None);
+        }
+        match look(args) {
+            Ok(ways) => {
+                serving.check(&options(args, &ways)?)?.iter().for_each(|note| say(note));
+                serving.looked(Ok(ways.valid_after_unix_secs()?));
+                return Ok(Some(ways));
+            }
+            Err(again) if again.is::<NetworkError>() => error = again,
+            Err(other) => return Err(other),
+        }
+    }
+}
+
+/// The folder of lines, and the number of the next circuit. If the network is not known, its options are compared later.
+fn shelf(args: &ServeArgs, ways: Option<&Ways>, now: Now) -> Result<(Shelf, u64)> {
+    let (dir, rule) = (&args.keeping.dir, args.keeping.rule());
+    let (mut shelf, next) = match ways {
+        Some(ways) => Shelf::open(dir, &options(args, ways)?, rule)?,
+        None => Shelf::reopen(dir, rule)?,
+    };
+    if let Some(Terms { host, address, .. }) = &args.terms {
+        shelf.keep_days(host, address.clone(), next, now)?;
+    }
+    Ok((shelf, next))
+}
+
+/// Which figures there are besides those of all circuits.
+fn optional_figures(args: &ServeArgs) -> OptionalFigures {
+    OptionalFigures {
+        ttfb: args.measuring.ttfb > 0,
+        downloads: args.measuring.download > 0,
+        data: args.terms.as_ref().is_some_and(|terms| terms.data_bytes.is_some()),
+        disk: args.keeping.disk.is_some(),
+    }
+}
+
+/// The time from the beginning of one circuit to that of the next.
+fn slot(args: &ServeArgs) -> Duration {
+    Duration::try_from_secs_f64(1.0 / args.rate).unwrap_or(Duration::MAX)
+}
+
 /// Options that two starts have in common.
-fn options(args: &ServeArgs, ready: &Ready, arms_sha256: Vec<String>) -> Options {
+///
+/// # Errors
+/// When there are no arms.
+fn options(args: &ServeArgs, ways: &Ways) -> Result<Options> {
     let mix = args.terms.as_ref().map(|terms| &terms.mix).filter(|mix| mix.sizes().len() > 1);
-    let options = measure::options(&args.measuring, ready, args.rate);
-    Options { download_mix: mix.map(ToString::to_string), arms_sha256, ..options }
+    let options = measure::options(&args.measuring, ways.first()?, args.rate);
+    let arms_sha256 = ways.arms_sha256.clone();
+    Ok(Options { download_mix: mix.map(ToString::to_string), arms_sha256, ..options })
+}
+
+/// All that take turns.
+struct Ways {
+    /// The arms, or what the options say.
+    all: Vec<Way>,
+    /// The SHA-256 of the files that the arms are from.
+    arms_sha256: Vec<String>,
+}
+
+impl Ways {
+    /// What the first of them measures.
+    fn first(&self) -> Result<&Ready> {
+        self.all.first().map(|way| &way.ready).context("there are no arms")
+    }
+
+    /// The second of 1970's after which the network's documents are valid.
+    fn valid_after_unix_secs(&self) -> Result<u64> {
+        Ok(self.first()?.network.valid_after_unix_secs)
+    }
 }
 
 /// How circuits are measured: as the options say, or as an arm of a file does.
@@ -115,13 +220,13 @@ struct Way {
     looks: u64,
 }
 
-/// The arms, or what the options say, and the SHA-256 of the files that the arms are from.
-fn ways(args: &ServeArgs) -> Result<(Vec<Way>, Vec<String>)> {
+/// Reads the arms, or what the options say.
+fn ways(args: &ServeArgs) -> Result<Ways> {
     let ready = |measuring: &Measuring| Ready::new(measuring, args.rate, PUBLIC_RATE);
     let Some(file) = &args.arms else {
         let (args, ready, torrc) = (args.clone(), ready(&args.measuring)?, Vec::new());
         let only = Way { name: None, args, torrc, weights: None, ready, looks: 0 };
-        return Ok((vec![only], Vec::new()));
+        return Ok(Ways { all: vec![only], arms_sha256: Vec::new() });
     };
     let (mut inputs, mut ways) = (Inputs::default(), Vec::new());
     for arm in arms::read(file, args.measuring.client, &mut inputs)? {
@@ -132,8 +237,8 @@ fn ways(args: &ServeArgs) -> Result<(Vec<Way>, Vec<String>)> {
         let Arm { name, weights, .. } = arm;
         ways.push(Way { name: Some(name), args, torrc, weights, ready, looks: 0 });
     }
-    let sha256 = inputs.all().iter().map(|input| input.sha256.clone()).collect();
-    Ok((ways, sha256))
+    let arms_sha256 = inputs.all().iter().map(|input| input.sha256.clone()).collect();
+    Ok(Ways { all: ways, arms_sha256 })
 }
 
 impl Way {
@@ -148,11 +253,17 @@ impl Way {
     }
 }
 
-/// A client after the other, until a signal.
-fn live(args: &ServeArgs, limits: Limits, mut ways: Vec<Way>, serving: &mut Serving) -> Result<()> {
-    let mut state = State::new(limits, Box::new(std::iter::empty()));
-    let pause = Duration::try_from_secs_f64(1.0 / args.rate).unwrap_or(Duration::MAX);
-    let mut is_first = true;
+/// A client after the other, until a signal, in a run that began then.
+fn live(
+    args: &ServeArgs,
+    limits: Limits,
+    mut ways: Vec<Way>,
+    serving: &mut Serving,
+    began: Instant,
+) -> Result<()> {
+    let mut state = State::begun_at(limits, Box::new(std::iter::empty()), began);
+    // Where downloads have lines already, their slots go on having some.
+    let mut is_first = args.terms.is_none() || serving.next_number() == 0;
     loop {
         let arms = ways.len();
         let way = &mut ways[turn(arms, serving.next_number(), args.measuring.seed)];
@@ -173,7 +284,7 @@ fn live(args: &ServeArgs, limits: Limits, mut ways: Vec<Way>, serving: &mut Serv
             Err(error) => serving.no_client(&format!("{error:#}; trying again"), state.began()),
         }
         is_first = false;
-        if serving.pause(pause)? {
+        if serving.pause(slot(args))? {
             return Ok(());
         }
     }

@@ -1,18 +1,22 @@
 //! A folder that lines go into for months: files that follow each other, so many of them and no more.
 //!
-//! A start goes on behind the last whole line. The folder is locked while it is written to, because two writers would
+//! A start continues after the last whole line. The folder is locked while it is written to, because two writers would
 //! give two circuits one number and forget each other's files.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use super::rotation::{Name, Now, Place, Rotation, Rule};
+use super::rotation::{Name, Now, OldFile, Place, Rotation, Rule};
 use super::{
     Options, Store, StoreError, check_options, io_error, line, lock, run_unix_secs, write_options,
 };
 use crate::record::Circuit;
 use crate::schedule::WINDOW;
+
+mod days;
+
+use days::DayFiles;
 
 /// So many of the last lines have the highest number among them, because circuits end in another order than they begin
 /// in: there are 10,000 at once at most, and as many as the scheduler looks at have been passed by.
@@ -33,6 +37,8 @@ pub struct Shelf {
     run_unix_secs: f64,
     /// What is to be said of it.
     notes: Vec<String>,
+    /// OnionPerf's files, if they are written.
+    days: Option<DayFiles>,
     /// The folder itself; its lock ends with it.
     _lock: File,
 }
@@ -56,6 +62,34 @@ impl Shelf {
         if !files.is_empty() {
             notes.extend(check_options(dir, options)?);
         }
+        Self::taken(dir, lock, files, notes, rule)
+    }
+
+    /// Takes a folder that has lines, whatever options they came by ([`Self::check`]); which number the next circuit has.
+    ///
+    /// # Errors
+    /// [`StoreError`], which names the file.
+    pub fn reopen(dir: &Path, rule: Rule) -> Result<(Self, u64), StoreError> {
+        let lock = lock(dir)?;
+        Self::taken(dir, lock, files(dir)?, Vec::new(), rule)
+    }
+
+    /// Compares these options with those of the lines; what is to be said of it, if something is.
+    ///
+    /// # Errors
+    /// [`StoreError::Other`], if they differ.
+    pub fn check(&self, options: &Options) -> Result<Option<String>, StoreError> {
+        check_options(&self.dir, options)
+    }
+
+    /// A folder that is locked, with these files.
+    fn taken(
+        dir: &Path,
+        lock: File,
+        files: Vec<Name>,
+        mut notes: Vec<String>,
+        rule: Rule,
+    ) -> Result<(Self, u64), StoreError> {
         let began = Instant::now();
         let (mut store, mut number, mut lines) = (None, 0, 0);
         let long = |name: &Name| length(&dir.join(name.file())).map(|bytes| (*name, bytes));
@@ -83,12 +117,10 @@ impl Shelf {
             began,
             run_unix_secs: run_unix_secs(),
             notes,
+            days: None,
             _lock: lock,
         };
-        if shelf.rotation.bytes() > rule.disk_bytes {
-            let now = now(began);
-            shelf.make_room(&shelf.rotation.place(0, now), now)?;
-        }
+        shelf.trim(now(began))?;
         Ok((shelf, number))
     }
 
@@ -113,14 +145,22 @@ impl Shelf {
         self.add_at(circuit, now(self.began))
     }
 
-    /// Adds a circuit at a time.
-    fn add_at(&mut self, circuit: &Circuit, now: Now) -> Result<(), StoreError> {
+    /// Adds a circuit at a time of other clocks.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub fn add_at(&mut self, circuit: &Circuit, now: Now) -> Result<(), StoreError> {
         let line = line(circuit, self.run_unix_secs).map_err(io_error(&self.dir))?;
         let bytes = line.len() as u64;
         self.make_room(&self.rotation.place(bytes, now), now)?;
         let failed = || io_error(&self.dir)(std::io::ErrorKind::NotFound.into());
         self.store.as_mut().ok_or_else(failed)?.add_line(&line)?;
         self.rotation.added(bytes);
+        let (day, file) = (self.open_day(circuit), self.rotation.last());
+        if let (Some(days), Some(file)) = (&mut self.days, file) {
+            days.added(file.number, day);
+            self.rotation.hold(days.held());
+        }
         Ok(())
     }
 
@@ -138,19 +178,42 @@ impl Shelf {
             self.finish()?;
         }
         for old in &place.forget {
-            let path = self.dir.join(old.file());
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(io_error(&path)(error));
-                }
-                _ => self.rotation.forgot(*old),
-            }
+            self.remove(*old)?;
         }
         if let Some(name) = place.new {
             self.store = Some(Store::at(self.dir.join(name.file()))?);
             self.rotation.began(name, now);
         }
         Ok(())
+    }
+
+    /// Removes files until the bound holds.
+    fn trim(&mut self, now: Now) -> Result<(), StoreError> {
+        if self.rotation.bytes() > self.rotation.disk_bytes() {
+            self.make_room(&self.rotation.place(0, now), now)?;
+        }
+        Ok(())
+    }
+
+    /// Removes a file.
+    fn remove(&mut self, old: OldFile) -> Result<(), StoreError> {
+        let path = match (old, &self.days) {
+            (OldFile::Lines(name), _) => self.dir.join(name.file()),
+            (OldFile::Day(day), Some(days)) => days.path(&self.dir, day),
+            (OldFile::Day(_), None) => return Ok(()),
+        };
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(io_error(&path)(error))
+            }
+            _ => {
+                self.rotation.forgot(old);
+                if let (OldFile::Day(_), Some(days)) = (old, &mut self.days) {
+                    days.removed();
+                }
+                Ok(())
+            }
+        }
     }
 }
 
@@ -189,7 +252,7 @@ fn files(dir: &Path) -> Result<Vec<Name>, StoreError> {
 }
 
 /// Whether a folder has such files.
-pub(super) fn is_one(dir: &Path) -> bool {
+pub(crate) fn is_one(dir: &Path) -> bool {
     files(dir).is_ok_and(|files| !files.is_empty())
 }
 

@@ -1,17 +1,17 @@
 //! The file of a budget: what has been spent, written before a download begins and after it has ended.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use ff_bwauth::utc::Utc;
 
-use super::{StoreError, io_error};
+use super::{StoreError, io_error, replace_json};
 use crate::budget::{SCHEMA, Spent};
 
 /// The name of the file in the folder of lines.
 pub const FILE: &str = "budget.json";
-/// The name of the file while it is written: always the same, so that kills leave only one behind.
+/// The name of the file while it is written.
 const UNFINISHED: &str = "budget.json.new";
 
 /// Reads what has been spent; none if there is no file yet.
@@ -50,16 +50,7 @@ pub fn read(dir: &Path) -> Result<Option<Spent>, StoreError> {
 /// # Errors
 /// [`StoreError`], which names the file.
 pub fn write(dir: &Path, spent: &Spent) -> Result<(), StoreError> {
-    let (path, unfinished) = (dir.join(FILE), dir.join(UNFINISHED));
-    let written = || -> io::Result<()> {
-        let mut text = serde_json::to_vec(spent)?;
-        text.push(b'\n');
-        let mut file = File::create(&unfinished)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(&unfinished, &path)
-    };
-    written().map_err(io_error(&path))
+    replace_json(dir, FILE, UNFINISHED, serde_json::to_vec(spent))
 }
 
 #[cfg(test)]

@@ -193,7 +193,7 @@ fn a_download_at_no_time_costs_no_other() {
     fs::write(&ours, format!("{line}\n")).expect("written");
     let printed = prints(&["export", text(&file), text(&ours), "--out", text(&out)]);
     assert!(printed.contains("2020-09-13.ff-perf.onionperf"), "{printed}");
-    assert!(printed.contains("1 downloads did not end"), "{printed}");
+    assert!(printed.contains("1 downloads did not begin"), "{printed}");
 }
 
 #[test]
@@ -242,4 +242,52 @@ fn a_filter_leaves_what_python_writes_as_it_is() {
     let read = ff_sim::input::Inputs::default().read(&written).expect("a file");
     let read = String::from_utf8(read).expect("text");
     assert!(read.contains("\"buildtime_seconds\":NaN") && read.contains("filtered_out"), "{read}");
+}
+
+/// The lines of a folder that a server writes to, as far as they are whole.
+fn lines_by_now(dir: &Path) -> Vec<Value> {
+    let entries = fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("a file").path());
+    let mut files: Vec<PathBuf> =
+        entries.filter(|path| path.extension().is_some_and(|end| end == "jsonl")).collect();
+    files.sort();
+    let texts: String = files.iter().map(|path| fs::read_to_string(path).expect("lines")).collect();
+    let whole = texts.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    whole.map(|line| serde_json::from_str(line).expect("a line")).collect()
+}
+
+#[test]
+fn slots_have_lines_and_days_their_files_while_no_network_can_be_read() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (network, out) = (dir.path().join("network"), dir.path().join("out"));
+    for path in [&network, &out] {
+        fs::create_dir(path).expect("a folder");
+    }
+    let args = ["serve", "--network", text(&network), "--to", "http://192.0.2.1:80/token"];
+    let args = [&args[..], &["--every", "1", "--dir", text(&out)]].concat();
+    let said = fails(&args, 1);
+    assert!(said.contains("has no cached-microdesc-consensus"), "at the first start: {said}");
+    let line = r#"{"schema":1,"number":0,"client":"arti","began_unix_secs":1594598400.0,"began_us":1,"path":[],"ended_us":9,"download":{"bytes":1,"us":7}}"#;
+    fs::write(out.join("circuits-000001-2020-07-13.jsonl"), format!("{line}\n")).expect("written");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+    let mut server = command.arg("downloads").args(&args).spawn().expect("the program");
+    let day = out.join("onionperf/2020-07-13.ff-perf.onionperf.analysis.json.xz");
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    while lines_by_now(&out).len() < 4 || !day.exists() {
+        assert!(std::time::Instant::now() < end, "{:?}", lines_by_now(&out));
+        assert_eq!(server.try_wait().expect("its status"), None, "it goes on");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let kill = Command::new("sh").args(["-c", &format!("kill -TERM {}", server.id())]).status();
+    assert!(kill.expect("a shell").success());
+    assert!(server.wait().expect("its end").success());
+    let lines = lines_by_now(&out);
+    for (number, line) in lines.iter().enumerate().skip(1) {
+        let failure = &line["failure"];
+        assert_eq!((&line["number"], &failure["stage"]), (&number.into(), &"client".into()));
+        assert!(
+            failure["reason"].as_str().is_some_and(|why| why.contains("has no cached")),
+            "{line}"
+        );
+        assert_eq!(line["download"]["asked_bytes"], 5_242_880, "{line}");
+    }
 }

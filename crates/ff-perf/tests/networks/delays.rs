@@ -5,7 +5,7 @@
 //! no delay of a network. tor's own scheduler, KIST, holds cells back that others follow within 10 ms; round trips of an idle circuit over such
 //! distances come one by one. Whether it matters is seen by the same network without it (`Vanilla`). The relays, the
 //! emulator and the one who measures share the cores of this machine: other programs beside them are in these figures, even
-//! at a high priority (ARCHITECTURE.md), so run it on an idle machine.
+//! at a high priority (doc/decisions.md, "Cores are kept awake"), so run it on an idle machine.
 
 use std::collections::HashMap;
 use std::path::Path;

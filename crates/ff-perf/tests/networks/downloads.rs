@@ -18,18 +18,18 @@ use crate::serve::{Server, signal, until};
 const SIZE: u64 = 300_000;
 
 /// A running source; its output after the URL is not read.
-struct Source {
+pub(crate) struct Source {
     /// It.
     running: Child,
     /// Its output.
     _told: BufReader<ChildStdout>,
     /// Where it is, with its token.
-    url: String,
+    pub(crate) url: String,
 }
 
 impl Source {
     /// Starts one.
-    fn start(options: &str) -> Self {
+    pub(crate) fn start(options: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
         command.arg("source").args(options.split_whitespace());
         let mut running =
@@ -41,7 +41,7 @@ impl Source {
     }
 
     /// Ends it by SIGTERM; returns its summary.
-    fn end(mut self) -> String {
+    pub(crate) fn end(mut self) -> String {
         signal(self.running.id(), "TERM");
         assert!(self.running.wait().expect("its end").success());
         let mut said = String::new();

@@ -5,6 +5,7 @@ mod check;
 mod client_tor;
 mod delays;
 mod downloads;
+mod faults;
 mod lab_ends;
 mod liars;
 mod lost;

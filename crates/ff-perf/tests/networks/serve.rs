@@ -150,7 +150,7 @@ fn circuits(dir: &Path) -> Vec<Circuit> {
 }
 
 /// The circuits of all of its files, while more are written: of a line there may be a half.
-fn circuits_by_now(dir: &Path) -> Vec<Circuit> {
+pub(crate) fn circuits_by_now(dir: &Path) -> Vec<Circuit> {
     let texts = files(dir).into_iter().filter_map(|file| fs::read_to_string(file).ok());
     let texts: Vec<_> = texts.collect();
     let lines = texts.iter().flat_map(|text| text.split_inclusive('\n'));

@@ -1,4 +1,6 @@
 //! MEAS_PARAMS and its answer.
+//!
+//! Decisions: doc/decisions.md, "MEAS_PARAMS is one cell".
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -20,6 +20,8 @@
 //!
 //! There is no clock, socket or lock in here. Host and target say what time it is and what the
 //! share comes to ([`Allowance`]).
+//!
+//! Decisions: doc/decisions.md, "Links take turns".
 
 use std::collections::{HashMap, VecDeque};
 use std::task::Waker;

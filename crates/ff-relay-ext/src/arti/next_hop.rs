@@ -9,6 +9,8 @@
 //! link's handshake, and the CREATE2 that comes of the circuit's EXTEND2; RELAY cells it hands over to the link from which
 //! they came. So an echoed cell takes the way of a forwarded one, from one link's TLS to another's: what the relay echoes is
 //! what it can forward.
+//!
+//! Decisions: doc/decisions.md, "In an Arti relay an echoed cell goes the way of a forwarded cell".
 
 use std::io;
 use std::pin::Pin;

@@ -80,7 +80,7 @@ fn enough(coordinators: u8) -> u32 {
 #[must_use]
 pub fn refusing(seed: u64) -> Attack {
     let mut points = Vec::new();
-    for coordinators in [1, 3, 9] {
+    for coordinators in 1..=9 {
         for q in [0.1, 0.21, 0.3, 0.4, 0.5] {
             // Fast twice in a row.
             let formula = at_least(coordinators.into(), q * q, enough(coordinators));
@@ -211,7 +211,7 @@ mod tests {
     fn refusing_gains_nothing_and_an_honest_relay_loses_little() {
         for seed in [1, 2, 3] {
             let attack = refusing(seed);
-            for coordinators in [1, 3, 9] {
+            for coordinators in 1..=9 {
                 let curve = |name: &str| format!("{name}, n = {coordinators}");
                 let (patient, refusing) = (curve("patient"), curve("refusing"));
                 for (patient, refusing) in attack.curve(&patient).zip(attack.curve(&refusing)) {

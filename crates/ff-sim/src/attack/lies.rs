@@ -15,7 +15,7 @@ const CAPACITY: u64 = 46 * 9 * 16 * 31 * 61;
 const SECONDS: u64 = 30;
 
 /// Seconds in which a relay echoes so much, and reports all the background that it may.
-fn lying(echoed: &[u64], params: &Params) -> Vec<SecondSample> {
+pub(super) fn lying(echoed: &[u64], params: &Params) -> Vec<SecondSample> {
     let second = |&measurement_bytes: &u64| {
         let allowed = params.ratio.background_for(measurement_bytes);
         SecondSample {

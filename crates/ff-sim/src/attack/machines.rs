@@ -1,17 +1,19 @@
 //! E5: several relays on one machine (paper §5), by the real groups.
 //!
 //! Relays that belong together by what they say are measured at once, as far as the team can, and what is published
-//! of them is no more in sum than they have shown at once. Measured apart, each shows all of the machine. Measured at once, they share it, however it is shared from second
-//! to second: what they echo in sum in all seconds is what the machine decrypts. Whether they are measured at once
-//! is decided by the schedule, by what the relays say of themselves.
+//! of them is no more in sum than they have shown at once. Measured apart, each shows all of the machine. Measured at once,
+//! they share it, however it is shared from second to second: what they echo in sum in all seconds is what the machine
+//! decrypts. Whether they are measured at once is decided by the schedule, by what the relays say of themselves.
+//!
+//! Twins begin some seconds apart: each has all of the machine until the other begins or after the other's end.
 
 use ff_bwauth::period::schedule::{Rules, Schedule};
 use ff_bwauth::period::{FIRST_GUESS, Relay, group};
-use ff_bwauth::publish::together::{Shown, carried, shares};
+use ff_bwauth::publish::together::{SAME_START_MILLIS, Shown, carried, shares};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
-use super::lies::honest;
+use super::lies::{honest, lying};
 use super::sample::{bytes, name, old, teams};
 use super::{Attack, Basis, Point, System};
 
@@ -155,5 +157,83 @@ pub fn one_machine(seed: u64) -> Attack {
         note: "ours is the most that relays come to which are measured at once; those that say nothing of each \
                other come to as many times the machine as they are, less where two are drawn into one slot"
             .to_owned(),
+    }
+}
+
+/// What twins that begin so many seconds apart are published at in sum, in proportion to their machine. Each is measured for
+/// `secs` seconds.
+fn twins_apart(secs: u32, apart: u32, is_lying: bool) -> f64 {
+    let params = Params::PAPER;
+    let echoed = |second: u32| if second < apart { MACHINE } else { MACHINE / 2 };
+    let echoed: Vec<u64> = (0..secs).map(echoed).collect();
+    let seconds = if is_lying { lying(&echoed, &params) } else { honest(&echoed) };
+    let rate = params.estimator.estimate(&seconds, params.ratio).unwrap_or_default();
+    let shown = |(relay, unix_millis)| Shown { relay, unix_millis, secs: secs.into(), rate };
+    let both = [(0, 0), (1, u64::from(apart) * 1000)].map(shown);
+    let left = shares(&[rate, rate], carried(both.to_vec(), 0));
+    let sum: BytesPerSec = left.iter().map(|share| BytesPerSec::new(share.bytes_per_sec)).sum();
+    bytes(sum) / bytes(BytesPerSec::new(MACHINE))
+}
+
+/// The same by arithmetic, without a lie.
+fn twins_formula(secs: u32, apart: u32) -> f64 {
+    let (t, d) = (f64::from(secs), f64::from(apart.min(secs)));
+    let median = match (2 * apart).cmp(&secs) {
+        std::cmp::Ordering::Less => 0.5,
+        std::cmp::Ordering::Equal => 0.75,
+        std::cmp::Ordering::Greater => 1.0,
+    };
+    let mean = (t + d) / (2.0 * t);
+    let each = ((1.0 + Params::PAPER.epsilon2) * mean).min(median);
+    let is_together = u64::from(apart) * 1000 <= SAME_START_MILLIS;
+    if is_together { 2.0 * each * t / (t + d) } else { each }
+}
+
+/// E5: twins that begin some seconds apart.
+#[must_use]
+pub fn twins() -> Attack {
+    let mut points = Vec::new();
+    for secs in [10, 30] {
+        for apart in 0..=7 {
+            let formula = twins_formula(secs, apart);
+            let point = |curve, is_lying| {
+                Point::new(curve, apart.into(), twins_apart(secs, apart, is_lying)).within(1e-5)
+            };
+            points.push(point(format!("measured for {secs} s"), false).beside(formula));
+            let formula = formula * Params::PAPER.ratio.inflation();
+            points.push(point(format!("measured for {secs} s, lying"), true).beside(formula));
+        }
+    }
+    let honest = points.iter().filter(|point| !point.curve.ends_with("lying"));
+    Attack {
+        id: "E5",
+        name: "twins that begin apart",
+        system: System::FlashFlow,
+        formula: "2m·t/(t+d) within 2 s, else m; m = min(median, (1+e2)·(t+d)/2t)",
+        unit: "times",
+        paper: None,
+        ours: honest.map(|point| point.ours).fold(0.0, f64::max),
+        interval: Some([0.0, 1.0 + Params::PAPER.epsilon2]),
+        basis: Basis::RealCode,
+        axis: "seconds between their starts",
+        points,
+        note: "two relays of one machine, which gives all of it to one while the other is not measured; with false \
+               background 1/(1-r) times as much"
+            .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn twins_count_for_one_machine_whatever_lies_between_their_starts() {
+        let attack = twins();
+        println!("{:?}", attack.points);
+        assert!(attack.points.iter().all(|point| point.agrees() == Some(true)));
+        assert!(attack.ours <= 1.05 + 1e-6, "{}", attack.ours);
+        let most = attack.points.iter().map(|point| point.ours).fold(0.0, f64::max);
+        assert!(most <= 1.40 + 1e-6, "{most} with false background");
     }
 }

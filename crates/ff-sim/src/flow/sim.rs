@@ -22,6 +22,8 @@
 //! a relay and sees no byte within 10 s says nothing of it, so that loops leave such a relay the weight that it had. What users have waited
 //! for longer than 30 s they give up; streams of TGen do so by default when they stand still for as long, those of Shadow's
 //! users wait ten times longer.
+//!
+//! Decisions: doc/decisions.md, "What arrives at a full relay waits for all that is queued".
 
 mod begin;
 mod circuits;

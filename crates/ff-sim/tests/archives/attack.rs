@@ -48,6 +48,10 @@ fn check(attacks: &[Attack]) {
     assert!(near(ours("capacity in a share of the slots"), 0.843_75, 0.021));
     assert!(ours("a flood of new relays").abs() < 1e-9);
     assert!(ours("several relays on one machine") <= 1.05 + 1e-9);
+    assert!(ours("twins that begin apart") <= 1.05 + 1e-9);
+    assert!(ours("relays of one machine that come and go") <= 1.05);
+    assert!(near(ours("relays that dispute a measurer"), 61.0, 1e-9));
+    assert!(near(ours("a burst under new identities"), 4.0, 1e-9));
     assert!(near(ours("a false descriptor, in one step"), 177.0, 0.005));
     assert!(near(ours("traffic with half of the trusted relays only"), 10.0, 0.05));
     assert!(near(ours("time to measure the network"), 5.0, 0.02));

@@ -4,6 +4,8 @@
 //! is long enough. When its operator asks for it, no slot begins until it is over; who would have been measured
 //! in it waits for the next period. What was measured bounds a slot's shares, and not the schedule: that follows
 //! from what all coordinators know.
+//!
+//! Decisions: doc/decisions.md, "Measurers are measured when no relay is".
 
 use ff_proto::ids::Ed25519Id;
 

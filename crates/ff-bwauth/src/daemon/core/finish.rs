@@ -11,6 +11,7 @@ use crate::daemon::running::Running;
 use crate::outcome::Outcome;
 use crate::period::timetable::{Event, Measured, NoRetry};
 use crate::period::{Fingerprint, GRANTS};
+use crate::publish::together::SAME_START_MILLIS;
 use crate::store::{AttemptId, Kind, PlanId, Planned, StoreError, ToPlan};
 
 /// Why a new relay that had a slot has none any more.
@@ -18,6 +19,9 @@ const NO_TURN: &str = "no slot has room behind new relays of networks that have 
 
 /// What is measured at the same time because it may share a machine: a period, a slot and a head.
 pub(super) type Together = (u64, u32, u32);
+
+/// A relay, and when the seconds that count of its measurement began, in milliseconds since 1970.
+pub(super) type Begun = (Fingerprint, u64);
 
 /// A measurement that is over.
 #[derive(Debug)]
@@ -56,11 +60,25 @@ impl Core {
         if let Some(z) = again(&outcome) {
             self.again.entry(running.together()).or_default().push((relay, z));
         }
+        self.note_begun(running.together(), begun(relay, &outcome));
         self.hear(relay, &running.measurers, &mut outcome);
         self.unsaved.push_back(Finished { attempt, relay, outcome, known });
         self.save_unsaved(now);
         if let Err(error) = self.decide(now) {
             self.store_fails("so nothing is measured again", error, now);
+        }
+    }
+
+    /// Notes when the seconds of a measurement began. If those of all that were measured with it lie too far apart to count
+    /// together, all are measured again.
+    fn note_begun(&mut self, together: Together, begun: Option<Begun>) {
+        self.begun.entry(together).or_default().extend(begun);
+        if self.running.values().any(|one| one.together() == together) {
+            return;
+        }
+        let all = self.begun.remove(&together).unwrap_or_default();
+        if are_apart(&all) {
+            add_all(self.again.entry(together).or_default(), &all);
         }
     }
 
@@ -198,6 +216,27 @@ impl Core {
             }
         }
         Ok(found)
+    }
+}
+
+/// When the seconds of a measurement began, if it has a result.
+pub(super) fn begun(relay: Fingerprint, outcome: &Outcome) -> Option<Begun> {
+    outcome.counted_unix_millis.filter(|_| outcome.result.is_ok()).map(|at| (relay, at))
+}
+
+/// Whether measurements of relays that belong together began too far apart to count together.
+pub(super) fn are_apart(all: &[Begun]) -> bool {
+    let times = || all.iter().map(|(_, at)| *at);
+    let ends = times().min().zip(times().max());
+    ends.is_some_and(|(first, last)| last - first > SAME_START_MILLIS)
+}
+
+/// Adds all of these to what is to be measured again, as if they had come to nothing.
+pub(super) fn add_all(again: &mut Vec<Measured>, all: &[Begun]) {
+    for (relay, _) in all {
+        if !again.iter().any(|(known, _)| known == relay) {
+            again.push((*relay, None));
+        }
     }
 }
 

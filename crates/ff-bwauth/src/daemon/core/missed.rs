@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::Core;
-use super::finish::{Together, again};
+use super::finish::{Begun, Together, add_all, again, are_apart, begun};
 use crate::period::Fingerprint;
 use crate::period::timetable::{Event, Measured};
 use crate::store::{PlanId, Planned, Seconds, StoreError};
@@ -44,29 +44,36 @@ impl Core {
     pub(super) fn decide_again(&mut self, decided: &Decided, now: u64) -> Result<(), StoreError> {
         let Some(course) = &self.course else { return Ok(()) };
         let (number, span) = (course.number, course.start..now.saturating_add(1));
-        let mut last = HashMap::<Fingerprint, (u32, Option<Measured>)>::new();
+        let mut last = HashMap::<Fingerprint, (u32, Option<Measured>, Option<Begun>)>::new();
         self.store.attempts(span, Seconds::Without, |attempt| {
             let slot = attempt.slot.filter(|(period, _)| *period == number).map(|(_, slot)| slot);
             if let Some(slot) = slot {
-                let z = again(&attempt.outcome).map(|z| (attempt.fingerprint, z));
-                last.insert(attempt.fingerprint, (slot, z));
+                let (relay, outcome) = (attempt.fingerprint, &attempt.outcome);
+                let z = again(outcome).map(|z| (relay, z));
+                last.insert(relay, (slot, z, begun(relay, outcome)));
             }
             Ok::<_, StoreError>(())
         })?;
-        let mut groups = BTreeMap::<Together, Vec<Measured>>::new();
-        for (relay, (slot, measured)) in last {
+        let mut groups = BTreeMap::<Together, (Vec<Measured>, Vec<Begun>)>::new();
+        for (relay, (slot, measured, begun)) in last {
             let is_open = decided.get(&relay).is_none_or(|decided| *decided < slot);
-            let Some(measured) = measured.filter(|_| is_open) else { continue };
-            if let Some(head) = course.head_in(&relay, slot) {
-                groups.entry((number, slot, head)).or_default().push(measured);
-            }
+            let head = course.head_in(&relay, slot).filter(|_| is_open);
+            let Some(head) = head else { continue };
+            let (again, all) = groups.entry((number, slot, head)).or_default();
+            again.extend(measured);
+            all.extend(begun);
         }
         // What this process has measured it decides when all of it is over.
         for one in self.running.values() {
             groups.remove(&one.together());
         }
-        for (together, group) in groups {
-            self.again.entry(together).or_insert(group);
+        for (together, (mut group, all)) in groups {
+            if are_apart(&all) {
+                add_all(&mut group, &all);
+            }
+            if !group.is_empty() {
+                self.again.entry(together).or_insert(group);
+            }
         }
         self.decide(now)
     }

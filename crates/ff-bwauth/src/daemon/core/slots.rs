@@ -1,4 +1,6 @@
 //! What happens when a slot begins.
+//!
+//! Decisions: doc/decisions.md, "Missed slots are not caught up".
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};

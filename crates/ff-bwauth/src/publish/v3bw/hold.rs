@@ -1,4 +1,6 @@
 //! What a relay keeps in place of a value that rises by too much (PROTOCOL.md §12).
+//!
+//! Decisions: doc/decisions.md, "A rise above 4 times waits for a second day".
 
 use core::num::NonZeroU32;
 

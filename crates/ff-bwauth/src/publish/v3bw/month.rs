@@ -2,7 +2,7 @@
 //!
 //! They depend on nothing but what all attempts counted as, so a store works them out once for whoever asks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use ff_proto::aggregate::Draw;
@@ -79,14 +79,15 @@ impl Month {
 /// The draws of each relay within the time that is remembered, the newest first.
 fn by_relay(drawn: &[Drawn], now: u64) -> BTreeMap<[u8; 32], Vec<&Drawn>> {
     let since = now.saturating_sub(MEMORY_DAYS * DAY_SECS);
-    let mut relays = BTreeMap::<_, Vec<_>>::new();
+    // Draws are many and relays few, so only these are put in order.
+    let mut relays = HashMap::<_, Vec<_>>::new();
     for one in drawn.iter().filter(|one| (since..=now).contains(&one.started_unix_secs)) {
         relays.entry(one.ed_identity).or_default().push(one);
     }
     for drawn in relays.values_mut() {
         drawn.sort_by_key(|one| core::cmp::Reverse(one.started_unix_secs));
     }
-    relays
+    relays.into_iter().collect()
 }
 
 /// When half of the relays had had their first day. A relay with a first day two periods later or more is new, also after a
@@ -101,13 +102,7 @@ fn median_first<'a>(relays: impl Iterator<Item = &'a DaysOf>) -> u64 {
 /// The times in which most of the relays that were asked had no value, of those that had one before: what these have in common
 /// is us. Each relay counts with its first attempt of a period.
 fn times_without_values(relays: &BTreeMap<[u8; 32], Vec<&Drawn>>, secs: u64) -> Vec<[u64; 2]> {
-    let mut asked = BTreeMap::<u64, [usize; 2]>::new();
-    for one in relays.values().flat_map(|drawn| first_attempts(drawn, secs)) {
-        let [all, blank] = asked.entry(one.started_unix_secs).or_default();
-        *all += 1;
-        *blank += usize::from(one.draw == Draw::Blank);
-    }
-    let asked: Vec<_> = asked.into_iter().collect();
+    let asked = asked(relays, secs);
     let [least, most] = RUN;
     let run = (relays.len() / 4).clamp(least, most);
     let mut times = Vec::<[u64; 2]>::new();
@@ -128,6 +123,20 @@ fn times_without_values(relays: &BTreeMap<[u8; 32], Vec<&Drawn>>, secs: u64) -> 
         (all, blank) = (all - of_begin[0], blank - of_begin[1]);
     }
     times
+}
+
+/// At each time at which relays were asked that had had a value, how many, and how many of them had none now.
+fn asked(relays: &BTreeMap<[u8; 32], Vec<&Drawn>>, secs: u64) -> Vec<(u64, [usize; 2])> {
+    let firsts = relays.values().flat_map(|drawn| first_attempts(drawn, secs));
+    let mut firsts: Vec<_> =
+        firsts.map(|one| (one.started_unix_secs, one.draw == Draw::Blank)).collect();
+    firsts.sort_unstable();
+    let at_once = firsts.chunk_by(|(one, _), (other, _)| one == other);
+    let count = |all: &[(u64, bool)]| {
+        let blank = all.iter().filter(|(_, is_blank)| *is_blank).count();
+        all.first().map(|(time, _)| (*time, [all.len(), blank]))
+    };
+    at_once.filter_map(count).collect()
 }
 
 /// The first attempt that counts in each period of a relay, after the first one with a value. Draws come newest first.

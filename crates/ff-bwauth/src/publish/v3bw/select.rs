@@ -184,14 +184,15 @@ impl<'a> Decisions<'a> {
         }
     }
 
-    /// The same for some relays, of which nothing counts that began before then.
+    /// The same for some relays, of which nothing counts that began before then. Values of the newest day come first, and those
+    /// of relays without a value since then last.
     fn share(&mut self, members: &[usize], since: u64) {
         let standing: Vec<(usize, &Standing, bool)> = members
             .iter()
             .filter_map(|&index| {
                 let relay = &self.relays[index];
                 let line = relay.line.as_ref().ok()?;
-                Some((index, relay.standing.as_ref()?, line.blank_days == 0))
+                Some((index, relay.standing.as_ref()?, line.blank_days > 0))
             })
             .collect();
         let Some(first) = standing.iter().map(|(_, standing, _)| standing.since_unix_secs).min()
@@ -206,8 +207,12 @@ impl<'a> Decisions<'a> {
             attempts.filter_map(move |attempt| Shown::by(attempt, index))
         });
         let together = together::carried(shown.collect(), first.max(since));
-        let values: Vec<_> =
-            standing.iter().map(|(_, standing, is_fresh)| (standing.number, *is_fresh)).collect();
+        let secs = self.publication.period_secs.unwrap_or(PERIOD_SECS);
+        let in_turn = |(_, standing, has_faded): &(usize, &Standing, bool)| {
+            let day = standing.since_unix_secs.checked_div(secs);
+            (standing.number, (*has_faded, core::cmp::Reverse(day)))
+        };
+        let values: Vec<_> = standing.iter().map(in_turn).collect();
         let indices: Vec<_> = standing.iter().map(|(index, ..)| *index).collect();
         for (index, share) in indices.into_iter().zip(together::shares_in_turn(&values, together)) {
             if let Ok(line) = &mut self.relays[index].line {

@@ -15,7 +15,7 @@ use super::{Site, now};
 use crate::period::Fingerprint;
 use crate::publish::Shelf;
 use crate::publish::report::chart;
-use crate::store::{Attempt, Seconds};
+use crate::store::{Attempt, Memory, Seconds};
 use crate::watch::explain::{Explanation, fingerprint};
 use crate::watch::meaning::meaning;
 
@@ -55,14 +55,18 @@ pub(super) async fn page(State(site): State<Arc<Site>>, Path(name): Path<String>
     }
 }
 
+/// Reads what the store knows of all relays.
+pub(super) async fn remember(site: &Site) -> Result<Memory, AskError> {
+    let (now, max_age_secs) = (now(), site.options.rules.max_age_secs);
+    site.pool.ask(Work::Much, move |reader| reader.memory(now, max_age_secs)).await
+}
+
 /// Reads all that is known.
 async fn look(site: &Site, fingerprint: Fingerprint) -> Result<Known, AskError> {
     let network = site.options.network.as_ref().and_then(|network| network.borrow().clone());
     let (rules, publish_dir) = (site.options.rules.clone(), site.options.publish_dir.clone());
     let now = now();
-    let max_age_secs = rules.max_age_secs;
-    let make = site.pool.ask(Work::Much, move |reader| reader.memory(now, max_age_secs));
-    let memory = site.memory.get(0, make).await?;
+    let memory = site.memory.get(0, remember(site)).await?;
     site.pool
         .ask(Work::Much, move |reader| {
             let drawn = u32::try_from(MOST_DRAWN).unwrap_or(u32::MAX);

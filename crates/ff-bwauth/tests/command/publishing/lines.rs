@@ -55,6 +55,18 @@ fn a_group_counts_for_what_it_was_measured_at_together() {
 }
 
 #[test]
+fn relays_that_take_turns_at_an_address_lower_no_other_that_is_always_there() {
+    let publication = Publication { groups: vec![vec![[1; 20], [2; 20], [3; 20]]], ..network(3) };
+    // 2 and 3 are one machine, of which one is there each day when the group is measured; 1 has a machine of its own.
+    let there = [(53, 2), (29, 3), (5, 2)];
+    let outcomes: Vec<_> = there
+        .into_iter()
+        .flat_map(|(hours, other)| [measured(1, hours, 80), measured(other, hours, 80)])
+        .collect();
+    assert_eq!(weights(&outcomes, &publication), [(1, 10_000), (2, 10_000), (3, 1)]);
+}
+
+#[test]
 fn a_family_that_is_divided_otherwise_each_day_loses_nothing() {
     let day = |began: u64, members: &[u8]| Scheduled {
         period_unix_secs: began..began + DAY,

@@ -3,6 +3,8 @@
 //! tor-proto keeps every circuit that it has destroyed in the map of its link, until the relay destroys it as well
 //! (`channel/circmap.rs`), which tor never does: some 0.2 kB a circuit, for as long as the link stands. So after
 //! [`CIRCUITS`] new links are opened, and the old ones end with the last of their circuits.
+//!
+//! Decisions: doc/decisions.md, "Links are opened anew after 5,000 circuits".
 
 use std::sync::{Arc, Mutex, PoisonError};
 

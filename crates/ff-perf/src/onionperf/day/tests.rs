@@ -64,9 +64,9 @@ fn documents(files: &[DayFile]) -> Vec<Value> {
 const LATE: f64 = 1_795_910_398.0;
 
 #[test]
-fn a_day_has_the_downloads_that_ended_in_it_with_their_circuits() {
+fn a_day_has_the_downloads_that_began_in_it_with_their_circuits() {
     let before = whole(1, LATE);
-    // The next one ends after midnight; it and its circuit are the next day's.
+    // This one ends after midnight; it and its circuit are of the day on which it began.
     let over = whole(2, LATE + 1.0);
     let other = refused(3, LATE + 100.0);
     let found = files([&over, &other, &before], MAKER).expect("files");
@@ -79,7 +79,7 @@ fn a_day_has_the_downloads_that_ended_in_it_with_their_circuits() {
         let pointer = format!("/data/op-test/{pointer}");
         documents[day].pointer(&pointer).and_then(Value::as_object).map(Map::len)
     };
-    for (day, downloads, circuits) in [(0, 1, 1), (1, 2, 1)] {
+    for (day, downloads, circuits) in [(0, 2, 2), (1, 1, 0)] {
         assert_eq!(count(day, "tgen/streams"), Some(downloads));
         assert_eq!(count(day, "tor/streams"), Some(downloads));
         assert_eq!(count(day, "tor/circuits"), Some(circuits));
@@ -176,8 +176,8 @@ fn the_index_lists_what_is_there_and_odd_names_and_times_are_refused() {
     assert_eq!(names, expected, "{index}");
     let odd = Maker { host: "a/b", address: None };
     assert!(matches!(files([&whole(1, 1.0)], odd), Err(DayError::Host(_))));
-    assert_eq!(day(&whole(1, 1.0)).as_deref(), Some("1970-01-01"));
-    assert!(day(&whole(1, -1e9)).is_none() && day(&whole(1, 1e300)).is_none());
+    let days = [1.0, 2e5, -1e9, 1e300].map(|began| day_of(&whole(1, began)));
+    assert_eq!(days, [Some(0), Some(2), None, None]);
     assert!(matches!(files([&whole(6, -1e9)], MAKER), Err(DayError::Time(6))));
     let none = Circuit { download: None, ..whole(1, 1.7e9) };
     assert!(files([&none], MAKER).expect("no file").is_empty());

@@ -33,7 +33,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<ExitCode> {
     let address = args.address.map(|address| address.to_string());
     let maker = Maker { host: &args.host, address: address.as_deref() };
     for day in days.counts.keys() {
-        let files = day::files(&days.of(day)?, maker)?;
+        let files = day::files(&days.of(*day)?, maker)?;
         day::write(&args.out, &files)?;
         for file in &files {
             // Writing to a string cannot fail.
@@ -48,18 +48,18 @@ pub(super) fn run(args: &ExportArgs) -> Result<ExitCode> {
         let count = days.undated;
         let _ = writeln!(
             text,
-            "{count} downloads did not end between the years 1970 and 9999 and were left out"
+            "{count} downloads did not begin between the years 1970 and 9999 and were left out"
         );
     }
     show(&text)
 }
 
-/// Downloads by the day on which they ended, as lines in files.
+/// Downloads by the day on which they began, as lines in files.
 struct Days {
     /// Where the files are.
     dir: TempDir,
-    /// How many downloads each day has.
-    counts: BTreeMap<String, usize>,
+    /// How many downloads each day of UTC, since 1970, has.
+    counts: BTreeMap<u64, usize>,
     /// Downloads without a day.
     undated: u64,
 }
@@ -74,19 +74,19 @@ impl Days {
 
     /// Adds the downloads of a file.
     fn add(&mut self, all: Vec<DownloadRecord>) -> Result<()> {
-        let mut lines = BTreeMap::<String, Vec<u8>>::new();
+        let mut lines = BTreeMap::<u64, Vec<u8>>::new();
         for DownloadRecord { circuit, .. } in all {
-            let Some(day) = day::day(&circuit) else {
+            let Some(day) = day::day_of(&circuit) else {
                 self.undated += 1;
                 continue;
             };
-            *self.counts.entry(day.clone()).or_default() += 1;
+            *self.counts.entry(day).or_default() += 1;
             let into = lines.entry(day).or_default();
             serde_json::to_writer(&mut *into, &circuit).context("Failed to make a line")?;
             into.push(b'\n');
         }
         for (day, lines) in lines {
-            let path = self.dir.path().join(day);
+            let path = self.dir.path().join(day.to_string());
             let file = OpenOptions::new().create(true).append(true).open(&path);
             file.and_then(|mut file| file.write_all(&lines))
                 .with_context(|| format!("{} cannot be written", path.display()))?;
@@ -95,11 +95,11 @@ impl Days {
     }
 
     /// The downloads of a day, in the order in which they were asked for.
-    fn of(&self, day: &str) -> Result<Vec<Circuit>> {
-        let path = self.dir.path().join(day);
+    fn of(&self, day: u64) -> Result<Vec<Circuit>> {
+        let path = self.dir.path().join(day.to_string());
         let failed = || format!("{} cannot be read", path.display());
         let file = BufReader::new(File::open(&path).with_context(failed)?);
-        let mut all = Vec::with_capacity(self.counts.get(day).copied().unwrap_or_default());
+        let mut all = Vec::with_capacity(self.counts.get(&day).copied().unwrap_or_default());
         for line in file.lines() {
             let line = line.with_context(failed)?;
             all.push(serde_json::from_str::<Circuit>(&line).with_context(failed)?);

@@ -1,6 +1,5 @@
 //! Keeps a server's circuits, and says when new ones may begin.
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -10,13 +9,16 @@ use tokio::time::{sleep, timeout};
 
 use super::orders::Orders;
 use super::say;
+use super::waiting::Waiting;
 use crate::cli::serve::ServeArgs;
-use crate::course::{Ended, Keeper, failure};
+use crate::course::{Ended, Keeper, Refusal, failure};
 use crate::figures::Figures;
 use crate::network;
 use crate::probe::not_begun;
 use crate::record::{Circuit, Client, Stage, Whose};
 use crate::schedule::Gate;
+use crate::store::Options;
+use crate::store::rotation::Now;
 use crate::store::shelf::{Shelf, now};
 use crate::target::Target;
 
@@ -26,6 +28,11 @@ const GRACE: Duration = Duration::from_secs(5);
 const MANY: u32 = 10;
 /// After so many of them that are the client's own fault it gets another client.
 const CLIENT_FAULTS: u32 = 3;
+/// When a day's file that could not be written is tried again.
+const DAYS_AGAIN: Duration = Duration::from_secs(60);
+
+/// What says the time.
+pub(super) type Clock = Box<dyn Fn() -> Now>;
 
 /// Who keeps circuits.
 pub(super) struct Serving {
@@ -33,10 +40,12 @@ pub(super) struct Serving {
     shelf: Shelf,
     /// What is counted.
     figures: Figures,
-    /// Circuits whose lines could not be written yet: at most those that were in flight when the disk was full.
-    unwritten: VecDeque<Circuit>,
-    /// Whether it was said that the disk is full.
-    has_said_full: bool,
+    /// Lines that could not be written yet.
+    unwritten: Waiting,
+    /// When OnionPerf's files are tried again, by the monotonic clock.
+    days_from: Duration,
+    /// What was wrong with them the last time.
+    days_trouble: Option<String>,
     /// The number of the next circuit.
     next: u64,
     /// How many lines were written.
@@ -63,8 +72,8 @@ pub(super) struct Serving {
     target: Option<Target>,
     /// The downloads, if nothing else is measured: then each slot has a line.
     orders: Option<Orders>,
-    /// When the monotonic clock of the budget began.
-    began: Instant,
+    /// The clocks of files and budgets.
+    clock: Clock,
     /// Whether it was logged that downloads are put off.
     has_said_put_off: bool,
 }
@@ -94,7 +103,7 @@ impl Serving {
         figures: Figures,
         signals: watch::Receiver<u32>,
     ) -> Self {
-        let every = Duration::from_secs(args.keeping.refresh);
+        let (every, began) = (Duration::from_secs(args.keeping.refresh), Instant::now());
         let documents = Documents {
             dir: dir.to_owned(),
             every,
@@ -106,8 +115,9 @@ impl Serving {
         Self {
             shelf,
             figures,
-            unwritten: VecDeque::new(),
-            has_said_full: false,
+            unwritten: Waiting::default(),
+            days_from: Duration::ZERO,
+            days_trouble: None,
             next,
             written: 0,
             signals,
@@ -121,14 +131,14 @@ impl Serving {
             looks: 0,
             target: args.measuring.target.clone(),
             orders: None,
-            began: Instant::now(),
+            clock: Box::new(move || now(began)),
             has_said_put_off: false,
         }
     }
 
-    /// Sets the orders for downloads, if there are any, and the beginning of their monotonic clock.
-    pub(super) fn set_orders(&mut self, orders: Option<Orders>, began: Instant) {
-        (self.orders, self.began) = (orders, began);
+    /// Sets the orders for downloads, if there are any, and what says the time.
+    pub(super) fn set_orders(&mut self, orders: Option<Orders>, clock: Clock) {
+        (self.orders, self.clock) = (orders, clock);
         self.tell_left();
     }
 
@@ -140,6 +150,14 @@ impl Serving {
     /// How often the network's documents were read again, or could not be.
     pub(super) const fn looks(&self) -> u64 {
         self.looks
+    }
+
+    /// Compares these options with those of the lines, which it has begun without; what is to be said of it, if something is.
+    ///
+    /// # Errors
+    /// When they differ.
+    pub(super) fn check(&self, options: &Options) -> Result<Option<String>> {
+        Ok(self.shelf.check(options)?)
     }
 
     /// The number of the next circuit.
@@ -170,8 +188,7 @@ impl Serving {
     /// No client could be started, in a run that began then. A slot for a download has a line even so.
     pub(super) fn no_client(&mut self, reason: &str, run_began: Instant) {
         self.complain(reason);
-        // Where lines cannot be written, no more of them wait.
-        let Some(orders) = self.orders.as_ref().filter(|_| self.unwritten.is_empty()) else {
+        let Some(orders) = &self.orders else {
             self.figures.note_no_client();
             return;
         };
@@ -189,11 +206,38 @@ impl Serving {
         self.judge(&circuit);
         self.next = self.next.max(circuit.number + 1);
         if let Some(orders) = &mut self.orders {
-            orders.ended(&circuit, now(self.began));
+            orders.ended(&circuit, (self.clock)());
         }
-        self.unwritten.push_back(circuit);
+        if !self.unwritten.add(circuit) {
+            self.figures.note_dropped();
+        }
         self.write();
+        self.write_day();
         self.tell_left();
+    }
+
+    /// Writes OnionPerf's file of a day that is over, if there is one. No circuit is in flight meanwhile: it would be late, and
+    /// may belong to that day.
+    fn write_day(&mut self) {
+        let now = (self.clock)();
+        if now.elapsed < self.days_from || !self.unwritten.is_empty() {
+            return;
+        }
+        match self.shelf.write_day(now) {
+            Ok(None) => {}
+            Ok(Some(path)) => {
+                say(&format!("{} is written", path.display()));
+                self.days_trouble = None;
+            }
+            Err(error) => {
+                self.days_from = now.elapsed.saturating_add(DAYS_AGAIN);
+                let trouble = Some(error.to_string());
+                if self.days_trouble != trouble {
+                    say(&format!("{error}; tried again every minute"));
+                    self.days_trouble = trouble;
+                }
+            }
+        }
     }
 
     /// Says how much is left of the budgets.
@@ -257,30 +301,16 @@ impl Serving {
             self.written
         ));
         // What they cannot be written for; there may be room again.
-        for circuit in &self.unwritten {
+        for circuit in self.unwritten.iter() {
             let failed = || format!("{lost} circuits could not be written");
-            self.shelf.add(circuit).with_context(failed)?;
+            self.shelf.add_at(circuit, (self.clock)()).with_context(failed)?;
         }
         Ok(self.shelf.finish()?)
     }
 
     /// Writes what is not written, as far as that is possible.
     fn write(&mut self) {
-        while let Some(circuit) = self.unwritten.front() {
-            if let Err(error) = self.shelf.add(circuit) {
-                if !self.has_said_full {
-                    say(&format!("{error}; no new circuits begin until lines can be written"));
-                    self.has_said_full = true;
-                }
-                return;
-            }
-            self.unwritten.pop_front();
-            self.written += 1;
-        }
-        if self.has_said_full {
-            say("lines can be written again: it goes on, and none is lost");
-            self.has_said_full = false;
-        }
+        self.written += self.unwritten.write(&mut self.shelf, (self.clock)());
     }
 
     /// Says what is wrong, but not again and again.
@@ -300,7 +330,7 @@ impl Serving {
             (self.failures, self.client_faults) = (0, 0);
             return;
         };
-        if fault.stage == Stage::Budget {
+        if matches!(fault.stage, Stage::Budget | Stage::Disk) {
             return;
         }
         self.failures = self.failures.saturating_add(1);
@@ -321,9 +351,12 @@ impl Keeper for Serving {
         Ok(())
     }
 
-    fn order(&mut self, bytes: u64) -> Result<u64, String> {
+    fn order(&mut self, bytes: u64) -> Result<u64, Refusal> {
         let Some(orders) = &mut self.orders else { return Ok(bytes) };
-        let order = orders.next(now(self.began));
+        if let Some(reason) = self.unwritten.full() {
+            return Err(Refusal { stage: Stage::Disk, reason: reason.to_owned() });
+        }
+        let order = orders.next((self.clock)());
         match &order {
             Err(reason) if !self.has_said_put_off => {
                 say(&format!("{reason}; downloads are put off until there is room"));
@@ -332,7 +365,7 @@ impl Keeper for Serving {
             _ => {}
         }
         self.has_said_put_off = order.is_err();
-        order
+        order.map_err(|reason| Refusal { stage: Stage::Budget, reason })
     }
 
     fn gate(&mut self, in_flight: usize) -> Result<Gate, Ended> {
@@ -345,11 +378,16 @@ impl Keeper for Serving {
         if self.documents.are_new || self.is_client_lost() {
             return Ok(Gate::Closed);
         }
-        Ok(if self.unwritten.is_empty() { Gate::Open } else { Gate::Held })
+        // A slot for a download has a line also while the disk is full, but no download.
+        let is_open = self.unwritten.is_empty() || self.orders.is_some();
+        Ok(if is_open { Gate::Open } else { Gate::Held })
     }
 
-    fn second(&mut self, _in_flight: usize) {
+    fn second(&mut self, in_flight: usize) {
         self.write();
+        if in_flight == 0 {
+            self.write_day();
+        }
         let documents = &mut self.documents;
         if Instant::now() >= documents.next {
             documents.next = Instant::now() + documents.every;
@@ -367,3 +405,6 @@ impl Keeper for Serving {
         self.ending.get_or_insert_with(Instant::now);
     }
 }
+
+#[cfg(test)]
+mod tests;

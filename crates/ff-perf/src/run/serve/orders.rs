@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Counter};
 use crate::cli::serve::Terms;
 use crate::interface;
 use crate::mix::Mix;
@@ -15,6 +15,9 @@ use crate::record::Circuit;
 use crate::store::rotation::Now;
 use crate::store::spent;
 use crate::traffic;
+
+/// What reads the counters of an interface, by its name.
+type Reader = Box<dyn Fn(&str) -> Result<Counter, String>>;
 
 /// The sizes of downloads in their order, and the budget.
 pub(super) struct Orders {
@@ -28,6 +31,10 @@ pub(super) struct Orders {
     budget: Budget,
     /// The network interface whose counters count, if there is one.
     interface: Option<String>,
+    /// What reads these.
+    read: Reader,
+    /// Whether they were read since the start.
+    has_counted: bool,
 }
 
 impl Orders {
@@ -36,6 +43,11 @@ impl Orders {
     /// # Errors
     /// When the budget there cannot be read, or an interface is not there.
     pub(super) fn open(dir: &Path, terms: &Terms, seed: u64, now: Now) -> Result<Self> {
+        Self::open_by(dir, terms, seed, now, Box::new(interface::read))
+    }
+
+    /// The same with other counters.
+    fn open_by(dir: &Path, terms: &Terms, seed: u64, now: Now, read: Reader) -> Result<Self> {
         let budget = Budget::new(terms.data_bytes, spent::read(dir)?, now);
         let mut orders = Self {
             dir: dir.to_owned(),
@@ -43,6 +55,8 @@ impl Orders {
             seed,
             budget,
             interface: terms.data_interface.clone(),
+            read,
+            has_counted: false,
         };
         orders.count(now).map_err(|reason| anyhow!("--data-interface: {reason}"))?;
         Ok(orders)
@@ -129,9 +143,16 @@ impl Orders {
     /// Adds what the interface has counted since the last time.
     fn count(&mut self, now: Now) -> Result<(), String> {
         let Some(name) = &self.interface else { return Ok(()) };
-        let counter = interface::read(name)?;
-        let bytes = counter.since(self.budget.spent().counter.as_ref());
-        self.budget.spend(bytes, now);
+        let counter = (self.read)(name)?;
+        let spent = self.budget.spent();
+        let bytes = counter.since(spent.counter.as_ref());
+        // Before the start there may have been downloads, and nobody knows for how long there were none.
+        if self.has_counted && spent.held_bytes == 0 {
+            self.budget.spend_otherwise(bytes, now);
+        } else {
+            self.budget.spend(bytes, now);
+        }
+        self.has_counted = true;
         self.budget.read(counter);
         Ok(())
     }
@@ -147,8 +168,12 @@ impl Orders {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::collections::BTreeMap;
+    use std::rc::Rc;
     use std::time::Duration;
+
+    use ff_bwauth::utc::Utc;
 
     use super::*;
 
@@ -162,7 +187,8 @@ mod tests {
 
     /// Terms of downloads.
     fn terms(mix: &str, data_bytes: Option<u64>) -> Terms {
-        Terms { mix: mix.parse().expect("a mix"), data_bytes, data_interface: None }
+        let mix = mix.parse().expect("a mix");
+        Terms { mix, data_bytes, data_interface: None, host: "op-a".to_owned(), address: None }
     }
 
     /// A circuit on which `came` of `asked` bytes came; whole if that is all.
@@ -215,6 +241,38 @@ mod tests {
         assert!(put_off > 50, "{put_off}");
         let order = (0..).map(|place| terms.mix.at(place, 3));
         assert!(order.take(sizes.len()).eq(sizes.iter().copied()), "no size is skipped");
+    }
+
+    /// A year of two slots a day, and of directory documents over the same interface: the budget is for both.
+    #[test]
+    fn a_year_on_an_interface_keeps_to_its_budget_with_directory_documents() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let data_interface = Some("wwan0".to_owned());
+        let terms = Terms { data_interface, ..terms("1MiB=3,20MiB=2", Some(600_000_000)) };
+        let bytes = Rc::new(Cell::new(7000));
+        let counter = Rc::clone(&bytes);
+        let read =
+            move |name: &str| Ok(Counter { interface: name.to_owned(), bytes: counter.get() });
+        let orders = Orders::open_by(dir.path(), &terms, 3, at(0), Box::new(read));
+        let mut orders = orders.expect("orders");
+        let (mut begun, mut months) = (0, BTreeMap::<String, u64>::new());
+        let mut goes = |secs: u64, more: u64| {
+            bytes.set(bytes.get() + more);
+            let month = Utc::from_unix_secs(at(secs).unix_secs).expect("a time").to_string();
+            *months.entry(month[..7].to_owned()).or_default() += more;
+        };
+        for slot in 0..365 * 2 {
+            let secs = slot * 43_200;
+            goes(secs, 1_500_000 + slot % 3 * 1_000_000);
+            let Ok(size) = orders.next(at(secs)) else { continue };
+            begun += 1;
+            // Some packets are lost.
+            goes(secs + 60, traffic::of_download(size).all() / 100 * 103);
+            orders.ended(&circuit(size, size), at(secs + 60));
+        }
+        assert!(months.values().all(|spent| *spent <= 600_000_000), "{months:?}");
+        assert!(months.values().filter(|spent| **spent > 500_000_000).count() >= 11, "{months:?}");
+        assert!((100..730).contains(&begun), "{begun}");
     }
 
     #[test]

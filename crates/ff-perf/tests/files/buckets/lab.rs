@@ -199,7 +199,7 @@ fn count(found: &Value, key: &str) -> usize {
 }
 
 #[test]
-#[ignore = "takes four minutes, as root; full relays are found now and then (ARCHITECTURE.md), so nothing is asked of hits"]
+#[ignore = "takes four minutes, as root; full relays are found now and then (doc/decisions.md), so nothing is asked of hits"]
 fn nobody_is_accused_beside_full_relays() {
     let lab = Lab::start(Some(LIMIT));
     let dir = tempfile::tempdir().expect("a directory");

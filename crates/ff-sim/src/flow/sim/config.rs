@@ -1,4 +1,6 @@
 //! What is simulated: how much traffic, for how long, by which windows, and constants.
+//!
+//! Decisions: doc/decisions.md, "Constants without a known cause".
 
 use anyhow::bail;
 

@@ -190,3 +190,20 @@ fn an_older_consensus_changes_nothing_also_behind_a_restart() {
     core.apply(with_new(START + 40, 11..13), START + 60);
     assert_eq!((events(&core), core.views.len()), (before, 1));
 }
+
+#[test]
+fn relays_that_come_wait_until_all_coordinators_have_asked_for_documents_twice() {
+    const DAY: u32 = 86_400;
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = started(dir.path(), START - 100);
+    core.common.length_secs = DAY;
+    let day = START.next_multiple_of(DAY.into());
+    core.apply(with_new(day - 100, 0..0), day - 100);
+    core.apply(Action::Tick, day);
+    core.apply(with_new(day + 3600, 11..12), day + 3700);
+    let from = events(&core).into_iter().find_map(|event| match event {
+        Event::Add { from_slot, .. } => Some(from_slot),
+        _ => None,
+    });
+    assert_eq!(from, Some((3600 + 1800) / SLOT_SECS));
+}

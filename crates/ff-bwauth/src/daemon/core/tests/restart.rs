@@ -256,3 +256,72 @@ fn what_is_measured_together_begins_together_also_when_it_disputes_a_measurer() 
         rows.iter().all(|row| row.state == State::Done || matches!(row.state, State::LeftOut(_)))
     );
 }
+
+/// How often relays are asked if two each share a host and begin this far apart, in milliseconds, when they are measured first;
+/// relays that are measured first near the end of the period are left out. If `dies`, the process ends after each slot and another
+/// one goes on.
+fn asked_in_pairs(apart_millis: u64, dies: bool) -> BTreeSet<usize> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let documents = || view_at(START - 100, &network(10), |number| number.div_ceil(2));
+    let mut core = coordinator(1, dir.path(), START - 100);
+    core.apply(Action::Documents(Ok(documents())), START - 100);
+    let (mut life, mut first) = (Life::at(START), BTreeMap::<Fingerprint, u64>::new());
+    for end in (1..=100).map(|slot| START + slot * u64::from(SLOT_SECS)) {
+        life.until(&mut core, end, |job, now| {
+            let is_late = !first.contains_key(&job.fingerprint) && job.fingerprint[0] % 2 == 0;
+            first.entry(job.fingerprint).or_insert(now);
+            let begun = now * 1000 + if is_late { apart_millis } else { 0 };
+            let mut outcome = outcome(job, TRUTH, now);
+            outcome.counted_unix_millis = Some(begun);
+            Some(outcome)
+        });
+        if dies {
+            drop(core);
+            core = coordinator(1, dir.path(), end);
+            core.apply(Action::Documents(Ok(documents())), end);
+        }
+    }
+    assert_eq!(first.len(), 10);
+    let times = life.times();
+    let early = first.iter().filter(|(_, at)| **at < START + 800);
+    early.map(|(relay, _)| times[relay]).collect()
+}
+
+#[test]
+fn a_group_that_begins_apart_is_measured_again() {
+    for dies in [false, true] {
+        assert_eq!(asked_in_pairs(2000, dies), [1].into(), "within two seconds: together");
+        assert_eq!(asked_in_pairs(2001, dies), [2].into());
+    }
+}
+
+#[test]
+fn a_group_that_began_apart_is_measured_again_after_a_restart() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let documents = || view_at(START - 100, &network(10), |number| number.div_ceil(2));
+    let mut core = coordinator(1, dir.path(), START - 100);
+    core.apply(Action::Documents(Ok(documents())), START - 100);
+    let (mut now, mut jobs) = (START, Vec::new());
+    while jobs.is_empty() {
+        now += 1;
+        jobs.extend(core.apply(Action::Tick, now).into_iter().filter_map(|effect| match effect {
+            Effect::Measure(job) => Some(job),
+            _ => None,
+        }));
+    }
+    // The process has stored its results, and dies before it decides.
+    for job in &jobs {
+        let mut outcome = outcome(job, TRUTH, now);
+        outcome.counted_unix_millis = Some(now * 1000 + u64::from(job.fingerprint[0] % 2) * 3000);
+        core.store.finish_attempt(job.attempt, &outcome, now + 1).expect("stored");
+    }
+    drop(core);
+    let mut core = coordinator(1, dir.path(), now + 2);
+    core.apply(Action::Documents(Ok(documents())), now + 2);
+    let mut life = Life::at(now + 2);
+    let end = START + u64::from(LENGTH_SECS) - 1;
+    life.until(&mut core, end, |job, now| Some(outcome(job, TRUTH, now)));
+    // Once more those, and once all others.
+    let times: Vec<_> = life.times().into_values().collect();
+    assert_eq!(times, vec![1; 10], "{} were measured before", jobs.len());
+}

@@ -29,7 +29,7 @@ const SAMPLES_DAYS: u32 = 30;
 /// What a page may take.
 const MOST: Duration = Duration::from_millis(50);
 /// What the command `explain` may take, from its start to its end: it reads what all relays' attempts of a month counted as.
-const MOST_TO_EXPLAIN: Duration = Duration::from_secs(2);
+const MOST_TO_EXPLAIN: Duration = Duration::from_secs(1);
 /// The lines of a descriptor that nobody reads here: one has two kilobytes and more.
 const FILLER: &str = "opt a-line-as-long-as-those-of-keys-and-certificates-in-real-descriptors\n";
 

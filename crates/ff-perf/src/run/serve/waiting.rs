@@ -1,0 +1,99 @@
+//! Lines that wait for room on the disk.
+
+use std::collections::VecDeque;
+
+use super::say;
+use crate::record::{Circuit, Stage};
+use crate::store::StoreError;
+use crate::store::rotation::Now;
+use crate::store::shelf::Shelf;
+
+/// How many lines wait at most, without those of circuits that began: a month of downloads every five minutes, which take some
+/// 6 MB.
+pub(super) const MOST: usize = 10_000;
+
+/// The lines that could not be written yet, in their order.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    /// Those of circuits that were in flight when the disk was full, and at most [`MOST`] that did not begin then.
+    lines: VecDeque<Circuit>,
+    /// Why they cannot be written, if there are any.
+    full: Option<String>,
+    /// How many were dropped since lines could be written.
+    dropped: u64,
+}
+
+impl Waiting {
+    /// Adds a line; whether it was kept. If too many wait, one of a circuit that never began is dropped.
+    pub(super) fn add(&mut self, circuit: Circuit) -> bool {
+        let is_kept = self.lines.len() < MOST || !never_began(&circuit);
+        if is_kept {
+            self.lines.push_back(circuit);
+        } else {
+            self.dropped += 1;
+        }
+        is_kept
+    }
+
+    /// Writes them as far as that is possible; how many were written.
+    pub(super) fn write(&mut self, shelf: &mut Shelf, now: Now) -> u64 {
+        let mut written = 0;
+        while let Some(circuit) = self.lines.front() {
+            if let Err(error) = shelf.add_at(circuit, now) {
+                self.note_full(&error);
+                return written;
+            }
+            self.lines.pop_front();
+            written += 1;
+        }
+        if self.full.take().is_some() {
+            say(&match std::mem::take(&mut self.dropped) {
+                0 => "lines can be written again: it goes on, and none is lost".to_owned(),
+                dropped => format!(
+                    "lines can be written again: it goes on; {dropped} lines of circuits that never began were dropped"
+                ),
+            });
+        }
+        written
+    }
+
+    /// Says once that lines cannot be written.
+    fn note_full(&mut self, error: &StoreError) {
+        if self.full.is_none() {
+            say(&format!("{error}; no new circuits begin until lines can be written"));
+            self.full = Some(error.to_string());
+        }
+    }
+
+    /// Why they cannot be written, if there are any.
+    pub(super) fn full(&self) -> Option<&str> {
+        self.full.as_deref()
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// The lines.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Circuit> {
+        self.lines.iter()
+    }
+
+    /// How many were dropped since lines could be written.
+    #[cfg(test)]
+    pub(super) const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+/// Whether a line is of a circuit that never began.
+fn never_began(circuit: &Circuit) -> bool {
+    let stage = circuit.failure.as_ref().map(|failure| failure.stage);
+    matches!(stage, Some(Stage::Client | Stage::Budget | Stage::Disk))
+}

@@ -1,0 +1,190 @@
+use std::collections::BTreeMap;
+
+use ff_sim::input::Inputs;
+use serde_json::Value;
+
+use super::*;
+use crate::store::rotation::Rule;
+use crate::store::tests::options;
+
+/// 2026-11-20, in seconds since 1970.
+const BEGIN: u64 = 1_795_132_800;
+/// The host of these tests.
+const HOST: &str = "op-test";
+/// Files of a few lines.
+const RULE: Rule = Rule { keep: 100, is_daily: true, file_bytes: 600, disk_bytes: u64::MAX };
+
+/// This long after the beginning by the host's clock, and by the monotonic one.
+fn at(secs: u64, elapsed: u64) -> Now {
+    Now { unix_secs: BEGIN + secs, elapsed: Duration::from_secs(elapsed) }
+}
+
+/// A line whose download began then.
+fn line(number: u64, secs: u64) -> Circuit {
+    let line = serde_json::json!({ "schema": 1, "number": number, "client": "arti",
+        "began_unix_secs": BEGIN + secs, "began_us": 0, "path": [],
+        "download": { "bytes": 7, "asked_bytes": 7, "us": 9 }, "ended_us": 9 });
+    serde_json::from_value(line).expect("a line")
+}
+
+/// A start, with the number of its first circuit.
+fn start(dir: &Path, rule: Rule, now: Now) -> (Shelf, u64) {
+    let (mut shelf, next) = Shelf::open(dir, &options(), rule).expect("a shelf");
+    shelf.keep_days(HOST, None, next, now).expect("days");
+    (shelf, next)
+}
+
+/// How many downloads each file has, by its day.
+fn written(dir: &Path) -> BTreeMap<String, usize> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(dir.join(FOLDER)).expect("a folder") {
+        let path = entry.expect("a file").path();
+        let name = path.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+        if day::read_name(&name).is_none() {
+            assert_eq!(name, day::INDEX);
+            continue;
+        }
+        let bytes = Inputs::default().read(&path).expect("a file");
+        let document: Value = serde_json::from_slice(&bytes).expect("JSON");
+        let streams = document.pointer("/data/op-test/tgen/streams").and_then(Value::as_object);
+        all.insert(name[..10].to_owned(), streams.expect("downloads").len());
+    }
+    all
+}
+
+/// These days of November with these numbers of downloads.
+fn days<const N: usize>(all: [(u64, usize); N]) -> BTreeMap<String, usize> {
+    all.map(|(day, count)| (format!("2026-11-{day}"), count)).into()
+}
+
+#[test]
+fn each_day_that_is_over_has_a_file_once_whatever_starts_there_are() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (mut shelf, _) = start(dir.path(), RULE, at(0, 0));
+    for number in 0..18 {
+        let secs = number * 21_600;
+        if number % 3 == 2 {
+            drop(shelf);
+            let (again, next) = start(dir.path(), RULE, at(secs, secs));
+            assert_eq!(next, number);
+            shelf = again;
+        }
+        // The download ends after midnight, and was begun before.
+        shelf.add_at(&line(number, secs + 21_599), at(secs + 21_605, secs)).expect("a line");
+        let path = shelf.write_day(at(secs + 21_606, secs)).expect("days");
+        assert_eq!(path.is_some(), number % 4 == 3, "{number}: {path:?}");
+    }
+    let four = days([(20, 4), (21, 4), (22, 4), (23, 4)]);
+    assert_eq!(written(dir.path()), four);
+    let index = fs::read_to_string(dir.path().join(FOLDER).join(day::INDEX)).expect("an index");
+    assert_eq!(index.matches("<file ").count(), 4, "{index}");
+    drop(shelf);
+    // It was off at midnight, and an operator has moved a file away.
+    let moved = dir.path().join(FOLDER).join(day::file_name(BEGIN / DAY_SECS, HOST));
+    fs::remove_file(&moved).expect("a file");
+    let (mut shelf, _) = start(dir.path(), RULE, at(9 * DAY_SECS, 0));
+    let path = shelf.write_day(at(9 * DAY_SECS, 1)).expect("days").expect("a file");
+    assert!(path.ends_with("2026-11-24.op-test.onionperf.analysis.json.xz"), "{path:?}");
+    assert_eq!(shelf.write_day(at(10 * DAY_SECS, 2)).expect("days"), None);
+    assert_eq!(written(dir.path()), days([(21, 4), (22, 4), (23, 4), (24, 2)]));
+}
+
+#[test]
+fn a_kill_while_a_file_is_written_costs_and_doubles_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (mut shelf, _) = start(dir.path(), RULE, at(0, 0));
+    for number in 0..6 {
+        shelf.add_at(&line(number, number * 43_200), at(number * 43_200, 0)).expect("a line");
+    }
+    let day = BEGIN / DAY_SECS;
+    // Before the file was there.
+    shelf.write_progress(Some(NextFile { day, first: 2 })).expect("written");
+    fs::write(dir.path().join(FOLDER).join(UNFINISHED), "half").expect("half a file");
+    drop(shelf);
+    let (mut shelf, _) = start(dir.path(), RULE, at(3 * DAY_SECS, 0));
+    shelf.write_day(at(3 * DAY_SECS, 0)).expect("days").expect("a file");
+    assert_eq!(written(dir.path()), days([(20, 2)]));
+    // After that, and before it was noted.
+    drop(shelf);
+    let state = format!("{{\"schema\":1,\"first\":0,\"next\":{{\"day\":{day},\"first\":2}}}}");
+    fs::write(dir.path().join(STATE), state).expect("written");
+    let (mut shelf, _) = start(dir.path(), RULE, at(3 * DAY_SECS, 0));
+    while shelf.write_day(at(3 * DAY_SECS, 0)).expect("days").is_some() {}
+    assert_eq!(written(dir.path()), days([(20, 2), (21, 2), (22, 2)]));
+    // Nothing says it any more, but the files themselves.
+    drop(shelf);
+    fs::remove_file(dir.path().join(STATE)).expect("a file");
+    let (mut shelf, _) = start(dir.path(), RULE, at(3 * DAY_SECS, 0));
+    assert_eq!(shelf.write_day(at(3 * DAY_SECS, 0)).expect("days"), None);
+    assert_eq!(written(dir.path()), days([(20, 2), (21, 2), (22, 2)]));
+}
+
+#[test]
+fn a_clock_that_jumps_loses_and_doubles_no_download() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (mut shelf, _) = start(dir.path(), RULE, at(0, 0));
+    // It goes ahead by five days for three hours, is set right, and back over midnight by a second.
+    let day = DAY_SECS;
+    let jumps = [0, 3600, 5 * day, 5 * day + 10_000, 7200, 50_000, day + 1, day - 1, day + 60];
+    let later = [day + 40_000, 2 * day + 1, 3 * day, 5 * day, 6 * day + 1, 7 * day];
+    for (number, secs) in (0..).zip(jumps.into_iter().chain(later)) {
+        let now = at(secs, number * 3700);
+        shelf.add_at(&line(number, secs), now).expect("a line");
+        while shelf.write_day(now).expect("days").is_some() {}
+    }
+    let found = written(dir.path());
+    // The last line is of the running day.
+    assert_eq!(found.values().sum::<usize>(), 14, "{found:?}");
+    assert_eq!(found.get("2026-11-20"), Some(&2), "until the clock jumped: {found:?}");
+    assert!(found.contains_key("2026-11-25") && !found.contains_key("2026-11-27"), "{found:?}");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_written_later() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (mut shelf, _) = start(dir.path(), RULE, at(0, 0));
+    shelf.write_day(at(0, 0)).expect("nothing yet");
+    shelf.add_at(&line(0, 5), at(6, 6)).expect("a line");
+    fs::remove_dir_all(dir.path().join(FOLDER)).expect("gone");
+    let error = shelf.write_day(at(DAY_SECS, 9)).expect_err("no folder").to_string();
+    assert!(error.contains("2026-11-20.op-test.onionperf"), "{error}");
+    fs::create_dir(dir.path().join(FOLDER)).expect("a folder");
+    shelf.write_day(at(DAY_SECS, 70)).expect("days").expect("a file");
+    assert_eq!(written(dir.path()), days([(20, 1)]));
+}
+
+#[test]
+fn the_bound_counts_files_of_days_and_removes_them_after_their_lines() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rule = Rule { file_bytes: 3000, disk_bytes: 24_000, ..RULE };
+    let (mut shelf, _) = start(dir.path(), rule, at(0, 0));
+    for number in 0..400 {
+        let secs = number * 10_800;
+        shelf.add_at(&line(number, secs), at(secs, secs)).expect("a line");
+        shelf.write_day(at(secs + 1, secs + 1)).expect("days");
+        assert!(shelf.rotation.bytes() <= rule.disk_bytes, "{number}: {:?}", shelf.rotation);
+    }
+    let found = written(dir.path());
+    assert!(found.len() > 3 && found.values().all(|count| *count == 8), "{found:?}");
+    assert!(found.contains_key("2027-01-07") && !found.contains_key("2026-11-20"), "{found:?}");
+}
+
+#[test]
+fn odd_files_are_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    drop(start(dir.path(), RULE, at(0, 0)));
+    let error = |host: &str| {
+        let (mut shelf, next) = Shelf::open(dir.path(), &options(), RULE).expect("a shelf");
+        shelf.keep_days(host, None, next, at(0, 0)).expect_err("odd").to_string()
+    };
+    for (odd, said) in
+        [("{\n7}", "line 2: this does not say"), ("{\"schema\":2,\"first\":0}", "newer")]
+    {
+        fs::write(dir.path().join(STATE), odd).expect("a file");
+        let error = error(HOST);
+        assert!(error.contains("onionperf.json, line") && error.contains(said), "{error}");
+    }
+    fs::write(dir.path().join(FOLDER).join(day::file_name(9, "op-a")), "").expect("a file");
+    let error = error(HOST);
+    assert!(error.contains("host \"op-test\" instead of \"op-a\""), "{error}");
+}

@@ -1,0 +1,103 @@
+//! E4: relays that dispute a measurer, so that it is set aside, by the real judgement ([`ff_bwauth::period::trust`]).
+//!
+//! Two measurers have measured all relays. Honest relays agree with both; framers dispute the first one, are measured again,
+//! and agree with the second. Each network (/24, IPv6 /48) has one word.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use ff_bwauth::period::trust::{CHANCE, Said, Speaker, Standing, Word, judge};
+use ff_proto::ids::Ed25519Id;
+
+use super::chance::at_least;
+use super::sample::name;
+use super::{Attack, Basis, Point, System};
+
+/// The measurer that is disputed, and the other one.
+const TEAM: [Ed25519Id; 2] = [Ed25519Id([1; 32]), Ed25519Id([2; 32])];
+/// More networks than are needed.
+const MOST: u32 = 1000;
+
+/// What a relay says that disputes the first measurer or not.
+fn said(is_framer: bool) -> Said {
+    let mut said = Said::default();
+    for (unix_secs, (measurer, is_dispute)) in (1..).zip(TEAM.into_iter().zip([is_framer, false])) {
+        said.hear(&Word { relay: name(0), measurer, is_dispute, unix_secs });
+    }
+    said
+}
+
+/// What is thought of the first measurer after so many honest relays and framers. Each honest relay is in a network of its
+/// own, and so many framers are in one.
+fn judged(honest: u32, framers: u32, in_one: u32) -> Standing {
+    let (agrees, disputes) = (said(false), said(true));
+    let speaker = |group: u32, network: u32| Speaker {
+        group: group.into(),
+        network: Some(IpAddr::V4(Ipv4Addr::from_bits(network << 8))),
+    };
+    let honest_ones = (0..honest).map(|n| (speaker(n, n), &agrees));
+    let framing =
+        (0..framers).map(|n| (speaker(honest + n, honest + n / in_one.max(1)), &disputes));
+    judge(honest_ones.chain(framing), &TEAM)[0]
+}
+
+/// The least number of framers in networks of their own by which the measurer is set aside.
+fn needed(is_enough: impl Fn(u32) -> bool) -> f64 {
+    (1..MOST).find(|&framers| is_enough(framers)).map_or(f64::NAN, f64::from)
+}
+
+/// E4: relays that dispute a measurer.
+#[must_use]
+pub fn framing() -> Attack {
+    let mut points = Vec::new();
+    let curve = "networks needed to set a measurer aside";
+    for honest in [0, 10, 30, 100] {
+        let ours = needed(|framers| judged(honest, framers, 1).is_aside);
+        let formula = needed(|framers| at_least(honest + framers, 0.5, framers) < CHANCE);
+        points.push(Point::new(curve, honest.into(), ours).beside(formula));
+    }
+    for framers in [3, 10, 30, 250] {
+        let standing = judged(30, framers, 256);
+        let words = if standing.is_aside { f64::NAN } else { small(standing.disputes) };
+        let curve = "words of framers in one network, 30 honest relays";
+        points.push(Point::new(curve, framers.into(), words).beside(1.0));
+    }
+    Attack {
+        id: "E4",
+        name: "relays that dispute a measurer",
+        system: System::FlashFlow,
+        formula: "least F with Pr[B(H+F, 1/2) >= F] < 0.001",
+        unit: "networks",
+        paper: None,
+        ours: super::at(&points, curve, 30.0, None),
+        interval: None,
+        basis: Basis::RealCode,
+        axis: "honest networks; or framers",
+        points,
+        note: "ours is the number of networks with framers that set an honest measurer aside in which 30 networks have honest \
+               relays; a measurer that lies to all relays is set aside once ten networks say so"
+            .to_owned(),
+    }
+}
+
+/// A small number as a float.
+fn small(number: u64) -> f64 {
+    u32::try_from(number).map_or(f64::INFINITY, f64::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_networks_must_lie_than_are_honest_to_set_a_measurer_aside() {
+        let attack = framing();
+        println!("{:?}", attack.points);
+        assert!(attack.points.iter().all(|point| point.agrees() == Some(true)));
+        for framers in [3, 10, 30] {
+            assert!(!judged(30, framers, 1).is_aside, "{framers}");
+        }
+        let alone =
+            super::super::at(&attack.points, "networks needed to set a measurer aside", 0.0, None);
+        assert!((alone - 10.0).abs() < 1e-9 && attack.ours > 30.0, "{alone}, {}", attack.ours);
+    }
+}
