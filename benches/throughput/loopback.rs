@@ -29,7 +29,7 @@ impl Loopback {
     /// Starts a relay, has it grant a measurement, and opens the measurer's links.
     pub(crate) async fn open(sockets: u16, cells_per_record: usize, duration_secs: u16) -> Self {
         // With a core for each, neither takes the other's time.
-        let cores = ff_bwauth::team::cores();
+        let cores = ff_coordinator::team::cores();
         let (relay_core, measurer_cores) = match cores[..] {
             [relay, measurer, ..] => (Some(relay), vec![measurer]),
             _ => (None, Vec::new()),

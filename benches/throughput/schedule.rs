@@ -4,8 +4,8 @@ use std::hint::black_box;
 use std::net::IpAddr;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use ff_bwauth::period::schedule::{Rules, Schedule};
-use ff_bwauth::period::{Measurer, Relay, Team};
+use ff_plan::period::schedule::{Rules, Schedule};
+use ff_plan::period::{Measurer, Relay, Team};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 

@@ -1,7 +1,7 @@
 //! Any bytes as a bandwidth file: whatever is read is bounded by what is there, and every finding has its line.
 #![no_main]
 
-use ff_bwauth::publish::v3bw::read::Reading;
+use ff_dir::bandwidth::Reading;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

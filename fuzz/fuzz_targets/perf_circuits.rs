@@ -2,12 +2,12 @@
 //! shown.
 #![no_main]
 
-use ff_perf::analysis::{Options, Report, figures, tables, text};
-use ff_perf::downloads::{DownloadReport, DownloadSet, metrics, viz};
-use ff_perf::onionperf::day;
-use ff_perf::read::downloads::Downloads;
-use ff_perf::read::{Circuits, lines, onionperf, torperf};
-use ff_perf::replay::Timeout;
+use ff_circuits::analysis::{Options, Report, figures, tables, text};
+use ff_circuits::downloads::{DownloadReport, DownloadSet, metrics, viz};
+use ff_circuits::onionperf::day;
+use ff_circuits::read::downloads::Downloads;
+use ff_circuits::read::{Circuits, lines, onionperf, torperf};
+use ff_circuits::replay::Timeout;
 use libfuzzer_sys::fuzz_target;
 
 /// Whatever is read of downloads can be analysed and written again.

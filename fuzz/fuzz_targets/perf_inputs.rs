@@ -7,17 +7,17 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::io::Write;
 
-use ff_perf::bound::Capacities as Bounds;
-use ff_perf::buckets::Buckets;
-use ff_perf::buckets::truth::{self, Compared};
-use ff_perf::capacities::Capacities;
-use ff_perf::check::history;
-use ff_perf::paths::{MOST_RELAYS, file};
-use ff_sim::input::Inputs;
+use ff_circuits::bound::Capacities as Bounds;
+use ff_circuits::buckets::Buckets;
+use ff_circuits::buckets::truth::{self, Compared};
+use ff_circuits::capacities::Capacities;
+use ff_circuits::check::history;
+use ff_circuits::paths::{MOST_RELAYS, file};
+use ff_report::input::Inputs;
+use ff_report::skipped::Skips;
 use ff_sim::network::Network;
 use ff_sim::read::consensus::Consensus;
 use ff_sim::read::{relayinfo, shadow};
-use ff_sim::skipped::Skips;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

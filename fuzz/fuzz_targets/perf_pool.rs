@@ -5,10 +5,10 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use ff_bwauth::network::consensus::Consensus;
-use ff_bwauth::network::microdescriptors::Microdescriptors;
-use ff_perf::paths::pool::Pool;
-use ff_perf::paths::{Choice, Generator, Lengths, Rules, file};
+use ff_circuits::paths::pool::Pool;
+use ff_circuits::paths::{Choice, Generator, Lengths, Rules, file};
+use ff_dir::consensus::Consensus;
+use ff_dir::microdescriptors::Microdescriptors;
 use ff_sim::network::{Network, Relay};
 use libfuzzer_sys::fuzz_target;
 use rand::SeedableRng;

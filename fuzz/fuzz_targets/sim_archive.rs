@@ -3,8 +3,8 @@
 
 use std::fs;
 
+use ff_report::skipped::Skips;
 use ff_sim::read::archive::{self, Document};
-use ff_sim::skipped::Skips;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

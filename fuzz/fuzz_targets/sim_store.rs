@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use ff_sim::progress::Progress;
+use ff_report::progress::Progress;
 use ff_sim::store::history::History;
 use ff_sim::store::place::Store;
 use ff_sim::store::plan::Plan;
@@ -37,7 +37,7 @@ fn template() -> &'static BTreeMap<PathBuf, Vec<u8>> {
         }
         let store = Store::create(&path).expect("a store");
         let units = Plan::of(&archives).expect("a plan").units;
-        ingest::ingest(&store, &units, 1, HOUR * 2, &Progress::on_stderr()).expect("ingested");
+        ingest::ingest(&store, &units, 1, HOUR * 2, &Progress::of("fuzz")).expect("ingested");
         let (mut files, mut left) = (BTreeMap::new(), vec![path.clone()]);
         while let Some(one) = left.pop() {
             if one.is_dir() {

@@ -5,10 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
-use ff_bwauth::measure::{self, Plan, Progress};
-use ff_bwauth::outcome::Outcome;
+use ff_coordinator::measure::{self, Plan, Progress};
 use ff_lab::ArtiRelay;
 use ff_lab::net::Namespace;
+use ff_plan::outcome::Outcome;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
-use ff_bwauth::outcome::Outcome;
 use ff_lab::{ArtiRelay, ArtiRelayConfig, Host, HostsPlan, Network, relay_statuses};
 use ff_measurer::transit::TransitOrder;
+use ff_plan::outcome::Outcome;
 use ff_proto::failure::FailureKind;
 use ff_proto::params::Params;
 

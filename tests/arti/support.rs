@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
-use ff_bwauth::measure::{self, Plan};
-use ff_bwauth::outcome::Outcome;
-use ff_bwauth::team::{LocalMeasurer, TeamMember};
+use ff_coordinator::measure::{self, Plan};
+use ff_coordinator::team::{LocalMeasurer, TeamMember};
 use ff_lab::net::Namespace;
 use ff_lab::{ArtiRelay, ArtiRelayPlan, NETWORK};
 use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_measurer::transit::{Transit, TransitError, TransitEvent, TransitOrder};
 use ff_measurer::{START_LEAD, measurer_id};
+use ff_plan::outcome::Outcome;
 use ff_proto::params::Params;
 use ff_proto::units::{BytesPerSec, Cells};
 use rustix::thread::{CpuSet, sched_setaffinity};

@@ -23,9 +23,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
-use ff_bwauth::measure::Progress;
-use ff_bwauth::outcome::Outcome;
+use ff_coordinator::measure::Progress;
 use ff_lab::{Delays, DownloadPlan, Downloads, HostsPlan, Network};
+use ff_plan::outcome::Outcome;
 use ff_proto::aggregate::Verdict;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;

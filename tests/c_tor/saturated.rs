@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
-use ff_bwauth::measure::Progress;
+use ff_coordinator::measure::Progress;
 use ff_lab::{CpuQuota, DownloadPlan, Downloads, Network, Node};
 use ff_proto::params::Params;
 use ff_proto::units::Ratio;

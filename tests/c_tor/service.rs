@@ -11,8 +11,8 @@ mod processes;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ff_bwauth::store::{Attempt, Seconds};
 use ff_lab::{Network, RelayConfig, RelayStatus, relay_statuses};
+use ff_store::{Attempt, Seconds};
 
 use self::processes::{Coordinator, PERIOD_SECS};
 use crate::support::meter::as_f64;

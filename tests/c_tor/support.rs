@@ -7,12 +7,12 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
-use ff_bwauth::measure::{self, Plan, Progress};
-use ff_bwauth::outcome::Outcome;
-use ff_bwauth::team::{LocalMeasurer, TeamMember};
+use ff_coordinator::measure::{self, Plan, Progress};
+use ff_coordinator::team::{LocalMeasurer, TeamMember};
 use ff_lab::{NetworkBuilder, Node, RelayConfig};
 use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_measurer::measurer_id;
+use ff_plan::outcome::Outcome;
 use ff_proto::failure::FailureKind;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
@@ -33,7 +33,7 @@ pub(crate) fn ff_tor() -> PathBuf {
 /// The numbers that a variable of the environment lists.
 ///
 /// # Panics
-/// If something in the list is no number.
+/// If something in the list is not a number.
 pub(crate) fn numbers(variable: &str) -> Option<Vec<u64>> {
     let list = std::env::var(variable).ok()?;
     let number = |part: &str| part.parse().unwrap_or_else(|_| panic!("{variable}: {part:?}"));

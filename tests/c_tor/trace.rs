@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
-use ff_bwauth::outcome::Outcome;
 use ff_lab::{BwSecond, BwWatch, DownloadPlan, Downloads, Network, Node};
+use ff_plan::outcome::Outcome;
 use ff_proto::params::Params;
 
 use crate::support::meter::{Record, as_f64, median, metered};

@@ -13,10 +13,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
-use ff_bwauth::outcome::Outcome;
-use ff_bwauth::publish::v3bw::{BandwidthFile, DirectoryFacts, MAX_FILE_AGE_SECS, Publication};
-use ff_bwauth::publish::{LATEST, Shelf};
+use ff_dir::bandwidth::MAX_FILE_AGE_SECS;
 use ff_lab::{Network, Node, RelayConfig, RelayStatus, relay_statuses};
+use ff_plan::outcome::Outcome;
+use ff_plan::publish::v3bw::{BandwidthFile, DirectoryFacts, Publication};
+use ff_plan::publish::{LATEST, Shelf};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use sha2::{Digest, Sha256};

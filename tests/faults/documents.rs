@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64ct::{Base64, Base64Unpadded, Encoding as _};
-use ff_bwauth::utc::Utc;
+use ff_base::utc::Utc;
 
 use crate::target::{Identity, LIMIT};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ff_bwauth::publish::v3bw::read::Reading;
+use ff_dir::bandwidth::Reading;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 

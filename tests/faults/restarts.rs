@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ff_bwauth::store::{Seconds, Store, StoreError};
+use ff_store::{Seconds, Store, StoreError};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ff_bwauth::publish::v3bw::read::{Reading, Severity};
-use ff_bwauth::store::{Seconds, Store, StoreError};
+use ff_dir::bandwidth::{Reading, Severity};
+use ff_store::{Seconds, Store, StoreError};
 
 use crate::documents::now;
 use crate::pulse::Pulse;

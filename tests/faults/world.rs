@@ -16,10 +16,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use ff_bwauth::store::Store;
 use ff_measurer::{key, measurer_id};
 use ff_proto::ids::Ed25519Id;
 use ff_proto::units::BytesPerSec;
+use ff_store::Store;
 use tempfile::TempDir;
 
 use crate::disk::Disk;

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use ff_bwauth::outcome::Outcome;
+use ff_plan::outcome::Outcome;
 use ff_proto::aggregate::Draw;
 use ff_proto::failure::FailureKind;
 use ff_proto::units::BytesPerSec;

@@ -1,6 +1,6 @@
 //! Relays that lie, and what it gets them: nothing, or at most 1/(1-r) by their background.
 
-use ff_bwauth::outcome::{Failure, Outcome};
+use ff_plan::outcome::{Failure, Outcome};
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::units::{BytesPerSec, Ratio};
 

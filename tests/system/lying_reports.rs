@@ -3,8 +3,8 @@
 //! Whatever the coordinator's link brings, the attempt counts as a draw without a value: none of
 //! this is a free retry.
 
-use ff_bwauth::outcome::Outcome;
-use ff_bwauth::team::TeamMember;
+use ff_coordinator::team::TeamMember;
+use ff_plan::outcome::Outcome;
 use ff_proto::aggregate::{Draw, Verdict, estimate};
 use ff_proto::ids::{CryptoKind, Ed25519Id};
 use ff_proto::msg::ErrCode;

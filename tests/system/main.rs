@@ -3,7 +3,7 @@
 //! Each module is one scenario: [`lying_relay`], [`forging`], [`held_back`], [`lying_reports`],
 //! [`rules`], [`considerate`], [`saturated`], [`links`], [`distance`], [`teams`], [`stopped`]. A relay
 //! runs in a thread of its own ([`relay`]), its TLS may lie ([`liar`]) and hold echoes back ([`holding`]), and the coordinator
-//! and measurers are those of `ff_bwauth::measure`.
+//! and measurers are those of `ff_coordinator::measure`.
 //!
 //! Figures that want the machine for themselves are ignored, and `.ci/measure` has them. What the others ask holds
 //! however busy the machine is; they wait for their [`turn`], so that no measurement has less than a fair part of it.

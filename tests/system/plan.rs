@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
-use ff_bwauth::measure::{self, Plan, Progress};
-use ff_bwauth::outcome::{Failure, Outcome};
-use ff_bwauth::team::{LocalMeasurer, RemoteMeasurer, TeamMeasurer, TeamMember};
+use ff_coordinator::measure::{self, Plan, Progress};
+use ff_coordinator::team::{LocalMeasurer, TeamMeasurer, TeamMember};
 use ff_measurer::link::LinkOptions;
 use ff_measurer::service::admission::Limits;
 use ff_measurer::service::server::{Coordinator, Service, Settings};
 use ff_measurer::{Host, measurer_id};
+use ff_plan::outcome::{Failure, Outcome};
 use ff_proto::aggregate::Draw;
 use ff_proto::msg::ErrCode;
 use ff_proto::params::Params;
+use ff_team::RemoteMeasurer;
 use tokio::sync::Notify;
 
 use crate::relay::TestRelay;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ff_bwauth::measure::{self, Progress};
-use ff_bwauth::outcome::Outcome;
+use ff_coordinator::measure::{self, Progress};
+use ff_plan::outcome::Outcome;
 use ff_proto::aggregate::Verdict;
 use ff_relay_ext::target::Totals;
 use tokio::sync::watch;

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use ff_bwauth::outcome::Outcome;
+use ff_plan::outcome::Outcome;
 use ff_proto::aggregate::Verdict;
 use ff_proto::units::BytesPerSec;
 use ff_relay_ext::arti::background::Background;

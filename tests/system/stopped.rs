@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use ff_bwauth::measure::Plan;
-use ff_bwauth::outcome::Outcome;
-use ff_bwauth::team::{PartEvent, ReadyPart, TeamMeasurer, TeamMember};
+use ff_coordinator::measure::Plan;
+use ff_coordinator::team::{PartEvent, ReadyPart, TeamMeasurer, TeamMember};
 use ff_measurer::{PartFailure, SecondReport, Task};
+use ff_plan::outcome::Outcome;
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::ids::Ed25519Id;
 

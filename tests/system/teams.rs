@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
-use ff_bwauth::measure::Plan;
-use ff_bwauth::period::links::{KnownPath, links_for};
-use ff_bwauth::team::{TeamMeasurer, TeamMember};
+use ff_coordinator::measure::Plan;
+use ff_coordinator::team::{TeamMeasurer, TeamMember};
+use ff_plan::period::links::{KnownPath, links_for};
 use ff_proto::params::Params;
 use ff_proto::session::target::Policy;
 use ff_proto::units::BytesPerSec;

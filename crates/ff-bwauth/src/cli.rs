@@ -12,8 +12,9 @@ mod watch;
 
 use std::path::PathBuf;
 
-use base64ct::{Base64Unpadded, Encoding};
 use clap::{Args, Parser, Subcommand};
+use ff_base::identity::key_base64;
+use ff_coordinator::options::{Common, exit_status_help};
 use tor_llcrypto::pk::ed25519::Ed25519Identity;
 
 pub use self::demo::DemoArgs;
@@ -25,8 +26,6 @@ pub use self::service::{GenerateArgs, InitArgs, RunArgs, STATE_DIR};
 pub use self::transit::TransitArgs;
 pub use self::v3bw::{ScalingName, V3bw, WriteArgs};
 pub use self::watch::{DoctorArgs, ExplainArgs, StatusArgs};
-
-use crate::options::{Common, exit_status_help};
 
 /// The exit statuses of a command without others of its own.
 const STATUS: &str = "Exit status:\n  0  success\n  1  failure, with its cause on standard error\n  2  invalid command line";
@@ -79,7 +78,7 @@ pub enum Command {
     Init(InitArgs),
     /// Run the coordinator: measure the network continuously and publish bandwidth files.
     ///
-    /// SIGTERM ends it: running measurements end at once, and the next start goes on where this one was.
+    /// SIGTERM ends it: running measurements end at once, and the next start continues from there.
     #[command(
         after_help = "Exit status:\n  0  ended by SIGTERM or SIGINT; with --check, the config is valid\n  1  failure, with its cause on standard error; with --check, the config is not valid\n  2  invalid command line"
     )]
@@ -107,18 +106,18 @@ pub enum Command {
     ///   duckdb -c "SELECT nickname, max(estimate_bytes_per_sec) FROM 'november.parquet' GROUP BY 1"
     #[command(verbatim_doc_comment, after_help = STATUS)]
     Export(ExportArgs),
-    /// Fetch the network's consensus and descriptors, and say what there is.
+    /// Fetch the network's consensus and descriptors, and show what they contain.
     #[command(
         after_help = "Exit status:\n  0  success\n  1  the documents could not be fetched\n  2  invalid command line"
     )]
     Network(NetworkArgs),
-    /// Say when and by whom each relay of a network would be measured.
+    /// Compute when and by which coordinator each relay of a network would be measured.
     #[command(after_help = STATUS)]
     Schedule(ScheduleArgs),
-    /// Look at bandwidth files, ours and others'.
+    /// Write, check and compare bandwidth files.
     #[command(subcommand)]
     V3bw(V3bw),
-    /// Say how the coordinator is: team, period, coverage, failures, and when it is done.
+    /// Show the coordinator's state: measurers, period, coverage, failures, time left.
     ///
     /// Asks the page of the running coordinator, and prints problems first; a new coordinator may be too young to judge.
     /// If none runs, shows what its store knows.
@@ -128,23 +127,23 @@ pub enum Command {
     Status(StatusArgs),
     /// Explain a relay's number in the bandwidth file: every step from its seconds to bw=, or why there is none.
     ///
-    /// It is for the relay's operator to read. It is made of the store, of the last consensus that the
-    /// coordinator has kept, and of the last bandwidth file; the coordinator need not run.
+    /// For the relay's operator. Reads the store, the last consensus that the coordinator has kept, and the last bandwidth
+    /// file; the coordinator need not run.
     #[command(
         after_help = "Exit status:\n  0  success\n  1  no relay or more than one matches, or the store cannot be read\n  2  invalid command line"
     )]
     Explain(ExplainArgs),
-    /// Look for what is wrong with this machine, the files and the team, and say what to do.
+    /// Check this host, its files and the team, and suggest fixes.
     ///
-    /// Clock, kernel, file descriptors, keys, store, disk, the directory of the bandwidth files, the page's port,
-    /// the consensus, every measurer.
+    /// Checks the clock, kernel, file descriptors, keys, store, disk, the directory of the bandwidth files, the page's port,
+    /// the consensus, and every measurer.
     #[command(
         after_help = "Exit status:\n  0  all checks passed\n  1  a check failed\n  2  invalid command line\n  3  only warnings"
     )]
     Doctor(DoctorArgs),
-    /// Say what the team's networks carry, as it is stated and as it was measured; with --measure, measure it now.
+    /// Show each measurer's network capacity, configured and measured; with --measure, measure it now.
     ///
-    /// Of the stated and the measured capacity of a measurer, the lower one counts.
+    /// The lower of the two is used.
     #[command(
         after_help = "Exit status:\n  0  success\n  1  failure, with its cause on standard error\n  2  invalid command line\n  3  --measure has not measured all measurers"
     )]
@@ -162,11 +161,11 @@ pub struct Measure {
     pub ed_identity: Ed25519Identity,
     /// The relay's RSA fingerprint, as the consensus has it: 40 hexadecimal digits.
     ///
-    /// The bandwidth file names relays by it, and the Ed25519 identity does not vouch for it. A relay
-    /// that shows another one is not measured. Without it the file says what the link has shown.
+    /// The bandwidth file names relays by it, and the Ed25519 identity does not prove it. A relay
+    /// that shows another one is not measured. Without this option, the file has the one that the link has shown.
     #[arg(long, value_name = "HEX", value_parser = parse_fingerprint)]
     pub fingerprint: Option<Fingerprint>,
-    /// The file of the coordinator's key; made with a fresh key if it is not there.
+    /// The file of the coordinator's key; created with a new key if missing.
     ///
     /// The relay must list the key's identity in FFAllowedCoordinators.
     #[arg(long, value_name = "FILE", default_value = "ff-coordinator.key")]
@@ -174,7 +173,7 @@ pub struct Measure {
     /// What both ways have.
     #[command(flatten)]
     pub common: Common,
-    /// Measurers in the team (1 to 8); the cores of this machine are shared out among them.
+    /// Number of measurers (1 to 8), which share the cores of this machine.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
     pub measurers: u8,
     /// How long a link to the relay may take to open, in seconds (1 to 120).
@@ -201,13 +200,11 @@ fn parse_fingerprint(text: &str) -> Result<Fingerprint, String> {
 
 /// Reads an Ed25519 identity.
 fn parse_identity(text: &str) -> Result<Ed25519Identity, String> {
-    let bytes = Base64Unpadded::decode_vec(text.trim().trim_end_matches('='));
-    match bytes.as_deref().map(<[u8; 32]>::try_from) {
-        Ok(Ok(bytes)) => Ok(bytes.into()),
-        _ => Err("not an Ed25519 identity: give the 43 base64 characters from the file \
-                  fingerprint-ed25519 in the relay's data directory"
-            .to_owned()),
-    }
+    key_base64(text.trim()).map(Ed25519Identity::from).ok_or_else(|| {
+        "not an Ed25519 identity: give the 43 base64 characters from the file fingerprint-ed25519 in the relay's data \
+         directory"
+            .to_owned()
+    })
 }
 
 #[cfg(test)]

@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ed25519_dalek::SigningKey;
+use ff_base::utc::now_unix_secs;
+use ff_measurer::console::{note, print};
 use ff_measurer::service::admission::Limits;
 use ff_measurer::service::server::{Coordinator, Service, Settings};
 use ff_measurer::{Host, key, measurer_id};
@@ -27,17 +29,15 @@ use ff_proto::ids::Ed25519Id;
 use ff_proto::session::target::Policy;
 use ff_proto::units::{BytesPerSec, Ratio};
 use ff_relay_ext::arti::host::RelayHost;
+use ff_store::{Seconds, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use self::documents::Documents;
 use crate::cli::DemoArgs;
-use crate::console::{note, print};
 use crate::daemon::config::Config;
 use crate::daemon::status::Status;
 use crate::daemon::{self, Action, Daemon, Handle};
-use crate::store::{Seconds, Store, StoreError};
-use crate::utc::now_unix_secs;
 
 /// Coordinators, and how many measurers each has.
 const TEAMS: [usize; 2] = [2, 1];
@@ -51,8 +51,8 @@ const SLOT_MARGIN_SECS: u32 = 3;
 const PUBLISH_SECS: u64 = 10;
 /// The address of a coordinator's page before the system has chosen a port.
 const ANY_PORT: &str = "127.0.0.1:0";
-/// How long to wait for the file with the last result: one may be refused.
-const LAST_FILE: Duration = Duration::from_secs(PUBLISH_SECS + 5);
+/// How long to wait for the file with the last result: it may be refused, and a busy machine writes it late.
+const LAST_FILE: Duration = Duration::from_secs(3 * PUBLISH_SECS);
 
 /// A relay of the network.
 struct Relay {
@@ -379,7 +379,7 @@ fn relays(options: &DemoArgs, coordinators: &[Ed25519Id]) -> Result<Vec<Relay>> 
 
 /// Makes a coordinator's directory with its key and the secret.
 fn prepare(dir: &Path, key: &SigningKey, secret: &[u8; 32]) -> Result<()> {
-    use crate::files::{Readers, write_atomically};
+    use ff_base::files::{Readers, write_atomically};
     std::fs::create_dir_all(dir.join("state"))
         .with_context(|| format!("Failed to make {}", dir.display()))?;
     let text = key::secret_text(key);

@@ -10,6 +10,7 @@ fn main() -> ExitCode {
     if let Err(error) = cli.check() {
         error.exit();
     }
-    ff_bwauth::init_logging(cli.verbose);
-    ff_bwauth::run::run(&cli).unwrap_or_else(|error| ff_bwauth::fail("ff-bwauth", &error))
+    ff_measurer::init_logging(cli.verbose);
+    ff_bwauth::run::run(&cli)
+        .unwrap_or_else(|error| ff_measurer::console::fail("ff-bwauth", &error))
 }

@@ -19,17 +19,18 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use base64ct::{Base64Unpadded, Encoding};
+use ff_coordinator::deliver::{Source, finish, or_failed_json, out_dir};
+use ff_coordinator::measure::{self, Plan};
+use ff_coordinator::screen::Screen;
+use ff_coordinator::team;
+use ff_measurer::console::note;
 use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_measurer::transit::TransitOrder;
 use ff_measurer::{dial, key, measurer_id};
+use ff_plan::period::links::KnownPath;
 
 use crate::cli::{Cli, Command, Measure};
-use crate::console::note;
-use crate::deliver::{Source, finish, or_failed_json, out_dir};
-use crate::measure::{self, Plan};
-use crate::period::links::KnownPath;
-use crate::screen::Screen;
-use crate::{demo, team};
+use crate::demo;
 
 /// Where `measure` writes when it is not told.
 const MEASURE_DIR: &str = "flashflow-results";
@@ -82,19 +83,14 @@ async fn run_measure(options: &Measure) -> Result<ExitCode> {
     let id = Base64Unpadded::encode_string(&measurer_id(&key).0);
     note(&format!("this coordinator is {id}; the relay must have it in FFAllowedCoordinators"));
     let params = team::params(&options.common, &KnownPath::default());
+    let target = TargetAddr { addr, ed_identity: options.ed_identity };
+    let team = team::share_out(&options.common, params.sockets, options.measurers, &team::cores());
     let plan = Plan {
-        target: TargetAddr { addr, ed_identity: options.ed_identity },
         address_text: options.target.clone(),
         fingerprint: options.fingerprint.map(|fingerprint| fingerprint.0),
-        key,
-        team: team::share_out(&options.common, params.sockets, options.measurers, &team::cores()),
-        params,
-        limit: None,
-        is_local: false,
-        round_trip: None,
         expected: team::expected(&options.common),
-        place: None,
         link,
+        ..Plan::new(target, key, params, team)
     };
     let screen = Screen::new();
     let outcome = measure::measure(&plan, |progress| screen.show(progress)).await;

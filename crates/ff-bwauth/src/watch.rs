@@ -13,11 +13,8 @@
 //! Nothing here changes anything: the page has no button, and the store is opened to be read.
 
 mod chart;
-#[cfg(feature = "command")]
 pub mod client;
-#[cfg(feature = "command")]
 pub mod doctor;
-#[cfg(feature = "command")]
 pub mod documents;
 pub mod explain;
 mod figures;

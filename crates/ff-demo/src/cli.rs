@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use ff_bwauth::options::{Common, Limit, exit_status_help};
+use ff_coordinator::options::{Common, Limit, exit_status_help};
 use ff_proto::units::BytesPerSec;
 
 /// What tor accepts as the BandwidthRate of a relay, in bytes per second: or.h,
@@ -17,8 +17,8 @@ const DEFAULT_BACKGROUND: BytesPerSec = BytesPerSec::new(2_500_000);
 
 /// Starts a Tor relay, clients that use it and a team of measurers on this machine, and measures the relay.
 ///
-/// It takes half a minute and stays on loopback. The relay's limit is known, so that the estimate can be held
-/// against it. For relays elsewhere there is `ff-bwauth measure`; `ff-bwauth demo --network` starts a network.
+/// It takes half a minute and uses only loopback. The relay's limit is known, so that the estimate can be compared
+/// with it. `ff-bwauth measure` measures relays elsewhere; `ff-bwauth demo --network` starts a network.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ff-demo", version, after_help = exit_status_help())]
 pub(crate) struct Cli {
@@ -28,22 +28,22 @@ pub(crate) struct Cli {
     /// What every measurement has.
     #[command(flatten)]
     pub(crate) common: Common,
-    /// What the relay's traffic is limited to, as in 100Mbit; `none` for no limit.
+    /// Limit of the relay's traffic, such as 100Mbit; `none` for no limit.
     #[arg(long, default_value = "100Mbit", value_name = "RATE")]
     pub(crate) limit: Limit,
-    /// Client traffic through the relay, as in 20Mbit; `none` for none
+    /// Client traffic through the relay, such as 20Mbit; `none` for none
     /// [default: 20Mbit; with --tor there is none].
     #[arg(long, value_name = "RATE")]
     pub(crate) background: Option<Limit>,
     /// Measure this tor instead of a relay built from Arti's crates.
     ///
-    /// It must have FlashFlow's target in it: crates/ff-relay-ext/tor/build-tor builds one. The
-    /// demo starts it as a relay that keeps to itself on loopback, with the data directory DIR/tor
-    /// (made anew each time; DIR is that of --out) and --limit as its BandwidthRate and
-    /// BandwidthBurst, and ends it afterwards.
+    /// It must contain FlashFlow's target: crates/ff-relay-ext/tor/build-tor builds one. The demo
+    /// starts it as a relay that uses only loopback, with the data directory DIR/tor (replaced each
+    /// time; DIR is that of --out) and --limit as its BandwidthRate and BandwidthBurst, and stops it
+    /// afterwards.
     #[arg(long, value_name = "PATH")]
     pub(crate) tor: Option<PathBuf>,
-    /// Measurers in the team (1 to 8).
+    /// Number of measurers (1 to 8).
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=8))]
     pub(crate) measurers: u8,
 }

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use ff_bwauth::deliver::{Source, finish, or_failed_json, out_dir};
-use ff_bwauth::screen::Screen;
+use ff_coordinator::deliver::{Source, finish, or_failed_json, out_dir};
+use ff_coordinator::screen::Screen;
 
 use crate::cli::Cli;
 
@@ -21,9 +21,9 @@ fn main() -> ExitCode {
     if let Err(error) = cli.check() {
         error.exit();
     }
-    ff_bwauth::init_logging(cli.verbose);
+    ff_measurer::init_logging(cli.verbose);
     or_failed_json(cli.common.json, run(&cli))
-        .unwrap_or_else(|error| ff_bwauth::fail("ff-demo", &error))
+        .unwrap_or_else(|error| ff_measurer::console::fail("ff-demo", &error))
 }
 
 /// Carries the demo out; the exit status is the measurement's.

@@ -23,6 +23,10 @@ pub struct RelayConfig {
     pub bandwidth_rate: Option<u64>,
     /// Whether it is an exit.
     pub exit: bool,
+    /// Whether it has a SocksPort: a client that runs a relay.
+    pub has_socks_port: bool,
+    /// Its bandwidth in the authorities' bandwidth file, in kB/s; if no relay has one, there is no such file.
+    pub measured_kbytes_per_sec: Option<u64>,
     /// Its address, of 127.0.0.0/8; 127.0.0.1 if not said.
     pub address: Option<Ipv4Addr>,
     /// Further lines for its torrc.
@@ -53,6 +57,20 @@ impl RelayConfig {
     #[must_use]
     pub fn bandwidth_rate(mut self, bytes_per_sec: u64) -> Self {
         self.bandwidth_rate = Some(bytes_per_sec);
+        self
+    }
+
+    /// Gives it a SocksPort.
+    #[must_use]
+    pub fn socks_port(mut self) -> Self {
+        self.has_socks_port = true;
+        self
+    }
+
+    /// Has the authorities vote for it with this bandwidth, in kB/s; the consensus has it if there are three authorities.
+    #[must_use]
+    pub fn measured(mut self, kbytes_per_sec: u64) -> Self {
+        self.measured_kbytes_per_sec = Some(kbytes_per_sec);
         self
     }
 
@@ -124,6 +142,10 @@ pub struct NetworkBuilder {
     pub(crate) lines_of_authority: Vec<(usize, String)>,
     /// Lines for clients.
     pub(crate) client_torrc: Vec<String>,
+    /// Lines for one client, by its number.
+    pub(crate) lines_of_client: Vec<(usize, String)>,
+    /// The address of the first node, if each has one of its own.
+    first_address: Option<Ipv4Addr>,
     /// Parameters of the consensus.
     pub(crate) params: Vec<(String, i64)>,
     /// Time from one consensus to the next.
@@ -154,6 +176,8 @@ impl Default for NetworkBuilder {
             authority_torrc: Vec::new(),
             lines_of_authority: Vec::new(),
             client_torrc: Vec::new(),
+            lines_of_client: Vec::new(),
+            first_address: None,
             params: Vec::new(),
             voting_interval: Duration::from_secs(10),
             core: None,
@@ -232,6 +256,18 @@ impl NetworkBuilder {
         self
     }
 
+    /// Adds a line to the torrc of the client with this number, from 0.
+    pub fn torrc_of_client(mut self, number: usize, line: impl Into<String>) -> Self {
+        self.lines_of_client.push((number, line.into()));
+        self
+    }
+
+    /// Gives each node an address of its own, from this one on: authorities, relays, clients. The namespace that this process
+    /// is in must have them ([`crate::net::Namespace::own_network`]).
+    pub fn addresses_from(self, first: Ipv4Addr) -> Self {
+        Self { first_address: Some(first), ..self }
+    }
+
     /// Sets a parameter of the consensus.
     pub fn consensus_param(mut self, name: impl Into<String>, value: i64) -> Self {
         self.params.push((name.into(), value));
@@ -307,6 +343,17 @@ impl NetworkBuilder {
         self.cores.get(name).copied().or(self.core)
     }
 
+    /// The address of the node with this number, if each has one of its own.
+    pub(crate) fn address_of(&self, number: usize) -> Option<Ipv4Addr> {
+        let number = u32::try_from(number).ok()?;
+        Some(Ipv4Addr::from_bits(self.first_address?.to_bits().saturating_add(number)))
+    }
+
+    /// Whether authorities have a bandwidth file.
+    pub(crate) fn has_bandwidth_file(&self) -> bool {
+        self.relays.iter().any(|relay| relay.measured_kbytes_per_sec.is_some())
+    }
+
     /// The voting interval in seconds.
     pub(crate) fn interval_secs(&self) -> u64 {
         self.voting_interval.as_secs()
@@ -321,7 +368,7 @@ impl NetworkBuilder {
             let is_valid =
                 (1..=19).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric());
             if !is_valid {
-                return misuse(format!("{name:?} is no nickname: 1 to 19 letters and digits"));
+                return misuse(format!("{name:?} is not a nickname: 1 to 19 letters and digits"));
             }
             let is_ours = ["auth", "client"].iter().any(|prefix| name.starts_with(prefix));
             if is_ours || !names.insert(name) {
@@ -338,6 +385,16 @@ impl NetworkBuilder {
         }
         if !self.arti_relays.is_empty() && self.hosts.is_none() {
             return misuse("arti-relays refuse loopback: nodes need hosts of their own".to_owned());
+        }
+        if let Some((number, _)) =
+            self.lines_of_client.iter().find(|(number, _)| *number >= self.clients)
+        {
+            return misuse(format!("there is no client {number}"));
+        }
+        if self.hosts.is_some() && self.first_address.is_some() {
+            return misuse(
+                "hosts have addresses of their own: leave addresses_from out".to_owned(),
+            );
         }
         let mut addresses = self.relays.iter().filter_map(|relay| relay.address);
         if let Some(address) = addresses.clone().next().filter(|_| self.hosts.is_some()) {
@@ -383,11 +440,22 @@ mod tests {
         let abroad = RelayConfig::middle("far").address(Ipv4Addr::new(192, 0, 2, 1));
         assert!(error(network().relay(abroad)).contains("192.0.2.1"));
         assert!(error(network().torrc_of_authority(1, "")).contains("no authority 1"));
+        assert!(error(network().torrc_of_client(1, "")).contains("no client 1"));
+        let twice = network().addresses_from(Ipv4Addr::LOCALHOST).hosts(HostsPlan::default());
+        assert!(error(twice).contains("addresses_from"));
         assert!(error(network().voting_interval(Duration::from_secs(7))).contains("7s"));
         assert!(error(NetworkBuilder::default().middles(3).clients(1)).contains("exit"));
         let arti_relay = |name| ArtiRelayConfig::new(name, "/nothing");
         assert!(error(network().arti_relay(arti_relay("arti0"))).contains("need hosts"));
         let hosts = || network().hosts(HostsPlan::default());
         assert!(error(hosts().arti_relay(arti_relay("exit0"))).contains("exit0 is taken"));
+    }
+
+    #[test]
+    fn nodes_have_addresses_in_a_row() {
+        let network = NetworkBuilder::default();
+        assert_eq!(network.address_of(3), None);
+        let network = network.addresses_from(Ipv4Addr::new(10, 9, 0, 250));
+        assert_eq!(network.address_of(6), Some(Ipv4Addr::new(10, 9, 1, 0)));
     }
 }

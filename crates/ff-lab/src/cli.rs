@@ -8,10 +8,10 @@ use clap::{Parser, Subcommand};
 use self::link::LinkArgs;
 use self::up::UpArgs;
 
-/// Private Tor networks, and links like those of real networks, on this machine alone.
+/// Runs private Tor networks, and emulates the links of real ones, on this machine.
 ///
-/// Nothing leaves the machine: a network is on loopback; hosts behind links are network namespaces, and what is between
-/// them is a thread of this program. Links need root. Nothing is left behind.
+/// No traffic leaves the machine: networks use loopback; hosts on emulated links are network namespaces, connected by a
+/// thread of this program. Links need root. Everything is removed at the end.
 #[derive(Debug, Parser)]
 #[command(name = "ff-lab", version)]
 pub struct Cli {
@@ -23,7 +23,7 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Start a private Tor network, and keep it until Ctrl-C.
+    /// Start a private Tor network that runs until Ctrl-C.
     ///
     /// Starts a private Tor network on this machine, prints where its nodes are, and stops it at Ctrl-C. All of its addresses
     /// are on loopback, or with --arti-relays in network namespaces, so no traffic leaves the machine. The start takes about 10 seconds and needs Debian's package `tor`.
@@ -33,7 +33,7 @@ pub enum Command {
     ///
     /// Exit status: 0 if it was stopped by Ctrl-C (or SIGTERM, SIGHUP), 1 if it did not start or a node ended by itself.
     Up(UpArgs),
-    /// Emulated links: run a command over one, list them, check them.
+    /// Emulate links: run a command over one, list profiles, check the emulator.
     Link(LinkArgs),
 }
 

@@ -45,7 +45,7 @@ pub enum Error {
     #[error("network namespaces and TUN devices need root (CAP_SYS_ADMIN and CAP_NET_ADMIN)")]
     NotRoot,
     /// A device of this name is there already.
-    #[error("a network device {device} is there already; does another lab run?")]
+    #[error("a network device {device} exists already; is another lab running?")]
     DeviceInUse {
         /// Its name.
         device: String,

@@ -37,8 +37,9 @@ impl LoneRelay {
         let (name, role, dir) = ("lone".to_owned(), Role::Middle, made.path().join("lone"));
         private_dir(&dir)?;
         let (tor, port) = (find_tor(), Port::reserve()?);
-        let (dir_port, core, host, ending) = Default::default();
-        let node = NodeParts { name, role, tor, dir, port, dir_port, core, host, ending };
+        let (dir_port, socks_port, core, host, ending) = Default::default();
+        let node =
+            NodeParts { name, role, tor, dir, port, dir_port, socks_port, core, host, ending };
         let node = Node::new(node);
         let common = Common {
             authorities: NOBODY.to_owned(),
@@ -46,7 +47,7 @@ impl LoneRelay {
             extra: Vec::new(),
         };
         let text = torrc::common(node.name(), node.ip(), node.data_dir(), &common)
-            + &torrc::relay(node.or_addr(), false, None)
+            + &torrc::relay(node.or_addr(), None, false, None)
             + "PublishServerDescriptor 0\n";
         fs::write(node.torrc(), text).map_err(Error::io("write a torrc"))?;
         node.spawn()?;

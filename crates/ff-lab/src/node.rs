@@ -51,6 +51,8 @@ pub struct Node {
     port: Port,
     /// An authority's DirPort.
     dir_port: Option<Port>,
+    /// The SocksPort of a relay that is a client as well.
+    socks_port: Option<Port>,
     /// The core it may run on.
     core: Option<usize>,
     /// Its host, if it is not this machine.
@@ -80,6 +82,8 @@ pub(crate) struct NodeParts {
     pub(crate) port: Port,
     /// An authority's DirPort.
     pub(crate) dir_port: Option<Port>,
+    /// The SocksPort of a relay that is a client as well.
+    pub(crate) socks_port: Option<Port>,
     /// The core it may run on.
     pub(crate) core: Option<usize>,
     /// Its host, if it is not this machine.
@@ -91,7 +95,8 @@ pub(crate) struct NodeParts {
 impl Node {
     /// A node that has not been started.
     pub(crate) fn new(parts: NodeParts) -> Self {
-        let NodeParts { name, role, tor, dir, port, dir_port, core, host, ending } = parts;
+        let NodeParts { name, role, tor, dir, port, dir_port, socks_port, core, host, ending } =
+            parts;
         let (running, identity, attaching) = Default::default();
         Self {
             name,
@@ -100,6 +105,7 @@ impl Node {
             dir,
             port,
             dir_port,
+            socks_port,
             core,
             host,
             running,
@@ -145,11 +151,12 @@ impl Node {
     /// Address of its SocksPort.
     ///
     /// # Panics
-    /// If it is not a client.
+    /// If it has none: it is neither a client nor a relay with [`RelayConfig::socks_port`](crate::RelayConfig::socks_port).
     #[must_use]
     pub fn socks_addr(&self) -> SocketAddr {
-        assert_eq!(self.role, Role::Client, "{} is no client and has no SocksPort", self.name);
-        self.port.addr()
+        let own = (self.role == Role::Client).then_some(&self.port);
+        let port = own.or(self.socks_port.as_ref());
+        port.unwrap_or_else(|| panic!("{} has no SocksPort", self.name)).addr()
     }
 
     /// Address of its DirPort, if it is an authority.

@@ -149,7 +149,7 @@ mod tests {
             ("rate = '1Mbit'\ntrace = 'falls.trace'", "up: rate and trace"),
             ("trace = 'falls.trace'", "falls.trace: line 2: 3 ms comes after 5 ms"),
             ("trace = 'missing.trace'", "missing.trace"),
-            ("loss = 1.5", "up.loss: 1.5 is no share from 0 to 1"),
+            ("loss = 1.5", "up.loss: 1.5 is not a share from 0 to 1"),
             ("loss = nan", "up.loss"),
             ("delay_ms = -1", "up.delay_ms"),
             ("delay_ms = 1e9", "up.delay_ms"),
@@ -161,7 +161,7 @@ mod tests {
             ("speed = 3", "line 3: unknown field `speed`"),
             ("change = [{ at_ms = 5 }]\nrepeat_ms = 4", "up.repeat_ms"),
             ("change = [{ at_ms = 0 }]\nrepeat_ms = 0.0001", "up.repeat_ms: it must be 1 or more"),
-            ("change = [{ at_ms = 5, duplicate = 2.0 }]", "up.change.duplicate: 2 is no share"),
+            ("change = [{ at_ms = 5, duplicate = 2.0 }]", "up.change.duplicate: 2 is not a share"),
             ("change = [{ at_ms = 5, jitter = { normal_ms = -1 } }]", "up.change.jitter.normal_ms"),
             ("change = [{ at_ms = 5, queue_ms = 1, queue_bytes = 1 }]", "up.change: queue_ms and"),
         ] {

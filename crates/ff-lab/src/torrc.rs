@@ -119,18 +119,24 @@ pub(crate) fn authority(
 }
 
 /// The further lines of a relay.
-pub(crate) fn relay(or: SocketAddr, is_exit: bool, bandwidth_rate: Option<u64>) -> String {
+pub(crate) fn relay(
+    or: SocketAddr,
+    socks: Option<SocketAddr>,
+    is_exit: bool,
+    bandwidth_rate: Option<u64>,
+) -> String {
     // A policy of 127.0.0.0/8 alone would be summarised as "rejects everything", because
     // summaries leave private addresses out; clients would not choose such an exit themselves.
     let exit = if is_exit { "ExitRelay 1\nExitPolicy accept *:*" } else { "ExitRelay 0" };
-    let mut text = format!("ORPort {or}\nSocksPort 0\n{exit}\n");
+    let socks = socks.map_or_else(|| "SocksPort 0\n".to_owned(), client);
+    let mut text = format!("ORPort {or}\n{socks}{exit}\n");
     if let Some(rate) = bandwidth_rate {
         let _ = write!(text, "BandwidthRate {rate} bytes\nBandwidthBurst {rate} bytes\n");
     }
     text
 }
 
-/// The further lines of a client.
+/// The further lines of a client, or of a relay that is one as well.
 pub(crate) fn client(socks: SocketAddr) -> String {
     // Without guards a circuit may begin at any relay. Build times on loopback would teach the
     // client a timeout of some milliseconds. Every NewCircuitPeriod tor closes circuits that a refused stream has

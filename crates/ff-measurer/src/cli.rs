@@ -25,7 +25,7 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-    /// Log more: warnings by default, with run also each measurement; -v for what happens, -vv for details.
+    /// Log more: by default warnings, and with run each measurement; -v for information, -vv for details.
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub verbose: u8,
 }
@@ -38,21 +38,21 @@ pub enum Command {
     Init(InitOptions),
     /// Measure relays for the coordinators that the config names, until SIGTERM.
     ///
-    /// SIGHUP has the config's limits and coordinators read again.
+    /// On SIGHUP, it reads the config's limits and coordinators again.
     #[command(
         after_help = "Exit status:\n  0  ended by SIGTERM or SIGINT; with --check, the config is valid\n  1  failure, with its cause on standard error; with --check, the config is not valid\n  2  invalid command line"
     )]
     Run(RunOptions),
-    /// Find out what one core of this host can measure.
+    /// Measure how much one core of this host can measure.
     ///
     /// Compares, in one run and over loopback, an echo over plain TCP, an echo over TLS, and the
     /// measurer. A team needs about three times the capacity of the fastest relay it measures.
     #[command(after_help = STATUS)]
     Bench(Bench),
-    /// Find out what a relay forwards, whatever software it runs.
+    /// Measure how much a relay forwards, whatever software it runs.
     ///
     /// Sends cells of random content through circuits of the relay to sinks of this command, and back.
-    /// The relay does with them what it does with its clients' cells, and needs no extension.
+    /// The relay handles them like its clients' cells, and needs no extension.
     #[command(after_help = STATUS)]
     Transit(TransitOptions),
 }
@@ -60,14 +60,14 @@ pub enum Command {
 /// Options of `bench`.
 #[derive(Args, Debug)]
 pub struct Bench {
-    /// Sockets of the core (1 to 512).
+    /// Number of sockets (1 to 512).
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=512))]
     pub sockets: u16,
-    /// How long each part of a round runs, in seconds (1 to 60).
+    /// Length of each part of a round in seconds (1 to 60).
     #[arg(long, default_value_t = 2, value_name = "SECONDS",
           value_parser = clap::value_parser!(u8).range(1..=60))]
     pub seconds: u8,
-    /// Rounds; the median counts (1 to 99).
+    /// Number of rounds (1 to 99); the result is their median.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=99))]
     pub rounds: u8,
     /// Print one JSON object on standard output.

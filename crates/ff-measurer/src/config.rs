@@ -114,7 +114,7 @@ impl Config {
             ("relays_at_once", self.limits.relays_at_once.map(u64::from)),
         ];
         if let Some((name, _)) = numbers.iter().find(|(_, number)| *number == Some(0)) {
-            bail!("limits.{name} is 0, so nothing could be measured: it must be 1 at least");
+            bail!("limits.{name} is 0, so nothing could be measured: it must be at least 1");
         }
         let default = Limits::default();
         let limits = Limits {
@@ -198,9 +198,9 @@ pub fn check_names<'a>(kind: &str, all: impl Iterator<Item = (&'a str, Ed25519Id
 pub fn template(listen: SocketAddr) -> String {
     let Limits { relays_at_once, links, .. } = Limits::default();
     format!(
-        r#"# A measurer of FlashFlow. `ff-measurer run --config FILE` takes it; SIGHUP has it read again.
+        r#"# A measurer of FlashFlow, for `ff-measurer run --config FILE`. On SIGHUP, limits and coordinators are read again.
 
-# Where coordinators reach this host, by TCP, and other measurers, by UDP at the same port.
+# The address for coordinators (TCP) and other measurers (UDP, the same port).
 listen = "{listen}"
 
 # The host's key, made by `ff-measurer init`: a file in this file's directory. If systemd provides a credential with this
@@ -209,19 +209,19 @@ listen = "{listen}"
 # ("/run/secrets/measurer.key").
 key = "measurer.key"
 
-# The processor cores to measure with; by default all.
+# The processor cores to measure with; default: all.
 # cores = [0, 1]
 
 [limits]
-# How fast all measurements together may send, as in "750Mbit". Set it to what this host's network can
-# spare: it sends as much as it receives. Without it there is no bound.
+# The limit of all measurements together, such as "750Mbit". Set it to what this host's network can
+# spare: it sends as much as it receives. Without it, there is no limit.
 # rate = "1Gbit"
 
 # How many relays may be measured at once, and over how many links to all of them.
 relays_at_once = {relays_at_once}
 links = {links}
 
-# When measurements may begin, in UTC; by default at any time.
+# When measurements may begin, in UTC; default: at any time.
 # hours = "22:00-06:00"
 
 # Whether relays may be measured at addresses that are not public, as in a test network.

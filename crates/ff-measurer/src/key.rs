@@ -34,7 +34,7 @@ pub fn load_or_make(path: &Path) -> Result<SigningKey> {
 /// As [`load_or_make`], and when there is no such file.
 pub fn load(path: &Path) -> Result<SigningKey> {
     if matches!(fs::exists(path), Ok(false)) {
-        bail!("there is no key {}; make one with the command init", path.display());
+        bail!("the key {} does not exist; make it with the command init", path.display());
     }
     let text = secret_file::read(path, MAX_BYTES)?;
     let text = std::str::from_utf8(&text).unwrap_or_default().trim();

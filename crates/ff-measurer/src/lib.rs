@@ -21,7 +21,6 @@ pub mod link;
 mod logging;
 mod measurer;
 mod order;
-pub mod owner;
 mod report;
 pub mod secret_file;
 #[cfg(feature = "service")]

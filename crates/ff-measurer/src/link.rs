@@ -210,7 +210,7 @@ pub enum LinkError {
         source: rustls::Error,
     },
     /// The peer speaks TLS, but not Tor over it.
-    #[error("{peer} speaks TLS but is no Tor relay ({detail}); check the address and port")]
+    #[error("{peer} speaks TLS but is not a Tor relay ({detail}); check the address and port")]
     NotTor {
         /// The address.
         peer: SocketAddr,

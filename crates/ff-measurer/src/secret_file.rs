@@ -10,10 +10,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use ff_base::owner;
 use fs_mistrust::Mistrust;
 use zeroize::Zeroizing;
-
-use crate::owner;
 
 /// The environment variable with the directory of the credentials that systemd provides to a service.
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";

@@ -98,7 +98,9 @@ pub enum TransitError {
     #[error("the relay did not open its circuits within {0:?}")]
     Timeout(Duration),
     /// Circuits were opened that did not reach a sink of ours.
-    #[error("{missing} circuits do not end at our sinks: they are over, or somebody else answered")]
+    #[error(
+        "{missing} circuits do not end at our sinks: they have ended, or another program answered"
+    )]
     Elsewhere {
         /// How many.
         missing: usize,

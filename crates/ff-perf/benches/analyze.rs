@@ -7,14 +7,14 @@ use std::hint::black_box;
 use std::path::Path;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use ff_perf::analysis::{Options, Report};
-use ff_perf::fit::Fits;
-use ff_perf::fit::gev::Gev;
-use ff_perf::fit::sample::Sample;
-use ff_perf::read::{Circuits, Seen, onionperf};
-use ff_perf::replay::window::{GevWindow, Window};
-use ff_perf::replay::{Timeout, WINDOW};
-use ff_sim::input::Inputs;
+use ff_circuits::analysis::{Options, Report};
+use ff_circuits::fit::Fits;
+use ff_circuits::fit::gev::Gev;
+use ff_circuits::fit::sample::Sample;
+use ff_circuits::read::{Circuits, Seen, onionperf};
+use ff_circuits::replay::window::{GevWindow, Window};
+use ff_circuits::replay::{Timeout, WINDOW};
+use ff_report::input::Inputs;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 

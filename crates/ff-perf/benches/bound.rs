@@ -1,7 +1,7 @@
 //! The bound of 10^6 relays beside that of 10^5, for paths of ten.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use ff_perf::bound::Capacities;
+use ff_circuits::bound::Capacities;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 

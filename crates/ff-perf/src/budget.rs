@@ -7,16 +7,16 @@
 //!
 //! What has been spent and what is held never exceed the budget together, as long as no download takes more than was held for
 //! it. What goes over an interface without downloads, such as directory documents, is set aside for the rest of the month at the
-//! mean rate that was counted. A later month begins with nothing spent. Months never go back, so after a clock jumps back no month is spent twice; a clock
-//! that jumped ahead and came back leaves a month that lies in the future, which is renewed every 31 days of the monotonic
-//! clock until the other clock has come there.
+//! mean rate that was counted. A later month begins with nothing spent. Months never go back, so after a clock jumps back no
+//! month is spent twice; a clock that jumped ahead and came back leaves a month that lies in the future, which is renewed every
+//! 31 days of the monotonic clock until the other clock has come there.
 
 use std::time::Duration;
 
-use ff_bwauth::utc::Utc;
+use ff_base::utc::{DAY_SECS, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::store::rotation::{DAY_SECS, Now};
+use crate::store::rotation::Now;
 
 /// The version of [`Spent`] that is written.
 pub const SCHEMA: u32 = 1;
@@ -138,7 +138,8 @@ impl Budget {
             return Err(Full { month, left_bytes, reserved_bytes, bytes });
         }
         self.spent.held_bytes = self.spent.held_bytes.saturating_add(bytes);
-        self.spent.begun += 1;
+        // It wraps, so that no number in the file of a budget ends the program.
+        self.spent.begun = self.spent.begun.wrapping_add(1);
         Ok(())
     }
 
@@ -151,7 +152,7 @@ impl Budget {
     /// Returns what is held for a download that has not begun after all.
     pub fn release(&mut self) {
         self.spent.held_bytes = 0;
-        self.spent.begun = self.spent.begun.saturating_sub(1);
+        self.spent.begun = self.spent.begun.wrapping_sub(1);
     }
 
     /// Counts `bytes` that were spent on something else.

@@ -15,10 +15,10 @@ pub mod source;
 use std::path::PathBuf;
 
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use ff_sim::cli::Options;
+use ff_report::options::Options;
 
-/// What Tor's clients see: how long circuits take, which selection of paths would serve users better, and what it would
-/// take from their anonymity.
+/// Measures and analyses Tor as its clients see it: times of circuits and downloads, and what selections of paths gain in
+/// speed and cost in anonymity.
 #[derive(Debug, Parser)]
 #[command(name = "ff-perf", version, after_help = EXIT_STATUS)]
 pub struct Cli {
@@ -53,7 +53,7 @@ fn options(command: &clap::Command, matches: &ArgMatches) -> Options {
         let Some(found) = command.find_subcommand(name) else { break };
         (command, matches) = (found, inner);
     }
-    let mut options = ff_sim::cli::options(command, matches);
+    let mut options = ff_report::options::options(command, matches);
     options.remove(FOLDER);
     options
 }
@@ -66,6 +66,7 @@ impl Command {
             Self::Downloads(downloads::Downloads::Analyze(args)) => Some(&mut args.options),
             Self::Lab(lab::LabCommand::Mobile(args)) => Some(&mut args.options),
             Self::Lab(lab::LabCommand::Navigator(args)) => Some(&mut args.options),
+            Self::Lab(lab::LabCommand::Tortoise(args)) => Some(&mut args.options),
             _ => None,
         }
     }
@@ -73,12 +74,12 @@ impl Command {
 
 /// What exit statuses mean.
 const EXIT_STATUS: &str = "Exit status:
-  0  it is done
-  1  it failed
-  2  the command line is wrong
+  0  success
+  1  failure, with its cause on standard error
+  2  invalid command line
   3  check: a relay starves clients
-  75 lab navigator: the emulator was too late, so the run does not count; make it again
-  128 and a signal's number, as 143 of SIGTERM: lab was ended by it, and has ended its network";
+  75 lab: the emulator was too late, or the machine too busy, so the run is invalid; repeat it
+  128 plus a signal's number, such as 143 for SIGTERM: lab was stopped by it, and has stopped its network";
 
 /// Exit statuses of commands that have no others.
 const STATUS: &str = "Exit status:
@@ -89,7 +90,7 @@ const STATUS: &str = "Exit status:
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Circuits: what they say of the network.
+    /// Measure circuits and analyse them.
     #[command(subcommand)]
     Circuits(Circuits),
     /// Measure downloads over Tor as its users see them, and analyse them.
@@ -101,10 +102,10 @@ pub enum Command {
     /// clients that know the token, which is part of that URL, get bytes.
     #[command(after_help = STATUS)]
     Source(source::SourceArgs),
-    /// How much random paths can carry: the mean of their slowest relays' capacities, and which relays cost users most.
+    /// Compute how much random paths can carry, from capacities, and which relays cost users most.
     ///
     /// The bound is the mean, over random paths of a length, of the slowest relay's capacity: no path carries more. With a
-    /// consensus, capacities are its weights, in kilobytes a second. Relays without a capacity are counted and left out.
+    /// consensus, capacities are its weights, in kilobytes per second. Relays without a capacity are counted and left out.
     ///
     /// One relay of a path of `tor` is an exit, two are a guard and an exit; longer paths have further relays in between, in
     /// different /16s. Paths of a consensus are drawn as by `ff-perf paths`: by the bandwidth-weights of its footer, with the
@@ -145,7 +146,7 @@ pub enum Command {
     /// Exit status: 0 if no relay was found to starve clients, 3 if one was, 1 if the check could not be completed. If it is
     /// stopped (Ctrl-C, SIGTERM), it prints the verdicts so far and the status is 1.
     Check(check::CheckArgs),
-    /// The papers' experiments in private networks on this machine.
+    /// Repeat the papers' experiments in private networks on this machine.
     #[command(subcommand)]
     Lab(lab::LabCommand),
     /// Write man pages and completions of ff-perf, ff-sim and ff-lab for a package.
@@ -166,7 +167,7 @@ pub enum Circuits {
     /// Build and measure circuits continuously and slowly, until SIGTERM or Ctrl-C: rotated files, metrics for Prometheus.
     #[command(after_help = STATUS)]
     Serve(Box<serve::ServeArgs>),
-    /// Fit distributions to measured circuits, replay selections over them, and say what these gain and cost.
+    /// Fit distributions to measured circuits, replay selections over them, and show what these gain and cost.
     Analyze(analyze::AnalyzeArgs),
     /// Compare guards by their circuits.
     ///
@@ -178,7 +179,7 @@ pub enum Circuits {
     /// circuit, so their shares are those of circuits whose guard answered.
     #[command(after_help = STATUS)]
     Guards(compared::GuardsArgs),
-    /// Round trips between two relays, from circuits that share the rest.
+    /// Compute round trips between two relays, from circuits that share all other relays.
     ///
     /// The round trip between two relays is the difference between two circuits: one that ends with both, and the same one
     /// without the last relay. So measure both with `circuits run --path-file`: lines `G,X` and `G,X,Y` give X and Y. Both

@@ -11,10 +11,9 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use ff_circuits::network::Relay;
+use ff_circuits::record::{Probe, Whose};
 use tokio::io::{AsyncRead, AsyncWrite};
-
-use crate::network::Relay;
-use crate::record::{Probe, Whose};
 
 /// Builds circuits through given relays.
 pub trait Client: Send + Sync + 'static {
@@ -24,7 +23,7 @@ pub trait Client: Send + Sync + 'static {
     type Stream: AsyncRead + AsyncWrite + Send + Unpin;
 
     /// As lines name it.
-    const NAME: crate::record::Client;
+    const NAME: ff_circuits::record::Client;
     /// Whether a circuit stays that has no stream at some moment, whatever has become of those before.
     const KEEPS_UNUSED: bool;
 

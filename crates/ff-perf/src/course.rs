@@ -4,16 +4,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ff_sim::teller::Teller;
+use ff_circuits::congestion::Congestion;
+use ff_circuits::network::Relay;
+use ff_circuits::record::{Circuit, Stage};
+use ff_report::teller::Teller;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
 use crate::client::Client;
-use crate::congestion::Congestion;
-use crate::network::Relay;
 use crate::probe::{Measured, Program, not_begun};
-use crate::record::{Circuit, Stage};
 use crate::schedule::{Gate, Limits, Next, Scheduler, Task};
 use crate::signals::Signals;
 use crate::store::{Store, StoreError};
@@ -158,7 +158,7 @@ pub enum Ended {
         last: String,
     },
     /// Somebody wished it.
-    #[error("stopped by a signal; --resume goes on")]
+    #[error("stopped by a signal; --resume continues")]
     Signal,
 }
 
@@ -339,7 +339,7 @@ impl Counts {
 /// # Errors
 /// [`Ended`], if the run ends with that.
 pub(crate) fn order(
-    client: crate::record::Client,
+    client: ff_circuits::record::Client,
     number: u64,
     bytes: u64,
     run_began: Instant,

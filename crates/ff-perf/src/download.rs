@@ -2,17 +2,15 @@
 
 use std::time::Instant;
 
+use ff_circuits::record::{CHANGED, Download};
 use tokio::io::AsyncReadExt as _;
 
 use crate::client::{Client, Fault, us_since};
 use crate::pattern::{Pattern, Seed};
-use crate::record::Download;
 use crate::target::{Target, ask, closed, early, more};
 
 /// The header in which a source names its seed; with it, each byte is compared.
 pub const SEED_HEADER: &str = "ff-seed";
-/// The reason of a download with a byte that its seed does not make.
-pub(crate) const CHANGED: &str = "a byte differs from what the source's seed makes: the source, the exit or the path between them has changed it";
 /// How long the header of an answer may be, in bytes.
 const LONGEST_HEAD: usize = 16_384;
 /// How many lines it may have.
@@ -207,8 +205,9 @@ fn no_http(bytes: &[u8], error: &str) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use ff_circuits::record::Whose;
+
     use super::*;
-    use crate::record::Whose;
 
     /// The payload of these parts of an answer to a request for this many bytes.
     fn payload(asked: u64, parts: &[&[u8]]) -> Result<Vec<u8>, Fault> {

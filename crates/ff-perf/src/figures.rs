@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use ff_circuits::record::{Circuit, Failure, Stage, Whose};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
@@ -20,7 +21,6 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use self::downloads::Downloads;
-use crate::record::{Circuit, Failure, Stage, Whose};
 
 /// Upper ends of the parts of build times, in seconds.
 const BUILD_SECS: [f64; 14] =
@@ -376,7 +376,7 @@ mod tests {
         let failure =
             serde_json::json!({ "stage": "download", "reason": "timeout", "whose": "unknown" });
         let mut cut = circuit(Some(failure));
-        cut.download = Some(crate::record::Download { bytes: 77, ..Default::default() });
+        cut.download = Some(ff_circuits::record::Download { bytes: 77, ..Default::default() });
         figures.note(&whole);
         figures.note(&cut);
         let put_off = serde_json::json!({ "stage": "budget", "reason": "7 bytes are left", "whose": "client" });
@@ -416,7 +416,7 @@ mod tests {
         let all = OptionalFigures { ttfb: true, downloads: true, data: true, disk: true };
         let (figures, registry) = Figures::new(all);
         figures.note(&circuit(None));
-        let text = ff_bwauth::http::text_format(&text(&registry).expect("text"));
+        let text = ff_operator::http::text_format(&text(&registry).expect("text"));
         let mut promtool = Command::new("promtool");
         let promtool =
             promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());

@@ -10,7 +10,7 @@ const FILE: &str = "/proc/self/net/dev";
 /// Reads the counters of an interface.
 ///
 /// # Errors
-/// One sentence, if there is no such interface, or its counters cannot be read.
+/// One sentence, if the interface does not exist, or its counters cannot be read.
 pub fn read(interface: &str) -> Result<Counter, String> {
     let text = fs::read_to_string(FILE).map_err(|error| format!("{FILE}: {error}"))?;
     find(&text, interface)
@@ -53,7 +53,7 @@ wwan0:5000000000 4000000    1    2    0     0          0         0 70000000  900
         let found = find(TABLE, "wwan0").expect("counters");
         assert_eq!(found, Counter { interface: "wwan0".to_owned(), bytes: 5_070_000_000 });
         assert_eq!(find(TABLE, "lo").expect("counters").bytes, 246_912);
-        let error = find(TABLE, "eth0").expect_err("no such interface");
+        let error = find(TABLE, "eth0").expect_err("it does not exist");
         assert!(error.contains("eth0") && error.contains("lo, wwan0, bad"), "{error}");
         assert!(find(TABLE, "bad").is_err_and(|error| error.contains("bad")));
         assert!(find("", "lo").is_err());

@@ -1,10 +1,10 @@
 //! The paths of a run: from a file, or drawn by rules.
 
+use ff_circuits::network::Network;
+use ff_circuits::paths::{Choice, Generator, NoPaths};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha12Rng;
 
-use crate::network::Network;
-use crate::paths::{Choice, Generator, NoPaths};
 use crate::schedule::Task;
 
 /// The circuits of a run: these paths again and again, or paths that are drawn by a seed. Those of some numbers are
@@ -101,11 +101,11 @@ impl Iterator for Plan {
 
 #[cfg(test)]
 mod tests {
+    use ff_circuits::paths::pool::Pool;
+    use ff_circuits::paths::{Lengths, Rules};
     use ff_sim::network::{Flags, Relay};
 
     use super::*;
-    use crate::paths::pool::Pool;
-    use crate::paths::{Lengths, Rules};
 
     #[test]
     fn a_network_whose_only_guard_is_its_only_exit_has_no_paths() {

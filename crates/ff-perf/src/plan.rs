@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
+use ff_circuits::interval::median_place;
+use ff_circuits::traffic::{self, WIRE, Wire};
 use serde::Serialize;
 
-use crate::interval::median_place;
 use crate::mix::{Mix, size_text};
-use crate::traffic::{self, WIRE, Wire};
 
 /// The version of the document.
 const SCHEMA: u32 = 1;

@@ -6,11 +6,11 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use ff_circuits::network::Relay;
+use ff_circuits::record::{Circuit, Download, Failure, Later, Probe, RoundTrip, Stage, Whose};
 use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::client::{Client, Fault, Progress, us_since};
-use crate::network::Relay;
-use crate::record::{Circuit, Download, Failure, Later, Probe, RoundTrip, SCHEMA, Stage, Whose};
 use crate::series::{STREAMS, Series};
 use crate::target::Target;
 
@@ -208,7 +208,7 @@ impl<C: Client> Measured<'_, C> {
     /// A random pause after a round trip, if there are to be any.
     ///
     /// It hangs on nothing that was measured, not even by the time between two streams, which is added: what is told from
-    /// replies and the pauses before them needs that ([`crate::buckets`]).
+    /// replies and the pauses before them needs that ([`ff_circuits::buckets`]).
     fn pause(&self) -> Option<Duration> {
         let most = self.program.rtt_pause;
         (!most.is_zero()).then(|| STREAMS + most.mul_f64(rand::random()))
@@ -216,7 +216,7 @@ impl<C: Client> Measured<'_, C> {
 
     /// A line that says nothing yet.
     fn line(&self, began: Instant) -> Circuit {
-        let relay = |relay: &Arc<Relay>| crate::record::Relay {
+        let relay = |relay: &Arc<Relay>| ff_circuits::record::Relay {
             id: relay.id.clone(),
             nick: relay.nick.clone(),
         };
@@ -236,7 +236,7 @@ impl<C: Client> Measured<'_, C> {
 
 /// The line of a circuit that never began, of a run that began then.
 pub(crate) fn not_begun(
-    client: crate::record::Client,
+    client: ff_circuits::record::Client,
     number: u64,
     run_began: Instant,
     stage: Stage,
@@ -248,33 +248,15 @@ pub(crate) fn not_begun(
 
 /// A line with nothing but when it began.
 fn blank(
-    client: crate::record::Client,
+    client: ff_circuits::record::Client,
     number: u64,
     began: Instant,
     run_began: Instant,
 ) -> Circuit {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let since = began.saturating_duration_since(run_began).as_micros();
-    Circuit {
-        schema: SCHEMA,
-        number,
-        client,
-        began_unix_secs: unix.as_secs_f64(),
-        began_us: u64::try_from(since).unwrap_or(u64::MAX),
-        run_unix_secs: None,
-        arm: None,
-        path: Vec::new(),
-        link_us: None,
-        hops_us: Vec::new(),
-        rtt: Vec::new(),
-        first_bytes: Vec::new(),
-        latency: Vec::new(),
-        download: None,
-        congestion_us: None,
-        relay_congestion_us: Vec::new(),
-        failure: None,
-        ended_us: 0,
-    }
+    let began_us = u64::try_from(since).unwrap_or(u64::MAX);
+    Circuit::begun(client, number, unix.as_secs_f64(), began_us)
 }
 
 /// Waits for something so long; `timeout` is the reason if it takes longer.

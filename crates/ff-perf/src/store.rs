@@ -9,14 +9,14 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Wri
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ff_circuits::record::Circuit;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-use crate::record::Circuit;
 
 pub mod rotation;
 pub mod shelf;
 pub mod spent;
+mod state;
 
 /// The lines.
 pub const LINES: &str = "circuits-000.jsonl";
@@ -29,7 +29,7 @@ const UNFINISHED_OPTIONS: &str = "run.json.new";
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Options {
     /// Who builds the circuits.
-    pub client: crate::record::Client,
+    pub client: ff_circuits::record::Client,
     /// What draws the paths.
     pub seed: u64,
     /// The file with the paths, if they are not drawn.
@@ -121,7 +121,7 @@ pub enum StoreError {
         error: io::Error,
     },
     /// There are circuits of another run.
-    #[error("{} has circuits already: give another folder, or go on there as they began (`circuits run` with --resume)", .0.display())]
+    #[error("{} has circuits already: use --resume to continue with the same options, or give another folder", .0.display())]
     Occupied(PathBuf),
     /// Somebody writes to it.
     #[error("{} is in use: another program writes circuits there", .0.display())]
@@ -292,7 +292,7 @@ fn check_options(dir: &Path, options: &Options) -> Result<Option<String>, StoreE
         .map_err(|error| StoreError::Other { path: path.clone(), difference: error.to_string() })?;
     let paces = before.pace.as_ref().zip(options.pace.as_ref());
     let pace = paces.map(|(before, now)| differences(before, now)).filter(|all| !all.is_empty());
-    let note = pace.map(|all| format!("{}: it goes on with {all}", path.display()));
+    let note = pace.map(|all| format!("{}: continues with {all}", path.display()));
     let of_now = |before: &Setting| {
         let paths_sha256 = &before.paths_sha256;
         options.setting.clone().map(|now| Setting {
@@ -367,7 +367,11 @@ fn replace(dir: &Path, name: &str, unfinished: &str, bytes: &[u8]) -> Result<(),
         file.sync_all()?;
         fs::rename(&unfinished, &path)
     };
-    written().map_err(io_error(&path))
+    written().map_err(|error| {
+        // On a full disk, the part that was written would take the room of lines.
+        let _ = fs::remove_file(&unfinished);
+        io_error(&path)(error)
+    })
 }
 
 /// Cuts off what stands behind the last whole line; how long the file is then.
@@ -401,7 +405,7 @@ fn numbers(file: &mut File, path: &Path) -> Result<(HashSet<u64>, Vec<StoreError
             Err(error) => bad.push(StoreError::Line {
                 path: path.to_owned(),
                 line: at + 1,
-                reason: format!("this is no circuit ({error}): delete the line"),
+                reason: format!("this is not a circuit ({error}): delete the line"),
             }),
         }
     }

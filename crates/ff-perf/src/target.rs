@@ -5,10 +5,10 @@ use std::io;
 use std::str::FromStr;
 use std::time::Instant;
 
+use ff_circuits::record::FirstByte;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::client::{Client, Fault, us_since};
-use crate::record::FirstByte;
 
 /// What streams lead to.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -30,7 +30,7 @@ impl FromStr for Target {
     fn from_str(text: &str) -> Result<Self, String> {
         let odd = || {
             format!(
-                "{text} is no target: give http://HOST[:PORT]/PATH, or bytes://HOST:PORT for a source of ff-lab's"
+                "{text} is not a target: give http://HOST[:PORT]/PATH, or bytes://HOST:PORT for a source of ff-lab's"
             )
         };
         let (scheme, rest) = text.split_once("://").ok_or_else(odd)?;

@@ -112,7 +112,7 @@ kinds! {
     MoreThanSent = "more_cells_than_sent", 9, Violation;
     /// A cell came on a circuit that does not exist.
     WrongCircuit = "wrong_circuit", 9, Violation;
-    /// A cell had no place on its link.
+    /// A cell of an unexpected type arrived.
     UnexpectedCommand = "unexpected_command", 9, Violation;
     /// A message did not belong there or then.
     UnexpectedMessage = "unexpected_message", 9, Violation;

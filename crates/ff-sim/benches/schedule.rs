@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use ff_bwauth::period::schedule::{Rules, Schedule};
-use ff_bwauth::period::{Relay, Team, guess_for_new};
+use ff_plan::period::schedule::{Rules, Schedule};
+use ff_plan::period::{Relay, Team, guess_for_new};
 use ff_proto::units::BytesPerSec;
 use ff_sim::schedule::greedy::greedy;
 use ff_sim::schedule::units::team;

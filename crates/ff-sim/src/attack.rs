@@ -3,11 +3,11 @@
 //! ```text
 //!   ff_proto::aggregate ─▶ lies      false background, echoes held back, bursts     ┐
 //!   ff_proto::content ───▶ forged    cells that were never decrypted                │
-//!   ff_bwauth::period ───▶ slots     capacity, or an attack, in a share of slots    ├─▶ Attack: formula, paper, ours,
+//!   ff_plan::period ───▶ slots     capacity, or an attack, in a share of slots    ├─▶ Attack: formula, paper, ours,
 //!                          flood     new relays that take the room of others        │      a curve of Points
 //!                          machines  several relays on one, begun at once or apart  │
 //!                          framing   relays that dispute a measurer                 │
-//!   ff_bwauth::publish ──▶ days      days that a relay chooses                      │
+//!   ff_plan::publish ──▶ days      days that a relay chooses                      │
 //!                          history   relays that come and go, or under new names    │
 //!   crate::others ───────▶ descriptors, views, traffic: the systems of Table 2      ┘
 //! ```
@@ -160,14 +160,17 @@ impl Point {
         Some([formula - wide, formula + wide])
     }
 
-    /// Whether it is what the formula says: within three standard deviations if it is random, else within a part
-    /// that it names, or 1e-6. `None` without a formula.
+    /// Whether it is what the formula says: within three standard deviations and one event if it is random, else within a
+    /// part that it names, or 1e-6. `None` without a formula.
+    ///
+    /// One event, because deviations say nothing of what is expected in less than one of all trials.
     #[must_use]
     pub fn agrees(&self) -> Option<bool> {
         let formula = self.formula?;
         let wide = formula.abs() * self.within.unwrap_or(ROUNDING);
+        let one = self.trials.map_or(0.0, |trials| 1.0 / f64::from(trials));
         let [low, high] = self.interval().unwrap_or([formula - wide, formula + wide]);
-        Some((low..=high).contains(&self.ours))
+        Some((low - one..=high + one).contains(&self.ours))
     }
 }
 

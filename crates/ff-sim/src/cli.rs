@@ -5,18 +5,17 @@ mod flow;
 pub mod store;
 mod tortoise;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use clap::{Args, Command as Clap, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use ff_bwauth::period::Measurer;
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use ff_plan::period::Measurer;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
-use serde_json::Value;
+use ff_report::options::{Options, options};
 
 pub use self::flow::{FlowArgs, FlowRule, FlowWeights, FlowWindow, Shard};
 use self::store::{IngestArgs, MergeArgs, StoredArgs};
-pub use self::tortoise::{TortoiseArgs, TortoiseFigure};
+pub use self::tortoise::{TodayBurst, TortoiseArgs, TortoiseFigure};
 use crate::analysis::window::{ParseWindowError, Window};
 use crate::attack::System;
 use crate::schedule::units;
@@ -24,9 +23,9 @@ use crate::schedule::units;
 /// Asks Tor's archives how wrong capacities and weights are, how long a team of measurers needs, and what an attacker
 /// gains.
 ///
-/// Nothing of it opens a socket. A network (SRC) is a file, plain or packed by xz: a consensus of either flavour, tornettools'
-/// relayinfo JSON, or a table of an experiment's relays; or an hour of a store, as in DIR@2019-01-07T12:00. A consensus alone has weights and no capacities, and where weights stand for capacities
-/// the output says so.
+/// It never uses the network. A network (SRC) is a file, plain or packed by xz: a consensus of either flavour, tornettools'
+/// relayinfo JSON, or a table of an experiment's relays; or an hour of a store, such as DIR@2019-01-07T12:00. A consensus alone has
+/// weights and no capacities; where weights are used as capacities, the output says so.
 #[derive(Debug, Parser)]
 #[command(name = "ff-sim", version, after_help = EXIT_STATUS)]
 pub struct Cli {
@@ -34,12 +33,6 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 }
-
-/// What a command was run with, by the names of its options: as it was given, or what holds if nothing is.
-pub type Options = BTreeMap<String, Value>;
-
-/// Options that change nothing of the results.
-const OF_NO_MATTER: [&str; 3] = ["jobs", "json", "out"];
 
 impl Cli {
     /// Reads this program's arguments; where they are wrong, it says so and ends the program.
@@ -55,31 +48,6 @@ impl Cli {
         *cli.command.options_mut() = options.unwrap_or_default();
         cli
     }
-}
-
-/// What a command was run with, by its arguments, without those that do not change the results.
-#[must_use]
-pub fn options(command: &Clap, matches: &clap::ArgMatches) -> Options {
-    let of_matter = |arg: &&clap::Arg| !OF_NO_MATTER.contains(&arg.get_id().as_str());
-    let option = |arg: &clap::Arg| {
-        let name = arg.get_id().as_str();
-        let raw = matches.try_get_raw(name).ok().flatten()?;
-        let mut values: Vec<Value> = raw.map(|one| one.to_string_lossy().into()).collect();
-        let value = if !arg.get_action().takes_values() {
-            Value::from(values.last().is_some_and(|value| value == "true"))
-        } else if arg.get_value_delimiter().is_some() || is_repeated(arg) {
-            Value::from(values)
-        } else {
-            values.pop()?
-        };
-        Some((name.to_owned(), value))
-    };
-    command.get_arguments().filter(of_matter).filter_map(option).collect()
-}
-
-/// Whether an argument may be given several times.
-fn is_repeated(arg: &clap::Arg) -> bool {
-    matches!(arg.get_action(), clap::ArgAction::Append)
 }
 
 /// What exit statuses mean.
@@ -154,8 +122,8 @@ impl Command {
 /// What else is known of a network.
 #[derive(Args, Clone, Debug, Default)]
 pub struct DescribedArgs {
-    /// Server descriptors of a consensus' relays, which join it by their digests: a file, an archive, or a folder of
-    /// those, packed by xz or not. Then capacities are what relays have observed.
+    /// Server descriptors of a consensus' relays, joined by digest: a file, an archive, or a folder of these, packed by xz
+    /// or not. Capacities are then the relays' observed bandwidths.
     #[arg(long, value_name = "PATH", requires = "network")]
     pub descriptors: Option<PathBuf>,
 }
@@ -170,13 +138,13 @@ pub struct NetworkArgs {
     /// What else is known of it.
     #[command(flatten)]
     pub described: DescribedArgs,
-    /// Scale capacities so that they come to this in bits a second, as in 608G.
+    /// Scale capacities to this sum in bits per second, such as 608G.
     #[arg(long, value_name = "RATE", value_parser = units::bits_per_sec)]
     pub total: Option<BytesPerSec>,
-    /// No relay has more than this, as in 998M: what it would have more, others get by their shares.
+    /// Limit relays' capacities to this, such as 998M: the excess is given to others in proportion.
     #[arg(long, value_name = "RATE", value_parser = units::bits_per_sec)]
     pub max_relay: Option<BytesPerSec>,
-    /// Fail if anything of the input had to be left out.
+    /// Fail if any input had to be left out.
     #[arg(long)]
     pub strict: bool,
 }
@@ -188,7 +156,7 @@ pub struct TeamArgs {
     /// of a coordinator of its own.
     #[arg(long = "team", value_name = "RATE,...", default_value = "1G,1G,1G")]
     pub teams: Vec<TeamList>,
-    /// So many coordinators, each with the same team; 1 if nothing is said.
+    /// Number of coordinators, each with the same team; default: 1.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub coordinators: Option<u8>,
     /// The length of a slot in seconds.
@@ -249,16 +217,16 @@ pub struct ScheduleArgs {
     /// Who measures.
     #[command(flatten)]
     pub team: TeamArgs,
-    /// Pack relays into the first slots with room, to see how fast it could go (paper §7); otherwise a period passes
-    /// slot by slot, with relays where the seed puts them, and again what was not conclusive (§4.3).
+    /// Pack relays into the first slots with room, to find the shortest period (paper §7). By default, a period passes slot
+    /// by slot, with relays in the slots that the seed gives, and inconclusive measurements are repeated (§4.3).
     #[arg(long)]
     pub greedy: bool,
-    /// How far measurements are off: exact, paper (all between 0.84 and 1.01 of the truth are as likely), or a CSV file
-    /// of ratios, as our ground truth writes it. With --greedy those of new relays alone.
+    /// Errors of measurements: exact, paper (uniform between 0.84 and 1.01 of the truth), or a CSV file of ratios, as our
+    /// ground truth writes it. With --greedy, only new relays have errors.
     #[arg(long, value_name = "MODEL", default_value = "exact")]
     pub errors: String,
-    /// What hosts' links carry, however much the relays on them can do that are measured at once: CSV with the columns
-    /// address and rate (bits a second, as in 954M), or address and bytes_per_sec.
+    /// Capacities of hosts' links, which relays measured at once on the same host share: CSV with the columns address and
+    /// rate (bits per second, such as 954M), or address and bytes_per_sec.
     #[arg(long, value_name = "FILE", conflicts_with = "greedy")]
     pub links: Option<PathBuf>,
     /// Relays that come during the period: CSV with the columns hour (how many after the period's beginning, from 1),
@@ -267,11 +235,11 @@ pub struct ScheduleArgs {
     /// consensuses before. With --greedy those of an hour get empty slots at once.
     #[arg(long, value_name = "SRC")]
     pub new_relays: Option<PathBuf>,
-    /// What new relays can do of which only the hours are known is drawn from this table, CSV with the column
-    /// bytes_per_sec; without one from what the network's relays can.
+    /// Draw capacities of new relays whose hours alone are known from this table, CSV with the column bytes_per_sec;
+    /// default: from the capacities of the network's relays.
     #[arg(long, value_name = "FILE", requires = "new_relays")]
     pub capacities: Option<PathBuf>,
-    /// What slots and errors are drawn by.
+    /// Random seed of slots and errors.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
     /// Where results go.
@@ -284,11 +252,11 @@ pub struct ScheduleArgs {
 #[command(group = clap::ArgGroup::new("source").required(true)
     .args(["advertised", "network", "days", "store", "collector"]))]
 pub struct AnalyseArgs {
-    /// A table of what relays advertised: CSV with a relay a row and a time a column, plain or .xz.
+    /// A table of relays' advertised bandwidths: CSV with a row per relay and a column per time, plain or .xz.
     #[arg(long, value_name = "CSV")]
     pub advertised: Option<PathBuf>,
-    /// A table of their weights, in the same form, either parts of all weight (0.0012) or whole weights (1200); a weight
-    /// counts where both tables have that very second.
+    /// A table of their weights, in the same form, either parts of all weight (0.0012) or whole weights (1200); only seconds
+    /// that both tables have are used.
     #[arg(long, value_name = "CSV", requires = "advertised")]
     pub weights: Option<PathBuf>,
     /// A network of one moment instead: errors of its weights (Eq. 5, 6).
@@ -304,20 +272,20 @@ pub struct AnalyseArgs {
     /// of August 2019 brought to light (Fig. 5).
     #[arg(long, value_name = "CSV")]
     pub days: Option<PathBuf>,
-    /// Put relays together too, each kind in rows of groups.csv.
+    /// Also group relays by these properties, in rows of groups.csv.
     #[arg(long, value_name = "KIND,...", value_enum, value_delimiter = ',')]
     pub by: Vec<By>,
-    /// How far back capacities look: 1d, 7d, 30d, 365d, 12h.
+    /// Windows over which capacities are computed, such as 1d, 7d, 30d, 365d, 12h.
     #[arg(long, value_name = "LENGTH,...", default_value = "1d,7d,30d")]
     pub windows: WindowList,
-    /// Where two times are further apart than so many hours, there is a gap between them [default: 1 for a store or
+    /// Treat two times as separated by a gap if they are more than this many hours apart [default: 1 for a store or
     /// archives, which have every hour; 12 for tables, which have every eighth].
     #[arg(long, value_name = "HOURS", value_parser = clap::value_parser!(u64).range(1..=8760))]
     pub gap: Option<u64>,
-    /// Means take windows of which data cover this part at least; 1 takes whole windows alone.
+    /// Use only windows in means of which data cover at least this part; 1: whole windows only.
     #[arg(long, value_name = "PART", default_value_t = 0.0, value_parser = part)]
     pub least_share: f64,
-    /// Fail if anything of the input had to be left out.
+    /// Fail if any input had to be left out.
     #[arg(long)]
     pub strict: bool,
     /// Where results go.
@@ -381,19 +349,19 @@ impl std::str::FromStr for WindowList {
 /// Options of `attack`.
 #[derive(Args, Clone, Debug)]
 pub struct AttackArgs {
-    /// Whom to attack: all, flashflow, torflow, sbws, eigenspeed, peerflow.
+    /// Systems to attack: all, flashflow, torflow, sbws, eigenspeed, peerflow.
     #[arg(value_name = "SYSTEM", default_value = "all", value_parser = system)]
     pub system: Attacked,
-    /// The network; without one it is made up: 6,419 relays of 608 Gbit/s, 998 Mbit/s at most.
+    /// The network; default: a synthetic one of 6,419 relays with 608 Gbit/s, each at most 998 Mbit/s.
     #[arg(long, value_name = "SRC")]
     pub network: Option<PathBuf>,
     /// What else is known of it.
     #[command(flatten)]
     pub described: DescribedArgs,
-    /// What random trials are drawn by.
+    /// Random seed of the trials.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
-    /// Fail if anything of the input had to be left out.
+    /// Fail if any input had to be left out.
     #[arg(long)]
     pub strict: bool,
     /// Where results go.
@@ -422,19 +390,19 @@ fn system(text: &str) -> Result<Attacked, String> {
 /// Options of `ledger`.
 #[derive(Args, Clone, Debug)]
 pub struct LedgerArgs {
-    /// The folder with the data. Without it samples stand in that come with the program, and what needs more is not run.
+    /// The folder with the data. Without it, samples in the program are used, and rows that need more are not run.
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// What random trials are drawn by.
+    /// Random seed of the trials.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
-    /// One network for some minutes instead of seven; then and without data figures may be left out.
+    /// Simulate one network for some minutes instead of seven. With this or without data, figures may be left out.
     #[arg(long)]
     pub quick: bool,
-    /// Fail if anything of the input had to be left out; a row that nobody can explain comes first.
+    /// Fail if any input had to be left out; an unexplained row is reported first.
     #[arg(long)]
     pub strict: bool,
-    /// Only these rows.
+    /// Run only these rows.
     #[arg(long, value_name = "ID,...", value_delimiter = ',')]
     pub rows: Vec<String>,
     /// Where results go; ledger.md and ledger.csv are among them.
@@ -451,7 +419,7 @@ pub struct WhatIfArgs {
     /// Who measures.
     #[command(flatten)]
     pub team: TeamArgs,
-    /// Measurers that could be added, each by itself, in bits a second.
+    /// Capacities of measurers that could be added, each alone, in bits per second.
     #[arg(long, value_name = "RATE,...", value_delimiter = ',', value_parser = units::bits_per_sec)]
     pub add: Vec<BytesPerSec>,
     /// Where results go.

@@ -15,7 +15,8 @@ pub mod predict;
 
 use std::collections::BTreeMap;
 
-use ff_bwauth::period::Fingerprint;
+use ff_base::identity::Fingerprint;
+use ff_report::stats;
 use serde::Serialize;
 
 pub use groups::{By, Group};
@@ -23,7 +24,6 @@ pub use groups::{By, Group};
 use crate::analysis::moment::{Capacity, Scale, weight_error};
 use crate::analysis::ranks::under_weighted;
 use crate::network::{CapacitySource, Network};
-use crate::stats;
 
 /// A share that is more than so many times the other has changed much.
 pub const MUCH: f64 = 2.0;

@@ -2,7 +2,7 @@
 //!
 //! [`Ledger`] has the claims with their bounds, [`run::figures`] computes what it can, [`judge`] compares figure by figure; a
 //! row comes to the worst of its figures. A figure that was not run says why; it never counts as agreement. One that nothing
-//! computes, or that is no number, is unexplained, whatever the row says of differences.
+//! computes, or that is not a number, is unexplained, whatever the row says of differences.
 
 pub mod run;
 pub mod text;

@@ -3,8 +3,8 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use ff_report::markup::Visible;
 use ff_sim::cli::Cli;
-use ff_sim::markup::Visible;
 
 fn main() -> ExitCode {
     match ff_sim::run::run(&Cli::read()) {

@@ -10,13 +10,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ff_report::input::{InputError, Inputs};
+use ff_report::options::Options;
+use ff_report::output::{Folder, OutputError, SCHEMA, Summary};
+use ff_report::skipped::Skips;
 use serde::Serialize;
 use serde_json::Value;
-
-use crate::cli::Options;
-use crate::input::{InputError, Inputs};
-use crate::output::{Folder, OutputError, SCHEMA, Summary};
-use crate::skipped::Skips;
 
 /// Results that cannot be put together.
 #[derive(Debug, thiserror::Error)]

@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
-use ff_bwauth::network::consensus::Consensus;
-use ff_bwauth::period::{self, Fingerprint, group};
+use ff_base::identity::Fingerprint;
+use ff_dir::consensus::Consensus;
+use ff_plan::period::{self, group};
 use ff_proto::units::BytesPerSec;
 use sha2::{Digest as _, Sha256};
 
@@ -208,7 +209,7 @@ pub fn families(relays: &[period::Relay]) -> Vec<usize> {
 impl From<&Consensus> for Network {
     /// The relays of a consensus; their weights stand in for capacities where they have been measured.
     fn from(consensus: &Consensus) -> Self {
-        let relay = |entry: &ff_bwauth::network::consensus::Entry| Relay {
+        let relay = |entry: &ff_dir::consensus::Entry| Relay {
             fingerprint: entry.fingerprint,
             nickname: entry.nickname.clone(),
             addresses: entry.addresses(),

@@ -23,7 +23,7 @@ pub mod peerflow;
 pub mod sbws;
 pub mod torflow;
 
-use ff_bwauth::publish::scaling::Inputs;
+use ff_plan::publish::scaling::Inputs;
 
 use crate::network::Position;
 
@@ -52,7 +52,7 @@ impl Sample {
         !self.measured.is_empty()
     }
 
-    /// The same for the formulas, without what is no number; `bound` is a further limit on what it may do.
+    /// The same for the formulas, without what is not a number; `bound` is a further limit on what it may do.
     fn inputs(&self, bound: f64) -> Inputs {
         Inputs {
             measured: self.measured.iter().copied().map(sane).collect(),

@@ -26,15 +26,15 @@ use std::process::ExitCode;
 use std::thread;
 
 use anyhow::{Context, Result};
+use ff_report::figure::Figure;
+use ff_report::input::Inputs;
+use ff_report::markup::Visible;
+use ff_report::output::{Folder, Summary, Table};
+use ff_report::report::Page;
+use ff_report::skipped::Skips;
 use serde::Serialize;
 
 use crate::cli::{Cli, Command, OutArgs};
-use crate::figure::Figure;
-use crate::input::Inputs;
-use crate::markup::Visible;
-use crate::output::{Folder, Summary, Table};
-use crate::report::Page;
-use crate::skipped::Skips;
 
 /// The exit status when too much of the input was left out.
 const TOO_MUCH_SKIPPED: u8 = 5;

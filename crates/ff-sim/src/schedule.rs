@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Where relays are measured, with what, whether an estimate is conclusive and what comes behind one that is not is
-//! decided by `ff_bwauth::period` and `ff_proto`, which coordinators run by. What is made up here is the network:
+//! decided by `ff_plan::period` and `ff_proto`, which coordinators run by. What is made up here is the network:
 //! what relays can truly do ([`Subject`]), and how far a measurement is off ([`errors::Errors`]).
 
 pub mod arrivals;
@@ -25,8 +25,8 @@ pub mod what_if;
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
 
-use ff_bwauth::period::schedule::Rules;
-use ff_bwauth::period::{Measurer, Relay, Team, guess_for_new};
+use ff_plan::period::schedule::Rules;
+use ff_plan::period::{Measurer, Relay, Team, guess_for_new};
 use ff_proto::params::{PERIOD_SECS, ParamError, Params};
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;

@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use ff_bwauth::network::DocumentError;
+use ff_dir::DocumentError;
+use ff_report::input::{InputError, Inputs};
+use ff_report::skipped::Skips;
 
-use crate::input::{InputError, Inputs};
 use crate::network::{CapacitySource, Network};
 use crate::read::archive::{self, Document, Part};
 use crate::read::consensus::Consensus;
 use crate::read::consensus::scan;
 use crate::read::descriptor::{Descriptors, join};
 use crate::read::{january, relayinfo, shadow, span};
-use crate::skipped::Skips;
 use crate::store::month::Month;
 use crate::store::place::Store;
 use crate::store::plan::Documents;

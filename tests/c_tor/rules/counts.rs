@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ed25519_dalek::SigningKey;
-use ff_bwauth::measure::Plan;
-use ff_bwauth::team::{LocalMeasurer, TeamMember};
+use ff_coordinator::measure::Plan;
+use ff_coordinator::team::{LocalMeasurer, TeamMember};
 use ff_proto::units::BytesPerSec;
 
 use super::{LAB, Lab};

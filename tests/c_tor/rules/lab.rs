@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
-use ff_bwauth::measure::{self, Plan, Progress};
-use ff_bwauth::outcome::Outcome;
+use ff_coordinator::measure::{self, Plan, Progress};
 use ff_lab::{Control, Network, NetworkBuilder, Node, RelayConfig};
 use ff_measurer::link::TargetAddr;
+use ff_plan::outcome::Outcome;
 use ff_proto::msg::ErrCode;
 use ff_proto::params::Params;
 use futures::future::join_all;

@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use ff_bwauth::outcome::Outcome;
 use ff_lab::{BwWatch, Control, Node};
+use ff_plan::outcome::Outcome;
 use ff_proto::msg::ErrCode;
 use tokio::time::sleep;
 

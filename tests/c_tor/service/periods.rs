@@ -10,7 +10,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use base64ct::{Base64Unpadded, Encoding};
-use ff_bwauth::store::Seconds;
 use ff_bwauth::watch::client;
 use ff_lab::{Network, NetworkBuilder, RelayConfig, relay_statuses};
 use ff_measurer::key;
@@ -18,6 +17,7 @@ use ff_proto::session::target::Policy;
 use ff_proto::units::{BytesPerSec, Ratio};
 use ff_relay_ext::arti::descriptor::Facts;
 use ff_relay_ext::arti::host::RelayHost;
+use ff_store::Seconds;
 use sha2::{Digest, Sha256};
 
 use super::AUTHORITY_LIMIT;
@@ -191,7 +191,7 @@ fn measured(consensus: &str) -> BTreeSet<String> {
 fn failed(coordinator: &Coordinator) -> Vec<String> {
     let mut attempts = coordinator.attempts(Seconds::Without);
     attempts.retain(|one| one.outcome.publishable().is_none());
-    let line = |one: &ff_bwauth::store::Attempt| {
+    let line = |one: &ff_store::Attempt| {
         let why = one.outcome.result.as_ref().err().map_or("", |failure| &failure.message);
         let (name, addr) = (one.outcome.verdict_name(), &one.outcome.target.address);
         format!("{:?} {addr}: {name} {why}", one.slot)
@@ -234,7 +234,7 @@ fn assert_results(
 ) {
     let attempts = coordinator.attempts(Seconds::Without);
     for (fingerprint, (nickname, mbit)) in relays {
-        let is_it = |attempt: &&ff_bwauth::store::Attempt| {
+        let is_it = |attempt: &&ff_store::Attempt| {
             attempt.slot.is_some_and(|(of, _)| of == period)
                 && hex::encode_upper(attempt.fingerprint) == *fingerprint
         };

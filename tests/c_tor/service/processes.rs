@@ -5,9 +5,9 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use ff_bwauth::store::{Attempt, Planned, Seconds, Store, StoreError};
 use ff_lab::Network;
 use ff_measurer::{key, measurer_id};
+use ff_store::{Attempt, Planned, Seconds, Store, StoreError};
 
 /// The length of a period in seconds.
 pub(super) const PERIOD_SECS: u64 = 60;

@@ -201,7 +201,7 @@ impl std::str::FromStr for Sockets {
             Some(number) => parse(number).map(Self::PerCore),
             None => parse(text).map(Self::Exactly),
         };
-        parsed.ok_or_else(|| format!("{text:?} is no number from 1 to 4096, or one with an s"))
+        parsed.ok_or_else(|| format!("{text:?} is not a number from 1 to 4096, or one with an s"))
     }
 }
 

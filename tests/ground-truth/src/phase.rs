@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use ed25519_dalek::SigningKey;
-use ff_bwauth::measure::{self, Plan, Progress};
-use ff_bwauth::outcome::Outcome;
-use ff_bwauth::team::{LocalMeasurer, TeamMember};
+use ff_coordinator::measure::{self, Plan, Progress};
+use ff_coordinator::team::{LocalMeasurer, TeamMember};
 use ff_lab::Downloads;
 use ff_measurer::link::LinkOptions;
+use ff_plan::outcome::Outcome;
 use ff_proto::aggregate;
 use ff_proto::params::Params;
 

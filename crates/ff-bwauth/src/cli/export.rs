@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use clap::builder::PossibleValue;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, ValueEnum};
+use clap::{Args, CommandFactory};
+use ff_base::utc::Utc;
+use ff_store::{Format, What};
 
 use super::Cli;
-use crate::store::{Format, What};
-use crate::utc::Utc;
 
 /// Options of `export`.
 #[derive(Args, Clone, Debug)]
@@ -16,19 +16,19 @@ pub struct ExportArgs {
     /// The coordinator's store. It may be in use: the coordinator is not disturbed.
     #[arg(long, value_name = "FILE")]
     pub store: PathBuf,
-    /// Which table. doc/store.md lists the columns.
-    #[arg(long, value_name = "TABLE", default_value = "results")]
+    /// The table to write; doc/store.md lists the columns.
+    #[arg(long, value_name = "TABLE", default_value = "results", value_parser = tables())]
     pub what: What,
-    /// In which form.
-    #[arg(long, value_name = "FORM", default_value = "csv")]
+    /// The format of the file.
+    #[arg(long, value_name = "FORM", default_value = "csv", value_parser = forms())]
     pub format: Format,
-    /// Only what began then or later, in UTC: 2026-11-01 or 2026-11-01T12:00:00.
+    /// Write only what began at this time or later, in UTC: 2026-11-01 or 2026-11-01T12:00:00.
     #[arg(long, value_name = "TIME")]
     pub from: Option<Utc>,
-    /// Only what began before then.
+    /// Write only what began before this time.
     #[arg(long, value_name = "TIME")]
     pub to: Option<Utc>,
-    /// The file to write; one that is there is replaced when all is written.
+    /// The file to write; an existing one is replaced when the new one is complete.
     ///
     /// Only its owner may read it: the seconds tell when a relay's clients were busy.
     #[arg(long, value_name = "FILE")]
@@ -48,38 +48,34 @@ impl ExportArgs {
     }
 }
 
-impl ValueEnum for What {
-    fn value_variants<'a>() -> &'a [Self] {
-        Self::ALL
-    }
+/// The tables by name.
+fn tables() -> impl TypedValueParser<Value = What> {
+    let values = What::ALL.iter().map(|&what| PossibleValue::new(what.name()).help(about(what)));
+    PossibleValuesParser::new(values).try_map(|name| {
+        What::ALL.iter().copied().find(|what| what.name() == name).ok_or("unknown table")
+    })
+}
 
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        let help = match self {
-            Self::Results => "a row for each measurement that is over, whatever came of it",
-            Self::Seconds => "a row for each second of them that is still kept",
-            Self::Failures => "a row for each that failed, with the reason",
-            Self::Disputes => {
-                "a row for each measurer and measurement in which it says more than the relay"
-            }
-            Self::Schedule => {
-                "a row for each measurement that was planned, by the start of its slot"
-            }
-            Self::Measurers => "a row for each measurement host; --from and --to do not matter",
-        };
-        Some(PossibleValue::new(self.name()).help(help))
+/// What a table has, for `--help`.
+fn about(what: What) -> &'static str {
+    match what {
+        What::Results => "a row for each finished measurement, with or without a result",
+        What::Seconds => "a row for each second of these measurements that is still stored",
+        What::Failures => "a row for each failed measurement, with the reason",
+        What::Disputes => {
+            "a row for each measurer and measurement in which it reports more than the relay"
+        }
+        What::Schedule => "a row for each planned measurement, by the start of its slot",
+        What::Measurers => "a row for each measurement host; ignores --from and --to",
     }
 }
 
-impl ValueEnum for Format {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Csv, Self::Parquet]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(match self {
-            Self::Csv => PossibleValue::new("csv").help("for spreadsheets and scripts"),
-            Self::Parquet => PossibleValue::new("parquet")
-                .help("typed and compressed, for DuckDB, pandas, Spark and the like"),
-        })
-    }
+/// The forms by name.
+fn forms() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new([
+        PossibleValue::new("csv").help("for spreadsheets and scripts"),
+        PossibleValue::new("parquet")
+            .help("typed and compressed, for DuckDB, pandas, Spark and the like"),
+    ])
+    .map(|name| if name == "csv" { Format::Csv } else { Format::Parquet })
 }

@@ -7,13 +7,13 @@ use clap::Args;
 /// Options of `network`.
 #[derive(Args, Clone, Debug)]
 pub struct NetworkArgs {
-    /// A configuration in TOML, whose table `network` says which network it is; Tor's if this is not given.
+    /// A config with a table `network` that says which network to fetch; default: Tor's.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["private_network", "cache"])]
     pub config: Option<PathBuf>,
-    /// A private network's directory, of chutney's or ff-lab's kind: its authorities are asked.
+    /// The directory of a private network of chutney or ff-lab, whose authorities are asked.
     #[arg(long, value_name = "DIR")]
     pub private_network: Option<PathBuf>,
-    /// Where documents are kept from one time to the next; with --config, that says it.
+    /// Keep documents in this directory between runs; with --config, the config names it.
     #[arg(long, value_name = "DIR", default_value = "flashflow-network")]
     pub cache: PathBuf,
     /// Write the files consensus, consensus-microdesc, descriptors and microdescriptors there, as `schedule`

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory};
+use ff_plan::period::usual_slot_secs;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
 use super::Cli;
-use crate::period::usual_slot_secs;
 
 /// Options of `schedule`.
 #[derive(Args, Clone, Debug)]
@@ -16,27 +16,27 @@ pub struct ScheduleArgs {
     /// A consensus, of either flavour, as a file.
     #[arg(long, value_name = "FILE")]
     pub consensus: PathBuf,
-    /// Server descriptors, as many as the files have: what relays advertise is taken for their capacity then,
-    /// and their families are measured together. Otherwise it is the consensus' weights.
+    /// Files of server descriptors: relays' capacities are then the bandwidths that they advertise, and families are
+    /// measured together. Without them, capacities are the consensus' weights.
     #[arg(long, value_name = "FILE,...", value_delimiter = ',')]
     pub descriptors: Vec<PathBuf>,
-    /// Microdescriptors, as many as the files have, of a consensus of the microdesc flavour: families with and
-    /// without keys are measured together.
+    /// Files of microdescriptors, for a consensus of the microdesc flavour: families with and without keys are measured
+    /// together.
     #[arg(long, value_name = "FILE,...", value_delimiter = ',')]
     pub microdescriptors: Vec<PathBuf>,
     /// The period's seed, 64 hexadecimal digits.
     #[arg(long, value_name = "HEX", value_parser = parse_seed,
           required_unless_present_any = ["greedy", "secret"])]
     pub seed: Option<[u8; 32]>,
-    /// A file with the coordinators' secret, 32 random bytes: the seed follows from it, from the consensus'
-    /// shared random value and from the period in which the consensus became valid.
+    /// A file with the coordinators' secret, 32 random bytes: the seed is derived from it, the consensus' shared random
+    /// value and the period in which the consensus became valid.
     #[arg(long, value_name = "FILE", conflicts_with = "seed")]
     pub secret: Option<PathBuf>,
-    /// Pack relays into the first slots with room, to see how fast it could go; without a seed, and not to
-    /// be used, because everybody could tell when a relay is measured.
+    /// Pack relays into the first slots with room, without a seed, to find the shortest period; for estimates only: slots
+    /// would be predictable.
     #[arg(long, conflicts_with_all = ["seed", "secret", "hours"])]
     pub greedy: bool,
-    /// What each measurer of a team carries both ways at once.
+    /// Capacity of each measurer of a team, both ways at once.
     #[arg(
         long,
         value_name = "RATE,...",
@@ -44,8 +44,8 @@ pub struct ScheduleArgs {
         default_value = "1Gbit,1Gbit,1Gbit"
     )]
     pub measurers: Vec<BytesPerSec>,
-    /// Coordinators, each with such a team. They are numbered here, and their identities are part of the draw,
-    /// so real ones have another schedule.
+    /// Number of coordinators, each with such a team. Their identities, which influence the schedule, are numbers here, so
+    /// real coordinators have another schedule.
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u8).range(1..=9))]
     pub coordinators: u8,
@@ -57,7 +57,7 @@ pub struct ScheduleArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = usual_slot_secs(Params::default().duration_secs),
           value_parser = clap::value_parser!(u32).range(10..=600))]
     pub slot_seconds: u32,
-    /// Scale all capacities so that they come to this, as in 608Gbit.
+    /// Scale all capacities to this sum, such as 608Gbit.
     #[arg(long, value_name = "RATE")]
     pub scale_to: Option<BytesPerSec>,
     /// Print one JSON object on standard output.

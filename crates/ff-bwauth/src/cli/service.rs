@@ -10,10 +10,10 @@ pub const STATE_DIR: &str = "/var/lib/flashflow";
 /// Options of `init`.
 #[derive(Args, Clone, Debug)]
 pub struct InitArgs {
-    /// Where the key, the secret and bwauth.toml go; made if it is not there.
+    /// Write the key, the secret and bwauth.toml into this directory; created if missing.
     #[arg(long, value_name = "DIR", default_value = "/etc/flashflow")]
     pub dir: PathBuf,
-    /// Where the store and the caches will be.
+    /// The directory of the store and the caches.
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     pub state_dir: PathBuf,
 }
@@ -21,7 +21,7 @@ pub struct InitArgs {
 /// Options of `run`.
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
-    /// The config, which `ff-bwauth init` makes.
+    /// The config, as `ff-bwauth init` writes it.
     #[arg(long, value_name = "FILE", default_value = "/etc/flashflow/bwauth.toml")]
     pub config: PathBuf,
     /// Check the config, the key, the secret, the store, the directories and the page's address, then exit.
@@ -30,8 +30,11 @@ pub struct RunArgs {
     /// running with the same config.
     #[arg(long)]
     pub check: bool,
-    /// Move a damaged store aside and begin a new one; a sound one is refused. The new one does not know which relays have
-    /// been asked in this period, so they may refuse.
+    /// Check the config without reading the key or the secret, then exit. `systemctl reload` does this first.
+    #[arg(long, conflicts_with_all = ["check", "new_store"])]
+    pub check_config: bool,
+    /// Move a damaged store aside and begin a new one; an undamaged one is left alone, with an error. The new store does not
+    /// know which relays were measured in this period, so they may refuse.
     #[arg(long)]
     pub new_store: bool,
 }
@@ -39,7 +42,7 @@ pub struct RunArgs {
 /// Options of `generate`.
 #[derive(Args, Clone, Debug)]
 pub struct GenerateArgs {
-    /// Where the directories man, completions and examples go; made if it is not there.
+    /// Write the directories man, completions and examples into this one; created if missing.
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
 }

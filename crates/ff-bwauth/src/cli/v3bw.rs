@@ -3,23 +3,22 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-
-use crate::publish::{Limit, scaling};
+use ff_plan::publish::{Limit, scaling};
 
 /// What to do with bandwidth files.
 #[derive(Clone, Debug, Subcommand)]
 pub enum V3bw {
-    /// Write the bandwidth file of what has been measured, and lead latest.v3bw to it.
+    /// Write the bandwidth file of measured results, and point latest.v3bw at it.
     ///
-    /// Nothing is written if it breaks a safety limit, or if what is there is not ours: then the file before
-    /// stays the latest.
+    /// Writes nothing if the new file breaks a safety limit, or if the directory has a latest.v3bw of other software: the
+    /// previous file stays the latest.
     #[command(
         after_help = "Exit status:\n  0  a file was written\n  1  no file was written\n  2  invalid command line"
     )]
     Write(WriteArgs),
-    /// Read files as a directory authority does, and name what it would not take.
+    /// Read files as a directory authority does, and name the lines that it would reject.
     ///
-    /// Any version, written by any software. Also names what only bandwidth-file-spec forbids.
+    /// Accepts any version, written by any software. Also names what only bandwidth-file-spec forbids.
     #[command(
         after_help = "Exit status:\n  0  an authority takes every line\n  1  an authority refuses a file or skips a line of it\n  2  invalid command line"
     )]
@@ -27,14 +26,14 @@ pub enum V3bw {
         /// The files.
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
-        /// The time to read them at, in seconds since 1970; by default now.
+        /// The time for checks of age, in seconds since 1970; default: now.
         #[arg(long, value_name = "SECONDS")]
         now: Option<u64>,
-        /// Print a JSON object a line for each file.
+        /// Print a JSON object for each file, one per line.
         #[arg(long)]
         json: bool,
     },
-    /// Say which relays authorities would vote for otherwise, from one file to the next.
+    /// Compare two files: list the relays for which authorities would vote differently.
     #[command(after_help = super::STATUS)]
     Diff {
         /// The older file.
@@ -43,7 +42,7 @@ pub enum V3bw {
         /// The newer file.
         #[arg(value_name = "NEW")]
         new: PathBuf,
-        /// Print a JSON object a line for each relay.
+        /// Print a JSON object for each relay, one per line.
         #[arg(long)]
         json: bool,
     },
@@ -55,42 +54,41 @@ pub struct WriteArgs {
     /// Results files, or directories of results-*.jsonl.
     #[arg(long, value_name = "PATH", num_args = 1.., required_unless_present = "store")]
     pub results: Vec<PathBuf>,
-    /// A coordinator's store instead of results files; it may be in use. Relays share what they showed together as
-    /// the last schedule in it has grouped them.
+    /// A coordinator's store instead of results files; it may be in use. Relays that the last schedule in it measures as a
+    /// group share the group's result.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["results", "families"])]
     pub store: Option<PathBuf>,
     /// The network's consensus, of either flavour, as a file.
     #[arg(long, value_name = "FILE")]
     pub consensus: PathBuf,
-    /// Server descriptors, as many as the files have: their limits, families and Ed25519 identities.
+    /// Files of server descriptors, for limits, families and Ed25519 identities.
     ///
-    /// Without them a relay's MaxAdvertisedBandwidth is not known, and is not kept to.
+    /// Without them, relays' MaxAdvertisedBandwidth is unknown and ignored.
     #[arg(long, value_name = "FILE,...", value_delimiter = ',')]
     pub descriptors: Vec<PathBuf>,
-    /// Let the relays of a family count, too, for what they showed together, as those on one address do.
+    /// Share results among the relays of a family, too, as among relays on the same address.
     ///
-    /// That is right where each family was measured in one slot, and too little for one that needed more than
-    /// the team has, so that it was measured in parts.
+    /// This is right if each family was measured in one slot, and too low for a family that needed more than the team has
+    /// and was measured in parts.
     #[arg(long, requires = "descriptors")]
     pub families: bool,
-    /// The directory of bandwidth files; made if it is not there.
+    /// Write into this directory of bandwidth files; created if missing.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Print the weights that other software's formula would make of these capacities, beside ours. The file has
-    /// ours all the same.
+    /// Print the weights that other software would compute from these capacities next to ours. The file always has ours.
     #[arg(long, value_enum, default_value_t = ScalingName::None)]
     pub scaling: ScalingName,
-    /// Say what would be written, and write nothing.
+    /// Show what would be written, and write nothing.
     #[arg(long)]
     pub dry_run: bool,
-    /// Write it although it breaks this limit: min-relays, min-percent, total-factor, relay-factor (which also
-    /// lets relays rise at once), consensus-age, result-age or clock.
+    /// Write the file even if it breaks this limit: min-relays, min-percent, total-factor, relay-factor (which also lets
+    /// relays rise at once), consensus-age, result-age or clock.
     #[arg(long, value_name = "LIMIT")]
     pub force: Vec<Limit>,
     /// Nickname of the authority that votes with the file, for its header.
     #[arg(long, value_name = "NICKNAME")]
     pub dirauth_nickname: Option<String>,
-    /// The time it is written at, in seconds since 1970; by default now.
+    /// The time in the file, in seconds since 1970; default: now.
     #[arg(long, value_name = "SECONDS")]
     pub now: Option<u64>,
     /// Print one JSON object on standard output.
@@ -101,11 +99,11 @@ pub struct WriteArgs {
 /// Whose formula.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ScalingName {
-    /// Only ours.
+    /// No other formula.
     None,
-    /// TorFlow's, as bandwidth-file-spec B.4 has it.
+    /// The formula of TorFlow, by bandwidth-file-spec B.4.
     Torflow,
-    /// That of sbws 1.5.2.
+    /// The formula of sbws 1.5.2.
     Sbws,
 }
 

@@ -13,10 +13,10 @@ pub struct StatusArgs {
     /// The coordinator's config, which says where its page and its store are.
     #[arg(long, value_name = "FILE", default_value = CONFIG)]
     pub config: PathBuf,
-    /// Where the page is, as in http://127.0.0.1:9231; then no config is read.
+    /// Address of the page, such as http://127.0.0.1:9231, instead of the config's.
     #[arg(long, value_name = "URL", conflicts_with = "config")]
     pub page: Option<String>,
-    /// Print one JSON object: is_running, is_young, problems, and status or what the store remembers.
+    /// Print one JSON object: is_running, is_young, problems, and status or the contents of the store.
     #[arg(long)]
     pub json: bool,
 }
@@ -24,7 +24,7 @@ pub struct StatusArgs {
 /// Options of `explain`.
 #[derive(Args, Clone, Debug)]
 pub struct ExplainArgs {
-    /// The relay: its fingerprint or nickname, or a part of its nickname or the beginning of its fingerprint.
+    /// The relay: its fingerprint or the beginning of it, or its nickname or a part of it.
     #[arg(value_name = "FINGERPRINT|NICKNAME")]
     pub relay: String,
     /// The coordinator's config.
@@ -41,7 +41,7 @@ pub struct DoctorArgs {
     /// The coordinator's config.
     #[arg(long, value_name = "FILE", default_value = CONFIG)]
     pub config: PathBuf,
-    /// Print a JSON object a line for each look.
+    /// Print a JSON object for each check, one per line.
     #[arg(long)]
     pub json: bool,
 }

@@ -6,20 +6,19 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use ff_live::LiveConfig;
 use ff_measurer::config::{check_names, not_readable};
 use ff_measurer::exchange::MAX_DURATION;
 use ff_measurer::{key, secret_file};
+use ff_plan::period::usual_slot_secs;
+use ff_plan::publish::PublishRules;
+use ff_plan::publish::days::MEMORY_DAYS;
 use ff_proto::ids::Ed25519Id;
 use ff_proto::params::{DURATION_SECS, PERIOD_SECS, Params};
 use ff_proto::units::BytesPerSec;
+use ff_team::exchange::{EXCHANGE_SECS, MIN_EXCHANGE_SECS};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
-
-use crate::network::live::LiveConfig;
-use crate::period::usual_slot_secs;
-use crate::publish::PublishRules;
-use crate::publish::days::MEMORY_DAYS;
-use crate::team::exchange::{EXCHANGE_SECS, MIN_EXCHANGE_SECS};
 
 use self::address::check_addresses;
 
@@ -363,21 +362,21 @@ impl Config {
             );
         }
         if slot_secs <= u32::from(measure_secs) {
-            bail!("period.slot_secs is {slot_secs}, which is no more than measure_secs");
+            bail!("period.slot_secs is {slot_secs}, but must be greater than measure_secs");
         }
         if length_secs / 2 < slot_secs {
             bail!("period.length_secs is {length_secs}: not even two slots of {slot_secs} s");
         }
         if self.period.refresh_secs == 0 || self.publish.every_secs == 0 {
-            bail!("period.refresh_secs and publish.every_secs must be 1 at least");
+            bail!("period.refresh_secs and publish.every_secs must be at least 1");
         }
         if let Some(addr) = self.watch.listen.filter(|addr| !addr.ip().is_loopback()) {
             bail!(
-                "watch.listen is {addr}, but whoever reaches the page may read it: give it an address of \
-                 loopback, as 127.0.0.1, and reach it through a tunnel"
+                "watch.listen is {addr}, but everybody who can reach the page may read it: use an \
+                 address of loopback, such as 127.0.0.1, and a tunnel"
             );
         }
-        self.publish.rules().check().context("the table publish")?;
+        self.publish.rules().check()?;
         if let Some(name) = &self.publish.dirauth_nickname
             && !((1..20).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric()))
         {

@@ -16,8 +16,14 @@ mod trust;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
+use ff_base::identity::Fingerprint;
 use ff_measurer::service::wire::Capability;
+use ff_plan::period::Relay;
+use ff_plan::period::timetable::{Event, Measured};
+use ff_plan::publish::v3bw::{NotScheduled, Publication};
+use ff_plan::publish::view::publication;
 use ff_proto::ids::Ed25519Id;
+use ff_store::{AttemptId, Coverage, Period, Planned, Store, StoreError};
 
 pub use self::action::{Action, Effect, Member, NotWritten, Rhythm, Written};
 use self::exchange::Exchanges;
@@ -32,11 +38,6 @@ use super::course::{Beginning, Common, Course};
 use super::plan::Means;
 use super::running::Running;
 use super::view::View;
-use crate::period::timetable::{Event, Measured};
-use crate::period::{Fingerprint, Relay};
-use crate::publish::v3bw::{NotScheduled, Publication};
-use crate::publish::view::publication;
-use crate::store::{AttemptId, Coverage, Period, Planned, Store, StoreError};
 use crate::watch::status::{DiskStatus, PeriodStatus};
 
 /// How many consensuses are remembered, so that a late coordinator begins a period with that of the others.
@@ -50,8 +51,8 @@ const RETAIN_SECS: u64 = 3600;
 /// So long, in seconds, nothing is begun behind a jump of the clock: it may jump back, and a period in which it was
 /// wrong would ask relays for more than they grant.
 const CLOCK_SECS: u64 = 600;
-/// All coordinators have used a consensus after [`CONSENSUS_LEAD_SECS`] (PROTOCOL.md §11), in which they ask for documents twice,
-/// or after this part of a period, where that is less.
+/// All coordinators have a consensus after [`CONSENSUS_LEAD_SECS`] (PROTOCOL.md §11), because they ask for documents twice
+/// in that time, or after this part of a period, if that is shorter.
 const SPREAD_PART_OF_PERIOD: u64 = 8;
 
 /// When something is due next, in seconds since 1970.
@@ -89,7 +90,7 @@ pub struct Core {
     pub(super) running: BTreeMap<AttemptId, Running>,
     /// What is to be measured again once all that were measured with it are done, with what each came to.
     again: BTreeMap<Together, Vec<Measured>>,
-    /// When the seconds that count began of what is measured at the same time, until all of it is over.
+    /// When the counted seconds of each measurement of a group began, until the whole group is over.
     begun: BTreeMap<Together, Vec<Begun>>,
     /// What is known of the paths to relays.
     paths: KnownPaths,

@@ -1,15 +1,15 @@
 //! The period under way: its timetable, and which slots have begun.
 
+use ff_plan::period::schedule::Rules;
+use ff_plan::period::seed::{mixed, of_period};
+use ff_plan::period::timetable::{Event, Timetable};
+use ff_plan::period::{Relay, Team, guess_for_new};
 use ff_proto::units::BytesPerSec;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use super::view::View;
-use crate::period::schedule::Rules;
-use crate::period::seed::{mixed, of_period};
-use crate::period::timetable::{Event, Timetable};
-use crate::period::{Relay, Team, guess_for_new};
 
 /// What is the same in all periods.
 #[derive(Clone, Debug)]

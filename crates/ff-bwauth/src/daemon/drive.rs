@@ -8,14 +8,22 @@ use std::os::unix::fs::MetadataExt as _;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
 use ed25519_dalek::SigningKey;
+use ff_base::utc::now_unix_secs as now;
+use ff_coordinator::measure::{self, Progress};
+use ff_coordinator::team::TeamMeasurer;
 use ff_measurer::{key, measurer_id};
+use ff_plan::outcome::{Failure, Outcome};
+use ff_plan::period::{Measurer, Team};
+use ff_plan::publish::v3bw::Publication;
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::Ed25519Id;
 use ff_proto::params::Params;
+use ff_store::{Retention, Store};
+use ff_team::RemoteMeasurer;
 use futures::FutureExt as _;
 use rustix::fs::statvfs;
 use sd_notify::NotifyState;
@@ -34,13 +42,7 @@ use super::plan::{Job, Means};
 use super::publish::Publisher;
 use super::request::Requests;
 use super::status::{DiskStatus, SecondShown, Status};
-use crate::measure::{self, Progress};
-use crate::outcome::{Failure, Outcome};
-use crate::period::{Measurer, Team};
-use crate::publish::v3bw::Publication;
 use crate::secret;
-use crate::store::{Retention, Store};
-use crate::team::{RemoteMeasurer, TeamMeasurer};
 use crate::watch::page;
 
 /// What the clock may be set by without having jumped.
@@ -104,11 +106,6 @@ pub struct Daemon {
     exchanger: Exchanger,
     /// What its operator asks for.
     requests: Requests,
-}
-
-/// The time in seconds since 1970.
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 /// Serves the page that the config asks for, if it asks for one, and says where it is.
@@ -410,7 +407,7 @@ async fn carry_out(job: Job, sender: mpsc::UnboundedSender<Action>) {
             let shown = SecondShown { second, measurement_bytes, background_bytes };
             let _ = sender.send(Action::Second(attempt, shown));
         }
-        Progress::Step(_) => {}
+        _ => {}
     };
     let length = Duration::from_secs(job.plan.params.duration_secs.into());
     let setup = job.deadline.saturating_sub(length + FAREWELL);
@@ -447,7 +444,7 @@ fn endless(job: &Job) -> Outcome {
 
 /// A measurement that met a mistake of this program.
 fn panicked(job: &Job) -> Outcome {
-    let message = "a mistake in this program, which has logged it as a panic: please report it";
+    let message = "internal error (panic; see the log): please report it";
     given_up(job, FailureKind::MeasurerFailed, message.to_owned())
 }
 
@@ -550,17 +547,17 @@ async fn any(signals: &mut Option<[Signal; 3]>) -> Event {
 /// Tells systemd, if it is there.
 fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::warn!("systemd cannot be told: {error}");
+        tracing::warn!("cannot notify systemd: {error}");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use ff_proto::aggregate::Draw;
+    use ff_store::AttemptId;
 
     use super::*;
     use crate::daemon::view::Contact;
-    use crate::store::AttemptId;
 
     #[tokio::test]
     async fn a_relay_that_keeps_its_measurement_from_beginning_has_no_free_attempt() {

@@ -1,10 +1,11 @@
 //! How the team is measured.
 
+use ff_coordinator::team::TeamMeasurer;
 use ff_proto::ids::Ed25519Id;
+use ff_team::RemoteMeasurer;
+use ff_team::exchange::{Found, Partner, exchange};
 
 use super::config::Config;
-use crate::team::exchange::{Found, Partner, exchange};
-use crate::team::{RemoteMeasurer, TeamMeasurer};
 
 /// The team whose measurers exchange with each other.
 pub(super) struct Exchanger {

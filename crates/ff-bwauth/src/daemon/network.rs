@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use ff_base::text::read_bytes;
+use ff_live::{DirectoryClient, Documents};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tor_rtcompat::PreferredRuntime;
 
 use super::config::{Files, Network};
 use super::view::View;
-use crate::network::live::{DirectoryClient, Documents};
-use crate::network::text::read_bytes;
 
 /// How long a refresh may take.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(300);

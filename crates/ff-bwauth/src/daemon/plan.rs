@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
-use ff_measurer::link::{LinkOptions, TargetAddr};
+use ff_base::identity::Fingerprint;
+use ff_coordinator::measure::Plan;
+use ff_coordinator::team::{TeamMeasurer, TeamMember};
+use ff_measurer::link::TargetAddr;
+use ff_plan::period::allocate::{LINKS_OF_HOST, Share, links_in_slot};
+use ff_plan::period::links::{KnownPath, links_for};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
+use ff_store::AttemptId;
 
 use super::view::Contact;
-use crate::measure::Plan;
-use crate::period::Fingerprint;
-use crate::period::allocate::{LINKS_OF_HOST, Share, links_in_slot};
-use crate::period::links::{KnownPath, links_for};
-use crate::store::{self, AttemptId};
-use crate::team::{TeamMeasurer, TeamMember};
 
 /// A measurement that is to begin now.
 pub struct Job {
@@ -65,8 +65,8 @@ pub fn shares(
 
 /// How the store writes shares down.
 #[must_use]
-pub fn stored(team: &[TeamMember]) -> Vec<store::Share> {
-    let stored = |member: &TeamMember| store::Share {
+pub fn stored(team: &[TeamMember]) -> Vec<ff_store::Share> {
+    let stored = |member: &TeamMember| ff_store::Share {
         measurer: member.measurer.id().0,
         rate: member.rate,
         links: member.sockets,
@@ -79,20 +79,9 @@ impl Means {
     #[must_use]
     pub fn plan(&self, fingerprint: Fingerprint, contact: &Contact, team: Vec<TeamMember>) -> Plan {
         let sockets = team.iter().map(|member| u32::from(member.sockets)).sum::<u32>();
-        Plan {
-            target: TargetAddr { addr: contact.addr, ed_identity: contact.ed_identity.into() },
-            address_text: contact.addr.to_string(),
-            fingerprint: Some(fingerprint),
-            key: self.key.clone(),
-            params: Params { sockets: u16::try_from(sockets).unwrap_or(u16::MAX), ..self.params },
-            team,
-            limit: None,
-            is_local: false,
-            round_trip: None,
-            expected: None,
-            place: None,
-            link: LinkOptions::default(),
-        }
+        let target = TargetAddr { addr: contact.addr, ed_identity: contact.ed_identity.into() };
+        let params = Params { sockets: u16::try_from(sockets).unwrap_or(u16::MAX), ..self.params };
+        Plan { fingerprint: Some(fingerprint), ..Plan::new(target, self.key.clone(), params, team) }
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use ff_plan::publish::v3bw::{InvalidFile, Publication};
+use ff_plan::publish::{Last, Limit, PublishRules, Published, Refused, Shelf, publish};
+use ff_store::{Store, StoreError};
+
 use super::config::Config;
 use super::core::{NotWritten, Written};
-use crate::publish::v3bw::{InvalidFile, Publication};
-use crate::publish::{Last, Limit, PublishRules, Published, Refused, Shelf, publish};
-use crate::store::{Store, StoreError};
 
 /// What writes bandwidth files.
 #[derive(Clone)]
@@ -101,9 +102,10 @@ impl From<Refused> for NotWritten {
 
 #[cfg(test)]
 mod tests {
+    use ff_base::files::FileError;
+    use ff_plan::publish::Broken;
+
     use super::*;
-    use crate::files::FileError;
-    use crate::publish::Broken;
 
     #[test]
     fn why_no_file_was_written_is_said_with_its_cause() {

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ff_base::files::{FileError, Readers, write_atomically};
 use ff_proto::ids::Ed25519Id;
 
 use super::core::Action;
-use crate::files::{FileError, Readers, write_atomically};
 
 /// Measure the measurers.
 const EXCHANGE: &str = "exchange.request";

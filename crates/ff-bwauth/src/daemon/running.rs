@@ -1,9 +1,9 @@
 //! A measurement while it goes on.
 
+use ff_base::identity::Fingerprint;
 use ff_proto::ids::Ed25519Id;
 use ff_proto::units::BytesPerSec;
 
-use crate::period::Fingerprint;
 use crate::watch::status::SecondShown;
 
 /// A measurement that is going on.

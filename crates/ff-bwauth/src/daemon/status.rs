@@ -1,8 +1,9 @@
 //! What the daemon says of itself, as one value: the page, the figures and `ff-bwauth status` show it.
 
+use ff_store::{Coverage, StoreError};
+
 use super::core::{Core, Member, Written};
 use super::running::Running;
-use crate::store::{Coverage, StoreError};
 use crate::watch::problems;
 
 pub use crate::watch::status::{

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use crate::network::consensus::Consensus;
-use crate::network::descriptors::{Descriptor, Descriptors};
-use crate::period::{Fingerprint, Relay};
-use crate::publish::view::relays;
+use ff_base::identity::Fingerprint;
+use ff_dir::consensus::Consensus;
+use ff_dir::descriptors::{Descriptor, Descriptors};
+use ff_plan::period::Relay;
+use ff_plan::publish::view::relays;
 
 /// The network by one consensus.
 #[derive(Clone, Debug)]
@@ -43,7 +44,7 @@ impl View {
         let consensus =
             Consensus::parse(consensus).map_err(|error| format!("the consensus: {error}"))?;
         let valid_after = consensus.valid_after_unix_secs();
-        let valid_after = valid_after.ok_or("the consensus' valid-after is no time")?;
+        let valid_after = valid_after.ok_or("the consensus' valid-after is not a time")?;
         let mut all = Descriptors::default();
         for file in descriptors {
             let read = Descriptors::parse(file);

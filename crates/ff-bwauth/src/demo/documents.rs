@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use base64ct::{Base64, Base64Unpadded, Encoding};
+use ff_base::files::{Readers, write_atomically};
+use ff_base::identity::Fingerprint;
+use ff_base::utc::now_unix_secs as now;
+use ff_dir::bandwidth::Reading;
+use ff_dir::descriptors::Descriptors;
 use time::OffsetDateTime;
 
 use super::Relay;
-use crate::files::{Readers, write_atomically};
-use crate::network::descriptors::Descriptors;
-use crate::period::Fingerprint;
-use crate::publish::v3bw::read::Reading;
 
 /// How often there is a new consensus, in seconds.
 const CONSENSUS_SECS: u64 = 5;
@@ -138,11 +138,6 @@ impl Documents {
     }
 }
 
-/// The time in seconds since 1970.
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
-}
-
 /// A time as documents have it.
 fn stamp(unix_secs: u64) -> Result<String> {
     let secs = i64::try_from(unix_secs).context("The clock is far off")?;
@@ -154,9 +149,10 @@ fn stamp(unix_secs: u64) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use ff_dir::consensus::Consensus;
+
     use super::*;
     use crate::daemon::config::{Files, Network};
-    use crate::network::consensus::Consensus;
     use crate::watch::documents::{Descriptions, publication_around};
 
     #[test]

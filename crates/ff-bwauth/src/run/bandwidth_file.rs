@@ -11,10 +11,11 @@ use serde_json::json;
 mod difference;
 mod write;
 
+use ff_base::text::{refuse_packed, unix};
+use ff_dir::bandwidth::{Reading, Severity};
+
 use self::difference::Difference;
 use crate::cli::V3bw;
-use crate::network::text::{refuse_packed, unix};
-use crate::publish::v3bw::read::{Reading, Severity};
 
 /// The greatest file that is read: a hundred thousand relays' lines have a fifth of it.
 const MAX_BYTES: u64 = 1 << 28;
@@ -26,20 +27,20 @@ const MAX_BYTES: u64 = 1 << 28;
 pub(super) fn run(command: &V3bw) -> Result<ExitCode> {
     match command {
         V3bw::Check { files, now, json } => {
-            let now = now.unwrap_or_else(crate::utc::now_unix_secs);
+            let now = now.unwrap_or_else(ff_base::utc::now_unix_secs);
             let mut is_good = true;
             for file in files {
                 let reading = match read(file) {
                     // Byte order marks and DOS line ends stay: authorities refuse them.
                     Ok(bytes) => Reading::of(&bytes, now),
                     Err(error) => {
-                        crate::console::note(&format!("ff-bwauth: {error:#}"));
+                        ff_measurer::console::note(&format!("ff-bwauth: {error:#}"));
                         is_good = false;
                         continue;
                     }
                 };
                 is_good &= reading.worst().is_none_or(|worst| worst == Severity::Against);
-                crate::console::print(&if *json {
+                ff_measurer::console::print(&if *json {
                     check_json(file, &reading)
                 } else {
                     check(file, &reading)
@@ -49,7 +50,11 @@ pub(super) fn run(command: &V3bw) -> Result<ExitCode> {
         }
         V3bw::Diff { old, new, json } => {
             let difference = Difference::of(&usable(old)?, &usable(new)?);
-            crate::console::print(&if *json { difference.json()? } else { difference.text() })?;
+            ff_measurer::console::print(&if *json {
+                difference.json()?
+            } else {
+                difference.text()
+            })?;
             Ok(ExitCode::SUCCESS)
         }
         V3bw::Write(args) => write::run(args),

@@ -7,12 +7,12 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use ff_measurer::config::is_free;
 use ff_measurer::key;
+use ff_plan::publish::Shelf;
 use ff_proto::ids::Ed25519Id;
+use ff_store::Store;
 
 use crate::daemon;
 use crate::daemon::config::{Config, Network};
-use crate::publish::Shelf;
-use crate::store::Store;
 use crate::watch::client::{self, AskError};
 
 /// Checks everything that the coordinator needs on this host.
@@ -188,7 +188,7 @@ mod tests {
             (empty, "the file is empty"),
             (others, "belongs to the coordinator 0909"),
             (readable, "chmod 600"),
-            (keyless, "there is no key"),
+            (keyless, "does not exist; make it with"),
         ] {
             finds(change, "", "", part);
         }

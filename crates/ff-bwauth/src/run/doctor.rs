@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use ff_measurer::console::print;
 
 use crate::cli::DoctorArgs;
-use crate::console::print;
 use crate::daemon::config::Config;
 use crate::watch::doctor::{Level, examine, worst};
 

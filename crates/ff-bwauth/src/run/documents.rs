@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-
-use crate::network::DocumentError;
-use crate::network::consensus::Consensus;
-use crate::network::descriptors::{Descriptor, Descriptors};
-use crate::network::text::read_bytes;
-use crate::period::Fingerprint;
+use ff_base::identity::Fingerprint;
+use ff_base::text::read_bytes;
+use ff_dir::DocumentError;
+use ff_dir::consensus::Consensus;
+use ff_dir::descriptors::{Descriptor, Descriptors};
 
 /// The longest document that is read: a consensus has some 3 MB, a month of descriptors 100.
 const MAX_BYTES: u64 = 1 << 30;
@@ -46,7 +45,7 @@ pub(super) fn descriptors(
 /// Says what of a file could not be read.
 pub(super) fn tell_skipped(path: &Path, skipped: &[DocumentError]) {
     for error in skipped {
-        crate::console::note(&format!("{} is skipped from {error}", path.display()));
+        ff_measurer::console::note(&format!("{} is skipped from {error}", path.display()));
     }
 }
 

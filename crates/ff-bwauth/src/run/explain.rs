@@ -5,15 +5,15 @@ use std::process::ExitCode;
 use std::thread;
 
 use anyhow::{Result, anyhow, bail};
+use ff_base::identity::Fingerprint;
+use ff_base::utc::now_unix_secs;
+use ff_dir::consensus::Consensus;
+use ff_measurer::console::{note, print};
+use ff_plan::publish::{PublishRules, Shelf};
+use ff_store::{Known, Reader, Store, StoreError};
 
 use crate::cli::ExplainArgs;
-use crate::console::{note, print};
 use crate::daemon::config::Config;
-use crate::network::consensus::Consensus;
-use crate::period::Fingerprint;
-use crate::publish::{PublishRules, Shelf};
-use crate::store::{Known, Reader, Store, StoreError};
-use crate::utc::now_unix_secs;
 use crate::watch::documents::{self, Descriptions, publication_around};
 use crate::watch::explain::{Explanation, fingerprint};
 use crate::watch::search::Search;

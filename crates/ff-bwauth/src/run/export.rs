@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use ff_base::files::{self, Readers};
+use ff_base::utc::Utc;
+use ff_store::Store;
 
 use crate::cli::ExportArgs;
-use crate::files::{self, Readers};
-use crate::store::Store;
-use crate::utc::Utc;
 
 /// Carries the command out.
 ///
@@ -20,6 +20,10 @@ pub(super) fn run(args: &ExportArgs) -> Result<ExitCode> {
         let exported = reader.export(args.what, args.format, span, file);
         exported.with_context(|| format!("Failed to write {}", args.out.display()))
     })?;
-    crate::console::note(&format!("{}: {rows} rows of {}", args.out.display(), args.what.name()));
+    ff_measurer::console::note(&format!(
+        "{}: {rows} rows of {}",
+        args.out.display(),
+        args.what.name()
+    ));
     Ok(ExitCode::SUCCESS)
 }

@@ -9,10 +9,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::CommandFactory;
+use ff_operator::pages::{Config, Program};
 
 use super::service;
 use crate::cli::{Cli, GenerateArgs, STATE_DIR};
-use crate::pages::{Config, Program};
 
 /// Keys of `bwauth.toml` that a new config does not have.
 const MORE_KEYS: &[(&str, &str)] = &[
@@ -155,14 +155,14 @@ fn measurer() -> Program<'static> {
 mod tests {
     use std::fs;
 
+    use ff_live::LiveConfig;
+    use ff_operator::pages::without_exit_status;
     use serde::de::DeserializeOwned;
 
     use super::*;
     use crate::daemon::config::{
         CoordinatorTable, ExchangeTable, Files, Keep, MeasurerTable, PeriodTable, Publish, Watch,
     };
-    use crate::network::live::LiveConfig;
-    use crate::pages::without_exit_status;
 
     /// The keys of a table.
     fn keys<T: DeserializeOwned>() -> Vec<String> {

@@ -3,17 +3,17 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use ff_base::utc::now_unix_secs;
+use ff_measurer::console::{note, print};
 use ff_measurer::{key, measurer_id};
+use ff_store::{MeasurerRow, Store, StoreError};
+use ff_team::RemoteMeasurer;
+use ff_team::exchange::{Found, Partner, exchange};
 use serde_json::json;
 
 use crate::cli::MeasurersArgs;
-use crate::console::{note, print};
 use crate::daemon::config::{Config, MeasurerTable};
 use crate::daemon::request;
-use crate::store::{MeasurerRow, Store, StoreError};
-use crate::team::RemoteMeasurer;
-use crate::team::exchange::{Found, Partner, exchange};
-use crate::utc::now_unix_secs;
 use crate::watch::measurers::MeasurerShown;
 
 /// A measurer was not measured.

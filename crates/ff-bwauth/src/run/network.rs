@@ -7,14 +7,14 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
+use ff_base::files::{Readers, write_atomically};
+use ff_base::utc::Utc;
+use ff_live::{DirectoryClient, Documents, LiveConfig, runtime};
 use ff_measurer::config::not_readable;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::cli::NetworkArgs;
-use crate::files::{Readers, write_atomically};
-use crate::network::live::{DirectoryClient, Documents, LiveConfig, runtime};
-use crate::utc::Utc;
 
 /// What is read of a configuration; other tables are for others.
 #[derive(Deserialize)]
@@ -82,9 +82,9 @@ pub(super) async fn run(args: &NetworkArgs) -> Result<ExitCode> {
     } else {
         report.text()
     };
-    crate::console::print(&text)?;
+    ff_measurer::console::print(&text)?;
     if let Some(error) = &report.error {
-        crate::console::note(&format!("ff-bwauth: {error}"));
+        ff_measurer::console::note(&format!("ff-bwauth: {error}"));
     }
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

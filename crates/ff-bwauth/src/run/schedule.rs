@@ -5,6 +5,15 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use ff_base::identity::Fingerprint;
+use ff_dir::consensus::{Consensus, Entry};
+use ff_dir::descriptors::Descriptor;
+use ff_dir::microdescriptors::Microdescriptors;
+use ff_plan::period::allocate::{self, LINKS_OF_HOST, links_in_slot};
+use ff_plan::period::links::{KnownPath, links_for};
+use ff_plan::period::schedule::{self, Rules, Schedule};
+use ff_plan::period::seed::{mixed, of_period};
+use ff_plan::period::{Measurer, Relay, Team, guess, guess_for_new};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
@@ -12,14 +21,6 @@ use zeroize::Zeroizing;
 
 use super::documents;
 use crate::cli::ScheduleArgs;
-use crate::network::consensus::{Consensus, Entry};
-use crate::network::descriptors::Descriptor;
-use crate::network::microdescriptors::Microdescriptors;
-use crate::period::allocate::{self, LINKS_OF_HOST, links_in_slot};
-use crate::period::links::{KnownPath, links_for};
-use crate::period::schedule::{self, Rules, Schedule};
-use crate::period::seed::{mixed, of_period};
-use crate::period::{Fingerprint, Measurer, Relay, Team, guess, guess_for_new};
 use crate::secret;
 
 /// What `--json` prints.
@@ -102,7 +103,7 @@ pub(super) fn run(args: &ScheduleArgs) -> Result<ExitCode> {
     } else {
         summary(args, &report)
     };
-    crate::console::print(&text)?;
+    ff_measurer::console::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

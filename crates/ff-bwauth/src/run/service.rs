@@ -3,22 +3,22 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
+use ff_base::files::{self, Readers};
+use ff_base::utc::now_unix_secs;
 use ff_measurer::config::count;
+use ff_measurer::console::{note, print};
 use ff_measurer::{key, measurer_id};
+use ff_plan::period::usual_slot_secs;
 use ff_proto::params::Params;
+use ff_store::Store;
 use zeroize::Zeroizing;
 
 use super::check;
 use crate::cli::{InitArgs, RunArgs};
-use crate::console::{note, print};
 use crate::daemon::config::Config;
 use crate::daemon::{self, Daemon};
-use crate::files::{self, Readers};
-use crate::period::usual_slot_secs;
-use crate::store::Store;
 
 /// Makes a key, a secret and a config, and prints what others need.
 pub(super) fn init(args: &InitArgs) -> Result<ExitCode> {
@@ -64,13 +64,17 @@ fn write_once(path: &Path, bytes: &[u8], readers: Readers) -> Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
-    note(&format!("{} is there already and stays as it is", path.display()));
+    note(&format!("{} exists and is left unchanged", path.display()));
     Ok(())
 }
 
 /// Runs the coordinator until a signal ends it.
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     let config = Config::load(&args.config)?;
+    if args.check_config {
+        print(&format!("{} is valid\n", args.config.display()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if args.check {
         check::check(&config).with_context(|| args.config.display().to_string())?;
         print(&format!(
@@ -94,8 +98,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
                 store.display()
             );
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        let aside = Store::move_aside(&config.store(), now)?;
+        let aside = Store::move_aside(&config.store(), now_unix_secs())?;
         note(&format!("the old store is now {}", aside.display()));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -131,9 +134,9 @@ pub(super) fn template(state_dir: &Path) -> String {
     let measure_secs = Params::default().duration_secs;
     let slot_secs = usual_slot_secs(measure_secs);
     format!(
-        r#"# A coordinator of FlashFlow. Use it with `ff-bwauth run --config FILE`; `--check` checks it. SIGHUP has
-# it read again: [publish], [keep] and refresh_secs count at once, measurers and coordinators from the next period
-# on, and what else has changed takes a new start. If it is not good then, the old one stays.
+        r#"# A coordinator of FlashFlow, for `ff-bwauth run --config FILE`; `--check` checks this file. On SIGHUP it is read again:
+# [publish], [keep] and refresh_secs are used at once, measurers and coordinators from the next period on; all other
+# changes need a restart. An invalid file is ignored.
 
 # Relative paths are from this file's directory.
 
@@ -149,39 +152,40 @@ state_dir = {state}
 publish_dir = {publish}
 
 [watch]
-# Where the page and the figures for Prometheus are.
+# The address of the page and of the metrics for Prometheus.
 listen = "127.0.0.1:9231"
-# Names by which it may be asked for beside those of loopback, where a proxy is in front of it.
+# Host names that requests may have besides those of loopback, for a reverse proxy.
 # hosts = ["bwauth.example.org"]
 
 [network]
-# Where documents of the network are kept. Without more it is Tor's; a test network has
+# The directory of the network's documents. The network is Tor's by default; a test network needs
 # private_network = "DIR", or its authorities as [[network.authority]].
 cache_dir = {cache}
 
 [period]
 # The coordinators' common secret: the same 32 random bytes for all coordinators of a network. All of them
-# have the same numbers in this table, and know each other's teams, so that all come to the same schedule.
+# need the same numbers in this table and each other's teams, so that all compute the same schedule.
 secret = "schedule.secret"
 length_secs = 86400
 measure_secs = {measure_secs}
 slot_secs = {slot_secs}
 
 [exchange]
-# What the measurers' networks carry: all exchange UDP with all others, as much as is stated, for so many seconds.
-# By itself the coordinator has them do so when one is new or has another address, as soon as no relay is due for
-# long enough; `ff-bwauth measurers --measure` has it done now.
+# To measure the measurers' networks, all exchange UDP with all others, up to their configured capacities, for this
+# many seconds. With by_itself, the coordinator starts this when a measurer is new or has another address, as soon as no
+# relay is due for long enough; `ff-bwauth measurers --measure` starts it now.
 duration_secs = 60
 by_itself = true
 
 [keep]
-# For how many days the seconds of measurements, and their results, are kept.
+# Number of days to keep the seconds of measurements, and their results.
 samples_days = 30
 results_days = 400
 
 [publish]
 every_secs = 3600
-# Nothing is published with fewer relays, and nothing in which the total, or single relays, have moved by more.
+# A file is not published if it has fewer relays, or if the total, or relays with much of the weight, have
+# changed by more than these factors.
 min_relays = 1
 max_total_factor = 2.0
 max_relay_factor = 4.0

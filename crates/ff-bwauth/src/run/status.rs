@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use ff_base::utc::now_unix_secs;
+use ff_measurer::console::{note, print};
+use ff_store::Store;
 use serde_json::json;
 
 use crate::cli::StatusArgs;
-use crate::console::{note, print};
 use crate::daemon::config::Config;
-use crate::store::Store;
-use crate::utc::now_unix_secs;
 use crate::watch::client::{self, AskError};
 use crate::watch::problems;
 use crate::watch::status::Status;

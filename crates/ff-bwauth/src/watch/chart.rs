@@ -1,9 +1,8 @@
 //! Drawings of distributions, as SVG. Their colours are those of the report's chart; the page's style sheet
 //! gives them others in the dark.
 
+use ff_coordinator::report::chart::{DrawingError, MEASUREMENT, short, styled};
 use plotters::prelude::*;
-
-use crate::publish::report::chart::{DrawingError, FONT, GRID, MEASUREMENT, TEXT, short};
 
 /// Width and height of a drawing. The page scales it; its style sheet contains the width.
 const SIZE: (u32, u32) = (480, 280);
@@ -121,21 +120,13 @@ fn draw(
             .x_label_area_size(54)
             .y_label_area_size(76)
             .build_cartesian_2d(low..high, 0.0..top)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .max_light_lines(1)
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(GRID)
-            .axis_style(TEXT)
+        styled(&mut chart.configure_mesh(), LABEL_SIZE)
             .x_desc("capacity in Mbit/s (logarithmic)")
             .y_desc(unit)
             .x_labels(5)
             .y_labels(labels)
             .x_label_formatter(&|log| short(10_f64.powf(*log)))
             .y_label_formatter(&label)
-            .axis_desc_style((FONT, LABEL_SIZE).into_font().color(&TEXT))
-            .label_style((FONT, LABEL_SIZE).into_font().color(&TEXT))
             .draw()?;
         series(&mut chart)?;
         root.present()?;

@@ -16,8 +16,8 @@ const MAX_BYTES: u64 = 4 << 20;
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// It is no address of a page.
-    #[error("{0:?} is no address of a page: give one such as http://127.0.0.1:9231")]
+    /// It is not the address of a page.
+    #[error("{0:?} is not the address of a page: give one such as http://127.0.0.1:9231")]
     Address(String),
     /// Nobody listens there.
     #[error(
@@ -30,7 +30,7 @@ pub enum AskError {
         source: std::io::Error,
     },
     /// It does not answer, or says something else.
-    #[error("what answers at {at} is no page of a coordinator, or hangs: {reason}")]
+    #[error("no page of a coordinator answers at {at}: {reason}")]
     Odd {
         /// Where.
         at: String,
@@ -76,7 +76,7 @@ fn status_over(stream: TcpStream, name: &str, time: Duration) -> Result<Status, 
     let at = || format!("http://{name}");
     let odd = |reason: &str| AskError::Odd { at: at(), reason: reason.to_owned() };
     let answer = exchange(stream, name, time).map_err(|error| odd(&error.to_string()))?;
-    let text = String::from_utf8(answer).map_err(|_| odd("its answer is no text"))?;
+    let text = String::from_utf8(answer).map_err(|_| odd("its answer is not text"))?;
     let (head, body) = text.split_once("\r\n\r\n").ok_or_else(|| odd("its answer is no HTTP"))?;
     let code = head.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5)).unwrap_or("no code");
     match code {

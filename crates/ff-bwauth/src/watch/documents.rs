@@ -9,15 +9,15 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::path::Path;
 
+use ff_base::identity::{Fingerprint, fingerprint_hex};
+use ff_base::text::read_bytes;
+use ff_dir::consensus::{Consensus, Entry};
+use ff_dir::descriptors::{Descriptor, Descriptors, readable};
+use ff_live::{descriptors, newest_consensus};
+use ff_plan::publish::v3bw::Publication;
+use ff_plan::publish::view::publication;
+
 use crate::daemon::config::Network;
-use crate::network::consensus::{Consensus, Entry};
-use crate::network::descriptors::{Descriptor, Descriptors, readable};
-use crate::network::fingerprint_hex;
-use crate::network::live::{descriptors, newest_consensus};
-use crate::network::text::read_bytes;
-use crate::period::Fingerprint;
-use crate::publish::v3bw::Publication;
-use crate::publish::view::publication;
 
 /// The longest file that is read.
 const MAX_FILE_BYTES: u64 = 256 << 20;
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     /// Descriptors of the real network.
-    const REAL: &str = include_str!("../../tests/data/descriptors");
+    const REAL: &str = include_str!("../../../ff-dir/tests/data/descriptors");
 
     /// A relay that is in the consensus.
     fn entry(fingerprint: Fingerprint, address: &str) -> Entry {

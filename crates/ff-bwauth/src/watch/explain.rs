@@ -1,20 +1,19 @@
 //! Why a relay has the number that it has: its trace beside what the last bandwidth file says.
 //!
-//! The trace is that of [`crate::publish::trace`], of the relay itself and of those that it shares a machine
+//! The trace is that of [`ff_plan::publish::trace`], of the relay itself and of those that it shares a machine
 //! with, so that neither the whole store nor the whole network has to be gone through.
 
 use core::fmt;
 use std::collections::BTreeSet;
 
+use ff_base::identity::{Fingerprint, fingerprint_hex};
+use ff_plan::outcome::Outcome;
+use ff_plan::publish::trace::{MAX_ATTEMPTS, Trace};
+use ff_plan::publish::v3bw::{Decisions, Publication};
+use ff_plan::publish::{Last, PublishRules, beside};
+use ff_store::{Memory, Planned, Reader, Seconds, State, StoreError};
 use serde::Serialize;
 
-use crate::network::fingerprint_hex;
-use crate::outcome::Outcome;
-use crate::period::Fingerprint;
-use crate::publish::trace::{MAX_ATTEMPTS, Trace};
-use crate::publish::v3bw::{Decisions, Publication};
-use crate::publish::{Last, PublishRules, beside};
-use crate::store::{Memory, Planned, Reader, Seconds, State, StoreError};
 use crate::watch::page::text::utc;
 
 /// Attempts of one relay that are read at most: more than a relay grants in the days that count.
@@ -25,8 +24,8 @@ const MOST_ATTEMPTS: u32 = 200;
 pub struct Explanation {
     /// How it would come about now.
     pub trace: Trace,
-    /// What of the last period's plan is not carried out, and why, by slots. Nothing as long as the relay waits for a slot:
-    /// nobody is to know when it will be measured.
+    /// Measurements of the last period's plan that are not carried out, by slot. Empty while the relay waits for a slot:
+    /// the time of its next measurement is secret.
     pub left_out: Vec<LeftOut>,
     /// What the last bandwidth file says.
     pub published: Option<InFile>,
@@ -66,7 +65,7 @@ pub enum ExplainError {
     Store(#[from] StoreError),
     /// The clock is in another age.
     #[error("the clock is wrong: {0}")]
-    Clock(#[from] crate::utc::OutOfRange),
+    Clock(#[from] ff_base::utc::OutOfRange),
 }
 
 impl Explanation {
@@ -103,7 +102,7 @@ impl Explanation {
     }
 }
 
-/// What of the last period's plan of a relay is not carried out, unless the relay waits for a slot.
+/// The relay's measurements in the last period's plan that are not carried out; none while the relay waits for a slot.
 fn left_out(reader: &Reader, relay: &Fingerprint) -> Result<Vec<LeftOut>, StoreError> {
     let Some(period) = reader.last_period()? else { return Ok(Vec::new()) };
     let rows = reader.planned_of(period.number, relay)?;

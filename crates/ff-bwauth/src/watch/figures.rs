@@ -1,4 +1,4 @@
-//! The figures for Prometheus, in the text format of OpenMetrics, which [`crate::http`] converts to the older format. All
+//! The figures for Prometheus, in the text format of OpenMetrics, which [`ff_operator::http`] converts to the older format. All
 //! begin with `flashflow_`.
 //!
 //! They are made anew for each scrape, from the status and from what the system says. Relays are not named,
@@ -8,7 +8,9 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
+use ff_plan::publish::shelf;
 use ff_proto::failure::FailureKind;
+use ff_store::Estimate;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
@@ -16,8 +18,6 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::status::{Cause, PeriodStatus, Status};
-use crate::publish::shelf;
-use crate::store::Estimate;
 
 /// What the system says, beside what the coordinator says of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,10 +56,7 @@ impl Surroundings {
             published_unix_secs: publish_dir.and_then(shelf::latest_unix_secs),
         }
     }
-}
 
-#[cfg(feature = "command")]
-impl Surroundings {
     /// Memory of the machine that is free, or can be, in bytes.
     pub(super) fn available_bytes() -> Option<u64> {
         use procfs::Current;

@@ -43,12 +43,12 @@ fn words(kind: FailureKind) -> (&'static str, &'static str) {
             "Read the message of an attempt; ff-bwauth doctor looks for the usual causes.",
         ),
         K::BadPlan => (
-            "The plan asked for what cannot be carried out.",
-            "If it stays, report it: the schedule and the measurers' limits do not fit.",
+            "The plan could not be carried out.",
+            "If it persists, report it: the schedule does not fit the measurers' limits.",
         ),
         K::MeasurerFailed => (
-            "A measurer refused its part, or its machine failed it.",
-            "Look at the team, and at that measurer's log.",
+            "A measurer refused its part, or had a problem on its host.",
+            "Look at the page Team and at that measurer's log.",
         ),
         K::MissingSample => (
             "A second was not reported by all measurers.",
@@ -59,8 +59,8 @@ fn words(kind: FailureKind) -> (&'static str, &'static str) {
             "Nothing, if you restarted it; otherwise find out why it died.",
         ),
         K::CountsDisagree => (
-            "A measurer says that it got more cells than the relay says that it has echoed.",
-            "If one measurer has it with several relays, that measurer is wrong; else the relay.",
+            "A measurer counted more cells than the relay reports to have echoed.",
+            "If it happens to one measurer with several relays, suspect that measurer; otherwise the relay.",
         ),
         K::LinkFailed => (
             "A link to the relay could not be opened.",
@@ -68,11 +68,12 @@ fn words(kind: FailureKind) -> (&'static str, &'static str) {
         ),
         K::TooFewLinks => (
             "Fewer than half of a measurer's links to the relay could be opened.",
-            "If it comes with many relays, look at the measurer's file descriptors and firewall.",
+            "If it happens with many relays, look at the measurer's file descriptors and firewall.",
         ),
-        K::CircuitFailed => {
-            ("A circuit through the relay did not open, or ended.", "Nothing; it is tried again.")
-        }
+        K::CircuitFailed => (
+            "A circuit through the relay did not open, or ended.",
+            "Nothing: it will be measured again.",
+        ),
         K::NoEcho => (
             "The relay answered and returned no cells.",
             "Tell its operator; the relay's version may be broken.",
@@ -83,7 +84,7 @@ fn words(kind: FailureKind) -> (&'static str, &'static str) {
         ),
         K::WrongIdentity => (
             "Another relay answered at its address.",
-            "Nothing, if it has moved or changed its keys; else somebody is in between.",
+            "Nothing, if it has moved or changed its keys; otherwise somebody intercepts the connection.",
         ),
         K::BadCertificates => (
             "It could not prove its identity.",
@@ -94,20 +95,20 @@ fn words(kind: FailureKind) -> (&'static str, &'static str) {
             "Nothing: it is down, or its firewall refuses our hosts.",
         ),
         K::Unreachable => (
-            "There is no way to it.",
-            "If it comes with many relays, look at our own network; IPv6 may be missing.",
+            "The host cannot be reached.",
+            "If it happens with many relays, look at our own network; IPv6 may be missing.",
         ),
         K::NotTls => (
             "What answers there does not speak TLS 1.3.",
             "Nothing; its operator may have put something in front of it.",
         ),
         K::NotTor => (
-            "What answers there speaks TLS and is no Tor relay.",
+            "What answers there speaks TLS and is not a Tor relay.",
             "Nothing; its operator may have put something in front of it.",
         ),
         K::Timeout => (
-            "Something that was due did not come in time.",
-            "If it comes with many relays, look at our own network and at the measurers' load.",
+            "An answer or report did not arrive in time.",
+            "If it happens with many relays, look at our own network and at the measurers' load.",
         ),
         K::Refused => (
             "The relay refused to be measured.",
@@ -119,37 +120,37 @@ fn words(kind: FailureKind) -> (&'static str, &'static str) {
         ),
         K::WrongContent => (
             "A checked cell was forged or damaged.",
-            "Watch the relay; if it comes again, report it.",
+            "Watch the relay; if it happens again, report it.",
         ),
         K::OutOfOrder => (
             "A checked cell stood in another's place.",
-            "Watch the relay; if it comes again, report it.",
+            "Watch the relay; if it happens again, report it.",
         ),
         K::MoreThanSent => (
             "More cells came back than were sent.",
-            "Watch the relay; if it comes again, report it.",
+            "Watch the relay; if it happens again, report it.",
         ),
         K::WrongCircuit => (
             "A cell came on a circuit that does not exist.",
-            "Watch the relay; if it comes again, report it.",
+            "Watch the relay; if it happens again, report it.",
         ),
         K::UnexpectedCommand => {
-            ("A cell had no place on its link.", "Watch the relay; its version may be broken.")
+            ("A cell of an unexpected type arrived.", "Watch the relay; its version may be broken.")
         }
         K::UnexpectedMessage => {
-            ("A message did not belong there.", "Watch the relay; its version may be broken.")
+            ("A message arrived at the wrong time.", "Watch the relay; its version may be broken.")
         }
         K::BadConfirmation => (
             "The relay derived other keys than we did.",
             "Watch the relay; its version may be broken.",
         ),
         K::BadGrant => (
-            "The relay granted something else than it was asked for.",
+            "The relay's grant does not match the request.",
             "Watch the relay; its version may be broken.",
         ),
         K::ReportOutOfOrder => (
-            "A report of the relay was not the one that was due.",
-            "Watch the relay; if it comes again, report it.",
+            "A report of the relay was not the next one.",
+            "Watch the relay; if it happens again, report it.",
         ),
         K::ReportTooEarly => (
             "The relay reported a second before it could be over.",
@@ -157,7 +158,7 @@ fn words(kind: FailureKind) -> (&'static str, &'static str) {
         ),
         K::ImpossibleReport => (
             "The relay reported more traffic of clients than it was allowed.",
-            "Watch the relay; that is what one does that lies about its capacity.",
+            "Watch the relay: it may lie about its capacity.",
         ),
         K::MalformedMessage => (
             "A message of the relay cannot be read.",
@@ -173,11 +174,11 @@ fn words(kind: FailureKind) -> (&'static str, &'static str) {
         ),
         K::CoordinatorLinkLost => (
             "The coordinator's link to the relay closed during the measurement.",
-            "If it comes with many relays, look at our own network.",
+            "If it happens with many relays, look at our own network.",
         ),
         K::LinksLost => (
             "More than half of a measurer's links closed during the measurement.",
-            "If it comes with many relays, look at that measurer's network.",
+            "If it happens with many relays, look at that measurer's network.",
         ),
     }
 }

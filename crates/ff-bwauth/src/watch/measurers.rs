@@ -2,14 +2,14 @@
 
 use std::fmt;
 
+use ff_base::utc::Utc;
+use ff_plan::period::carried::Carried;
 use ff_proto::units::BytesPerSec;
+use ff_store::MeasurerRow;
 use serde::Serialize;
 
 use super::page::text::{ago, plain, rate};
 use super::status::MeasuredStatus;
-use crate::period::carried::Carried;
-use crate::store::MeasurerRow;
-use crate::utc::Utc;
 
 /// A measurer of a config, with what the store knows of it.
 #[derive(Clone, Debug, Serialize)]
@@ -135,8 +135,9 @@ impl MeasurerShown {
 
 #[cfg(test)]
 mod tests {
+    use ff_store::Measured;
+
     use super::*;
-    use crate::store::Measured;
 
     /// What is shown of a measurer of which 100 Mbit/s are stated, measured so and tested with so much.
     fn shown(measured: Option<(u64, u64)>) -> (MeasurerShown, String) {

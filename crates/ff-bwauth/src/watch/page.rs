@@ -26,13 +26,18 @@ pub(super) mod text;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use ff_operator::http::connection::{self, Deadlines};
+use ff_operator::http::{self, guarded};
+use ff_plan::publish::PublishRules;
+use ff_plan::publish::v3bw::Publication;
+use ff_store::Memory;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::sleep;
@@ -41,11 +46,8 @@ use self::layout::{Page, sentence};
 use self::pool::{Cached, Pool};
 use super::figures;
 use super::status::Status;
-use crate::http::connection::{self, Deadlines};
-use crate::http::{self, guarded};
-use crate::publish::PublishRules;
-use crate::publish::v3bw::Publication;
-use crate::store::Memory;
+
+pub(in crate::watch) use ff_base::utc::now_unix_secs as now;
 
 /// How a coordinator is, as it tells everybody once a second.
 pub type Live = watch::Receiver<Option<Arc<Status>>>;
@@ -114,7 +116,7 @@ async fn run(listener: TcpListener, site: Arc<Site>, deadlines: Deadlines) -> In
     }
 }
 
-/// Reads slow data again and again, so that no page waits for it.
+/// Reads slow data regularly, so that no page waits for it.
 async fn keep(site: &Site) -> Infallible {
     loop {
         // The page that needs the data reports an error.
@@ -210,11 +212,6 @@ async fn not_found(State(site): State<Arc<Site>>, uri: Uri) -> Response {
     let path = text::plain(uri.path());
     let page = Page::new(&site, "Not found").html(&sentence(&format!("There is no page {path}.")));
     (StatusCode::NOT_FOUND, page).into_response()
-}
-
-/// The time.
-pub(in crate::watch) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 #[cfg(test)]

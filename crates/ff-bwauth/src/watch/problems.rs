@@ -1,13 +1,14 @@
 //! Finds the problems of a coordinator from its status alone. This is repeated for each status, so that a problem ends with
 //! its cause; events that need no action are only logged.
 
+use ff_dir::bandwidth::MAX_FILE_AGE_SECS;
+use ff_plan::publish::v3bw::MIN_PERCENT_ELIGIBLE;
 use ff_proto::failure::FailureKind;
+use ff_store::Coverage;
 
 use super::meaning::meaning;
 use super::page::text::{rate, span, utc};
 use super::status::{Cause, MemberStatus, PeriodStatus, Problem, PublishedStatus, Status};
-use crate::publish::v3bw::{MAX_FILE_AGE_SECS, MIN_PERCENT_ELIGIBLE};
-use crate::store::Coverage;
 
 /// The greatest age of a status, in seconds: if it is older, the coordinator hangs.
 pub const STALE_SECS: u64 = 15;
@@ -50,7 +51,7 @@ impl Found {
     }
 }
 
-/// The problems of a coordinator whose last status this was: those that it found itself, and that it hangs.
+/// All problems of a coordinator with this last status: those that it found itself, and that it hangs.
 #[must_use]
 pub fn all(status: &Status, now_unix_secs: u64) -> Vec<Problem> {
     hangs(status, now_unix_secs).into_iter().chain(status.problems.iter().cloned()).collect()

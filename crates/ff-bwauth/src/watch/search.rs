@@ -1,6 +1,6 @@
 //! Finding relays by a part of their names, on the page and for `explain`.
 
-use crate::period::Fingerprint;
+use ff_base::identity::Fingerprint;
 
 /// What is searched for: a part of a nickname, or the beginning of a fingerprint. Upper and lower case are the same.
 #[derive(Clone, Debug)]

@@ -1,11 +1,10 @@
 //! What the daemon says of itself, as one value: the page, the figures and `ff-bwauth status` show it.
 
+use ff_plan::period::carried::Carried;
+use ff_plan::publish::Shift;
 use ff_proto::units::BytesPerSec;
+use ff_store::{Coverage, Measured};
 use serde::{Deserialize, Serialize};
-
-use crate::period::carried::Carried;
-use crate::publish::Shift;
-use crate::store::{Coverage, Measured};
 
 /// A second of a running measurement.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
+use ff_plan::publish::Shift;
+use ff_plan::publish::v3bw::MIN_PERCENT_ELIGIBLE;
 use ff_proto::failure::FailureKind;
+use ff_store::{Coverage, Reader, StoreError};
 use serde::Serialize;
 
 use super::page::text::{ago, percent, plain, rate, utc};
 use super::status::{MemberStatus, PeriodStatus, Problem, PublishedStatus, Status};
-use crate::publish::Shift;
-use crate::publish::v3bw::MIN_PERCENT_ELIGIBLE;
-use crate::store::{Coverage, Reader, StoreError};
 
 /// What a store knows of a coordinator that does not run.
 #[derive(Clone, Debug, Serialize)]
@@ -349,7 +349,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("store.sqlite");
         made_up::fill(&path, 30);
-        let reader = crate::store::Store::open_read_only(&path).expect("a store");
+        let reader = ff_store::Store::open_read_only(&path).expect("a store");
         let known = Remembered::of(&reader, crate::watch::page::now()).expect("known");
         let text = known.to_string();
         assert!(text.contains("coverage   ") && text.contains(" of 30 relays"), "{text}");

@@ -1,6 +1,6 @@
 //! Outcomes of any kind, for the random tests.
 
-use ff_bwauth::outcome::{
+use ff_plan::outcome::{
     CellCounts, CpuSeconds, Dispute, Failure, Outcome, PathRow, RoundTrip, SocketCounts,
 };
 use ff_proto::aggregate::{SecondSample, Verdict};

@@ -266,7 +266,7 @@ fn a_terminal_that_cannot_move_its_cursor_has_plain_lines() {
         .stdin(Stdio::null())
         .output();
     let Ok(output) = run else {
-        eprintln!("nothing checked: there is no `script` of bsdutils");
+        eprintln!("nothing checked: `script` of bsdutils is not installed");
         return;
     };
     let shown = String::from_utf8_lossy(&output.stdout);

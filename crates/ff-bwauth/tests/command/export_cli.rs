@@ -5,9 +5,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use ff_bwauth::outcome::Method;
-use ff_bwauth::store::{Begin, Store};
+use ff_plan::outcome::Method;
 use ff_proto::units::Ratio;
+use ff_store::{Begin, Store};
 
 /// 2026-11-20 09:30:00 UTC.
 const NOW: u64 = 1_795_167_000;
@@ -16,7 +16,7 @@ const NOW: u64 = 1_795_167_000;
 fn store(dir: &Path) -> Store {
     let mut store = Store::open(&dir.join("ff.sqlite"), [1; 32]).expect("a store");
     for started_unix_secs in [NOW, NOW + 86_400] {
-        let target = ff_bwauth::outcome::TargetInfo {
+        let target = ff_plan::outcome::TargetInfo {
             address: "192.0.2.1:9001".to_owned(),
             ed_identity: [2; 32],
             rsa_fingerprint: None,
@@ -89,7 +89,7 @@ fn a_copy_on_a_read_only_disk_is_exported() {
         .current_dir(dir)
         .output();
     let Ok(output) = unshared else {
-        eprintln!("nothing checked: there is no `unshare`");
+        eprintln!("nothing checked: `unshare` is not installed");
         return;
     };
     if said(&output).contains("unshare failed") || output.status.code() == Some(77) {

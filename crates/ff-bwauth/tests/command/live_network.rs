@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use ff_bwauth::network::consensus::Consensus;
-use ff_bwauth::network::descriptors::Descriptors;
-use ff_bwauth::network::live::{DirectoryClient, DirectoryError, Documents, LiveConfig, runtime};
+use ff_dir::consensus::Consensus;
+use ff_dir::descriptors::Descriptors;
 use ff_lab::Network;
+use ff_live::{DirectoryClient, DirectoryError, Documents, LiveConfig, runtime};
 use tokio::time::{Instant, timeout};
 
 /// The relays of the network, its authorities among them.
@@ -113,11 +113,8 @@ async fn documents_are_fetched_kept_brought_up_to_date_and_outlive_the_network()
     what_was_fetched_outlives_the_network(network, &cache, &next).await;
 }
 
-/// `ff-bwauth network`, and `schedule` with what it writes; not there without the command.
+/// `ff-bwauth network`, and `schedule` with what it writes.
 fn the_command_does_the_same(network: &Network, dir: &Path) {
-    if !cfg!(feature = "command") {
-        return;
-    }
     let program = env!("CARGO_BIN_EXE_ff-bwauth");
     let config = dir.join("config.toml");
     let text = format!(

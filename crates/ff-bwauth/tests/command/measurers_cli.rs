@@ -8,11 +8,11 @@ use std::process::{Command, Output};
 
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
-use ff_bwauth::store::Store;
 use ff_measurer::service::admission::Limits;
 use ff_measurer::service::server::{Coordinator, Service, Settings};
 use ff_measurer::{Host, measurer_id};
 use ff_proto::units::BytesPerSec;
+use ff_store::Store;
 use serde_json::Value;
 use tokio::net::TcpListener;
 

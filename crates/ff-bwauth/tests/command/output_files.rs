@@ -13,15 +13,16 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ff_bwauth::outcome::{Dispute, Failure, Method, Outcome, TargetInfo};
-use ff_bwauth::publish::together::Share;
-use ff_bwauth::publish::v3bw::read::Reading;
-use ff_bwauth::publish::v3bw::{
+use ff_base::utc::Utc;
+use ff_coordinator::report;
+use ff_dir::bandwidth::Reading;
+use ff_plan::outcome::{Dispute, Failure, Method, Outcome, TargetInfo};
+use ff_plan::publish::together::Share;
+use ff_plan::publish::v3bw::{
     self, BandwidthFile, DirectoryFacts, Generator, Header, Held, InvalidFile, Publication,
     RecentCounts,
 };
-use ff_bwauth::publish::{LATEST, Shelf, report, results};
-use ff_bwauth::utc::Utc;
+use ff_plan::publish::{LATEST, Shelf, results};
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::Ed25519Id;

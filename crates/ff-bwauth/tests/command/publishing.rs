@@ -7,9 +7,9 @@ mod same;
 mod shelf;
 mod trace;
 
-use ff_bwauth::outcome::Outcome;
-use ff_bwauth::publish::v3bw::read::{Finding, Reading};
-use ff_bwauth::publish::v3bw::{DirectoryFacts, Publication};
+use ff_dir::bandwidth::{Finding, Reading};
+use ff_plan::outcome::Outcome;
+use ff_plan::publish::v3bw::{DirectoryFacts, Publication};
 use ff_proto::units::BytesPerSec;
 
 use crate::samples::{DAY, NOW, outcome, publication};

@@ -1,9 +1,9 @@
 //! Outcomes to write files of.
 
-use ff_bwauth::outcome::{
+use ff_plan::outcome::{
     CellCounts, CpuSeconds, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
 };
-use ff_bwauth::publish::v3bw::Publication;
+use ff_plan::publish::v3bw::Publication;
 use ff_proto::aggregate::{Draw, Estimator, SecondSample, Verdict, estimate};
 use ff_proto::ids::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};

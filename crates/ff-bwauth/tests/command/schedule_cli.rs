@@ -65,7 +65,7 @@ fn json(dir: &Path, args: &[&str]) -> Value {
 
 /// A number.
 fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_u64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn greedy_is_as_fast_as_it_goes_and_who_is_too_fast_is_named() {
 
 #[test]
 fn families_come_from_microdescriptors_that_the_consensus_names() {
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-dir/tests/data");
     let seed = "07".repeat(32);
     // What one family needs at once.
     let args =

@@ -11,9 +11,9 @@ mod size;
 
 use std::path::PathBuf;
 
-use ff_bwauth::outcome::{Method, Outcome};
-use ff_bwauth::store::{AttemptId, Begin, Kind, Period, Share, Store, StoreError, ToPlan};
+use ff_plan::outcome::{Method, Outcome};
 use ff_proto::units::BytesPerSec;
+use ff_store::{AttemptId, Begin, Kind, Period, Share, Store, StoreError, ToPlan};
 use tempfile::TempDir;
 
 use crate::samples::{NOW, outcome};

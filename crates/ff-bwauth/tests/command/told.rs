@@ -5,14 +5,14 @@
 use std::fs;
 use std::path::Path;
 
-use ff_bwauth::outcome::{Dispute, Failure, Method, Outcome, PathRow};
-use ff_bwauth::publish::results;
-use ff_bwauth::store::{Format, Store, What};
+use ff_plan::outcome::{Dispute, Failure, Method, Outcome, PathRow};
+use ff_plan::publish::results;
 use ff_proto::aggregate::{Draw, SecondSample, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::Ed25519Id;
 use ff_proto::msg::ErrCode;
 use ff_proto::units::BytesPerSec;
+use ff_store::{Format, Store, What};
 
 use crate::samples::outcome;
 use crate::store::begin;
@@ -109,7 +109,7 @@ fn results_files_and_json_are_what_they_were() {
         let json = outcome.to_json(&["a/results.jsonl".into(), "latest.v3bw".into()]);
         check(&format!("{name}.json"), format!("{json}\n").as_bytes());
     }
-    let failed = ff_bwauth::outcome::failed_json("no key");
+    let failed = ff_plan::outcome::failed_json("no key");
     check("failed.json", format!("{failed}\n").as_bytes());
 }
 

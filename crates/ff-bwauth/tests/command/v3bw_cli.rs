@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use base64ct::{Base64Unpadded, Encoding};
-use ff_bwauth::outcome::{
+use ff_dir::bandwidth::{Reading, Severity};
+use ff_plan::outcome::{
     CellCounts, CpuSeconds, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
 };
-use ff_bwauth::publish::v3bw::read::{Reading, Severity};
-use ff_bwauth::store::{Begin, Kind, Period, Store, ToPlan};
 use ff_proto::aggregate::{Draw, Estimator, SecondSample, Verdict};
 use ff_proto::units::{BytesPerSec, Ratio};
+use ff_store::{Begin, Kind, Period, Store, ToPlan};
 use serde_json::Value;
 
 /// The real files: each with its time, its version, and how many relays it has and may be voted for.
@@ -84,7 +84,10 @@ fn check_names_file_and_line_and_its_status_says_whether_all_is_read() {
     let output = run(&["check", good, bad, "--now", now]);
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(1), "{shown}");
-    assert!(shown.contains("bad.v3bw:15: the line is skipped: \"bw=1.5\" is no number"), "{shown}");
+    assert!(
+        shown.contains("bad.v3bw:15: the line is skipped: \"bw=1.5\" is not a number"),
+        "{shown}"
+    );
 
     let output = run(&["check", good, "--json"]);
     assert_eq!(output.status.code(), Some(1), "it is years old");
@@ -207,7 +210,7 @@ impl Lab {
             paths: Vec::new(),
             estimator: Estimator::default(),
         };
-        ff_bwauth::publish::results::write(&self.path("results"), &outcome).expect("a file");
+        ff_plan::publish::results::write(&self.path("results"), &outcome).expect("a file");
         self.store(outcome);
     }
 
@@ -391,7 +394,7 @@ fn write_refuses_by_name_and_is_overridden_by_name() {
     fs::write(lab.path("results/results-x.jsonl"), "{}\n").expect("a file");
     let output = lab.write(later, &[]);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(stderr.contains("results-x.jsonl:1: this is no line of a results file"), "{stderr}");
+    assert!(stderr.contains("results-x.jsonl:1: this is not a line of a results file"), "{stderr}");
 }
 
 #[test]

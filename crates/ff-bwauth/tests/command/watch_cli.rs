@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use base64ct::{Base64Unpadded, Encoding};
-use ff_bwauth::store::{Begin, Kind, Period, Store, ToPlan};
-use ff_bwauth::utc::Utc;
+use ff_base::utc::Utc;
 use ff_bwauth::watch::page;
 use ff_bwauth::watch::status::{Cause, NetworkStatus, Problem, Status};
 use ff_proto::units::BytesPerSec;
+use ff_store::{Begin, Kind, Period, Store, ToPlan};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -248,7 +248,7 @@ fn explain_goes_from_the_seconds_to_the_number() {
         (&Value::from(2000), &Value::Null)
     );
     let none = out(&run(dir.path(), &["explain", "relay3"]));
-    assert!(none.contains("no number  nobody has tried to measure it (never_measured)"), "{none}");
+    assert!(none.contains("no number  not measured yet (never_measured)"), "{none}");
     let elsewhere = out(&run(dir.path(), &["explain", &"77".repeat(20)]));
     assert!(elsewhere.contains("(not_in_consensus)"), "{elsewhere}");
     let output = run(dir.path(), &["explain", "nobody"]);
@@ -294,7 +294,7 @@ fn explain_says_why_a_relay_is_not_measured_again() {
     let line = format!(" UTC, period {}: {reason}\n", period.number);
     let text = out(&run(dir.path(), &["explain", &"01".repeat(20)]));
     assert!(text.contains("left out   ") && text.contains(&line), "{text}");
-    // Who waits for a slot is not told when, nor what waits.
+    // While a relay waits for a slot, its plan is not shown.
     let waits = out(&run(dir.path(), &["explain", &"02".repeat(20)]));
     assert!(!waits.contains("left out   "), "{waits}");
 }
@@ -432,7 +432,21 @@ fn the_key_and_the_secret_that_systemd_provides_are_used() {
     let output = check(Some(&credentials));
     assert!(output.status.success(), "{}", err(&output));
     let output = check(None);
-    assert!(!output.status.success() && err(&output).contains("no key"), "{}", err(&output));
+    assert!(
+        !output.status.success() && err(&output).contains("does not exist; make it with"),
+        "{}",
+        err(&output)
+    );
+    // The check before a reload reads neither.
+    let path = dir.path().join("bwauth.toml");
+    let output = run(dir.path(), &["run", "--check-config"]);
+    assert!(output.status.success(), "{}", err(&output));
+    let text = fs::read_to_string(&path).expect("a config");
+    fs::write(&path, format!("{text}odd = [\n")).expect("written");
+    let output = run(dir.path(), &["run", "--check-config"]);
+    assert_eq!(output.status.code(), Some(1), "{}", err(&output));
+    assert!(err(&output).contains("bwauth.toml"), "{}", err(&output));
+    fs::write(&path, text).expect("written");
     set(&credentials.join("secret"), 0o444);
     let output = check(Some(&credentials));
     set(&credentials, 0o700);

@@ -118,7 +118,8 @@ fn check_shape(outcome: &Value) {
     assert!(outcome["verdict"].is_string());
 }
 
-/// Fails unless the seconds add up and their median is the estimate.
+/// Fails unless the seconds add up and the estimate is their median, or 1.05 times their mean if that is less: a busy
+/// machine can make a second slow.
 fn check_seconds(outcome: &Value) {
     let rows = outcome["seconds"].as_array().expect("seconds");
     assert_eq!(rows.len(), 3);
@@ -144,7 +145,8 @@ fn check_seconds(outcome: &Value) {
         totals.push(measured + counted);
     }
     totals.sort_unstable();
-    assert_eq!(number(outcome, "estimate_bytes_per_sec"), totals[1]);
+    let most_by_mean = totals.iter().sum::<u64>() * 105 / 300;
+    assert_eq!(number(outcome, "estimate_bytes_per_sec"), totals[1].min(most_by_mean));
     let clients: u64 = rows.iter().map(|row| number(row, "background_reported_bytes")).sum();
     assert!(clients > 0, "clients had nothing in three seconds");
 }

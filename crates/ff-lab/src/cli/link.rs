@@ -18,7 +18,7 @@ pub struct LinkArgs {
 pub enum LinkCommand {
     /// Run a command over a link; the other end is this machine.
     ///
-    /// The command reaches this machine at $FF_LAB_PEER, has the address $FF_LAB_ADDRESS, and reaches nothing else. A report
+    /// The command has the address $FF_LAB_ADDRESS and reaches only this machine, at $FF_LAB_PEER. A report
     /// on the link is written to standard error at the end.
     ///
     /// Exit status: that of the command, or 128 plus the signal's number if a signal ended it; 1 if the link could not be
@@ -37,7 +37,7 @@ pub enum LinkCommand {
     ///
     /// Exit status: 0 if all figures are within their bounds, 1 if one is not, 75 if only invalid runs prevent a result.
     Check(CheckArgs),
-    /// Start a program that ends with this process; `link run` does that by itself.
+    /// Start a program that ends with this process; `link run` uses it.
     #[command(hide = true)]
     Guarded(GuardedArgs),
 }
@@ -57,13 +57,13 @@ pub struct RunArgs {
     /// One-way delay in ms that is added in both directions.
     #[arg(long, value_name = "MS", default_value_t = 0.0)]
     pub delay_ms: f64,
-    /// Where all chance comes from: with the same seed the same packets are lost, if they are sent alike.
+    /// Random seed: with the same seed, the same packets are lost if the same are sent.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// TCP's congestion control behind the link, and of this machine over it, unless a program asks for another.
+    /// TCP's congestion control at both ends of the link, unless a program chooses another.
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub congestion_control: String,
-    /// Also write what the link did to this file, as JSON.
+    /// Also write the report on the link to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// The command and its arguments.
@@ -74,7 +74,7 @@ pub struct RunArgs {
 /// `ff-lab link profiles`.
 #[derive(Debug, Args)]
 pub struct ProfilesArgs {
-    /// One JSON array instead of a table.
+    /// Print a JSON array instead of a table.
     #[arg(long)]
     pub json: bool,
 }
@@ -82,16 +82,16 @@ pub struct ProfilesArgs {
 /// `ff-lab link check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// Fewer and shorter runs: about 40 seconds instead of two minutes.
+    /// Make fewer and shorter runs: about 40 seconds instead of two minutes.
     #[arg(long)]
     pub short: bool,
-    /// One JSON object instead of a table.
+    /// Print a JSON object instead of a table.
     #[arg(long)]
     pub json: bool,
     /// Do not keep all cores busy during the check.
     #[arg(long)]
     pub idle: bool,
-    /// Where all chance comes from.
+    /// Random seed.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }

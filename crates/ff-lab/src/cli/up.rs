@@ -7,13 +7,13 @@ use clap::Args;
 /// `ff-lab up`.
 #[derive(Args, Clone, Debug)]
 pub struct UpArgs {
-    /// How many relays that are no exits.
+    /// Number of relays that are not exits.
     #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = clap::value_parser!(u16).range(0..=200))]
     pub relays: u16,
-    /// How many exits. They let clients connect to loopback.
+    /// Number of exits, which allow connections to loopback.
     #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=200))]
     pub exits: u16,
-    /// How many arti-relays. Each node then has a network namespace with an address of its own, which needs root.
+    /// Number of arti-relays. Each node then has a network namespace with an address of its own, which needs root.
     ///
     /// arti-relay refuses loopback and private addresses, so nodes are in 198.18.0.0/15; nsenter --net=/proc/PID/ns/net runs a
     /// command where the node with that process id is. arti-relay 0.47 bootstraps and forwards, but uploads no descriptor: the
@@ -24,23 +24,22 @@ pub struct UpArgs {
     /// makes one.
     #[arg(long, value_name = "PROGRAM", requires = "arti_relays")]
     pub arti_relay: Option<PathBuf>,
-    /// How many clients: tors with a SocksPort.
+    /// Number of clients: tors with a SocksPort.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=50))]
     pub clients: u16,
-    /// How many directory authorities.
+    /// Number of directory authorities.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=3))]
     pub authorities: u8,
-    /// What every tor relay forwards at most: 8Mbit, 1MB and so on; tor takes 76.8 kB/s or more. arti-relay has no limit.
+    /// Rate limit of each tor relay, such as 8Mbit or 1MB; tor accepts 76.8 kB/s or more. arti-relay has no limit.
     #[arg(long, value_name = "RATE")]
     pub limit: Option<String>,
-    /// The tor that all nodes run instead of the system's.
+    /// The tor program of all nodes; default: the system's.
     #[arg(long, value_name = "PROGRAM")]
     pub tor: Option<PathBuf>,
-    /// Relays let themselves be measured. It takes a --tor that knows FlashFlow: crates/ff-relay-ext/tor/build-tor makes
-    /// one.
+    /// Allow measurements of the relays. Needs a --tor with FlashFlow, such as crates/ff-relay-ext/tor/build-tor makes.
     #[arg(long, requires = "tor")]
     pub flashflow: bool,
-    /// With --flashflow, a coordinator that may measure: its identity, 43 letters of base64.
+    /// With --flashflow, the identity of a coordinator that may measure: 43 characters of base64.
     #[arg(long, value_name = "IDENTITY", requires = "flashflow")]
     pub coordinator: Vec<String>,
     /// Keep the directory, with all logs, on exit.

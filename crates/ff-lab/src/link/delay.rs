@@ -63,7 +63,7 @@ pub struct DelayTable {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DelayTableError {
     /// One is not a number, or longer than [`MAX_DELAY`].
-    #[error("line {line}: {text:?} is no number of milliseconds from -60000 to 60000")]
+    #[error("line {line}: {text:?} is not a number of milliseconds from -60000 to 60000")]
     NotADelay {
         /// Which line, from 1.
         line: usize,

@@ -48,7 +48,7 @@ pub enum TraceError {
         before_ms: u64,
     },
     /// There is no time above zero.
-    #[error("no line has a time above 0 ms, so nobody knows when the trace begins again")]
+    #[error("no line has a time above 0 ms, so the length of the trace is unknown")]
     NoPeriod,
 }
 

@@ -12,9 +12,9 @@
 use std::fmt::Write;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 
@@ -53,6 +53,7 @@ impl Network {
         network.add_nodes(plan)?;
         network.start_relays()?;
         network.wait_for_descriptors()?;
+        network.write_bandwidth_file(plan)?;
         network.have_authorities_vote(plan)?;
         network.wait_until_all_relays_are_listed()?;
         network.have_relays_fetch_it()?;
@@ -84,17 +85,24 @@ impl Network {
         let common = Common { authorities: lines, certificates, extra: plan.torrc.clone() };
         for (node, _) in authorities {
             self.nodes.push(node);
-            self.configure_last(authority_lines(plan, &self.nodes), &common)?;
+            let mut lines = authority_lines(plan, &self.nodes);
+            if plan.has_bandwidth_file() {
+                let _ = writeln!(lines, "V3BandwidthsFile {}", self.bandwidth_file().display());
+            }
+            self.configure_last(lines, &common)?;
         }
         for relay in &plan.relays {
             self.add_relay(plan, relay, &common)?;
         }
         for number in 0..plan.clients {
             let name = format!("client{number}");
-            let (dir, place) = (self.dir.path(), Place::find(hosts, &name, None)?);
+            let address = plan.address_of(self.nodes.len());
+            let (dir, place) = (self.dir.path(), Place::find(hosts, &name, address)?);
             self.nodes.push(new_node(plan, dir, name, Role::Client, None, place)?);
             let lines = torrc::client(self.nodes[self.nodes.len() - 1].socks_addr());
-            self.configure_last(lines + &joined(&plan.client_torrc), &common)?;
+            let its_own = plan.lines_of_client.iter().filter(|(of, _)| *of == number);
+            let lines = lines + &joined(&plan.client_torrc) + &joined(its_own.map(|(_, l)| l));
+            self.configure_last(lines, &common)?;
         }
         Ok(())
     }
@@ -108,9 +116,12 @@ impl Network {
     ) -> Result<()> {
         let role = if relay.exit { Role::Exit } else { Role::Middle };
         let name = relay.nickname.clone();
-        let place = Place::find(self.hosts.as_ref(), &name, relay.address)?;
+        let address = relay.address.or(plan.address_of(self.nodes.len()));
+        let mut place = Place::find(self.hosts.as_ref(), &name, address)?;
+        place.has_socks_port = relay.has_socks_port;
         let node = new_node(plan, self.dir.path(), name, role, relay.tor.as_deref(), place)?;
-        let lines = torrc::relay(node.or_addr(), relay.exit, relay.bandwidth_rate);
+        let socks = relay.has_socks_port.then(|| node.socks_addr());
+        let lines = torrc::relay(node.or_addr(), socks, relay.exit, relay.bandwidth_rate);
         self.nodes.push(node);
         self.configure_last(lines + &joined(&relay.torrc), common)
     }
@@ -145,6 +156,28 @@ impl Network {
             })?;
         }
         Ok(())
+    }
+
+    /// Where the authorities' bandwidth file is.
+    fn bandwidth_file(&self) -> PathBuf {
+        self.dir.path().join("bandwidths")
+    }
+
+    /// Writes the authorities' bandwidth file, if relays have bandwidths for it.
+    fn write_bandwidth_file(&self, plan: &NetworkBuilder) -> Result<()> {
+        if !plan.has_bandwidth_file() {
+            return Ok(());
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let mut text = format!("{now}\nversion=1.4.0\nsoftware=ff-lab\n=====\n");
+        for relay in &plan.relays {
+            let Some(bandwidth) = relay.measured_kbytes_per_sec else { continue };
+            let fingerprint = self.node(&relay.nickname).rsa_fingerprint();
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "node_id=${fingerprint} bw={bandwidth}");
+        }
+        let path = self.bandwidth_file();
+        fs::write(&path, text).map_err(Error::io(format!("write {}", path.display())))
     }
 
     /// Has the authorities vote in some seconds instead of half an hour.
@@ -263,7 +296,7 @@ fn make_authorities(
 ) -> Result<Vec<(Node, AuthorityKeys)>> {
     let make = |number: usize| {
         let name = format!("auth{number}");
-        let place = Place::find(hosts, &name, None)?;
+        let place = Place::find(hosts, &name, plan.address_of(number))?;
         let node = new_node(plan, dir, name, Role::Authority, None, place)?;
         let dir_addr = node.dir_addr().expect("an authority has a DirPort");
         let keys = AuthorityKeys::make(&plan.tor, node.data_dir(), node.or_addr(), dir_addr)?;
@@ -282,6 +315,8 @@ struct Place {
     address: Ipv4Addr,
     /// Its host, if it is not this machine.
     host: Option<Host>,
+    /// Whether a relay has a SocksPort there.
+    has_socks_port: bool,
 }
 
 impl Place {
@@ -289,7 +324,7 @@ impl Place {
     fn find(hosts: Option<&Hosts>, name: &str, address: Option<Ipv4Addr>) -> Result<Self> {
         let host = hosts.map(|hosts| hosts.host(name)).transpose()?;
         let own = host.as_ref().map_or(Ipv4Addr::LOCALHOST, Host::address);
-        Ok(Self { address: address.unwrap_or(own), host })
+        Ok(Self { address: address.unwrap_or(own), host, has_socks_port: false })
     }
 }
 
@@ -317,14 +352,16 @@ fn new_node(
 ) -> Result<Node> {
     let dir = network.join(&name);
     private_dir(&dir)?;
-    let Place { address, host } = place;
+    let Place { address, host, has_socks_port } = place;
     let reserve = || inside(host.as_ref(), || Port::reserve_at(address))?;
     let dir_port = if role == Role::Authority { Some(reserve()?) } else { None };
+    let socks_port = has_socks_port.then(reserve).transpose()?;
     let core = plan.core_for(&name);
     let tor = tor.unwrap_or(&plan.tor).to_owned();
     let port = reserve()?;
     let ending = plan.ending.clone();
-    Ok(Node::new(NodeParts { name, role, tor, dir, port, dir_port, core, host, ending }))
+    let parts = NodeParts { name, role, tor, dir, port, dir_port, socks_port, core, host, ending };
+    Ok(Node::new(parts))
 }
 
 /// The lines of the authority that was added last.

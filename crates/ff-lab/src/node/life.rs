@@ -76,6 +76,19 @@ impl Node {
         })
     }
 
+    /// Waits until it knows enough of the network to build circuits; a client with cached documents does before it says
+    /// that it has bootstrapped.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] with the end of its log, and [`Error::Exited`].
+    pub fn wait_for_enough_documents(&self) -> Result<()> {
+        let mut control = self.control()?;
+        let what = format!("{} did not know enough of the network", self.name);
+        self.wait_until(&what, PATIENCE, || {
+            Ok((control.getinfo("status/enough-dir-info")? == "1").then_some(()))
+        })
+    }
+
     /// The process id.
     ///
     /// # Errors

@@ -309,21 +309,21 @@ impl Place<'_> {
 
     /// A share from 0 to 1.
     fn share(&self, key: &str, share: f64) -> Result<f64> {
-        let form = || self.wrong(key, &format!("{share} is no share from 0 to 1"));
+        let form = || self.wrong(key, &format!("{share} is not a share from 0 to 1"));
         if (0.0..=1.0).contains(&share) { Ok(share) } else { Err(form()) }
     }
 
     /// A time that a packet may be under way.
     fn time(&self, key: &str, ms: f64) -> Result<Duration> {
         let max_ms = MAX_DELAY.as_secs_f64() * 1e3;
-        let form = || self.wrong(key, &format!("{ms} is no time from 0 to {max_ms} ms"));
+        let form = || self.wrong(key, &format!("{ms} is not a time from 0 to {max_ms} ms"));
         if (0.0..=max_ms).contains(&ms) { self.long_time(key, ms) } else { Err(form()) }
     }
 
     /// A time of a timetable: at most a month.
     fn long_time(&self, key: &str, ms: f64) -> Result<Duration> {
         let max_ms = 31.0 * 86_400e3;
-        let form = || self.wrong(key, &format!("{ms} is no time from 0 to {max_ms} ms"));
+        let form = || self.wrong(key, &format!("{ms} is not a time from 0 to {max_ms} ms"));
         match (0.0..=max_ms).contains(&ms) {
             true => Ok(Duration::from_secs_f64(ms / 1e3)),
             false => Err(form()),

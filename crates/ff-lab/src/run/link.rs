@@ -46,7 +46,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         }
     }
     if !(0.0..=MAX_DELAY.as_secs_f64() * 1e3).contains(&args.delay_ms) {
-        bail!("--delay-ms: {} is no time from 0 to 60000 ms", args.delay_ms);
+        bail!("--delay-ms: {} is not a time from 0 to 60000 ms", args.delay_ms);
     }
     if let Some(path) = &args.json {
         check_writable(path).with_context(|| unwritable(path))?;
@@ -153,7 +153,7 @@ fn start(args: &RunArgs, profile: &Profile) -> anyhow::Result<(Emulation, u8)> {
             Err(error) => return Err(chain(error)),
         }
     }
-    bail!("{RUNS} commands run behind links already")
+    bail!("{RUNS} commands already run over links")
 }
 
 /// An error with what is behind it.

@@ -148,7 +148,9 @@ fn flashflow_section(coordinators: &[String]) -> String {
 fn limit(text: &str) -> Result<u64> {
     match profile::rate("--limit", text)? {
         Rate::Constant(rate) if rate.get() >= LEAST_LIMIT => Ok(rate.get()),
-        _ => bail!("--limit {text}: tor takes 76.8 kB/s (614.4kbit) or more, and no trace"),
+        _ => bail!(
+            "--limit {text}: give a rate of at least 76.8 kB/s (614.4kbit); traces are not accepted"
+        ),
     }
 }
 

@@ -29,10 +29,10 @@ const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// Options of `init`.
 #[derive(Args, Debug)]
 pub struct InitOptions {
-    /// Where the key and measurer.toml go; made if it is not there.
+    /// Write the key and measurer.toml into this directory; created if missing.
     #[arg(long, value_name = "DIR", default_value = "/etc/flashflow")]
     pub dir: PathBuf,
-    /// Where coordinators will reach this host.
+    /// Address at which coordinators will reach this host.
     #[arg(long, value_name = "IP:PORT",
           default_value_t = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PORT))]
     pub listen: SocketAddr,
@@ -41,7 +41,7 @@ pub struct InitOptions {
 /// Options of `run`.
 #[derive(Args, Debug)]
 pub struct RunOptions {
-    /// The config, which `ff-measurer init` makes.
+    /// The config, as `ff-measurer init` writes it.
     #[arg(long, value_name = "FILE", default_value = "/etc/flashflow/measurer.toml")]
     pub config: PathBuf,
     /// Check the config, the key, the cores and the address, then exit.
@@ -50,6 +50,9 @@ pub struct RunOptions {
     /// config.
     #[arg(long)]
     pub check: bool,
+    /// Check the config without reading the key, then exit. `systemctl reload` does this first.
+    #[arg(long, conflicts_with = "check")]
+    pub check_config: bool,
 }
 
 /// Makes a key and a config, and prints what a coordinator's operator needs.
@@ -59,7 +62,7 @@ pub(super) fn init(options: &InitOptions) -> Result<ExitCode> {
     let key = key::load_or_make(&dir.join("measurer.key"))?;
     let path = dir.join("measurer.toml");
     if path.exists() {
-        note(&format!("{} is there already and stays as it is", path.display()));
+        note(&format!("{} exists and is left unchanged", path.display()));
     } else {
         write_new(&path, &config::template(options.listen))?;
         note(&format!("wrote {}: look at its limits and add a coordinator", path.display()));
@@ -94,9 +97,13 @@ fn write_new(path: &Path, text: &str) -> Result<()> {
 /// Serves coordinators until a signal ends it.
 pub(super) fn run(options: &RunOptions) -> Result<ExitCode> {
     let config = Config::load(&options.config)?;
-    let key = key::load(&config.key)?;
     let settings = config.settings()?;
     check(&config, &settings).with_context(|| options.config.display().to_string())?;
+    if options.check_config {
+        print(&format!("{} is valid\n", options.config.display()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let key = key::load(&config.key)?;
     if options.check {
         if !config::is_free("listen", config.listen)? {
             let addr = config.listen;
@@ -191,7 +198,7 @@ fn reload(service: &Service, path: &Path) {
             tracing::info!("the config has been read again");
             service.set(settings);
         }
-        Err(error) => tracing::error!("the old config stays: {error:#}"),
+        Err(error) => tracing::error!("the old config stays in use: {error:#}"),
     }
 }
 
@@ -213,7 +220,7 @@ pub fn watchdog_period() -> Duration {
 /// Tells systemd, if it is there.
 fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::warn!("systemd cannot be told: {error}");
+        tracing::warn!("cannot notify systemd: {error}");
     }
 }
 
@@ -232,7 +239,7 @@ mod tests {
         let text = std::fs::read_to_string(&path).expect("a config");
         assert!(text.contains(from), "{from}");
         std::fs::write(&path, format!("{}{more}", text.replacen(from, to, 1))).expect("written");
-        let found = run(&RunOptions { config: path, check: true });
+        let found = run(&RunOptions { config: path, check: true, check_config: false });
         found.err().map(|error| format!("{error:#}"))
     }
 
@@ -256,6 +263,23 @@ mod tests {
     }
 
     #[test]
+    fn a_config_is_checked_without_its_key() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        init(&InitOptions { dir: dir.path().to_owned(), listen }).expect("made");
+        std::fs::remove_file(dir.path().join("measurer.key")).expect("removed");
+        let path = dir.path().join("measurer.toml");
+        let check_config =
+            || run(&RunOptions { config: path.clone(), check: false, check_config: true });
+        let error = check_config().expect_err("no coordinator could connect");
+        let error = format!("{error:#}");
+        assert!(error.contains("measurer.toml: there is no [[coordinator]]"), "{error}");
+        let text = std::fs::read_to_string(&path).expect("a config");
+        std::fs::write(&path, format!("{text}{}", table("a", 1))).expect("written");
+        assert!(check_config().is_ok());
+    }
+
+    #[test]
     fn check_finds_what_run_refuses_or_cannot_work_with() {
         let one = table("a", 1);
         assert_eq!(problem("", "", &one), None);
@@ -272,7 +296,7 @@ mod tests {
             ("127.0.0.1:0", "http://127.0.0.1:9230", "line 4: "),
             ("127.0.0.1:0", "0.0.0.0:0", "a port that changes"),
             ("127.0.0.1:0", "192.0.2.1:9230", "this host cannot listen"),
-            ("\"measurer.key\"", "\"other.key\"", "there is no key"),
+            ("\"measurer.key\"", "\"other.key\"", "does not exist; make it with"),
             ("\"measurer.key\"", "\"measurer.toml\"", "measurer.toml"),
             ("# cores = [0, 1]", "cores = [100000]", "cores names 100000"),
             ("[limits]", "[limit]", "unknown field `limit`"),

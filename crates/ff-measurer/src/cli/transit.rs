@@ -35,28 +35,27 @@ pub struct TransitOptions {
     /// Links to the relay.
     #[arg(long, default_value_t = DEFAULT_LINKS, value_parser = clap::value_parser!(u16).range(1..=512))]
     pub links: u16,
-    /// Circuits over all of them together; by default two a link.
+    /// Number of circuits over all links; default: two per link.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub circuits: Option<u32>,
-    /// On how many of these cells always go; by default on all.
+    /// Number of these circuits that always carry cells; default: all.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub busy_circuits: Option<u32>,
-    /// Of how many cells one goes over one of the other circuits, each in its turn; by default they are
-    /// open and idle.
+    /// Send one cell in this many over the other circuits, in turn; default: these stay open and idle.
     #[arg(long, value_name = "NUMBER", requires = "busy_circuits",
           value_parser = clap::value_parser!(u32).range(2..))]
     pub quiet_one_in: Option<u32>,
-    /// How many links, and how many circuits, to open in a second at most.
+    /// Open at most this many links, and this many circuits, per second.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub circuits_per_second: Option<u32>,
-    /// Where sinks listen, which the relay must be able to reach; each has an identity of its own, and
-    /// the relay opens a link to each.
+    /// Addresses at which sinks listen: the relay must be able to reach them. Each has its own identity,
+    /// and the relay opens a link to each.
     #[arg(long, value_name = "IP:PORT", value_delimiter = ',', default_value = "127.0.0.1:0")]
     pub sinks: Vec<SocketAddr>,
-    /// Which way the cells go.
+    /// Direction of the cells.
     #[arg(long, value_enum, default_value_t = Way::Both)]
     pub direction: Way,
-    /// The rate each way, as in 50Mbit; by default as fast as it goes.
+    /// The rate in each direction, such as 50Mbit; default: unlimited.
     #[arg(long)]
     pub rate: Option<BytesPerSec>,
     /// How long to send, in seconds.
@@ -65,7 +64,7 @@ pub struct TransitOptions {
     /// The crypto of the circuits.
     #[arg(long, value_enum, default_value_t = Crypto::CgoAes128)]
     pub crypto: Crypto,
-    /// The relay's operator has agreed. Needed unless the relay has a private address.
+    /// State that the relay's operator has agreed. Needed unless the relay has a private address.
     #[arg(long)]
     pub i_have_the_operators_consent: bool,
     /// Print one JSON object on standard output.

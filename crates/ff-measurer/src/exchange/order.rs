@@ -70,7 +70,7 @@ pub enum ExchangeError {
     #[error("the exchange cannot be: {0}")]
     BadOrder(String),
     /// There is no socket to be had.
-    #[error("no UDP port {ports:?} at {addr} can be listened at")]
+    #[error("cannot listen at any UDP port {ports:?} of {addr}")]
     Bind {
         /// The address.
         addr: IpAddr,

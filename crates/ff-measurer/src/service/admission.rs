@@ -86,7 +86,9 @@ impl FromStr for Hours {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The relay's address is not public.
-    #[error("{0} is no public address; private_targets = true in this measurer's config allows it")]
+    #[error(
+        "{0} is not a public address; private_targets = true in this measurer's config allows it"
+    )]
     PrivateTarget(IpAddr),
     /// There must be a rate.
     #[error("this measurer has a rate limit, so each measurement needs a rate")]
@@ -112,7 +114,7 @@ pub enum Refusal {
         limit: u32,
     },
     /// Too many relays.
-    #[error("{0} relays are measured here already, which is as many as may be")]
+    #[error("this measurer already measures {0} relays, its limit")]
     Relays(u16),
     /// It is the wrong time.
     #[error("this measurer measures from {0} UTC only")]

@@ -142,7 +142,7 @@ impl RemoteMeasurer {
         let report::Report::Ready(ready) = ready else { return Err(odd("its links are not open")) };
         let opened = u16::try_from(ready.links).unwrap_or(u16::MAX);
         if opened > task.sockets {
-            return Err(odd("it says that it opened more links than it was asked for"));
+            return Err(odd("it reports more links than requested"));
         }
         part.opened = opened;
         part.way = part.talk.measure_the_way().await?;
@@ -236,7 +236,7 @@ impl RemotePart {
                     WorkerTotals::try_from(done).map_err(|error| odd(&error.to_string()))?;
                 Ok(RemoteEvent::Done(Box::new(totals)))
             }
-            _ => Err(odd("it reports something else than seconds")),
+            _ => Err(odd("it reports something other than seconds")),
         }
     }
 }

@@ -89,6 +89,25 @@ fn a_run_that_was_killed_has_spent_what_was_held() {
 }
 
 #[test]
+fn a_file_with_the_largest_numbers_ends_nothing() {
+    let (month, most) = ("2026-11".to_owned(), u64::MAX);
+    let before = Spent { month, age_secs: most, begun: most, other_secs: most, ..Spent::default() };
+    let mut budget = Budget::new(Some(1000), Some(before), at(0, 0));
+    budget.hold(600, at(0, 0)).expect("room");
+    assert_eq!(budget.spent().begun, 0);
+    budget.release();
+    assert_eq!((budget.spent().begun, budget.left_bytes()), (most, Some(1000)));
+    let before =
+        Spent { bytes: most, held_bytes: most, other_bytes: most, ..budget.spent().clone() };
+    let mut budget = Budget::new(Some(1000), Some(before), at(0, 0));
+    assert!(budget.hold(1, at(0, 0)).is_err());
+    // The next month.
+    assert_eq!(budget.left_bytes(), Some(0));
+    budget.spend(1, at(11, 11));
+    assert_eq!(budget.left_bytes(), Some(999));
+}
+
+#[test]
 fn a_clock_that_jumps_repeats_no_month_and_ends_nothing() {
     let mut budget = Budget::new(Some(1000), None, at(0, 0));
     assert!(download(&mut budget, 1000, at(0, 0)));

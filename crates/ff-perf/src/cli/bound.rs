@@ -11,16 +11,17 @@ pub struct BoundArgs {
     /// A consensus of either flavour, packed by xz or not: its weights are the capacities.
     #[arg(long, value_name = "FILE", required_unless_present_any = ["capacities", "link"])]
     pub consensus: Option<PathBuf>,
-    /// Descriptors of its relays: a file, an archive or a folder. They have the families, by name and by key; capacities
-    /// stay the weights.
+    /// Descriptors of its relays: a file, an archive or a folder. They give families, by name and by key; capacities are
+    /// still the weights.
     #[arg(long, value_name = "PATH", conflicts_with_all = ["capacities", "link"])]
     pub descriptors: Option<PathBuf>,
     /// Capacities: results files of ff-bwauth (.jsonl), its export of results (CSV), a bandwidth file, relayinfo JSON, a
     /// table of an experiment's relays, or an hour of a store (DIR@2019-01-07T12:00).
     #[arg(long, value_name = "FILE", conflicts_with = "consensus")]
     pub capacities: Option<PathBuf>,
-    /// What TCP carries at most over a link with this round trip in ms, this share of packets lost, and packets of 1,460 bytes
-    /// or of so many (formula 1): 100,0.01 or 100,0.01,536. Several are a path, which carries what its slowest does (formula 2).
+    /// Compute the most that TCP carries over a link (formula 1), from its round trip in ms, its share of lost packets, and
+    /// optionally the payload of its packets (default: 1,460 bytes): 100,0.01 or 100,0.01,536. Several links form a path,
+    /// which carries as much as its slowest link (formula 2).
     #[arg(long, value_name = "MS,LOSS[,BYTES]", conflicts_with_all = ["consensus", "capacities"], value_parser = link)]
     pub link: Vec<Link>,
     /// Lengths of paths, from 1 to 10: 3, 1..6 or 1,2,3.
@@ -29,20 +30,20 @@ pub struct BoundArgs {
     /// How relays are drawn.
     #[arg(long, value_enum, default_value_t = Select::Uniform)]
     pub select: Select,
-    /// Relays, families and classes that cost users most are listed for paths of this length.
+    /// List the relays, families and classes that cost users most, for paths of this length.
     #[arg(long, value_name = "LENGTH", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=8))]
     pub losses_at: u8,
-    /// How many of each are listed.
+    /// Number of each that are listed.
     #[arg(long, value_name = "NUMBER", default_value_t = 10)]
     pub worst: usize,
-    /// How many paths are drawn where there is no formula.
+    /// Number of paths that are drawn where there is no formula.
     #[arg(long, value_name = "PATHS", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
     pub samples: u64,
-    /// What is random is drawn by this.
+    /// Random seed.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Write figures: into this file figure 7 (the bound by length) if it ends in .svg; otherwise into this folder figures
-    /// 4 (capacities), 5 (shares of all capacity) and 7, and bound.csv.
+    /// Write figure 7 (the bound by length) into this file if its name ends in .svg; otherwise write figures 4 (capacities),
+    /// 5 (shares of all capacity) and 7, and bound.csv into this folder.
     #[arg(long, value_name = "FILE|DIR")]
     pub figure: Option<PathBuf>,
     /// Print JSON; the bound is in kB/s.
@@ -53,11 +54,11 @@ pub struct BoundArgs {
 /// How relays of a path are drawn.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum Select {
-    /// Each with the same chance, none twice (Lemma 1): exactly.
+    /// Each relay with the same probability, none twice (Lemma 1): exact.
     Uniform,
-    /// By weight: exactly if a relay may come twice, and by drawn paths if none does.
+    /// By weight: exact if a relay may appear twice, otherwise estimated from drawn paths.
     Weighted,
-    /// As Tor's clients do today: by drawn paths.
+    /// As Tor's clients do today: estimated from drawn paths.
     Tor,
 }
 

@@ -7,10 +7,10 @@ use clap::Args;
 /// Options of `circuits guards`.
 #[derive(Args, Clone, Debug)]
 pub struct GuardsArgs {
-    /// Where circuits are, as for `circuits analyze`.
+    /// Read circuits from these directories or files, as `circuits analyze` does.
     #[arg(value_name = "DIR", required = true)]
     pub paths: Vec<PathBuf>,
-    /// Circuits of so many relays count; others are counted and left out.
+    /// Analyse only circuits with this number of relays; others are counted and left out.
     #[arg(long, value_name = "NUMBER", default_value_t = 3,
           value_parser = clap::value_parser!(u8).range(1..=8))]
     pub hops: u8,
@@ -25,7 +25,7 @@ pub struct GuardsArgs {
 /// Options of `circuits pairs`.
 #[derive(Args, Clone, Debug)]
 pub struct PairsArgs {
-    /// Where circuits are, as for `circuits analyze`.
+    /// Read circuits from these directories or files, as `circuits analyze` does.
     #[arg(value_name = "DIR", required = true)]
     pub paths: Vec<PathBuf>,
     /// Paths with fewer round trips do not count.

@@ -61,7 +61,7 @@ pub struct Fetching {
     /// file of a consensus with its microdescriptors in the same directory, or `public`.
     #[arg(long, value_name = "DIR|FILE|public")]
     pub network: PathBuf,
-    /// The network has relays on the Internet, and you have read ETHICS.md and mean it.
+    /// Allow a network with relays on the Internet. Read ETHICS.md first.
     #[arg(long)]
     pub public: bool,
     /// The source: the URL that `ff-perf source` prints.
@@ -70,7 +70,7 @@ pub struct Fetching {
     /// The client that builds the circuits.
     #[arg(long, value_enum, default_value_t = ClientKind::Arti)]
     pub client: ClientKind,
-    /// How much to download: bytes, or with KiB, MiB, kB, MB.
+    /// Size of the download: bytes, or with KiB, MiB, kB, MB.
     #[arg(long, value_name = "SIZE", default_value = "5MiB", value_parser = some_bytes)]
     pub size: u64,
     /// How long a download may take, in seconds, from the request for its stream; OnionPerf has 270.
@@ -222,7 +222,7 @@ impl ServeArgs {
 
 /// Reads the name of a host in OnionPerf's files.
 fn host(text: &str) -> Result<String, String> {
-    let is_host = crate::onionperf::day::is_host(text);
+    let is_host = ff_circuits::onionperf::day::is_host(text);
     is_host.then(|| text.to_owned()).ok_or("use up to 64 letters, digits and -".to_owned())
 }
 
@@ -247,7 +247,7 @@ pub struct AnalyzeArgs {
     pub json: bool,
     /// What the command was run with, for summary.json.
     #[arg(skip)]
-    pub options: ff_sim::cli::Options,
+    pub options: ff_report::options::Options,
 }
 
 /// Options of `downloads filter`.

@@ -16,12 +16,11 @@ pub struct MeasureArgs {
     /// What is measured, and how.
     #[command(flatten)]
     pub measuring: Measuring,
-    /// How many circuits.
+    /// Number of circuits.
     #[arg(long, value_name = "NUMBER", default_value_t = 100,
           value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub count: u64,
-    /// How many new circuits a second, at most: 100, on the Internet 1. With /min or /h behind it, so many a minute or an
-    /// hour.
+    /// Begin at most this many circuits a second, or a minute or an hour with /min or /h. Default: 100, on the Internet 1.
     #[arg(long, value_name = "PER-SECOND", value_parser = rate)]
     pub rate: Option<f64>,
     /// When it stops early, and where its results go.
@@ -35,10 +34,10 @@ pub struct Recording {
     /// Stop when more than this share of the last 100 circuits failed, from 0 to 1.
     #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = share)]
     pub failures: f64,
-    /// Where lines go: circuits-000.jsonl in this folder.
+    /// Write lines to circuits-000.jsonl in this folder.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Go on with the run in --out.
+    /// Continue the run in --out.
     #[arg(long)]
     pub resume: bool,
     /// Print the result as JSON.
@@ -50,79 +49,79 @@ pub struct Recording {
 #[derive(Args, Clone, Debug)]
 pub struct Measuring {
     /// The network: the data directory of a tor that is in it (chutney's and ff-lab's directories with several such are
-    /// fine, too), or the file of a consensus of the microdesc flavour with the microdescriptors beside it, as tor keeps
-    /// them. `public` is the directory of this system's tor; it takes --public, too.
+    /// accepted too), or the file of a consensus of the microdesc flavour with the microdescriptors in the same directory, as
+    /// tor keeps them. `public` is the directory of this system's tor; it needs --public, too.
     #[arg(long, value_name = "DIR|FILE|public")]
     pub network: PathBuf,
-    /// The network has relays on the Internet, and you have read ETHICS.md and mean it.
+    /// Allow a network with relays on the Internet. Read ETHICS.md first.
     #[arg(long)]
     pub public: bool,
-    /// How many circuits at once, at most. A relay is in one at a time, so a small network has fewer.
+    /// Number of circuits at once, at most. A relay is in one at a time, so a small network has fewer.
     #[arg(long, value_name = "NUMBER", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub in_flight: u64,
-    /// Let relays be in several circuits that are being built or wait; they still are in one measurement at a time.
+    /// Let relays be in several circuits that are being built or wait; each is still in one measurement at a time.
     #[arg(long)]
     pub share_builds: bool,
-    /// Let relays also be in several circuits that are measured by single cells; who downloads something is alone still. For
-    /// private networks.
+    /// Let relays also be in several circuits that are measured by single cells; a download still has its relays to itself.
+    /// For private networks.
     #[arg(long, requires = "share_builds")]
     pub share_probes: bool,
-    /// Who builds the circuits.
+    /// The client that builds the circuits.
     #[arg(long, value_enum, default_value_t = ClientKind::Arti)]
     pub client: ClientKind,
-    /// Build through these paths, again and again: one a line, fingerprints with commas or spaces between them, `#`
-    /// before remarks. Without it paths are drawn, as `ff-perf paths` does.
+    /// Build through the paths of this file in turn, repeatedly: one per line, fingerprints separated by commas or spaces, `#`
+    /// before remarks. Without it, paths are drawn as by `ff-perf paths`.
     #[arg(long, value_name = "FILE")]
     pub path_file: Option<PathBuf>,
     /// By which rules paths are drawn.
     #[command(flatten)]
     pub rules: RulesArgs,
-    /// What draws the paths.
+    /// Random seed of the paths.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
-    /// How many round trips by a stream that the exit refuses; of five comes a congestion delay.
+    /// Number of round trips by a stream that the exit refuses; five of them give a congestion delay.
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub rtt: u32,
-    /// How many round trips by resolving a literal address, as a check of the others. Not with --client tor, which answers
-    /// that by itself.
+    /// Number of round trips by resolving a literal address, as a check of the others. Not with --client tor, which answers
+    /// such requests itself.
     #[arg(long, value_name = "NUMBER", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub resolve: u32,
-    /// Pause for a random time of up to so many ms before each further round trip. Without pauses probes fall into step with
-    /// relays that hold cells back until a refill; with pauses of a refill's interval (tor's: 100) `circuits analyze` finds
+    /// Pause for a random time of up to this many ms before each further round trip. Without pauses, probes synchronise with
+    /// relays that hold cells back until a refill; with pauses of a refill's interval (tor's: 100), `circuits analyze` finds
     /// these relays.
     #[arg(long, value_name = "MS", default_value_t = 0,
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     pub rtt_pause: u64,
-    /// How many times to first byte.
+    /// Number of times to first byte.
     #[arg(long, value_name = "NUMBER", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub ttfb: u32,
-    /// For so many seconds, ask for a first byte again and again on each circuit: 600 is the life of tor's circuits, and what
-    /// 002 has. `circuits analyze` makes table 5 of it.
+    /// Ask for a first byte repeatedly on each circuit, for this many seconds; tor's circuits live for 600, as in 002.
+    /// `circuits analyze` makes table 5 from it.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub ttfb_for: Option<u64>,
-    /// How often, in seconds, whether or not the one before has come; at most 10,000 times in all.
+    /// Seconds between two of these requests, answered or not; at most 10,000 requests in all.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = between, requires = "ttfb_for")]
     pub ttfb_every: f64,
-    /// How much to download: bytes, or with KiB, MiB, kB, MB.
+    /// Size of the download: bytes, or with KiB, MiB, kB, MB.
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = bytes)]
     pub download: u64,
-    /// On what share of the circuits to download, from 0 to 1.
+    /// Share of the circuits that download, from 0 to 1.
     #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share)]
     pub download_share: f64,
-    /// What streams lead to: http://HOST:PORT/PATH, or bytes://HOST:PORT for a source of ff-lab's. Without it a
-    /// private network gets such a source on loopback. Of HTTP, a download is only what comes with a status of 200 to 299;
+    /// The target of streams: http://HOST:PORT/PATH, or bytes://HOST:PORT for a source of ff-lab. Without it, a private
+    /// network gets such a source on loopback. With HTTP, only answers with a status of 200 to 299 count as downloads;
     /// redirections are not followed.
     #[arg(long, value_name = "URL")]
     pub target: Option<Target>,
-    /// How many new circuits a second at one first relay, at most. tor's relays mark who has more than 3.
+    /// Begin at most this many circuits a second at the same first relay. tor's relays mark clients with more than 3.
     #[arg(long, value_name = "PER-SECOND", default_value_t = PER_GUARD, value_parser = rate)]
     pub per_guard: f64,
-    /// How long a circuit may take to be built, in seconds. Arti gives up a link that does not stand within 5 s, after two tries
-    /// of that, whatever stands here.
+    /// How long a circuit may take to be built, in seconds. Arti gives up a link after two tries of 5 s
+    /// each, whatever this says.
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=600))]
     pub build_time: u64,
@@ -143,14 +142,14 @@ const DOWNLOAD_SECS: u64 = 300;
 pub enum ClientKind {
     /// Arti, in this process.
     Arti,
-    /// The tor in --network that has a SocksPort, by its control socket: its directory has that as `control`, and its torrc beside
-    /// it, as in ff-lab's networks. Nobody else may use it meanwhile: it gets other
-    /// options and leaves streams to us. At the end it has its own again, also after SIGTERM, Ctrl-C and when the terminal is
-    /// closed (not under `nohup`); if we are killed (`kill -9`) it keeps ours until it gets SIGHUP.
+    /// The tor in --network that has a SocksPort, through its control socket: its directory contains that as `control`, and
+    /// its torrc, as in ff-lab's networks. Nothing else may use this tor meanwhile: its options are changed, and streams are
+    /// attached by us. At the end its options are restored, also after SIGTERM, Ctrl-C and when the terminal is closed (not
+    /// under `nohup`); after `kill -9` it keeps the changed options until it gets SIGHUP.
     Tor,
 }
 
-impl From<ClientKind> for crate::record::Client {
+impl From<ClientKind> for ff_circuits::record::Client {
     fn from(kind: ClientKind) -> Self {
         match kind {
             ClientKind::Arti => Self::Arti,
@@ -213,14 +212,14 @@ fn between(text: &str) -> Result<f64, String> {
     secs.ok_or_else(|| "it is a number of seconds, from 0.02 to 3600".to_owned())
 }
 
-/// Reads a rate: a number a second, or with `/s`, `/min` or `/h` behind it; so many a second.
+/// Reads a rate per second: a number, per second or with `/s`, `/min` or `/h` at its end.
 pub(super) fn rate(text: &str) -> Result<f64, String> {
     let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
     let secs = match unit {
         "s" => 1.0,
         "min" => 60.0,
         "h" => 3600.0,
-        _ => return Err("it is a number a second, or one with /min or /h behind it".to_owned()),
+        _ => return Err("give a number per second, or a number with /min or /h".to_owned()),
     };
     let rate = number.parse().ok().map(|number: f64| number / secs);
     let rate = rate.filter(|rate| (1e-5..=1e5).contains(rate));

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-
-use crate::paths::{Choice, Lengths, Rules};
+use ff_circuits::paths::{Choice, Lengths, Rules};
 
 /// The port that exits have to let out if nobody says which: the web's.
 pub(crate) const PORT: u16 = 443;
@@ -12,31 +11,31 @@ pub(crate) const PORT: u16 = 443;
 /// Options of `paths`.
 #[derive(Args, Clone, Debug)]
 pub struct PathsArgs {
-    /// A network: a consensus of either flavour, relayinfo JSON, or an hour of a store (DIR@2019-01-07T12:00); or as
-    /// `circuits run` has it, the data directory of a tor or a directory with several, or `public`. Beside a consensus of the
-    /// microdesc flavour microdescriptors know families and exit policies.
+    /// A network: a consensus of either flavour, relayinfo JSON, or an hour of a store (DIR@2019-01-07T12:00); or as for
+    /// `circuits run`, the data directory of a tor or a directory with several, or `public`. With a consensus of the microdesc
+    /// flavour, microdescriptors in the same directory give families and exit policies.
     #[arg(long, value_name = "SRC|DIR|public")]
     pub network: PathBuf,
-    /// The directory's network has relays on the Internet, and you mean it. Nothing is built or asked here.
+    /// Allow a directory of a network with relays on the Internet. This command only reads files.
     #[arg(long)]
     pub public: bool,
-    /// Descriptors of its relays: a file, an archive or a folder. They have the families, by name and by key, and the
-    /// relays' own data.
+    /// Descriptors of its relays: a file, an archive or a folder. They give families, by name and by key, and the relays'
+    /// own data.
     #[arg(long, value_name = "PATH")]
     pub descriptors: Option<PathBuf>,
     /// Draw by the weights of this bandwidth file instead of the consensus'. Relays that are not in it are not drawn by weight.
     #[arg(long, value_name = "V3BW")]
     pub weights: Option<PathBuf>,
-    /// How many paths.
+    /// Number of paths.
     #[arg(long, value_name = "PATHS", default_value_t = 1000)]
     pub count: u64,
     /// By which rules.
     #[command(flatten)]
     pub rules: RulesArgs,
-    /// Where paths are drawn from.
+    /// Random seed of the paths.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// The file; without it paths go to standard output.
+    /// Write paths into this file; default: standard output.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
@@ -47,17 +46,18 @@ pub struct RulesArgs {
     /// By which rules relays are drawn.
     #[arg(long, value_enum, default_value_t = SelectPaths::Tor)]
     pub select: SelectPaths,
-    /// Relays of a drawn path, from 1 to 8: 3, or a mix with shares, as in 3=0.8,4=0.2.
+    /// Number of relays of a path, from 1 to 8: 3, or a mix with shares, such as 3=0.8,4=0.2.
     #[arg(long, alias = "hops", value_name = "LENGTHS", default_value = "3", value_parser = mix)]
     pub lengths: Mix,
-    /// Draw so many guards and keep them; with 0 each path gets a fresh one, as NavigaTor's do.
+    /// Draw this many guards and keep them; with 0, draw a new one for each path, as NavigaTor does.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub guards: usize,
-    /// Whether relays of one /16 stay apart: they do, but not in a private network, whose relays often have one address.
+    /// Whether a path may have two relays of the same /16. Default: no, but yes in a private network, whose relays often
+    /// share an address.
     #[arg(long, value_enum, value_name = "SUBNETS")]
     pub subnets: Option<Subnets>,
-    /// The port that a drawn exit lets streams to, if its policy is known: that of --target, else 443. For ports of long
-    /// streams, such as 22, `tor` wants relays with the flag Stable in all places.
+    /// The port that exits must allow, if their policies are known; default: that of --target, else 443. For ports of long
+    /// streams, such as 22, `tor` requires the flag Stable of all relays.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
 }
@@ -112,9 +112,9 @@ pub enum Subnets {
 /// By which rules relays are drawn, as an argument.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum SelectPaths {
-    /// As Tor's clients do today: by weight and place.
+    /// As Tor's clients do today: by weight and position.
     Tor,
-    /// By weight alone, whatever the place.
+    /// By weight alone, whatever the position.
     Weighted,
     /// As tor 0.1.1.26 did: by what relays say of themselves up to 1,500 kB/s, entries each with the same chance; not asked
     /// for capacity or uptime.

@@ -13,7 +13,8 @@ use crate::store::rotation::{DAILY_BYTES, Rule};
 const LEAST_BYTES: u64 = 4096;
 /// The smallest bound of a folder, in bytes.
 const LEAST_DISK: u64 = 1_000_000;
-/// The room for what is not lines in a folder, in bytes: the options and the budget, each also while it is rewritten.
+/// The room for what is not lines in a folder, in bytes: the options, the budget and which lines are in files of days,
+/// each also while it is rewritten.
 const NO_LINES: u64 = 32_768;
 /// The number of files that a bounded folder has at least, so that removing the oldest does not lose too much.
 const FILES: u64 = 8;
@@ -24,7 +25,7 @@ pub struct ServeArgs {
     /// What is measured, and how.
     #[command(flatten)]
     pub measuring: Measuring,
-    /// How many new circuits, at most: so many /s, /min or /h.
+    /// Begin at most this many circuits, such as 2/min: with /s, /min or /h.
     #[arg(long, value_name = "RATE", default_value = "1/min", value_parser = steady)]
     pub rate: f64,
     /// Where lines are kept, and for how long.
@@ -56,27 +57,27 @@ pub struct Terms {
 /// Where lines are kept, for how long, and who may read the metrics.
 #[derive(Args, Clone, Debug)]
 pub struct Keeping {
-    /// Where lines go: circuits-NUMBER-DAY.jsonl in this folder. A new start goes on there.
+    /// Write lines to circuits-NUMBER-DAY.jsonl in this folder. A restart continues there.
     #[arg(long, value_name = "DIR")]
     pub dir: PathBuf,
-    /// How many files are kept; the oldest one goes when another one begins.
+    /// Number of files to keep; the oldest is removed when another one begins.
     #[arg(long, value_name = "NUMBER", default_value_t = 30,
           value_parser = clap::value_parser!(u32).range(2..=10_000))]
     pub keep: u32,
-    /// When another file begins: `daily`, in UTC (and at 32 MiB), or at this size, with KiB, MiB, kB, MB.
+    /// Begin another file `daily`, in UTC (and at 32 MiB), or at this size, with KiB, MiB, kB, MB.
     #[arg(long, value_name = "daily|SIZE", default_value = "daily", value_parser = rotate)]
     pub rotate: Rotate,
     /// Keep --dir below this size, with KiB, MiB, GiB, kB, MB, GB: the oldest file is removed before a line is written that
     /// would exceed it. At least 1MB.
     #[arg(long, value_name = "SIZE", value_parser = disk)]
     pub disk: Option<u64>,
-    /// Answer Prometheus at http://ADDRESS/metrics. It has to be an address of loopback; 0 is a free port.
+    /// Answer Prometheus at http://ADDRESS/metrics, an address of loopback; port 0 is a free port.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
-    /// Answer at an address that others reach, too, and to this name: the host that Prometheus asks for.
+    /// Also allow an address that other hosts can reach, and answer requests for this host name, which Prometheus sends.
     #[arg(long, value_name = "NAME", requires = "metrics")]
     pub metrics_host: Vec<String>,
-    /// How often --network is looked at for newer documents, in seconds.
+    /// Seconds between two looks for newer documents in --network.
     #[arg(long, value_name = "SECONDS", default_value_t = 600,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub refresh: u64,
@@ -105,7 +106,7 @@ impl Keeping {
     }
 }
 
-/// Reads a rate that says its unit: who leaves it out may mean minutes, and would get sixty times as many.
+/// Reads a rate with its unit, because without one, minutes may be meant, and the rate would be sixty times too high.
 fn steady(text: &str) -> Result<f64, String> {
     if !text.contains('/') {
         return Err(format!("is it {text}/h, {text}/min or {text}/s?"));

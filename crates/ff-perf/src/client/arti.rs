@@ -14,6 +14,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ff_circuits::network::{Network, Relay};
+use ff_circuits::record::Probe;
 use rustix::io::Errno;
 use tokio::io::AsyncReadExt as _;
 use tokio::task::AbortHandle;
@@ -31,8 +33,6 @@ use tor_rtcompat::PreferredRuntime;
 
 use self::links::Links;
 use super::{Answer, Client, Fault, PROBE_PORT, Progress, by_exit, refused, us_since};
-use crate::network::{Network, Relay};
-use crate::record::Probe;
 
 /// How long Arti keeps halves of closed streams: as long as tor's circuits may take.
 const HALF_STREAMS: Duration = Duration::from_secs(60);
@@ -120,7 +120,7 @@ impl Client for Arti {
     type Circuit = Circuit;
     type Stream = Compat<DataStream>;
 
-    const NAME: crate::record::Client = crate::record::Client::Arti;
+    const NAME: ff_circuits::record::Client = ff_circuits::record::Client::Arti;
     const KEEPS_UNUSED: bool = true;
 
     async fn build(
@@ -315,8 +315,9 @@ fn reason(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ff_circuits::record::Whose;
+
     use super::*;
-    use crate::record::Whose;
 
     #[test]
     fn a_link_that_fails_is_the_fault_of_who_can_have_done_it() {

@@ -24,14 +24,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ff_circuits::network::{self, Relay};
+use ff_circuits::record::{Probe, Whose};
 use ff_lab::Control;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::{Answer, Client, Fault, PROBE_PORT, Progress, refused};
-use crate::network::{self, Relay};
-use crate::record::{Probe, Whose};
 use commands::Commands;
 pub use commands::Ending;
 use options::Taken;
@@ -238,7 +238,7 @@ impl Client for Tor {
     type Circuit = Circuit;
     type Stream = Stream;
 
-    const NAME: crate::record::Client = crate::record::Client::Tor;
+    const NAME: ff_circuits::record::Client = ff_circuits::record::Client::Tor;
     // A refusal by the reason `misc` makes a circuit too old for new streams, whatever MaxCircuitDirtiness is, and tor
     // closes those that are and have none once more before it heeds the NewCircuitPeriod that it is given.
     const KEEPS_UNUSED: bool = false;

@@ -1,12 +1,12 @@
 //! Metrics of downloads: `ff_download_seconds`, `ff_download_failures_total`, `ff_download_payload_bytes_total`.
 
+use ff_circuits::record::{Circuit, Whose};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::{REASONS, reason};
-use crate::record::{Circuit, Whose};
 
 /// Upper ends of the parts of download times, in seconds: up to those over EDGE (004).
 const SECS: [f64; 14] =

@@ -5,16 +5,16 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
-use ff_sim::input::Inputs;
-use ff_sim::markup::Visible;
+use ff_circuits::analysis::{Options, Report, figures, tables, text};
+use ff_circuits::buckets::truth::parse;
+use ff_circuits::read::Circuits;
+use ff_report::input::Inputs;
+use ff_report::markup::Visible;
+use ff_report::output::{Folder, Summary};
 use ff_sim::network::Network;
-use ff_sim::output::{Folder, Summary};
 
 use super::print;
-use crate::analysis::{Options, Report, figures, tables, text};
-use crate::buckets::truth::parse;
 use crate::cli::analyze::AnalyzeArgs;
-use crate::read::Circuits;
 
 /// Carries `circuits analyze` out.
 ///

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use ff_sim::input::Inputs;
-use ff_sim::teller::Teller;
+use ff_circuits::record::Circuit;
+use ff_report::input::Inputs;
+use ff_report::teller::Teller;
 
 use super::client::{Job, say, with_client_of};
 use super::measure::{self, Came, Ready};
@@ -18,7 +19,6 @@ use crate::client::Client;
 use crate::client::tor::Tor;
 use crate::course::{Counts, Ended, Keeper, State, ToFile};
 use crate::path::Plan;
-use crate::record::Circuit;
 use crate::schedule::{Gate, Limits, Task};
 use crate::signals::Signals;
 use crate::store::{Opened, Options, Store};

@@ -9,10 +9,15 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
-use ff_sim::figure::{Axis, Figure, distribution};
-use ff_sim::input::{Input, Inputs};
+use ff_circuits::bound::Capacities as Bounds;
+use ff_circuits::bound::losses::{self, Drawn, Group, Loss, losses};
+use ff_circuits::bound::sampled::Sampled;
+use ff_circuits::capacities::Capacities;
+use ff_circuits::paths::pool::{Pool, PoolError};
+use ff_report::figure::{Axis, Figure, distribution};
+use ff_report::input::{Input, Inputs};
+use ff_report::output::Folder;
 use ff_sim::network::Network;
-use ff_sim::output::Folder;
 use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 use serde::Serialize;
@@ -20,12 +25,7 @@ use serde::Serialize;
 use self::drawn::{DrawnPaths, choice};
 use super::paths::say_unknown;
 use super::print;
-use crate::bound::Capacities as Bounds;
-use crate::bound::losses::{self, Drawn, Group, Loss, losses};
-use crate::bound::sampled::Sampled;
-use crate::capacities::Capacities;
 use crate::cli::bound::{BoundArgs, Select};
-use crate::paths::pool::{Pool, PoolError};
 
 /// What is found.
 #[derive(Debug, Serialize)]
@@ -84,13 +84,17 @@ pub(super) fn run(args: &BoundArgs) -> Result<ExitCode> {
     let mut all = Capacities::read(path, &mut inputs)?;
     ensure!(
         args.consensus.is_none() || all.kind == "weights",
-        "{} is no consensus: name it with --capacities",
+        "{} is not a consensus: name it with --capacities",
         path.display()
     );
     let pool = pool(args, &mut all, &mut inputs)?;
     sort(&mut all);
     let bounds = Bounds::new(pairs(&all));
-    ensure!(bounds.len() == all.relays.len(), "{}: a capacity is no number from 0", path.display());
+    ensure!(
+        bounds.len() == all.relays.len(),
+        "{}: a capacity is not a number from 0",
+        path.display()
+    );
     let found = find(args, &all, pool.as_ref(), &bounds, &inputs)?;
     ensure!(
         found.bound.iter().any(Option::is_some),

@@ -10,14 +10,14 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
+use ff_circuits::check::plan::Gaps;
+use ff_circuits::check::{Probe, judge};
+use ff_circuits::network::{self, Network};
 use ff_lab::Source;
 
 use super::client::{Job, check_internet, say, with_client};
-use crate::check::plan::Gaps;
-use crate::check::{Probe, judge};
 use crate::cli::check::CheckArgs;
 use crate::client::Client;
-use crate::network::{self, Network};
 use crate::schedule::{PER_GUARD, interval};
 use crate::signals::Signals;
 use crate::store::{Options, Store};

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use ff_circuits::network::Network;
 
 use crate::cli::measure::ClientKind;
 use crate::client::Client;
 use crate::client::arti::Arti;
 use crate::client::tor::{Ending, Takeover, Tor};
-use crate::network::Network;
 use crate::signals::Signals;
 
 /// What is done with a client, whichever it is.
@@ -76,7 +76,7 @@ pub(super) fn with_client_of<J: Job>(
 pub(super) fn check_internet(dir: &Path, network: &Network, is_meant: bool) -> Result<bool> {
     if network.is_public() && !is_meant {
         bail!(
-            "{}: this network has relays on the Internet; read ETHICS.md, and give --public if you mean it",
+            "{}: this network has relays on the Internet; read ETHICS.md, then allow it with --public",
             dir.display()
         );
     }

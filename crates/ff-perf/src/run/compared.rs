@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
-use ff_sim::input::Inputs;
+use ff_circuits::guards::Guards;
+use ff_circuits::interval::Interval;
+use ff_circuits::pairs::{Pair, pairs};
+use ff_circuits::rank::KruskalWallis;
+use ff_circuits::read::Circuits;
+use ff_report::input::Inputs;
 
 use super::print;
 use crate::cli::compared::{GuardsArgs, PairsArgs};
-use crate::guards::Guards;
-use crate::interval::Interval;
-use crate::pairs::{Pair, pairs};
-use crate::rank::KruskalWallis;
-use crate::read::Circuits;
 
 /// Carries `circuits guards` out.
 pub(super) fn guards(args: &GuardsArgs) -> Result<ExitCode> {
@@ -142,8 +142,9 @@ fn pairs_text(found: &[Pair]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ff_circuits::read::Seen;
+
     use super::*;
-    use crate::read::Seen;
 
     #[test]
     fn guards_that_are_alike_are_not_said_to_differ() {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::CommandFactory as _;
-use ff_bwauth::pages::Program;
+use ff_operator::pages::Program;
 
 use crate::cli::Cli;
 
@@ -72,7 +72,7 @@ fn programs() -> [Program<'static>; 3] {
 
 #[cfg(test)]
 mod tests {
-    use ff_bwauth::pages::without_exit_status;
+    use ff_operator::pages::without_exit_status;
 
     use super::*;
 

@@ -3,6 +3,7 @@
 mod bound;
 mod mobile;
 mod navigator;
+mod tortoise;
 
 use std::process::ExitCode;
 
@@ -18,6 +19,7 @@ pub(super) fn run(command: &LabCommand) -> Result<ExitCode> {
         LabCommand::Bound(args) => bound::run(args, &ending),
         LabCommand::Mobile(args) => mobile::run(args, &ending),
         LabCommand::Navigator(args) => navigator::run(args, &ending),
+        LabCommand::Tortoise(args) => tortoise::run(args, &ending),
     };
     // Ctrl-C in a terminal reaches the nodes, too, so it may be that one of them has ended which is told of.
     match (ended, ending.signal()) {

@@ -8,17 +8,17 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use ff_circuits::network::{self, Network};
+use ff_circuits::paths::{Choice, file};
 use ff_lab::Source;
-use ff_sim::input::Inputs;
-use ff_sim::teller::Teller;
+use ff_report::input::Inputs;
+use ff_report::teller::Teller;
 
 use super::client::{Job, check_internet, with_client};
 use crate::cli::measure::{ClientKind, MeasureArgs, Measuring, Recording};
 use crate::client::Client;
 use crate::course::{Counts, Course, Ended, State, ToFile};
-use crate::network::{self, Network};
 use crate::path::Plan;
-use crate::paths::{Choice, file};
 use crate::probe::Program;
 use crate::schedule::{Limits, PER_GUARD};
 use crate::signals::Signals;

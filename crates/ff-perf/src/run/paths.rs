@@ -5,16 +5,16 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
-use ff_sim::input::Inputs;
+use ff_circuits::network::{self, Network, PUBLIC};
+use ff_circuits::paths::pool::Pool;
+use ff_circuits::paths::{Choice, Generator, Rules, file, weights};
+use ff_report::input::Inputs;
 use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 
 use super::client::{check_internet, say};
 use super::show;
 use crate::cli::paths::PathsArgs;
-use crate::network::{self, Network, PUBLIC};
-use crate::paths::pool::Pool;
-use crate::paths::{Choice, Generator, Rules, file, weights};
 
 /// Carries `paths` out.
 ///
@@ -84,7 +84,7 @@ pub(super) fn say_unknown(name: &Path, pool: &Pool, choice: &Choice) {
     let name = name.display();
     if pool.left_out > 0 {
         say(&format!(
-            "{name}: relays left out because their microdescriptors are not beside it: {}",
+            "{name}: relays left out because their microdescriptors are not in the same directory: {}",
             pool.left_out
         ));
     }

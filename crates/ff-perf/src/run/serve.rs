@@ -23,8 +23,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use ff_bwauth::network::text::read_file;
-use ff_sim::input::Inputs;
+use ff_base::text::read_file;
+use ff_circuits::network::{self, Network, NetworkError};
+use ff_circuits::paths::{Choice, file};
+use ff_report::input::Inputs;
 
 use super::arms;
 use super::client::{Job, say, with_client_of};
@@ -36,9 +38,7 @@ use crate::cli::serve::{ServeArgs, Terms};
 use crate::client::Client;
 use crate::course::{Ended, State};
 use crate::figures::{Figures, OptionalFigures};
-use crate::network::{self, Network, NetworkError};
 use crate::path::Plan;
-use crate::paths::{Choice, file};
 use crate::schedule::{Limits, Task};
 use crate::signals::Signals;
 use crate::store::Options;
@@ -105,7 +105,7 @@ fn look(args: &ServeArgs) -> Result<Ways> {
 /// error then.
 ///
 /// # Errors
-/// In all other cases: whoever has started it can mend what was wrong.
+/// In all other cases: the user who starts it can correct what is wrong.
 fn first_look(args: &ServeArgs) -> Result<Result<Ways>> {
     let has_lines = || args.terms.is_some() && shelf::is_one(&args.keeping.dir);
     match look(args) {
@@ -262,7 +262,7 @@ fn live(
     began: Instant,
 ) -> Result<()> {
     let mut state = State::begun_at(limits, Box::new(std::iter::empty()), began);
-    // Where downloads have lines already, their slots go on having some.
+    // If downloads have lines already, each further slot has one, too.
     let mut is_first = args.terms.is_none() || serving.next_number() == 0;
     loop {
         let arms = ways.len();
@@ -391,7 +391,7 @@ fn usable(text: &str, network: &Network) -> Result<Vec<Vec<usize>>> {
     let paths = text.lines().filter_map(|line| file::find("", line, find).ok());
     let paths: Vec<_> = paths.flatten().collect();
     if paths.is_empty() {
-        bail!("the network has no relays any more for any of its paths");
+        bail!("the network no longer has relays for any of the paths");
     }
     Ok(paths)
 }
@@ -413,8 +413,8 @@ fn check_address(args: &ServeArgs) -> Result<()> {
     };
     if args.keeping.metrics_host.is_empty() {
         bail!(
-            "--metrics {address}: whoever reaches it may read the figures; give it an address of loopback, as 127.0.0.1, \
-             and reach it through a tunnel, or give --metrics-host if you mean it"
+            "--metrics {address}: everybody who can reach it may read the metrics; use an address of loopback, such as \
+             127.0.0.1, and a tunnel, or allow this with --metrics-host"
         );
     }
     Ok(())
@@ -431,7 +431,7 @@ fn listen(address: SocketAddr) -> Result<TcpListener> {
 /// What is said at the beginning.
 fn beginning(args: &ServeArgs, address: Option<SocketAddr>) -> String {
     let figures =
-        address.map_or_else(String::new, |at| format!(", figures at http://{at}/metrics"));
+        address.map_or_else(String::new, |at| format!(", metrics at http://{at}/metrics"));
     let (dir, per_hour) =
         (args.keeping.dir.display(), (args.rate * 3600.0 * 100.0).round() / 100.0);
     format!("at most {per_hour} circuits an hour, lines in {dir}{figures}")

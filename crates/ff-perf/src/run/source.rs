@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use ff_bwauth::http;
 use ff_measurer::secret_file;
+use ff_operator::http;
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::cli::source::SourceArgs;

@@ -11,10 +11,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use ff_bwauth::utc::Utc;
+use ff_base::utc::{DAY_SECS, Utc};
 
-/// Seconds of a day.
-pub(crate) const DAY_SECS: u64 = 86_400;
 /// What a day's file takes in addition to its length, in bytes: its row in the index, also while that is rewritten.
 const DAY_BYTES: u64 = 512;
 /// The most that a file of a day has, in bytes; then the day has another one.

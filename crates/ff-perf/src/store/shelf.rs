@@ -7,11 +7,12 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use ff_circuits::record::Circuit;
+
 use super::rotation::{Name, Now, OldFile, Place, Rotation, Rule};
 use super::{
     Options, Store, StoreError, check_options, io_error, line, lock, run_unix_secs, write_options,
 };
-use crate::record::Circuit;
 use crate::schedule::WINDOW;
 
 mod days;

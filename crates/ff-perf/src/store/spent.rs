@@ -1,46 +1,32 @@
 //! The file of a budget: what has been spent, written before a download begins and after it has ended.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 
-use ff_bwauth::utc::Utc;
+use ff_base::utc::Utc;
 
-use super::{StoreError, io_error, replace_json};
+use super::StoreError;
+use super::state::StateFile;
 use crate::budget::{SCHEMA, Spent};
 
 /// The name of the file in the folder of lines.
 pub const FILE: &str = "budget.json";
-/// The name of the file while it is written.
-const UNFINISHED: &str = "budget.json.new";
+/// The file.
+const BUDGET: StateFile = StateFile {
+    name: FILE,
+    schema: SCHEMA,
+    wrong: "this is not a budget",
+    remedy: "delete the file to begin the month with nothing spent",
+};
 
 /// Reads what has been spent; none if there is no file yet.
 ///
 /// # Errors
 /// [`StoreError`], which names the file.
 pub fn read(dir: &Path) -> Result<Option<Spent>, StoreError> {
-    let path = dir.join(FILE);
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(io_error(&path)(error)),
-    };
-    let odd = |line: usize, reason: String| StoreError::Line {
-        path: path.clone(),
-        line: line.max(1),
-        reason: format!("{reason}: delete the file to begin the month with nothing spent"),
-    };
-    let spent: Spent = serde_json::from_str(&text)
-        .map_err(|error| odd(error.line(), format!("this is not a budget ({error})")))?;
-    if spent.schema > SCHEMA {
-        let schema = spent.schema;
-        return Err(odd(
-            1,
-            format!("schema {schema} is newer than {SCHEMA}, which this ff-perf reads"),
-        ));
-    }
+    let Some(spent) = BUDGET.read::<Spent>(dir)? else { return Ok(None) };
     if format!("{}-01", spent.month).parse::<Utc>().is_err() {
-        return Err(odd(1, format!("{:?} is not a month such as 2026-11", spent.month)));
+        let reason = format!("{:?} is not a month such as 2026-11", spent.month);
+        return Err(BUDGET.refused(dir, 1, &reason));
     }
     Ok(Some(spent))
 }
@@ -50,11 +36,13 @@ pub fn read(dir: &Path) -> Result<Option<Spent>, StoreError> {
 /// # Errors
 /// [`StoreError`], which names the file.
 pub fn write(dir: &Path, spent: &Spent) -> Result<(), StoreError> {
-    replace_json(dir, FILE, UNFINISHED, serde_json::to_vec(spent))
+    BUDGET.write(dir, spent)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

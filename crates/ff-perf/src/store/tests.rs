@@ -5,7 +5,7 @@ use super::*;
 /// Options of a run.
 pub(super) fn options() -> Options {
     Options {
-        client: crate::record::Client::Arti,
+        client: ff_circuits::record::Client::Arti,
         seed: 1,
         path_file: None,
         rules: Some("tor".to_owned()),
@@ -109,7 +109,7 @@ fn what_differs_from_the_first_run_is_named() {
     let pace = Some(Pace { in_flight: 3, per_sec: 1.5, per_guard_per_sec: 2.0 });
     let slower = Options { pace, ..options() };
     let note = go_on(&slower).expect("the same circuits").expect("a note");
-    assert!(note.ends_with("it goes on with in_flight 3 instead of 10"), "{note}");
+    assert!(note.ends_with("continues with in_flight 3 instead of 10"), "{note}");
     // A file of an older version does not say; from then on it does.
     begin(&Options { setting: None, pace: None, ..options() });
     assert_eq!(go_on(&options()), Ok(None));
@@ -148,4 +148,16 @@ fn a_full_disk_is_an_error_that_names_the_file() {
     };
     let error = store.add(&circuit(1)).expect_err("no space").to_string();
     assert!(error.contains("/dev/full"), "{error}");
+}
+
+#[test]
+fn a_file_that_cannot_be_replaced_leaves_no_unfinished_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::create_dir(dir.path().join("state")).expect("a folder");
+    let error = replace(dir.path(), "state", "state.new", b"all").expect_err("a folder");
+    assert!(error.to_string().contains("state"), "{error}");
+    assert!(!dir.path().join("state.new").exists());
+    replace(dir.path(), "other", "state.new", b"all").expect("written");
+    assert_eq!(fs::read(dir.path().join("other")).expect("a file"), b"all");
+    assert!(!dir.path().join("state.new").exists());
 }

@@ -296,7 +296,7 @@ fn bad_input_is_named_in_one_sentence_and_nothing_is_written() {
     write("not-a-folder", "");
     fs::create_dir(at("empty")).expect("made");
     for (args, said) in [
-        (vec!["circuits-broken.jsonl"], "circuits-broken.jsonl, line 2: this is no circuit"),
+        (vec!["circuits-broken.jsonl"], "circuits-broken.jsonl, line 2: this is not a circuit"),
         (vec!["circuits-newer.jsonl"], "circuits-newer.jsonl, line 1: schema 9 is newer than 1"),
         (vec!["circuits-none.jsonl"], "none of 0 circuits was built with 3 hops"),
         (vec!["circuits-good.jsonl", "--hops", "4"], "none of 10 circuits was built with 4 hops"),

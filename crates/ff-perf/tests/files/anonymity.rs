@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
-use ff_perf::anonymity::attacker::Attackers;
-use ff_perf::anonymity::{Ends, Whole, corrected, published, thinned};
-use ff_sim::input::Inputs;
+use ff_circuits::anonymity::attacker::Attackers;
+use ff_circuits::anonymity::{Ends, Whole, corrected, published, thinned};
+use ff_report::input::Inputs;
 use ff_sim::network::{Network, Position, Relay};
 use ff_sim::weights::{Place, Sums, Weights};
 use rand::distr::Distribution as _;

@@ -156,7 +156,7 @@ fn a_consensus_is_drawn_by_its_footer_its_policies_and_its_families() {
 /// The sample's consensus and descriptors, in which two relays name each other as of one family.
 fn family(consensus: &str) -> (String, String) {
     let packed = sample("read-2020-02-29-descriptors.xz");
-    let bytes = ff_sim::input::Inputs::default().read(&packed).expect("the sample");
+    let bytes = ff_report::input::Inputs::default().read(&packed).expect("the sample");
     let descriptors = String::from_utf8(bytes)
         .expect("a text")
         .replace(
@@ -187,7 +187,7 @@ fn the_ledgers_consensuses_have_the_ledgers_bounds() {
         (&sample("2019-07-14-weights.csv.xz"), "uniform", uniform_2019),
         (&own, "weighted", weighted_2020),
     ] {
-        let text = ff_sim::input::Inputs::default().read(weights).expect("the sample");
+        let text = ff_report::input::Inputs::default().read(weights).expect("the sample");
         let text = String::from_utf8(text).expect("a text");
         let mut table = "fingerprint,estimate_bytes_per_sec\n".to_owned();
         for (number, weight) in text.lines().skip(1).enumerate() {
@@ -300,7 +300,7 @@ fn capacities_are_read_from_what_ff_bwauth_writes() {
     assert!(fails(&["bound", "--consensus", &cut]).contains("cut"));
     assert!(
         fails(&["bound", "--consensus", &export])
-            .contains("is no consensus: name it with --capacities")
+            .contains("is not a consensus: name it with --capacities")
     );
     assert!(fails(&["bound", "--consensus", "/no/such"]).contains("/no/such"));
 }
@@ -330,7 +330,7 @@ fn paths_are_drawn_and_written_whole() {
         ]);
         assert!(output.status.success(), "{select}: {}", String::from_utf8_lossy(&output.stderr));
         let text = std::fs::read_to_string(file).expect("the file");
-        let paths = ff_perf::paths::file::parse(file, &text).expect("paths");
+        let paths = ff_circuits::paths::file::parse(file, &text).expect("paths");
         assert_eq!(paths.len(), 50);
         assert!(paths.iter().all(|path| path.len() == 2 || path.len() == 3));
     }
@@ -348,7 +348,7 @@ fn paths_are_drawn_and_written_whole() {
 #[test]
 fn relays_whose_microdescriptors_are_missing_are_counted_and_not_drawn() {
     let dir = tempfile::tempdir().expect("a folder");
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-bwauth/tests/data");
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-dir/tests/data");
     let read = |name: &str| std::fs::read_to_string(data.join(name)).expect("the sample");
     let network = dir.path().join("consensus");
     std::fs::write(&network, read("microdesc-consensus")).expect("a file");
@@ -360,7 +360,10 @@ fn relays_whose_microdescriptors_are_missing_are_counted_and_not_drawn() {
         assert!(output.status.success(), "{output:?}");
         let text = |bytes| String::from_utf8(bytes).expect("a text");
         let is_drawn = text(output.stdout).contains("000004ACBB9D29BCBA17256BB35928DDBFC8ABA9");
-        (is_drawn, text(output.stderr).contains("microdescriptors are not beside it: 1\n"))
+        (
+            is_drawn,
+            text(output.stderr).contains("microdescriptors are not in the same directory: 1\n"),
+        )
     };
     assert_eq!(draw(&all), (true, false));
     let others = all.split("@last-listed").filter(|one| !one.contains("$000004ACBB"));

@@ -6,9 +6,9 @@ mod lab;
 
 use std::collections::BTreeSet;
 
-use ff_perf::buckets::truth::Compared;
-use ff_perf::buckets::{Buckets, LEVEL};
-use ff_perf::read::{Circuits, Seen, Trip};
+use ff_circuits::buckets::truth::Compared;
+use ff_circuits::buckets::{Buckets, LEVEL};
+use ff_circuits::read::{Circuits, Seen, Trip};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 

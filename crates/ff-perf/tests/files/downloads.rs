@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
 
 use serde_json::Value;
 
@@ -219,7 +219,7 @@ fn a_day_is_one_file_however_its_downloads_are_spread() {
     let days =
         ["2023-11-14", "2023-11-15"].map(|day| format!("{day}.ff-perf.onionperf.analysis.json.xz"));
     assert_eq!(names, [days[0].as_str(), days[1].as_str(), "index.xml"], "nothing else is left");
-    let read = ff_sim::input::Inputs::default().read(&out.join(&days[0])).expect("a file");
+    let read = ff_report::input::Inputs::default().read(&out.join(&days[0])).expect("a file");
     let read: Value = serde_json::from_slice(&read).expect("JSON");
     let circuits = &read["data"]["ff-perf"]["tor"]["streams"];
     let starts = ["1", "2"].map(|number| circuits[number]["unix_ts_start"].as_f64());
@@ -239,7 +239,7 @@ fn a_filter_leaves_what_python_writes_as_it_is() {
     let out = dir.path().join("out");
     prints(&["filter", text(&file), "--out", text(&out), "--exclude-cbt"]);
     let written = out.join("x.onionperf.analysis.json.xz");
-    let read = ff_sim::input::Inputs::default().read(&written).expect("a file");
+    let read = ff_report::input::Inputs::default().read(&written).expect("a file");
     let read = String::from_utf8(read).expect("text");
     assert!(read.contains("\"buildtime_seconds\":NaN") && read.contains("filtered_out"), "{read}");
 }
@@ -253,6 +253,16 @@ fn lines_by_now(dir: &Path) -> Vec<Value> {
     let texts: String = files.iter().map(|path| fs::read_to_string(path).expect("lines")).collect();
     let whole = texts.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     whole.map(|line| serde_json::from_str(line).expect("a line")).collect()
+}
+
+/// A server, which a failed test ends, too.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[test]
@@ -269,17 +279,17 @@ fn slots_have_lines_and_days_their_files_while_no_network_can_be_read() {
     let line = r#"{"schema":1,"number":0,"client":"arti","began_unix_secs":1594598400.0,"began_us":1,"path":[],"ended_us":9,"download":{"bytes":1,"us":7}}"#;
     fs::write(out.join("circuits-000001-2020-07-13.jsonl"), format!("{line}\n")).expect("written");
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
-    let mut server = command.arg("downloads").args(&args).spawn().expect("the program");
+    let mut server = Server(command.arg("downloads").args(&args).spawn().expect("the program"));
     let day = out.join("onionperf/2020-07-13.ff-perf.onionperf.analysis.json.xz");
     let end = std::time::Instant::now() + std::time::Duration::from_secs(120);
     while lines_by_now(&out).len() < 4 || !day.exists() {
         assert!(std::time::Instant::now() < end, "{:?}", lines_by_now(&out));
-        assert_eq!(server.try_wait().expect("its status"), None, "it goes on");
+        assert_eq!(server.0.try_wait().expect("its status"), None, "it goes on");
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    let kill = Command::new("sh").args(["-c", &format!("kill -TERM {}", server.id())]).status();
+    let kill = Command::new("sh").args(["-c", &format!("kill -TERM {}", server.0.id())]).status();
     assert!(kill.expect("a shell").success());
-    assert!(server.wait().expect("its end").success());
+    assert!(server.0.wait().expect("its end").success());
     let lines = lines_by_now(&out);
     for (number, line) in lines.iter().enumerate().skip(1) {
         let failure = &line["failure"];

@@ -4,20 +4,20 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use ff_bwauth::network::consensus::Consensus;
-use ff_bwauth::network::microdescriptors::Microdescriptors;
-use ff_perf::analysis::{Options, Report};
-use ff_perf::bound::Capacities as Bounds;
-use ff_perf::buckets::Buckets;
-use ff_perf::buckets::truth::{self, Compared};
-use ff_perf::capacities::Capacities;
-use ff_perf::check::history;
-use ff_perf::fit::Fits;
-use ff_perf::paths::pool::Pool;
-use ff_perf::paths::{Choice, Generator, Lengths, Rules, file};
-use ff_perf::read::{Circuits, lines, onionperf};
-use ff_perf::replay::Timeout;
-use ff_sim::input::Inputs;
+use ff_circuits::analysis::{Options, Report};
+use ff_circuits::bound::Capacities as Bounds;
+use ff_circuits::buckets::Buckets;
+use ff_circuits::buckets::truth::{self, Compared};
+use ff_circuits::capacities::Capacities;
+use ff_circuits::check::history;
+use ff_circuits::fit::Fits;
+use ff_circuits::paths::pool::Pool;
+use ff_circuits::paths::{Choice, Generator, Lengths, Rules, file};
+use ff_circuits::read::{Circuits, lines, onionperf};
+use ff_circuits::replay::Timeout;
+use ff_dir::consensus::Consensus;
+use ff_dir::microdescriptors::Microdescriptors;
+use ff_report::input::Inputs;
 use ff_sim::network::Network;
 use proptest::prelude::*;
 use rand::SeedableRng;
@@ -313,9 +313,9 @@ proptest! {
         is_ns in any::<bool>(), from in any::<usize>(), len in 0..60_usize, changes in changes(), rules in 0..4_usize,
     ) {
         let consensus =
-            if is_ns { "ff-sim/tests/data/read-2020-02-29-consensus" } else { "ff-bwauth/tests/data/microdesc-consensus" };
+            if is_ns { "ff-sim/tests/data/read-2020-02-29-consensus" } else { "ff-dir/tests/data/microdesc-consensus" };
         let bytes = mutated(sample(consensus).into_bytes(), (from, len), &changes);
-        let micros = mutated(sample("ff-bwauth/tests/data/microdescriptors").into_bytes(), (from, len), &changes);
+        let micros = mutated(sample("ff-dir/tests/data/microdescriptors").into_bytes(), (from, len), &changes);
         let rules = [Rules::Tor, Rules::Weighted, Rules::Old, Rules::Uniform][rules];
         let _ = drawn(&String::from_utf8_lossy(&bytes), &String::from_utf8_lossy(&micros), rules);
     }
@@ -347,7 +347,7 @@ fn what_is_changed_is_good_before() {
     std::fs::write(&file, results()).expect("written");
     let found = Capacities::read(&file, &mut Inputs::default()).expect("results");
     assert_eq!(found.relays.len(), 2, "{found:?}");
-    let micros = sample("ff-bwauth/tests/data/microdescriptors");
+    let micros = sample("ff-dir/tests/data/microdescriptors");
     for rules in [Rules::Tor, Rules::Weighted, Rules::Old, Rules::Uniform] {
         let text = sample("ff-sim/tests/data/read-2020-02-29-consensus");
         assert_eq!(drawn(&text, &micros, rules), Some(()), "{rules:?}");

@@ -1,11 +1,11 @@
 //! Selections against a plain reading of 002's algorithm 2 and section 7.6, which sorts and fits the window anew for
 //! every circuit.
 
-use ff_perf::fit::estimator::Estimate;
-use ff_perf::fit::gev::Gev;
-use ff_perf::fit::sample::Sample;
-use ff_perf::read::Seen;
-use ff_perf::replay::{Measure, Timeout, accepted, best_of_three, timeouts};
+use ff_circuits::fit::estimator::Estimate;
+use ff_circuits::fit::gev::Gev;
+use ff_circuits::fit::sample::Sample;
+use ff_circuits::read::Seen;
+use ff_circuits::replay::{Measure, Timeout, accepted, best_of_three, timeouts};
 use proptest::prelude::*;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha12Rng;

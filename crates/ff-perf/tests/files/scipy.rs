@@ -7,14 +7,13 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use ff_perf::buckets::rhythm::rhythm;
-use ff_perf::fit::gev::Gev;
-use ff_perf::fit::{Fits, LawFit};
-use ff_perf::rank::{kruskal_wallis, spearman};
-use ff_perf::read::Circuits;
-use ff_perf::read::Trip;
-use ff_perf::replay::window::{GevWindow, Window};
-use ff_sim::input::Inputs;
+use ff_circuits::buckets::rhythm::rhythm;
+use ff_circuits::fit::gev::Gev;
+use ff_circuits::fit::{Fits, LawFit};
+use ff_circuits::rank::{kruskal_wallis, spearman};
+use ff_circuits::read::{Circuits, Trip};
+use ff_circuits::replay::window::{GevWindow, Window};
+use ff_report::input::Inputs;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 use rustix::time::{ClockId, clock_gettime};
@@ -55,7 +54,7 @@ fn drawn(gev: Gev, count: usize, rng: &mut ChaCha12Rng) -> Vec<f64> {
 fn day() -> Vec<f64> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/onionperf");
     let circuits = Circuits::read(&[dir], &mut Inputs::default()).expect("the sample");
-    let is_whole = |seen: &&ff_perf::read::Seen| seen.hops == Some(3);
+    let is_whole = |seen: &&ff_circuits::read::Seen| seen.hops == Some(3);
     circuits.all.iter().filter(is_whole).filter_map(|seen| seen.build_ms).collect()
 }
 
@@ -87,7 +86,7 @@ fn cases(rng: &mut ChaCha12Rng) -> Vec<Case> {
 }
 
 /// What was fitted to a sample: parameters in scipy's order and signs, the likelihood and the distances.
-fn ours(fits: &Fits) -> Vec<(&'static str, [f64; 3], f64, ff_perf::fit::good::Goodness)> {
+fn ours(fits: &Fits) -> Vec<(&'static str, [f64; 3], f64, ff_circuits::fit::good::Goodness)> {
     let gev = fits.gev.expect("a fit");
     let laws = [
         ("frechet", fits.frechet),

@@ -5,8 +5,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ff_circuits::record::Circuit;
 use ff_lab::{Network, Node, RelayConfig};
-use ff_perf::record::Circuit;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 use serde_json::Value;

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use ff_circuits::record::{Circuit, Whose};
 use ff_lab::{Network, Node};
 use ff_perf::client::tor::{Takeover, Tor};
-use ff_perf::record::{Circuit, Whose};
 
 use crate::run::PATIENT;
 

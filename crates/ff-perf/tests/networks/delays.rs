@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use ff_circuits::record::{Circuit, Probe};
 use ff_lab::{Delays, HostsPlan, Network};
-use ff_perf::record::{Circuit, Probe};
 
 /// Where measurements come from.
 const PROBE: &str = "probe";
@@ -47,7 +47,7 @@ fn set_ms(network: &Network, circuit: &Circuit) -> Vec<f64> {
     let delays = network.delays().expect("hosts");
     let mut at = network.host(PROBE).expect("a host").id();
     let mut sum = 0.0;
-    let hop = |relay: &ff_perf::record::Relay| {
+    let hop = |relay: &ff_circuits::record::Relay| {
         let next = ids[relay.id.as_str()].host().expect("a host").id();
         let both = delays.get(at, next) + delays.get(next, at);
         sum += both.as_secs_f64() * 1e3;

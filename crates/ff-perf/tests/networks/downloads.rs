@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::thread;
 
+use ff_circuits::record::{Circuit, Client, Download, Stage, Whose};
+use ff_circuits::traffic::of_circuit;
 use ff_lab::Network;
 use ff_perf::pattern::{Pattern, Seed};
-use ff_perf::record::{Circuit, Client, Download, Stage, Whose};
-use ff_perf::traffic::of_circuit;
 
 use crate::run::{forget_if_idle, lines, web_server};
 use crate::serve::{Server, signal, until};

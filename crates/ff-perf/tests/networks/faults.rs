@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use ff_circuits::record::Circuit;
 use ff_lab::Network;
-use ff_perf::record::Circuit;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 
@@ -18,6 +18,8 @@ use crate::serve::{circuits_by_now, signal, until};
 
 /// How much each download has, in bytes.
 const SIZE: u64 = 200_000;
+/// The address of each source here: it must return to its port, which at 127.0.0.1 another test may take meanwhile.
+const SOURCE: &str = "127.43.0.1";
 
 /// A small disk in memory. It is in a mount namespace that lives longer than servers.
 struct Disk {
@@ -55,7 +57,7 @@ impl Disk {
         command.arg(env!("CARGO_BIN_EXE_ff-perf")).args(["downloads", "serve", "--network"]);
         command.arg(network.dir()).arg("--dir").arg(self.dir.path());
         command.args(["--to", url, "--size", &SIZE.to_string(), "--every", "1"]);
-        command.args(["--build-time", "5", "--timeout", "5"]).stderr(Stdio::null());
+        command.args(["--build-time", "20", "--timeout", "20"]).stderr(Stdio::null());
         command.spawn().expect("nsenter")
     }
 
@@ -115,7 +117,7 @@ impl<'a> Scene<'a> {
     /// Begins; the token of the source is in this folder.
     fn new(network: &'a Network, dir: &Path) -> Self {
         let token = format!("--token-file {}", dir.join("token").display());
-        let source = Source::start(&format!("--listen 127.0.0.1:0 {token}"));
+        let source = Source::start(&format!("--listen {SOURCE}:0 {token}"));
         let url = source.url.clone();
         let at = url.trim_start_matches("http://").split('/').next().expect("an address");
         let options = format!("--listen {at} {token}");
@@ -185,7 +187,7 @@ impl<'a> Scene<'a> {
 
 /// Whether all bytes of a download have come, and were compared.
 fn is_whole(line: &Circuit) -> bool {
-    let is_all = |download: &ff_perf::record::Download| {
+    let is_all = |download: &ff_circuits::record::Download| {
         download.us.is_some() && download.bytes == SIZE && download.is_checked
     };
     line.download.as_ref().is_some_and(is_all)

@@ -10,15 +10,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ff_circuits::network::{self, Relay};
+use ff_circuits::record::{Circuit, Failure, Probe, Stage, Whose};
 use ff_lab::net::Namespace;
 use ff_lab::{Network, RelayConfig};
 use ff_measurer::link::control::ControlLink;
 use ff_measurer::link::{LinkIdentity, accept};
 use ff_perf::client::arti::Arti;
 use ff_perf::figures::{self, Figures, OptionalFigures};
-use ff_perf::network::{self, Relay};
 use ff_perf::probe::{Measured, Program};
-use ff_perf::record::{Circuit, Failure, Probe, Stage, Whose};
 use ff_proto::cell::{BODY_LEN, Body, Cell, fixed_cell};
 use ff_proto::circuit::EphemeralKey;
 use ff_proto::ids::Ed25519Id;
@@ -227,7 +227,7 @@ pub(crate) fn as_known(identity: &LinkIdentity, ntor: [u8; 32], listener: &Async
         addrs: vec![listener.local_addr().expect("an address")],
         // Without FlowCtrl: no congestion control to agree on.
         protocols: "Link=4-5 LinkAuth=3 Relay=1-4".to_owned(),
-        flags: ff_bwauth::network::consensus::Flags::default(),
+        flags: ff_dir::consensus::Flags::default(),
     }
 }
 

@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ff_circuits::record::{Circuit, Client, Failure, Stage, Whose};
 use ff_lab::Network;
-use ff_perf::record::{Circuit, Client, Failure, Stage, Whose};
 
 use crate::run::forget_if_idle;
 use crate::serve::signal;

@@ -14,3 +14,4 @@ mod mute;
 mod run;
 mod selection;
 mod serve;
+mod tortoise;

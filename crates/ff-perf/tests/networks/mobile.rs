@@ -36,7 +36,7 @@ fn run_whole(client: &str, dir: &Path) -> (Value, std::path::PathBuf) {
         }
         eprintln!("not all are whole; again: {found}");
     }
-    panic!("{client}: downloads fail again and again");
+    panic!("{client}: downloads failed in all five runs");
 }
 
 #[test]

@@ -4,12 +4,12 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ff_circuits::network::{Network, Relay};
+use ff_circuits::record::Whose;
 use ff_measurer::link::control::ControlLink;
 use ff_measurer::link::{LinkIdentity, accept};
 use ff_perf::client::arti::Arti;
 use ff_perf::client::{Client as _, Progress};
-use ff_perf::network::{Network, Relay};
-use ff_perf::record::Whose;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};

@@ -9,8 +9,8 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ff_circuits::record::{Circuit, Client, Probe, Stage, Whose};
 use ff_lab::Network;
-use ff_perf::record::{Circuit, Client, Probe, Stage, Whose};
 
 use crate::lost;
 
@@ -341,7 +341,7 @@ fn draws_what_paths_draws(network: &Network) {
         let mut paths = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
         paths.args(["paths", "--seed", "7", "--count", "8", "--network"]).arg(&kept);
         let output = paths.args(rules.split(' ')).output().expect("the program");
-        let drawn = ff_perf::paths::file::parse("", &String::from_utf8_lossy(&output.stdout));
+        let drawn = ff_circuits::paths::file::parse("", &String::from_utf8_lossy(&output.stdout));
         let ids = |circuit: &Circuit| circuit.path.iter().map(|one| one.id.clone()).collect();
         let built: Vec<Vec<String>> = circuits.iter().map(ids).collect();
         assert_eq!(drawn.expect("paths"), built, "{rules}");

@@ -8,9 +8,9 @@ pub(crate) mod tor;
 
 use std::collections::BTreeMap;
 
-use ff_perf::fit::good::chi_square_above;
-use ff_perf::paths::pool::Pool;
-use ff_perf::paths::{Choice, Generator, Lengths, Rules};
+use ff_circuits::fit::good::chi_square_above;
+use ff_circuits::paths::pool::Pool;
+use ff_circuits::paths::{Choice, Generator, Lengths, Rules};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha12Rng;
 

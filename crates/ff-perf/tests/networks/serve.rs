@@ -8,8 +8,8 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use ff_circuits::record::{Circuit, Stage};
 use ff_lab::Network;
-use ff_perf::record::{Circuit, Stage};
 
 /// How long anything may take that is waited for.
 const PATIENCE: Duration = Duration::from_secs(180);

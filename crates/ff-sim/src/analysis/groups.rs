@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use ff_report::stats;
+
 use super::outcome::{Mean, Outcome, RelayWindow};
-use crate::stats;
 
 /// A distribution in a few numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

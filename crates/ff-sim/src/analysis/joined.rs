@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use ff_bwauth::period::Fingerprint;
+use ff_base::identity::Fingerprint;
 
 use super::reading::Reading;
 use crate::read::series::{Cursor, Series};

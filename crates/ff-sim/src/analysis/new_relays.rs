@@ -153,7 +153,7 @@ impl Followed {
 #[must_use]
 pub fn median_days(relays: &[NewRelay]) -> Option<f64> {
     let days = relays.iter().map(|relay| relay.days.unwrap_or(f64::INFINITY)).collect();
-    crate::stats::median(days).filter(|days| days.is_finite())
+    ff_report::stats::median(days).filter(|days| days.is_finite())
 }
 
 /// What capacity a weight would be right for.

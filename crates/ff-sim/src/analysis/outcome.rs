@@ -151,7 +151,7 @@ impl Outcome {
     #[must_use]
     pub fn means(&self, window: usize, of: impl Fn(&RelayWindow) -> Mean) -> Vec<f64> {
         let windows = self.relays.iter().filter_map(|relay| relay.windows.get(window));
-        crate::stats::sorted(windows.filter_map(|window| of(window).get()).collect())
+        ff_report::stats::sorted(windows.filter_map(|window| of(window).get()).collect())
     }
 
     /// An error of the network at all times at which a part `least_share` of the window is covered, sorted: the
@@ -165,7 +165,7 @@ impl Outcome {
     ) -> Vec<f64> {
         let windows = self.steps.iter().filter_map(|step| step.windows.get(window));
         let covered = windows.filter(|window| window.share >= least_share);
-        crate::stats::sorted(covered.filter_map(of).collect())
+        ff_report::stats::sorted(covered.filter_map(of).collect())
     }
 
     /// Which part of all weight relays without a capacity have, at all times that have weights and at which a part
@@ -175,34 +175,6 @@ impl Outcome {
         let steps = self.steps.iter().filter(|step| step.weight > 0);
         let windows = steps.filter_map(|step| step.windows.get(window));
         let covered = windows.filter(|window| window.share >= least_share);
-        crate::stats::sorted(covered.map(|window| window.weight_left_out).collect())
-    }
-}
-
-/// The points of a distribution function: each distinct value with the part of all values that are no greater.
-///
-/// The values have to be sorted.
-#[must_use]
-#[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
-pub fn cdf(sorted: &[f64]) -> Vec<(f64, f64)> {
-    let mut points: Vec<(f64, f64)> = Vec::new();
-    for (value, count) in sorted.iter().zip(1_usize..) {
-        let part = count as f64 / sorted.len() as f64;
-        match points.last_mut() {
-            Some(last) if last.0.total_cmp(value).is_eq() => last.1 = part,
-            _ => points.push((*value, part)),
-        }
-    }
-    points
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_distribution_counts_equal_values_once() {
-        assert_eq!(cdf(&[]), []);
-        assert_eq!(cdf(&[0.0, 0.0, 0.5, 2.0]), [(0.0, 0.5), (0.5, 0.75), (2.0, 1.0)]);
+        ff_report::stats::sorted(covered.map(|window| window.weight_left_out).collect())
     }
 }

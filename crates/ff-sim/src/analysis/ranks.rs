@@ -1,8 +1,9 @@
 //! Which relays are weighted most wrongly, and whether overloaded ones are.
 
+use ff_report::stats;
+
 use super::groups::Distribution;
 use super::outcome::{Outcome, RelayWindow};
-use crate::stats;
 
 /// By what relays are ranked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -156,9 +156,10 @@ fn float(number: u128) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use ff_report::stats;
+
     use super::super::batch::Run;
     use super::*;
-    use crate::stats;
 
     /// A value at one time.
     fn run(step: u32, value: u64) -> Run {

@@ -20,7 +20,7 @@ pub struct Window(NonZeroU64);
 
 /// Text that is no window, or windows that are too many.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no window: write 1d,7d,30d,365d or 12h, each once, {MOST_WINDOWS} at most")]
+#[error("{0:?} is not a window: write 1d,7d,30d,365d or 12h, each once, {MOST_WINDOWS} at most")]
 pub struct ParseWindowError(String);
 
 impl Window {

@@ -7,11 +7,12 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use ff_bwauth::period::schedule::Rules;
-use ff_bwauth::period::timetable::Timetable;
-use ff_bwauth::period::{FIRST_GUESS, Relay, demand};
+use ff_plan::period::schedule::Rules;
+use ff_plan::period::timetable::Timetable;
+use ff_plan::period::{FIRST_GUESS, Relay, demand};
 use ff_proto::params::{PERIOD_SECS, Params};
 use ff_proto::units::BytesPerSec;
+use ff_report::stats::{percentile, sorted};
 
 use super::sample::{bytes, old, papers_capacities, scheduled, teams};
 use super::{Attack, Basis, Point, System};
@@ -20,7 +21,6 @@ use crate::schedule::errors::Errors;
 use crate::schedule::outcome::Newcomer;
 use crate::schedule::replay::{World, replay};
 use crate::schedule::{Setup, Subject};
-use crate::stats::{percentile, sorted};
 
 /// Slots of 30 s in a period.
 const SLOTS: u32 = 2880;

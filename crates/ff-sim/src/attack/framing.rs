@@ -1,12 +1,12 @@
-//! E4: relays that dispute a measurer, so that it is set aside, by the real judgement ([`ff_bwauth::period::trust`]).
+//! E4: relays that dispute a measurer, so that it is set aside, by the real judgement ([`ff_trust`]).
 //!
 //! Two measurers have measured all relays. Honest relays agree with both; framers dispute the first one, are measured again,
 //! and agree with the second. Each network (/24, IPv6 /48) has one word.
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use ff_bwauth::period::trust::{CHANCE, Said, Speaker, Standing, Word, judge};
 use ff_proto::ids::Ed25519Id;
+use ff_trust::{CHANCE, Said, Speaker, Standing, Word, judge};
 
 use super::chance::at_least;
 use super::sample::name;

@@ -1,11 +1,12 @@
 //! E3 and E5 over days: relays that choose on which days they are there, and under which name, by the real bandwidth file
-//! ([`ff_bwauth::publish::v3bw::Decisions`]).
+//! ([`ff_plan::publish::v3bw::Decisions`]).
 //!
 //! An attempt is an [`Outcome`] as a coordinator would store it. At the end of each day the file is decided from all of them.
 
-use ff_bwauth::outcome::{Asked, Failure, Measured, Method, Outcome, TargetInfo};
-use ff_bwauth::period::Fingerprint;
-use ff_bwauth::publish::v3bw::{Decisions, MAX_FILE_AGE_SECS, Publication};
+use ff_base::identity::Fingerprint;
+use ff_dir::bandwidth::MAX_FILE_AGE_SECS;
+use ff_plan::outcome::{Asked, Failure, Measured, Method, Outcome, TargetInfo};
+use ff_plan::publish::v3bw::{Decisions, Publication};
 use ff_proto::aggregate::Verdict;
 use ff_proto::failure::FailureKind;
 use ff_proto::params::{PERIOD_SECS, Params};

@@ -7,9 +7,9 @@
 //!
 //! Twins begin some seconds apart: each has all of the machine until the other begins or after the other's end.
 
-use ff_bwauth::period::schedule::{Rules, Schedule};
-use ff_bwauth::period::{FIRST_GUESS, Relay, group};
-use ff_bwauth::publish::together::{SAME_START_MILLIS, Shown, carried, shares};
+use ff_plan::period::schedule::{Rules, Schedule};
+use ff_plan::period::{FIRST_GUESS, Relay, group};
+use ff_plan::publish::together::{SAME_START_MILLIS, Shown, carried, shares};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use ff_bwauth::period;
+use ff_plan::period;
 use ff_proto::units::BytesPerSec;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
@@ -94,7 +94,7 @@ pub fn teams(count: u8) -> Vec<period::Team> {
 
 /// A fingerprint of a number.
 #[must_use]
-pub fn name(number: u32) -> period::Fingerprint {
+pub fn name(number: u32) -> ff_base::identity::Fingerprint {
     let mut name = [0; 20];
     name[..4].copy_from_slice(&number.to_be_bytes());
     name

@@ -7,9 +7,10 @@
 //! A relay may also refuse in a bad slot. What it gets for that is decided by [`Draw`]; "free" is what it would get
 //! if refusing did not count.
 
-use ff_bwauth::period::schedule::{Rules, Schedule};
-use ff_bwauth::period::timetable::Timetable;
-use ff_bwauth::period::{FIRST_GUESS, Fingerprint, Relay, Team};
+use ff_base::identity::Fingerprint;
+use ff_plan::period::schedule::{Rules, Schedule};
+use ff_plan::period::timetable::Timetable;
+use ff_plan::period::{FIRST_GUESS, Relay, Team};
 use ff_proto::aggregate::Draw;
 use ff_proto::failure::FailureKind;
 use ff_proto::params::Params;

@@ -4,8 +4,8 @@
 //! FlashFlow's line is computed by the real schedule and aggregation (E9). Of the others' costs and times the paper's
 //! figures are cited.
 
-use ff_bwauth::period::FIRST_GUESS;
-use ff_bwauth::period::schedule::{Rules, Schedule};
+use ff_plan::period::FIRST_GUESS;
+use ff_plan::period::schedule::{Rules, Schedule};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 

@@ -62,7 +62,8 @@ impl Crowd {
     /// Relays at equal distances of a network's, sorted by capacity.
     fn new(network: &Network, seed: u64) -> Self {
         let mut random = ChaCha12Rng::seed_from_u64(seed);
-        let all = crate::stats::sorted(papers_capacities(network).into_iter().map(bytes).collect());
+        let all =
+            ff_report::stats::sorted(papers_capacities(network).into_iter().map(bytes).collect());
         let count = all.len().min(RELAYS);
         let capacities: Vec<f64> = (0..count)
             .map(|index| all[(2 * index + 1) * all.len() / (2 * count)].max(1.0))
@@ -254,7 +255,7 @@ fn median_of(network: &Network, seed: u64, one: impl Fn(&Crowd) -> f64) -> f64 {
 /// The median over so many networks.
 fn median_of_many(network: &Network, many: u64, seed: u64, one: impl Fn(&Crowd) -> f64) -> f64 {
     let of = |number: u64| one(&Crowd::new(network, seed.wrapping_add(number)));
-    crate::stats::median((0..many).map(of).collect()).unwrap_or(0.0)
+    ff_report::stats::median((0..many).map(of).collect()).unwrap_or(0.0)
 }
 
 /// The curve of a gang that also gives all that it has to trusted relays.

@@ -15,8 +15,8 @@ pub struct CompareArgs {
     /// The newer one.
     #[arg(value_name = "NEW.v3bw")]
     pub new: PathBuf,
-    /// The network: positions, countries, families, and capacities if it has any. Relays that it does not have count
-    /// nowhere; how many that are is in the results.
+    /// The network, for positions, countries, families, and capacities if it has any. Relays that are not in it are left
+    /// out; the results have their number.
     #[arg(long, value_name = "SRC")]
     pub network: PathBuf,
     /// What else is known of it.
@@ -25,29 +25,29 @@ pub struct CompareArgs {
     /// Join files and a network of different months too.
     #[arg(long)]
     pub allow_mixed: bool,
-    /// What clients want, as a part of all capacity, for the times of downloads. Predicted times are a model, in which
-    /// a relay serves all streams at once: good for comparing, and no forecast.
+    /// The clients' demand, as a part of all capacity, for the times of downloads. Predicted times come from a model in
+    /// which a relay serves all streams at once: use them for comparison, not as forecasts.
     #[arg(long, value_name = "PART", default_value_t = 0.5)]
     pub load: f64,
     /// Also simulate downloads by both files' weights, as the command flow does, at that load.
     #[arg(long)]
     pub flow: bool,
-    /// A folder with tmodel-stream.json and tmodel-packet.json, by which users' traffic is simulated; without it by the
-    /// models in this program.
+    /// A folder with tmodel-stream.json and tmodel-packet.json, the models of users' traffic; default: the models in this
+    /// program.
     #[arg(long, value_name = "DIR", requires = "flow")]
     pub model: Option<PathBuf>,
-    /// Minutes that are simulated and count.
+    /// Simulated minutes that are measured.
     #[arg(long, value_name = "MINUTES", default_value_t = 10, requires = "flow",
           value_parser = clap::value_parser!(u32).range(1..=1440))]
     pub minutes: u32,
-    /// Minutes before those, in which the network fills.
+    /// Simulated minutes before the measured ones.
     #[arg(long, value_name = "MINUTES", default_value_t = 10, requires = "flow",
           value_parser = clap::value_parser!(u32).range(0..=1440))]
     pub warm_up: u32,
-    /// What circuits and downloads are drawn by.
+    /// Random seed of circuits and downloads.
     #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "flow")]
     pub seed: u64,
-    /// Fail if anything of the input had to be left out.
+    /// Fail if any input had to be left out.
     #[arg(long)]
     pub strict: bool,
     /// Where results go.

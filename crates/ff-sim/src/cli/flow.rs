@@ -11,17 +11,17 @@ use crate::flow::trial::TICK_SECS;
 #[derive(Args, Clone, Debug)]
 pub struct FlowArgs {
     /// Networks: tables of an experiment's relays (name, position, address, country, capacity, weight) or folders with
-    /// such a relays.csv, or whatever has capacities. DIR/01..07 are the seven of these numbers. No network may be given twice.
+    /// such a relays.csv, or other files with capacities. DIR/01..07 are the seven of these numbers. No network may be given twice.
     #[arg(long, value_name = "SRC,...", value_delimiter = ',', required = true)]
     pub network: Vec<PathBuf>,
     /// What else is known of them.
     #[command(flatten)]
     pub described: DescribedArgs,
-    /// A folder with tmodel-stream.json and tmodel-packet.json: how users' circuits, streams and packets follow each
-    /// other. Without it they do as in 2018, by the models in this program.
+    /// A folder with tmodel-stream.json and tmodel-packet.json, the models of users' circuits, streams and packets.
+    /// Default: the models in this program, of 2018.
     #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,
-    /// By which weights clients choose relays: consensus (those of the network's file), flashflow (capacities, with
+    /// Weights by which clients choose relays: consensus (those of the network's file), flashflow (capacities, with
     /// errors between 0.84 and 1.01), torflow-loop, torflow-pid-loop, sbws-loop (closed loops that start with the
     /// consensus; the second is TorFlow with feedback), or a bandwidth file.
     #[arg(
@@ -34,60 +34,60 @@ pub struct FlowArgs {
     /// Join bandwidth files with networks of other months too.
     #[arg(long)]
     pub allow_mixed: bool,
-    /// How much users ask for, as parts of what they did in January 2019.
+    /// Users' demand, as parts of that of January 2019.
     #[arg(long, value_name = "PART,...", value_delimiter = ',', default_value = "1.0")]
     pub load: Vec<f64>,
-    /// Circuits that users open in ten minutes at load 1.0. Without it as many to a network's capacity as in January
-    /// 2019, which are 148,896 for a tenth of it (36 Gbit/s). Clients grow with it.
+    /// Number of circuits that users open in ten minutes at load 1.0. Default: in proportion to the network's capacity, as
+    /// in January 2019: 148,896 for a tenth of it (36 Gbit/s). The number of clients grows with it.
     #[arg(long, value_name = "NUMBER")]
     pub circuits: Option<f64>,
-    /// How relays divide what they have: the more to a circuit the less it has had of late (weighted, nearest to
+    /// How relays divide their capacity among circuits: more to circuits that have had little recently (weighted, nearest to
     /// what Shadow measured), equally (max-min), or to one circuit after the other, the quietest first.
     #[arg(long, value_name = "RULE", default_value = "weighted")]
     pub rule: FlowRule,
-    /// How much may be on its way: fixed windows of 500 cells, as in 2019, or congestion control, as today.
+    /// Limit of data in flight: fixed windows of 500 cells, as in 2019, or congestion control, as today.
     #[arg(long, value_name = "KIND", default_value = "fixed")]
     pub window: FlowWindow,
-    /// Guards that each client of users holds; with 0 every circuit gets a fresh one, as in Shadow's experiments.
+    /// Number of guards of each client; with 0, each circuit gets a new one, as in Shadow's experiments.
     #[arg(long, value_name = "NUMBER", default_value_t = 0,
           value_parser = clap::value_parser!(u8).range(0..=20))]
     pub guards: u8,
-    /// The first seed: what circuits, downloads and errors are drawn by.
+    /// First random seed, of circuits, downloads and errors.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
-    /// How often, with another seed each, from the first on.
+    /// Number of seeds: each simulation runs once with each.
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: u64,
-    /// Minutes that count.
+    /// Simulated minutes that are measured.
     #[arg(long, value_name = "MINUTES", default_value_t = 40,
           value_parser = clap::value_parser!(u32).range(1..=1440))]
     pub minutes: u32,
-    /// Minutes before those, in which the network fills.
+    /// Simulated minutes before the measured ones.
     #[arg(long, value_name = "MINUTES", default_value_t = 20,
           value_parser = clap::value_parser!(u32).range(0..=1440))]
     pub warm_up: u32,
     /// Seconds of a tick: a whole part of one, as 0.1, or 1, 2, 3, 4, 5, 6 or 10. A longer tick makes a simulation
-    /// cheaper and coarser: no time of a download is told finer than that, and relays at their limit carry less (of a
-    /// small network 0.96 with 0.1 s, 0.85 with 1 s).
+    /// cheaper and coarser: times of downloads are multiples of it, and relays at their limit carry less (in a small network
+    /// 0.96 with 0.1 s, 0.85 with 1 s).
     #[arg(long, value_name = "SECONDS", default_value_t = Tick(TICK_SECS))]
     pub tick: Tick,
-    /// Rounds of a closed loop, each of 18 hours; seven are five days.
+    /// Number of rounds of a closed loop, each of 18 hours; seven are five days.
     #[arg(long, value_name = "NUMBER", default_value_t = 7,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub loop_rounds: u32,
-    /// Minutes of the simulation that a round of a closed loop takes.
+    /// Simulated minutes of each round of a closed loop.
     #[arg(long, value_name = "MINUTES", default_value_t = 5,
           value_parser = clap::value_parser!(u32).range(1..=1080))]
     pub loop_minutes: u32,
-    /// Simulations that run at a time; what comes out does not depend on it.
+    /// Simulations to run in parallel; results do not depend on it.
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=256))]
     pub jobs: u32,
-    /// Only each N-th simulation, from the I-th on: networks, seeds, loads and weights are counted through.
+    /// Run only each N-th simulation, from the I-th on, of all networks, seeds, loads and weights.
     #[arg(long, value_name = "I/N", default_value = "1/1")]
     pub shard: Shard,
-    /// Fail if anything of the input had to be left out.
+    /// Fail if any input had to be left out.
     #[arg(long)]
     pub strict: bool,
     /// Where results go.

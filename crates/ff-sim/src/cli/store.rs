@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use ff_report::options::Options;
 
-use super::{Options, OutArgs};
+use super::OutArgs;
 use crate::store::month::Month;
 use crate::store::plan::Shard;
 
@@ -17,7 +18,7 @@ pub struct SpanArgs {
     /// The last month.
     #[arg(long, value_name = "MONTH")]
     pub until: Option<Month>,
-    /// Months that are read at once, which takes three threads and up to 150 MB each.
+    /// Months to read at once; each takes three threads and up to 150 MB.
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u16).range(1..=256))]
     pub jobs: u16,
@@ -26,19 +27,19 @@ pub struct SpanArgs {
 /// Options of `ingest`.
 #[derive(Args, Clone, Debug)]
 pub struct IngestArgs {
-    /// A folder of archives, as CollecTor gives them: monthly .tar.xz, or folders of files, plain or .xz.
+    /// A folder of archives of CollecTor: monthly .tar.xz, or folders of files, plain or .xz.
     #[arg(long, value_name = "DIR")]
     pub collector: PathBuf,
-    /// The store: a folder that is one already, is empty, or not there yet.
+    /// The store: an existing one, or a folder that is empty or missing.
     #[arg(long, value_name = "DIR")]
     pub store: PathBuf,
     /// Which months.
     #[command(flatten)]
     pub span: SpanArgs,
-    /// Only the I-th of N shares of the months, so that N machines do all of them.
+    /// Read only the I-th of N shares of the months, to divide the work among N machines.
     #[arg(long, value_name = "I/N")]
     pub shard: Option<Shard>,
-    /// Fail if anything of the input had to be left out.
+    /// Fail if any input had to be left out.
     #[arg(long)]
     pub strict: bool,
     /// Where results go.
@@ -52,10 +53,10 @@ pub struct MergeArgs {
     /// Stores, or folders of results of one command.
     #[arg(value_name = "DIR", required = true)]
     pub from: Vec<PathBuf>,
-    /// Where all of them go: a store, or a folder of results.
+    /// Write all of them into this store or folder of results.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Print what was merged as JSON.
+    /// Print a summary as JSON.
     #[arg(long)]
     pub json: bool,
     /// What the command was run with, for summary.json.
@@ -69,7 +70,7 @@ pub struct StoredArgs {
     /// A store, with all of its hours.
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
-    /// A folder of archives, by way of a store that is removed afterwards.
+    /// A folder of archives, read through a temporary store.
     #[arg(long, value_name = "DIR")]
     pub collector: Option<PathBuf>,
     /// Join data of different months too: descriptors with consensuses by fingerprint, tables as they are.

@@ -12,6 +12,19 @@ pub struct TortoiseArgs {
     /// Figures of the paper to compute; all adds experiments where bulk users evade the limit.
     #[arg(long, value_name = "NUMBER,...", value_delimiter = ',', default_value = "all")]
     pub figures: Vec<TortoiseFigure>,
+    /// Simulate today's network instead: relays of May 2024, two guards and conflux legs for each client, pages of 2025,
+    /// each limit with each burst, and no limit.
+    #[arg(long, conflicts_with_all = ["figures", "burst"])]
+    pub today: bool,
+    /// Limits of a client's link in today's network; 0.01 at least, as PerConnBWRate.
+    #[arg(long, value_name = "MB/S,...", value_delimiter = ',', requires = "today",
+          default_value = "0.1,0.25,0.5,1,2,4,8", value_parser = limit)]
+    pub limits: Vec<u32>,
+    /// Bucket sizes in today's network: what a link may save. least is 0.2 s of the limit, below which tor refuses
+    /// PerConnBWBurst.
+    #[arg(long, value_name = "MB,...", value_delimiter = ',', requires = "today",
+          default_value = "least,3,20", value_parser = today_burst)]
+    pub bursts: Vec<TodayBurst>,
     /// First random seed.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
@@ -23,7 +36,7 @@ pub struct TortoiseArgs {
     /// what tor does where rate and burst are equal.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = burst)]
     pub burst: f64,
-    /// Size of the network, as a part of the paper's 900 clients.
+    /// Size of the network, as a part of the paper's 900 clients; with --today of 144 relays, a fiftieth of all.
     #[arg(long, value_name = "PART", default_value_t = 1.0, value_parser = scale)]
     pub scale: f64,
     /// Simulated minutes that are measured.
@@ -47,9 +60,36 @@ impl TortoiseArgs {
     /// The figures, by their numbers.
     #[must_use]
     pub fn figures(&self) -> Vec<u8> {
-        let is_wanted =
-            |number: &u8| self.figures.iter().any(|one| one.number().is_none_or(|n| n == *number));
-        FIGURES.into_iter().filter(is_wanted).collect()
+        TortoiseFigure::numbers(&self.figures)
+    }
+}
+
+/// The size of a bucket in today's network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TodayBurst {
+    /// The least that tor takes with a limit.
+    Least,
+    /// This many bytes.
+    Bytes(u32),
+}
+
+impl TodayBurst {
+    /// Its size with a limit, in bytes; both are given in bytes.
+    ///
+    /// # Errors
+    /// When the bucket holds less than 0.2 s of the limit, which tor refuses.
+    pub fn bytes(self, limit: u32) -> Result<u32, String> {
+        let least = limit.div_ceil(LEAST_BURST_PARTS);
+        match self {
+            Self::Least => Ok(least),
+            Self::Bytes(bytes) if bytes >= least => Ok(bytes),
+            Self::Bytes(bytes) => Err(format!(
+                "--bursts {} is too small with --limits {}: it must be at least 0.2 s of the limit, {} MB",
+                megabytes(bytes),
+                megabytes(limit),
+                megabytes(least)
+            )),
+        }
     }
 }
 
@@ -82,6 +122,14 @@ pub enum TortoiseFigure {
 }
 
 impl TortoiseFigure {
+    /// The numbers of some figures, in their order.
+    #[must_use]
+    pub fn numbers(figures: &[Self]) -> Vec<u8> {
+        let is_wanted =
+            |number: &u8| figures.iter().any(|one| one.number().is_none_or(|n| n == *number));
+        FIGURES.into_iter().filter(is_wanted).collect()
+    }
+
     /// Its number; none stands for all.
     const fn number(self) -> Option<u8> {
         match self {
@@ -108,17 +156,61 @@ It prints each claim of the paper (T1 to T30) with the paper's number and ours: 
 with the reason. A flow model has no queues and lets a bucket fill evenly, so it cannot have losses that come from how tor 0.2.1
 refilled buckets: claims that need them differ here.
 
+With --today it simulates a sample of the relays of May 2024 by their bandwidth weights. Each client has two guards and
+downloads over a conflux leg through each; a limit holds for each leg. Pages are those of 2025, with a median of 2.9 MB. The
+number of clients is fitted, so that relays carry what they carried in May 2024. It prints how long pages and files take with
+each limit and without one, and which part of the bytes between relays exceeds the limit: in all, and on links that
+FFIngressExempt fast and stable-fast do not exempt.
+
 Examples:
   ff-sim tortoise                                        # all figures, five seeds: some minutes
   ff-sim tortoise --figures 3,7 --seeds 1                # a quick look
   ff-sim tortoise --figures all --seeds 20 --out results # ledger.md, fig3.svg .. fig10.svg, tables, report.html
   ff-sim tortoise --burst 10 --figures 3                 # a bucket of ten seconds of the limit
+  ff-sim tortoise --today --out today                    # today's network: times of pages and files at each limit
+  ff-sim tortoise --today --limits 1 --bursts 3,20       # one limit, two bursts
 
 Exit status:
   0  success
   1  failure, with its cause on standard error
   2  invalid command line
   4  a figure differs from the paper's without a recorded reason";
+
+/// The least limit, in bytes a second, as of PerConnBWRate with FFIngressLimit 1.
+const LEAST_LIMIT: u32 = 10_000;
+/// The greatest limit, in bytes a second, and the greatest burst, in bytes: those of PerConnBWRate and PerConnBWBurst.
+const MOST: u32 = 2_147_483_647;
+/// The least burst is what a limit lets pass in this part of a second, as of PerConnBWBurst with FFIngressLimit 1.
+const LEAST_BURST_PARTS: u32 = 5;
+/// Bytes of a MB.
+const MB: f64 = 1e6;
+
+/// Bytes as MB, for people.
+fn megabytes(bytes: u32) -> String {
+    (f64::from(bytes) / MB).to_string()
+}
+
+/// A limit, in bytes a second, from MB/s.
+fn limit(text: &str) -> Result<u32, String> {
+    let bounds = (f64::from(LEAST_LIMIT) / MB, f64::from(MOST) / MB);
+    within(text, bounds.0, bounds.1, "MB/s, the bounds of PerConnBWRate").map(whole_bytes)
+}
+
+/// A burst in bytes, from MB or a word.
+fn today_burst(text: &str) -> Result<TodayBurst, String> {
+    if text == "least" {
+        return Ok(TodayBurst::Least);
+    }
+    let least = f64::from(LEAST_LIMIT / LEAST_BURST_PARTS) / MB;
+    let bytes = within(text, least, f64::from(MOST) / MB, "MB, or least").map(whole_bytes)?;
+    Ok(TodayBurst::Bytes(bytes))
+}
+
+/// MB as whole bytes.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is within bounds")]
+fn whole_bytes(megabytes: f64) -> u32 {
+    (megabytes * MB).round() as u32
+}
 
 /// A number of seconds of the limit that a bucket holds.
 fn burst(text: &str) -> Result<f64, String> {
@@ -147,5 +239,24 @@ mod tests {
             let said = [burst(bad), scale(bad)].map(|value| value.expect_err(bad));
             assert!(said.iter().all(|said| said.contains("must be a number from")), "{said:?}");
         }
+    }
+
+    #[test]
+    fn limits_and_bursts_have_the_bounds_of_torrc() {
+        assert_eq!((limit("0.01"), limit("8")), (Ok(10_000), Ok(8_000_000)));
+        assert_eq!(today_burst("20"), Ok(TodayBurst::Bytes(20_000_000)));
+        for bad in ["0.0099", "0", "-1", "NaN", "2148", "", "1MB"] {
+            let said = limit(bad).expect_err(bad);
+            assert!(said.contains("from 0.01 to 2147.483647: MB/s"), "{bad}: {said}");
+        }
+        for bad in ["0", "0.0019", "most", "2148"] {
+            let said = today_burst(bad).expect_err(bad);
+            assert!(said.contains("from 0.002 to 2147.483647: MB, or least"), "{bad}: {said}");
+        }
+        assert_eq!(TodayBurst::Least.bytes(8_000_000), Ok(1_600_000));
+        assert_eq!(TodayBurst::Bytes(1_600_000).bytes(8_000_000), Ok(1_600_000));
+        let said = TodayBurst::Bytes(1_500_000).bytes(8_000_000).expect_err("too small");
+        assert!(said.contains("--bursts 1.5 is too small with --limits 8"), "{said}");
+        assert!(said.contains("at least 0.2 s of the limit, 1.6 MB"), "{said}");
     }
 }

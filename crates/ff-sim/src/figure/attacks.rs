@@ -1,6 +1,7 @@
 //! Figures of attacks: Table 2 as curves, and a figure for each attack that has one.
 
-use super::{Axis, Figure};
+use ff_report::figure::{Axis, Figure};
+
 use crate::attack::views::{COURTING, SLOW_COURTING};
 use crate::attack::{Attack, Point, TABLE2};
 

@@ -1,6 +1,7 @@
 //! Figures of errors: 1 to 5, 8 and 10 of the paper.
 
-use super::{Axis, Curve, Figure, distribution, thinned};
+use ff_report::figure::{Axis, Curve, Figure, distribution, thinned};
+
 use crate::analysis::outcome::{Mean, NetworkWindow, Outcome, RelayWindow};
 use crate::analysis::speed_test::BEGIN_2019;
 use crate::analysis::window::Window;

@@ -1,6 +1,7 @@
 //! Figures of schedules: how far a team has come after so many hours.
 
-use super::{Axis, Figure, thinned};
+use ff_report::figure::{Axis, Figure, thinned};
+
 use crate::schedule::greedy::hours;
 use crate::schedule::outcome::Outcome;
 

@@ -1,6 +1,9 @@
 //! Figures 3 and 5 to 10 of the Tortoise paper: rates of clients, with all seeds together.
 
-use super::{Axis, Figure, distribution};
+pub mod today;
+
+use ff_report::figure::{Axis, Figure, distribution};
+
 use crate::flow::tortoise::cells::{RUNNERS, Results, cell, half, more, rate_kb};
 use crate::flow::tortoise::engine::Seen;
 use crate::flow::tortoise::rows::sorted_kb;

@@ -1,6 +1,6 @@
 //! Figures of what clients see: 9a to 9c of the paper, from one row for each simulation.
 
-use super::{Axis, Figure};
+use ff_report::figure::{Axis, Figure};
 
 /// What came out of one simulation, as far as it is drawn.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,7 +89,7 @@ fn values(rows: &[Row], weights: &str, of: impl Fn(&Row) -> Option<f64>) -> Vec<
         }
         let values = match networks.as_slice() {
             [(_, values)] => values.clone(),
-            _ => networks.iter().filter_map(|(_, values)| crate::stats::mean(values)).collect(),
+            _ => networks.iter().filter_map(|(_, values)| ff_report::stats::mean(values)).collect(),
         };
         (load, values)
     };

@@ -15,11 +15,15 @@
 //! Limits: no queues, no windows and no losses, so nothing of latency but a fixed time to the first byte; a bucket
 //! lets bytes flow evenly, where tor 0.2.1 refilled it once a second; a limit therefore takes nothing from a client whose
 //! fair share lies below it.
+//!
+//! [`today`] has another network for the same engine: relays of May 2024, two guards and conflux legs for each client, and
+//! pages of 2025.
 
 pub mod bucket;
 pub mod cells;
 pub mod engine;
 pub mod rows;
+pub mod today;
 pub mod users;
 pub mod world;
 

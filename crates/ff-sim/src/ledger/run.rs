@@ -17,6 +17,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
+use ff_report::input::Inputs;
+use ff_report::skipped::Skips;
+use ff_report::stats;
 use liblzma::read::XzDecoder;
 
 use super::{Found, Ledger, Ours, Sampled};
@@ -28,7 +31,6 @@ use crate::analysis::ranks::under_weighted;
 use crate::analysis::speed_test::{BEGIN_2019, speed_test};
 use crate::analysis::window::Window;
 use crate::attack;
-use crate::input::Inputs;
 use crate::network::{CapacitySource, Network, Relay};
 use crate::read::consensus::Consensus;
 use crate::read::descriptor::{Descriptors, join};
@@ -37,8 +39,7 @@ use crate::read::series::{Kind, Series, daily};
 use crate::schedule::greedy::{greedy, hours};
 use crate::schedule::what_if;
 use crate::schedule::{Setup, Subjects, units};
-use crate::skipped::Skips;
-use crate::{source, stats};
+use crate::source;
 
 /// The consensus of the paper's month that it counts relays of.
 const JULY: &str = "b-series/2019-07-14-00-00-00-consensus.xz";
@@ -209,7 +210,7 @@ fn july(data: &mut Data<'_>) -> Result<Network> {
     let mut text = String::new();
     XzDecoder::new(SAMPLE_OF_JULY).read_to_string(&mut text)?;
     let relay = |(number, line): (u32, &str)| -> Result<Relay> {
-        let weight: u32 = line.parse().context("a weight of the sample is no number")?;
+        let weight: u32 = line.parse().context("a weight of the sample is not a number")?;
         let capacity = Some(BytesPerSec::new(u64::from(weight) * 1000));
         let (fingerprint, weight) = (attack::sample::name(number), weight.into());
         Ok(Relay { fingerprint, capacity, weight, running: 1.0, ..Relay::default() })

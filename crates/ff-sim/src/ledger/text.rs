@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use ff_report::output::Table;
+
 use super::{Compared, Judged, Verdict, with_all_data};
-use crate::output::Table;
 
 /// The header of [`table`].
 const HEADER: [&str; 11] = [

@@ -127,8 +127,8 @@ impl Rules {
     pub fn calibrated(honest: &Views, trusted: &[usize], share: f64) -> Self {
         let run = Run::of(honest, trusted, &Self::NONE);
         let at = |values: Vec<f64>| {
-            let sorted = crate::stats::sorted(values);
-            crate::stats::percentile(&sorted, 100.0 * (1.0 - share)).unwrap_or(f64::INFINITY)
+            let sorted = ff_report::stats::sorted(values);
+            ff_report::stats::percentile(&sorted, 100.0 * (1.0 - share)).unwrap_or(f64::INFINITY)
         };
         let growths = against_median(&run.vector, &run.ratings).into_iter().flatten().collect();
         Self { most_change: at(run.changes), most_growth: at(growths), ..Self::NONE }
@@ -247,7 +247,7 @@ impl Run {
 fn against_median(new: &[f64], old: &[f64]) -> Vec<Option<f64>> {
     let ratio = |(new, old): (&f64, &f64)| (*old > 0.0).then(|| new / old);
     let ratios: Vec<Option<f64>> = new.iter().zip(old).map(ratio).collect();
-    let median = crate::stats::median(ratios.iter().copied().flatten().collect());
+    let median = ff_report::stats::median(ratios.iter().copied().flatten().collect());
     let median = median.filter(|median| *median > 0.0).unwrap_or(1.0);
     ratios.into_iter().map(|ratio| ratio.map(|ratio| ratio / median)).collect()
 }

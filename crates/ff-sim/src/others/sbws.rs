@@ -7,7 +7,7 @@
 //!
 //! Limits: relays are not asked for a least number of measurements on different days.
 
-use ff_bwauth::publish::scaling::{self, Scaling};
+use ff_plan::publish::scaling::{self, Scaling};
 
 use super::{KILOBYTE, Sample, float};
 

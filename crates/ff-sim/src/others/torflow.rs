@@ -10,7 +10,7 @@
 //!
 //! Limits: relays are not divided into slices of similar speed, and failed circuits do not count.
 
-use ff_bwauth::publish::scaling::{self, Scaling};
+use ff_plan::publish::scaling::{self, Scaling};
 
 use super::{KILOBYTE, Sample, float};
 use crate::network::Position;

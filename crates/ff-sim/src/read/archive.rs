@@ -19,15 +19,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-use ff_bwauth::network::DocumentError;
-use ff_bwauth::network::text::{Packing, UnixText, refuse_packed, unix};
+use ff_base::text::{Packing, UnixText, refuse_packed, unix};
+use ff_dir::DocumentError;
+use ff_report::input::{XZ_MAGIC, unpack};
+use ff_report::skipped::Skips;
+use ff_report::{ahead, workers};
 
 pub use self::shared::Shared;
 pub use self::split::{Documents, Part, documents};
-use crate::ahead;
-use crate::input::{XZ_MAGIC, unpack};
-use crate::skipped::Skips;
-use crate::workers;
 
 /// A document has no more than this.
 pub const MOST_BYTES: usize = 64 << 20;
@@ -230,7 +229,7 @@ impl<T: Taker> Walk<'_, T> {
             self.take(Some(name), part, shared.as_ref());
             if self.skipped >= most {
                 // The list of the entry itself may be full.
-                let reason = format!("{name} is not read behind line {first_line}: {TOO_MUCH}");
+                let reason = format!("{name} is not read after line {first_line}: {TOO_MUCH}");
                 return self.skip(None, None, reason);
             }
         }

@@ -16,8 +16,8 @@ pub(crate) mod scan;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use ff_bwauth::network::DocumentError;
-use ff_bwauth::period::Fingerprint;
+use ff_base::identity::Fingerprint;
+use ff_dir::DocumentError;
 
 use self::again::Known;
 pub use self::again::{Again, Sequence};
@@ -210,10 +210,11 @@ impl Consensus {
         }
         let last = lines.number().max(1);
         match part {
-            Part::Nothing => Err(scan::error(1, "this is no consensus")),
-            _ if self.valid_after == Text::default() => {
-                Err(scan::error(1, "this is no consensus: it does not say since when it is valid"))
-            }
+            Part::Nothing => Err(scan::error(1, "this is not a consensus")),
+            _ if self.valid_after == Text::default() => Err(scan::error(
+                1,
+                "this is not a consensus: it does not say since when it is valid",
+            )),
             Part::Header | Part::Relays | Part::FooterLine => {
                 Err(scan::error(last, "the consensus ends too early: it has no footer"))
             }
@@ -233,7 +234,7 @@ impl Consensus {
             (_, b"network-status-version") => self.read_flavour(part, line.rest),
             (Part::Nothing, keyword) => match keyword {
                 [] | [b'@', ..] => Ok(part),
-                _ => Err("this is no consensus".to_owned()),
+                _ => Err("this is not a consensus".to_owned()),
             },
             (Part::Header, b"r") => self.read_relay(line.rest),
             (Part::Header, keyword) if !is_footer(keyword) => self.read_header(keyword, line.rest),
@@ -241,7 +242,7 @@ impl Consensus {
                 self.read_of_relay(keyword, line.rest)
             }
             (Part::FooterLine | Part::Footer, b"r") => {
-                Err("there is a relay behind the footer".to_owned())
+                Err("there is a relay after the footer".to_owned())
             }
             (Part::FooterLine | Part::Footer, b"bandwidth-weights") => self.read_weights(line.rest),
             (Part::FooterLine, b"directory-signature") => Ok(Part::Footer),
@@ -261,7 +262,7 @@ impl Consensus {
         }
         let mut words = scan::words(rest);
         if words.next() != Some(b"3") {
-            return Err("this is no consensus of version 3".to_owned());
+            return Err("this is not a consensus of version 3".to_owned());
         }
         self.flavour = match words.next() {
             None | Some(b"ns") => Flavour::Ns,
@@ -275,7 +276,9 @@ impl Consensus {
     /// A line before all relays.
     fn read_header(&mut self, keyword: &[u8], rest: &[u8]) -> Result<Part, Wrong> {
         match keyword {
-            b"vote-status" if rest != b"consensus" => return Err("this is no consensus".to_owned()),
+            b"vote-status" if rest != b"consensus" => {
+                return Err("this is not a consensus".to_owned());
+            }
             b"consensus-method" => {
                 let method = scan::words(rest).next().and_then(scan::number);
                 let method = method.and_then(|method| method.try_into().ok());
@@ -284,7 +287,7 @@ impl Consensus {
             b"valid-after" => {
                 let secs = scan::time(rest).map_err(|wrong| format!("valid-after {wrong}"))?;
                 self.valid_after_unix_secs = secs;
-                self.valid_after = self.keep(rest).ok_or("valid-after is no time")?;
+                self.valid_after = self.keep(rest).ok_or("valid-after is not a time")?;
             }
             b"params" => self.params = self.keep(rest).ok_or("the parameters are no text")?,
             _ => {}

@@ -10,9 +10,9 @@ use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::ops::Range;
 
-use ff_bwauth::network::DocumentError;
-use ff_bwauth::network::family::{FamilyCert, family_id};
-use ff_bwauth::period::Fingerprint;
+use ff_base::identity::Fingerprint;
+use ff_dir::DocumentError;
+use ff_dir::family::{FamilyCert, family_id};
 use ff_proto::units::BytesPerSec;
 use sha1::{Digest as _, Sha1};
 

@@ -7,15 +7,15 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use ff_bwauth::period::Fingerprint;
+use ff_base::identity::Fingerprint;
 use ff_proto::units::BytesPerSec;
+use ff_report::skipped::Skips;
 use sha2::{Digest, Sha256};
 
 use super::consensus::scan;
 use super::span;
 use super::table::line;
 use crate::network::{CapacitySource, Flags, Network, Relay};
-use crate::skipped::Skips;
 
 /// No capacity is above this, in bytes a second.
 const MOST_CAPACITY: u64 = 1 << 53;

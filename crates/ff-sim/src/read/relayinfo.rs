@@ -10,17 +10,17 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::net::IpAddr;
 use std::path::Path;
 
-use ff_bwauth::period::Fingerprint;
+use ff_base::identity::Fingerprint;
 use ff_proto::units::BytesPerSec;
+use ff_report::input::{self, XZ_MAGIC};
+use ff_report::python_json;
+use ff_report::skipped::Skips;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
 use super::span;
-use crate::input::{self, XZ_MAGIC};
 use crate::network::{CapacitySource, Flags, Network, Relay};
-use crate::python_json;
-use crate::skipped::Skips;
 
 /// A file has no more than this, unpacked; that of May 2024 has 3.7 MB.
 pub const MOST_BYTES: u64 = 64 << 20;
@@ -115,7 +115,7 @@ impl Rows {
 
     /// The relay, or why it is left out.
     fn relay(&mut self, name: &str, value: Value) -> Result<Relay, String> {
-        let fingerprint = fingerprint(name).ok_or("this is no fingerprint")?;
+        let fingerprint = fingerprint(name).ok_or("this is not a fingerprint")?;
         let row: Row = serde_json::from_value(value).map_err(|error| error.to_string())?;
         if row.fingerprint.as_deref().is_some_and(|other| !other.eq_ignore_ascii_case(name)) {
             return Err("it stands under another's fingerprint".to_owned());

@@ -14,11 +14,11 @@
 use std::collections::BTreeSet;
 use std::io::{self, BufRead};
 
-use ff_bwauth::period::Fingerprint;
-use ff_bwauth::utc::Utc;
+use ff_base::identity::Fingerprint;
+use ff_base::utc::Utc;
+use ff_report::skipped::Skips;
 
 use super::span;
-use crate::skipped::Skips;
 
 mod cursor;
 pub mod daily;
@@ -76,7 +76,7 @@ impl Kind {
             Self::Weight if number(Self::Probability, cell).is_some() => {
                 "is a part of one, and the table began with whole weights"
             }
-            _ => "is no number that may be",
+            _ => "is not a number that may be",
         }
     }
 }

@@ -12,14 +12,12 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use ff_proto::units::BytesPerSec;
+use ff_report::input::Inputs;
+use ff_report::skipped::Skips;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use crate::{
-    input::Inputs,
-    network::{CapacitySource, Flags, Network, Relay},
-    skipped::Skips,
-};
+use crate::network::{CapacitySource, Flags, Network, Relay};
 
 /// No file is read beyond this many bytes: the largest real one has 0.3 MB.
 const MOST_BYTES: u64 = 64 << 20;

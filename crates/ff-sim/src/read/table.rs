@@ -2,9 +2,8 @@
 
 use std::io::Read;
 
+use ff_report::skipped::Skips;
 use serde::de::DeserializeOwned;
-
-use crate::skipped::Skips;
 
 /// A table has no more bytes than this.
 pub const MOST_BYTES: u64 = 64 << 20;

@@ -3,14 +3,14 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use ff_report::output::Table;
+use ff_report::progress::Progress;
 
 use super::{Reading, tell_drawn};
 use crate::attack::sample::{PAPERS_MOST, PAPERS_RELAYS, PAPERS_TOTAL, made_up};
 use crate::attack::{Attack, Point, System, against_told};
 use crate::cli::AttackArgs;
 use crate::figure::attacks::table2;
-use crate::output::Table;
-use crate::progress::Progress;
 use crate::source;
 
 /// Carries `attack` out.
@@ -32,7 +32,7 @@ pub(super) fn attack(args: &AttackArgs) -> Result<ExitCode> {
         }
     };
     let systems = args.system.map_or(System::ALL.to_vec(), |system| vec![system]);
-    let progress = Progress::on_stderr();
+    let progress = Progress::of("ff-sim");
     let tell = |done, all| progress.say(|| format!("{done} of {all} attacks"));
     let chosen = against_told(&systems, &network, args.seed, tell);
     let tables = [summary_table(&chosen), point_table(&chosen)];

@@ -5,6 +5,9 @@ mod simulated;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use ff_report::figure::{Axis, Figure, distribution};
+use ff_report::output::Table;
+use ff_report::stats;
 use serde::Serialize;
 
 use self::simulated::Simulated;
@@ -12,10 +15,8 @@ use super::{Reading, rows, tell_drawn, weights};
 use crate::cli::compare::CompareArgs;
 use crate::compare::{Comparison, Group, Side};
 use crate::figure::errors::relay_weights;
-use crate::figure::{Axis, Figure, distribution};
 use crate::network::Network;
-use crate::output::Table;
-use crate::{source, stats};
+use crate::source;
 
 /// What `summary.json` has.
 #[derive(Serialize)]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use ff_report::progress::Progress;
 use serde::Serialize;
 
 use self::tables::{Run, figures, loops_text, tables, text};
@@ -19,7 +20,6 @@ use crate::flow::tmodel::{Library, Model};
 use crate::flow::trial::{self, Choice, Rule, Setting};
 use crate::merge::{Collected, Merged};
 use crate::network::{CapacitySource, Network};
-use crate::progress::Progress;
 use crate::{parallel, source};
 
 /// Which simulation: a network, weights and a load by their places in the arguments, and a seed.
@@ -60,7 +60,7 @@ pub(super) fn flow(args: &FlowArgs) -> Result<ExitCode> {
     check_paths(args, &names, &networks, &files)?;
     let mut runs = Vec::new();
     let cases = cases(args, networks.len());
-    let progress = Progress::on_stderr();
+    let progress = Progress::of("ff-sim");
     for seed in seeds(args) {
         let these: Vec<Case> = cases.iter().copied().filter(|case| case.seed == seed).collect();
         if these.is_empty() {

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use ff_report::markup::Visible;
+use ff_report::progress::Progress;
+use ff_report::skipped::left_out;
 use serde::Serialize;
 
 use super::{Reading, Table, rows, tell};
 use crate::cli::store::{IngestArgs, SpanArgs};
-use crate::markup::Visible;
-use crate::progress::Progress;
-use crate::skipped::left_out;
 use crate::spare::give_back_what_is_large;
 use crate::store::gaps::Between;
 use crate::store::ingest::{self, Done};
@@ -87,7 +87,7 @@ pub(super) fn take(
     plan.keep(span.since, span.until, shard);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.context("Failed to get the time: the clock lies before 1970")?.as_secs();
-    let progress = Progress::on_stderr();
+    let progress = Progress::of("ff-sim");
     Ok(ingest::ingest(store, &plan.units, span.jobs.into(), now, &progress)?)
 }
 

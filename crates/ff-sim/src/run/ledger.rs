@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use ff_report::output::Folder;
 
 use super::{Reading, tell};
 use crate::cli::LedgerArgs;
 use crate::ledger::run::{Data, figures};
 use crate::ledger::text::{markdown, plain, table};
 use crate::ledger::{Ledger, against, judge};
-use crate::output::Folder;
 
 /// The exit status when a figure differs without a recorded reason, or was not run although it should have been.
 const UNEXPLAINED: u8 = 4;

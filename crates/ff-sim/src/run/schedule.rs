@@ -9,6 +9,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
+use ff_report::output::Table;
+use ff_report::progress::Progress;
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde::Serialize;
@@ -20,8 +22,6 @@ use super::{Reading, rows, tell_drawn};
 use crate::cli::{NetworkArgs, ScheduleArgs, TeamArgs};
 use crate::figure::{errors::relay_capacities, schedule as drawn};
 use crate::network::Network;
-use crate::output::Table;
-use crate::progress::Progress;
 use crate::schedule::arrivals::Arrivals as _;
 use crate::schedule::greedy::{Greedy, Unmeasurable, greedy, hours};
 use crate::schedule::outcome::{Estimate, Outcome, Reason, Unmeasured};
@@ -86,7 +86,7 @@ fn period(
 ) -> Result<()> {
     let (came, mut listed) = coming.map_or_else(Default::default, Coming::parts);
     let (progress, period_secs) =
-        (Progress::on_stderr(), setup.slots()?.saturating_mul(setup.slot_secs));
+        (Progress::of("ff-sim"), setup.slots()?.saturating_mul(setup.slot_secs));
     let mut arrivals = |hour: u32| {
         progress.say(|| format!("hour {hour} of {}", period_secs.div_ceil(3600)));
         listed.at(hour)
@@ -185,7 +185,7 @@ fn greedy_text(found: &Greedy) -> String {
         let needs = BytesPerSec::new(needs.fold(0, u64::saturating_add));
         let late = found.behind_period.len();
         text.push_str(&format!(
-            "  {late} relays lie behind the period's end and need {needs} together\n"
+            "  {late} relays do not fit into the period and need {needs} together\n"
         ));
     }
     for one in &found.unmeasurable {
@@ -199,9 +199,9 @@ fn greedy_text(found: &Greedy) -> String {
 }
 
 /// How far estimates are off, as the paper's figure 8a shows it.
-fn measured(outcome: &Outcome) -> crate::figure::Figure {
+fn measured(outcome: &Outcome) -> ff_report::figure::Figure {
     let ratios = outcome.estimates.iter().filter_map(Estimate::ratio);
-    let errors = crate::stats::sorted(ratios.map(|ratio| (1.0 - ratio).abs()).collect());
+    let errors = ff_report::stats::sorted(ratios.map(|ratio| (1.0 - ratio).abs()).collect());
     relay_capacities(&[("estimates of this schedule".to_owned(), errors)])
 }
 
@@ -285,7 +285,7 @@ impl<'a> Replayed<'a> {
             left_out: &subjects.left_out,
             from_weights: subjects.from_weights,
             total_bytes_per_sec: subjects.total().get(),
-            median_ratio: crate::stats::median(ratios),
+            median_ratio: ff_report::stats::median(ratios),
             unmeasurable: outcome.because(Reason::TooFast).collect(),
             outcome,
         }

@@ -1,26 +1,26 @@
 //! The command `tortoise`.
 
 mod tables;
+mod today;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use ff_report::output::Folder;
+use ff_report::progress::Progress;
+use ff_report::stats;
 
 use self::tables::{TortoiseReport, markdown, tables, text};
 use super::{Reading, tell_drawn};
 use crate::cli::TortoiseArgs;
 use crate::figure::tortoise::figures;
-use crate::flow::tortoise::cells::{Results, fit, of_figures, rate_kb};
+use crate::flow::tortoise::cells::{FIRST_CAPACITY, Results, fit, of_figures, rate_kb};
 use crate::flow::tortoise::engine::{Outcome, simulate};
 use crate::flow::tortoise::rows::lines;
 use crate::flow::tortoise::world::{Cell, Setting, World};
-use crate::output::Folder;
-use crate::progress::Progress;
-use crate::{parallel, stats};
+use crate::parallel;
 
-/// What the 15 relays carry in the paper's network, about, in bytes a second: where fitting begins.
-const FIRST_CAPACITY: f64 = 4e7;
 /// The exit status when a figure differs from the paper's without a recorded reason.
 const UNEXPLAINED: u8 = 4;
 
@@ -44,7 +44,10 @@ pub(super) fn tortoise(args: &TortoiseArgs) -> Result<ExitCode> {
         secs: args.minutes.saturating_mul(60),
     };
     let seeds: Vec<u64> = (args.seed..end).collect();
-    let work = Work { seeds: &seeds, setting, jobs: args.jobs, progress: Progress::on_stderr() };
+    if args.today {
+        return today::today(args, &seeds, setting);
+    }
+    let work = Work { seeds: &seeds, setting, jobs: args.jobs, progress: Progress::of("ff-sim") };
     let numbers = args.figures();
     let results = work.experiments(&of_figures(&numbers))?;
     let lines = lines(&results).context("doc/tortoise.toml is broken")?;

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::Result;
-use ff_bwauth::publish::v3bw::read::{Reading as File, Severity};
-use ff_bwauth::utc::Utc;
+use ff_base::utc::Utc;
+use ff_dir::bandwidth::{Reading as File, Severity};
 
 use super::Reading;
 pub(super) use crate::compare::Weights;

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
 use std::net::IpAddr;
 
-use ff_bwauth::period::{Fingerprint, Relay};
+use ff_base::identity::Fingerprint;
+use ff_plan::period::Relay;
 use ff_proto::units::BytesPerSec;
+use ff_report::skipped::Skips;
 use rand::SeedableRng as _;
 use rand::seq::IndexedRandom as _;
 use rand_chacha::ChaCha12Rng;
@@ -14,7 +16,6 @@ use sha2::{Digest, Sha256};
 
 use super::Subject;
 use crate::read::table;
-use crate::skipped::Skips;
 
 /// Relays faster than this, 2^53 bytes a second, are not believed.
 const MOST_RATE: u64 = 1 << 53;
@@ -69,7 +70,7 @@ impl Row {
     fn subject(self) -> Result<(u32, Subject), String> {
         let mut fingerprint = [0; 20];
         hex::decode_to_slice(&self.fingerprint, &mut fingerprint)
-            .map_err(|_| format!("{:?} is no fingerprint", self.fingerprint))?;
+            .map_err(|_| format!("{:?} is not a fingerprint", self.fingerprint))?;
         if self.hour == 0 {
             return Err("hour 0: hours are counted from 1".to_owned());
         }

@@ -11,13 +11,13 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use ff_bwauth::period::Fingerprint;
+use ff_base::identity::Fingerprint;
+use ff_report::skipped::Skips;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 use sha2::{Digest, Sha256};
 
 use crate::read::table::{MOST_BYTES, line, lines, reason};
-use crate::skipped::Skips;
 
 /// The ratios that are believed of a table.
 const BELIEVED: std::ops::RangeInclusive<f64> = 0.001..=1000.0;

@@ -1,7 +1,7 @@
 //! The schedule that is over soonest: each slot gets the largest relays that still fit (paper §7).
 
-use ff_bwauth::period::schedule::{Schedule, Shortage};
-use ff_bwauth::period::{Relay, Team};
+use ff_plan::period::schedule::{Schedule, Shortage};
+use ff_plan::period::{Relay, Team};
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 

@@ -10,12 +10,12 @@ use std::io::Read;
 use std::net::IpAddr;
 
 use ff_proto::units::BytesPerSec;
+use ff_report::skipped::Skips;
 use serde::Deserialize;
 
 use super::arrivals::believed;
 use super::units::bits_per_sec;
 use crate::read::table;
-use crate::skipped::Skips;
 
 /// A row of a table of links.
 #[derive(Deserialize)]

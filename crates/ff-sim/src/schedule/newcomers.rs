@@ -4,8 +4,9 @@
 //! as few behind these, until nobody is left. Coordinators that keep their slots secret need longer for the second
 //! measurement: [`super::replay`] has that.
 
-use ff_bwauth::period::schedule::pack;
-use ff_bwauth::period::{Fingerprint, demand, next_guess_within};
+use ff_base::identity::Fingerprint;
+use ff_plan::period::schedule::pack;
+use ff_plan::period::{demand, next_guess_within};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 

@@ -1,13 +1,12 @@
 //! What came of a period: who was measured, who was not and why, and how much of the teams it took.
 
-use ff_bwauth::period::Fingerprint;
-use ff_bwauth::period::timetable::NoRetry;
+use ff_base::identity::Fingerprint;
+use ff_plan::period::timetable::NoRetry;
 use ff_proto::aggregate::{Circumstances, Verdict, judge};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
+use ff_report::stats::{percentile, sorted};
 use serde::Serialize;
-
-use crate::stats::{percentile, sorted};
 
 /// Whether an estimate says what a relay can do, or only what it was measured with (paper §4.2).
 pub(super) fn is_conclusive(z: BytesPerSec, allocated: BytesPerSec, params: &Params) -> bool {

@@ -12,9 +12,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
-use ff_bwauth::period::seed::mixed;
-use ff_bwauth::period::timetable::{Measured, Task, Timetable};
-use ff_bwauth::period::{Fingerprint, Relay, demand, next_guess};
+use ff_base::identity::Fingerprint;
+use ff_plan::period::seed::mixed;
+use ff_plan::period::timetable::{Measured, Task, Timetable};
+use ff_plan::period::{Relay, demand, next_guess};
 use ff_proto::units::BytesPerSec;
 
 use super::arrivals::Arrivals;

@@ -1,6 +1,6 @@
 //! Rates and teams as they are written on a command line: `608G`, `998M`, `1G,1G,1G`, in bits a second.
 
-use ff_bwauth::period::Measurer;
+use ff_plan::period::Measurer;
 use ff_proto::units::{BytesPerSec, ParseRateError};
 
 /// No team has more measurers than this.

@@ -3,7 +3,7 @@
 //! [`figures`] says of a setup how long it takes, what is left over, what it cannot measure and what it sends.
 //! [`what_if`] adds one more measurer to each coordinator in turn and compares.
 
-use ff_bwauth::period::{Measurer, Team, demand, guess, guess_for_new};
+use ff_plan::period::{Measurer, Team, demand, guess, guess_for_new};
 use ff_proto::units::BytesPerSec;
 use serde::Serialize;
 
@@ -206,7 +206,7 @@ const fn as_float(number: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use ff_bwauth::period::Relay;
+    use ff_plan::period::Relay;
 
     use super::*;
     use crate::schedule::Subject;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ff_bwauth::period::Fingerprint;
+use ff_base::identity::Fingerprint;
 
 use super::error::StoreError;
 use super::load::PartFile;

@@ -17,7 +17,7 @@ pub enum StoreError {
         source: io::Error,
     },
     /// A partition cannot be written or read.
-    #[error("{} is no partition, or cannot be written", path.display())]
+    #[error("{} is not a partition, or cannot be written", path.display())]
     Parquet {
         /// The file.
         path: PathBuf,
@@ -25,10 +25,10 @@ pub enum StoreError {
         source: parquet::errors::ParquetError,
     },
     /// A folder that has other things in it is never written to.
-    #[error("{} is no store of ff-sim, and not empty: nothing is written there", .0.display())]
+    #[error("{} is not a store of ff-sim, and not empty: nothing is written there", .0.display())]
     Foreign(PathBuf),
     /// There is no store.
-    #[error("{} is no store of ff-sim", .0.display())]
+    #[error("{} is not a store of ff-sim", .0.display())]
     None(PathBuf),
     /// It was made by another version of this program.
     #[error(
@@ -53,7 +53,7 @@ pub enum StoreError {
         reason: String,
     },
     /// Another run is at the same month.
-    #[error("{} is locked: another run is at this month", .0.display())]
+    #[error("{} is locked: another run is working on this month", .0.display())]
     InUse(PathBuf),
     /// Two stores have the same month, and it is not the same.
     #[error("{} and {} contradict each other", one.display(), other.display())]

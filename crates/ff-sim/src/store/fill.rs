@@ -4,7 +4,7 @@ mod bandwidth;
 mod consensus;
 mod descriptor;
 
-use ff_bwauth::network::DocumentError;
+use ff_dir::DocumentError;
 
 use super::error::StoreError;
 use super::manifest::Counts;

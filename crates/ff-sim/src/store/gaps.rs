@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 
+use ff_report::skipped::Skipped;
+
 use super::hours::Gap;
 use super::manifest::Manifest;
-use crate::skipped::Skipped;
 
 /// What hours between months say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,8 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use ff_bwauth::period::{self, Fingerprint};
+use ff_base::identity::Fingerprint;
+use ff_plan::period;
 
 use super::described::{ByDigest, Kin, Said, descriptors, newest, newest_families};
 use super::error::StoreError;

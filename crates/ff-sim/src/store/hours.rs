@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ff_bwauth::utc::Utc;
+use ff_base::utc::Utc;
 use serde::{Deserialize, Serialize};
 
 /// Seconds of an hour.

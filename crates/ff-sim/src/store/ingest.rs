@@ -6,6 +6,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use ff_report::progress::Progress;
+use ff_report::skipped::Skips;
+
 use super::error::StoreError;
 use super::fill::{Bounds, Filled, fill};
 use super::gaps::{Between, Gaps};
@@ -14,9 +17,7 @@ use super::month::Month;
 use super::partition::Partition;
 use super::place::{self, Store};
 use super::plan::{Documents, Unit};
-use crate::progress::Progress;
 use crate::read::archive::{self, Document};
-use crate::skipped::Skips;
 
 /// A unit that is in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]

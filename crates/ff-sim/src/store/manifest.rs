@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
+use ff_report::skipped::Skipped;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -11,7 +12,6 @@ use super::error::StoreError;
 use super::hours::Hours;
 use super::month::Month;
 use super::schema::SCHEMA;
-use crate::skipped::Skipped;
 
 /// What a manifest says it is.
 const FORMAT: &str = "ff-sim manifest";

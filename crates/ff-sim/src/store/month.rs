@@ -16,7 +16,7 @@ pub struct Month {
 
 /// A text that is no month.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no month since 2007, as in 2019-01")]
+#[error("{0:?} is not a month since 2007, as in 2019-01")]
 pub struct ParseMonthError(String);
 
 impl Month {

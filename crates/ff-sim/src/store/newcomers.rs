@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use ff_bwauth::period::Fingerprint;
+use ff_base::identity::Fingerprint;
 
 use super::error::StoreError;
 use super::listed::{Listed, Relays, consensuses};

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use ff_report::workers;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use sha2::{Digest, Sha256};
@@ -14,7 +15,6 @@ use super::batch::{Batch, Cell, parquet_schema};
 use super::chunk::Chunks;
 use super::error::StoreError;
 use super::schema::Table;
-use crate::workers;
 
 /// A group of rows is closed when it has so many, at the end of a document: some 16 MB of consensuses.
 const GROUP_ROWS: usize = 1 << 17;

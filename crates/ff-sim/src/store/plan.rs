@@ -9,7 +9,8 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use ff_bwauth::network::text::{Packing, unix};
+use ff_base::text::{Packing, unix};
+use ff_report::input::unpack;
 use serde::Serialize;
 
 use super::error::StoreError;
@@ -17,7 +18,6 @@ use super::month::Month;
 use super::schema::{
     BANDWIDTH_FILES, BANDWIDTH_LINES, CONSENSUS_RELAYS, CONSENSUSES, DESCRIPTORS, Table,
 };
-use crate::input::unpack;
 use crate::read::consensus::scan;
 
 /// So much of a file is looked at where its name does not say what it is.

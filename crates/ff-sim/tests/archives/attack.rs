@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ff_bwauth::network::consensus::Consensus;
+use ff_dir::consensus::Consensus;
 use ff_sim::attack::sample::{PAPERS_MOST, PAPERS_RELAYS, PAPERS_TOTAL, made_up};
 use ff_sim::attack::{self, Attack, Basis, System, all, flood};
 use ff_sim::network::Network;

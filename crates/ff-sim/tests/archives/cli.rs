@@ -266,9 +266,9 @@ fn what_cannot_be_read_is_named() {
     fs::write(dir.path().join("good"), consensus(&[1, 2])).expect("written");
     for (network, what) in [
         ("none", "none cannot be read"),
-        ("odd", "odd: line 1: this is no consensus"),
+        ("odd", "odd: line 1: this is not a consensus"),
         ("cut", "cut: line"),
-        ("bytes", "bytes: line 1: this is no consensus"),
+        ("bytes", "bytes: line 1: this is not a consensus"),
         ("json", "json: "),
     ] {
         let (status, said) = fails(dir.path(), &["schedule", "--greedy", "--network", network]);
@@ -353,7 +353,7 @@ fn new_relays_are_measured_hour_by_hour() {
     fs::write(dir.path().join("new.csv"), "hour,fingerprint,bytes_per_sec\n1,xyz,5\n")
         .expect("written");
     let (status, says) = fails(dir.path(), &args);
-    assert!(status == Some(1) && says.contains("\"xyz\" is no fingerprint"), "{says}");
+    assert!(status == Some(1) && says.contains("\"xyz\" is not a fingerprint"), "{says}");
 }
 
 #[test]

@@ -5,18 +5,14 @@
 
 use std::path::{Path, PathBuf};
 
-use ff_sim::{
-    flow::{
-        fill::{MaxMin, QuietFirst, Share, Weighted},
-        path::{Factors, Paths},
-        sim::{self, Config, Outcome, Summary},
-        tmodel::{Library, Model},
-    },
-    network::Network,
-    read::shadow::{self, Results},
-    skipped::Skips,
-    stats,
-};
+use ff_report::skipped::Skips;
+use ff_report::stats;
+use ff_sim::flow::fill::{MaxMin, QuietFirst, Share, Weighted};
+use ff_sim::flow::path::{Factors, Paths};
+use ff_sim::flow::sim::{self, Config, Outcome, Summary};
+use ff_sim::flow::tmodel::{Library, Model};
+use ff_sim::network::Network;
+use ff_sim::read::shadow::{self, Results};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 
+use ff_report::skipped::Skips;
 use ff_sim::flow::tmodel::Model;
 use ff_sim::read::archive::{self, Document};
 use ff_sim::read::consensus::{Consensus, Sequence};
@@ -16,7 +17,6 @@ use ff_sim::read::{relayinfo, shadow};
 use ff_sim::schedule::arrivals::{Listed, capacities};
 use ff_sim::schedule::errors::Errors;
 use ff_sim::schedule::link;
-use ff_sim::skipped::Skips;
 use proptest::prelude::*;
 
 /// Samples of all kinds.

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use ff_bwauth::network::consensus::Consensus as Reference;
+use ff_dir::consensus::Consensus as Reference;
 use ff_sim::analysis::moment::{Capacity, Scale, weight_error};
 use ff_sim::network::{CapacitySource, Network};
 use ff_sim::read::consensus::{Consensus, Digest, Flavour};
@@ -130,7 +130,7 @@ impl Joined {
 
 /// Holds descriptors against what `ff_bwauth` reads of the same file.
 fn agree_on_fields(file: &str, found: &Descriptors) {
-    let wanted = ff_bwauth::network::descriptors::Descriptors::parse(file);
+    let wanted = ff_dir::descriptors::Descriptors::parse(file);
     assert_eq!(wanted.skipped, []);
     for (index, one) in found.all.iter().enumerate() {
         let later = found.all.get(index + 1..).unwrap_or_default();
@@ -149,7 +149,7 @@ fn agree_on_fields(file: &str, found: &Descriptors) {
 }
 
 /// Descriptors of 2026, each with a family's certificate; the first two are of one family.
-const KEYED: &str = include_str!("../../../ff-bwauth/tests/data/descriptors");
+const KEYED: &str = include_str!("../../../ff-dir/tests/data/descriptors");
 
 #[test]
 fn families_by_key_are_read_as_by_ff_bwauth() {

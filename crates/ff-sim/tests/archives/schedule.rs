@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use ff_bwauth::network::consensus::Consensus;
+use ff_dir::consensus::Consensus;
 use ff_proto::units::BytesPerSec;
 use ff_sim::network::Network;
 use ff_sim::read::relayinfo;
@@ -68,7 +68,7 @@ fn a_family_by_key_is_measured_together() {
     let groups = |grouped: bool| {
         let subjects = Subjects::of(&network, grouped);
         let relays: Vec<_> = subjects.all.into_iter().map(|one| one.relay).collect();
-        ff_bwauth::period::group::together(&relays)
+        ff_plan::period::group::together(&relays)
     };
     assert_eq!(groups(true), [vec![0, 1, 2, 3, 4], vec![5]]);
     assert_eq!(groups(false).len(), 6);
@@ -185,8 +185,8 @@ fn may_2024_takes_785_slots() {
             .expect("the file");
     assert_eq!((skips.all.len(), skips.read, network.relays.len()), (0, 8665, 8665));
     let percentile = |rates: Vec<BytesPerSec>| {
-        let rates = ff_sim::stats::sorted(rates.iter().map(|one| one.mbit()).collect());
-        ff_sim::stats::percentile(&rates, 75.0).expect("some")
+        let rates = ff_report::stats::sorted(rates.iter().map(|one| one.mbit()).collect());
+        ff_report::stats::percentile(&rates, 75.0).expect("some")
     };
     let all: Vec<_> =
         network.relays.iter().map(|relay| relay.capacity.unwrap_or_default()).collect();

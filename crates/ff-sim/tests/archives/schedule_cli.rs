@@ -299,14 +299,14 @@ fn i14_new_relays_come_as_a_table_of_presence_lists_them() {
             &["--new-relays", "own.csv", "--capacities", "capacities.csv"][..],
             "--capacities does not go with it",
         ),
-        (&["--new-relays", "own.csv"], "nobody of own.csv comes: 1 are in the network already"),
+        (&["--new-relays", "own.csv"], "no relay of own.csv is new: 1 are in the network already"),
         (
             &["--new-relays", "capacities.csv"],
             "no relays that can be read: line 2: missing field `hour`",
         ),
         (
             &["--new-relays", "presence.csv", "--capacities", "own.csv", "--period", "1"],
-            "nobody of presence.csv comes",
+            "no relay of presence.csv is new",
         ),
     ] {
         let (status, said) = fails(dir.path(), &[&SCHEDULE[..], more].concat());
@@ -355,7 +355,7 @@ fn i14_a_network_that_does_not_fit_the_period_says_who_is_late_and_what_lacks() 
     let said = prints(dir.path(), &[&args[..], &["--out", "out"]].concat());
     assert!(said.contains("none: the period lacks 4 slots"), "{said}");
     assert!(
-        said.contains("40 relays lie behind the period's end and need 11812.50 Mbit/s together"),
+        said.contains("40 relays do not fit into the period and need 11812.50 Mbit/s together"),
         "{said}"
     );
     let late = read(&dir, "out/late.csv");

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ff_bwauth::period::{Relay, guess_for_new};
+use ff_plan::period::{Relay, guess_for_new};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
+use ff_report::stats::{percentile, sorted};
 use ff_sim::schedule::arrivals::nobody;
 use ff_sim::schedule::errors::Errors;
 use ff_sim::schedule::newcomers::Newcomers;
@@ -13,7 +14,6 @@ use ff_sim::schedule::outcome::{Outcome, Reason};
 use ff_sim::schedule::replay::{World, replay};
 use ff_sim::schedule::units::team;
 use ff_sim::schedule::{Setup, Subject};
-use ff_sim::stats::{percentile, sorted};
 use proptest::prelude::*;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha12Rng;

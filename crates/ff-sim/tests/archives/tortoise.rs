@@ -67,6 +67,47 @@ fn each_claim_has_a_verdict_also_one_that_was_not_run() {
 }
 
 #[test]
+fn todays_network_has_times_with_each_limit_and_without_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let files = |out: &str, jobs: &str| {
+        let network = ["--today", "--scale", "0.5", "--seeds", "2", "--minutes", "5"];
+        let limits = ["--warm-up", "2", "--limits", "0.5,2", "--bursts", "least,3"];
+        let args = [&network[..], &limits, &["--out", out, "--jobs", jobs]].concat();
+        let output = tortoise(dir.path(), &args);
+        assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+        let text = String::from_utf8(output.stdout).expect("UTF-8");
+        for part in ["72 relays of May 2024", "seeds 0 1", "Bytes between relays above a rate"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let names = ["summary.json", "limits.csv", "above.csv", "today-pages.svg"];
+        let figures = ["today-files.svg", "today-above.svg", "today-above.csv", "report.html"];
+        let read = |name: &str| fs::read_to_string(dir.path().join(out).join(name));
+        let names = names.into_iter().chain(figures);
+        names.map(|name| read(name).expect("a result")).collect::<Vec<_>>()
+    };
+    let one = files("one", "1");
+    assert!(one == files("two", "2"));
+    assert!(one.iter().all(|file| !file.contains("no values")), "every figure has curves");
+    assert_eq!(one[1].lines().count(), 1 + 5 * 2, "no limit and four, two seeds: {}", one[1]);
+    assert_eq!(one[2].lines().count(), 1 + 2 * 2, "two rates, two seeds: {}", one[2]);
+    let summary: serde_json::Value = serde_json::from_str(&one[0]).expect("JSON");
+    let limits = summary["results"]["limits"].as_array().expect("limits");
+    let number = |value: &serde_json::Value| value.as_f64().expect("a number");
+    let bursts = limits.iter().map(|one| one["burst_bytes"].as_f64()).collect::<Vec<_>>();
+    assert_eq!(bursts, [None, Some(1e5), Some(3e6), Some(4e5), Some(3e6)]);
+    let used = number(&limits[0]["used_part"]);
+    assert!((0.36..0.47).contains(&used), "fitted to 0.416: {used}");
+    // Two legs of 500 KB/s: a file takes longer than without a limit, and a burst helps pages.
+    let median = |at: usize, of: &str| number(&limits[at][of]["median_secs"]);
+    assert!(median(1, "files") > 1.2 * median(0, "files"), "{limits:?}");
+    assert!(median(1, "pages") > median(2, "pages"), "{limits:?}");
+    for parts in summary["results"]["without_limit"].as_array().expect("rates") {
+        let [all, fast, stable_fast] = [0, 1, 2].map(|at| number(&parts["above_parts"][at]));
+        assert!(all > stable_fast && stable_fast > fast && fast > 0.0, "{parts}");
+    }
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_by_name() {
     let dir = tempfile::tempdir().expect("a directory");
     for (args, named) in [
@@ -76,6 +117,10 @@ fn what_makes_no_sense_is_refused_by_name() {
         (vec!["--seeds", "0"], "--seeds"),
         (vec!["--minutes", "0"], "--minutes"),
         (vec!["--jobs", "0"], "--jobs"),
+        (vec!["--today", "--limits", "0.0099"], "PerConnBWRate"),
+        (vec!["--today", "--bursts", "0"], "--bursts"),
+        (vec!["--limits", "1"], "--today"),
+        (vec!["--today", "--figures", "3"], "--figures"),
     ] {
         let output = tortoise(dir.path(), &args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
@@ -85,6 +130,11 @@ fn what_makes_no_sense_is_refused_by_name() {
     let output = tortoise(dir.path(), &["--seed", &last, "--seeds", "2"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(errors(&output).contains("--seeds 2 exceeds the largest seed"), "{}", errors(&output));
+    let output = tortoise(dir.path(), &["--today", "--limits", "8", "--bursts", "1.5"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said =
+        "--bursts 1.5 is too small with --limits 8: it must be at least 0.2 s of the limit, 1.6 MB";
+    assert!(errors(&output).contains(said), "{}", errors(&output));
     let help = tortoise(dir.path(), &["--help"]);
     let help = String::from_utf8(help.stdout).expect("UTF-8");
     assert!(help.contains("Examples:") && help.contains("--figures 3,7"), "{help}");

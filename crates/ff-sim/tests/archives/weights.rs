@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use ff_bwauth::network::consensus::Consensus;
+use ff_dir::consensus::Consensus;
 use ff_sim::network::Network;
 use ff_sim::weights::{METHOD, SCALE, Sums, Weights};
 

@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ed25519_dalek::SigningKey;
-use ff_bwauth::team::{LocalMeasurer, RemoteMeasurer, TeamMeasurer, cores};
+use ff_coordinator::team::{LocalMeasurer, TeamMeasurer, cores};
 use ff_lab::link::{Direction, HostId, PairDelays};
 use ff_lab::net::{Emulation, HostPlan, Namespace, Place, Plan, Report};
 use ff_measurer::service::admission::Limits;
 use ff_measurer::service::server::{Coordinator, Service, Settings};
 use ff_measurer::{Host, measurer_id};
+use ff_team::RemoteMeasurer;
 use tokio::sync::oneshot;
 
 use super::case::Case;

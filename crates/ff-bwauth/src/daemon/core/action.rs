@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
+use ff_coordinator::team::TeamMeasurer;
 use ff_measurer::service::wire::Capability;
+use ff_plan::outcome::Outcome;
+use ff_plan::publish::Shift;
+use ff_plan::publish::v3bw::Publication;
 use ff_proto::ids::Ed25519Id;
 use ff_proto::units::BytesPerSec;
+use ff_store::AttemptId;
+use ff_team::exchange::Found;
 
 use super::reload::Settings;
 use crate::daemon::plan::Job;
 use crate::daemon::view::View;
-use crate::outcome::Outcome;
-use crate::publish::Shift;
-use crate::publish::v3bw::Publication;
-use crate::store::AttemptId;
-use crate::team::TeamMeasurer;
-use crate::team::exchange::Found;
 use crate::watch::status::SecondShown;
 
 /// What happens.
@@ -117,7 +117,7 @@ pub struct Member {
     /// When that was found out, in seconds since 1970.
     pub described: Option<u64>,
     /// What its network was measured to carry.
-    pub measured: Option<crate::store::Measured>,
+    pub measured: Option<ff_store::Measured>,
     /// Why it was not measured when that was last tried.
     pub not_measured: Option<String>,
 }
@@ -148,5 +148,5 @@ pub struct Rhythm {
     /// The bandwidth file, in seconds.
     pub publish_secs: u64,
     /// What the store keeps.
-    pub keep: crate::store::Retention,
+    pub keep: ff_store::Retention,
 }

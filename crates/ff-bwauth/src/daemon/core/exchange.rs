@@ -7,14 +7,14 @@
 //!
 //! Decisions: doc/decisions.md, "Measurers are measured when no relay is".
 
+use ff_plan::period::carried::{Carried, bounded};
+use ff_plan::period::schedule::Assignment;
 use ff_proto::ids::Ed25519Id;
+use ff_store::{Measured, StoreError};
+use ff_team::exchange::Found;
 
 use super::{Core, Effect, Member, is_free};
 use crate::daemon::config::ExchangeTable;
-use crate::period::carried::{Carried, bounded};
-use crate::period::schedule::Assignment;
-use crate::store::{Measured, StoreError};
-use crate::team::exchange::Found;
 
 /// How long measurers may take beside an exchange's seconds, to listen and to say what came of it.
 const MARGIN_SECS: u64 = 15;

@@ -1,21 +1,22 @@
 //! What happens when a measurement is over.
 
+use ff_base::identity::Fingerprint;
+use ff_plan::outcome::Outcome;
+use ff_plan::period::GRANTS;
+use ff_plan::period::timetable::{Event, Measured, NoRetry};
+use ff_plan::publish::together::SAME_START_MILLIS;
 use ff_proto::aggregate::Verdict;
 use ff_proto::failure::{FailureKind, Fault};
 use ff_proto::units::BytesPerSec;
+use ff_store::{AttemptId, Kind, PlanId, Planned, StoreError, ToPlan};
 
 use super::Core;
 use super::rows::Taken;
 use crate::daemon::course::Course;
 use crate::daemon::running::Running;
-use crate::outcome::Outcome;
-use crate::period::timetable::{Event, Measured, NoRetry};
-use crate::period::{Fingerprint, GRANTS};
-use crate::publish::together::SAME_START_MILLIS;
-use crate::store::{AttemptId, Kind, PlanId, Planned, StoreError, ToPlan};
 
 /// Why a new relay that had a slot has none any more.
-const NO_TURN: &str = "no slot has room behind new relays of networks that have been given less";
+const NO_TURN: &str = "no slot has room after new relays of networks that have been given less";
 
 /// What is measured at the same time because it may share a machine: a period, a slot and a head.
 pub(super) type Together = (u64, u32, u32);
@@ -69,8 +70,8 @@ impl Core {
         }
     }
 
-    /// Notes when the seconds of a measurement began. If those of all that were measured with it lie too far apart to count
-    /// together, all are measured again.
+    /// Notes when the seconds of a measurement began. If the measurements of its group began too far apart to count together,
+    /// the whole group is measured again.
     fn note_begun(&mut self, together: Together, begun: Option<Begun>) {
         self.begun.entry(together).or_default().extend(begun);
         if self.running.values().any(|one| one.together() == together) {
@@ -231,7 +232,7 @@ pub(super) fn are_apart(all: &[Begun]) -> bool {
     ends.is_some_and(|(first, last)| last - first > SAME_START_MILLIS)
 }
 
-/// Adds all of these to what is to be measured again, as if they had come to nothing.
+/// Adds all of these to what is to be measured again, as if they had no result.
 pub(super) fn add_all(again: &mut Vec<Measured>, all: &[Begun]) {
     for (relay, _) in all {
         if !again.iter().any(|(known, _)| known == relay) {

@@ -9,16 +9,17 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use ff_base::identity::Fingerprint;
+use ff_plan::period::timetable::{Event, Measured};
+use ff_store::{PlanId, Planned, Seconds, StoreError};
+
 use super::Core;
 use super::finish::{Begun, Together, add_all, again, are_apart, begun};
-use crate::period::Fingerprint;
-use crate::period::timetable::{Event, Measured};
-use crate::store::{PlanId, Planned, Seconds, StoreError};
 
 /// So many rows of the plan are moved in one step: as many transactions at most.
 const AT_ONCE: u32 = 16;
 /// Why what was due in a slot that went by is not carried out.
-const WENT_BY: &str = "its slot went by, and nobody was there to begin it";
+const WENT_BY: &str = "its slot passed before the coordinator could begin it";
 /// Why a relay is not measured that has a row in the plan.
 pub(super) const GONE: &str = "it is not in the consensus any more";
 
@@ -134,7 +135,7 @@ impl Core {
         self.note_instead(event, rows, |taken| match (taken.rows.first(), &taken.refused) {
             (Some(row), _) => format!("{reason}; it waits for slot {}", row.slot),
             (None, Some(refused)) => format!("{reason}; {refused}"),
-            (None, None) => format!("{reason}; no slot behind that has room"),
+            (None, None) => format!("{reason}; no later slot has room"),
         })
         .map(drop)
     }

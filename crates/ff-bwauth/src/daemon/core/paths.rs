@@ -14,14 +14,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use ff_base::identity::Fingerprint;
+use ff_plan::outcome::{Outcome, PathRow};
+use ff_plan::period::links::KnownPath;
 use ff_proto::aggregate::{Draw, Verdict, is_growing};
 use ff_proto::ids::Ed25519Id;
 use ff_proto::units::BytesPerSec;
 use serde::{Deserialize, Serialize};
-
-use crate::outcome::{Outcome, PathRow};
-use crate::period::Fingerprint;
-use crate::period::links::KnownPath;
 
 /// The greatest ratio of two rates that count as the same.
 const SAME: f64 = 1.07;

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use ff_store::StoreError;
+
 use super::Core;
-use crate::store::StoreError;
 use crate::watch::problems::Found;
 use crate::watch::status::{Cause, Problem};
 

@@ -2,10 +2,11 @@
 
 use std::mem::take;
 
+use ff_plan::period::Team;
+use ff_store::{Store, StoreError};
+
 use super::{Core, Effect, Member, Rhythm};
 use crate::daemon::config::ExchangeTable;
-use crate::period::Team;
-use crate::store::{Store, StoreError};
 
 /// What may change.
 pub struct Settings {
@@ -37,7 +38,9 @@ impl Core {
             return;
         }
         self.next = Some(settings.teams);
-        tracing::warn!("the team of the new config measures from the next period on");
+        tracing::warn!(
+            "the measurers and coordinators of the new config are used from the next period on"
+        );
     }
 
     /// Takes the teams of the last reload over, if they are others; what is known of a measurer stays.

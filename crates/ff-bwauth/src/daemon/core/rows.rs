@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use ff_base::identity::Fingerprint;
+use ff_plan::period::timetable::{Event, NoRetry, Retry, Task};
 use ff_proto::units::BytesPerSec;
+use ff_store::{Kind, ToPlan};
 
 use crate::daemon::course::Course;
-use crate::period::Fingerprint;
-use crate::period::timetable::{Event, NoRetry, Retry, Task};
-use crate::store::{Kind, ToPlan};
 
 /// What follows from an event for our plan.
 #[derive(Debug, Default)]

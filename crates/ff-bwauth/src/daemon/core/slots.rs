@@ -5,21 +5,22 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
+use ff_base::identity::Fingerprint;
+use ff_coordinator::measure::{Place, Plan};
+use ff_coordinator::team::TeamMember;
+use ff_plan::outcome::{Method, TargetInfo};
+use ff_plan::period::GRANTS;
+use ff_plan::period::allocate::Share;
+use ff_plan::period::near::{Fitness, near_first};
+use ff_plan::period::schedule::Assignment;
+use ff_plan::period::timetable::Task;
 use ff_proto::units::BytesPerSec;
+use ff_store::{Begin, Planned, StoreError};
 
 use super::missed::GONE;
 use super::{Core, Effect, Member};
 use crate::daemon::plan::{Job, links, shares, stored};
 use crate::daemon::running::Running;
-use crate::measure::{Place, Plan};
-use crate::outcome::{Method, TargetInfo};
-use crate::period::allocate::Share;
-use crate::period::near::{Fitness, near_first};
-use crate::period::schedule::Assignment;
-use crate::period::timetable::Task;
-use crate::period::{Fingerprint, GRANTS};
-use crate::store::{Begin, Planned, StoreError};
-use crate::team::TeamMember;
 
 /// After this part of it a slot does not begin any more.
 const LATE_PART: u32 = 3;

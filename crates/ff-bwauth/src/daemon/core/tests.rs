@@ -14,21 +14,22 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
+use ff_base::identity::Fingerprint;
+use ff_coordinator::measure;
+use ff_coordinator::team::{ReadyPart, TeamMeasurer};
 use ff_measurer::{PartFailure, Task};
+use ff_plan::outcome::{Dispute, Failure, Outcome, SocketCounts};
+use ff_plan::period::{GRANTS, Measurer, Team};
 use ff_proto::aggregate::{Draw, SecondSample, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::Ed25519Id;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
+use ff_store::{Begin, Retention};
 use zeroize::Zeroizing;
 
 use super::*;
 use crate::daemon::plan::Job;
-use crate::measure;
-use crate::outcome::{Dispute, Failure, Outcome, SocketCounts};
-use crate::period::{Fingerprint, GRANTS, Measurer, Team};
-use crate::store::{Begin, Retention};
-use crate::team::{ReadyPart, TeamMeasurer};
 
 /// The length of a period in these tests, in seconds.
 const LENGTH_SECS: u32 = 1000;

@@ -3,18 +3,19 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
+use ff_base::identity::Fingerprint;
+use ff_plan::outcome::Outcome;
+use ff_plan::period::Relay;
+use ff_plan::period::group::{network, together};
+use ff_plan::period::timetable::Event;
 use ff_proto::aggregate::Draw;
 use ff_proto::ids::Ed25519Id;
+use ff_store::{Store, StoreError};
+use ff_trust::{Said, Speaker, Standing, Word, judge};
 
 use super::Core;
 use crate::daemon::course::Common;
 use crate::daemon::view::View;
-use crate::outcome::Outcome;
-use crate::period::group::{network, together};
-use crate::period::timetable::Event;
-use crate::period::trust::{Said, Speaker, Standing, Word, judge};
-use crate::period::{Fingerprint, Relay};
-use crate::store::{Store, StoreError};
 
 /// What relays have said of measurers in this period and the one before.
 #[derive(Debug, Default)]

@@ -16,10 +16,10 @@ impl Daemon {
             Ok(fixed) => {
                 tracing::info!("the config has been read again");
                 for name in fixed {
-                    tracing::warn!("{name} has changed in the config, which takes a new start");
+                    tracing::warn!("{name} has changed in the config: restart to apply it");
                 }
             }
-            Err(error) => tracing::error!("the old config stays: {error:#}"),
+            Err(error) => tracing::error!("the old config stays in use: {error:#}"),
         }
     }
 

@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
+use ff_dir::bandwidth::{Change, Reading, diff};
 use serde_json::json;
-
-use crate::publish::v3bw::read::{Change, Reading, diff};
 
 /// What differs.
 pub(super) struct Difference {

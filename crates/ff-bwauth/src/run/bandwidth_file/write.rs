@@ -6,15 +6,15 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use ff_plan::outcome::Outcome;
+use ff_plan::publish::scaling::Comparison;
+use ff_plan::publish::v3bw::{Decisions, Publication};
+use ff_plan::publish::{self, Prepared, PublishRules, Published, Refused, Shelf, results, view};
+use ff_store::Store;
 use serde_json::{Value, json};
 
 use crate::cli::WriteArgs;
-use crate::outcome::Outcome;
-use crate::publish::scaling::Comparison;
-use crate::publish::v3bw::{Decisions, Publication};
-use crate::publish::{self, Prepared, PublishRules, Published, Refused, Shelf, results, view};
 use crate::run::documents;
-use crate::store::Store;
 
 /// Carries the command out.
 ///
@@ -43,7 +43,7 @@ pub(super) fn run(args: &WriteArgs) -> Result<ExitCode> {
         Some(publish::publish(&args.out, &rules, &outcomes, publication)?)
     };
     let prepared = written.as_ref().map_or(&prepared, |published| &published.prepared);
-    crate::console::print(&if args.json {
+    ff_measurer::console::print(&if args.json {
         format!("{}\n", object(prepared, written.as_ref(), previous_total, scaling.as_ref())?)
     } else {
         text(prepared, written.as_ref(), previous_total, scaling.as_ref())
@@ -51,7 +51,7 @@ pub(super) fn run(args: &WriteArgs) -> Result<ExitCode> {
     if prepared.broken.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    crate::console::note(&format!("ff-bwauth: {}", Refused::Limits(prepared.broken.clone())));
+    ff_measurer::console::note(&format!("ff-bwauth: {}", Refused::Limits(prepared.broken.clone())));
     Ok(ExitCode::FAILURE)
 }
 
@@ -75,7 +75,7 @@ fn publication(args: &WriteArgs) -> Result<Publication> {
     if consensus.valid_after_unix_secs().is_none() {
         bail!("{}: valid-after cannot be read", args.consensus.display());
     }
-    let now = args.now.unwrap_or_else(crate::utc::now_unix_secs);
+    let now = args.now.unwrap_or_else(ff_base::utc::now_unix_secs);
     let dirauth_nickname = args.dirauth_nickname.clone();
     let groups = view::groups(&view::relays(&consensus, &described), args.families);
     Ok(Publication { dirauth_nickname, groups, ..view::publication(&consensus, &described, now) })
@@ -109,7 +109,8 @@ fn text(
     let mut text = scaling.map(Comparison::to_string).unwrap_or_default();
     let file = &prepared.file;
     let held = file.relays().iter().filter(|line| line.held.is_some()).count();
-    let votes = if file.is_under_minimum() { ": too few, so nobody votes with it" } else { "" };
+    let votes =
+        if file.is_under_minimum() { ": too few, so authorities do not vote with it" } else { "" };
     // Writing to a string does not fail.
     let mut line = |name: &str, value: String| {
         let _ = writeln!(text, "{name:>10}  {value}");

@@ -7,12 +7,12 @@ use ff_measurer::key;
 use ff_measurer::measurer_id;
 use ff_measurer::service::wire::Capability;
 use ff_proto::units::BytesPerSec;
+use ff_team::RemoteMeasurer;
 use futures::future::join_all;
 
 use super::host::{buffer, congestion};
 use super::{Finding, Level, now_millis};
 use crate::daemon::config::{Config, MeasurerTable};
-use crate::team::RemoteMeasurer;
 use crate::watch::client::{self, AskError};
 use crate::watch::documents;
 use crate::watch::status::Status;
@@ -50,7 +50,7 @@ fn port(config: &Config) -> (Finding, Option<Status>) {
         return (
             Finding::bad(
                 ABOUT,
-                format!("{address} can be reached by others, and nobody logs in"),
+                format!("{address} can be reached by others, without a login"),
                 advice,
             ),
             None,
@@ -79,7 +79,7 @@ fn port(config: &Config) -> (Finding, Option<Status>) {
             Finding::bad(
                 ABOUT,
                 error.to_string(),
-                "give watch.listen another port, or end what is there",
+                "give watch.listen another port, or stop the other program",
             ),
             None,
         ),
@@ -111,7 +111,7 @@ fn consensus(config: &Config, status: Option<&Status>) -> Finding {
         return Finding::bad(
             ABOUT,
             format!("there is no newer one: {error}"),
-            "look at the way to the directory authorities",
+            "check the network to the directory authorities",
         );
     }
     let known = status.and_then(|status| status.network.valid_after_unix_secs);
@@ -134,13 +134,14 @@ fn consensus(config: &Config, status: Option<&Status>) -> Finding {
 fn aged(age_secs: u64, is_running: bool) -> Finding {
     const ABOUT: &str = "consensus";
     let found = format!("it became valid {} h ago", age_secs / 3600);
-    let advice =
-        "look at the way to the directory authorities, or at who keeps the files up to date";
+    let advice = "check the network to the directory authorities, or what updates the files";
     match age_secs {
         age if age <= FRESH_SECS => Finding::ok(ABOUT, found),
-        _ if !is_running => {
-            Finding::warn(ABOUT, found, "the coordinator does not run; it fetches a newer one")
-        }
+        _ if !is_running => Finding::warn(
+            ABOUT,
+            found,
+            "the coordinator does not run; when it runs, it fetches a newer one",
+        ),
         age if age <= USABLE_SECS => Finding::warn(ABOUT, found, advice),
         _ => Finding::bad(ABOUT, found, advice),
     }
@@ -161,7 +162,7 @@ async fn measurers(config: &Config) -> Vec<Finding> {
             let remote = match remote {
                 Ok(remote) => remote,
                 Err(error) => {
-                    return vec![Finding::bad(&about, error, "mend its address in the config")];
+                    return vec![Finding::bad(&about, error, "correct its address in the config")];
                 }
             };
             let (sent, began) = (now_millis(), Instant::now());
@@ -173,7 +174,7 @@ async fn measurers(config: &Config) -> Vec<Finding> {
                 }
                 Err(error) => {
                     let advice = format!(
-                        "is ff-measurer running at {address}, does its firewall let us in, has each the other's key?"
+                        "is ff-measurer running at {address}, does its firewall allow us, does each config have the other's identity?"
                     );
                     vec![Finding::bad(&about, error.to_string(), advice)]
                 }
@@ -197,16 +198,12 @@ fn described(
     if off > CLOCK_MILLIS {
         let way = if of.unix_millis > now_millis { "ahead of" } else { "behind" };
         let found = format!("its clock is {off} ms {way} ours");
-        findings.push(Finding::bad(
-            about,
-            found,
-            "install chrony there, and look at our own clock",
-        ));
+        findings.push(Finding::bad(about, found, "install chrony there, and check our own clock"));
     }
     if of.open_files < MEASURER_FILES {
         let found = format!("its process may have {} files open", of.open_files);
         let advice = format!(
-            "LimitNOFILE= of its unit: {MEASURER_FILES} at least, for links to several relays at once"
+            "set LimitNOFILE= of its unit to at least {MEASURER_FILES}, for links to several relays at once"
         );
         findings.push(Finding::warn(about, found, advice));
     }
@@ -215,7 +212,7 @@ fn described(
         findings.push(Finding::warn(
             about,
             found,
-            "make capacity in the config and limits.rate there agree",
+            "set capacity in the config and limits.rate there to the same value",
         ));
     }
     let buffers = buffer(about, of.send_buffer_bytes.min(of.receive_buffer_bytes));

@@ -5,13 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use ff_measurer::key;
+use ff_plan::publish::{LATEST, Shelf};
+use ff_store::{Store, StoreError};
 use rustix::fs::statvfs;
 
 use super::Finding;
 use crate::daemon::config::Config;
-use crate::publish::{LATEST, Shelf};
 use crate::secret;
-use crate::store::{Store, StoreError};
 
 /// Relays that disk is reckoned for: Tor has about 9,000 today.
 const RELAYS: u64 = 10_000;
@@ -63,11 +63,9 @@ fn store(path: &Path) -> Finding {
             "store",
             format!("{} is not there yet; the coordinator makes it", path.display()),
         ),
-        Err(error) => Finding::bad(
-            "store",
-            error.to_string(),
-            "the guide's chapter on the store says how to go on",
-        ),
+        Err(error) => {
+            Finding::bad("store", error.to_string(), "see the guide's chapter on the store")
+        }
     }
 }
 
@@ -93,7 +91,7 @@ fn disk(config: &Config) -> Finding {
     let needed = needed_bytes(config).saturating_sub(used);
     let mib = |bytes: u64| bytes >> 20;
     let advice =
-        format!("{} MiB more are needed with [keep] as it is, for {RELAYS} relays", mib(needed));
+        format!("{} MiB more are needed with the present [keep], for {RELAYS} relays", mib(needed));
     match statvfs(path) {
         Ok(disk) => {
             let free = disk.f_bavail.saturating_mul(disk.f_frsize);
@@ -120,7 +118,7 @@ fn publishing(dir: &Path) -> Finding {
         return Finding::warn(
             ABOUT,
             found,
-            "make it, owned by the coordinator's user, with mode 755",
+            "create it, owned by the coordinator's user, with mode 755",
         );
     }
     let shelf = match Shelf::open(dir) {

@@ -72,13 +72,11 @@ fn clock(clock: Clock) -> Finding {
         Clock::Kept(micros) => Finding::warn(
             ABOUT,
             format!("it may be off by {} ms", micros / 1000),
-            "look at what chronyc tracking says",
+            "run chronyc tracking",
         ),
-        Clock::Alone => {
-            Finding::bad(ABOUT, "nobody keeps it right (adjtimex: not synchronised)", ADVICE)
-        }
+        Clock::Alone => Finding::bad(ABOUT, "the clock is not synchronised (adjtimex)", ADVICE),
         Clock::Unknown => {
-            Finding::warn(ABOUT, "the kernel does not say whether it is synchronised", ADVICE)
+            Finding::warn(ABOUT, "the kernel does not tell whether it is synchronised", ADVICE)
         }
     }
 }
@@ -90,7 +88,7 @@ fn buffers(name: &str, line: Option<&str>) -> Finding {
         .and_then(|word| word.parse().ok());
     match most {
         Some(most) => buffer(&format!("net.ipv4.{name}"), most),
-        None => Finding::warn(&format!("net.ipv4.{name}"), "the kernel does not say it", ""),
+        None => Finding::warn(&format!("net.ipv4.{name}"), "the kernel does not tell", ""),
     }
 }
 
@@ -101,7 +99,7 @@ pub(super) fn buffer(about: &str, most: u64) -> Finding {
         return Finding::ok(about, format!("{mib} MiB at most"));
     }
     let advice = format!(
-        "set the last of its three numbers to {TUNED_BUFFER_BYTES} in /etc/sysctl.d: fast relays far away need it"
+        "set its third value to {TUNED_BUFFER_BYTES} in /etc/sysctl.d: fast relays far away need it"
     );
     Finding::warn(about, format!("{mib} MiB at most, less than Linux' usual 4"), advice)
 }
@@ -109,17 +107,17 @@ pub(super) fn buffer(about: &str, most: u64) -> Finding {
 /// How congestion is controlled.
 pub(super) fn congestion(about: &str, name: Option<&str>) -> Finding {
     match name.map(str::trim) {
-        Some("cubic") => Finding::ok(about, "cubic, as most relays have it"),
+        Some("cubic") => Finding::ok(about, "cubic, like most relays"),
         Some(name @ ("bbr" | "bbr2" | "bbr3")) => Finding::warn(
             about,
-            format!("{name}, which takes more of a shared line than relays' own traffic gets"),
+            format!("{name}, which takes more of a shared link than relays' own traffic gets"),
             "set net.ipv4.tcp_congestion_control to cubic on measurers: then they get what clients do, and two \
              teams' numbers can be compared",
         ),
-        Some("") | None => Finding::warn(about, "the kernel does not say it", ""),
+        Some("") | None => Finding::warn(about, "the kernel does not tell", ""),
         Some(name) => Finding::warn(
             about,
-            format!("{name}, with which nothing has been compared"),
+            format!("{name}, which has not been tested"),
             "set net.ipv4.tcp_congestion_control to cubic on measurers",
         ),
     }
@@ -131,10 +129,10 @@ fn files(most: Option<u64>) -> Finding {
         Some(most) if most < FILES => Finding::bad(
             "file descriptors",
             format!("{most} at most"),
-            format!("LimitNOFILE= of the unit, or ulimit -n: {FILES} at least"),
+            format!("set LimitNOFILE= of the unit, or ulimit -n, to at least {FILES}"),
         ),
         Some(most) => Finding::ok("file descriptors", format!("{most} at most")),
-        None => Finding::ok("file descriptors", "without bound"),
+        None => Finding::ok("file descriptors", "unlimited"),
     }
 }
 
@@ -149,7 +147,7 @@ fn memory() -> Finding {
             "a coordinator needs 200 MiB, and the system the rest",
         ),
         Some(bytes) => Finding::ok(about, format!("{} MiB are free", bytes >> 20)),
-        None => Finding::warn(about, "the kernel does not say how much is free", ""),
+        None => Finding::warn(about, "the kernel does not tell how much is free", ""),
     }
 }
 

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use ff_operator::http::text_format;
+
 use super::*;
-use crate::http::text_format;
 use crate::watch::page::tests::made_up::status;
 
 /// The figures of a coordinator that is made up.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use ff_proto::units::BytesPerSec;
+use ff_store::Estimate;
 use maud::{Markup, html};
 
 use super::layout::{Page, failed, figure};
 use super::pool::{AskError, Work};
 use super::text::{grouped, percent, rate, time};
 use super::{Site, now};
-use crate::store::Estimate;
 use crate::watch::chart::{self, Bin, mbit};
 
 /// How far back results go: relays that have one in these days are old ones to the schedule (paper §4.3).
@@ -82,7 +82,7 @@ impl Distribution {
                     section {
                         h2 { "Relays by capacity" }
                         (figure("Histogram of capacities; the table has its numbers", chart::histogram(&bins)))
-                        h2 { "Part of the relays with at most this capacity" }
+                        h2 { "Share of relays with at most this capacity" }
                         (figure("Cumulative distribution of capacities; the table has its numbers", chart::cumulative(&bins, &rates)))
                     }
                     section {

@@ -50,7 +50,7 @@ impl Counts {
         let mut rows: Vec<_> = self.codes.iter().collect();
         rows.sort_by_key(|(_, counts)| std::cmp::Reverse((counts[2], counts[1], counts[0])));
         html! {
-            p { "Attempts that failed, by why; as of " (time(self.made_unix_secs)) "." }
+            p { "Failed attempts by cause, as of " (time(self.made_unix_secs)) "." }
             @if rows.is_empty() { p.notice { "Nothing has failed." } } @else {
                 div.wide {
                     table.failures.cards {

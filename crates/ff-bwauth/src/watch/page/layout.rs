@@ -102,7 +102,7 @@ pub(super) fn state(site: &Site) -> Markup {
     let now = super::now();
     let live = site.live.borrow();
     match live.as_deref() {
-        None => html! { p.notice { "The coordinator is starting: nothing of now is known yet." } },
+        None => html! { p.notice { "The coordinator is starting: there are no data yet." } },
         Some(status) if now.saturating_sub(status.now_unix_secs) > STALE_SECS => html! {
             p.notice.bad {
                 "The coordinator does not answer: it was last heard of " (ago(now, status.now_unix_secs)) ", at "

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ff_store::{Reader, Store, StoreError};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
-
-use crate::store::{Reader, Store, StoreError};
 
 /// Readers at a time for each of the two kinds of work, each with a cache of 4 MiB.
 const READERS: usize = 2;

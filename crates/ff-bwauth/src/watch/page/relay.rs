@@ -5,17 +5,17 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use ff_base::identity::Fingerprint;
+use ff_coordinator::report::chart;
+use ff_plan::publish::Shelf;
 use ff_proto::failure::FailureKind;
+use ff_store::{Attempt, Memory, Seconds};
 use maud::{Markup, html};
 
 use super::layout::{Page, failed, figure, sentence};
 use super::pool::{AskError, Work};
 use super::text::{grouped, plain, rate, shown, time};
 use super::{Site, now};
-use crate::period::Fingerprint;
-use crate::publish::Shelf;
-use crate::publish::report::chart;
-use crate::store::{Attempt, Memory, Seconds};
 use crate::watch::explain::{Explanation, fingerprint};
 use crate::watch::meaning::meaning;
 
@@ -113,9 +113,9 @@ impl Known {
     fn html(&self, fingerprint: &Fingerprint) -> Markup {
         html! {
             p { code { (hex::encode_upper(fingerprint)) } }
-            h2 { "How its number comes about" }
+            h2 { "How its value is computed" }
             (self.number())
-            h2 { "Attempts to measure it" }
+            h2 { "Measurement attempts" }
             (self.attempts())
             @for attempt in self.attempts.iter().take(MOST_DRAWN).filter(|one| !one.outcome.seconds.is_empty()) {
                 (seconds(attempt))
@@ -126,7 +126,7 @@ impl Known {
     /// Its number and the trace of it.
     fn number(&self) -> Markup {
         match &self.explanation {
-            Err(reason) => sentence(&format!("It cannot be explained now: {reason}.")),
+            Err(reason) => sentence(&format!("The explanation is not available: {reason}.")),
             Ok(explanation) => html! {
                 dl.facts {
                     div { dt { "Now" } dd {
@@ -169,7 +169,7 @@ impl Known {
                     tbody { @for attempt in &self.attempts { (row(attempt)) } }
                 }
             }
-            @if self.attempts.len() >= MOST as usize { p { "There are older ones: ff-bwauth export has them all." } }
+            @if self.attempts.len() >= MOST as usize { p { "Older ones are not shown: ff-bwauth export writes all of them." } }
         }
     }
 }

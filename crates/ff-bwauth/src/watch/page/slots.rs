@@ -1,11 +1,11 @@
 //! The map: every slot of a period as a cell, coloured by what became of it.
 
+use ff_store::{Period, SlotCount};
 use maud::{Markup, html};
 
 use super::Site;
 use super::pool::{AskError, Work};
 use super::text::{clock, grouped, time};
-use crate::store::{Period, SlotCount};
 
 /// Rows of the map, or as many as make rows of [`MIN_PER_ROW`].
 const ROWS: u32 = 24;
@@ -114,7 +114,7 @@ impl Map {
         html! {
             p {
                 "Period " (period.number) ", from " (time(period.start_unix_secs)) ", "
-                (period.slots) " slots of " (period.slot_secs) " s. One cell is one slot, one row begins at the time before it."
+                (period.slots) " slots of " (period.slot_secs) " s. Each cell is one slot; each row starts at the time on its left."
             }
             (legend(&self.slots, now_slot))
             table.map {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use ff_store::MeasurerRow;
 use maud::{Markup, html};
 
 use super::Site;
 use super::layout::{Page, failed, state};
 use super::pool::Work;
 use super::text::{ago, rate, shown, time};
-use crate::store::MeasurerRow;
 use crate::watch::status::MemberStatus;
 
 /// How far a measurer's clock may be off before it is said, in milliseconds: the first second of a
@@ -20,11 +20,11 @@ pub(in crate::watch) const CLOCK_OFF_MILLIS: u64 = 500;
 /// The page.
 pub(super) async fn page(State(site): State<Arc<Site>>) -> Response {
     let page = Page::new(&site, "Team").at("/team").live();
-    match site.pool.ask(Work::Little, crate::store::Reader::measurers).await {
+    match site.pool.ask(Work::Little, ff_store::Reader::measurers).await {
         Ok(rows) => {
             let content = html! {
                 div data-part="team" { (live(&site)) }
-                h2 { "What they were measured to carry" }
+                h2 { "Measured network capacity" }
                 (capacities(&rows))
             };
             page.html(&content).into_response()
@@ -86,7 +86,7 @@ fn row(member: &MemberStatus, now: u64) -> Markup {
 /// What the store knows of all measurers that there have ever been.
 fn capacities(rows: &[MeasurerRow]) -> Markup {
     html! {
-        @if rows.is_empty() { p { "No measurer has been noted yet." } } @else {
+        @if rows.is_empty() { p { "No measurer is known yet." } } @else {
             div.wide {
                 table.cards {
                     thead { tr {

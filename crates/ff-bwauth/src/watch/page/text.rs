@@ -1,10 +1,10 @@
 //! Numbers, times and foreign texts as the pages show them.
 
+use ff_base::percent;
+use ff_base::utc::Utc;
+use ff_coordinator::report::escape::Escaped;
 use ff_proto::units::BytesPerSec;
 use maud::{Markup, PreEscaped, html};
-
-use crate::publish::report::escape::Escaped;
-use crate::utc::Utc;
 
 /// Seconds of a minute, an hour and a day.
 const SPANS: [(u64, &str); 3] = [(24 * 3600, "d"), (3600, "h"), (60, "min")];
@@ -18,7 +18,7 @@ pub(in crate::watch) fn shown(text: &str) -> Markup {
 pub(in crate::watch) fn plain(text: &str) -> String {
     text.chars()
         .map(|c| {
-            if c.is_control() || crate::publish::report::escape::reorders(c) {
+            if c.is_control() || ff_coordinator::report::escape::reorders(c) {
                 '\u{fffd}'
             } else {
                 c
@@ -29,7 +29,7 @@ pub(in crate::watch) fn plain(text: &str) -> String {
 
 /// A foreign text as a value in the query of an address.
 pub(in crate::watch) fn in_address(text: &str) -> String {
-    crate::percent::encoded(text.as_bytes(), b"")
+    percent::encoded(text.as_bytes(), b"")
 }
 
 /// A rate.

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use ff_bwauth::publish::v3bw::read::{Reading, Severity};
+use ff_dir::bandwidth::{Reading, Severity};
 
 /// tor's `MAX_MEASUREMENT_AGE`.
 const MAX_AGE_SECS: u64 = 3 * 24 * 60 * 60;

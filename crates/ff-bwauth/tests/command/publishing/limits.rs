@@ -3,10 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use ff_bwauth::outcome::{Failure, Outcome};
-use ff_bwauth::publish::v3bw::Publication;
-use ff_bwauth::publish::{self, LATEST, Limit, PublishRules, Refused};
-
+use ff_plan::outcome::{Failure, Outcome};
+use ff_plan::publish::v3bw::Publication;
+use ff_plan::publish::{self, LATEST, Limit, PublishRules, Refused};
 use ff_proto::aggregate::Draw;
 use ff_proto::failure::FailureKind;
 

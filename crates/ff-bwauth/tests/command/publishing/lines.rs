@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use ff_bwauth::outcome::{Failure, Outcome};
-use ff_bwauth::publish::together::{Shown, carried};
-use ff_bwauth::publish::v3bw::{
+use ff_measurer::thread_cpu_time;
+use ff_plan::outcome::{Failure, Outcome};
+use ff_plan::publish::together::{Shown, carried};
+use ff_plan::publish::v3bw::{
     BandwidthFile, Decisions, DirectoryFacts, NoNumber, Publication, Scheduled,
 };
-use ff_measurer::thread_cpu_time;
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::units::BytesPerSec;

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use ff_bwauth::outcome::Outcome;
-use ff_bwauth::publish::results::{read, to_jsonl, write};
+use ff_plan::outcome::Outcome;
+use ff_plan::publish::results::{read, to_jsonl, write};
 use ff_proto::aggregate::{Draw, Verdict, estimate};
 use ff_proto::units::BytesPerSec;
 use proptest::prelude::*;
@@ -59,13 +59,13 @@ fn what_is_wrong_is_named_by_line() {
             "1: the format is 2, and this program reads 1",
         ),
         (text.replace("AQEB", "AQE"), "1: ed25519_base64 is no Ed25519 identity"),
-        (text.replace("\"0101", "\"01"), "1: fingerprint_hex is no fingerprint"),
+        (text.replace("\"0101", "\"01"), "1: fingerprint_hex is not a fingerprint"),
         (text.replace("percent\":25", "percent\":100"), "1: ratio_percent is above 99"),
         (text.replace("cgo-aes128", "rot13"), "32: there is no cipher \"rot13\""),
         (text.replace("\"conclusive\"", "\"good\""), "32: there is no verdict \"good\""),
         (
             text.replace("\"method\"", "\"estimator\":\"mode\",\"method\""),
-            "1: this is no line of a results file: unknown variant `mode`",
+            "1: this is not a line of a results file: unknown variant `mode`",
         ),
         (failed, "32: there is no failure \"x\""),
         (
@@ -78,10 +78,10 @@ fn what_is_wrong_is_named_by_line() {
         ),
         (
             text.replace("\"address\"", "\"adress\""),
-            "1: this is no line of a results file: missing field `address`",
+            "1: this is not a line of a results file: missing field `address`",
         ),
-        ("{}\n".to_owned(), "1: this is no line of a results file: missing field `type`"),
-        ("\n".to_owned(), "1: this is no line of a results file: EOF while parsing a value"),
+        ("{}\n".to_owned(), "1: this is not a line of a results file: missing field `type`"),
+        ("\n".to_owned(), "1: this is not a line of a results file: EOF while parsing a value"),
     ] {
         let error = read_text(bad.as_bytes()).expect_err(expected);
         assert!(error.starts_with(expected), "{error}\nnot {expected}");
@@ -101,7 +101,7 @@ fn consistent(mut outcome: Outcome) -> Outcome {
         outcome.estimate = None;
         outcome.draw = Draw::Blank;
         if outcome.result.is_ok() {
-            outcome.result = Err(ff_bwauth::outcome::Failure {
+            outcome.result = Err(ff_plan::outcome::Failure {
                 kind: ff_proto::failure::FailureKind::Refused,
                 relay_code: None,
                 message: String::new(),

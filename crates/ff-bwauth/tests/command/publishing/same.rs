@@ -8,17 +8,17 @@ use std::path::Path;
 use std::process::Command;
 
 use base64ct::{Base64Unpadded, Encoding};
-use ff_bwauth::network::consensus::Consensus;
-use ff_bwauth::outcome::{Failure, Method, Outcome};
-use ff_bwauth::publish::v3bw::read::Reading;
-use ff_bwauth::publish::v3bw::{BandwidthFile, Publication};
-use ff_bwauth::publish::{self, LATEST, Limit, PublishRules, Shelf, view};
-use ff_bwauth::store::{Begin, Kind, Period, Store, ToPlan};
 use ff_bwauth::watch::documents::publication_around;
 use ff_bwauth::watch::explain::Explanation;
+use ff_dir::bandwidth::Reading;
+use ff_dir::consensus::Consensus;
+use ff_plan::outcome::{Failure, Method, Outcome};
+use ff_plan::publish::v3bw::{BandwidthFile, Publication};
+use ff_plan::publish::{self, LATEST, Limit, PublishRules, Shelf, view};
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::units::BytesPerSec;
+use ff_store::{Begin, Kind, Period, Store, ToPlan};
 use proptest::prelude::*;
 
 use super::measured;
@@ -85,7 +85,7 @@ fn store(path: &Path, happened: &[Happened], groups: &[Vec<u8>]) {
 
 /// A consensus of an hour ago with all relays but the last; each pair shares an address.
 fn consensus() -> String {
-    let valid_after = ff_bwauth::utc::Utc::from_unix_secs(NOW - 3600).expect("a time");
+    let valid_after = ff_base::utc::Utc::from_unix_secs(NOW - 3600).expect("a time");
     let valid_after = valid_after.to_string().replace('T', " ");
     let mut text =
         format!("network-status-version 3\nvote-status consensus\nvalid-after {valid_after}\n");

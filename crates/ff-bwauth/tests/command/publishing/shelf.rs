@@ -5,8 +5,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use ff_bwauth::publish::v3bw::Publication;
-use ff_bwauth::publish::{self, LATEST, PublishRules, Refused, Shelf};
+use ff_plan::publish::v3bw::Publication;
+use ff_plan::publish::{self, LATEST, PublishRules, Refused, Shelf};
 
 use super::{measured, network};
 use crate::samples::{DAY, NOW};

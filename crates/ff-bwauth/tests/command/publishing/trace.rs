@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ff_bwauth::outcome::{Failure, Outcome};
-use ff_bwauth::publish::trace::{Number, Trace};
-use ff_bwauth::publish::v3bw::read::Reading;
-use ff_bwauth::publish::v3bw::{Decisions, DirectoryFacts, NotScheduled, Publication};
+use ff_dir::bandwidth::Reading;
+use ff_plan::outcome::{Failure, Outcome};
+use ff_plan::publish::trace::{Number, Trace};
+use ff_plan::publish::v3bw::{Decisions, DirectoryFacts, NotScheduled, Publication};
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::failure::FailureKind;
 use ff_proto::units::BytesPerSec;

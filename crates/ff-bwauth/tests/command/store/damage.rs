@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ff_bwauth::store::{Store, StoreError};
+use ff_store::{Store, StoreError};
 use rusqlite::Connection;
 
 use super::{COORDINATOR, Temporary, begin_relay, message};
@@ -142,7 +142,7 @@ fn a_log_without_its_store_is_not_thrown_away() {
     drop(store);
     fs::remove_file(&path).expect("removed");
     fs::write(&log, &bytes).expect("a log");
-    assert!(message(Store::open(&path, COORDINATOR)).contains("only the log beside it is there"));
+    assert!(message(Store::open(&path, COORDINATOR)).contains("only its log is there"));
     assert_eq!(fs::read(&log).expect("a log"), bytes);
     Store::move_aside(&path, NOW).expect("moved");
     drop(Store::open(&path, COORDINATOR).expect("a new one"));
@@ -154,13 +154,16 @@ fn a_locked_store_is_reported_and_waited_for_only_once() {
     let mut temporary = Temporary::new();
     let other = Connection::open(temporary.path()).expect("a database");
     other.execute_batch("BEGIN IMMEDIATE").expect("locked");
-    let begun = Instant::now();
+    let mut times = Vec::new();
     for relay in 1..=30 {
+        let begun = Instant::now();
         let error = message(temporary.store.begin_attempt(&begin_relay(relay)));
+        times.push(begun.elapsed());
         assert!(error.contains("another program keeps it locked"), "{error}");
     }
-    // With a wait of a second each, they would take 30 s.
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    // A wait takes a second. A busy machine may delay some of the attempts that do not wait, but not all.
+    let fastest = times[1..].iter().min().expect("29 attempts");
+    assert!(*fastest < Duration::from_millis(500), "{times:?}");
     other.execute_batch("COMMIT").expect("released");
     temporary.store.begin_attempt(&begin_relay(1)).expect("begun");
 }

@@ -5,13 +5,13 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-use ff_bwauth::outcome::{Dispute, Failure, Outcome};
-use ff_bwauth::period::carried::Carried;
-use ff_bwauth::store::{Format, Kind, What};
+use ff_plan::outcome::{Dispute, Failure, Outcome};
+use ff_plan::period::carried::Carried;
 use ff_proto::aggregate::Verdict;
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::Ed25519Id;
 use ff_proto::units::BytesPerSec;
+use ff_store::{Format, Kind, What};
 use serde_json::Value;
 
 use super::{Temporary, begin, begin_relay, period, to_plan};
@@ -37,7 +37,7 @@ fn filled(attempts: u64) -> Temporary {
     for number in 0..attempts {
         let one = odd(number);
         let plan = (number == 1).then_some(plan);
-        let id = temporary.store.begin_attempt(&ff_bwauth::store::Begin { plan, ..begin(&one) });
+        let id = temporary.store.begin_attempt(&ff_store::Begin { plan, ..begin(&one) });
         let id = id.expect("begun");
         temporary.store.finish_attempt(id, &one, one.started_unix_secs + 40).expect("finished");
     }

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ff_bwauth::store::{AttemptId, Begin, Kind, Period, Store};
 use ff_proto::failure::FailureKind;
+use ff_store::{AttemptId, Begin, Kind, Period, Store};
 use rusqlite::Connection;
 
 use super::{COORDINATOR, begin_relay, period, to_plan};

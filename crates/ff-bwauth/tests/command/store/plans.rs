@@ -1,9 +1,9 @@
 //! Plans are carried out once, whenever the coordinator ends.
 
-use ff_bwauth::outcome::Failure;
-use ff_bwauth::store::{Begin, Kind, State, Store};
+use ff_plan::outcome::Failure;
 use ff_proto::aggregate::Draw;
 use ff_proto::failure::FailureKind;
+use ff_store::{Begin, Kind, State, Store};
 
 use super::{COORDINATOR, Temporary, begin_relay, message, period, to_plan};
 use crate::samples::{NOW, outcome};
@@ -15,7 +15,7 @@ fn a_plan_is_made_once_and_only_added_to() {
     let rows = [to_plan(1, 5, Kind::Old), to_plan(2, 3, Kind::New)];
     store.set_plan(&period(20), &rows).expect("stored");
     assert_eq!(store.period(20).expect("read"), Some(period(20)));
-    assert!(message(store.set_plan(&period(20), &[])).contains("has a plan already"));
+    assert!(message(store.set_plan(&period(20), &[])).contains("already has a plan"));
     let added = store.add_to_plan(20, &[to_plan(1, 9, Kind::Retry)]).expect("added");
     assert!(message(store.add_to_plan(21, &[])).contains("no period 21"));
     let planned = store.planned(20).expect("read");

@@ -2,14 +2,14 @@
 
 use std::fmt::Debug;
 
-use ff_bwauth::outcome::{
+use ff_plan::outcome::{
     CellCounts, CpuSeconds, Dispute, Failure, Method, Outcome, RoundTrip, SocketCounts,
 };
-use ff_bwauth::store::{DisputeRow, Seconds, Store, StoreError};
 use ff_proto::aggregate::Draw;
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::{CryptoKind, Ed25519Id};
 use ff_proto::units::BytesPerSec;
+use ff_store::{DisputeRow, Seconds, Store, StoreError};
 use proptest::prelude::*;
 
 use super::{Temporary, begin};
@@ -145,7 +145,7 @@ fn an_attempt_is_finished_once_and_stays_as_it_is() {
     assert!(again.expect_err("refused").to_string().contains("finished already"));
     let found = temporary.store.attempt(id).expect("read").expect("there");
     assert_eq!(found.outcome.estimate, outcome(1, 100).estimate);
-    let never = ff_bwauth::store::AttemptId(99);
+    let never = ff_store::AttemptId(99);
     assert!(temporary.store.finish_attempt(never, &outcome(1, 1), NOW).is_err());
     assert!(temporary.store.attempt(never).expect("read").is_none());
 }
@@ -163,18 +163,18 @@ fn attempts_are_visited_by_their_beginning_and_the_latest_of_each_relay_once() {
     }
     let reader = Store::open_read_only(&temporary.path()).expect("a reader");
     let mut ages = Vec::new();
-    let visit = |attempt: ff_bwauth::store::Attempt| {
+    let visit = |attempt: ff_store::Attempt| {
         ages.push(NOW - attempt.outcome.started_unix_secs);
         assert_eq!(attempt.outcome.seconds.len(), 30);
-        Ok::<_, ff_bwauth::store::StoreError>(())
+        Ok::<_, ff_store::StoreError>(())
     };
     reader.attempts(NOW - 900..NOW - 50, Seconds::With, visit).expect("read");
     assert_eq!(ages, [900, 800, 100]);
     let mut latest = Vec::new();
-    let visit = |attempt: ff_bwauth::store::Attempt| {
+    let visit = |attempt: ff_store::Attempt| {
         latest.push((attempt.fingerprint[0], NOW - attempt.outcome.started_unix_secs));
         assert!(attempt.outcome.seconds.is_empty() && attempt.measured_secs == 30);
-        Ok::<_, ff_bwauth::store::StoreError>(())
+        Ok::<_, ff_store::StoreError>(())
     };
     reader.latest(NOW - 1000, Seconds::Without, visit).expect("read");
     assert_eq!(latest, [(1, 100), (2, 800), (3, 50)]);

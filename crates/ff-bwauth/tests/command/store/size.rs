@@ -13,9 +13,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ff_bwauth::outcome::Outcome;
-use ff_bwauth::store::{Attempt, AttemptId, Kind, Retention, Seconds, Store, StoreError};
+use ff_plan::outcome::Outcome;
 use ff_proto::aggregate::SecondSample;
+use ff_store::{Attempt, AttemptId, Kind, Retention, Seconds, Store, StoreError};
 use rusqlite::{Connection, params};
 
 use super::{COORDINATOR, Temporary, begin, period, to_plan};
@@ -130,7 +130,7 @@ fn seeded() -> Temporary {
     let mut begun = begin(&one);
     begun.started_unix_secs = NOW;
     begun.plan = Some(temporary.store.planned(1).expect("read")[0].id);
-    begun.shares.push(ff_bwauth::store::Share { measurer: [3; 32], ..begun.shares[0] });
+    begun.shares.push(ff_store::Share { measurer: [3; 32], ..begun.shares[0] });
     let id = temporary.store.begin_attempt(&begun).expect("begun");
     assert_eq!(id, AttemptId(1));
     temporary.store.finish_attempt(id, &one, NOW + 40).expect("finished");

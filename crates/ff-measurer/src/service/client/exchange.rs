@@ -36,7 +36,7 @@ impl RemoteMeasurer {
             return Err(odd("it does not say where it listens"));
         };
         let port = u16::try_from(bound.port).ok().filter(|&port| port != 0);
-        let port = port.ok_or_else(|| odd("it listens at a port that there is not"))?;
+        let port = port.ok_or_else(|| odd("it reports an invalid port"))?;
         let way = talk.measure_the_way().await?;
         let buffer_bytes = bound.send_buffer_bytes.min(bound.receive_buffer_bytes);
         let totals = ExchangeTotals::default();
@@ -125,7 +125,7 @@ impl RemoteExchange {
                 let totals = std::mem::take(&mut self.totals);
                 Ok(RemoteExchangeEvent::Done(done.complete(totals).map_err(bad)?))
             }
-            _ => Err(odd("it reports something else than an exchange")),
+            _ => Err(odd("it reports something other than an exchange")),
         }
     }
 }

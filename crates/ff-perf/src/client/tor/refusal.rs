@@ -97,12 +97,12 @@ fn check(address: Ipv4Addr, said: Option<String>) -> Result<(), Fault> {
 mod tests {
     use std::time::{Duration, Instant};
 
+    use ff_circuits::record::Whose;
     use ff_lab::Event;
 
     use super::*;
     use crate::client::tor::events::hand_on;
     use crate::client::tor::table::Table;
-    use crate::record::Whose;
 
     /// What is asked for.
     const ASKED: Ipv4Addr = Ipv4Addr::new(127, 3, 2, 1);

@@ -156,8 +156,9 @@ pub(super) fn astray(circuit: &str) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use ff_circuits::record::Whose;
+
     use super::*;
-    use crate::record::Whose;
 
     #[test]
     fn a_relay_is_at_fault_whatever_reason_it_gives() {

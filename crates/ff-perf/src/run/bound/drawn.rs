@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 
 use anyhow::{Context as _, Result};
+use ff_circuits::bound::sampled::{Sampled, sampled};
+use ff_circuits::capacities::{Capacities, Capacity};
+use ff_circuits::paths::pool::Pool;
+use ff_circuits::paths::{Choice, MOST_TRIES, NoLengths, drawn};
 use ff_sim::flow::path::{Factors, Paths};
 use ff_sim::network::{Flags, Network, Relay};
 use rand_chacha::ChaCha12Rng;
 
-use crate::bound::sampled::{Sampled, sampled};
-use crate::capacities::{Capacities, Capacity};
 use crate::cli::paths::PORT;
-use crate::paths::pool::Pool;
-use crate::paths::{Choice, MOST_TRIES, NoLengths, drawn};
 
 /// Paths that are drawn.
 pub(super) struct DrawnPaths {

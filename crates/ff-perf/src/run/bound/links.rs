@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use ff_circuits::bound::tcp_bytes_per_sec;
 use serde::Serialize;
 
-use crate::bound::tcp_bytes_per_sec;
 use crate::cli::bound::{BoundArgs, Link};
 use crate::run::print;
 

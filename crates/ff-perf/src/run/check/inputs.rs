@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use ff_bwauth::network::text::read_file;
-use ff_sim::input::Inputs;
+use ff_base::text::read_file;
+use ff_circuits::capacities::Capacities;
+use ff_circuits::check::{Known, history};
+use ff_circuits::network::Network;
+use ff_circuits::paths::file;
+use ff_report::input::Inputs;
 
-use crate::capacities::Capacities;
-use crate::check::{Known, history};
 use crate::cli::check::CheckArgs;
-use crate::network::Network;
-use crate::paths::file;
 
 /// The longest text that is read, in bytes: a month of extra-info documents has 700 MB.
 const MOST_BYTES: u64 = 1 << 30;

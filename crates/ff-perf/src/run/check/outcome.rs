@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::check::Outcome;
-use crate::record::{Circuit, Stage, Whose};
+use ff_circuits::check::Outcome;
+use ff_circuits::record::{Circuit, Stage, Whose};
 
 /// How long a round trip of the circuit took: the last hop's answer came all the way.
 pub(super) fn trip_secs(circuit: &Circuit) -> Option<f64> {
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn what_had_all_its_time_got_less_than_would_have_come_in_it() {
         let stood = |whose, ended_us| {
-            let relay = crate::record::Relay { id: "A".repeat(40), nick: String::new() };
+            let relay = ff_circuits::record::Relay { id: "A".repeat(40), nick: String::new() };
             let (path, hops_us) = (vec![relay; 3], vec![1, 2, 3_000_000]);
             Circuit { path, hops_us, ended_us, ..failed("download", 3, whose) }
         };

@@ -5,7 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use ff_sim::progress::Progress;
+use ff_circuits::check::plan::{Gaps, Planned, plan};
+use ff_circuits::check::{Outcome, Probe};
+use ff_circuits::network::{Network, Relay};
+use ff_circuits::paths::Choice;
+use ff_circuits::paths::through::Through;
+use ff_circuits::record::Circuit;
+use ff_report::progress::Progress;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha20Rng;
 use tokio::task::JoinSet;
@@ -14,15 +20,9 @@ use tokio::time::sleep_until;
 use super::inputs::Told;
 use super::outcome::{outcome, trip_secs};
 use super::turns::Turns;
-use crate::check::plan::{Gaps, Planned, plan};
-use crate::check::{Outcome, Probe};
 use crate::cli::check::CheckArgs;
 use crate::client::Client;
-use crate::network::{Network, Relay};
-use crate::paths::Choice;
-use crate::paths::through::Through;
 use crate::probe::{Measured, Program};
-use crate::record::Circuit;
 use crate::run::paths::say_unknown;
 use crate::signals::Signals;
 use crate::store::Store;
@@ -291,10 +291,10 @@ pub(super) fn any_arrived(probes: &[Probe]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use ff_circuits::paths::pool::Pool;
     use ff_sim::network::Flags;
 
     use super::*;
-    use crate::paths::pool::Pool;
 
     #[test]
     fn paths_are_those_of_clients() {

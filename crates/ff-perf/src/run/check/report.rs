@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use ff_circuits::check::{Finding, LEAST_OTHERS, Verdict, found};
+use ff_circuits::network::Network;
 use serde::Serialize;
 
 use super::STARVES;
 use super::inputs::Told;
-use crate::check::{Finding, LEAST_OTHERS, Verdict, found};
 use crate::cli::check::CheckArgs;
-use crate::network::Network;
 use crate::run::print as print_results;
 
 /// The shares of clients that the report says the chances of.
@@ -99,7 +99,9 @@ fn text(report: &Report<'_>) -> String {
         );
     }
     if report.ended_early {
-        text.push_str("\nThe downloads ended early. Those that were under way, of which more may be slow, are in no figure.\n");
+        text.push_str(
+            "\nThe downloads ended early. Unfinished ones, which may be slower, are not counted.\n",
+        );
     }
     if report.relays.iter().any(|row| row.finding.unclear > 0) {
         text.push_str("\nSlow downloads are unclear where too few relays of a place say what is usual (name more, as fast as these), through\nrelays that are so much farther away than the others, and where time ran out before half of what is usual could have come.\n");
@@ -110,7 +112,7 @@ fn text(report: &Report<'_>) -> String {
         SHARES.map(|share| format!("{} % with {} %", percent(share), percent(found(share, least))));
     let _ = writeln!(
         text,
-        "\nBy {least} downloads or more, a relay that starves so many clients is caught at least once: {}.",
+        "\nBy {least} downloads or more, a relay that starves this share of its clients is caught at least once: {}.",
         chances.join(", ")
     );
     text

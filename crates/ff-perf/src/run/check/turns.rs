@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
-use crate::check::plan::Planned;
+use ff_circuits::check::plan::Planned;
 
 /// Downloads that have not begun. All times are since the beginning of the run.
 pub(super) struct Turns {

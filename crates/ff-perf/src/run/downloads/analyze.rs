@@ -5,18 +5,18 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail, ensure};
-use ff_sim::input::Inputs;
-use ff_sim::markup::Visible;
-use ff_sim::output::{Folder, Rows, Summary, Table};
-use ff_sim::report::Page;
-use ff_sim::skipped::Skips;
+use ff_circuits::downloads::{
+    DownloadReport, DownloadSet, figures, metrics, outliers, relays, text, viz,
+};
+use ff_circuits::read::downloads::Downloads;
+use ff_report::input::Inputs;
+use ff_report::markup::Visible;
+use ff_report::output::{Folder, Rows, Summary, Table};
+use ff_report::report::Page;
+use ff_report::skipped::Skips;
 
 use crate::arms::is_name;
 use crate::cli::downloads::AnalyzeArgs;
-use crate::downloads::{
-    DownloadReport, DownloadSet, figures, metrics, outliers, relays, text, viz,
-};
-use crate::read::downloads::Downloads;
 use crate::run::print;
 
 /// The command, as results name it.

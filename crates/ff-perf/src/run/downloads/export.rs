@@ -10,13 +10,13 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
-use ff_sim::input::Inputs;
+use ff_circuits::onionperf::day::{self, Maker};
+use ff_circuits::read::downloads::{DownloadRecord, Downloads};
+use ff_circuits::record::Circuit;
+use ff_report::input::Inputs;
 use tempfile::TempDir;
 
 use crate::cli::downloads::ExportArgs;
-use crate::onionperf::day::{self, Maker};
-use crate::read::downloads::{DownloadRecord, Downloads};
-use crate::record::Circuit;
 use crate::run::show;
 
 /// Runs the command.

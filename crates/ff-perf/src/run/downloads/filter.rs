@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
-use ff_sim::input::{Inputs, pack};
-use ff_sim::python_json;
+use ff_circuits::buckets::truth::parse;
+use ff_circuits::onionperf::day::{self, DayFile, PRESET};
+use ff_circuits::onionperf::filter::{CircuitFilter, RelayList};
+use ff_circuits::read::{files, name};
+use ff_report::input::{Inputs, pack};
+use ff_report::python_json;
 use serde_json::Value;
 
-use crate::buckets::truth::parse;
 use crate::cli::downloads::FilterArgs;
-use crate::onionperf::day::{self, DayFile, PRESET};
-use crate::onionperf::filter::{CircuitFilter, RelayList};
-use crate::read::{files, name};
 use crate::run::show;
 
 /// The end of the names of analysis files that are not packed.

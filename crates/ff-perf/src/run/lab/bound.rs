@@ -8,9 +8,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use ff_circuits::lab::strata::{Selection, Strata, mean};
 use ff_lab::{Ending, Network, NetworkBuilder, RelayConfig};
-use ff_sim::output::Folder;
-use ff_sim::stats;
+use ff_report::output::Folder;
+use ff_report::stats;
 use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 
@@ -18,7 +19,6 @@ use self::measure::Bench;
 use self::queue::{Job, Size};
 use self::report::{Length, Means, PathMean, Report, Setting, SlowRelay};
 use crate::cli::lab::LabBoundArgs;
-use crate::lab::strata::{Selection, Strata, mean};
 use crate::run::print;
 
 /// The slowest relay, in bytes a second: the least limit that tor takes.

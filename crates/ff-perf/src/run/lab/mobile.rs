@@ -9,22 +9,22 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use ff_circuits::downloads::parts::NAMES;
+use ff_circuits::lab::mobile::{ProfileResult, wrong};
+use ff_circuits::record::Circuit;
+use ff_circuits::traffic::WIRE;
 use ff_lab::console::note;
 use ff_lab::profile::Profile;
 use ff_lab::run::DOES_NOT_COUNT;
 use ff_lab::{Delays, Ending, HostsPlan, Network, RelayConfig};
-use ff_sim::input::Inputs;
-use ff_sim::output::{Folder, Summary};
+use ff_report::input::Inputs;
+use ff_report::output::{Folder, Summary};
 use serde::Serialize;
 
 use crate::cli::lab::LabMobileArgs;
 use crate::cli::measure::ClientKind;
-use crate::downloads::parts::NAMES;
-use crate::lab::mobile::{ProfileResult, wrong};
-use crate::record::Circuit;
 use crate::run::print;
 use crate::store::LINES;
-use crate::traffic::WIRE;
 
 /// The host of the source.
 const WEB: &str = "web";

@@ -9,24 +9,24 @@ use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use ff_circuits::analysis::{Options, Report, figures, tables, text};
+use ff_circuits::buckets::INTERVAL_MS;
+use ff_circuits::lab::verdicts::{Verdict, any_fails, verdicts};
+use ff_circuits::read::Circuits;
+use ff_circuits::replay::Timeout;
 use ff_lab::console::note;
 use ff_lab::run::DOES_NOT_COUNT;
 use ff_lab::{
     CpuQuota, Delays, DownloadPlan, Downloads, Ending, HostsPlan, Network, Node, RelayConfig,
 };
-use ff_sim::input::Inputs;
-use ff_sim::output::{Folder, Summary};
+use ff_report::input::Inputs;
+use ff_report::output::{Folder, Summary};
 use rand::SeedableRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand_chacha::ChaCha12Rng;
 use serde::Serialize;
 
-use crate::analysis::{Options, Report, figures, tables, text};
-use crate::buckets::INTERVAL_MS;
 use crate::cli::lab::LabNavigatorArgs;
-use crate::lab::verdicts::{Verdict, any_fails, verdicts};
-use crate::read::Circuits;
-use crate::replay::Timeout;
 use crate::run::print;
 
 /// The slowest and the fastest relay, in bytes a second.

@@ -3,6 +3,9 @@
 use std::time::Instant;
 
 use clap::Parser as _;
+use ff_circuits::network::Relay;
+use ff_circuits::paths::pool::Pool;
+use ff_circuits::record::{Circuit, Probe};
 use ff_sim::network::Flags;
 use tokio::io::DuplexStream;
 
@@ -10,9 +13,6 @@ use super::*;
 use crate::cli::{Circuits, Cli, Command};
 use crate::client::{Answer, Fault, Progress};
 use crate::course::Keeper;
-use crate::network::Relay;
-use crate::paths::pool::Pool;
-use crate::record::{Circuit, Probe};
 use crate::schedule::Gate;
 
 /// Builds all circuits at once, or none.
@@ -25,7 +25,7 @@ impl Client for Fake {
     type Circuit = ();
     type Stream = DuplexStream;
 
-    const NAME: crate::record::Client = crate::record::Client::Arti;
+    const NAME: ff_circuits::record::Client = ff_circuits::record::Client::Arti;
     const KEEPS_UNUSED: bool = true;
 
     async fn build(&self, path: &[Arc<Relay>], progress: &mut Progress) -> Result<(), Fault> {

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
+use ff_circuits::network;
+use ff_circuits::record::{Circuit, Client, Stage, Whose};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -13,9 +15,7 @@ use super::waiting::Waiting;
 use crate::cli::serve::ServeArgs;
 use crate::course::{Ended, Keeper, Refusal, failure};
 use crate::figures::Figures;
-use crate::network;
 use crate::probe::not_begun;
-use crate::record::{Circuit, Client, Stage, Whose};
 use crate::schedule::Gate;
 use crate::store::Options;
 use crate::store::rotation::Now;
@@ -152,7 +152,7 @@ impl Serving {
         self.looks
     }
 
-    /// Compares these options with those of the lines, which it has begun without; what is to be said of it, if something is.
+    /// Compares these options, which were not known at the start, with those of the lines; what to log, if anything.
     ///
     /// # Errors
     /// When they differ.
@@ -185,7 +185,7 @@ impl Serving {
         self.client_faults = 0;
     }
 
-    /// No client could be started, in a run that began then. A slot for a download has a line even so.
+    /// No client could be started, in a run that began then. The slot of a download has a line nevertheless.
     pub(super) fn no_client(&mut self, reason: &str, run_began: Instant) {
         self.complain(reason);
         let Some(orders) = &self.orders else {
@@ -255,7 +255,7 @@ impl Serving {
                 self.figures.documents(valid_after_unix_secs);
                 self.documents.trouble = None;
             }
-            Err(reason) => self.complain(&format!("{reason}; it goes on with what it knew before")),
+            Err(reason) => self.complain(&format!("{reason}; the previous documents stay in use")),
         }
     }
 
@@ -325,7 +325,7 @@ impl Serving {
     fn judge(&mut self, circuit: &Circuit) {
         let Some(fault) = &circuit.failure else {
             if self.failures >= MANY {
-                say("circuits are whole again");
+                say("circuits succeed again");
             }
             (self.failures, self.client_faults) = (0, 0);
             return;
@@ -339,7 +339,7 @@ impl Serving {
         if self.failures == MANY {
             let last = failure(circuit);
             say(&format!(
-                "the last {MANY} circuits failed, it goes on trying; the last one: {last}"
+                "the last {MANY} circuits failed; trying again; the last failure: {last}"
             ));
         }
     }

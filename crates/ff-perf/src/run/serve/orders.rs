@@ -6,15 +6,15 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
+use ff_circuits::record::Circuit;
+use ff_circuits::traffic;
 
 use crate::budget::{Budget, Counter};
 use crate::cli::serve::Terms;
 use crate::interface;
 use crate::mix::Mix;
-use crate::record::Circuit;
 use crate::store::rotation::Now;
 use crate::store::spent;
-use crate::traffic;
 
 /// What reads the counters of an interface, by its name.
 type Reader = Box<dyn Fn(&str) -> Result<Counter, String>>;
@@ -173,7 +173,7 @@ mod tests {
     use std::rc::Rc;
     use std::time::Duration;
 
-    use ff_bwauth::utc::Utc;
+    use ff_base::utc::Utc;
 
     use super::*;
 

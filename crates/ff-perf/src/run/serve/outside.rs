@@ -12,7 +12,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use axum::routing::get;
-use ff_bwauth::http;
+use ff_operator::http;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 

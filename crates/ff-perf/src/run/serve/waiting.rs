@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
+use ff_circuits::record::{Circuit, Stage};
+
 use super::say;
-use crate::record::{Circuit, Stage};
 use crate::store::StoreError;
 use crate::store::rotation::Now;
 use crate::store::shelf::Shelf;
@@ -24,7 +25,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Adds a line; whether it was kept. If too many wait, one of a circuit that never began is dropped.
+    /// Adds a line; whether it was kept. If too many wait, it is dropped if its circuit never began.
     pub(super) fn add(&mut self, circuit: Circuit) -> bool {
         let is_kept = self.lines.len() < MOST || !never_began(&circuit);
         if is_kept {

@@ -13,20 +13,25 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ff_base::utc::DAY_SECS;
+use ff_circuits::onionperf::day::{self, DayFile, Maker};
+use ff_circuits::record::Circuit;
 use serde::{Deserialize, Serialize};
 
 use super::Shelf;
-use crate::onionperf::day::{self, DayFile, Maker};
-use crate::record::Circuit;
-use crate::store::rotation::{DAY_SECS, Name, Now};
-use crate::store::{StoreError, io_error, replace, replace_json};
+use crate::store::rotation::{Name, Now};
+use crate::store::state::StateFile;
+use crate::store::{StoreError, io_error, replace};
 
 /// The folder of these files, in the folder of lines.
 const FOLDER: &str = "onionperf";
 /// The file that says which lines are in files.
-const STATE: &str = "onionperf.json";
-/// The same while it is written.
-const UNFINISHED_STATE: &str = "onionperf.json.new";
+const STATE: StateFile = StateFile {
+    name: "onionperf.json",
+    schema: SCHEMA,
+    wrong: "this does not say which lines are in files",
+    remedy: "delete the file; days that have a file in onionperf keep it",
+};
 /// A file of [`FOLDER`] while it is written.
 const UNFINISHED: &str = "unfinished.new";
 /// The version of [`Progress`] that is written.
@@ -174,7 +179,7 @@ impl Shelf {
         for (day, bytes) in day_files(&folder, host)? {
             self.rotation.put_day(day, bytes);
         }
-        let mut progress = match read(&self.dir)? {
+        let mut progress = match STATE.read(&self.dir)? {
             Some(progress) => progress,
             None => Progress { schema: SCHEMA, first: self.first_without_file(next)?, next: None },
         };
@@ -236,7 +241,7 @@ impl Shelf {
     fn write_progress(&self, next: Option<NextFile>) -> Result<(), StoreError> {
         let Some(days) = &self.days else { return Ok(()) };
         let progress = Progress { next, ..days.progress.clone() };
-        replace_json(&self.dir, STATE, UNFINISHED_STATE, serde_json::to_vec(&progress))
+        STATE.write(&self.dir, &progress)
     }
 
     /// Writes the index, if files have come or gone.
@@ -289,7 +294,8 @@ impl Shelf {
         day::day_of(circuit).filter(|day| !self.rotation.has_day(*day))
     }
 
-    /// Hands over each line from the file of lines with this number on, until it is enough. What is no circuit is passed by.
+    /// Hands over each line from the file of lines with this number on, until `take` says that it is enough. Lines that are not
+    /// circuits are skipped.
     fn each_line(
         &self,
         first: u64,
@@ -298,7 +304,7 @@ impl Shelf {
         for name in self.rotation.names().filter(|name| name.number >= first) {
             let path = self.dir.join(name.file());
             let file = match File::open(&path) {
-                // Somebody has moved it away.
+                // An operator has moved it away.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 file => file.map_err(io_error(&path))?,
             };
@@ -319,30 +325,6 @@ fn no_days(dir: &Path) -> StoreError {
     io_error(dir)(io::ErrorKind::NotFound.into())
 }
 
-/// Reads which lines are in files; none if no file says it.
-fn read(dir: &Path) -> Result<Option<Progress>, StoreError> {
-    let path = dir.join(STATE);
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(io_error(&path)(error)),
-    };
-    let odd = |line: usize, reason: String| StoreError::Line {
-        path: path.clone(),
-        line: line.max(1),
-        reason: format!("{reason}: delete the file; days that have a file in {FOLDER} keep it"),
-    };
-    match serde_json::from_str::<Progress>(&text) {
-        Ok(progress) if progress.schema <= SCHEMA => Ok(Some(progress)),
-        Ok(Progress { schema, .. }) => {
-            Err(odd(1, format!("schema {schema} is newer than {SCHEMA}, which this ff-perf reads")))
-        }
-        Err(error) => {
-            Err(odd(error.line(), format!("this does not say which lines are in files ({error})")))
-        }
-    }
-}
-
 /// The days that have a file in a folder, and its length in bytes.
 fn day_files(folder: &Path, host: &str) -> Result<Vec<(u64, u64)>, StoreError> {
     let mut all = Vec::new();
@@ -354,7 +336,11 @@ fn day_files(folder: &Path, host: &str) -> Result<Vec<(u64, u64)>, StoreError> {
             let difference = format!("host {host:?} instead of {of:?}");
             return Err(StoreError::Other { path: entry.path(), difference });
         }
-        all.push((day, entry.metadata().map_err(io_error(&entry.path()))?.len()));
+        let about = entry.metadata().map_err(io_error(&entry.path()))?;
+        // A folder of such a name cannot be removed for the bound, and lines would wait for that.
+        if !about.is_dir() {
+            all.push((day, about.len()));
+        }
     }
     Ok(all)
 }

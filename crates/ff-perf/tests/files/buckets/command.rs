@@ -89,7 +89,7 @@ fn a_truth_is_counted_against_and_its_mistakes_are_named() {
     for (content, said) in [
         (format!("{}\n{}", ids[0], &ids[1][..20]), "line 2: "),
         (format!("{}\n\n{}\n", ids[0], ids[0]), "line 3: "),
-        ("relay0\n".to_owned(), "line 1: \"relay0\" is no fingerprint"),
+        ("relay0\n".to_owned(), "line 1: \"relay0\" is not a fingerprint"),
         ("\u{fffd}\u{0}\n".to_owned(), "line 1: "),
     ] {
         fs::write(&file, content).expect("written");

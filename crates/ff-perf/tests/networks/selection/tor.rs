@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use ff_circuits::network::Network;
 use ff_lab::{Control, NetworkBuilder, RelayConfig};
-use ff_perf::network::Network;
 
 use super::{Places, compare, count, ours};
 

@@ -1,12 +1,11 @@
 //! The engine beside a naive one, and by hand.
 
+use ff_base::utc::Utc;
+use ff_report::stats;
 use proptest::prelude::*;
-
-use ff_bwauth::utc::Utc;
 
 use super::*;
 use crate::read::series::{Kind, Series};
-use crate::stats;
 
 /// An hour, in seconds.
 const HOUR: u64 = 3_600;

@@ -1,6 +1,6 @@
 //! What comes out of a simulation.
 
-use crate::stats;
+use ff_report::stats;
 
 /// A download of a benchmark client; its times count from when it is asked for, which is when its stream is connected.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,17 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail};
+use ff_report::stats::mean;
 
 use super::KB;
 use super::engine::{Outcome, Seen};
 use super::users::Kind;
 use super::world::{Cell, Runners};
-use crate::stats::mean;
 
 /// The figures that a flow model can have.
 pub const FIGURES: [u8; 7] = [3, 5, 6, 7, 8, 9, 10];
 /// The mean rate of all clients without a limit, in KB/s: what capacity is fitted to.
 pub const BASE_KB: f64 = 41.0;
+/// What the 15 relays carry in the paper's network, about, in bytes a second: where fitting begins.
+pub const FIRST_CAPACITY: f64 = 4e7;
 /// How far the fitted mean may be off, in KB/s, at first and after some tries: with few clients it jumps at the smallest
 /// change of capacity.
 const TOLERANCES_KB: (f64, f64) = (0.2, 1.0);

@@ -8,16 +8,18 @@
 //! [`GRAIN_SECS`] share one filling of rates; what a transfer may move in between stays within its rate and its bucket, so
 //! that no link ever carries more than it can, and the ends of transfers are computed exactly.
 
+mod conflux;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use rand_chacha::ChaCha12Rng;
 
 use super::bucket::Bucket;
+use super::today::{self, Between};
 use super::users::{Habit, Kind};
 use super::world::{Circuit, Client, HOPS, World, on_link};
 use crate::flow::fill::{FlowsOver, MaxMinOver, Share as _};
-use crate::flow::sim::sequence;
 
 /// The least time between two computations of rates, in seconds.
 pub const GRAIN_SECS: f64 = 0.1;
@@ -43,6 +45,18 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// A client without transfers.
+    #[must_use]
+    pub const fn new(kind: Kind, runs_relay: bool) -> Self {
+        Self { kind, runs_relay, transfers: 0, rates: 0.0 }
+    }
+
+    /// Adds a transfer of this rate, in bytes a second of the stream.
+    pub fn add(&mut self, rate: f64) {
+        self.transfers += 1;
+        self.rates += rate;
+    }
+
     /// The mean rate of its transfers, from the request to the last byte, in bytes a second of the stream.
     #[must_use]
     pub fn rate(&self) -> Option<f64> {
@@ -61,7 +75,7 @@ pub struct Draws {
 
 impl Draws {
     /// Adds a draw.
-    fn add(&mut self, value: f64) {
+    pub fn add(&mut self, value: f64) {
         self.count += 1.0;
         self.sum += value;
     }
@@ -101,6 +115,10 @@ pub struct Outcome {
     pub held_secs: [Draws; 2],
     /// The part of the dedicated relays' capacity that was used.
     pub used: f64,
+    /// Seconds of each web and bulk transfer from the request to the last byte; of today's network alone.
+    pub secs: [Vec<f64>; 2],
+    /// What today's circuits carried between relays.
+    pub between: Between,
 }
 
 /// A link of a client to a relay.
@@ -185,12 +203,10 @@ impl<'a> Engine<'a> {
         let mut users = Vec::with_capacity(world.clients.len());
         let mut outcome = Outcome::default();
         for (&client, number) in world.clients.iter().zip(0_u32..) {
-            // The first numbers of the sequence are the client's line.
-            let mut rng = sequence(world.seed, client.stream);
-            rng.set_word_pos(1 << 20);
+            let mut rng = client.user_rng(world.seed);
             let (habit, first) = Habit::start(client.kind, &mut rng);
             let (kind, runs_relay) = (client.kind, client.relay.is_some());
-            outcome.clients.push(Seen { kind, runs_relay, transfers: 0, rates: 0.0 });
+            outcome.clients.push(Seen::new(kind, runs_relay));
             let (links, renew) = (Vec::new(), 0.0);
             users.push(User {
                 client,
@@ -203,7 +219,7 @@ impl<'a> Engine<'a> {
                 waiting: 0,
                 ended: 0.0,
             });
-            timers.push(Reverse(((first + FIRST_BYTE_SECS).to_bits(), number)));
+            timers.push(Reverse(((first + first_byte_secs(world)).to_bits(), number)));
         }
         Self {
             world,
@@ -249,7 +265,7 @@ impl<'a> Engine<'a> {
         if self.now >= user.renew {
             renew(self.world, user, self.now);
         }
-        user.size = user.client.kind.size(&mut user.rng);
+        user.size = self.world.size(user.client.kind, &mut user.rng);
         self.outcome.asked.sizes[usize::from(user.client.kind == Kind::Bulk)].add(user.size);
         user.waiting = user.links.len();
         let part = on_link(user.size) / f64::from(user.client.links.max(1));
@@ -275,6 +291,9 @@ impl<'a> Engine<'a> {
             self.flows.push(link.circuit.hops, cap, 0.0);
         }
         self.share.fill(&self.flows, &self.world.capacities, &mut self.rates);
+        if self.world.today.is_some() {
+            self.pool();
+        }
     }
 
     /// When the next event is: not before the grain is over, and not after the end.
@@ -320,6 +339,9 @@ impl<'a> Engine<'a> {
             link.bucket_time = self.now + secs;
             link.left -= moved;
             if counts {
+                if let Some(today) = &self.world.today {
+                    self.outcome.between.add(today, &link.circuit, moved, lasts.min(secs));
+                }
                 for hop in link.circuit.hops {
                     if let Some(carried) = self.carried.get_mut(hop as usize) {
                         *carried += moved;
@@ -342,11 +364,13 @@ impl<'a> Engine<'a> {
 
     /// Ends the transfer of a user, and sets the timer of the next request.
     fn end(&mut self, number: u32) {
+        if self.world.today.is_some() {
+            self.keep_time(number);
+        }
         let user = &mut self.users[number as usize];
         if (self.counts.0..=self.counts.1).contains(&user.ended) {
-            let seen = &mut self.outcome.clients[number as usize];
-            seen.transfers += 1;
-            seen.rates += user.size / (user.ended - user.asked);
+            let rate = user.size / (user.ended - user.asked);
+            self.outcome.clients[number as usize].add(rate);
         }
         let (pause, is_break) = user.habit.pause(user.ended, &mut user.rng);
         if user.client.kind == Kind::Web {
@@ -356,7 +380,8 @@ impl<'a> Engine<'a> {
         }
         user.asked = user.ended + pause;
         user.ended = 0.0;
-        self.timers.push(Reverse(((user.asked + FIRST_BYTE_SECS).to_bits(), number)));
+        let first_byte = user.asked + first_byte_secs(self.world);
+        self.timers.push(Reverse((first_byte.to_bits(), number)));
     }
 
     /// The results.
@@ -374,10 +399,8 @@ impl<'a> Engine<'a> {
 fn renew(world: &World, user: &mut User, now: f64) {
     let old = std::mem::take(&mut user.links);
     user.renew = now + CIRCUIT_SECS;
-    let mut entries = Vec::new();
-    for _ in 0..user.client.links.max(1) {
-        let circuit = world.circuit(&user.client, &entries, &mut user.rng);
-        entries.push(circuit.entry);
+    let held: Vec<usize> = old.iter().map(|link| link.circuit.entry).collect();
+    for circuit in world.circuits(&user.client, &held, &mut user.rng) {
         let known = old.iter().find(|link| link.circuit.entry == circuit.entry);
         let limit = world.limit(&user.client, circuit.entry);
         let link = match (known, limit) {
@@ -386,6 +409,11 @@ fn renew(world: &World, user: &mut User, now: f64) {
         };
         user.links.push(link);
     }
+}
+
+/// Seconds from a request to its first byte.
+fn first_byte_secs(world: &World) -> f64 {
+    if world.today.is_some() { today::FIRST_BYTE_SECS } else { FIRST_BYTE_SECS }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::KB;
 use super::cells::{EVADED, RUNNERS, Results, cell, half, more};
 use super::engine::{Asked, Seen};
+use super::today::stable_fast_part;
 use super::users::{Kind, PAGES};
 use super::world::{CLIENTS, Cell, Runners};
 use crate::ledger::{Found, Judged, Ledger, Ours, Verdict, judge};
@@ -120,7 +121,7 @@ fn found(results: &Results) -> Found {
 /// Takes a figure: a claim, a name, a value.
 type Add<'a> = dyn FnMut(&str, &str, Result<f64, String>) + 'a;
 
-/// What follows from the paper's own numbers: T3, T13, T26.
+/// What follows from the paper's own numbers and from a consensus: T3, T13, T25, T26.
 fn arithmetic(add: &mut Add<'_>) {
     for limit in LIMITS {
         let is_in_time = |size: &&f64| **size / PATIENCE_SECS <= f64::from(limit) * KB;
@@ -134,6 +135,7 @@ fn arithmetic(add: &mut Add<'_>) {
         let part = f64::from(count) / f64::from(all) * 100.0;
         add("T13", &format!("of clients, {name}"), Ok(part));
     }
+    add("T25", "weight in November 2022", Ok(stable_fast_part() * 100.0));
     add("T26", "web runners to one bulk runner", Ok(97.0 / (3.0 * 10.0)));
 }
 
@@ -264,7 +266,7 @@ pub fn sorted_kb(
 ) -> Result<Vec<f64>, String> {
     let all = results.of(cell)?.iter().flat_map(|outcome| &outcome.clients);
     let rates = all.filter(|seen| is_of(seen)).filter_map(Seen::rate).map(|rate| rate / KB);
-    Ok(crate::stats::sorted(rates.collect()))
+    Ok(ff_report::stats::sorted(rates.collect()))
 }
 
 #[cfg(test)]

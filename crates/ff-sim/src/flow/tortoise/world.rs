@@ -8,6 +8,7 @@ use rand::seq::SliceRandom as _;
 use rand_chacha::ChaCha12Rng;
 
 use super::bucket::Limit;
+use super::today::{self, Today};
 use super::users::{AccessLine, Kind};
 use super::{KB, PAYLOAD};
 use crate::flow::fill::NO_RELAY;
@@ -149,6 +150,17 @@ pub struct Client {
     pub stream: u64,
 }
 
+impl Client {
+    /// The random numbers of its user, in the network of a seed.
+    #[must_use]
+    pub fn user_rng(&self, seed: u64) -> ChaCha12Rng {
+        let mut rng = sequence(seed, self.stream);
+        // The first numbers of the sequence are the client's line.
+        rng.set_word_pos(1 << 20);
+        rng
+    }
+}
+
 /// A circuit of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Circuit {
@@ -171,6 +183,8 @@ pub struct World {
     pub clients: Vec<Client>,
     /// The limit of clients' links.
     pub limit: Option<Limit>,
+    /// What it has of today's network; nothing if it is the paper's.
+    pub today: Option<Today>,
     /// The seed.
     pub seed: u64,
 }
@@ -215,7 +229,7 @@ impl World {
     }
 
     /// Adds a capacity, in bytes a second, and returns its place.
-    fn add(&mut self, rate: f64) -> u32 {
+    pub(super) fn add(&mut self, rate: f64) -> u32 {
         self.capacities.push(rate);
         u32::try_from(self.capacities.len() - 1).unwrap_or(NO_RELAY)
     }
@@ -248,32 +262,58 @@ impl World {
         self.clients.push(client);
     }
 
+    /// A client's circuits, one for each link that it downloads over; in today's network through the first relays of its
+    /// circuits before, `held`, if it has some.
+    pub(super) fn circuits(
+        &self,
+        client: &Client,
+        held: &[usize],
+        rng: &mut ChaCha12Rng,
+    ) -> Vec<Circuit> {
+        if let Some(today) = &self.today {
+            return today.circuits(self, client, held, rng);
+        }
+        let (mut circuits, mut entries) = (Vec::new(), Vec::new());
+        for _ in 0..client.links.max(1) {
+            let circuit = self.circuit(client, &entries, rng);
+            entries.push(circuit.entry);
+            circuits.push(circuit);
+        }
+        circuits
+    }
+
     /// A circuit for a client: relays by their weights, none twice, not the client's own, and its first none of these.
     pub fn circuit(&self, client: &Client, entries: &[usize], rng: &mut ChaCha12Rng) -> Circuit {
         let choice = self.relays.len() - usize::from(client.relay.is_some());
         let mut path = [usize::MAX; PLACES];
-        let mut hops = [NO_RELAY; HOPS];
-        hops[0] = client.line;
         for place in 0..PLACES.min(choice) {
             let is_other_entry = place == 0 && entries.len() < choice;
-            let relay = loop {
-                let relay = self.draw_relay(rng);
+            path[place] = loop {
+                let relay = pick(&self.sums, rng);
                 let is_taken = Some(relay) == client.relay || path[..place].contains(&relay);
                 if !(is_taken || is_other_entry && entries.contains(&relay)) {
                     break relay;
                 }
             };
-            path[place] = relay;
-            hops[1 + 2 * place..3 + 2 * place].copy_from_slice(&self.relays[relay].hops);
+        }
+        self.through(client, &path)
+    }
+
+    /// A client's circuit through these relays; places that name none are left out.
+    pub(super) fn through(&self, client: &Client, path: &[usize; PLACES]) -> Circuit {
+        let mut hops = [NO_RELAY; HOPS];
+        hops[0] = client.line;
+        for (place, relay) in path.iter().enumerate() {
+            if let Some(relay) = self.relays.get(*relay) {
+                hops[1 + 2 * place..3 + 2 * place].copy_from_slice(&relay.hops);
+            }
         }
         Circuit { entry: path[0], hops }
     }
 
-    /// A relay by its weight.
-    fn draw_relay(&self, rng: &mut ChaCha12Rng) -> usize {
-        let all = self.sums.last().copied().unwrap_or(0.0);
-        let point = rng.random::<f64>() * all;
-        self.sums.partition_point(|sum| *sum <= point).min(self.relays.len().saturating_sub(1))
+    /// How much a user asks for next, in bytes of the stream.
+    pub(super) fn size(&self, kind: Kind, rng: &mut ChaCha12Rng) -> f64 {
+        if self.today.is_some() { today::size(kind, rng) } else { kind.size(rng) }
     }
 
     /// The limit of a client's link to this relay, if it has one.
@@ -288,6 +328,13 @@ impl World {
     pub fn dedicated(&self) -> usize {
         self.relays.iter().filter(|relay| relay.hops[1] == NO_RELAY).count()
     }
+}
+
+/// A relay by its weight: of each relay `sums` has the weights of all up to it.
+pub(super) fn pick(sums: &[f64], rng: &mut ChaCha12Rng) -> usize {
+    let all = sums.last().copied().unwrap_or(0.0);
+    let point = rng.random::<f64>() * all;
+    sums.partition_point(|sum| *sum <= point).min(sums.len().saturating_sub(1))
 }
 
 /// Bytes of a link for bytes of a stream.

@@ -13,6 +13,7 @@ mod shadow;
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
+use ff_report::stats;
 
 use super::public::{self, SIZES};
 use super::{Data, NEEDS_DATA, Sampled, Value, value};
@@ -21,8 +22,8 @@ use crate::flow::sim::Summary;
 use crate::flow::tmodel::{Library, Model};
 use crate::flow::trial::{self, Choice, Found, Setting};
 use crate::network::Network;
+use crate::parallel;
 use crate::read::shadow::{Results, parse_results};
-use crate::{parallel, stats};
 
 /// All networks.
 const ALL: [u8; 7] = [1, 2, 3, 4, 5, 6, 7];
@@ -228,7 +229,7 @@ impl Simulated<'_> {
     }
 }
 
-/// A figure; what is not known is no number, and no row's bounds hold that.
+/// A figure; what is not known is not a number, and no row's bounds hold that.
 fn known(figure: Option<f64>) -> f64 {
     figure.unwrap_or(f64::NAN)
 }

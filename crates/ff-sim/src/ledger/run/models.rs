@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use anyhow::{Context, Result};
-use ff_bwauth::period::{Fingerprint, Relay, guess_for_new};
+use ff_base::identity::Fingerprint;
+use ff_plan::period::{Relay, guess_for_new};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
+use ff_report::stats;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 
@@ -20,7 +22,6 @@ use crate::schedule::errors::{Attempt, Errors};
 use crate::schedule::newcomers::Newcomers;
 use crate::schedule::replay::{World, replay};
 use crate::schedule::{Setup, Subject, units};
-use crate::stats;
 
 /// How many relays were new in each hour of January 2019 but the first.
 const NEW_PER_HOUR: &str = include_str!("../../../tests/data/jan2019-new-per-hour.csv");
@@ -83,7 +84,7 @@ pub(super) fn newcomers(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let many = some(10_000_000, MANY);
     let once = |errors: &Errors| -> Result<f64> {
         let found = team(errors, guess, data.seed).measure(&many);
-        let once = found.measurements.first().context("nobody was measured")?;
+        let once = found.measurements.first().context("no relay was measured")?;
         Ok(*once as f64 / f64::from(MANY) * 100.0)
     };
     Ok(vec![
@@ -133,7 +134,7 @@ pub(super) fn at_once(data: &mut Data<'_>) -> Result<Vec<Value>> {
             ratios.extend(found.estimates.iter().map(|one| one.rate.mbit() / truth.mbit() * 100.0));
         }
         let ratios = stats::sorted(ratios);
-        let ends = ratios.first().zip(ratios.last()).context("nobody was measured")?;
+        let ends = ratios.first().zip(ratios.last()).context("no relay was measured")?;
         values.push(value("C2", format!("{count} of {limit} Mbit/s, least"), *ends.0));
         values.push(value("C2", format!("{count} of {limit} Mbit/s, most"), *ends.1));
     }

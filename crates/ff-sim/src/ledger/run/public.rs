@@ -1,11 +1,11 @@
 //! The ledger's rows about what is outside: what Shadow's networks had (D1), and the public Tor of 2019 (D8).
 
 use anyhow::{Context, Result};
+use ff_report::stats;
 
 use super::{Data, Value, value};
 use crate::flow::sim::LIMITS_SECS;
 use crate::flow::trial::Setting;
-use crate::stats;
 
 /// Statistics of the public Tor of 2019 and of three simulations of all of it.
 pub(super) const STATISTICS: &str = "d-2019/tor-2019-and-shadow-stats.txt";

@@ -5,13 +5,13 @@ use std::io::Read as _;
 
 use anyhow::{Context, Result};
 use ff_proto::units::BytesPerSec;
+use ff_report::skipped::Skips;
 use liblzma::read::XzDecoder;
 
 use super::{ADVERTISED, DAYS, DESCRIPTORS, FEBRUARY, GUARDS, MAY, public};
 use crate::attack;
 use crate::network::{CapacitySource, Network, Relay};
 use crate::read::{relayinfo, shadow};
-use crate::skipped::Skips;
 
 /// A file that comes with the program.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +99,7 @@ pub(super) fn capacities_of_may() -> Result<Network> {
     let file = whole(include_bytes!("../../../tests/data/2024-05-capacities.csv.xz"));
     let text = String::from_utf8(file.unpacked()?).context("a sample is no text")?;
     let relay = |(number, line): (u32, &str)| -> Result<Relay> {
-        let bytes_per_sec = line.parse().context("a capacity of the sample is no number")?;
+        let bytes_per_sec = line.parse().context("a capacity of the sample is not a number")?;
         let (fingerprint, running) = (attack::sample::name(number), 1.0);
         let capacity = Some(BytesPerSec::new(bytes_per_sec));
         Ok(Relay { fingerprint, capacity, running, ..Relay::default() })

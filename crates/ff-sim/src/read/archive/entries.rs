@@ -5,11 +5,11 @@
 
 use std::io::{self, Read};
 
+use ff_report::skipped::cut;
 use tar::{Archive, Entry, PaxExtensions};
 
 use super::hand_over::{Buffers, HandOver};
 use super::{MOST_BYTES, TOO_LONG};
-use crate::skipped::cut;
 
 /// A name has no more than this.
 const MOST_NAME_BYTES: usize = 1 << 12;

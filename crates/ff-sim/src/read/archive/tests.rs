@@ -202,7 +202,7 @@ fn an_entry_of_nothing_but_broken_lines_costs_itself_alone() {
     let (all, skips) = taken(&file(folder.path(), "a.tar", &tar));
     assert_eq!(all.iter().map(|one| &*one.1).collect::<Vec<_>>(), ["good"]);
     let given_up = skips.all.last().expect("one");
-    assert_eq!(given_up.reason, "lines is not read behind line 10000: too much of it is broken");
+    assert_eq!(given_up.reason, "lines is not read after line 10000: too much of it is broken");
     assert_eq!((skips.all.len(), skips.left_out()), (1001, MOST_SKIPS_OF_ENTRY as u64 + 1));
     // Entries that are broken one by one cost the file.
     let mut tar = Builder::new(Vec::new());

@@ -7,8 +7,8 @@
 
 use std::ops::Range;
 
-use ff_bwauth::network::DocumentError;
-use ff_bwauth::period::Fingerprint;
+use ff_base::identity::Fingerprint;
+use ff_dir::DocumentError;
 
 use super::scan::{Line, Lines};
 use super::{Consensus, Text};

@@ -5,7 +5,7 @@
 
 use std::net::Ipv4Addr;
 
-use ff_bwauth::network::DocumentError;
+use ff_dir::DocumentError;
 
 /// 2007-01-01 00:00:00 in UTC, in seconds since 1970: no document here is older.
 const YEAR_2007: u64 = 1_167_609_600;

@@ -114,7 +114,7 @@ fn errors_name_the_line() {
         (whole.replace("directory-footer\n", ""), 19, "no footer"),
         (whole.replace("Wmm=10000", "Wmm=2147483648"), 19, "bandwidth-weights"),
         (whole.replace("\ndirectory-signature", "\nbandwidth-weights Wbd=0\nd"), 20, "twice"),
-        (whole.replace("\ndirectory-signature", "\nr a\nd"), 20, "behind the footer"),
+        (whole.replace("\ndirectory-signature", "\nr a\nd"), 20, "after the footer"),
         (format!("{whole}{whole}"), 25, "another document"),
         (String::new(), 1, "no consensus"),
         ("\n\n".to_owned(), 1, "no consensus"),

@@ -3,9 +3,10 @@
 
 use std::io::{self, BufRead};
 
+use ff_report::skipped::Skips;
+
 use super::lines::{Line, Lines};
 use super::{is_word, time, within_span};
-use crate::skipped::Skips;
 
 /// No network has so many Gbit/s.
 const MOST_GBIT: f64 = 1e9;
@@ -68,7 +69,7 @@ fn gbit(text: &[u8]) -> Result<Option<f64>, String> {
     }
     let number = str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok());
     let number = number.filter(|number| (0.0..=MOST_GBIT).contains(number));
-    number.map(Some).ok_or_else(|| "a cell is no number that may be".to_owned())
+    number.map(Some).ok_or_else(|| "a cell is not a number that may be".to_owned())
 }
 
 #[cfg(test)]

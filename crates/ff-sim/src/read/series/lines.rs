@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader};
 
-use crate::input::{XZ_MAGIC, unpack};
+use ff_report::input::{XZ_MAGIC, unpack};
 
 /// A longer line is not read.
 pub const MOST_LINE_BYTES: usize = 1 << 22;

@@ -1,6 +1,8 @@
 //! `analyse --by`: relays put together by what they have in common.
 
 use anyhow::Result;
+use ff_report::output::Table;
+use ff_report::stats;
 use serde::Serialize;
 
 use super::said::optional;
@@ -9,8 +11,6 @@ use crate::analysis::moment::Moment;
 use crate::analysis::outcome::Outcome;
 use crate::cli::By;
 use crate::network::Network;
-use crate::output::Table;
-use crate::stats;
 
 /// So many groups of a kind are shown to people; the table has all.
 const MOST_SHOWN: usize = 12;

@@ -1,7 +1,9 @@
 //! `analyse`: the distributions behind figures, whole where curves are thinned.
 
-use crate::analysis::outcome::{Mean, NetworkWindow, Outcome, RelayWindow, cdf};
-use crate::output::{Rows, Table};
+use ff_report::output::{Rows, Table};
+use ff_report::stats::cdf;
+
+use crate::analysis::outcome::{Mean, NetworkWindow, Outcome, RelayWindow};
 
 /// The distributions, as a table: each distinct value, with the part of all that are no greater. Those of relays are
 /// the curves of figures; those of times have the values that figures 2 and 4 show over time.

@@ -3,7 +3,8 @@
 use std::thread;
 
 use anyhow::Result;
-use ff_bwauth::period::Fingerprint;
+use ff_base::identity::Fingerprint;
+use ff_report::output::{Rows, Table};
 use serde::Serialize;
 
 use super::said::{Said, Summary, optional};
@@ -13,7 +14,6 @@ use crate::analysis::outcome::{Mean, NetworkWindow, Outcome, RelayWindow};
 use crate::analysis::ranks::under_weighted;
 use crate::cli::AnalyseArgs;
 use crate::figure::errors::of_outcome;
-use crate::output::{Rows, Table};
 use crate::run::{Reading, rows, tell_drawn};
 
 /// What else is known beside the outcome.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use ff_report::stats;
 use serde::Serialize;
 
 use super::by;
@@ -14,7 +15,7 @@ use crate::cli::{AnalyseArgs, By};
 use crate::figure::errors::{relay_weights, speed_test as days_figure};
 use crate::read::series::daily;
 use crate::run::{Reading, rows, tell_drawn};
-use crate::{source, stats};
+use crate::source;
 
 /// Errors of the weights of one moment.
 #[derive(Serialize)]

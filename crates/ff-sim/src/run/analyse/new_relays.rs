@@ -1,12 +1,12 @@
 //! `analyse`: how long new relays wait for their weight.
 
+use ff_report::output::Table;
+use ff_report::stats;
 use serde::Serialize;
 
 use super::said::{Said, Spread, optional};
 use crate::analysis::new_relays::{ENOUGH, NewRelay, NewRelays, median_days};
 use crate::analysis::outcome::Outcome;
-use crate::output::Table;
-use crate::stats;
 
 /// How long new relays wait until their weight is nearly their share.
 #[derive(Serialize)]

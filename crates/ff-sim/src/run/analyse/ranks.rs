@@ -1,11 +1,11 @@
 //! `analyse`: the most over- and under-weighted relays, and whether overloaded ones are among them.
 
+use ff_report::output::Table;
 use serde::Serialize;
 
 use super::said::{Said, Spread};
 use crate::analysis::outcome::Outcome;
 use crate::analysis::ranks::{By, Ranked, by_weight_error, overload};
-use crate::output::Table;
 
 /// So many relays of each end are in a summary; the table has all.
 const MOST_TOLD: usize = 10;

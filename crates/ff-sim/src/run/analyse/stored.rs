@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use ff_report::progress::Progress;
 
 use super::errors::{Beside, report};
 use super::{by, new_relays};
@@ -10,7 +11,6 @@ use crate::analysis::engine::{Engine, Settings};
 use crate::analysis::new_relays::NewRelays;
 use crate::cli::{AnalyseArgs, By};
 use crate::network::Flags;
-use crate::progress::Progress;
 use crate::run::Reading;
 use crate::store::gaps::Between;
 use crate::store::history::History;
@@ -38,7 +38,7 @@ pub(super) fn history(store: &Store, args: &AnalyseArgs, reading: &mut Reading) 
     let (step_secs, least_share) = (args.gap_hours() * 3600, args.least_share);
     let mut engine = Engine::new(Settings { windows, step_secs, from: None, least_share });
     let (mut new, window) = (NewRelays::default(), new_relays::window(&args.windows.0));
-    let progress = Progress::on_stderr();
+    let progress = Progress::of("ff-sim");
     let mut times = 0_u64;
     history.each(|time, now| {
         times += 1;

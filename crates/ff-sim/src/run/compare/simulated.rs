@@ -1,13 +1,13 @@
 //! `compare --flow`: downloads by both files' weights, simulated.
 
 use anyhow::{Context, Result, ensure};
+use ff_report::output::Table;
+use ff_report::progress::Progress;
 use serde::Serialize;
 
 use crate::cli::compare::CompareArgs;
 use crate::flow::trial::{self, Choice, Setting};
 use crate::network::{CapacitySource, Network};
-use crate::output::Table;
-use crate::progress::Progress;
 use crate::run::{Reading, weights};
 
 /// What clients see by one file's weights.
@@ -51,7 +51,7 @@ pub(super) fn both(
         let choice = Choice::Given(joined.with_context(|| format!("{}", path.display()))?);
         let name = path.display().to_string();
         note!("ff-sim: simulating {} minutes by {name}", args.warm_up + args.minutes);
-        let progress = Progress::on_stderr();
+        let progress = Progress::of("ff-sim");
         let second =
             |now: u32, all: u32| progress.say(|| crate::run::flow::minutes(&name, now, all));
         let found = trial::simulate_told(network, &library, &choice, &setting, &second);

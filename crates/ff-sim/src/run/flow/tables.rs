@@ -4,6 +4,7 @@ mod drawn;
 mod merged;
 mod text;
 
+use ff_report::stats;
 use serde::Serialize;
 
 pub(super) use self::drawn::figures;
@@ -12,7 +13,6 @@ pub(super) use self::text::{loops_text, text};
 use crate::flow::trial::{Found, Setting};
 use crate::network::{Network, Position};
 use crate::run::Table;
-use crate::stats;
 
 /// What came out of one simulation. Times are medians, and `null` where nothing came to its end.
 #[derive(Debug, PartialEq, Serialize)]

@@ -4,13 +4,14 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use ff_bwauth::period::guess_for_new;
+use ff_plan::period::guess_for_new;
 use ff_proto::units::BytesPerSec;
+use ff_report::output::Table;
+use ff_report::progress::Progress;
+use ff_report::stats;
 use serde::Serialize;
 
 use crate::cli::ScheduleArgs;
-use crate::output::Table;
-use crate::progress::Progress;
 use crate::read::january::Presence;
 use crate::run::{Reading, rows};
 use crate::schedule::arrivals::{self, Arrivals, Listed};
@@ -19,7 +20,6 @@ use crate::schedule::newcomers::Newcomers;
 use crate::schedule::outcome::{Outcome, Waits};
 use crate::schedule::{Setup, Subjects};
 use crate::source::stored_hours;
-use crate::stats;
 use crate::store::newcomers::first_listed;
 
 /// Relays that are to come.
@@ -71,7 +71,7 @@ impl Coming {
         let after_period = u32::try_from(end).map_or(0, |end| listed.end_before(end));
         anyhow::ensure!(
             !listed.is_empty(),
-            "nobody of {} comes: {already_known} are in the network already, {after_period} behind the period",
+            "no relay of {} is new: {already_known} are in the network already, {after_period} after the period",
             path.display()
         );
         let came = Came { capacities, already_known, after_period, hours_without_list };
@@ -102,7 +102,7 @@ impl Came {
             ("their capacities", (*capacities).to_owned()),
             (
                 "do not come",
-                format!("{already_known} in the network already, {after_period} behind the period"),
+                format!("{already_known} in the network already, {after_period} after the period"),
             ),
             ("hours without list", hours_without_list.to_string()),
         ])
@@ -119,7 +119,7 @@ fn source(
 ) -> Result<Source> {
     let name = path.display();
     let (relays, hours_without_list) = if let Some((store, from, to)) = stored_hours(path)? {
-        let (progress, mut read) = (Progress::on_stderr(), 0_u64);
+        let (progress, mut read) = (Progress::of("ff-sim"), 0_u64);
         let found = first_listed(&store, from, to, || {
             read += 1;
             progress.say(|| format!("{read} consensuses read"));

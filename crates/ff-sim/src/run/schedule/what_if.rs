@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use ff_report::output::Table;
 
 use super::{capacities, left_out, setup, subjects};
 use crate::cli::WhatIfArgs;
-use crate::output::Table;
 use crate::run::{Reading, rows, tell};
 use crate::schedule::Subjects;
 use crate::schedule::what_if::{Figures, WhatIf, what_if as compare};

@@ -75,7 +75,7 @@ impl OnLinks {
         Self {
             hosts: world.links.len(),
             relays: subjects.all.iter().filter(is_on).count(),
-            median_ratio: crate::stats::median(measured.filter_map(Estimate::ratio).collect()),
+            median_ratio: ff_report::stats::median(measured.filter_map(Estimate::ratio).collect()),
         }
     }
 

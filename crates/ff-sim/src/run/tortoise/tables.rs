@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use ff_report::output::{Rows, Table};
+use ff_report::stats;
 use serde::Serialize;
 
 use crate::flow::tortoise::cells::{Results, rate_kb};
@@ -9,8 +11,6 @@ use crate::flow::tortoise::engine::{Draws, Outcome, Seen};
 use crate::flow::tortoise::rows::ClaimLine;
 use crate::flow::tortoise::users::Kind;
 use crate::flow::tortoise::world::Cell;
-use crate::output::{Rows, Table};
-use crate::stats;
 
 /// The header of the table of experiments.
 const RUNS: [&str; 10] = [

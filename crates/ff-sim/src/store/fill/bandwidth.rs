@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use ff_bwauth::network::DocumentError;
-use ff_bwauth::publish::v3bw::read::{Reading, Severity};
+use ff_dir::DocumentError;
+use ff_dir::bandwidth::{Reading, Severity};
 use sha2::{Digest, Sha256};
 
 use super::{Bounds, Fill, Filled, check_len, finish, wrong};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use ff_bwauth::network::DocumentError;
+use ff_dir::DocumentError;
 use memchr::memmem;
 
 use super::{Bounds, Fill, Filled, check_len, finish, wrong};

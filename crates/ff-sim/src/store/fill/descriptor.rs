@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use ff_bwauth::network::DocumentError;
+use ff_dir::DocumentError;
 
 use super::{Bounds, Fill, Filled, check_len, finish, wrong};
 use crate::read::archive::{Document, Part};

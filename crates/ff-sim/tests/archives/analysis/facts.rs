@@ -8,12 +8,12 @@ use std::io::Read;
 use std::time::Instant;
 
 use ff_proto::units::BytesPerSec;
+use ff_report::stats::percentile;
 use ff_sim::analysis::moment::{Capacity, Scale, weight_error};
 use ff_sim::analysis::outcome::Outcome;
 use ff_sim::analysis::ranks;
 use ff_sim::network::{Network, Relay};
 use ff_sim::read::series::Kind;
-use ff_sim::stats::percentile;
 
 use super::{analyse, table, whole};
 

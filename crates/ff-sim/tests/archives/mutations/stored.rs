@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use ff_report::progress::Progress;
 use ff_sim::merge;
-use ff_sim::progress::Progress;
 use ff_sim::store::history::History;
 use ff_sim::store::manifest::Manifest;
 use ff_sim::store::place::Store;
@@ -36,7 +36,7 @@ fn template() -> &'static BTreeMap<PathBuf, Vec<u8>> {
         let store = Store::create(&path).expect("a store");
         let units = Plan::of(&archives).expect("a plan").units;
         assert_eq!(units.len(), 3);
-        ingest::ingest(&store, &units, 1, HOUR * 2, &Progress::on_stderr()).expect("ingested");
+        ingest::ingest(&store, &units, 1, HOUR * 2, &Progress::of("ff-sim")).expect("ingested");
         assert!(read_all(&path).is_ok(), "{:?}", read_all(&path));
         let mut files = BTreeMap::new();
         let mut left = vec![path.clone()];

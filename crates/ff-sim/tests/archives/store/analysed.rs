@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use base64ct::{Base64Unpadded, Encoding};
-use ff_sim::input::Inputs;
+use ff_report::input::Inputs;
 use ff_sim::network::CapacitySource;
 use ff_sim::read::consensus::Consensus;
 use ff_sim::read::descriptor::{Descriptors, join};

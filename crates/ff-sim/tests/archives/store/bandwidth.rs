@@ -184,7 +184,7 @@ fn what_is_longer_than_any_of_its_kind_is_left_out() {
         "lines,1,it has more than 100000 lines",
         "header,1,its header has more than 1 MiB",
         "long,1,\"it has more than 16 MiB, which no bandwidth file has\"",
-        "2000 more behind it are left out, too",
+        "2000 more after it are left out, too",
     ] {
         assert!(lines.iter().any(|line| line.contains(reason)), "{reason}: {lines:#?}");
     }

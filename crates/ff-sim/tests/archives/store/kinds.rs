@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use ff_sim::input::Inputs;
+use ff_report::input::Inputs;
 use ff_sim::network::{CapacitySource, Network};
 use ff_sim::source;
 use serde_json::Value;

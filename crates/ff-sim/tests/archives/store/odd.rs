@@ -138,7 +138,7 @@ fn broken_archives_keep_what_came_before() {
         ("consensuses-2020-03.tar,d,1,", "is there twice: the first stays"),
         ("consensuses-2020-03.tar,g,1,", "it is not of 2020-03"),
         ("consensuses-2020-03.tar,h,1,", "it is of the future"),
-        ("consensuses-2020-03.tar,i,1,", "this is no consensus"),
+        ("consensuses-2020-03.tar,i,1,", "this is not a consensus"),
         ("consensuses-2020-03.tar,j,", "it has no footer"),
         ("consensuses-2020-03.tar,,,", "it cannot be read further"),
     ];
@@ -280,7 +280,7 @@ fn folders_that_are_no_stores_stay_as_they_are() {
     fs::write(dir.join("foreign/thesis.tex"), "x").expect("written");
     let (status, text) = ingest("foreign");
     assert!(
-        status == Some(1) && text.contains("foreign is no store of ff-sim, and not empty"),
+        status == Some(1) && text.contains("foreign is not a store of ff-sim, and not empty"),
         "{text}"
     );
     assert_eq!(contents(&dir.join("foreign")).len(), 1);
@@ -298,7 +298,7 @@ fn folders_that_are_no_stores_stay_as_they_are() {
             r#"{"format": "ff-sim store", "schema": 3}"#,
             "store.json has schema 3, and this program reads only schema 2",
         ),
-        (r#"{"format": "other", "schema": 2}"#, "is no store of ff-sim"),
+        (r#"{"format": "other", "schema": 2}"#, "is not a store of ff-sim"),
         ("{", "store.json"),
     ] {
         fs::create_dir_all(dir.join("newer")).expect("made");
@@ -321,7 +321,7 @@ fn folders_that_are_no_stores_stay_as_they_are() {
     let lock = lock.expect("a lock");
     lock.lock().expect("locked");
     let (status, text) = ingest("store");
-    assert!(status == Some(1) && text.contains("another run is at this month"), "{text}");
+    assert!(status == Some(1) && text.contains("another run is working on this month"), "{text}");
     // Not by closing it: a child that another test is starting may still have it open.
     lock.unlock().expect("unlocked");
     // A manifest that is broken is made again.

@@ -1,7 +1,8 @@
 //! Relays that come during a period, many of them from one network.
 
+use ff_store::{Kind, Planned, State};
+
 use super::*;
-use crate::store::{Kind, Planned, State};
 
 /// Ten old relays.
 const OLD: u8 = 10;

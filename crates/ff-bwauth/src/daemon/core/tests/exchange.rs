@@ -1,9 +1,10 @@
 //! When measurers are measured, and what follows from what they carry.
 
+use ff_plan::period::carried::Carried;
+use ff_team::exchange::Found;
+
 use super::*;
 use crate::daemon::config::ExchangeTable;
-use crate::period::carried::Carried;
-use crate::team::exchange::Found;
 
 /// Exchanges of 30 seconds, if nobody asks for them either.
 const BY_ITSELF: ExchangeTable = ExchangeTable { duration_secs: 30, by_itself: true };

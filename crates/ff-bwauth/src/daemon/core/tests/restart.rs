@@ -1,7 +1,8 @@
 //! Restarts, and slots that went by.
 
+use ff_store::{Kind, Planned, State};
+
 use super::*;
-use crate::store::{Kind, Planned, State};
 
 #[test]
 fn who_was_killed_goes_on_and_repeats_only_what_was_interrupted() {
@@ -257,9 +258,9 @@ fn what_is_measured_together_begins_together_also_when_it_disputes_a_measurer() 
     );
 }
 
-/// How often relays are asked if two each share a host and begin this far apart, in milliseconds, when they are measured first;
-/// relays that are measured first near the end of the period are left out. If `dies`, the process ends after each slot and another
-/// one goes on.
+/// How often relays are asked if pairs of them share a host and their first measurements begin this far apart, in milliseconds.
+/// Relays that are first measured near the end of the period are left out. If `dies`, the process ends after each slot and
+/// another one continues.
 fn asked_in_pairs(apart_millis: u64, dies: bool) -> BTreeSet<usize> {
     let dir = tempfile::tempdir().expect("a directory");
     let documents = || view_at(START - 100, &network(10), |number| number.div_ceil(2));
@@ -321,7 +322,7 @@ fn a_group_that_began_apart_is_measured_again_after_a_restart() {
     let mut life = Life::at(now + 2);
     let end = START + u64::from(LENGTH_SECS) - 1;
     life.until(&mut core, end, |job, now| Some(outcome(job, TRUTH, now)));
-    // Once more those, and once all others.
+    // These are measured once more, and all others once.
     let times: Vec<_> = life.times().into_values().collect();
     assert_eq!(times, vec![1; 10], "{} were measured before", jobs.len());
 }

@@ -7,11 +7,11 @@ use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
+use ff_plan::publish::PublishRules;
 use ff_proto::aggregate::SecondSample;
 
 use super::*;
 use crate::daemon::publish::Publisher;
-use crate::publish::PublishRules;
 
 /// Relays.
 const RELAYS: u32 = 10_000;

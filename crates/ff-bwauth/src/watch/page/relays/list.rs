@@ -4,14 +4,14 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use ff_base::identity::Fingerprint;
+use ff_plan::publish::v3bw::Publication;
+use ff_plan::publish::{Last, Shelf};
 use ff_proto::failure::FailureKind;
+use ff_store::Known;
 
 use super::super::pool::{AskError, Work};
 use super::super::{Site, now};
-use crate::period::Fingerprint;
-use crate::publish::v3bw::Publication;
-use crate::publish::{Last, Shelf};
-use crate::store::Known;
 use crate::watch::search::Search;
 
 /// A column of the table.
@@ -295,11 +295,11 @@ fn order<T>(
 mod tests {
     use std::path::PathBuf;
 
+    use ff_dir::bandwidth::Reading;
+    use ff_plan::publish::v3bw::DirectoryFacts;
     use ff_proto::units::BytesPerSec;
 
     use super::*;
-    use crate::publish::v3bw::DirectoryFacts;
-    use crate::publish::v3bw::read::Reading;
 
     /// What the store knows of a relay.
     fn known(relay: u8, nickname: &str, started: u64, failure: Option<&str>) -> Known {

@@ -35,6 +35,29 @@ async fn every_page_loads_without_a_word_on_the_console() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Debian's package chromium and axe-core; .ci/run runs it"]
+async fn axe_finds_nothing_serious_on_any_page() {
+    /// Rules of level serious or critical that the page breaks, with the elements.
+    const FIND: &str = "axe.run({ preload: false }).then(found => found.violations
+        .filter(rule => ['serious', 'critical'].includes(rule.impact))
+        .map(rule => rule.id + ': ' + rule.nodes.map(node => node.html + ' ' + node.failureSummary).join('; ')).join('\\n'))";
+    let axe = std::env::var_os("FF_TEST_AXE").expect("the path of axe.min.js, as .ci/test sets it");
+    let axe = std::fs::read_to_string(axe).expect("axe-core");
+    let served = Served::new(60).await;
+    let mut chromium = Chromium::start();
+    for path in paths() {
+        for (scheme, width) in [("light", 1280), ("dark", 1280), ("light", 400), ("dark", 400)] {
+            served.renew();
+            chromium.set_screen(scheme, width, width < 600);
+            chromium.open(&format!("http://{}{path}", served.addr));
+            chromium.evaluate(&axe);
+            let found = chromium.evaluate_promise(FIND);
+            assert_eq!(found, "", "{path}, {scheme}, {width} pixels wide");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Debian's package chromium; .ci/run runs it"]
 async fn the_policy_holds_in_the_browser() {
     let served = Served::new(1).await;

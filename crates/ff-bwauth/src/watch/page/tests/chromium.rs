@@ -152,6 +152,14 @@ impl Chromium {
         answer["result"]["value"].take()
     }
 
+    /// What the promise that an expression makes comes to.
+    pub(super) fn evaluate_promise(&mut self, expression: &str) -> Value {
+        let params =
+            json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
+        let mut answer = self.call("Runtime.evaluate", params);
+        answer["result"]["value"].take()
+    }
+
     /// Waits until a text stands in the document.
     pub(super) fn wait_for_text(&mut self, text: &str) {
         let end = Instant::now() + DEADLINE;

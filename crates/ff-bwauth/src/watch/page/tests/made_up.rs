@@ -6,23 +6,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ff_base::identity::Fingerprint;
+use ff_plan::outcome::{
+    CellCounts, CpuSeconds, Failure, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
+};
+use ff_plan::period::carried::Carried;
+use ff_plan::publish::Shift;
+use ff_plan::publish::v3bw::{DirectoryFacts, Publication};
 use ff_proto::aggregate::{Draw, Estimator, SecondSample, Verdict, estimate};
 use ff_proto::failure::FailureKind;
 use ff_proto::ids::CryptoKind;
 use ff_proto::units::{BytesPerSec, Ratio};
+use ff_store::{Begin, Coverage, Kind, Period, Store, ToPlan};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::super::{Options, Site, now, run};
-use crate::outcome::{
-    CellCounts, CpuSeconds, Failure, Method, Outcome, RoundTrip, SocketCounts, TargetInfo,
-};
-use crate::period::Fingerprint;
-use crate::period::carried::Carried;
-use crate::publish::Shift;
-use crate::publish::v3bw::{DirectoryFacts, Publication};
-use crate::store::{Begin, Coverage, Kind, Period, Store, ToPlan};
 use crate::watch::page::connection::Deadlines;
 use crate::watch::problems::{self, Found};
 use crate::watch::status::{
@@ -269,10 +269,10 @@ pub(super) fn publish(dir: &Path, relays: u32) {
             let node = hex::encode_upper(fingerprint(relay));
             text += &format!("node_id=${node} bw={}\n", 1000 + relay * step);
         }
-        let stamp = crate::utc::Utc::from_unix_secs(at).expect("a time").file_stamp();
+        let stamp = ff_base::utc::Utc::from_unix_secs(at).expect("a time").file_stamp();
         let name = format!("{stamp}.v3bw");
         std::fs::write(dir.join(&name), text).expect("written");
-        let link = dir.join(crate::publish::LATEST);
+        let link = dir.join(ff_plan::publish::LATEST);
         // The first time there is no link.
         let _ = std::fs::remove_file(&link);
         std::os::unix::fs::symlink(name, link).expect("a link");
@@ -283,7 +283,7 @@ pub(super) fn publish(dir: &Path, relays: u32) {
 pub(super) fn begin(
     outcome: &Outcome,
     fingerprint: Fingerprint,
-    plan: Option<crate::store::PlanId>,
+    plan: Option<ff_store::PlanId>,
 ) -> Begin {
     Begin {
         fingerprint,
@@ -313,7 +313,7 @@ pub(super) fn publication(relays: u32) -> Publication {
     };
     Publication {
         now_unix_secs: now(),
-        max_age_secs: crate::publish::v3bw::MAX_FILE_AGE_SECS,
+        max_age_secs: ff_dir::bandwidth::MAX_FILE_AGE_SECS,
         consensus_relays: relays.into(),
         consensus_valid_after_unix_secs: Some(now() - 1800),
         directory: (0..relays)

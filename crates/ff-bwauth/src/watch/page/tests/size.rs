@@ -8,14 +8,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use base64ct::{Base64Unpadded, Encoding};
+use ff_plan::publish::PublishRules;
+use ff_store::{Store, ToPlan};
 use rusqlite::Connection;
 
 use super::http::get;
 use super::made_up::{
     self, Served, begin, fingerprint, outcome, period, publication, publish, status,
 };
-use crate::publish::PublishRules;
-use crate::store::{Store, ToPlan};
 use crate::watch::explain::Explanation;
 use crate::watch::page::connection::Deadlines;
 use crate::watch::page::now;
@@ -53,7 +53,7 @@ fn fill(path: &Path) {
     let plan = |relay: u32| ToPlan {
         fingerprint: fingerprint(relay),
         slot: relay.wrapping_mul(997) % 1920,
-        kind: crate::store::Kind::Old,
+        kind: ff_store::Kind::Old,
         group: relay,
         demand: ff_proto::units::BytesPerSec::from_mbit(250),
     };

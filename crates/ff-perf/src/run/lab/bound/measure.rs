@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ff_lab::{DownloadPlan, Ending, Network, Node};
-use ff_sim::progress::Progress;
+use ff_report::progress::Progress;
 use serde::Serialize;
 
 use super::queue::{Job, Queue, Size};

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use ff_sim::figure::{Axis, Figure};
-use ff_sim::output::Folder;
-use ff_sim::stats;
+use ff_circuits::lab::strata::Mean;
+use ff_report::figure::{Axis, Figure};
+use ff_report::output::Folder;
+use ff_report::stats;
 use serde::Serialize;
 
 use super::measure::Done;
-use crate::lab::strata::Mean;
 
 /// Means of long downloads may be off B by this share (ledger row Q13).
 const MOST_OFF: f64 = 0.1;

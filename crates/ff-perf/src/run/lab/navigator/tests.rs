@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use clap::Parser as _;
+use ff_circuits::paths::file;
 
 use super::*;
-use crate::chance;
 use crate::cli::lab::LabCommand;
 use crate::cli::{Cli, Command as Told};
 use crate::course::Course;
 use crate::path::Plan;
-use crate::paths::file;
 use crate::probe::Program;
 use crate::run::measure::tests::{Fake, parsed};
 use crate::schedule::{Limits, Task};
@@ -76,7 +75,7 @@ fn downloads(args: &LabNavigatorArgs, circuits: u64) -> Vec<u64> {
 
 #[test]
 fn exits_are_last_and_only_there_and_each_relay_is_in_its_share_of_paths() {
-    let mut rng = chance::generator();
+    let mut rng = rand_chacha::ChaCha12Rng::seed_from_u64(15);
     for relays in [9, 11, 24, 100] {
         let all: Vec<usize> = (0..relays).collect();
         let (exits, others) = all.split_at(exits(relays));

@@ -7,8 +7,10 @@ use std::fs;
 use std::rc::Rc;
 
 use clap::Parser as _;
-use ff_bwauth::utc::Utc;
-use ff_sim::input::Inputs;
+use ff_base::utc::{DAY_SECS, Utc};
+use ff_circuits::onionperf::day;
+use ff_circuits::traffic;
+use ff_report::input::Inputs;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -17,12 +19,9 @@ use crate::cli::downloads::Downloads;
 use crate::cli::{Cli, Command};
 use crate::course::{self, Tasks};
 use crate::figures::OptionalFigures;
-use crate::onionperf::day;
 use crate::run::measure;
 use crate::run::serve::waiting;
 use crate::schedule::{Next, Scheduler, Task};
-use crate::store::rotation::DAY_SECS;
-use crate::traffic;
 
 /// 2026-11-20, in seconds since 1970.
 const BEGIN: u64 = 1_795_132_800;

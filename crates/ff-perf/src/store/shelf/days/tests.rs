@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use ff_sim::input::Inputs;
+use ff_report::input::Inputs;
 use serde_json::Value;
 
 use super::*;
@@ -107,13 +107,13 @@ fn a_kill_while_a_file_is_written_costs_and_doubles_nothing() {
     // After that, and before it was noted.
     drop(shelf);
     let state = format!("{{\"schema\":1,\"first\":0,\"next\":{{\"day\":{day},\"first\":2}}}}");
-    fs::write(dir.path().join(STATE), state).expect("written");
+    fs::write(dir.path().join(STATE.name), state).expect("written");
     let (mut shelf, _) = start(dir.path(), RULE, at(3 * DAY_SECS, 0));
     while shelf.write_day(at(3 * DAY_SECS, 0)).expect("days").is_some() {}
     assert_eq!(written(dir.path()), days([(20, 2), (21, 2), (22, 2)]));
-    // Nothing says it any more, but the files themselves.
+    // Now only the days' files tell which lines are in files.
     drop(shelf);
-    fs::remove_file(dir.path().join(STATE)).expect("a file");
+    fs::remove_file(dir.path().join(STATE.name)).expect("a file");
     let (mut shelf, _) = start(dir.path(), RULE, at(3 * DAY_SECS, 0));
     assert_eq!(shelf.write_day(at(3 * DAY_SECS, 0)).expect("days"), None);
     assert_eq!(written(dir.path()), days([(20, 2), (21, 2), (22, 2)]));
@@ -180,11 +180,27 @@ fn odd_files_are_named() {
     for (odd, said) in
         [("{\n7}", "line 2: this does not say"), ("{\"schema\":2,\"first\":0}", "newer")]
     {
-        fs::write(dir.path().join(STATE), odd).expect("a file");
+        fs::write(dir.path().join(STATE.name), odd).expect("a file");
         let error = error(HOST);
         assert!(error.contains("onionperf.json, line") && error.contains(said), "{error}");
     }
     fs::write(dir.path().join(FOLDER).join(day::file_name(9, "op-a")), "").expect("a file");
     let error = error(HOST);
     assert!(error.contains("host \"op-test\" instead of \"op-a\""), "{error}");
+}
+
+#[test]
+fn a_folder_with_the_name_of_a_file_does_not_stop_lines() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rule = Rule { file_bytes: 3000, disk_bytes: 24_000, ..RULE };
+    let folder = dir.path().join(FOLDER).join(day::file_name(BEGIN / DAY_SECS, HOST));
+    fs::create_dir_all(&folder).expect("a folder");
+    let (mut shelf, _) = start(dir.path(), rule, at(0, 0));
+    for number in 0..400 {
+        shelf.add_at(&line(number, number), at(number, number)).expect("a line");
+    }
+    let error = shelf.write_day(at(DAY_SECS, 500)).expect_err("a folder").to_string();
+    assert!(error.contains("2026-11-20.op-test.onionperf"), "{error}");
+    fs::remove_dir(&folder).expect("a folder");
+    shelf.write_day(at(DAY_SECS, 600)).expect("days").expect("a file");
 }

@@ -19,6 +19,7 @@ fn world(rates: &[f64], clients: Vec<Client>, limit: Option<Limit>) -> World {
         sums: sums.take(rates.len()).collect(),
         clients,
         limit,
+        today: None,
         seed: 5,
     }
 }

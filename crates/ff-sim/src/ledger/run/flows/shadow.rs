@@ -1,13 +1,13 @@
 //! Rows D7 and D8: networks that gave no constants beside Shadow's results of them, and beside the public Tor.
 
 use anyhow::{Context, Result};
+use ff_report::stats;
 
 use super::super::public::SIZES;
 use super::super::{Value, value};
 use super::{Kind, SHADOWS_LOAD, Simulated, known, percent};
 use crate::flow::sim::Summary;
 use crate::read::shadow::Results;
-use crate::stats;
 
 /// First byte, last bytes by size, Gbit/s.
 fn ours(summary: &Summary) -> [f64; 5] {

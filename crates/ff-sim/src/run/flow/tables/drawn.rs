@@ -1,8 +1,10 @@
 //! Figures of what was simulated: 8b and 9a to 9c of the paper.
 
+use ff_report::figure::Figure;
+
 use super::Run;
+use crate::figure::errors;
 use crate::figure::transfers::{self, Row};
-use crate::figure::{Figure, errors};
 
 /// All figures. Weights are those of the first simulation by them: only closed loops end elsewhere in others.
 pub(in crate::run::flow) fn figures(runs: &[Run]) -> Vec<Figure> {

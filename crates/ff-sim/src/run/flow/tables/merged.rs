@@ -95,7 +95,7 @@ fn number(cell: &str) -> Result<Option<f64>> {
     if cell.is_empty() {
         return Ok(None);
     }
-    cell.parse().map(Some).with_context(|| format!("{cell:?} is no number"))
+    cell.parse().map(Some).with_context(|| format!("{cell:?} is not a number"))
 }
 
 /// The simulation of a row of flow.csv.
@@ -108,8 +108,8 @@ fn run(row: &[String]) -> Result<Run> {
     Ok(Run {
         network: row[0].clone(),
         weights: row[1].clone(),
-        load: row[2].parse().context("flow.csv has a load that is no number")?,
-        seed: row[3].parse().context("flow.csv has a seed that is no number")?,
+        load: row[2].parse().context("flow.csv has a load that is not a number")?,
+        seed: row[3].parse().context("flow.csv has a seed that is not a number")?,
         first_byte_secs: at(0),
         last_byte_secs: three(1),
         last_byte_deviation_secs: three(4),

@@ -1,0 +1,8 @@
+#![doc = include_str!("../README.md")]
+
+pub mod files;
+pub mod identity;
+pub mod owner;
+pub mod percent;
+pub mod text;
+pub mod utc;

@@ -1,0 +1,132 @@
+//! What was found beside what is known: which relays hold cells back, by a file.
+//!
+//! A fingerprint a line; what follows it, empty lines and what follows a `#` are left out.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::Buckets;
+use crate::paths::file::{fingerprint, words};
+
+/// A line that is not a fingerprint.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{file}, line {line}: {reason}")]
+pub struct NoTruth {
+    /// The file.
+    pub file: String,
+    /// Which line, from 1.
+    pub line: usize,
+    /// What is wrong, and what to do.
+    pub reason: String,
+}
+
+/// What was found beside what is known, each by fingerprints.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Compared {
+    /// Relays that hold cells back and were found.
+    pub hits: Vec<String>,
+    /// Relays that do and were not.
+    pub misses: Vec<String>,
+    /// Relays that were found and do not.
+    pub false_alarms: Vec<String>,
+    /// Relays that were found and do not, but could not be told from one that does.
+    pub not_told_apart: Vec<String>,
+    /// Relays that do and are on no circuit that counts.
+    pub not_looked_at: Vec<String>,
+    /// How many relays were looked at that do not.
+    pub innocent: u64,
+}
+
+/// Reads a file of relays that hold cells back. `file` is only for errors.
+///
+/// # Errors
+/// [`NoTruth`] for the first line that is none, and for a relay that is there twice.
+pub fn parse(file: &str, text: &str) -> Result<BTreeSet<String>, NoTruth> {
+    let mut all = BTreeSet::new();
+    for (line, content) in (1..).zip(text.lines()) {
+        let failed = |reason| NoTruth { file: file.to_owned(), line, reason };
+        let Some(word) = words(content).next() else { continue };
+        let id = fingerprint(word).map_err(failed)?;
+        if !all.insert(id) {
+            return Err(failed(format!("{word} is there twice: delete one")));
+        }
+    }
+    Ok(all)
+}
+
+impl Compared {
+    /// What was found beside the truth, among relays that were looked at.
+    #[must_use]
+    pub fn of(buckets: &Buckets, truth: &BTreeSet<String>) -> Self {
+        let mut compared = Self::default();
+        for one in &buckets.found {
+            let is_close = one.or.iter().any(|other| truth.contains(other));
+            let list = match (truth.contains(&one.id), is_close) {
+                (true, _) => &mut compared.hits,
+                (false, true) => &mut compared.not_told_apart,
+                (false, false) => &mut compared.false_alarms,
+            };
+            list.push(one.id.clone());
+        }
+        for id in truth.iter().filter(|id| !compared.hits.contains(*id)) {
+            let was_looked_at = buckets.looked_at.contains(id);
+            let list =
+                if was_looked_at { &mut compared.misses } else { &mut compared.not_looked_at };
+            list.push(id.clone());
+        }
+        compared.innocent = buckets.looked_at.difference(truth).count() as u64;
+        compared
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buckets::Held;
+
+    /// The fingerprint of one digit.
+    fn id(digit: char) -> String {
+        digit.to_string().repeat(40)
+    }
+
+    #[test]
+    fn files_are_read_and_mistakes_named() {
+        let text = format!("# limited\n{} 300000\n\n${},x # slow\n", id('A'), id('b'));
+        assert_eq!(parse("f", &text), Ok(BTreeSet::from([id('A'), id('B')])));
+        for (text, said) in [
+            ("exit0\n".to_owned(), "f, line 1: \"exit0\" is not a fingerprint"),
+            (format!("{}\n{}\n", id('A'), id('a')), "f, line 2: aaa"),
+        ] {
+            let error = parse("f", &text).expect_err("a mistake").to_string();
+            assert!(error.starts_with(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn each_relay_counts_once() {
+        let held = |digit, or: &[char]| Held {
+            id: id(digit),
+            circuits: 9,
+            held: 9,
+            expected: 0.5,
+            p: 0.0,
+            share: 1.0,
+            delay_ms: 50.0,
+            or: or.iter().copied().map(id).collect(),
+        };
+        let buckets = Buckets {
+            found: vec![held('A', &['E']), held('B', &[]), held('C', &['D'])],
+            looked_at: "ABCDEF".chars().map(id).collect(),
+            ..Buckets::default()
+        };
+        let truth = "ADF0".chars().map(id).collect();
+        let compared = Compared::of(&buckets, &truth);
+        assert_eq!((compared.hits, compared.misses), (vec![id('A')], vec![id('D'), id('F')]));
+        assert_eq!(
+            (compared.false_alarms, compared.not_told_apart),
+            (vec![id('B')], vec![id('C')])
+        );
+        assert_eq!((compared.not_looked_at, compared.innocent), (vec![id('0')], 3));
+    }
+}

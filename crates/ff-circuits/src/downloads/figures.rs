@@ -1,0 +1,168 @@
+//! Figures of downloads: what OnionPerf draws, and where the time went.
+
+use ff_report::figure::{Axis, Figure, distribution};
+use ff_report::stats;
+
+use super::parts::NAMES;
+use super::{
+    DownloadReport, DownloadSet, Target, first_byte_secs, groups, last_byte_secs,
+    last_mbit_per_sec, values,
+};
+use crate::record::Circuit;
+
+/// The number of points that a cloud has at most.
+const POINTS: usize = 1500;
+
+/// What is drawn for a target: the names of its files, and the target in words.
+struct Names {
+    /// The target.
+    target: Target,
+    /// The target in words.
+    from: &'static str,
+    /// Times to first byte: their distribution, and over time.
+    first: (&'static str, &'static str),
+    /// Times to last byte in the same way.
+    last: (&'static str, &'static str),
+    /// Throughput.
+    rate: &'static str,
+    /// Where the time went.
+    parts: &'static str,
+}
+
+/// The names of a target; those of its files end in `$end`.
+macro_rules! names {
+    ($target:expr, $from:literal, $end:literal) => {
+        Names {
+            target: $target,
+            from: $from,
+            first: (concat!("first-byte-", $end), concat!("first-byte-over-time-", $end)),
+            last: (concat!("last-byte-", $end), concat!("last-byte-over-time-", $end)),
+            rate: concat!("throughput-", $end),
+            parts: concat!("parts-", $end),
+        }
+    };
+}
+
+/// The names of both targets.
+const NAMES_OF: [Names; 2] = [
+    names!(Target::Exit, "servers through exits", "exit"),
+    names!(Target::Onion, "onion services", "onion"),
+];
+
+/// The figures for which there are values. Those of last bytes and of parts are of the size that is most frequent.
+#[must_use]
+pub fn figures(sets: &[DownloadSet], report: &DownloadReport) -> Vec<Figure> {
+    let mut all = Vec::new();
+    for Names { target, from, first, last, rate, parts } in NAMES_OF {
+        let Some(size) = usual_size(report, target) else { continue };
+        let any = Drawn { sets, target, size: None };
+        let usual = Drawn { size: Some(size), ..any };
+        let title = format!("Time to first byte from {from}");
+        all.extend(any.distribution(first.0, &title, SECONDS, first_byte_secs));
+        all.extend(any.over_time(first.1, &title, first_byte_secs));
+        let title = format!("Time to last of {size} bytes from {from}");
+        all.extend(usual.distribution(last.0, &title, SECONDS, last_byte_secs));
+        all.extend(usual.over_time(last.1, &title, last_byte_secs));
+        let title = format!("Throughput of the last MiB of 5 from {from}");
+        all.extend(any.distribution(rate, &title, "Mbit/s", last_mbit_per_sec));
+        let title = format!("Where the time of {size} bytes from {from} went");
+        all.extend(where_it_went(parts, title, report, (target, size)));
+    }
+    all
+}
+
+/// Seconds on an axis.
+const SECONDS: &str = "seconds";
+
+/// The size that most downloads from a target have.
+fn usual_size(report: &DownloadReport, target: Target) -> Option<u64> {
+    let groups = report.sets.iter().flat_map(|set| &set.groups);
+    let groups = groups.filter(|group| group.target == target);
+    groups.max_by_key(|group| group.downloads).map(|group| group.size_bytes)
+}
+
+/// What is drawn: downloads of sets from a target, of all sizes or of one.
+#[derive(Clone, Copy)]
+struct Drawn<'a> {
+    /// The sets, each of which is a curve.
+    sets: &'a [DownloadSet],
+    /// The target.
+    target: Target,
+    /// The size, if only one is drawn.
+    size: Option<u64>,
+}
+
+impl<'a> Drawn<'a> {
+    /// The lines of a set.
+    fn lines(self, set: &'a DownloadSet) -> Vec<&'a Circuit> {
+        let is_drawn = |&(target, size): &(Target, u64)| {
+            target == self.target && self.size.is_none_or(|one| one == size)
+        };
+        let groups = groups(&set.downloads.all).into_iter();
+        groups.filter(|(group, _)| is_drawn(group)).flat_map(|(_, lines)| lines).collect()
+    }
+
+    /// How values are distributed.
+    fn distribution(
+        self,
+        name: &'static str,
+        title: &str,
+        unit: &str,
+        of: fn(&Circuit) -> Option<f64>,
+    ) -> Option<Figure> {
+        let mut figure = Figure::new(name, title, Axis::linear(unit), Axis::parts("downloads"));
+        for set in self.sets {
+            let sorted = stats::sorted(values(&self.lines(set), of));
+            figure = figure.with(set.label.clone(), distribution(&sorted));
+        }
+        (!figure.curves.is_empty()).then_some(figure)
+    }
+
+    /// Values over time, a mark each; of many evenly chosen ones.
+    fn over_time(
+        self,
+        name: &'static str,
+        title: &str,
+        of: fn(&Circuit) -> Option<f64>,
+    ) -> Option<Figure> {
+        let title = format!("{title} over time");
+        let mut figure = Figure::new(name, title, Axis::time(), Axis::linear(SECONDS));
+        for set in self.sets {
+            let at = |line: &&Circuit| Some((line.asked_unix_us() as f64 / 1e6, of(line)?));
+            let points: Vec<(f64, f64)> = self.lines(set).iter().filter_map(at).collect();
+            let every = points.len().div_ceil(POINTS).max(1);
+            let points = points.into_iter().step_by(every);
+            // A point that is not finite stands between two others, so no line joins them.
+            let marks = points.flat_map(|point| [point, (f64::NAN, f64::NAN)]).collect();
+            figure = figure.with_marks(set.label.clone(), marks);
+        }
+        (!figure.curves.is_empty()).then_some(figure)
+    }
+}
+
+/// How the mean time grows from part to part.
+fn where_it_went(
+    name: &'static str,
+    title: String,
+    report: &DownloadReport,
+    group: (Target, u64),
+) -> Option<Figure> {
+    let x = Axis::linear("parts, in their order").from_to(0.0, NAMES.len() as f64);
+    let note = format!(
+        "The parts are {}: each mark is the mean time at the end of one.",
+        NAMES.join(", ")
+    );
+    let mut figure = Figure::new(name, title, x, Axis::linear(SECONDS)).noting(note);
+    for set in &report.sets {
+        let of = set.groups.iter().find(|one| (one.target, one.size_bytes) == group);
+        let Some(means) = of.and_then(|group| group.parts) else { continue };
+        let mut so_far = (0.0, 0.0);
+        let mut points = vec![so_far];
+        for mean in means.means_secs() {
+            so_far = (so_far.0 + 1.0, so_far.1 + mean);
+            points.push(so_far);
+        }
+        figure = figure.with_marks(set.label.clone(), points);
+    }
+    (!figure.curves.is_empty()).then_some(figure)
+}

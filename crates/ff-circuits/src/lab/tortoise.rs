@@ -1,0 +1,310 @@
+//! Tortoise with real tors: each experiment compared with ff-sim's flow model, each claim with the paper and the model.
+//!
+//! Rates are compared as parts of the mean without a limit and client relays, in the lab and in the model each its own: both
+//! have one fitted number, and which mean it was fitted to says nothing about limits.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context as _, Result};
+use ff_sim::flow::tortoise::cells::{RUNNERS, Results, cell};
+use ff_sim::flow::tortoise::rows::{ClaimLine, lines};
+use ff_sim::flow::tortoise::users::Kind;
+use ff_sim::flow::tortoise::world::Cell;
+use serde::Serialize;
+
+/// The part by which lab and model may differ.
+const MOST_OFF: f64 = 0.15;
+/// The limits of the experiments that have to agree, in KB/s.
+const JUDGED_LIMITS: [Option<u32>; 2] = [None, Some(100)];
+
+/// The results of one kind of tor.
+#[derive(Clone, Debug)]
+pub struct TorResults {
+    /// Which tor.
+    pub tor: &'static str,
+    /// Its experiments.
+    pub results: Results,
+}
+
+/// An experiment with one kind of tor, and in the model.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CellComparison {
+    /// Which tor.
+    pub tor: &'static str,
+    /// The experiment's name.
+    pub experiment: String,
+    /// The mean client in the lab, in KB/s.
+    pub lab_kilobytes_per_sec: Option<f64>,
+    /// The mean web user in the lab, in KB/s.
+    pub lab_web_kilobytes_per_sec: Option<f64>,
+    /// The mean bulk user in the lab, in KB/s.
+    pub lab_bulk_kilobytes_per_sec: Option<f64>,
+    /// The part of the 15 relays' capacity that they wrote.
+    pub relays_used_part: Option<f64>,
+    /// The mean client in the model, in KB/s.
+    pub model_kilobytes_per_sec: Option<f64>,
+    /// The lab's mean by the model's, each as a part of its mean without a limit and client relays.
+    pub lab_to_model: Option<f64>,
+    /// Whether that is within 15 % of 1; of the experiments with no limit and 100 KB/s at all relays.
+    pub is_within: Option<bool>,
+}
+
+/// A number of a claim with one kind of tor.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TorNumber {
+    /// Which tor.
+    pub tor: &'static str,
+    /// The number; none if its experiments were not run.
+    pub value: Option<f64>,
+    /// Whether it lies within the claim's bounds.
+    pub holds: Option<bool>,
+}
+
+/// A figure of a claim: the paper's number, the model's and the lab's.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClaimComparison {
+    /// The claim's name.
+    pub id: String,
+    /// What the paper says.
+    pub claim: String,
+    /// The figure.
+    pub figure: String,
+    /// Its unit.
+    pub unit: String,
+    /// What the paper prints.
+    pub paper: String,
+    /// The least number that holds.
+    pub low: f64,
+    /// The greatest number that holds.
+    pub high: f64,
+    /// The model's number.
+    pub model: Option<f64>,
+    /// The lab's numbers.
+    pub lab: Vec<TorNumber>,
+}
+
+/// All experiments, compared with the model's.
+#[must_use]
+pub fn compare_cells(tors: &[TorResults], model: &Results) -> Vec<CellComparison> {
+    let all = tors.iter().flat_map(|tor| tor.results.outcomes.keys().map(move |cell| (tor, cell)));
+    all.map(|(tor, cell)| compare_cell(tor, model, cell)).collect()
+}
+
+/// An experiment, compared with the model's.
+fn compare_cell(tor: &TorResults, model: &Results, cell: &Cell) -> CellComparison {
+    let part =
+        |results: &Results| Some(results.all_kb(cell).ok()? / results.all_kb(&Cell::BASE).ok()?);
+    let lab_to_model = part(&tor.results).zip(part(model)).map(|(lab, model)| lab / model);
+    let results = &tor.results;
+    let outcome = results.of(cell).ok().and_then(|outcomes| outcomes.first());
+    CellComparison {
+        tor: tor.tor,
+        experiment: cell.name(),
+        lab_kilobytes_per_sec: results.all_kb(cell).ok(),
+        lab_web_kilobytes_per_sec: results.kind_kb(cell, Kind::Web).ok(),
+        lab_bulk_kilobytes_per_sec: results.kind_kb(cell, Kind::Bulk).ok(),
+        relays_used_part: outcome.map(|outcome| outcome.used),
+        model_kilobytes_per_sec: model.all_kb(cell).ok(),
+        lab_to_model,
+        // An experiment in which no download ended is not within anything.
+        is_within: is_judged(cell)
+            .then(|| lab_to_model.is_some_and(|ratio| (ratio - 1.0).abs() <= MOST_OFF)),
+    }
+}
+
+/// Whether lab and model have to agree on an experiment.
+fn is_judged(of: &Cell) -> bool {
+    let judged =
+        |limit: Option<u32>| RUNNERS.into_iter().any(|runners| *of == cell(limit, runners));
+    JUDGED_LIMITS.into_iter().any(judged)
+}
+
+/// All figures of claims that experiments can have.
+///
+/// # Errors
+/// When the claims cannot be read, which a test would have found.
+pub fn compare_claims(tors: &[TorResults], model: &Results) -> Result<Vec<ClaimComparison>> {
+    let read = |results: &Results| lines(results).context("Failed to read doc/tortoise.toml");
+    let labs = tors
+        .iter()
+        .map(|tor| Ok((tor.tor, read(&tor.results)?)))
+        .collect::<Result<Vec<(&'static str, Vec<ClaimLine>)>>>()?;
+    let compared = read(model)?.into_iter().enumerate().filter_map(|(at, line)| {
+        let (low, high) = line.low.zip(line.high)?;
+        let number = |(tor, lines): &(&'static str, Vec<ClaimLine>)| {
+            let value = lines.get(at).and_then(|line| line.ours);
+            let holds = value.map(|value| (low..=high).contains(&value));
+            TorNumber { tor, value, holds }
+        };
+        Some(ClaimComparison {
+            lab: labs.iter().map(number).collect(),
+            id: line.id,
+            claim: line.claim,
+            figure: line.figure,
+            unit: line.unit,
+            paper: line.paper,
+            low,
+            high,
+            model: line.ours,
+        })
+    });
+    Ok(compared.collect())
+}
+
+/// The experiments as a table.
+#[must_use]
+pub fn cells_text(cells: &[CellComparison]) -> String {
+    let width = cells.iter().map(|one| one.experiment.len()).max().unwrap_or(0);
+    let mut text = format!(
+        "{:<10} {:<width$} {:>7} {:>7} {:>7} {:>6} {:>7} {:>9}\n",
+        "tor", "KB/s", "mean", "web", "bulk", "used %", "model", "lab/model"
+    );
+    for one in cells {
+        let verdict = match one.is_within {
+            Some(true) => " within 15 %",
+            Some(false) => " NOT WITHIN 15 %",
+            None => "",
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{:<10} {:<width$} {:>7} {:>7} {:>7} {:>6} {:>7} {:>9}{verdict}",
+            one.tor,
+            one.experiment,
+            number(one.lab_kilobytes_per_sec, 1),
+            number(one.lab_web_kilobytes_per_sec, 1),
+            number(one.lab_bulk_kilobytes_per_sec, 1),
+            number(one.relays_used_part.map(|part| part * 100.0), 1),
+            number(one.model_kilobytes_per_sec, 1),
+            number(one.lab_to_model, 3),
+        );
+    }
+    text
+}
+
+/// The claims' figures, a line each.
+#[must_use]
+pub fn claims_text(claims: &[ClaimComparison]) -> String {
+    let mut text = String::new();
+    for one in claims {
+        let ours: Vec<String> = one.lab.iter().map(tor_number).collect();
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{:<4} {} ({}): paper {}, within {} to {} | model {} | {}",
+            one.id,
+            one.figure,
+            one.unit,
+            one.paper,
+            one.low,
+            one.high,
+            number(one.model, 2),
+            ours.join(" | ")
+        );
+    }
+    text
+}
+
+/// The claims' figures as a document.
+#[must_use]
+pub fn claims_markdown(claims: &[ClaimComparison]) -> String {
+    let mut text = "# Tortoise's claims: the paper, the flow model, and real tors\n\n\
+         | id | the paper says | figure | paper | within | model | lab |\n|---|---|---|---|---|---|---|\n"
+        .to_owned();
+    for one in claims {
+        let ours: Vec<String> = one.lab.iter().map(tor_number).collect();
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "| {} | {} | {}, {} | {} | {} to {} | {} | {} |",
+            one.id,
+            one.claim,
+            one.figure,
+            one.unit,
+            one.paper,
+            one.low,
+            one.high,
+            number(one.model, 2),
+            ours.join("; ")
+        );
+    }
+    text
+}
+
+/// A tor's number with its verdict.
+fn tor_number(of: &TorNumber) -> String {
+    let verdict = match of.holds {
+        Some(true) => " holds",
+        Some(false) => " differs",
+        None => " not run",
+    };
+    format!("{} {}{verdict}", of.tor, number(of.value, 2))
+}
+
+/// A number with this many digits after the point, or a dash.
+fn number(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use ff_sim::flow::tortoise::engine::{Outcome, Seen};
+    use ff_sim::flow::tortoise::world::Runners;
+
+    use super::*;
+
+    /// Results in which a web and a bulk user have these rates in KB/s, without a limit and with 100 KB/s.
+    fn results(base: f64, limited: f64) -> Results {
+        let outcome = |kb: f64| {
+            let clients = Kind::ALL.map(|kind| {
+                let mut seen = Seen::new(kind, false);
+                seen.add(kb * 1000.0);
+                seen
+            });
+            vec![Outcome { clients: clients.to_vec(), ..Outcome::default() }]
+        };
+        let cells = [(Cell::BASE, base), (cell(Some(100), Runners::None), limited)];
+        let outcomes = cells.map(|(cell, kb)| (cell, outcome(kb))).into_iter().collect();
+        Results { seeds: vec![1], capacity: 1e6, outcomes }
+    }
+
+    #[test]
+    fn parts_of_the_unlimited_mean_are_compared() {
+        let tors = [
+            TorResults { tor: "near", results: results(80.0, 60.0) },
+            TorResults { tor: "far", results: results(40.0, 20.0) },
+        ];
+        let cells = compare_cells(&tors, &results(41.0, 41.0 * 0.8));
+        let found: Vec<_> = cells.iter().map(|one| (one.tor, one.is_within)).collect();
+        let expected =
+            [("near", Some(true)), ("near", Some(true)), ("far", Some(true)), ("far", Some(false))];
+        assert_eq!(found, expected);
+        let limited = &cells[1];
+        assert!(limited.lab_to_model.is_some_and(|ratio| (ratio - 0.9375).abs() < 1e-9));
+        assert_eq!(limited.lab_kilobytes_per_sec, Some(60.0));
+        assert!(cells_text(&cells).contains("NOT WITHIN 15 %"));
+        let mut idle = results(40.0, 40.0);
+        idle.outcomes.insert(cell(Some(100), Runners::None), vec![Outcome::default()]);
+        let idle =
+            compare_cells(&[TorResults { tor: "idle", results: idle }], &results(41.0, 40.0));
+        assert_eq!((idle[1].lab_to_model, idle[1].is_within), (None, Some(false)));
+    }
+
+    #[test]
+    fn a_claim_has_the_numbers_of_all_tors_and_verdicts_by_its_bounds() {
+        let tors = [
+            TorResults { tor: "one", results: results(40.0, 34.0) },
+            TorResults { tor: "two", results: results(40.0, 39.0) },
+        ];
+        let claims = compare_claims(&tors, &results(41.0, 40.0)).expect("claims");
+        let web = claims.iter().find(|one| one.id == "T7").expect("the claim");
+        let holds: Vec<_> = web.lab.iter().map(|one| (one.tor, one.holds)).collect();
+        assert_eq!(holds, [("one", Some(true)), ("two", Some(false))]);
+        assert_eq!(web.lab[0].value, Some(0.85));
+        let bulk = claims.iter().find(|one| one.id == "T8").expect("the claim");
+        assert_eq!(bulk.lab[0].holds, None, "200 KB/s was not run");
+        assert!(claims.iter().all(|one| one.id != "T1"), "it has no figure");
+        assert!(claims_text(&claims).contains("T7   web at 100 KB/s (times): paper 0.85"));
+        assert!(claims_markdown(&claims).contains("one 0.85 holds; two 0.97 differs"));
+    }
+}

@@ -1,0 +1,320 @@
+//! The relays of a network: from the directory of a tor, or of a lab with several.
+//!
+//! A tor keeps the consensus of the microdesc flavour, which it has verified, and the microdescriptors beside it. Nothing
+//! is fetched and no signature is checked here: whoever can write into a tor's directory decides about its network.
+
+pub mod micros;
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use ff_dir::consensus::{Consensus, Flags};
+use ff_dir::microdescriptors::Microdescriptors;
+use ff_proto::addresses::is_private;
+
+use self::micros::{MICRODESCRIPTORS, Unreadable, is_absent, microdescriptors};
+use crate::paths::pool::{Pool, lines_of_relays};
+
+/// The consensus in a tor's directory.
+const CONSENSUS: &str = "cached-microdesc-consensus";
+/// How long after its end tor takes a consensus for usable still (dir-spec 5.1): a day.
+const USABLE_SECS: u64 = 24 * 3600;
+
+/// A relay, with all that a circuit through it needs.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Relay {
+    /// The fingerprint of its RSA identity: 40 upper-case hexadecimal digits.
+    pub id: String,
+    /// Its nickname.
+    pub nick: String,
+    /// Its RSA identity.
+    pub rsa: [u8; 20],
+    /// Its Ed25519 identity.
+    pub ed25519: [u8; 32],
+    /// The key that circuit handshakes are made with.
+    pub ntor: [u8; 32],
+    /// Where it listens.
+    pub addrs: Vec<SocketAddr>,
+    /// The protocols that it knows, as the consensus says.
+    pub protocols: String,
+    /// What the authorities say of it.
+    pub flags: Flags,
+}
+
+/// The relays of a network that circuits can be built through.
+#[derive(Clone, Debug, Default)]
+pub struct Network {
+    /// Them, in the order of their fingerprints.
+    pub relays: Vec<Relay>,
+    /// Where they stand, by fingerprint.
+    by_id: HashMap<String, usize>,
+    /// The parameters of the consensus: `name=value`, with spaces between them.
+    pub params: String,
+    /// The same relays in the same order, as paths are drawn from them.
+    pub pool: Pool,
+    /// Where the consensus is.
+    pub consensus: PathBuf,
+    /// When it began to be valid, in seconds since 1970.
+    pub valid_after_unix_secs: u64,
+}
+
+/// A network that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum NetworkError {
+    /// There is nothing there.
+    #[error(
+        "{} has no {CONSENSUS}, nor has a directory in it: give the data directory of a tor that is in the network, \
+         or a directory with such directories",
+        .0.display()
+    )]
+    Nothing(PathBuf),
+    /// A file cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// The consensus is none.
+    #[error("{}: {reason}", .path.display())]
+    Bad {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Network {
+    /// Reads the network of a tor's directory, of the tor with the newest consensus below a directory, or of a consensus
+    /// of the microdesc flavour that has the microdescriptors beside it.
+    ///
+    /// # Errors
+    /// [`NetworkError`], which names the file.
+    pub fn read(dir: &Path, now_unix_secs: u64) -> Result<Self, NetworkError> {
+        let mut newest: Option<(u64, PathBuf, String, Consensus)> = None;
+        let mut bad = None;
+        for file in consensuses(dir) {
+            let text = match fs::read_to_string(&file) {
+                Ok(text) => text,
+                Err(error) if is_absent(&error) => continue,
+                Err(error) => return Err(Unreadable { path: file, error }.into()),
+            };
+            match Consensus::parse(&text) {
+                Ok(consensus) => {
+                    let until = consensus.valid_until_unix_secs().unwrap_or(0);
+                    if newest.as_ref().is_none_or(|(best, ..)| until > *best) {
+                        newest = Some((until, file, text, consensus));
+                    }
+                }
+                Err(error) => {
+                    bad = Some(NetworkError::Bad { path: file, reason: error.to_string() })
+                }
+            }
+        }
+        let nothing = || bad.unwrap_or_else(|| NetworkError::Nothing(dir.to_owned()));
+        let (until, file, text, consensus) = newest.ok_or_else(nothing)?;
+        let beside = file.parent().unwrap_or(Path::new("."));
+        let failed = |reason| NetworkError::Bad { path: file.clone(), reason };
+        if until + USABLE_SECS < now_unix_secs {
+            let reason = format!(
+                "this consensus is too old, it was valid until {}: is the network running?",
+                consensus.valid_until
+            );
+            return Err(failed(reason));
+        }
+        let mut network = Self::of(&text, &consensus, &microdescriptors(beside)?);
+        network.consensus.clone_from(&file);
+        network.valid_after_unix_secs = consensus.valid_after_unix_secs().unwrap_or(0);
+        if network.relays.is_empty() {
+            let reason = format!(
+                "none of its {} relays has keys in {} in the same directory",
+                consensus.relays.len(),
+                MICRODESCRIPTORS[0]
+            );
+            return Err(failed(reason));
+        }
+        Ok(network)
+    }
+
+    /// Of the documents.
+    fn of(text: &str, consensus: &Consensus, micros: &Microdescriptors) -> Self {
+        // Which versions of protocols a relay knows (dir-spec 3.4.1).
+        let protocols = lines_of_relays(text, consensus, "pr");
+        let mut network = Self { params: params(text), ..Self::default() };
+        let mut left_out = 0;
+        for entry in &consensus.relays {
+            if !entry.flags.is_running {
+                continue;
+            }
+            let micro = micros.of(entry);
+            left_out += usize::from(micro.is_none());
+            let keys = micro.and_then(|micro| Some((micro.ed25519?, micro.ntor?)));
+            let Some((ed25519, ntor)) = keys else { continue };
+            let id = hex::encode_upper(entry.fingerprint);
+            network.by_id.insert(id.clone(), network.relays.len());
+            network.relays.push(Relay {
+                id,
+                nick: entry.nickname.clone(),
+                rsa: entry.fingerprint,
+                ed25519,
+                ntor,
+                addrs: entry.or_ports.clone(),
+                protocols: protocols
+                    .get(&entry.fingerprint)
+                    .copied()
+                    .unwrap_or_default()
+                    .to_owned(),
+                flags: entry.flags,
+            });
+        }
+        let mut drawn = ff_sim::network::Network::from(consensus);
+        drawn
+            .relays
+            .retain(|relay| network.by_id.contains_key(&hex::encode_upper(relay.fingerprint)));
+        network.pool = Pool::of_documents(text, consensus, drawn, micros);
+        network.pool.left_out = left_out;
+        network
+    }
+
+    /// Where the relay with this fingerprint stands: 40 hexadecimal digits, with `$` before them or not.
+    pub fn find(&self, id: &str) -> Option<usize> {
+        let id = id.strip_prefix('$').unwrap_or(id).to_ascii_uppercase();
+        self.by_id.get(&id).copied()
+    }
+
+    /// Whether a relay of it is on the Internet: then it is not a private network.
+    pub fn is_public(&self) -> bool {
+        self.relays.iter().flat_map(|relay| &relay.addrs).any(|addr| !is_private(addr.ip()))
+    }
+}
+
+/// What `--network` calls the Internet's Tor network.
+pub const PUBLIC: &str = "public";
+
+/// The directory that `--network` means: of the system's tor or the user's if it says [`PUBLIC`].
+#[must_use]
+pub fn directory(named: &Path) -> PathBuf {
+    if named != Path::new(PUBLIC) || named.is_dir() {
+        return named.to_owned();
+    }
+    let own = std::env::home_dir().map(|home| home.join(".tor"));
+    let all = [Some(PathBuf::from("/var/lib/tor")), own].into_iter().flatten();
+    let has_one = |dir: &PathBuf| dir.join(CONSENSUS).is_file();
+    all.into_iter().find(has_one).unwrap_or_else(|| PathBuf::from("/var/lib/tor"))
+}
+
+/// The files that may be a network's consensus: this one, or those in this directory and below.
+fn consensuses(path: &Path) -> Vec<PathBuf> {
+    if path.is_file() {
+        return vec![path.to_owned()];
+    }
+    directories(path).into_iter().map(|dir| dir.join(CONSENSUS)).collect()
+}
+
+/// Which documents there are, and when each was written: another value means that [`Network::read`] may find something new.
+#[must_use]
+pub fn stamp(path: &Path) -> Vec<(PathBuf, SystemTime, u64)> {
+    let consensuses = consensuses(path);
+    let dirs = consensuses.iter().filter_map(|file| file.parent());
+    let micros = dirs.flat_map(|dir| MICRODESCRIPTORS.map(|name| dir.join(name)));
+    let written = |path: PathBuf| {
+        let file = fs::metadata(&path).ok()?;
+        Some((path, file.modified().ok()?, file.len()))
+    };
+    micros.chain(consensuses.iter().cloned()).filter_map(written).collect()
+}
+
+/// This directory, those in it, and those in its `nodes`, which chutney's link leads to the network that was made last.
+pub fn directories(dir: &Path) -> Vec<PathBuf> {
+    let mut all = vec![dir.to_owned()];
+    for parent in [dir.to_owned(), dir.join("nodes")] {
+        let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+        all.extend(entries.map(|entry| entry.path()).filter(|path| path.is_dir()));
+    }
+    all.sort();
+    all
+}
+
+/// The parameters of a consensus, without words that are none.
+fn params(text: &str) -> String {
+    let head = text.lines().take_while(|line| !line.starts_with("r "));
+    let line = head.filter_map(|line| line.strip_prefix("params ")).next().unwrap_or_default();
+    let is_one = |word: &&str| {
+        let pair = word.split_once('=');
+        pair.is_some_and(|(name, value)| !name.is_empty() && value.parse::<i32>().is_ok())
+    };
+    line.split_whitespace().filter(is_one).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_read() {
+        assert_eq!(params("params a=1 b=x c=-2\nr one\n"), "a=1 c=-2");
+    }
+
+    #[test]
+    fn a_network_with_one_address_that_is_not_private_is_public() {
+        let is_public = |addresses: &[&str]| {
+            let relay = Relay {
+                id: String::new(),
+                nick: String::new(),
+                rsa: [1; 20],
+                ed25519: [2; 32],
+                ntor: [3; 32],
+                addrs: addresses.iter().map(|text| text.parse().expect("an address")).collect(),
+                protocols: String::new(),
+                flags: Flags::default(),
+            };
+            Network { relays: vec![relay], ..Network::default() }.is_public()
+        };
+        assert!(!is_public(&["127.3.2.1:1", "10.0.0.1:1", "[::1]:1"]));
+        // What `ff-lab link run` gives, and what Arti relays in a lab have.
+        assert!(!is_public(&["198.18.7.2:1", "198.19.255.255:1"]));
+        assert!(is_public(&["198.18.7.2:1", "192.0.2.1:1"]));
+        assert!(is_public(&["198.20.0.1:1"]));
+    }
+
+    #[test]
+    fn a_file_is_taken_for_itself_and_public_for_the_systems_tor() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("old");
+        fs::write(&file, "not one").expect("a file");
+        assert_eq!(consensuses(&file), std::slice::from_ref(&file));
+        let error = Network::read(&file, 0).expect_err("no consensus").to_string();
+        assert!(error.contains(&file.display().to_string()), "{error}");
+        assert_eq!(directory(&file), file);
+        let system = directory(Path::new(PUBLIC));
+        assert!(system.ends_with("tor") || system.ends_with(".tor"), "{}", system.display());
+    }
+
+    #[test]
+    fn relays_without_microdescriptors_are_counted() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let write =
+            |name: &str, text: &str| fs::write(dir.path().join(name), text).expect("a file");
+        let text = include_str!("../../ff-dir/tests/data/microdesc-consensus");
+        write(CONSENSUS, text);
+        let all = include_str!("../../ff-dir/tests/data/microdescriptors");
+        let consensus = Consensus::parse(text).expect("a consensus");
+        let now = consensus.valid_after_unix_secs().expect("a time");
+        let left_out = || Network::read(dir.path(), now).expect("a network").pool.left_out;
+        write(MICRODESCRIPTORS[0], all);
+        assert_eq!(left_out(), 0);
+        let some: Vec<_> = all.split("@last-listed").collect();
+        write(MICRODESCRIPTORS[0], &some[..some.len() - 1].join("@last-listed"));
+        assert_eq!(left_out(), 1);
+    }
+
+    #[test]
+    fn a_directory_without_a_consensus_is_named() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let error = Network::read(dir.path(), 0).expect_err("nothing there").to_string();
+        assert!(error.contains(&dir.path().display().to_string()), "{error}");
+        fs::write(dir.path().join(CONSENSUS), "not one").expect("a file");
+        let error = Network::read(dir.path(), 0).expect_err("no consensus").to_string();
+        assert!(error.contains(CONSENSUS), "{error}");
+    }
+}

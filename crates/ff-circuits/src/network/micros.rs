@@ -1,0 +1,41 @@
+//! The microdescriptors that a tor keeps beside its consensus.
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use ff_dir::microdescriptors::Microdescriptors;
+
+/// Their files: the second one has what came last.
+pub(super) const MICRODESCRIPTORS: [&str; 2] = ["cached-microdescs", "cached-microdescs.new"];
+
+/// A file that is there and cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {error}", .path.display())]
+pub struct Unreadable {
+    /// Which.
+    pub path: PathBuf,
+    /// Why.
+    pub error: io::Error,
+}
+
+/// Reads the microdescriptors in a tor's directory: none if it has no such files.
+pub(crate) fn microdescriptors(dir: &Path) -> Result<Microdescriptors, Unreadable> {
+    let mut all = Microdescriptors::default();
+    for name in MICRODESCRIPTORS {
+        let path = dir.join(name);
+        match fs::read(&path) {
+            Ok(bytes) => {
+                let text = String::from_utf8_lossy(&bytes);
+                all.by_digest.extend(Microdescriptors::parse(&text).by_digest);
+            }
+            Err(error) if is_absent(&error) => {}
+            Err(error) => return Err(Unreadable { path, error }),
+        }
+    }
+    Ok(all)
+}
+
+/// Whether a file is not there, or what should hold it is none.
+pub(super) fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}

@@ -1,0 +1,287 @@
+//! Paths of three through relays that somebody names, the others drawn as Tor's clients draw them.
+//!
+//! A relay is where clients have it: last if it is an exit that lets the port out, else first if it is a guard, else in
+//! between. Where nothing of its weight counts it is not, unless nobody's does.
+
+use std::collections::{BTreeMap, HashSet};
+
+use ff_sim::flow::path::Paths;
+use rand::Rng;
+
+use super::pool::Pool;
+use super::{Choice, MOST_TRIES, NoPaths, Places, drawn};
+
+/// How often a path is drawn anew because one of its relays is busy.
+const DRAWS: usize = 256;
+/// How often one is drawn if nobody is busy: of [`MOST_TRIES`] draws one was a path, so of many times more some are.
+const LONE_DRAWS: usize = 100 * MOST_TRIES;
+
+/// What draws them.
+#[derive(Clone, Debug)]
+pub struct Through {
+    /// Who is drawn.
+    paths: Paths,
+    /// In which place of a path each of the relays is: 0 is the guard's, 2 the exit's.
+    at: BTreeMap<usize, usize>,
+}
+
+/// There are no paths through a relay, or none at all.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum NoPlace {
+    /// There are none at all.
+    #[error(transparent)]
+    Network(#[from] NoPaths),
+    /// There are none through this one.
+    #[error("no client has a path through {nick} ({id}): {why}")]
+    Relay {
+        /// Its nickname.
+        nick: String,
+        /// Its fingerprint.
+        id: String,
+        /// Why there are none.
+        why: Why,
+    },
+}
+
+/// Why a relay is on no path.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Why {
+    /// Clients pass it over.
+    #[error(
+        "it lacks the flag Running, or one that others have: Fast, or for ports of long streams Stable"
+    )]
+    Flags,
+    /// It would be an exit.
+    #[error("it is an exit that does not allow port {0}, and clients use it in no other position")]
+    Port(u16),
+    /// It counts nowhere.
+    #[error("its weight is 0 in each position where it may be")]
+    Weight,
+    /// The others leave none.
+    #[error(
+        "too few relays can be on a path with it, because of families, /16s or a small network"
+    )]
+    Others,
+}
+
+impl Through {
+    /// Through these relays of a network, by their places in it. In a young network, whose weights come and go, a relay
+    /// may also be where nothing of its weight counts.
+    ///
+    /// # Errors
+    /// [`NoPlace`] where the rules leave none of the paths.
+    pub fn new(
+        pool: &Pool,
+        choice: &Choice,
+        relays: &[usize],
+        is_young: bool,
+        rng: &mut impl Rng,
+    ) -> Result<Self, NoPlace> {
+        let places = Places::new(pool, choice);
+        places.check()?;
+        let anybody = places.counted();
+        let mut through = Self { paths: drawn(pool, choice), at: BTreeMap::new() };
+        for &relay in relays {
+            let fitting = places.fitting(relay, anybody, is_young);
+            let found = fitting.and_then(|fitting| {
+                let mut fitting = fitting.into_iter();
+                fitting.find(|&place| through.is_possible(relay, place, rng)).ok_or(Why::Others)
+            });
+            let place = found.map_err(|why| {
+                let one = &pool.network.relays[relay];
+                let id = hex::encode_upper(one.fingerprint);
+                NoPlace::Relay { nick: one.nickname.clone(), id, why }
+            })?;
+            through.at.insert(relay, place);
+        }
+        Ok(through)
+    }
+
+    /// A path through one of the relays, the first hop first, none of whose relays is busy; none if there seems to be none.
+    /// Where somebody is busy that is said soon: who asks again when nobody is gets what is rare, too.
+    pub fn draw_free(
+        &self,
+        relay: usize,
+        busy: &HashSet<usize>,
+        rng: &mut impl Rng,
+    ) -> Option<Vec<usize>> {
+        let draws = if busy.is_empty() { LONE_DRAWS } else { DRAWS };
+        let drawn = (0..draws).filter_map(|_| self.draw(relay, rng));
+        let mut paths = drawn.map(|path| path.map(|relay| relay as usize));
+        let is_free = |path: &[usize; 3]| path.iter().all(|relay| !busy.contains(relay));
+        paths.find(is_free).map(Vec::from)
+    }
+
+    /// A path through one of the relays; none where the draw has come to relays that leave none.
+    fn draw(&self, relay: usize, rng: &mut impl Rng) -> Option<[u32; 3]> {
+        self.paths.draw_through(rng, u32::try_from(relay).ok()?, *self.at.get(&relay)?)
+    }
+
+    /// Whether there seems to be a path with a relay in a place.
+    fn is_possible(&self, relay: usize, place: usize, rng: &mut impl Rng) -> bool {
+        let Ok(relay) = u32::try_from(relay) else { return false };
+        (0..MOST_TRIES).any(|_| self.paths.draw_through(rng, relay, place).is_some())
+    }
+}
+
+impl Places<'_> {
+    /// In which places anybody's weight counts.
+    fn counted(&self) -> [bool; 3] {
+        let all = self.pool.network.relays.iter().enumerate().map(|one| self.counts(one));
+        all.fold([false; 3], |found, counts| {
+            std::array::from_fn(|place| found[place] || counts[place].is_some_and(|one| one > 0.0))
+        })
+    }
+
+    /// Where a relay may be, best first.
+    fn fitting(&self, relay: usize, anybody: [bool; 3], is_young: bool) -> Result<Vec<usize>, Why> {
+        let one = &self.pool.network.relays[relay];
+        let counts = self.counts((relay, one));
+        let is_exit = one.flags.exit && !one.flags.bad_exit;
+        let order = if is_exit { [2, 0, 1] } else { [0, 1, 2] };
+        let may = order.into_iter().filter(|&place| counts[place].is_some());
+        let (mut fitting, idle): (Vec<usize>, Vec<usize>) = may
+            .partition(|&place| counts[place].is_some_and(|count| count > 0.0) || !anybody[place]);
+        if is_young {
+            fitting.extend(idle);
+        }
+        match (fitting.is_empty(), self.is_usable(one)) {
+            (false, _) => Ok(fitting),
+            (true, false) => Err(Why::Flags),
+            (true, true) if is_exit && counts[2].is_none() => Err(Why::Port(self.port)),
+            (true, true) => Err(Why::Weight),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ff_sim::flow::path::Factors;
+    use ff_sim::network::{Flags, Network, Relay};
+    use rand::SeedableRng as _;
+    use rand_chacha::ChaCha12Rng;
+
+    use super::*;
+
+    /// Three guards, three relays of no class, and three exits, of which the last lets 443 out and no 80. Exits count
+    /// as exits alone.
+    fn pool() -> Pool {
+        let relay = |i: u8| Relay {
+            fingerprint: [i; 20],
+            nickname: format!("relay{i}"),
+            flags: Flags {
+                guard: i < 3,
+                exit: i > 5,
+                running: true,
+                fast: true,
+                stable: true,
+                ..Flags::default()
+            },
+            weight: f64::from(i + 1),
+            ..Relay::default()
+        };
+        let relays = (0..9).map(relay).collect();
+        let mut pool = Pool::from(Network { relays, ..Network::default() });
+        pool.factors = Some(Factors {
+            guard: [0.6, 0.6, 0.0, 0.0],
+            middle: [0.4, 1.0, 0.0, 0.0],
+            exit: [0.0, 0.0, 1.0, 1.0],
+        });
+        let policy = |i| ["reject 1-65535", "accept 80,443", "accept 443"][i];
+        let policies = [0, 0, 0, 0, 0, 0, 1, 1, 2].map(|i| policy(i).parse().expect("a policy"));
+        pool.policies = Some(policies.to_vec());
+        pool
+    }
+
+    /// Paths through a relay for streams to a port.
+    fn through(pool: &Pool, relay: usize, port: u16, is_young: bool) -> Result<Vec<[u32; 3]>, Why> {
+        let mut rng = ChaCha12Rng::seed_from_u64(6);
+        let choice = Choice::of_clients(port, false).expect("a choice");
+        let through = match Through::new(pool, &choice, &[relay], is_young, &mut rng) {
+            Ok(through) => through,
+            Err(NoPlace::Relay { why, .. }) => return Err(why),
+            Err(NoPlace::Network(error)) => panic!("{error}"),
+        };
+        Ok((0..300).map(|_| through.draw(relay, &mut rng).expect("a path")).collect())
+    }
+
+    #[test]
+    fn a_relay_is_where_clients_have_it_and_so_are_the_others() {
+        let mut pool = pool();
+        pool.network.relays[0].flags.stable = false;
+        pool.network.relays[4].flags.fast = false;
+        pool.network.relays[1].family = vec![[5; 20]];
+        pool.network.relays[5].family = vec![[1; 20]];
+        for (relay, place) in [(0, 1), (1, 0), (3, 1), (5, 1), (6, 2)] {
+            for path in through(&pool, relay, 80, false).expect("paths") {
+                assert_eq!(path[place] as usize, relay, "{path:?}");
+                assert!([1, 2].contains(&path[0]), "a guard that is stable: {path:?}");
+                assert!(
+                    [0, 1, 2, 3, 5].contains(&path[1]),
+                    "no exit, and one that is fast: {path:?}"
+                );
+                assert!([6, 7].contains(&path[2]), "an exit that lets 80 out: {path:?}");
+                assert!(!(path.contains(&1) && path.contains(&5)), "a family: {path:?}");
+            }
+        }
+        pool.network.relays[8].flags.guard = true;
+        pool.factors.as_mut().expect("factors").guard[3] = 0.1;
+        let paths = through(&pool, 8, 80, false).expect("it is a guard, too");
+        assert!(paths.iter().all(|path| path[0] == 8 && path[2] != 8));
+    }
+
+    #[test]
+    fn a_relay_that_few_paths_have_is_drawn_when_nobody_is_busy() {
+        let (mut pool, mut rng) = (pool(), ChaCha12Rng::seed_from_u64(8));
+        // Almost always the exit is one that no guard can be with.
+        (pool.network.relays[6].weight, pool.network.relays[7].weight) = (400.0, 1.0);
+        pool.network.relays[6].family = (0..3).map(|guard| [guard; 20]).collect();
+        pool.network.relays[..3].iter_mut().for_each(|guard| guard.family = vec![[6; 20]]);
+        let choice = Choice::of_clients(80, false).expect("a choice");
+        // A relay is refused if none of a thousand draws is a path: here once in twelve times.
+        let mut new = || Through::new(&pool, &choice, &[3], false, &mut rng).ok();
+        let through = (0..100).find_map(|_| new()).expect("there are paths");
+        let single = (0..40_000).filter(|_| through.draw(3, &mut rng).is_some()).count();
+        assert!((50..200).contains(&single), "about one draw in 400: {single}");
+        let mut free =
+            |busy: &[usize]| through.draw_free(3, &busy.iter().copied().collect(), &mut rng);
+        for _ in 0..200 {
+            let path = free(&[]).expect("a path");
+            assert!(path[0] < 3 && path[1..] == [3, 7], "{path:?}");
+        }
+        // Who can wait for somebody does not draw for long, and waits for the only exit there is.
+        let soon = (0..200).filter(|_| free(&[5]).is_some()).count();
+        assert!((50..150).contains(&soon), "about half of 200: {soon}");
+        assert!(free(&[7]).is_none() && free(&[3]).is_none());
+    }
+
+    #[test]
+    fn a_relay_that_no_path_has_is_refused_with_the_reason() {
+        let mut pool = pool();
+        assert_eq!(through(&pool, 8, 80, false), Err(Why::Port(80)));
+        let young = through(&pool, 8, 80, true).expect("it is in between");
+        assert!(young.iter().all(|path| path[1] == 8));
+        assert!(through(&pool, 8, 443, false).is_ok());
+        pool.network.relays[4].flags.fast = false;
+        pool.network.relays[3].weight = 0.0;
+        assert_eq!(through(&pool, 4, 80, true), Err(Why::Flags));
+        assert_eq!(through(&pool, 3, 80, false), Err(Why::Weight));
+        pool.network.relays[5].family = vec![[6; 20], [7; 20]];
+        pool.network.relays[6].family = vec![[5; 20]];
+        pool.network.relays[7].family = vec![[5; 20]];
+        assert_eq!(through(&pool, 5, 80, true), Err(Why::Others));
+        let choice = Choice::of_clients(80, false).expect("a choice");
+        let error =
+            Through::new(&pool, &choice, &[1, 5], false, &mut ChaCha12Rng::seed_from_u64(7));
+        let text = error.expect_err("none").to_string();
+        assert!(text.contains("relay5 (0505050505"), "{text}");
+        // A young network has no weights: all count alike.
+        pool.network.relays.iter_mut().for_each(|relay| relay.weight = 0.0);
+        assert!(through(&pool, 3, 80, false).is_ok());
+        // For streams that last, a relay has to last as well.
+        pool.network.relays[3].flags.stable = false;
+        pool.policies = None;
+        assert!(through(&pool, 3, 80, false).is_ok());
+        assert_eq!(through(&pool, 3, 22, false), Err(Why::Flags));
+    }
+}

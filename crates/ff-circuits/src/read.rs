@@ -1,0 +1,416 @@
+//! Circuits to analyse, whoever has measured them.
+//!
+//! ```text
+//!   DIR/circuits-*.jsonl           ─▶ lines     ─┐
+//!   DIR/*.onionperf.analysis.json  ─▶ onionperf ─┼▶ Circuits: hosts, relays, one Seen a circuit
+//!   DIR/*.tpf                      ─▶ torperf   ─┴▶ downloads::Downloads: hosts, one line a download
+//! ```
+//!
+//! Files may be packed by xz. A directory is one host's with our lines, an OnionPerf file names its host itself.
+
+pub mod downloads;
+pub mod lines;
+pub mod onionperf;
+pub mod torperf;
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ff_report::input::{InputError, Inputs};
+use ff_sim::network::{Network, Relay};
+use serde::Serialize;
+
+use crate::record::Probe;
+
+/// Endings of names of files with circuits, packed or not. All packings but xz are refused by name, so that no file is left
+/// out silently.
+const PACKED: [&str; 6] = ["", ".xz", ".gz", ".bz2", ".zst", ".zip"];
+
+/// Fewer times to first byte than this say nothing of a circuit's life.
+const LEAST_PROBES: u32 = 10;
+
+/// What is known of a circuit, as far as it is analysed. Times are in ms.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// Who measured it: a place in [`Circuits::hosts`].
+    pub host: u32,
+    /// Which run measured it: runs are numbered in the order of their first lines. All that say no run are one for each
+    /// path that is read.
+    pub run: u32,
+    /// When it began, in seconds: since its run did, by a clock that does not jump; by its host's clock if it says no run.
+    pub began_secs: f64,
+    /// Its relays: places in [`Circuits::relays`].
+    pub path: Vec<u32>,
+    /// How many relays it was to have, if that is known.
+    pub hops: Option<u8>,
+    /// How long it took to build, the opening of the link included.
+    pub build_ms: Option<f64>,
+    /// How long it took on an open link, where that is kept apart.
+    pub build_without_link_ms: Option<f64>,
+    /// How long it was waited for in vain, if it was given up because of that.
+    pub given_up_ms: Option<f64>,
+    /// The median of its round trips.
+    pub rtt_ms: Option<f64>,
+    /// The least of its round trips.
+    pub rtt_least_ms: Option<f64>,
+    /// How many round trips these are.
+    pub rtt_probes: u32,
+    /// What they were measured by: all of a circuit's that count by the same.
+    pub rtt_by: Option<Probe>,
+    /// Its round trips but the first, each with the pause before it; none if there are fewer than
+    /// [`LEAST_TRIPS`].
+    pub trips: Vec<Trip>,
+    /// Its congestion delay.
+    pub congestion_ms: Option<f64>,
+    /// Time to first byte.
+    pub ttfb_ms: Option<f64>,
+    /// Throughput of its download.
+    pub mbit_per_sec: Option<f64>,
+    /// Times to first byte over its life, if there are several.
+    pub latency: Option<Latency>,
+}
+
+/// Fewer of them on a circuit are not kept: they would say nothing of token buckets.
+pub const LEAST_TRIPS: usize = 20;
+
+/// A round trip that followed another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Trip {
+    /// From the reply before until it began.
+    pub pause_ms: f64,
+    /// How long it took.
+    pub rtt_ms: f64,
+}
+
+/// Times to first byte over the life of one circuit (002, section 7.7).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Latency {
+    /// Their mean.
+    pub mean_ms: f64,
+    /// Their standard deviation.
+    pub deviation_ms: f64,
+    /// How many there are.
+    pub probes: u32,
+    /// From the first of them to the last, in seconds.
+    pub secs: f64,
+    /// Whether one failed, which ended them.
+    pub is_cut: bool,
+}
+
+impl Seen {
+    /// Whether it has this many relays, or may have been meant to have them: the path of a circuit that was not built may be
+    /// only a part.
+    #[must_use]
+    pub fn may_have(&self, hops: u8) -> bool {
+        // Where the number is not known, one that had reached so many relays was to have more.
+        self.hops.map_or(self.path.len() < usize::from(hops), |known| known == hops)
+    }
+
+    /// Whether it was certainly meant to have this many relays.
+    #[must_use]
+    pub fn has(&self, hops: u8) -> bool {
+        self.hops == Some(hops)
+    }
+}
+
+impl Latency {
+    /// Whether there are enough of them to say something of its life.
+    #[must_use]
+    pub const fn is_series(&self) -> bool {
+        self.probes >= LEAST_PROBES
+    }
+}
+
+/// All circuits that were read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Circuits {
+    /// Who measured: directories, or the names in OnionPerf's files.
+    pub hosts: Vec<String>,
+    /// Fingerprints of relays: 40 upper-case hexadecimal digits.
+    pub relays: Vec<String>,
+    /// The circuits: run by run, and those of a run in the order in which they began. Lines come in the order in which
+    /// circuits end, and of those that are measured at once the slow ones end last: whoever takes them in turn would always
+    /// meet greater values.
+    pub all: Vec<Seen>,
+    /// Files that ended in the middle of a line.
+    pub half_lines: u64,
+    /// Circuits that OnionPerf filters out, and those that tor launched for onion services.
+    pub left_out: u64,
+    /// Records of OnionPerf's files that cannot be read.
+    pub damaged: Damaged,
+    /// What runs have put down to relays, by host and relay.
+    pub congestion: HashMap<(u32, u32), Delay>,
+    /// Where relays stand.
+    places: HashMap<String, u32>,
+    /// The places of hosts.
+    host_places: HashMap<String, u32>,
+    /// The numbers of runs, by host and what names them there; of those that say no run that of the path that is being read.
+    runs: HashMap<Option<(u32, u64)>, u32>,
+    /// How many numbers of runs there are.
+    run_count: u32,
+}
+
+/// Records that cannot be read, of which the others tell nothing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Damaged {
+    /// How many.
+    pub count: u64,
+    /// The first of them: file, record and reason.
+    pub first: Vec<String>,
+}
+
+impl Damaged {
+    /// So many are named.
+    const NAMED: usize = 20;
+
+    /// One more.
+    fn add(&mut self, what: impl FnOnce() -> String) {
+        self.count += 1;
+        if self.first.len() < Self::NAMED {
+            self.first.push(what());
+        }
+    }
+}
+
+/// A relay's congestion delay.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Delay {
+    /// The sum of what was put down to it after each circuit.
+    pub sum_ms: f64,
+    /// In how many of the circuits that tell of it the relay was.
+    pub circuits: u64,
+}
+
+impl Delay {
+    /// The mean of what was put down to it.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "circuits lie far below 2^53")]
+    pub fn mean_ms(&self) -> f64 {
+        self.sum_ms / self.circuits as f64
+    }
+}
+
+/// Circuits cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// A file cannot.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// A directory cannot.
+    #[error("{} cannot be read", path.display())]
+    Dir {
+        /// The directory.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A directory has no circuits.
+    #[error("{} has neither {files}: name a directory that ff-perf or OnionPerf has written", path.display())]
+    Nothing {
+        /// The directory.
+        path: PathBuf,
+        /// The names that its files would have.
+        files: &'static str,
+    },
+    /// A line is none of ours.
+    #[error("{file}, line {line}: {reason}")]
+    Line {
+        /// The file.
+        file: String,
+        /// Which line of it, from 1.
+        line: usize,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// A file is not what it is called.
+    #[error("{file}: {reason}")]
+    Content {
+        /// The file.
+        file: String,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+}
+
+impl Circuits {
+    /// Reads files and all such files of directories.
+    ///
+    /// # Errors
+    /// [`ReadError`] names the file and the line.
+    pub fn read(paths: &[PathBuf], inputs: &mut Inputs) -> Result<Self, ReadError> {
+        let mut circuits = Self::default();
+        let mut before = BTreeSet::new();
+        for path in paths {
+            circuits.runs.remove(&None);
+            let files = if path.is_dir() { files(path, false)? } else { vec![path.clone()] };
+            for file in files {
+                // What cannot be found is an error of the reading below.
+                if !before.insert(file.canonicalize().unwrap_or_else(|_| file.clone())) {
+                    let file = file.display().to_string();
+                    let reason = "its circuits would count twice: name it once".to_owned();
+                    return Err(ReadError::Content { file, reason });
+                }
+                circuits.read_file(&file, inputs)?;
+            }
+        }
+        let began = |one: &Seen, other: &Seen| one.began_secs.total_cmp(&other.began_secs);
+        circuits.all.sort_by(|one, other| one.run.cmp(&other.run).then(began(one, other)));
+        Ok(circuits)
+    }
+
+    /// How many of the circuits' relays a network has.
+    #[must_use]
+    pub fn known(&self, network: &Network) -> u64 {
+        let is_known = |relay: &&Relay| self.places.contains_key(&hex(&relay.fingerprint));
+        network.relays.iter().filter(is_known).count() as u64
+    }
+
+    /// Reads a file: our lines if it is called `….jsonl`, OnionPerf's otherwise.
+    fn read_file(&mut self, path: &Path, inputs: &mut Inputs) -> Result<(), ReadError> {
+        let bytes = inputs.read(path)?;
+        if name(path).contains(".jsonl") {
+            let dir = path.parent().unwrap_or(path).display().to_string();
+            let host = self.host(&dir);
+            lines::read(&path.display().to_string(), &bytes, host, self)
+        } else {
+            onionperf::read(&path.display().to_string(), &bytes, self)
+        }
+    }
+
+    /// A host's place.
+    pub(crate) fn host(&mut self, name: &str) -> u32 {
+        place_of(&mut self.hosts, &mut self.host_places, name)
+    }
+
+    /// A run's number, by its host and what names it there if its circuits say that.
+    pub(crate) fn run(&mut self, name: Option<(u32, f64)>) -> u32 {
+        let name = name.map(|(host, unix_secs)| (host, unix_secs.to_bits()));
+        *self.runs.entry(name).or_insert_with(|| {
+            self.run_count += 1;
+            self.run_count
+        })
+    }
+
+    /// A relay's place.
+    pub fn relay(&mut self, id: &str) -> u32 {
+        place_of(&mut self.relays, &mut self.places, id)
+    }
+}
+
+/// The place of a name, which is added if it is new.
+fn place_of(names: &mut Vec<String>, places: &mut HashMap<String, u32>, name: &str) -> u32 {
+    if let Some(place) = places.get(name) {
+        return *place;
+    }
+    let place = u32::try_from(names.len()).unwrap_or(u32::MAX);
+    names.push(name.to_owned());
+    places.insert(name.to_owned(), place);
+    place
+}
+
+/// Whether this is a time of UTC before the year 10000, in seconds since 1970.
+fn is_time(unix_secs: f64) -> bool {
+    (0.0..253_402_300_800.0).contains(&unix_secs)
+}
+
+/// The files of a directory that have circuits, or that have downloads, by name.
+pub fn files(dir: &Path, is_for_downloads: bool) -> Result<Vec<PathBuf>, ReadError> {
+    let fail = |source| ReadError::Dir { path: dir.to_owned(), source };
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(fail)? {
+        let path = entry.map_err(fail)?.path();
+        let name = name(&path);
+        let is_packed =
+            |end: &str| PACKED.iter().any(|packed| name.ends_with(&format!("{end}{packed}")));
+        let ours = name.starts_with("circuits-") && is_packed(".jsonl");
+        let theirs = is_packed("onionperf.analysis.json");
+        if ours || theirs || is_for_downloads && is_packed(".tpf") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    if found.is_empty() {
+        let files = if is_for_downloads {
+            "circuits-*.jsonl nor *.onionperf.analysis.json nor *.tpf"
+        } else {
+            "circuits-*.jsonl nor *.onionperf.analysis.json"
+        };
+        return Err(ReadError::Nothing { path: dir.to_owned(), files });
+    }
+    Ok(found)
+}
+
+/// A fingerprint as circuits have it.
+pub(crate) fn hex(fingerprint: &[u8]) -> String {
+    fingerprint.iter().map(|byte| format!("{byte:02X}")).collect()
+}
+
+/// A file's name.
+pub fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line of a circuit at a relay, which began at these times of both clocks.
+    fn line(relay: &str, run: Option<f64>, began_us: u64, began_unix_secs: f64) -> String {
+        let mut line = serde_json::json!({ "schema": 1, "number": 0, "client": "arti", "ended_us": 9,
+            "began_unix_secs": began_unix_secs, "began_us": began_us, "path": [{ "id": relay }] });
+        if let Some(run) = run {
+            line["run_unix_secs"] = run.into();
+        }
+        format!("{line}\n")
+    }
+
+    /// The relays of circuits in the order in which these are taken.
+    fn order(paths: &[PathBuf]) -> String {
+        let circuits = Circuits::read(paths, &mut Inputs::default()).expect("circuits");
+        circuits.all.iter().map(|seen| circuits.relays[seen.path[0] as usize].as_str()).collect()
+    }
+
+    /// A run of which the clock is set back while it measures, over two files, and one that goes on after it. Before both
+    /// an older version measured, whose lines do not say which run they are of.
+    #[test]
+    fn a_clock_that_jumps_changes_no_order() {
+        let (dir, other) =
+            (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        let files = [(dir.path(), "1"), (dir.path(), "2"), (other.path(), "1")]
+            .map(|(dir, number)| dir.join(format!("circuits-{number}.jsonl")));
+        let (first, second) = (Some(9000.5), Some(5400.5));
+        let old = [line("b", None, 7, 8000.0), line("a", None, 8, 7000.0)].concat();
+        let begun = [line("d", first, 2_000_000, 9002.0), line("c", first, 1_000_000, 9001.0)];
+        let back = [line("f", first, 4_000_000, 5404.0), line("e", first, 1_500_000, 9001.5)];
+        let resumed = [line("h", second, 20, 5400.6), line("g", second, 10, 5400.6)];
+        let foreign = [line("j", first, 2, 1.0), line("i", first, 1, 2.0)].concat();
+        fs_write(&files[0], &[old, begun.concat()].concat());
+        fs_write(&files[1], &[back.concat(), resumed.concat()].concat());
+        fs_write(&files[2], &foreign);
+        let dirs = [dir.path(), other.path()].map(Path::to_owned);
+        assert_eq!(order(&dirs), "abcedfghij", "by folder");
+        assert_eq!(order(&files), "abcedfghij", "by file");
+    }
+
+    #[test]
+    fn marks_and_dos_line_ends_change_nothing_and_other_packings_are_named() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("circuits-1.jsonl");
+        let text = [line("a", None, 7, 1.0), line("b", None, 8, 2.0)].concat();
+        fs_write(&path, &format!("\u{feff}{}", text.replace('\n', "\r\n")));
+        assert_eq!(order(&[dir.path().to_owned()]), "ab");
+        std::fs::write(dir.path().join("circuits-2.jsonl.gz"), b"\x1f\x8b\x08\0").expect("written");
+        let read = Circuits::read(&[dir.path().to_owned()], &mut Inputs::default());
+        let Err(ReadError::Input(InputError::Read { path, source })) = read else {
+            panic!("{read:?}")
+        };
+        assert!(path.ends_with("circuits-2.jsonl.gz"), "{path:?}");
+        assert!(source.to_string().starts_with("it is packed by gzip"), "{source}");
+    }
+
+    /// Writes a file.
+    fn fs_write(path: &Path, text: &str) {
+        std::fs::write(path, text).expect("written");
+    }
+}

@@ -1,0 +1,357 @@
+//! The records of analysis files, as far as they are read, and the data of a download in all versions.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::record::SIZES;
+
+/// An analysis file.
+#[derive(Deserialize)]
+pub(super) struct Analysis {
+    /// `onionperf`.
+    #[serde(rename = "type")]
+    pub(super) kind: Option<Value>,
+    /// Its version: text, in old files a number.
+    pub(super) version: Option<Value>,
+    /// What each host measured.
+    pub(super) data: Option<Records>,
+    /// The filters of `onionperf filter`, by kinds of records.
+    pub(super) filters: Option<Value>,
+}
+
+/// Records by their names: each is read by itself, so that one that cannot be read costs no other.
+#[derive(Default)]
+pub(super) struct Records {
+    /// By name: of records with the same name the last, which is the one that OnionPerf itself reads.
+    pub(super) by_name: BTreeMap<String, Box<RawValue>>,
+    /// The name of each record that a later one replaces.
+    pub(super) replaced: Vec<String>,
+}
+
+/// A part of a host's record that is read by itself, too.
+pub(super) type Part = Option<Box<RawValue>>;
+
+/// What a host measured.
+#[derive(Default, Deserialize)]
+pub(super) struct Host {
+    /// What tor said: [`Tor`].
+    pub(super) tor: Part,
+    /// What the downloads' generator said: [`Tgen`].
+    pub(super) tgen: Part,
+}
+
+/// What tor said.
+#[derive(Default, Deserialize)]
+pub(super) struct Tor {
+    /// Circuits by their numbers.
+    pub(super) circuits: Part,
+    /// Streams by their numbers.
+    pub(super) streams: Part,
+}
+
+/// A circuit.
+#[derive(Deserialize)]
+pub(super) struct TorCircuit {
+    /// How long it took to build.
+    pub(super) buildtime_seconds: Option<f64>,
+    /// What happened to it, and when.
+    pub(super) elapsed_seconds: Option<Vec<(String, f64)>>,
+    /// Why it failed, as this tor says.
+    pub(super) failure_reason_local: Option<String>,
+    /// Relays with their nicknames, and when each was reached.
+    pub(super) path: Option<Vec<(String, f64)>>,
+    /// When it began.
+    pub(super) unix_ts_start: Option<f64>,
+    /// The guards that tor had then.
+    pub(super) current_guards: Option<Vec<Guard>>,
+    /// Whether it does not count.
+    #[serde(default)]
+    pub(super) filtered_out: bool,
+}
+
+/// A guard that tor had.
+#[derive(Deserialize)]
+pub(super) struct Guard {
+    /// Its fingerprint.
+    pub(super) fingerprint: String,
+    /// The country that it is in.
+    pub(super) country: Option<String>,
+}
+
+/// A stream.
+#[derive(Deserialize)]
+pub(super) struct TorStream {
+    /// Its circuit.
+    #[serde(default, deserialize_with = "text_or_number")]
+    pub(super) circuit_id: Option<String>,
+    /// The address and port that it came from.
+    pub(super) source: Option<String>,
+    /// When it ended.
+    pub(super) unix_ts_end: Option<f64>,
+    /// Why it failed, as this tor says.
+    pub(super) failure_reason_local: Option<String>,
+    /// Why it failed, as the exit says.
+    pub(super) failure_reason_remote: Option<String>,
+}
+
+/// Downloads.
+#[derive(Default, Deserialize)]
+pub(super) struct Tgen {
+    /// From version 3.0 on.
+    pub(super) streams: Part,
+    /// Up to version 2.0.
+    pub(super) transfers: Part,
+}
+
+impl<'de> Deserialize<'de> for Records {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(RecordsVisitor)
+    }
+}
+
+/// Reads [`Records`].
+struct RecordsVisitor;
+
+impl<'de> Visitor<'de> for RecordsVisitor {
+    type Value = Records;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a map")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Records, A::Error> {
+        let mut records = Records::default();
+        while let Some((name, record)) = map.next_entry::<String, Box<RawValue>>()? {
+            match records.by_name.entry(name) {
+                Entry::Vacant(place) => {
+                    place.insert(record);
+                }
+                Entry::Occupied(mut place) => {
+                    records.replaced.push(place.key().clone());
+                    place.insert(record);
+                }
+            }
+        }
+        Ok(records)
+    }
+}
+
+/// Values by their names.
+type Values = HashMap<String, Value>;
+/// Times in seconds by name.
+type Marks = BTreeMap<String, f64>;
+
+/// A download.
+#[derive(Deserialize)]
+pub(super) struct Transfer {
+    /// Bytes.
+    byte_info: Option<Values>,
+    /// Times in µs since it began.
+    time_info: Option<Values>,
+    /// Where it went through.
+    transport_info: Option<Values>,
+    /// Its settings, and how it ended.
+    stream_info: Option<Values>,
+    /// When it had come to some sizes and tenths.
+    elapsed_seconds: Option<Elapsed>,
+    /// When it began.
+    unix_ts_start: Option<f64>,
+    /// When it ended.
+    unix_ts_end: Option<f64>,
+    /// Whether all of it arrived.
+    #[serde(default)]
+    is_success: bool,
+}
+
+/// Times in seconds since a download began.
+#[derive(Deserialize)]
+struct Elapsed {
+    /// By bytes.
+    payload_bytes_recv: Option<Marks>,
+    /// By parts of 1.
+    payload_progress_recv: Option<Marks>,
+}
+
+/// A download, as versions 1.0 and 2.0 have it.
+#[derive(Deserialize)]
+pub(super) struct OldTransfer {
+    /// Times in seconds since it began; 0 for steps that it did not reach.
+    elapsed_seconds: Option<Values>,
+    /// Where it came from.
+    endpoint_local: Option<Value>,
+    /// Where it led to.
+    endpoint_remote: Option<Value>,
+    /// How it ended.
+    error_code: Option<Value>,
+    /// Its size.
+    filesize_bytes: Option<Value>,
+    /// The bytes that came, with headers.
+    total_bytes_read: Option<Value>,
+    /// When it began.
+    unix_ts_start: Option<f64>,
+    /// When it ended.
+    unix_ts_end: Option<f64>,
+    /// Whether all of it arrived.
+    #[serde(default)]
+    is_success: bool,
+}
+
+/// A download of any version. Times are µs since it began; none for steps that it did not reach.
+pub(super) struct Download<'a> {
+    /// Where it came from: `localhost:127.0.0.1:36176`, a name, and then what tor calls the source.
+    pub(super) local: Option<&'a str>,
+    /// Where it led to: a name, an address and a port.
+    pub(super) remote: Option<&'a str>,
+    /// Its failure by TGen's name, if it failed.
+    pub(super) error: Option<&'a str>,
+    /// When it began, in seconds since 1970.
+    pub(super) began: Option<f64>,
+    /// When it ended, in the same way.
+    pub(super) ended: Option<f64>,
+    /// Whether all of it arrived.
+    pub(super) is_whole: bool,
+    /// How many bytes of payload were to come.
+    pub(super) asked_bytes: Option<u64>,
+    /// How many came.
+    pub(super) bytes: Option<u64>,
+    /// When tor was asked for the stream.
+    pub(super) asked_us: Option<u64>,
+    /// When tor said that it was connected.
+    pub(super) connected_us: Option<u64>,
+    /// When the request was sent.
+    pub(super) request_us: Option<u64>,
+    /// When the answer came.
+    pub(super) answer_us: Option<u64>,
+    /// When the first byte of payload came.
+    pub(super) first_us: Option<u64>,
+    /// When the last one came.
+    pub(super) last_us: Option<u64>,
+    /// When each of [`SIZES`] had come.
+    pub(super) sizes_us: Vec<u64>,
+    /// When 0, 10, 20, … 100 % had come.
+    pub(super) tenths_us: Vec<u64>,
+}
+
+impl Transfer {
+    /// Its data.
+    pub(super) fn download(&self) -> Download<'_> {
+        let of = |from: &Option<Values>, key: &str| number(from.as_ref()?.get(key)?).map(whole);
+        let at = |key: &str| of(&self.time_info, key);
+        let marks = self.elapsed_seconds.as_ref();
+        let sizes = marks.and_then(|marks| marks.payload_bytes_recv.as_ref());
+        let tenths = marks.and_then(|marks| marks.payload_progress_recv.as_ref());
+        Download {
+            local: text(self.transport_info.as_ref(), "local"),
+            remote: text(self.transport_info.as_ref(), "remote"),
+            error: text(self.stream_info.as_ref(), "error").filter(|error| *error != "NONE"),
+            began: self.unix_ts_start,
+            ended: self.unix_ts_end,
+            is_whole: self.is_success,
+            asked_bytes: of(&self.stream_info, "recvsize"),
+            bytes: of(&self.byte_info, "payload-bytes-recv"),
+            asked_us: at("usecs-to-proxy-request"),
+            connected_us: at("usecs-to-proxy-response"),
+            request_us: at("usecs-to-command"),
+            answer_us: at("usecs-to-response"),
+            first_us: at("usecs-to-first-byte-recv"),
+            last_us: at("usecs-to-last-byte-recv"),
+            sizes_us: sizes_us(|key| sizes?.get(key).copied()),
+            tenths_us: tenths_us(|key| tenths?.get(key).copied()),
+        }
+    }
+}
+
+impl OldTransfer {
+    /// Its data.
+    pub(super) fn download(&self) -> Download<'_> {
+        let elapsed = |key: &str| self.elapsed_seconds.as_ref()?.get(key);
+        let at = |key: &str| elapsed(key).and_then(number).filter(|secs| *secs > 0.0).map(us);
+        let mark = |marks: &str, key: &str| number(elapsed(marks)?.get(key)?);
+        let asked = self.filesize_bytes.as_ref().and_then(number).map(whole);
+        let read = self.total_bytes_read.as_ref().and_then(number).map(whole);
+        // The payload of a download that was cut off is known only with headers.
+        let cut = read.zip(asked).map(|(read, asked)| read.min(asked));
+        Download {
+            local: self.endpoint_local.as_ref().and_then(Value::as_str),
+            remote: self.endpoint_remote.as_ref().and_then(Value::as_str),
+            error: self.error_code.as_ref().and_then(Value::as_str).filter(|code| *code != "NONE"),
+            began: self.unix_ts_start,
+            ended: self.unix_ts_end,
+            is_whole: self.is_success,
+            asked_bytes: asked,
+            bytes: if self.is_success { asked } else { cut },
+            asked_us: at("proxy_request"),
+            connected_us: at("proxy_response"),
+            request_us: at("command"),
+            answer_us: at("response"),
+            first_us: at("first_byte"),
+            last_us: at("last_byte"),
+            sizes_us: sizes_us(|key| mark("payload_bytes", key)),
+            tenths_us: tenths_us(|key| mark("payload_progress", key)),
+        }
+    }
+}
+
+impl Download<'_> {
+    /// Time to first byte from asking for the stream in ms, and throughput from the first byte to the last in Mbit/s, if it
+    /// is whole.
+    pub(super) fn times(&self) -> (Option<f64>, Option<f64>) {
+        let apart = |from: Option<u64>, to: Option<u64>| {
+            to?.checked_sub(from?).filter(|us| *us > 0 && self.is_whole)
+        };
+        let ttfb = apart(self.asked_us, self.first_us).map(|us| us as f64 / 1e3);
+        let taken = apart(self.first_us, self.last_us);
+        let rate = self.bytes.zip(taken).map(|(bytes, us)| bytes as f64 * 8.0 / us as f64);
+        (ttfb, rate.filter(|rate| *rate > 0.0))
+    }
+}
+
+/// The times of [`SIZES`], as far as they are known one after the other.
+fn sizes_us(secs: impl Fn(&str) -> Option<f64>) -> Vec<u64> {
+    let times = SIZES.iter().map_while(|size| secs(&size.to_string()).filter(|secs| *secs >= 0.0));
+    times.map(us).collect()
+}
+
+/// The times of 0, 10, 20, … 100 % in the same way.
+fn tenths_us(secs: impl Fn(&str) -> Option<f64>) -> Vec<u64> {
+    let name = |tenth: u32| format!("{}.{}", tenth / 10, tenth % 10);
+    let times = (0..=10).map_while(|tenth| secs(&name(tenth)).filter(|secs| *secs >= 0.0));
+    times.map(us).collect()
+}
+
+/// A text among values.
+fn text<'a>(values: Option<&'a Values>, key: &str) -> Option<&'a str> {
+    values?.get(key)?.as_str()
+}
+
+/// Seconds in µs.
+fn us(secs: f64) -> u64 {
+    whole(secs * 1e6)
+}
+
+/// The nearest whole number; what is out of range becomes its end.
+#[expect(clippy::cast_possible_truncation, reason = "it saturates")]
+pub(crate) fn whole(number: f64) -> u64 {
+    number.round() as u64
+}
+
+/// Reads text, or a number as text.
+fn text_or_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Ok(match Value::deserialize(deserializer)? {
+        Value::String(text) => Some(text),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    })
+}
+
+/// A number, which may be written as text.
+fn number(value: &Value) -> Option<f64> {
+    let number = value.as_str().map_or_else(|| value.as_f64(), |text| text.parse().ok());
+    number.filter(|number: &f64| number.is_finite() && *number >= 0.0)
+}

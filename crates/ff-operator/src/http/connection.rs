@@ -1,0 +1,188 @@
+//! Connections: a bounded number, each with deadlines, so that whoever is slow costs little.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::Next;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Sleep, sleep};
+
+/// Connections at once; who comes then takes the place of the oldest that has not asked for anything.
+const MAX_CONNECTIONS: usize = 64;
+
+/// How long a slow client may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadlines {
+    /// For a request's head; a connection may wait as long for the next one.
+    pub head: Duration,
+    /// For taking anything of an answer.
+    pub stall: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self { head: Duration::from_secs(10), stall: Duration::from_secs(20) }
+    }
+}
+
+/// The most that a request's head may have.
+const MAX_HEAD_BYTES: usize = 16 * 1024;
+/// The most lines that it may have.
+const MAX_HEADERS: usize = 64;
+/// How long nobody is accepted when there are no file descriptors left.
+const PAUSE: Duration = Duration::from_millis(200);
+/// The same if a descriptor is about to become free.
+const SHORT_PAUSE: Duration = Duration::from_millis(2);
+
+/// Answers whoever connects. Connections end when this is dropped.
+pub async fn serve(listener: TcpListener, router: Router, deadlines: Deadlines) -> Infallible {
+    let mut connections = JoinSet::new();
+    let mut places = VecDeque::new();
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                while connections.try_join_next().is_some() {}
+                make_room(&mut places);
+                let has_asked = Arc::new(AtomicBool::new(false));
+                let router = noting(&router, has_asked.clone());
+                let answering = connections.spawn(answer(stream, router, deadlines));
+                places.push_back((answering, has_asked));
+            }
+            Err(_) if end_silent(&mut places) => sleep(SHORT_PAUSE).await,
+            Err(error) => {
+                tracing::warn!("no connection can be accepted: {error}");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// A connection, and whether it has asked for anything.
+type Place = (AbortHandle, Arc<AtomicBool>);
+
+/// Ends the oldest connection that has not asked for anything, or if all have the oldest, when there are too many.
+fn make_room(places: &mut VecDeque<Place>) {
+    places.retain(|(answering, _)| !answering.is_finished());
+    if places.len() < MAX_CONNECTIONS || end_silent(places) {
+        return;
+    }
+    if let Some((answering, _)) = places.pop_front() {
+        answering.abort();
+    }
+}
+
+/// Ends the oldest connection without a request, if there is one.
+fn end_silent(places: &mut VecDeque<Place>) -> bool {
+    places.retain(|(answering, _)| !answering.is_finished());
+    let silent = places.iter().position(|(_, has_asked)| !has_asked.load(Ordering::Relaxed));
+    let silent = silent.and_then(|at| places.remove(at));
+    silent.inspect(|(answering, _)| answering.abort()).is_some()
+}
+
+/// The same answers, and a note when something is asked.
+fn noting(router: &Router, has_asked: Arc<AtomicBool>) -> Router {
+    router.clone().layer(axum::middleware::from_fn(move |request: Request, next: Next| {
+        has_asked.store(true, Ordering::Relaxed);
+        next.run(request)
+    }))
+}
+
+/// Answers the requests of a connection.
+async fn answer(stream: TcpStream, router: Router, deadlines: Deadlines) {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(deadlines.head)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_HEADERS);
+    let stream = TokioIo::new(Stalled { stream, deadline: deadlines.stall, stall: None });
+    let service = TowerToHyperService::new(router);
+    if let Err(error) = builder.http1_only().serve_connection(stream, service).await {
+        tracing::debug!("a connection to the page ended: {error}");
+    }
+}
+
+/// A stream that fails when nothing can be written to it for too long.
+struct Stalled {
+    /// The stream.
+    stream: TcpStream,
+    /// For how long.
+    deadline: Duration,
+    /// Until when something must have been written, while it is full.
+    stall: Option<Pin<Box<Sleep>>>,
+}
+
+impl Stalled {
+    /// Passes on how a write went, unless it has waited for too long.
+    fn watched<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stall = None;
+            return written;
+        }
+        let deadline = self.deadline;
+        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(deadline)));
+        ready!(stall.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for Stalled {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Stalled {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.watched(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
+        self.watched(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.watched(cx, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

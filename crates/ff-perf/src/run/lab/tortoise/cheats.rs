@@ -1,0 +1,376 @@
+//! What clients get that evade the limit, and what a scanner measures that enters as a client, each with real tors.
+//!
+//! All relays have the limit; what is compared is bytes of the link per second, divided by the limit. Weights come from a
+//! bandwidth file, which all three authorities vote by, so that a relay has the flag Fast or lacks it.
+
+mod tors;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use ff_lab::console::note;
+use ff_lab::{DownloadPlan, Downloads, Ending, Network, Node, relay_statuses};
+use ff_sim::flow::tortoise::PAYLOAD;
+use serde::Serialize;
+
+use self::tors::{
+    BRIDGE, CONFLUX, GUARDS, LIMIT, ONION, RUNNERS, SCANNER, USER, bridge_address, start,
+};
+use super::users::{Target, bytes_of_stream};
+
+/// How long a download takes to reach its rate and to use up what its link has saved.
+const SETTLE: Duration = Duration::from_secs(3);
+/// How long a download of sbws takes: it looks for a size that takes 5 to 10 seconds.
+const SCAN: Duration = Duration::from_secs(6);
+/// What a link may save where the scanner measures, in bytes: the default at limits below 300 kB/s.
+const SCAN_BURST: u64 = 3_000_000;
+/// What a single limited link gets: the limit, and a little more or less by what is on its way.
+const ONE: [f64; 2] = [0.85, 1.1];
+/// A link without a limit gets this at least.
+const FREE: [f64; 2] = [3.0, f64::INFINITY];
+/// How often an onion service is tried: its descriptor is not there at once.
+const ONION_TRIES: usize = 12;
+
+/// A way to evade the limit, and what a client gets by it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Cheat {
+    /// The paper's claim that it is about; empty if there is none.
+    id: &'static str,
+    /// What the client does.
+    cheat: String,
+    /// Bytes a second of its links, divided by the limit; none if it failed.
+    times_the_limit: Option<f64>,
+    /// What is expected at least.
+    low: f64,
+    /// What is expected at most; `null` if there is no bound.
+    high: f64,
+    /// Why it failed.
+    reason: String,
+}
+
+impl Cheat {
+    /// Whether it gets what is expected.
+    pub(super) fn holds(&self) -> bool {
+        self.times_the_limit.is_some_and(|times| (self.low..=self.high).contains(&times))
+    }
+
+    /// A line for people.
+    pub(super) fn line(&self) -> String {
+        let verdict = if self.holds() { "as expected" } else { "NOT AS EXPECTED" };
+        let times = match self.times_the_limit {
+            Some(times) => format!("{times:.2} times the limit"),
+            None => format!("failed: {}", self.reason),
+        };
+        let expected = match self.high.is_finite() {
+            true => format!("{:.2} to {:.2}", self.low, self.high),
+            false => format!("{:.2} or more", self.low),
+        };
+        format!("{:<4} {}: {times} ({verdict}: {expected})", self.id, self.cheat)
+    }
+
+    /// Its row of a table.
+    pub(super) fn cells(&self) -> Vec<String> {
+        let times = self.times_the_limit.map_or_else(String::new, |times| times.to_string());
+        let numbers = [self.low, self.high].map(|bound| bound.to_string());
+        let [low, high] = numbers;
+        vec![self.id.to_owned(), self.cheat.clone(), times, low, high, self.reason.clone()]
+    }
+}
+
+/// Measures all of them with this tor, which has the limit.
+///
+/// # Errors
+/// When the network does not start, and when the program is asked to end.
+pub(super) fn run(tor: &Path, is_short: bool, ending: &Ending) -> Result<Vec<Cheat>> {
+    note("ff-perf: a network to evade the limit in starts");
+    let network = start(tor, ending).context("the private network does not start")?;
+    let time = Duration::from_secs(if is_short { 4 } else { 10 });
+    let mut bench = Bench { network: &network, ending, time, cheats: Vec::new() };
+    bench.several_links()?;
+    bench.flags()?;
+    bench.shares()?;
+    bench.copied_keys()?;
+    bench.onion_service()?;
+    bench.bridge()?;
+    bench.scanner()?;
+    Ok(bench.cheats)
+}
+
+/// A network and what was measured in it.
+struct Bench<'a> {
+    /// The network.
+    network: &'a Network,
+    /// Who may ask for the end.
+    ending: &'a Ending,
+    /// How long a rate is measured.
+    time: Duration,
+    /// What was measured.
+    cheats: Vec<Cheat>,
+}
+
+impl Bench<'_> {
+    /// Several guards, several circuits, conflux.
+    fn several_links(&mut self) -> Result<()> {
+        for guards in [1, 2, 5] {
+            let expected = ONE.map(|bound| bound * f64::from(guards));
+            let name = format!("one client, guards: {guards}");
+            let of = |bench: &Self| {
+                let first = (0..guards).map(|guard| bench.download(USER, &guard_name(guard), 1));
+                bench.rate(&first.collect::<Result<Vec<_>>>()?)
+            };
+            self.add("T29", name, expected, of)?;
+        }
+        self.add("T1", "20 circuits over one guard".to_owned(), ONE, |bench| {
+            bench.rate(&[bench.download(USER, &guard_name(0), 20)?])
+        })?;
+        self.add("", "conflux: two legs over two guards".to_owned(), [1.4, 2.2], |bench| {
+            let (source, socks) = (bench.network.source()?, bench.node(CONFLUX).socks_addr());
+            let target = Target::Address(source.addr());
+            Ok(per_limit(bytes_of_stream(socks, &target, SETTLE, bench.time)?, bench.time))
+        })
+    }
+
+    /// Clients that run a relay, by the flags that the consensus gives it.
+    fn flags(&mut self) -> Result<()> {
+        // The next relay may lack Stable, too, and its link must not be what limits.
+        let next = self.node("middle0").or_addr().ip().to_string();
+        self.set(0, "FFIngressExemptAddress", &next)?;
+        // Who has Stable is decided by seconds: relays of a new network have no other history.
+        let mut kinds = BTreeMap::new();
+        for (relay, _) in RUNNERS {
+            kinds.entry(self.flags_of(relay)?).or_insert(relay);
+        }
+        for exempt in ["fast", "stable-fast", "listed", "none"] {
+            self.set(0, "FFIngressExempt", exempt)?;
+            for (&[fast, stable], &relay) in &kinds {
+                let is_exempt = match exempt {
+                    "fast" => fast,
+                    "stable-fast" => fast && stable,
+                    "listed" => true,
+                    _ => false,
+                };
+                let with = |has: bool| if has { "with" } else { "without" };
+                let name = format!(
+                    "a client's relay {} Fast, {} Stable, FFIngressExempt {exempt}",
+                    with(fast),
+                    with(stable)
+                );
+                let expected = if is_exempt { FREE } else { ONE };
+                self.add("T28", name, expected, |bench| {
+                    bench.rate(&[bench.download(relay, &guard_name(0), 1)?])
+                })?;
+            }
+        }
+        self.set(0, "FFIngressExempt", "fast")
+    }
+
+    /// A limit for exempt relays, by their weight in the consensus.
+    fn shares(&mut self) -> Result<()> {
+        for (relay, share, what, expected) in [
+            ("least", "0", "just enough for Fast (100 kB/s)", FREE),
+            ("least", "100", "just enough for Fast (100 kB/s)", ONE),
+            ("some", "100", "300 kB/s by a bandwidth file", ONE.map(|bound| 3.0 * bound)),
+            ("liar", "100", "10 MB/s by a descriptor that authorities believe", FREE),
+        ] {
+            self.set(0, "FFIngressShare", share)?;
+            let name = format!("a client's relay with {what}, FFIngressShare {share}");
+            self.add("T28", name, expected, |bench| {
+                bench.rate(&[bench.download(relay, &guard_name(0), 1)?])
+            })?;
+        }
+        self.set(0, "FFIngressShare", "0")
+    }
+
+    /// One relay's keys on two hosts.
+    fn copied_keys(&mut self) -> Result<()> {
+        let name = "a second host with a relay's keys, at the same time".to_owned();
+        self.add("", name, FREE, |bench| {
+            let twin = bench.node("twin");
+            twin.stop();
+            copy_keys(&bench.node("fast").data_dir().join("keys"), &twin.data_dir().join("keys"))?;
+            twin.restart()?;
+            twin.wait_for_enough_documents()?;
+            let original = bench.download("fast", &guard_name(0), 1)?;
+            let times = bench.rate(&[bench.download("twin", &guard_name(0), 1)?]);
+            drop(original);
+            times
+        })
+    }
+
+    /// A client that offers bytes as an onion service, to a client whose address is exempt everywhere.
+    fn onion_service(&mut self) -> Result<()> {
+        let address = self.node(CONFLUX).socks_addr().ip().to_string();
+        for node in self.network.authorities().chain(self.network.relays()) {
+            node.control()?.setconf("FFIngressExemptAddress", &address)?;
+        }
+        let name = "an onion service with one guard, to one exempt client".to_owned();
+        self.add("", name, [0.7, ONE[1]], |bench| {
+            let port = bench.network.source()?.addr();
+            let mut control = bench.node(ONION).control()?;
+            let added = control.command(&format!("ADD_ONION NEW:ED25519-V3 Port=80,{port}"))?;
+            let service = added.value("ServiceID").context("the service has no name")?;
+            let target = Target::Onion(format!("{service}.onion"), 80);
+            let socks = bench.node(CONFLUX).socks_addr();
+            let mut tries = 0;
+            loop {
+                match bytes_of_stream(socks, &target, SETTLE, bench.time) {
+                    Ok(bytes) => return Ok(per_limit(bytes, bench.time)),
+                    Err(error) if tries == ONION_TRIES => return Err(error),
+                    Err(_) => bench.ending.sleep(Duration::from_secs(5))?,
+                }
+                tries += 1;
+            }
+        })
+    }
+
+    /// A bridge, whose users share its link; and the same if the guard exempts its address.
+    fn bridge(&mut self) -> Result<()> {
+        let rate = |bench: &Self| bench.rate(&[bench.download(BRIDGE, &guard_name(1), 20)?]);
+        self.add("T27", "a bridge with 20 users, together".to_owned(), ONE, rate)?;
+        self.set(1, "FFIngressExemptAddress", &bridge_address().to_string())?;
+        self.add("T27", "the same, its address exempt".to_owned(), FREE, rate)
+    }
+
+    /// What sbws measures: its first hop is the measured relay, which limits it as a client. Its link is new, so the burst
+    /// and the time decide, and not the relay.
+    fn scanner(&mut self) -> Result<()> {
+        let by_arithmetic = (SCAN_BURST as f64 / SCAN.as_secs_f64() + LIMIT as f64) / LIMIT as f64;
+        for (guard, what) in [(3, "a relay without a rate"), (4, "a relay of 1 MB/s")] {
+            self.set(guard, "PerConnBWBurst", &SCAN_BURST.to_string())?;
+            let name = format!(
+                "sbws's course over {what}, burst / time + limit is {by_arithmetic:.1} times the limit"
+            );
+            self.add("", name, [0.8, 1.1].map(|part| part * by_arithmetic), |bench| {
+                bench.renew_links(SCANNER)?;
+                let path = [bench.node(&guard_name(guard)), bench.node("exit0")];
+                let plan = DownloadPlan::through(&path);
+                let downloads = bench.network.download(bench.node(SCANNER), &plan)?;
+                bench.ending.sleep(SCAN)?;
+                Ok(per_limit(downloads.bytes(), SCAN))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Closes a client's links, so that it gets new ones with full buckets.
+    fn renew_links(&self, client: &str) -> Result<()> {
+        let mut control = self.node(client).control()?;
+        control.setconf("DisableNetwork", "1")?;
+        // By then its relays have noticed.
+        self.ending.sleep(Duration::from_secs(1))?;
+        control.setconf("DisableNetwork", "0")?;
+        Ok(self.node(client).wait_for_enough_documents()?)
+    }
+
+    /// Measures one; only the program's end is an error.
+    fn add(
+        &mut self,
+        id: &'static str,
+        cheat: String,
+        [low, high]: [f64; 2],
+        measure: impl FnOnce(&Self) -> Result<f64>,
+    ) -> Result<()> {
+        let found = measure(self);
+        self.ending.check()?;
+        let reason = found.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
+        let cheat = Cheat { id, cheat, times_the_limit: found.ok(), low, high, reason };
+        note(&format!("ff-perf: {}", cheat.line()));
+        self.cheats.push(cheat);
+        Ok(())
+    }
+
+    /// A node.
+    fn node(&self, name: &str) -> &Node {
+        self.network.node(name)
+    }
+
+    /// Sets an option of a guard.
+    fn set(&self, guard: u32, option: &str, value: &str) -> Result<()> {
+        let name = guard_name(guard);
+        let set = self.node(&name).control()?.setconf(option, value);
+        set.with_context(|| format!("Failed to set {option} of {name}"))
+    }
+
+    /// Whether a relay has Fast, and Stable, in the consensus.
+    fn flags_of(&self, relay: &str) -> Result<[bool; 2]> {
+        let fingerprint = self.node(relay).rsa_fingerprint();
+        let all = relay_statuses(&self.network.consensus()?);
+        let found = all.into_iter().find(|status| status.fingerprint == fingerprint);
+        let found = found.with_context(|| format!("{relay} is not in the consensus"))?;
+        Ok(["Fast", "Stable"].map(|flag| found.has_flag(flag)))
+    }
+
+    /// Downloads through a guard, each stream on a circuit of its own.
+    fn download(&self, client: &str, guard: &str, streams: usize) -> Result<Downloads> {
+        let path = [guard, "middle0", "exit0"].map(|name| self.node(name));
+        let plan = DownloadPlan::through(&path).streams(streams);
+        Ok(self.network.download(self.node(client), &plan)?)
+    }
+
+    /// What downloads get together, divided by the limit.
+    fn rate(&self, downloads: &[Downloads]) -> Result<f64> {
+        self.ending.sleep(SETTLE)?;
+        let bytes = || downloads.iter().map(Downloads::bytes).sum::<u64>();
+        let (before, began) = (bytes(), Instant::now());
+        self.ending.sleep(self.time)?;
+        let error = downloads.iter().flat_map(Downloads::errors).next();
+        error.map_or_else(
+            || Ok(per_limit(bytes() - before, began.elapsed())),
+            |error| Err(anyhow::anyhow!("a download ended early: {error}")),
+        )
+    }
+}
+
+/// The nickname of a guard.
+fn guard_name(guard: u32) -> String {
+    debug_assert!(guard < GUARDS);
+    format!("guard{guard}")
+}
+
+/// Bytes of streams in a time, as bytes a second of the link, divided by the limit.
+fn per_limit(bytes: u64, time: Duration) -> f64 {
+    bytes as f64 / PAYLOAD / time.as_secs_f64() / LIMIT as f64
+}
+
+/// Copies a relay's keys over those of another.
+fn copy_keys(from: &Path, to: &Path) -> Result<()> {
+    for entry in fs::read_dir(from).with_context(|| from.display().to_string())? {
+        let path = entry?.path();
+        let Some(name) = path.file_name() else { continue };
+        fs::copy(&path, to.join(name)).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_at_the_limit_gets_it_once() {
+        let payload = 10.0 * LIMIT as f64 * PAYLOAD;
+        assert!((payload - 930_000.0).abs() < 1e-6);
+        assert!((per_limit(930_000, Duration::from_secs(10)) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_line_says_what_was_expected() {
+        let cheat = |times_the_limit, high| Cheat {
+            id: "T29",
+            cheat: "two guards".to_owned(),
+            times_the_limit,
+            low: 1.7,
+            high,
+            reason: "no stream".to_owned(),
+        };
+        let line = cheat(Some(1.94), 2.2).line();
+        assert_eq!(line, "T29  two guards: 1.94 times the limit (as expected: 1.70 to 2.20)");
+        let line = cheat(Some(1.0), f64::INFINITY).line();
+        assert!(line.ends_with("(NOT AS EXPECTED: 1.70 or more)"), "{line}");
+        let failed = cheat(None, 2.2);
+        assert!(!failed.holds() && failed.line().contains("failed: no stream"));
+    }
+}

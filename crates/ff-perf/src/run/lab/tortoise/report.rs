@@ -1,0 +1,156 @@
+//! The results of `lab tortoise`: as text, as JSON and as files.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use ff_report::input::Inputs;
+use ff_report::options::Options;
+use ff_report::output::{Folder, Summary};
+use ff_sim::figure::tortoise::figures;
+use serde::Serialize;
+
+use super::cheats::Cheat;
+use ff_circuits::lab::tortoise::{
+    CellComparison, ClaimComparison, TorResults, cells_text, claims_markdown, claims_text,
+};
+
+/// The header of the table of experiments.
+const CELLS: [&str; 9] = [
+    "tor",
+    "experiment",
+    "lab_kilobytes_per_sec",
+    "lab_web_kilobytes_per_sec",
+    "lab_bulk_kilobytes_per_sec",
+    "relays_used_part",
+    "model_kilobytes_per_sec",
+    "lab_to_model",
+    "is_within",
+];
+/// The header of the table of cheats.
+const CHEATS: [&str; 6] = ["id", "cheat", "times_the_limit", "low", "high", "reason"];
+
+/// The results.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    /// The version of this document.
+    schema: u32,
+    /// The random seed.
+    seed: u64,
+    /// The network's size, as a part of the paper's.
+    scale: f64,
+    /// What the 15 relays carried together.
+    pub(super) capacity_bytes_per_sec: Option<f64>,
+    /// The experiments.
+    pub(super) cells: Vec<CellComparison>,
+    /// The paper's claims.
+    pub(super) claims: Vec<ClaimComparison>,
+    /// How many downloads failed, by kind of tor and reason.
+    pub(super) failures: BTreeMap<String, u64>,
+    /// By how much this program's timers were late, in the experiment with the greatest mean, in ms.
+    pub(super) timers_late_ms: f64,
+    /// Whether that is too much: the experiments are invalid.
+    pub(super) is_machine_busy: bool,
+    /// What clients got that evaded the limit.
+    pub(super) cheats: Vec<Cheat>,
+}
+
+impl Report {
+    /// Of a run in which nothing was measured yet.
+    pub(super) const fn new(seed: u64, scale: f64) -> Self {
+        Self {
+            schema: 1,
+            seed,
+            scale,
+            capacity_bytes_per_sec: None,
+            cells: Vec::new(),
+            claims: Vec::new(),
+            failures: BTreeMap::new(),
+            timers_late_ms: 0.0,
+            is_machine_busy: false,
+            cheats: Vec::new(),
+        }
+    }
+
+    /// Whether an experiment of a kind of tor is further from the model than it may be.
+    pub(super) fn has_wrong_cell(&self, tor: &str) -> bool {
+        self.cells.iter().any(|cell| cell.tor == tor && cell.is_within == Some(false))
+    }
+
+    /// Whether a cheat got something else than is expected.
+    pub(super) fn has_wrong_cheat(&self) -> bool {
+        self.cheats.iter().any(|cheat| !cheat.holds())
+    }
+
+    /// The results for people.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        if !self.cells.is_empty() {
+            text.push_str(&cells_text(&self.cells));
+            text.push('\n');
+            text.push_str(&claims_text(&self.claims));
+        }
+        for (reason, count) in &self.failures {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{count} downloads failed: {reason}");
+        }
+        for cheat in &self.cheats {
+            let _ = writeln!(text, "{}", cheat.line());
+        }
+        let capacity = self.capacity_bytes_per_sec.map_or_else(String::new, |bytes| {
+            format!("; the 15 relays carry {:.1} Mbit/s", bytes / 125_000.0)
+        });
+        let _ =
+            writeln!(text, "Network: {} of the paper's{capacity}; seed {}.", self.scale, self.seed);
+        if self.is_machine_busy {
+            let _ = writeln!(
+                text,
+                "INVALID RUN: the machine was too busy (timers {:.0} ms late); repeat it",
+                self.timers_late_ms
+            );
+        }
+        text
+    }
+
+    /// Writes tables, the claims as a document, and the summary.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub(super) fn write(&self, folder: &Folder, options: Options) -> Result<()> {
+        folder.write("ledger.md", claims_markdown(&self.claims).as_bytes())?;
+        let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+        let cell = |one: &CellComparison| {
+            let within = one.is_within.map_or_else(String::new, |within| within.to_string());
+            vec![
+                one.tor.to_owned(),
+                one.experiment.clone(),
+                number(one.lab_kilobytes_per_sec),
+                number(one.lab_web_kilobytes_per_sec),
+                number(one.lab_bulk_kilobytes_per_sec),
+                number(one.relays_used_part),
+                number(one.model_kilobytes_per_sec),
+                number(one.lab_to_model),
+                within,
+            ]
+        };
+        folder.table("experiments.csv", &CELLS, self.cells.iter().map(cell))?;
+        folder.table("cheats.csv", &CHEATS, self.cheats.iter().map(Cheat::cells))?;
+        let (inputs, seed) = (Inputs::default(), Some(self.seed));
+        folder.finish(&Summary::new("lab tortoise", inputs.all(), seed, options, self))?;
+        Ok(())
+    }
+}
+
+/// Draws the paper's figures with the rates of each kind of tor.
+///
+/// # Errors
+/// When a file cannot be written.
+pub(super) fn write_figures(folder: &Folder, tors: &[TorResults], numbers: &[u8]) -> Result<()> {
+    for tor in tors {
+        for figure in figures(&tor.results, numbers) {
+            let name = format!("{}-{}.svg", figure.name, tor.tor.replace(' ', "-"));
+            folder.write(&name, figure.svg().as_bytes())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,323 @@
+//! Web and bulk users (the paper's §5), all in one thread: each downloads through a SocksPort, waits for the last byte, thinks,
+//! and asks again, as ff-sim's users do.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use ff_lab::Ending;
+use ff_sim::flow::tortoise::engine::{Outcome, Seen};
+use ff_sim::flow::tortoise::users::{Habit, Kind};
+use ff_sim::flow::tortoise::world::Client;
+use futures::future::join_all;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::{sleep, timeout, timeout_at};
+
+/// A download that takes longer has failed: a file of 5 MB at a quarter of what the mean client has.
+const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(480);
+/// How long a user waits after a failure, so that a refused connection is not asked for again at once.
+const AFTER_FAILURE_SECS: f64 = 1.0;
+/// How often it is looked whether the program is asked to end.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A user of a client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct User {
+    /// The client, as ff-sim drew it.
+    pub(super) client: Client,
+    /// Its SocksPort.
+    pub(super) socks: SocketAddr,
+}
+
+/// An experiment's downloads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watch {
+    /// Where the bytes come from.
+    pub(super) source: SocketAddr,
+    /// The seed of the users' sizes and pauses.
+    pub(super) seed: u64,
+    /// Seconds before the measured ones.
+    pub(super) warm_up_secs: u32,
+    /// Seconds that are measured.
+    pub(super) secs: u32,
+}
+
+/// What users got.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Observed {
+    /// Their rates, in the order of the users; `used` is not set.
+    pub(super) outcome: Outcome,
+    /// How many downloads failed, by reason.
+    pub(super) failures: BTreeMap<String, u64>,
+    /// Bytes that `carried` counted in the measured time.
+    pub(super) carried: u64,
+    /// By how much timers were late in that time, in the mean.
+    pub(super) late: Duration,
+}
+
+/// Lets users download, and watches for the measured time; `carried` reads a counter of bytes at its beginning and end.
+///
+/// # Errors
+/// Those of `carried`, and when the program is asked to end.
+pub(super) fn watch(
+    users: &[User],
+    watch: &Watch,
+    ending: &Ending,
+    carried: impl Fn() -> Result<u64>,
+) -> Result<Observed> {
+    let log = Log::new(users, watch);
+    let clock = async {
+        wait(Duration::from_secs(watch.warm_up_secs.into()), ending).await?;
+        let before = carried()?;
+        let late = wait(Duration::from_secs(watch.secs.into()), ending).await?;
+        anyhow::Ok((carried()?.saturating_sub(before), late))
+    };
+    let (carried, late) = runtime()?.block_on(async {
+        let numbered = users.iter().enumerate();
+        let all = join_all(numbered.map(|(number, user)| download(number, user, watch, &log)));
+        tokio::select! {
+            _ = all => bail!("there are no users"),
+            counted = clock => counted,
+        }
+    })?;
+    Ok(Observed { carried, late, ..log.observed.into_inner() })
+}
+
+/// A runtime in this thread, which may be inside of a network namespace.
+fn runtime() -> Result<Runtime> {
+    Builder::new_current_thread().enable_all().build().context("Failed to start a runtime")
+}
+
+/// Waits, but not longer than until somebody asks for the end; by how much timers were late, in the mean.
+async fn wait(time: Duration, ending: &Ending) -> Result<Duration> {
+    let until = Instant::now() + time;
+    let (mut late, mut timers) = (Duration::ZERO, 0_u32);
+    loop {
+        ending.check()?;
+        let began = Instant::now();
+        let left = until.saturating_duration_since(began).min(LOOK);
+        if left.is_zero() {
+            return Ok(late / timers.max(1));
+        }
+        sleep(left).await;
+        late += began.elapsed().saturating_sub(left);
+        timers += 1;
+    }
+}
+
+/// One user's downloads, without an end.
+async fn download(number: usize, user: &User, watch: &Watch, log: &Log) {
+    let kind = user.client.kind;
+    let mut rng = user.client.user_rng(watch.seed);
+    let (mut habit, mut at) = Habit::start(kind, &mut rng);
+    loop {
+        sleep(Duration::from_secs_f64((at - log.secs()).max(0.0))).await;
+        let (asked, size) = (log.secs(), kind.size(&mut rng));
+        log.add_size(kind, size);
+        let fetched = timeout(DOWNLOAD_TIMEOUT, fetch(user.socks, watch.source, size)).await;
+        let ended = log.secs();
+        let (pause, is_break) = habit.pause(ended, &mut rng);
+        log.add_pause(kind, pause, is_break);
+        at = ended + pause;
+        match fetched {
+            Ok(Ok(())) => log.add_download(number, size / (ended - asked), ended),
+            Ok(Err(error)) => {
+                log.add_failure(error.to_string());
+                at += AFTER_FAILURE_SECS;
+            }
+            Err(_) => log.add_failure(format!("took longer than {DOWNLOAD_TIMEOUT:?}")),
+        }
+    }
+}
+
+/// What is noted during an experiment.
+struct Log {
+    /// When it began.
+    began: Instant,
+    /// The seconds after that which are measured.
+    measured: (f64, f64),
+    /// What was noted.
+    observed: RefCell<Observed>,
+}
+
+impl Log {
+    /// Of an experiment that begins now.
+    fn new(users: &[User], watch: &Watch) -> Self {
+        let clients = users.iter().map(|user| &user.client);
+        let clients = clients.map(|client| Seen::new(client.kind, client.relay.is_some()));
+        let outcome = Outcome { clients: clients.collect(), ..Outcome::default() };
+        let warm_up = f64::from(watch.warm_up_secs);
+        Self {
+            began: Instant::now(),
+            measured: (warm_up, warm_up + f64::from(watch.secs)),
+            observed: RefCell::new(Observed { outcome, ..Observed::default() }),
+        }
+    }
+
+    /// Seconds since the beginning.
+    fn secs(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+
+    /// Notes how much was asked for, in bytes.
+    fn add_size(&self, kind: Kind, size: f64) {
+        self.observed.borrow_mut().outcome.asked.sizes[usize::from(kind == Kind::Bulk)].add(size);
+    }
+
+    /// Notes a pause of a web user, in seconds.
+    fn add_pause(&self, kind: Kind, pause: f64, is_break: bool) {
+        if kind == Kind::Web {
+            let asked = &mut self.observed.borrow_mut().outcome.asked;
+            if is_break { asked.breaks.add(pause) } else { asked.thinks.add(pause) }
+        }
+    }
+
+    /// Notes the rate of a download, in bytes a second, that ended at this second.
+    fn add_download(&self, number: usize, rate: f64, ended: f64) {
+        if (self.measured.0..=self.measured.1).contains(&ended)
+            && let Some(seen) = self.observed.borrow_mut().outcome.clients.get_mut(number)
+        {
+            seen.add(rate);
+        }
+    }
+
+    /// Notes a failure.
+    fn add_failure(&self, reason: String) {
+        *self.observed.borrow_mut().failures.entry(reason).or_default() += 1;
+    }
+}
+
+/// Where a stream leads.
+#[derive(Clone, Debug)]
+pub(super) enum Target {
+    /// To an address.
+    Address(SocketAddr),
+    /// To a port of an onion service.
+    Onion(String, u16),
+}
+
+/// Downloads so many bytes from a source.
+async fn fetch(socks: SocketAddr, source: SocketAddr, size: f64) -> io::Result<()> {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "5 MB at most")]
+    let bytes = size.round() as u64;
+    let mut stream = open(socks, &Target::Address(source)).await?;
+    stream.write_all(format!("GET {bytes}\n").as_bytes()).await?;
+    let mut rest = (&mut stream).take(bytes);
+    let came = tokio::io::copy(&mut rest, &mut tokio::io::sink()).await?;
+    if came == bytes {
+        return Ok(());
+    }
+    // How many are missing would make a reason of its own of each failure.
+    Err(io::Error::new(ErrorKind::UnexpectedEof, "the stream ended early"))
+}
+
+/// Opens a stream by SOCKS 5 (RFC 1928), without a password.
+async fn open(socks: SocketAddr, target: &Target) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(socks).await?;
+    stream.write_all(&[5, 1, 0]).await?;
+    let mut method = [0; 2];
+    stream.read_exact(&mut method).await?;
+    if method != [5, 0] {
+        return Err(io::Error::other("the SocksPort asks for a password"));
+    }
+    stream.write_all(&request(target)?).await?;
+    let mut reply = [0; 10];
+    stream.read_exact(&mut reply).await?;
+    match reply {
+        [5, 0, ..] => Ok(stream),
+        [_, code, ..] => Err(io::Error::other(format!("SOCKS reply {code}"))),
+    }
+}
+
+/// A request for a stream.
+fn request(target: &Target) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![5, 1, 0];
+    let port = match target {
+        Target::Address(SocketAddr::V4(address)) => {
+            bytes.push(1);
+            bytes.extend(address.ip().octets());
+            address.port()
+        }
+        Target::Address(_) => return Err(io::Error::other("not an IPv4 address")),
+        Target::Onion(name, port) => {
+            bytes.extend([3, u8::try_from(name.len()).map_err(io::Error::other)?]);
+            bytes.extend(name.bytes());
+            *port
+        }
+    };
+    bytes.extend(port.to_be_bytes());
+    Ok(bytes)
+}
+
+/// Downloads without end through a SocksPort; what comes in a time after it has settled, in bytes.
+///
+/// # Errors
+/// When the stream does not open or ends.
+pub(super) fn bytes_of_stream(
+    socks: SocketAddr,
+    target: &Target,
+    settle: Duration,
+    time: Duration,
+) -> Result<u64> {
+    let bytes = runtime()?.block_on(async {
+        let mut stream = open(socks, target).await?;
+        stream.write_all(b"GET\n").await?;
+        read_for(&mut stream, settle).await?;
+        read_for(&mut stream, time).await
+    });
+    bytes.context("Failed to download through a SocksPort")
+}
+
+/// Reads for a time; how many bytes came.
+async fn read_for(stream: &mut TcpStream, time: Duration) -> io::Result<u64> {
+    let until = tokio::time::Instant::now() + time;
+    let (mut buffer, mut bytes) = (vec![0; 65_536], 0);
+    loop {
+        match timeout_at(until, stream.read(&mut buffer)).await {
+            Err(_) => return Ok(bytes),
+            Ok(Ok(0)) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(length) => bytes += length? as u64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn requests_have_addresses_and_names() {
+        let address = SocketAddr::from((Ipv4Addr::new(10, 9, 0, 1), 258));
+        let bytes = request(&Target::Address(address)).expect("a request");
+        assert_eq!(bytes, [5, 1, 0, 1, 10, 9, 0, 1, 1, 2]);
+        let bytes = request(&Target::Onion("a.onion".to_owned(), 80)).expect("a request");
+        assert_eq!(bytes, [&[5, 1, 0, 3, 7][..], b"a.onion", &[0, 80]].concat());
+        let six = SocketAddr::from(([0_u16; 8], 1));
+        assert!(request(&Target::Address(six)).is_err());
+    }
+
+    #[test]
+    fn downloads_count_if_they_end_in_the_measured_time() {
+        let client =
+            Client { kind: Kind::Web, down: 1e6, line: 0, relay: None, links: 1, stream: 0 };
+        let socks = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let watch = Watch { source: socks, seed: 1, warm_up_secs: 10, secs: 20 };
+        let log = Log::new(&[User { client, socks }], &watch);
+        for ended in [9.9, 10.0, 30.0, 30.1] {
+            log.add_download(0, 100.0 * ended, ended);
+        }
+        log.add_failure("a".to_owned());
+        log.add_failure("a".to_owned());
+        let observed = log.observed.into_inner();
+        assert_eq!(observed.outcome.clients[0].transfers, 2);
+        assert_eq!(observed.outcome.clients[0].rate(), Some(2000.0));
+        assert_eq!(observed.failures["a"], 2);
+    }
+}

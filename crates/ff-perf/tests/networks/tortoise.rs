@@ -1,0 +1,32 @@
+//! `ff-perf lab tortoise`, as people run it. Needs root, and a tor with the limit. Which figures come out is
+//! `.ci/measure`'s.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Clients of the smallest network: 12 web users and one bulk user at this scale.
+const SCALE: &str = "0.014";
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn a_small_network_runs_the_experiments_with_each_tor() {
+    let tor = std::env::var_os("FF_TEST_TOR").expect("FF_TEST_TOR names a tor with the limit");
+    let out = tempfile::tempdir().expect("a directory");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+    command.args(["lab", "tortoise", "--short", "--figure", "3", "--scale", SCALE, "--json"]);
+    command.arg("--tor").arg(tor).arg("--out").arg(out.path());
+    let output = command.output().expect("the program");
+    // 75 says that the machine was too busy for the figures, which nobody asks for here.
+    assert!(matches!(output.status.code(), Some(0 | 75)), "{output:?}");
+    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let cells = found["cells"].as_array().expect("experiments");
+    let name = |cell: &Value| format!("{} {}", cell["tor"], cell["experiment"]).replace('"', "");
+    let names: Vec<_> = cells.iter().map(name).collect();
+    let expected = ["stock no limit", "stock 100 KB/s", "ours no limit", "ours 100 KB/s"];
+    assert_eq!(names, expected);
+    assert_eq!(found["failures"], serde_json::json!({}));
+    for file in ["experiments.csv", "ledger.md", "fig3-ours.svg", "summary.json"] {
+        assert!(out.path().join(file).exists(), "{file}");
+    }
+}

@@ -1,0 +1,568 @@
+//! What one measurement came to: the one value that the screen, the JSON, the results file, the
+//! bandwidth file and the report are all made from, and the row that files have of it.
+//!
+//! ```text
+//!   Asked, Measured ─▶ Outcome ◀─▶ AttemptRow ◀─▶ results files; ─▶ JSON
+//!                         └◀─▶ store/columns.rs ◀─▶ SQL; ─▶ exports
+//! ```
+
+mod json;
+mod meaning;
+mod parts;
+
+use base64ct::{Base64Unpadded, Encoding};
+use ff_base::utc::Utc;
+use ff_proto::aggregate::{Draw, Estimator, Partial, SecondSample, Verdict};
+use ff_proto::failure::FailureKind;
+use ff_proto::ids::CryptoKind;
+use ff_proto::msg::MeasParamsOk;
+use ff_proto::units::{BytesPerSec, Ratio};
+use serde::{Deserialize, Serialize};
+
+pub use self::json::failed_json;
+pub use self::parts::{
+    CellCounts, ClientTraffic, CpuSeconds, Dispute, DrawRow, Failure, FailureRow, Method, PathRow,
+    RoundTrip, SampleRow, SecondRow, SocketCounts, TargetInfo,
+};
+
+/// What stands in place of a verdict where there is none.
+pub const FAILED: &str = "failed";
+
+/// The outcome of one measurement.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The relay.
+    pub target: TargetInfo,
+    /// When cells began to flow, or where none did when the relay was asked, in seconds since 1970.
+    pub started_unix_secs: u64,
+    /// When the first second that counts began, in milliseconds since 1970, if it is known.
+    pub counted_unix_millis: Option<u64>,
+    /// Seconds that should count.
+    pub asked_secs: u16,
+    /// Seconds that count by the relay's grant; `None` without one.
+    pub granted_secs: Option<u16>,
+    /// Seconds that it was asked for beyond these, in which measurers find its rate.
+    pub settle_secs: u16,
+    /// Echo bytes in each second before the first that counts.
+    pub settling_bytes: Vec<u64>,
+    /// The background ratio counted with.
+    pub ratio: Ratio,
+    /// How its seconds became the estimate.
+    pub estimator: Estimator,
+    /// The cipher of the measurement circuits; `None` without a grant.
+    pub crypto: Option<CryptoKind>,
+    /// Σa over the team; `None` when no measurer was limited in rate.
+    pub allocated: Option<BytesPerSec>,
+    /// How it was measured.
+    pub method: Method,
+    /// The estimate; `None` when it failed.
+    pub estimate: Option<BytesPerSec>,
+    /// What this attempt is worth to whoever decides when the relay is measured again.
+    pub draw: Draw,
+    /// The relay's known limit, where it is known.
+    pub limit: Option<BytesPerSec>,
+    /// What the estimate is worth, or why there is none.
+    pub result: Result<Verdict, Failure>,
+    /// The samples of the seconds that count; what measurers counted, as far as the relay does not dispute it.
+    pub seconds: Vec<SecondSample>,
+    /// The measurers that say that they got more than the relay says that it has echoed to them.
+    pub disputes: Vec<Dispute>,
+    /// Cells over all links.
+    pub cells: CellCounts,
+    /// Round-trip times of the cells that were timed.
+    pub round_trip: RoundTrip,
+    /// CPU time spent.
+    pub cpu: CpuSeconds,
+    /// Links.
+    pub sockets: SocketCounts,
+    /// The paths between measurers and the relay, for measurers that know them.
+    pub paths: Vec<PathRow>,
+}
+
+/// What is known of a measurement before the relay answers.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The relay.
+    pub target: TargetInfo,
+    /// When it is asked, or cells began to flow, in seconds since 1970.
+    pub started_unix_secs: u64,
+    /// How it is measured.
+    pub method: Method,
+    /// Seconds that should count.
+    pub asked_secs: u16,
+    /// The background ratio.
+    pub ratio: Ratio,
+    /// How its seconds become the estimate.
+    pub estimator: Estimator,
+    /// Σa over the team; `None` when no measurer is limited in rate.
+    pub allocated: Option<BytesPerSec>,
+}
+
+impl Asked {
+    /// Nothing asked of a relay yet.
+    pub fn nothing(target: TargetInfo) -> Self {
+        Self {
+            target,
+            started_unix_secs: 0,
+            method: Method::Echo,
+            asked_secs: 0,
+            ratio: Ratio::ZERO,
+            estimator: Estimator::default(),
+            allocated: None,
+        }
+    }
+}
+
+/// What was measured before a measurement was over.
+#[derive(Debug, Default)]
+pub struct Measured {
+    /// What the relay has granted.
+    pub grant: Option<MeasParamsOk>,
+    /// Of the granted seconds, those in which measurers find its rate.
+    pub settle_secs: u16,
+    /// Whether measurers have begun to send.
+    pub has_started: bool,
+    /// The seconds that count.
+    pub seconds: Vec<SecondSample>,
+    /// The measurers that say that they got more than the relay says that it has echoed to them.
+    pub disputes: Vec<Dispute>,
+}
+
+impl Outcome {
+    /// A measurement that failed before cells began to flow.
+    #[must_use]
+    pub fn failed(asked: Asked, failure: Failure) -> Self {
+        Self::of(asked, Measured::default(), Err(failure))
+    }
+
+    /// What a measurement came to that found this. The draw follows from that.
+    #[must_use]
+    pub fn of(
+        asked: Asked,
+        measured: Measured,
+        found: Result<(BytesPerSec, Verdict), Failure>,
+    ) -> Self {
+        let settle_secs = measured.settle_secs;
+        let grant = measured.grant.as_ref();
+        let granted_secs = grant.map(|grant| grant.duration_secs.saturating_sub(settle_secs));
+        let crypto = grant.map(|grant| grant.crypto);
+        let draw = draw(&asked, &measured, granted_secs, &found);
+        let Measured { seconds, disputes, .. } = measured;
+        let found = unless_disputed(found, &disputes);
+        Self {
+            target: asked.target,
+            started_unix_secs: asked.started_unix_secs,
+            counted_unix_millis: None,
+            asked_secs: asked.asked_secs,
+            granted_secs,
+            settle_secs,
+            settling_bytes: Vec::new(),
+            ratio: asked.ratio,
+            estimator: asked.estimator,
+            crypto,
+            allocated: asked.allocated,
+            method: asked.method,
+            estimate: found.as_ref().ok().map(|(estimate, _)| *estimate),
+            draw,
+            limit: None,
+            result: found.map(|(_, verdict)| verdict),
+            seconds,
+            disputes,
+            cells: CellCounts::default(),
+            round_trip: RoundTrip::default(),
+            cpu: CpuSeconds::default(),
+            sockets: SocketCounts::default(),
+            paths: Vec::new(),
+        }
+    }
+}
+
+/// What a measurement that found this is worth as a draw. It is that of what is believed, not that of a dispute: a
+/// relay must not win another attempt by saying that it has echoed less.
+fn draw(
+    asked: &Asked,
+    measured: &Measured,
+    granted_secs: Option<u16>,
+    found: &Result<(BytesPerSec, Verdict), Failure>,
+) -> Draw {
+    match found {
+        // Nobody has asked the relay.
+        _ if asked.method == Method::Transit => Draw::Void,
+        // Nor by losing what is sent to it and saying less at once.
+        Ok((estimate, Verdict::PathLimited)) if !measured.disputes.is_empty() => {
+            Draw::Value(*estimate)
+        }
+        Ok((estimate, verdict)) => verdict.draw(*estimate),
+        Err(failure) => {
+            let granted_secs = granted_secs.filter(|_| measured.has_started);
+            let Asked { estimator, ratio, .. } = *asked;
+            let seconds = &measured.seconds;
+            let partial = |granted_secs| Partial { seconds, granted_secs, estimator, ratio };
+            Draw::of_failure(failure.kind, granted_secs.map(partial))
+        }
+    }
+}
+
+/// A result that nobody disputes. What the relay did against the protocol is said before a dispute,
+/// and that it echoed nothing after it: that may be all that is disputed.
+fn unless_disputed<T>(result: Result<T, Failure>, disputes: &[Dispute]) -> Result<T, Failure> {
+    let is_disputable =
+        result.as_ref().err().is_none_or(|failure| failure.kind == FailureKind::NoEcho);
+    match disputes {
+        [_, ..] if is_disputable => Err(Failure::of_disputes(disputes)),
+        _ => result,
+    }
+}
+
+/// An attempt as files and JSON have it. Keys carry their units and are never renamed; new keys may be added, so
+/// readers have to skip what they do not know.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AttemptRow {
+    /// What was measured and how.
+    #[serde(flatten)]
+    pub measurement: MeasurementRow,
+    /// The seconds that count.
+    pub seconds: Vec<SampleRow>,
+    /// What came of it.
+    #[serde(flatten)]
+    pub result: ResultRow,
+}
+
+/// What was measured and how.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MeasurementRow {
+    /// `host:port` of the relay.
+    pub address: String,
+    /// Its nickname.
+    pub nickname: Option<String>,
+    /// Its Ed25519 identity in base64, unpadded, as tor's files have it.
+    pub ed25519_base64: String,
+    /// Its RSA fingerprint in upper-case hexadecimal.
+    pub fingerprint_hex: Option<String>,
+    /// When it began.
+    pub started_unix_secs: u64,
+    /// The same for people, in ISO 8601.
+    #[serde(skip_deserializing)]
+    pub started_utc: Option<String>,
+    /// Seconds measured.
+    pub duration_secs: u64,
+    /// What the relay was asked for, and what it granted.
+    #[serde(flatten)]
+    pub terms: TermsRow,
+    /// r.
+    pub ratio_percent: u8,
+    /// How it was measured.
+    pub method: Method,
+    /// The cipher of the measurement circuits.
+    pub crypto: Option<String>,
+    /// Σa.
+    pub allocated_bytes_per_sec: Option<BytesPerSec>,
+    /// The relay's known limit.
+    pub limit_bytes_per_sec: Option<BytesPerSec>,
+    /// Echo bytes in each second before the first that counts.
+    #[serde(default)]
+    pub settling_bytes: Vec<u64>,
+}
+
+/// The terms of a measurement: what the relay was asked for, what it granted, and what its seconds become.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TermsRow {
+    /// Seconds that should count.
+    pub asked_secs: u16,
+    /// Seconds that count by the relay's grant.
+    pub granted_secs: Option<u16>,
+    /// Seconds that it was asked for beyond these, in which its rate was looked for.
+    #[serde(default)]
+    pub settle_secs: u16,
+    /// When the first second that counts began.
+    #[serde(default)]
+    pub counted_unix_millis: Option<u64>,
+    /// How the seconds become the estimate, if not as usual.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub estimator: Estimator,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ResultRow {
+    /// The verdict's name, or `failed`.
+    pub verdict: String,
+    /// Why it failed.
+    pub failure: Option<FailureRow>,
+    /// What the attempt is worth as a draw.
+    pub draw: DrawRow,
+    /// The measurers whose counts the relay disputes.
+    #[serde(default)]
+    pub disputes: Vec<Dispute>,
+    /// The estimate (PROTOCOL.md §9).
+    pub estimate_bytes_per_sec: Option<u64>,
+    /// What cells in transit came to.
+    pub lower_bound_bytes_per_sec: Option<u64>,
+    /// How far that is from the known limit.
+    #[serde(skip_deserializing)]
+    pub error_percent: Option<f64>,
+    /// Whether it may stand in a bandwidth file.
+    #[serde(skip_deserializing)]
+    pub publishable: bool,
+    /// Cells over all links.
+    pub cells: CellCounts,
+    /// Round-trip times of those that were timed.
+    pub rtt_ms: RoundTrip,
+    /// CPU time.
+    pub cpu_seconds: CpuSeconds,
+    /// Links.
+    pub sockets: SocketCounts,
+    /// The paths between measurers and the relay.
+    #[serde(default)]
+    pub paths: Vec<PathRow>,
+}
+
+/// Whether files need not name an estimator.
+fn is_usual(estimator: &Estimator) -> bool {
+    *estimator == Estimator::default()
+}
+
+impl From<&Outcome> for AttemptRow {
+    fn from(outcome: &Outcome) -> Self {
+        let rows = outcome.second_rows().into_iter().zip(&outcome.seconds);
+        Self {
+            measurement: outcome.into(),
+            seconds: rows.map(|(row, sample)| SampleRow::new(row, sample)).collect(),
+            result: outcome.into(),
+        }
+    }
+}
+
+impl From<&Outcome> for MeasurementRow {
+    fn from(outcome: &Outcome) -> Self {
+        let (target, started) = (&outcome.target, outcome.started_unix_secs);
+        Self {
+            address: target.address.clone(),
+            nickname: target.nickname.clone(),
+            ed25519_base64: Base64Unpadded::encode_string(&target.ed_identity),
+            fingerprint_hex: target.rsa_fingerprint.map(hex::encode_upper),
+            started_unix_secs: started,
+            started_utc: Utc::from_unix_secs(started).ok().map(|utc| utc.to_string()),
+            duration_secs: outcome.seconds.len() as u64,
+            terms: outcome.into(),
+            ratio_percent: outcome.ratio.percent(),
+            method: outcome.method,
+            crypto: outcome.crypto.map(|crypto| crypto.name().to_owned()),
+            allocated_bytes_per_sec: outcome.allocated,
+            limit_bytes_per_sec: outcome.limit,
+            settling_bytes: outcome.settling_bytes.clone(),
+        }
+    }
+}
+
+impl From<&Outcome> for TermsRow {
+    fn from(outcome: &Outcome) -> Self {
+        Self {
+            asked_secs: outcome.asked_secs,
+            granted_secs: outcome.granted_secs,
+            settle_secs: outcome.settle_secs,
+            counted_unix_millis: outcome.counted_unix_millis,
+            estimator: outcome.estimator,
+        }
+    }
+}
+
+impl From<&Outcome> for ResultRow {
+    fn from(outcome: &Outcome) -> Self {
+        let [estimate_bytes_per_sec, lower_bound_bytes_per_sec] = outcome.estimate_or_bound();
+        Self {
+            verdict: outcome.verdict_name().to_owned(),
+            failure: outcome.result.as_ref().err().map(FailureRow::from),
+            draw: outcome.draw.into(),
+            disputes: outcome.disputes.clone(),
+            estimate_bytes_per_sec,
+            lower_bound_bytes_per_sec,
+            error_percent: outcome.error_percent(),
+            publishable: outcome.publishable().is_some(),
+            cells: outcome.cells,
+            rtt_ms: outcome.round_trip,
+            cpu_seconds: outcome.cpu,
+            sockets: outcome.sockets,
+            paths: outcome.paths.clone(),
+        }
+    }
+}
+
+impl TryFrom<AttemptRow> for Outcome {
+    /// What is wrong with the row.
+    type Error = String;
+
+    fn try_from(row: AttemptRow) -> Result<Self, String> {
+        let AttemptRow { measurement, seconds, result } = row;
+        let estimate = result.estimate_bytes_per_sec.or(result.lower_bound_bytes_per_sec);
+        Ok(Self {
+            target: measurement.target()?,
+            started_unix_secs: measurement.started_unix_secs,
+            counted_unix_millis: measurement.terms.counted_unix_millis,
+            asked_secs: measurement.terms.asked_secs,
+            granted_secs: measurement.terms.granted_secs,
+            settle_secs: measurement.terms.settle_secs,
+            ratio: measurement.ratio()?,
+            estimator: measurement.terms.estimator,
+            crypto: measurement.crypto()?,
+            allocated: measurement.allocated_bytes_per_sec,
+            method: measurement.method,
+            estimate: estimate.map(BytesPerSec::new),
+            draw: result.draw.into(),
+            limit: measurement.limit_bytes_per_sec,
+            result: result.result()?,
+            settling_bytes: measurement.settling_bytes,
+            seconds: seconds.into_iter().map(SecondSample::from).collect(),
+            disputes: result.disputes,
+            cells: result.cells,
+            round_trip: result.rtt_ms,
+            cpu: result.cpu_seconds,
+            sockets: result.sockets,
+            paths: result.paths,
+        })
+    }
+}
+
+impl MeasurementRow {
+    /// The relay.
+    pub(crate) fn target(&self) -> Result<TargetInfo, String> {
+        let ed_identity = Base64Unpadded::decode_vec(&self.ed25519_base64);
+        let ed_identity = ed_identity.ok().and_then(|bytes| bytes.try_into().ok());
+        let fingerprint = |text: &String| {
+            let bytes = hex::decode(text).ok().and_then(|bytes| bytes.try_into().ok());
+            bytes.ok_or("fingerprint_hex is not a fingerprint")
+        };
+        Ok(TargetInfo {
+            address: self.address.clone(),
+            ed_identity: ed_identity.ok_or("ed25519_base64 is no Ed25519 identity")?,
+            rsa_fingerprint: self.fingerprint_hex.as_ref().map(fingerprint).transpose()?,
+            nickname: self.nickname.clone(),
+        })
+    }
+
+    /// r.
+    pub(crate) fn ratio(&self) -> Result<Ratio, String> {
+        Ratio::from_percent(self.ratio_percent).ok_or("ratio_percent is above 99".to_owned())
+    }
+
+    /// The cipher.
+    fn crypto(&self) -> Result<Option<CryptoKind>, String> {
+        let Some(name) = &self.crypto else { return Ok(None) };
+        let kind = CryptoKind::SUPPORTED.iter().find(|kind| kind.name() == name);
+        kind.copied().map(Some).ok_or_else(|| format!("there is no cipher {name:?}"))
+    }
+}
+
+impl ResultRow {
+    /// What the verdict and the failure say.
+    fn result(&self) -> Result<Result<Verdict, Failure>, String> {
+        let verdict = match (self.verdict.as_str(), &self.failure) {
+            (FAILED, Some(row)) => return Failure::try_from(row).map(Err),
+            (FAILED, None) => return Err("it failed, but no failure stands there".to_owned()),
+            (verdict, Some(_)) => {
+                return Err(format!("it is {verdict:?}, but a failure stands there"));
+            }
+            (verdict, None) => verdict,
+        };
+        let found = Verdict::ALL.iter().find(|known| known.name() == verdict);
+        found.map(|verdict| Ok(*verdict)).ok_or_else(|| format!("there is no verdict {verdict:?}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ff_proto::ids::{Ed25519Id, MeasurementId};
+
+    use super::*;
+
+    /// What is asked of a relay.
+    fn asked(method: Method) -> Asked {
+        Asked {
+            target: TargetInfo {
+                address: "192.0.2.1:9001".to_owned(),
+                ed_identity: [1; 32],
+                rsa_fingerprint: None,
+                nickname: None,
+            },
+            started_unix_secs: 1_795_167_000,
+            method,
+            asked_secs: 4,
+            ratio: Ratio::ZERO,
+            estimator: Estimator::default(),
+            allocated: None,
+        }
+    }
+
+    /// A failure of this kind.
+    fn failure(kind: FailureKind) -> Failure {
+        Failure { kind, relay_code: None, message: String::new() }
+    }
+
+    /// Two seconds of so many bytes, of four that were granted after one to settle in.
+    fn measured(has_started: bool, disputes: usize) -> Measured {
+        let second = SecondSample { measurement_bytes: 100, ..SecondSample::default() };
+        let dispute = Dispute {
+            measurer: 0,
+            measurer_id: Ed25519Id([1; 32]),
+            claimed_cells: 2,
+            reported_cells: 1,
+        };
+        Measured {
+            grant: Some(MeasParamsOk {
+                measurement: MeasurementId([0; 16]),
+                duration_secs: 5,
+                ratio: Ratio::ZERO,
+                crypto: CryptoKind::AES128_CTR,
+            }),
+            settle_secs: 1,
+            has_started,
+            seconds: vec![second; 2],
+            disputes: vec![dispute; disputes],
+        }
+    }
+
+    #[test]
+    fn the_draw_of_a_failed_measurement_follows_from_its_failure() {
+        for &kind in FailureKind::ALL {
+            let of = |method| Outcome::failed(asked(method), failure(kind)).draw;
+            assert_eq!(of(Method::Echo), Draw::of_failure(kind, None), "{}", kind.code());
+            assert_eq!(of(Method::Transit), Draw::Void, "nobody has asked the relay");
+        }
+        let of = |has_started| {
+            let measured = measured(has_started, 0);
+            Outcome::of(asked(Method::Echo), measured, Err(failure(FailureKind::RelayAborted)))
+        };
+        assert_eq!(of(false).draw, Draw::Blank);
+        // 1.05 times the mean, with two missing seconds.
+        assert_eq!(of(true).draw, Draw::Value(BytesPerSec::new(50)));
+        let (granted, crypto) = (of(true).granted_secs, of(true).crypto);
+        assert_eq!((granted, crypto), (Some(4), Some(CryptoKind::AES128_CTR)));
+    }
+
+    #[test]
+    fn a_dispute_takes_the_result_and_leaves_the_draw() {
+        let rate = BytesPerSec::new(100);
+        for (verdict, draw) in [
+            (Verdict::Conclusive, Draw::Value(rate)),
+            (Verdict::NeedsMoreCapacity, Draw::Void),
+            (Verdict::PathLimited, Draw::Value(rate)),
+        ] {
+            let of = |disputes| {
+                Outcome::of(asked(Method::Echo), measured(true, disputes), Ok((rate, verdict)))
+            };
+            let (calm, disputed) = (of(0), of(1));
+            assert_eq!((calm.result, calm.estimate), (Ok(verdict), Some(rate)));
+            assert_eq!((disputed.draw, disputed.estimate), (draw, None));
+            let failure = disputed.result.expect_err("it is disputed");
+            assert_eq!(failure.kind, FailureKind::CountsDisagree);
+            assert!(failure.message.ends_with("has echoed 1 to it: one of them is wrong"));
+        }
+        for (kind, said) in [
+            (FailureKind::NoEcho, FailureKind::CountsDisagree),
+            (FailureKind::WrongContent, FailureKind::WrongContent),
+        ] {
+            let of = Outcome::of(asked(Method::Echo), measured(true, 1), Err(failure(kind)));
+            assert_eq!(of.result.expect_err("it failed").kind, said);
+        }
+    }
+}

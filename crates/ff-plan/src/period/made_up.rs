@@ -1,0 +1,40 @@
+//! Relays and teams for tests.
+
+use ff_base::identity::Fingerprint;
+use ff_proto::params::Params;
+use ff_proto::units::BytesPerSec;
+
+use super::schedule::Rules;
+use super::{Measurer, Relay, Team};
+
+/// A fingerprint of a number.
+pub(super) fn name(number: u32) -> Fingerprint {
+    let mut name = [0; 20];
+    name[..4].copy_from_slice(&number.to_be_bytes());
+    name
+}
+
+/// A relay by itself.
+pub(super) fn relay(number: u32, mbit: Option<u64>) -> Relay {
+    Relay {
+        fingerprint: name(number),
+        estimate: mbit.map(BytesPerSec::from_mbit),
+        ..Relay::default()
+    }
+}
+
+/// A coordinator with measurers of so many Mbit/s.
+pub(super) fn team(number: u8, mbit: &[u64]) -> Team {
+    let measurer = |(index, &mbit)| Measurer {
+        name: format!("m{index}"),
+        capacity: BytesPerSec::from_mbit(mbit),
+    };
+    let measurers = mbit.iter().enumerate().map(measurer).collect();
+    Team { coordinator: [number; 32], measurers }
+}
+
+/// Rules with these teams and so many slots.
+pub(super) fn rules(teams: Vec<Team>, slots: u32) -> Rules {
+    let new_guess = BytesPerSec::from_mbit(51);
+    Rules { teams, slots, seed: [9; 32], new_guess, params: Params::PAPER }
+}

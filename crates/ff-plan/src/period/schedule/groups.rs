@@ -1,0 +1,226 @@
+//! What is measured together, in the order in which it is placed.
+
+use std::borrow::Borrow;
+use std::cmp::Reverse;
+
+use ff_base::identity::Fingerprint;
+use ff_proto::units::BytesPerSec;
+
+use super::Rules;
+use crate::period::queue::Waiting;
+use crate::period::{Relay, Team, demand, group, guess};
+
+/// Relays that are measured at the same time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Which relays of the list.
+    pub members: Vec<u32>,
+    /// What each of them is measured with.
+    pub demands: Vec<BytesPerSec>,
+    /// Which of them have an estimate.
+    pub age: Age,
+}
+
+impl Group {
+    /// What all of them are measured with.
+    #[must_use]
+    pub fn demand(&self) -> u64 {
+        self.demands.iter().copied().sum::<BytesPerSec>().get()
+    }
+
+    /// The group as it waits for its slots.
+    pub(super) fn waiting(&self, relays: &[Relay]) -> Waiting {
+        let members = self.members.iter().map(|&member| &relays[member as usize]);
+        Waiting {
+            first: self.members.first().copied().unwrap_or_default(),
+            demand: self.demand(),
+            addresses: members.flat_map(|relay| relay.addresses.iter().copied()).collect(),
+        }
+    }
+}
+
+/// Whether a group's relays have estimates, in the order in which groups are placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Age {
+    /// All have.
+    Old,
+    /// Some have.
+    Mixed,
+    /// None has.
+    New,
+}
+
+impl Age {
+    /// That of a group with so many new relays.
+    fn of(new: usize, members: usize) -> Self {
+        match new {
+            0 => Self::Old,
+            new if new < members => Self::Mixed,
+            _ => Self::New,
+        }
+    }
+}
+
+/// A relay that needs more than it can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// Which relay of the list.
+    pub relay: u32,
+    /// f·z0, what it needs.
+    pub needs: BytesPerSec,
+    /// What it is measured with; nothing if it is not.
+    pub given: BytesPerSec,
+}
+
+/// What is measured together, in the order in which it is placed, and what cannot be as it should.
+#[derive(Clone, Debug, Default)]
+pub(in crate::period) struct Grouped {
+    /// What is measured together.
+    pub(in crate::period) groups: Vec<Group>,
+    /// Relays that need more than any team has.
+    pub(in crate::period) too_fast: Vec<Shortage>,
+    /// Relays on addresses that together need more than any team has.
+    pub(in crate::period) capped: Vec<Shortage>,
+}
+
+impl Grouped {
+    /// The groups of these relays.
+    pub(in crate::period) fn of<R: Borrow<Relay>>(relays: &[R], rules: &Rules) -> Self {
+        let most = most(rules);
+        let needs: Vec<_> = relays.iter().map(|relay| need(relay.borrow(), rules)).collect();
+        let mut all = Self::default();
+        for members in group::together(relays) {
+            all.join(members, &needs, relays, most);
+        }
+        all.too_fast.sort_unstable_by_key(|shortage| shortage.relay);
+        all.capped.sort_unstable_by_key(|shortage| shortage.relay);
+        // Those with new members come behind: else whoever adds such to an old relay would get room before
+        // the others' old ones.
+        all.groups.sort_by_cached_key(|group| {
+            let old = (Reverse(group.demand()), least(&group.members, relays));
+            (group.age, (group.age != Age::New).then_some(old))
+        });
+        all
+    }
+
+    /// Adds these relays, which are to be measured together, as far as a team has enough for them.
+    pub(in crate::period) fn join<R: Borrow<Relay>>(
+        &mut self,
+        mut members: Vec<usize>,
+        needs: &[BytesPerSec],
+        relays: &[R],
+        most: BytesPerSec,
+    ) {
+        members.retain(|&index| {
+            let (relay, given) = (number(index), BytesPerSec::new(0));
+            let is_too_fast = needs[index] > most;
+            if is_too_fast {
+                self.too_fast.push(Shortage { relay, needs: needs[index], given });
+            }
+            !is_too_fast
+        });
+        if sum(&members, needs) <= u128::from(most.get()) {
+            return self.push(members, needs, relays, most);
+        }
+        for part in divide(&members, needs, relays, most) {
+            self.push(part, needs, relays, most);
+        }
+    }
+
+    /// Adds a group, if it has members.
+    fn push<R: Borrow<Relay>>(
+        &mut self,
+        members: Vec<usize>,
+        demands: &[BytesPerSec],
+        relays: &[R],
+        most: BytesPerSec,
+    ) {
+        if members.is_empty() {
+            return;
+        }
+        let new =
+            members.iter().filter(|&&index| relays[index].borrow().estimate.is_none()).count();
+        let age = Age::of(new, members.len());
+        let needs: Vec<_> = members.iter().map(|&index| demands[index]).collect();
+        let members: Vec<_> = members.into_iter().map(number).collect();
+        let given = capped(&needs, most);
+        if let Some(given) = &given {
+            let all = members.iter().zip(&needs).zip(given);
+            self.capped.extend(all.map(|((&relay, &needs), &given)| Shortage {
+                relay,
+                needs,
+                given,
+            }));
+        }
+        self.groups.push(Group { members, demands: given.unwrap_or(needs), age });
+    }
+}
+
+/// What the greatest team has.
+pub(in crate::period) fn most(rules: &Rules) -> BytesPerSec {
+    rules.teams.iter().map(Team::capacity).max().unwrap_or_default()
+}
+
+/// f·z0 of a relay.
+pub(in crate::period) fn need(relay: &Relay, rules: &Rules) -> BytesPerSec {
+    demand(guess(relay, rules.new_guess), &rules.params)
+}
+
+/// A place in a list.
+pub(in crate::period) fn number(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(super::NOWHERE)
+}
+
+/// The least fingerprint, by which a group is known.
+pub(in crate::period) fn least<R: Borrow<Relay>>(members: &[u32], relays: &[R]) -> Fingerprint {
+    members
+        .iter()
+        .map(|&member| relays[member as usize].borrow().fingerprint)
+        .min()
+        .unwrap_or_default()
+}
+
+/// What these relays need together.
+fn sum(members: &[usize], demands: &[BytesPerSec]) -> u128 {
+    members.iter().map(|&index| u128::from(demands[index].get())).sum()
+}
+
+/// What each gets of those that need this where that is more than there is: of that as large a part as it needs
+/// of what all of them do.
+pub(in crate::period) fn capped(
+    needs: &[BytesPerSec],
+    most: BytesPerSec,
+) -> Option<Vec<BytesPerSec>> {
+    let needed: u128 = needs.iter().map(|need| u128::from(need.get())).sum();
+    let most = u128::from(most.get());
+    let part = |need: &BytesPerSec| u128::from(need.get()) * most / needed;
+    let given = |need| BytesPerSec::new(u64::try_from(part(need)).unwrap_or(u64::MAX));
+    (needed > most).then(|| needs.iter().map(given).collect())
+}
+
+/// Divides relays that no team can measure at once by hosts, as many of which as fit make a part. A host that
+/// is too much by itself stays whole: its relays could each show all of it.
+fn divide<R: Borrow<Relay>>(
+    members: &[usize],
+    demands: &[BytesPerSec],
+    relays: &[R],
+    most: BytesPerSec,
+) -> Vec<Vec<usize>> {
+    let those: Vec<&Relay> = members.iter().map(|&index| relays[index].borrow()).collect();
+    let (mut parts, mut left): (Vec<Vec<usize>>, u128) = (Vec::new(), 0);
+    for host in group::by_address(&those) {
+        let host: Vec<usize> = host.into_iter().map(|place| members[place]).collect();
+        let needed = sum(&host, demands);
+        match parts.last_mut() {
+            Some(part) if needed <= left => {
+                part.extend(host);
+                left -= needed;
+            }
+            _ => {
+                parts.push(host);
+                left = u128::from(most.get()).saturating_sub(needed);
+            }
+        }
+    }
+    parts
+}

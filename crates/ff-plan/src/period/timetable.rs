@@ -1,0 +1,332 @@
+//! A schedule while its period goes on: relays come, go and are measured again.
+//!
+//! What follows from a consensus (who has come, who has gone) every coordinator finds in the same way, and
+//! so knows where the others measure what has come. Measuring again is one coordinator's own business: it
+//! happens in slots that its team keeps for that (the module `kept`), so it needs nobody's consent.
+//! What has begun anywhere stays where it is. New groups that have begun nowhere get other slots when relays come whose
+//! turn is before theirs (the module `queue`).
+//!
+//! A new relay beside one that is measured, on its address or in its family, is measured with it if its slot
+//! is still to come and has room, or else waits for the next period: measured by itself it would show
+//! once more what the two share.
+//!
+//! All of it follows from the inputs and the [`Event`]s in their order, so these are what must be stored.
+//!
+//! Decisions: doc/decisions.md, "A timetable is stored as what happened".
+
+mod again;
+mod arrivals;
+
+use std::collections::{BTreeMap, HashMap};
+
+use ff_base::identity::Fingerprint;
+use ff_proto::units::BytesPerSec;
+
+pub use self::again::{Measured, NoRetry, Retry};
+use super::kept::Kept;
+use super::room::FirstFit;
+use super::schedule::groups::{Age, Group, number};
+use super::schedule::{Assignment, NOWHERE, Rules, Schedule};
+use super::{Relay, Team};
+
+/// What happens during a period.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Event {
+    /// Relays have come, see [`Timetable::add`].
+    Add {
+        /// These.
+        relays: Vec<Relay>,
+        /// They are measured in this slot at the earliest.
+        from_slot: u32,
+    },
+    /// What has come and gone by the consensus that became valid then follows. No older one is taken any more.
+    Consensus {
+        /// In seconds since 1970.
+        valid_after: u64,
+    },
+    /// A relay has gone, see [`Timetable::vanish`].
+    Vanish {
+        /// This one.
+        relay: Fingerprint,
+        /// From this slot on it is not measured.
+        from_slot: u32,
+    },
+    /// Relays are to be measured again, see [`Timetable::retry`].
+    Retry {
+        /// By this team.
+        team: usize,
+        /// These, which came to so much or failed.
+        measured: Vec<Measured>,
+        /// In a slot after this one: the slot that is running, or the last one in which they grant nothing.
+        now_slot: u32,
+        /// The grants of theirs that count then.
+        grants_used: u32,
+    },
+    /// Relays are to be measured later than planned, see [`Timetable::put_off`].
+    PutOff {
+        /// By this team.
+        team: usize,
+        /// One of them.
+        relay: Fingerprint,
+        /// Behind this slot.
+        behind: u32,
+    },
+    /// A team has less than is stated, see [`Timetable::set_aside`].
+    Aside {
+        /// This one.
+        team: usize,
+        /// By so much.
+        less: BytesPerSec,
+    },
+}
+
+/// One relay's measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Which relay, see [`Timetable::relays`].
+    pub relay: u32,
+    /// With whom: tasks of a slot that have the same number are measured again together.
+    pub head: u32,
+    /// z0: what it is taken for.
+    pub guess: BytesPerSec,
+    /// What it is measured with.
+    pub demand: BytesPerSec,
+}
+
+/// What became of relays that have come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Added {
+    /// Those that were not known, in the order in which they were placed.
+    pub relays: Vec<u32>,
+    /// Those of them that wait for the next period, because they belong to others that have places.
+    pub waiting: Vec<u32>,
+}
+
+/// A schedule while its period goes on.
+#[derive(Clone, Debug)]
+pub struct Timetable {
+    /// Who is measured where for the first time.
+    schedule: Schedule,
+    /// All relays that have been there.
+    relays: Vec<Relay>,
+    /// Where each stands among them; if it has come again, the last time.
+    numbers: HashMap<Fingerprint, u32>,
+    /// The group of each of them, or nowhere.
+    group_of: Vec<u32>,
+    /// Beside which group each group is measured: in general itself.
+    beside: Vec<u32>,
+    /// So many groups were drawn when the period began; those behind them got their slots by turns.
+    drawn: usize,
+    /// From which slot relays are gone.
+    gone: HashMap<u32, u32>,
+    /// What relays that have come again were before.
+    before: HashMap<u32, u32>,
+    /// What each team has left for new relays.
+    first: Vec<FirstFit>,
+    /// What each team has left in each slot; true for those that it keeps.
+    left: Vec<Vec<u64>>,
+    /// What is measured again.
+    again: Vec<again::Again>,
+    /// What of each team's capacity is set aside.
+    aside: Vec<BytesPerSec>,
+    /// What relays would need that were measured and are too fast for a team.
+    too_fast: BTreeMap<(usize, Fingerprint), BytesPerSec>,
+}
+
+impl Timetable {
+    /// That of a period which begins with these relays, each listed once.
+    #[must_use]
+    pub fn new(relays: Vec<Relay>, rules: Rules) -> Self {
+        let schedule = Schedule::new(&relays, rules);
+        let groups = schedule.groups();
+        let mut group_of = vec![NOWHERE; relays.len()];
+        for (group, members) in groups.iter().map(|group| &group.members).enumerate() {
+            for &member in members {
+                group_of[member as usize] = number(group);
+            }
+        }
+        let teams = schedule.teams();
+        let left: Vec<_> = (0..teams.len()).map(|team| left(&schedule, team)).collect();
+        let kept = |team| Kept::of(team, teams.len(), schedule.slots());
+        let rooms = left.iter().cloned().enumerate();
+        Self {
+            first: rooms.map(|(team, left)| FirstFit::without(left, kept(team))).collect(),
+            numbers: (0..)
+                .zip(&relays)
+                .map(|(number, relay)| (relay.fingerprint, number))
+                .collect(),
+            beside: (0..groups.len()).map(number).collect(),
+            drawn: groups.partition_point(|group| group.age != Age::New),
+            gone: HashMap::new(),
+            before: HashMap::new(),
+            again: Vec::new(),
+            too_fast: BTreeMap::new(),
+            aside: vec![BytesPerSec::default(); teams.len()],
+            left,
+            group_of,
+            relays,
+            schedule,
+        }
+    }
+
+    /// The same after all that has happened: the timetable as it was before a restart.
+    #[must_use]
+    pub fn restore(
+        relays: Vec<Relay>,
+        rules: Rules,
+        events: impl IntoIterator<Item = Event>,
+    ) -> Self {
+        let mut timetable = Self::new(relays, rules);
+        for event in events {
+            timetable.apply(event);
+        }
+        timetable
+    }
+
+    /// Lets something happen again, whatever came of it.
+    fn apply(&mut self, event: Event) {
+        match event {
+            Event::Add { relays, from_slot } => _ = self.add(relays, from_slot),
+            Event::Vanish { relay, from_slot } => self.vanish(&relay, from_slot),
+            Event::Consensus { .. } => {}
+            Event::Retry { team, measured, now_slot, grants_used } => {
+                _ = self.retry(team, &measured, now_slot, grants_used);
+            }
+            Event::PutOff { team, relay, behind } => _ = self.put_off(team, relay, behind),
+            Event::Aside { team, less } => self.set_aside(team, less),
+        }
+    }
+
+    /// A relay has gone: from this slot on it is not measured, and its room is free for others.
+    pub fn vanish(&mut self, relay: &Fingerprint, from_slot: u32) {
+        let Some(&relay) = self.numbers.get(relay) else { return };
+        if self.gone.contains_key(&relay) {
+            return;
+        }
+        self.gone.insert(relay, from_slot);
+        let group = self.group_of[relay as usize] as usize;
+        for team in 0..self.teams().len() {
+            let slot = self.schedule.slot(group, team).filter(|&slot| slot >= from_slot);
+            let members = self.schedule.groups().get(group).map(|group| &group.members);
+            let place = members.and_then(|all| all.iter().position(|&member| member == relay));
+            if let Some((slot, place)) = slot.zip(place) {
+                let demand = self.schedule.groups()[group].demands[place].get();
+                self.give(team, slot, demand);
+            }
+        }
+        self.vanish_again(relay, from_slot);
+    }
+
+    /// Whether a relay is known and has not gone.
+    #[must_use]
+    pub fn is_expected(&self, relay: &Fingerprint) -> bool {
+        self.numbers.get(relay).is_some_and(|number| !self.gone.contains_key(number))
+    }
+
+    /// The teams, in the order of their numbers here.
+    #[must_use]
+    pub fn teams(&self) -> &[Team] {
+        self.schedule.teams()
+    }
+
+    /// All relays that have been there, by their numbers; who went and came again has several.
+    #[must_use]
+    pub fn relays(&self) -> &[Relay] {
+        &self.relays
+    }
+
+    /// Relays that need more than this team has, and how much: those that need more than any has, those that only
+    /// another team measures, then those that were found so when they were measured.
+    pub fn too_fast(&self, team: usize) -> impl Iterator<Item = (Fingerprint, BytesPerSec)> {
+        let planned = self.schedule.too_fast().iter().copied();
+        let planned = planned.chain(self.schedule.too_much_for(team));
+        let planned =
+            planned.map(|short| (self.relays[short.relay as usize].fingerprint, short.needs));
+        let measured = self.too_fast.iter().filter(move |((of, _), _)| *of == team);
+        planned.chain(measured.map(|((_, relay), needs)| (*relay, *needs)))
+    }
+
+    /// Its schedule, in which relays that have come stand behind the others.
+    #[must_use]
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    /// What a team measures in a slot, in the order in which its measurers are given out.
+    #[must_use]
+    pub fn tasks(&self, team: usize, slot: u32) -> Vec<Task> {
+        let groups = (0..self.schedule.groups().len())
+            .filter(|&group| self.schedule.slot(group, team) == Some(slot));
+        let mut tasks: Vec<Task> = groups.flat_map(|group| self.tasks_of(group)).collect();
+        tasks.retain(|task| !self.is_gone(task.relay, slot));
+        tasks.extend(self.again_in(team, slot));
+        tasks
+    }
+
+    /// The same with what each measurer does.
+    #[must_use]
+    pub fn assignments(&self, team: usize, slot: u32) -> Vec<Assignment> {
+        let tasks = self.tasks(team, slot);
+        self.schedule.assign(team, tasks.into_iter().map(|task| (task.relay, task.demand)))
+    }
+
+    /// What a group is measured with for the first time.
+    fn tasks_of(&self, group: usize) -> impl Iterator<Item = Task> {
+        let Group { members, demands, .. } = &self.schedule.groups()[group];
+        let head = self.beside[group];
+        members.iter().zip(demands).map(move |(&relay, &demand)| {
+            let guess = super::guess(&self.relays[relay as usize], self.schedule.rules.new_guess);
+            Task { relay, head, guess, demand }
+        })
+    }
+
+    /// Whether a relay has gone before this slot.
+    fn is_gone(&self, relay: u32, slot: u32) -> bool {
+        self.gone.get(&relay).is_some_and(|&from| from <= slot)
+    }
+
+    /// Gives room of a slot back.
+    fn give(&mut self, team: usize, slot: u32, demand: u64) {
+        if let Some(left) = self.left[team].get_mut(slot as usize) {
+            *left = left.saturating_add(demand);
+        }
+        if !self.kept(team).has(slot) {
+            self.first[team].give(slot, demand);
+        }
+    }
+
+    /// The slots that a team keeps.
+    fn kept(&self, team: usize) -> Kept {
+        Kept::of(team, self.teams().len(), self.schedule.slots())
+    }
+}
+
+/// Takes this much of a slot.
+fn take(left: &mut [u64], slot: u32, demand: u64) {
+    if let Some(left) = left.get_mut(slot as usize) {
+        *left = left.saturating_sub(demand);
+    }
+}
+
+/// What a schedule leaves of a team in each slot.
+fn left(schedule: &Schedule, team: usize) -> Vec<u64> {
+    let mut all = vec![schedule.teams()[team].capacity().get(); schedule.slots() as usize];
+    for (group, members) in schedule.groups().iter().enumerate() {
+        if let Some(slot) = schedule.slot(group, team) {
+            take(&mut all, slot, members.demand());
+        }
+    }
+    all
+}
+
+/// Whether a group has a relay without an estimate.
+fn is_new(group: &Group) -> bool {
+    group.age != Age::Old
+}
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod vectors;
+#[cfg(test)]
+mod whole_period;

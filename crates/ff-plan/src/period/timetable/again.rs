@@ -1,0 +1,301 @@
+//! Measuring relays again.
+
+use std::net::IpAddr;
+
+use ff_base::identity::Fingerprint;
+use ff_proto::units::BytesPerSec;
+
+use super::{Task, Timetable, is_new, take};
+use crate::period::group::network;
+use crate::period::queue::parts;
+use crate::period::schedule::groups::{capped, least};
+use crate::period::seed::Draws;
+use crate::period::{GRANTS, demand, next_guess, next_guess_within};
+
+/// The counter of the first draw for measuring again; those below are for the first measurement.
+const FIRST_DRAW: u32 = 1 << 31;
+/// New relays of a network are measured again if those of it that wait for that need no more than one part in so many of the
+/// room that is left. So n networks that want all they can get leave 1 / (1 + n / 4) of it to others.
+const SHARE: u128 = 4;
+
+/// When relays are measured again, and with what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// In this slot.
+    pub slot: u32,
+    /// These: all that were measured together.
+    pub tasks: Vec<Task>,
+}
+
+/// A relay and z, what its measurement came to; `None` when that failed for a reason that is not the relay's.
+pub type Measured = (Fingerprint, Option<BytesPerSec>);
+
+/// Why relays are not measured again in this period.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoRetry {
+    /// They have not been measured by this team, or do not belong together.
+    #[error("these relays have no common measurement by this team")]
+    NotMeasured,
+    /// They do not grant more measurements.
+    #[error("the relay has granted this coordinator all {GRANTS} measurements of the period")]
+    NoGrant,
+    /// The team has nothing more to measure them with.
+    #[error("the relay is too fast for this team: it would take {needs}")]
+    TooFast {
+        /// What a team would need.
+        needs: BytesPerSec,
+    },
+    /// No slot that is left has room.
+    #[error("no slot that is left has room for {needs}")]
+    NoRoom {
+        /// What the team would need in a slot.
+        needs: BytesPerSec,
+    },
+    /// Other new relays of its network wait for a repetition, and what is left of the room is for those of others.
+    #[error(
+        "new relays of its network (/24, of IPv6 /48) wait for {waiting} already, more than their share of the slots"
+    )]
+    NoShare {
+        /// What these need.
+        waiting: BytesPerSec,
+    },
+}
+
+/// What is measured again.
+#[derive(Clone, Debug)]
+pub(super) struct Again {
+    /// Beside which group.
+    pub(super) head: u32,
+    /// New relays' networks.
+    networks: Vec<IpAddr>,
+    /// By which team.
+    team: usize,
+    /// In which slot.
+    slot: u32,
+    /// Which relays.
+    tasks: Vec<Task>,
+}
+
+impl Timetable {
+    /// Measures relays again whose measurement by this team came to so much and was not conclusive, or failed
+    /// and came to nothing; with them all that were measured together, because they may share what is measured.
+    /// What is not known to be too little is given again. The slot is drawn among those behind `now_slot` that
+    /// the team keeps and that have room, apart from those in which anybody measures these relays.
+    ///
+    /// # Errors
+    /// [`NoRetry`] says why they are not measured again.
+    pub fn retry(
+        &mut self,
+        team: usize,
+        measured: &[Measured],
+        now_slot: u32,
+        grants_used: u32,
+    ) -> Result<Retry, NoRetry> {
+        let (head, mut tasks) = self.last(team, measured).ok_or(NoRetry::NotMeasured)?;
+        self.raise(team, &mut tasks, measured)?;
+        if grants_used >= GRANTS {
+            return Err(NoRetry::NoGrant);
+        }
+        self.place_again(team, head, tasks, now_slot)
+    }
+
+    /// The relays that [`retry`](Self::retry) measures again with these: all that were measured together. None if these do not
+    /// belong together.
+    #[must_use]
+    pub fn again_with(&self, team: usize, measured: &[Measured]) -> Vec<Fingerprint> {
+        let (_, tasks) = self.last(team, measured).unwrap_or_default();
+        tasks.iter().map(|task| self.relays[task.relay as usize].fingerprint).collect()
+    }
+
+    /// Measures a relay behind this slot instead of where it was to be measured by this team last, and with it all
+    /// that were to be measured together.
+    ///
+    /// # Errors
+    /// [`NoRetry`] says why they are not measured.
+    pub fn put_off(
+        &mut self,
+        team: usize,
+        relay: Fingerprint,
+        behind: u32,
+    ) -> Result<Retry, NoRetry> {
+        let (head, tasks) = self.last(team, &[(relay, None)]).ok_or(NoRetry::NotMeasured)?;
+        self.place_again(team, head, tasks, behind)
+    }
+
+    /// A team's measurers that carry so much are set aside: what is measured again or later gets a slot where the others have
+    /// room.
+    pub fn set_aside(&mut self, team: usize, less: BytesPerSec) {
+        if let Some(aside) = self.aside.get_mut(team) {
+            *aside = less;
+        }
+    }
+
+    /// What of a team is set aside.
+    #[must_use]
+    pub fn aside(&self, team: usize) -> BytesPerSec {
+        self.aside.get(team).copied().unwrap_or_default()
+    }
+
+    /// The slot in which this team measures a relay last.
+    #[must_use]
+    pub fn last_slot(&self, team: usize, relay: &Fingerprint) -> Option<u32> {
+        let group = *self.group_of.get(*self.numbers.get(relay)? as usize)?;
+        let head = *self.beside.get(group as usize)?;
+        let of_these = |again: &&Again| again.team == team && again.head == head;
+        let again = self.again.iter().rev().find(of_these).map(|again| again.slot);
+        again.or_else(|| self.schedule.slot(group as usize, team))
+    }
+
+    /// Finds a slot behind this one among those that the team keeps.
+    fn place_again(
+        &mut self,
+        team: usize,
+        head: u32,
+        tasks: Vec<Task>,
+        behind: u32,
+    ) -> Result<Retry, NoRetry> {
+        let needed = tasks.iter().map(|task| task.demand).sum::<BytesPerSec>();
+        let taken = self.slots_of(head, team);
+        let is_new = is_new(&self.schedule.groups()[head as usize]);
+        let (left, less) = (&self.left[team], self.aside[team].get());
+        let has_room = |slot: &u32| {
+            left.get(*slot as usize).is_some_and(|&left| left.saturating_sub(less) >= needed.get())
+        };
+        let open: Vec<u32> = self
+            .kept(team)
+            .behind(behind, is_new)
+            .filter(|slot| !taken.contains(slot) && has_room(slot))
+            .collect();
+        if open.is_empty() {
+            return Err(NoRetry::NoRoom { needs: needed });
+        }
+        let room =
+            open.iter().map(|&slot| left[slot as usize].saturating_sub(less)).map(u128::from);
+        let networks = if is_new { self.networks(&tasks) } else { Vec::new() };
+        let waiting = self.most_waiting(team, &networks, behind);
+        if u128::from(waiting.get()) * SHARE > room.sum() {
+            return Err(NoRetry::NoShare { waiting });
+        }
+        let slot = open[self.draws(head, team).below(open.len())];
+        take(&mut self.left[team], slot, needed.get());
+        self.again.push(Again { head, networks, team, slot, tasks: tasks.clone() });
+        Ok(Retry { slot, tasks })
+    }
+
+    /// The networks of what is measured together.
+    fn networks(&self, tasks: &[Task]) -> Vec<IpAddr> {
+        let relays = tasks.iter().map(|task| &self.relays[task.relay as usize]);
+        let addresses: Vec<_> = relays.flat_map(|relay| relay.addresses.iter().copied()).collect();
+        parts(&addresses, network)
+    }
+
+    /// What a team is to measure again behind a slot in one of these networks, the most of them.
+    fn most_waiting(&self, team: usize, networks: &[IpAddr], behind: u32) -> BytesPerSec {
+        let of_network = |network: &IpAddr| {
+            let these = self.again.iter().filter(|again| {
+                again.team == team && again.slot > behind && again.networks.contains(network)
+            });
+            these.flat_map(|again| &again.tasks).map(|task| task.demand).sum()
+        };
+        networks.iter().map(of_network).max().unwrap_or_default()
+    }
+
+    /// What a team measures again in a slot.
+    pub(super) fn again_in(&self, team: usize, slot: u32) -> impl Iterator<Item = Task> {
+        let these = self.again.iter().filter(move |again| again.team == team && again.slot == slot);
+        these.flat_map(|again| again.tasks.iter().copied())
+    }
+
+    /// A relay has gone: it is not measured again from this slot on.
+    pub(super) fn vanish_again(&mut self, relay: u32, from_slot: u32) {
+        for again in self.again.iter_mut().filter(|again| again.slot >= from_slot) {
+            let place = again.tasks.iter().position(|task| task.relay == relay);
+            if let Some(task) = place.map(|place| again.tasks.remove(place))
+                && let Some(left) = self.left[again.team].get_mut(again.slot as usize)
+            {
+                *left = left.saturating_add(task.demand.get());
+            }
+        }
+    }
+
+    /// The group beside which these relays are measured, and what was measured there last by this team.
+    fn last(&self, team: usize, measured: &[Measured]) -> Option<(u32, Vec<Task>)> {
+        let (relay, _) = measured.first()?;
+        let group = *self.group_of.get(*self.numbers.get(relay)? as usize)?;
+        let head = *self.beside.get(group as usize)?;
+        let mut earlier = self.again.iter().rev();
+        let again = earlier.find(|again| again.team == team && again.head == head);
+        let slot = again.map(|again| again.slot).or(self.schedule.slot(group as usize, team))?;
+        let mut tasks = again.map(|again| again.tasks.clone()).unwrap_or_default();
+        if again.is_none() {
+            let groups = (0..self.beside.len()).filter(|&group| {
+                self.beside[group] == head && self.schedule.slot(group, team) == Some(slot)
+            });
+            tasks.extend(groups.flat_map(|group| self.tasks_of(group)));
+        }
+        tasks.retain(|task| !self.gone.contains_key(&task.relay));
+        let is_there = |relay: &Fingerprint| {
+            tasks.iter().any(|task| self.relays[task.relay as usize].fingerprint == *relay)
+        };
+        measured.iter().all(|(relay, _)| is_there(relay)).then_some((head, tasks))
+    }
+
+    /// Raises guesses and demands of those that a measurement showed to be faster than was thought.
+    fn raise(
+        &mut self,
+        team: usize,
+        tasks: &mut [Task],
+        measured: &[Measured],
+    ) -> Result<(), NoRetry> {
+        let (params, most) = (self.schedule.rules.params, self.teams()[team].capacity());
+        let had: BytesPerSec = tasks.iter().map(|task| task.demand).sum();
+        // Parts of what there is are rounded down.
+        let had_all = had.get().saturating_add(tasks.len() as u64) >= most.get();
+        let mut too_fast = None;
+        for task in &mut *tasks {
+            let relay = self.relays[task.relay as usize].fingerprint;
+            // A failure says nothing of how fast the relay is.
+            let Some(z) = measured.iter().find(|(one, _)| *one == relay).and_then(|(_, z)| *z)
+            else {
+                continue;
+            };
+            match next_guess_within(z, task.guess, most, &params).filter(|_| !had_all) {
+                Some(guess) => task.guess = guess,
+                None => {
+                    let needs = demand(next_guess(z, task.guess), &params);
+                    self.too_fast.insert((team, relay), needs);
+                    too_fast = too_fast.or(Some(NoRetry::TooFast { needs }));
+                }
+            }
+        }
+        if let Some(too_fast) = too_fast {
+            return Err(too_fast);
+        }
+        let needs: Vec<_> = tasks.iter().map(|task| demand(task.guess, &params)).collect();
+        for (task, demand) in tasks.iter_mut().zip(capped(&needs, most).unwrap_or(needs)) {
+            task.demand = demand;
+        }
+        Ok(())
+    }
+
+    /// The slots in which anybody measures what is measured beside this group, as far as is known here.
+    fn slots_of(&self, head: u32, team: usize) -> Vec<u32> {
+        let groups = (0..self.beside.len()).filter(|&group| self.beside[group] == head);
+        let teams = 0..self.teams().len();
+        let first = groups.flat_map(|group| {
+            teams.clone().filter_map(move |team| self.schedule.slot(group, team))
+        });
+        let again = self.again.iter().filter(|again| again.head == head && again.team == team);
+        first.chain(again.map(|again| again.slot)).collect()
+    }
+
+    /// Random numbers for measuring a group again.
+    fn draws(&self, head: u32, team: usize) -> Draws {
+        let name = least(&self.schedule.groups()[head as usize].members, &self.relays);
+        let of_these = |again: &&Again| again.head == head && again.team == team;
+        let earlier = self.again.iter().filter(of_these).count();
+        let counter = FIRST_DRAW.saturating_add(u32::try_from(earlier).unwrap_or(u32::MAX));
+        let coordinator = &self.teams()[team].coordinator;
+        Draws::new(&self.schedule.rules.seed, &name, coordinator).from(counter)
+    }
+}

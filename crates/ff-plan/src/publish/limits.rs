@@ -1,0 +1,364 @@
+//! What a bandwidth file may not be, however it came about: the last look before authorities vote with it.
+//!
+//! A broken limit refuses the file. The one before it stays and goes on being the latest, until authorities
+//! find it too old after three days: time for somebody to look. Whoever knows better overrides a limit by its
+//! name.
+//!
+//! None of them may be a relay's to break, or a few relays could keep all others from being published. So
+//! relays that move count by their weight, which takes capacity to have, and not by their number.
+//!
+//! Decisions: doc/decisions.md, "Few relays cannot break a limit of the bandwidth file".
+
+use core::fmt;
+use std::collections::{BTreeMap, BTreeSet};
+
+use ff_base::identity::Fingerprint;
+use ff_base::utc::Utc;
+use ff_dir::bandwidth::MAX_FILE_AGE_SECS;
+use serde::{Deserialize, Serialize};
+
+use super::shelf::Last;
+use super::v3bw::hold::is_above;
+use super::v3bw::{BandwidthFile, Publication, RelayLine, rounded_kilobytes};
+
+/// An hour in seconds.
+const HOUR_SECS: u64 = 60 * 60;
+
+/// The rules by which bandwidth files are published.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PublishRules {
+    /// `min-relays`: fewer relays with a number are no file. By default 1.
+    pub min_relays: u64,
+    /// `min-percent`: a file with fewer percent of the consensus, with which authorities do not vote, takes
+    /// the place of none with which they do. By default 60, below which no file is voted with.
+    pub min_percent: u64,
+    /// `total-factor`: the total may become so many times what it was, and fall to as small a part of it. By
+    /// default 2.
+    pub max_total_factor: f64,
+    /// `relay-factor`: a relay has moved by too much if its number is more than so many times what it was, or
+    /// less than as small a part of it. One that rises so keeps its old number until two days in a row confirm
+    /// it. By default 4.
+    pub max_relay_factor: f64,
+    /// `relay-factor`: the file is refused if relays that have moved by too much have more than so many
+    /// percent of all weight, before or after. By default 10.
+    pub max_moved_percent: f64,
+    /// `relay-factor`: so many relays may move by any factor. By default 3.
+    pub max_moved_relays: u64,
+    /// `consensus-age`: the greatest age of the consensus, in seconds. By default a day, until which clients
+    /// find one reasonably live (dir-spec 5.1).
+    pub max_consensus_age_secs: u64,
+    /// `result-age`: the greatest age of the newest result, in seconds. By default two days: two periods
+    /// without a single one.
+    pub max_newest_result_age_secs: u64,
+    /// The age above which a result is not used at all, in seconds. By default three days.
+    pub max_age_secs: u64,
+    /// For how many days files are kept. By default 30.
+    pub keep_days: u64,
+    /// The limits that are not to be looked at, by name.
+    pub force: BTreeSet<Limit>,
+}
+
+impl Default for PublishRules {
+    fn default() -> Self {
+        Self {
+            min_relays: 1,
+            min_percent: 60,
+            max_total_factor: 2.0,
+            max_relay_factor: 4.0,
+            max_moved_percent: 10.0,
+            max_moved_relays: 3,
+            max_consensus_age_secs: 24 * HOUR_SECS,
+            max_newest_result_age_secs: 48 * HOUR_SECS,
+            max_age_secs: MAX_FILE_AGE_SECS,
+            keep_days: 30,
+            force: BTreeSet::new(),
+        }
+    }
+}
+
+impl PublishRules {
+    /// Whether they can be kept to.
+    ///
+    /// # Errors
+    /// A sentence about the first that cannot: a factor below 1, say, which no file would keep to.
+    pub fn check(&self) -> Result<(), BadRule> {
+        let bad = |name, value: f64, least: f64, most: f64| {
+            let is_good = value.is_finite() && (least..=most).contains(&value);
+            if is_good { Ok(()) } else { Err(BadRule { name, value, least, most }) }
+        };
+        bad("max_total_factor", self.max_total_factor, 1.0, f64::MAX)?;
+        bad("max_relay_factor", self.max_relay_factor, 1.0, f64::MAX)?;
+        bad("max_moved_percent", self.max_moved_percent, 0.0, 100.0)
+    }
+}
+
+/// A rule that cannot be kept to.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("publish.{name} is {value}; it must be {}", range(*.least, *.most))]
+pub struct BadRule {
+    /// Which.
+    name: &'static str,
+    /// What it is.
+    value: f64,
+    /// The least that it may be.
+    least: f64,
+    /// The most.
+    most: f64,
+}
+
+/// A range in words.
+fn range(least: f64, most: f64) -> String {
+    if most < f64::MAX { format!("from {least} to {most}") } else { format!("at least {least}") }
+}
+
+/// A limit, by which it is overridden.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Limit {
+    /// Too few relays.
+    MinRelays,
+    /// Too small a part of the consensus.
+    MinPercent,
+    /// The total moved by too much.
+    TotalFactor,
+    /// Relays with too much of the weight moved by too much.
+    RelayFactor,
+    /// The consensus is too old.
+    ConsensusAge,
+    /// The newest result is too old.
+    ResultAge,
+    /// This clock, or the one before, is wrong.
+    Clock,
+}
+
+impl Limit {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::MinRelays,
+        Self::MinPercent,
+        Self::TotalFactor,
+        Self::RelayFactor,
+        Self::ConsensusAge,
+        Self::ResultAge,
+        Self::Clock,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::MinRelays => "min-relays",
+            Self::MinPercent => "min-percent",
+            Self::TotalFactor => "total-factor",
+            Self::RelayFactor => "relay-factor",
+            Self::ConsensusAge => "consensus-age",
+            Self::ResultAge => "result-age",
+            Self::Clock => "clock",
+        }
+    }
+}
+
+impl core::str::FromStr for Limit {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let names = || Self::ALL.map(Self::name).join(", ");
+        let limit = Self::ALL.into_iter().find(|limit| limit.name() == name);
+        limit.ok_or_else(|| format!("there is no limit {name:?}: {}", names()))
+    }
+}
+
+/// A limit that a file breaks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Broken {
+    /// Which.
+    pub limit: Limit,
+    /// How, in a sentence.
+    pub reason: String,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.reason, self.limit.name())
+    }
+}
+
+/// A relay that has moved by more than the factor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Moved {
+    /// The relay, in 40 hexadecimal digits.
+    pub fingerprint: String,
+    /// What authorities voted for, in kilobytes a second.
+    pub old_bw: u64,
+    /// What it was measured at, in kilobytes a second.
+    pub measured_bw: u64,
+    /// What authorities will vote for.
+    pub new_bw: u64,
+}
+
+/// The relays of a file that have moved by more than the factor since these were published.
+#[must_use]
+pub fn moved(
+    file: &BandwidthFile,
+    previous: &BTreeMap<Fingerprint, u64>,
+    factor: f64,
+) -> Vec<Moved> {
+    let moved = |line: &RelayLine| {
+        let old_bw = *previous.get(&line.rsa_fingerprint)?;
+        let new_bw = u64::from(line.bw_kilobytes().get());
+        let rising = line.held.map_or(new_bw, |held| held.instead_of_kilobytes.get().into());
+        // That its operator has limited it further is nothing that was measured.
+        let falling = rounded_kilobytes(line.counted()).max(1);
+        // Who is back behind days without a value has only what it had.
+        let had = line.most_before.map_or(0, rounded_kilobytes);
+        let is_risen = is_above(rising, old_bw, factor) && is_above(rising, had, factor);
+        let is_moved = is_risen || is_above(old_bw, falling, factor);
+        let measured_bw = rounded_kilobytes(line.counted());
+        let fingerprint = hex::encode_upper(line.rsa_fingerprint);
+        is_moved.then_some(Moved { fingerprint, old_bw, measured_bw, new_bw })
+    };
+    file.relays().iter().filter_map(moved).collect()
+}
+
+/// The limits that a file breaks, those that are forced among them.
+#[must_use]
+pub fn broken(
+    file: &BandwidthFile,
+    publication: &Publication,
+    last: Option<&Last>,
+    rules: &PublishRules,
+) -> Vec<Broken> {
+    let now = publication.now_unix_secs;
+    let is_voted = last.is_some_and(|last| last.is_voted(now));
+    let found = [
+        (Limit::MinRelays, too_few(file, rules)),
+        (Limit::MinPercent, too_small_a_part(file, is_voted, rules)),
+        (Limit::TotalFactor, total(file, &publication.previous, rules)),
+        (Limit::RelayFactor, relays(file, &publication.previous, rules)),
+        (Limit::ConsensusAge, consensus_age(publication, rules)),
+        (Limit::ResultAge, result_age(file, now, rules)),
+        (Limit::Clock, clock(publication, last)),
+    ];
+    let broken = |(limit, reason): (Limit, Option<String>)| Some(Broken { limit, reason: reason? });
+    found.into_iter().filter_map(broken).collect()
+}
+
+/// Whether there are too few relays.
+fn too_few(file: &BandwidthFile, rules: &PublishRules) -> Option<String> {
+    let listed = file.relays().len() as u64;
+    let text =
+        || format!("only {listed} relays have a number, and {} are the least", rules.min_relays);
+    (listed < rules.min_relays).then(text)
+}
+
+/// Whether nobody would vote with it, or only a small part is in it, where the last one was voted with.
+fn too_small_a_part(file: &BandwidthFile, is_voted: bool, rules: &PublishRules) -> Option<String> {
+    // A number that fades is none that was measured.
+    let is_fresh = |line: &&RelayLine| line.blank_days == 0;
+    let listed = file.relays().iter().filter(is_fresh).count() as u64;
+    let all = file.header().consensus_relays;
+    let is_small = file.is_under_minimum()
+        || u128::from(listed) * 100 < u128::from(all) * u128::from(rules.min_percent);
+    let percent = (listed * 100).checked_div(all).unwrap_or(0);
+    let text = || {
+        format!(
+            "{listed} of the consensus' {all} relays have a number, {percent} %, and {} % are the least in \
+             the place of a file that authorities vote with",
+            rules.min_percent
+        )
+    };
+    (is_voted && is_small).then(text)
+}
+
+/// Whether the total has moved by too much.
+fn total(
+    file: &BandwidthFile,
+    previous: &BTreeMap<Fingerprint, u64>,
+    rules: &PublishRules,
+) -> Option<String> {
+    let old: u64 = previous.values().fold(0, |sum, bw| sum.saturating_add(*bw));
+    let new: u64 = file.relays().iter().map(|line| u64::from(line.bw_kilobytes().get())).sum();
+    let factor = rules.max_total_factor;
+    let is_moved = is_above(new, old, factor) || is_above(old, new, factor);
+    let text = || {
+        format!(
+            "all relays together come to {new} kB/s, and were {old} kB/s: more than a factor of {factor}"
+        )
+    };
+    (old > 0 && is_moved).then(text)
+}
+
+/// Whether too much of the weight has moved by too much.
+fn relays(
+    file: &BandwidthFile,
+    previous: &BTreeMap<Fingerprint, u64>,
+    rules: &PublishRules,
+) -> Option<String> {
+    let moved = moved(file, previous, rules.max_relay_factor);
+    if moved.len() as u64 <= rules.max_moved_relays {
+        return None;
+    }
+    let of = |bws: &mut dyn Iterator<Item = u64>| bws.fold(0, u64::saturating_add);
+    let before = of(&mut moved.iter().map(|relay| relay.old_bw));
+    let after = of(&mut moved.iter().map(|relay| relay.measured_bw));
+    let all_before = of(&mut previous.values().copied());
+    let all_after = of(&mut file.relays().iter().map(|line| rounded_kilobytes(line.counted())));
+    let percent = percent(before, all_before).max(percent(after, all_after));
+    let text = || {
+        format!(
+            "{} relays with {percent:.1} % of the weight moved by more than a factor of {}, and {} % may: \
+             {} from {} to {} kB/s, for one",
+            moved.len(),
+            rules.max_relay_factor,
+            rules.max_moved_percent,
+            moved[0].fingerprint,
+            moved[0].old_bw,
+            moved[0].measured_bw
+        )
+    };
+    (percent > rules.max_moved_percent).then(text)
+}
+
+/// A part of a whole, in percent; 0 of nothing.
+#[expect(clippy::cast_precision_loss, reason = "for a comparison with a number of percents")]
+fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
+}
+
+/// Whether the consensus is too old.
+fn consensus_age(publication: &Publication, rules: &PublishRules) -> Option<String> {
+    let valid_after = publication.consensus_valid_after_unix_secs?;
+    let age = publication.now_unix_secs.saturating_sub(valid_after);
+    let text = || {
+        let most = rules.max_consensus_age_secs / HOUR_SECS;
+        format!("the consensus is {} hours old, and {most} at most may be", age / HOUR_SECS)
+    };
+    (age > rules.max_consensus_age_secs).then(text)
+}
+
+/// Whether the newest result is too old.
+fn result_age(file: &BandwidthFile, now: u64, rules: &PublishRules) -> Option<String> {
+    let newest = file.relays().iter().map(|line| line.measured_at.unix_secs()).max()?;
+    let age = now.saturating_sub(newest);
+    let text = || {
+        let most = rules.max_newest_result_age_secs / HOUR_SECS;
+        format!("the newest result is {} hours old, and {most} at most may be", age / HOUR_SECS)
+    };
+    (age > rules.max_newest_result_age_secs).then(text)
+}
+
+/// Whether it is earlier than it can be.
+fn clock(publication: &Publication, last: Option<&Last>) -> Option<String> {
+    let now = publication.now_unix_secs;
+    let name =
+        |secs| Utc::from_unix_secs(secs).map_or_else(|e| e.to_string(), |utc| utc.to_string());
+    let made = last.and_then(|last| last.made_unix_secs).filter(|&made| made > now);
+    if let Some(made) = made {
+        return Some(format!("it is {}, and the last file was made at {}", name(now), name(made)));
+    }
+    // A consensus is made minutes before it becomes valid.
+    let valid = publication.consensus_valid_after_unix_secs;
+    let valid = valid.filter(|&valid| valid.saturating_sub(HOUR_SECS) > now)?;
+    Some(format!("it is {}, and the consensus is of {}", name(now), name(valid)))
+}

@@ -1,0 +1,47 @@
+//! What an attempt counted as, as far as it is remembered.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ff_base::identity::Fingerprint;
+use ff_proto::aggregate::Draw;
+
+use super::draws::draw;
+use crate::outcome::Outcome;
+use crate::period::group::host;
+
+/// What an attempt counted as, and whose it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drawn {
+    /// The relay's Ed25519 identity.
+    pub ed_identity: [u8; 32],
+    /// The RSA fingerprint that its link has shown.
+    pub fingerprint: Option<Fingerprint>,
+    /// Where it was.
+    pub host: Option<IpAddr>,
+    /// When it began, in seconds since 1970.
+    pub started_unix_secs: u64,
+    /// What it counted as.
+    pub draw: Draw,
+    /// Whether it was conclusive.
+    pub concludes: bool,
+}
+
+impl Drawn {
+    /// That of an outcome.
+    #[must_use]
+    pub fn of(outcome: &Outcome) -> Self {
+        Self {
+            ed_identity: outcome.target.ed_identity,
+            fingerprint: outcome.target.rsa_fingerprint,
+            host: host_of(&outcome.target.address),
+            started_unix_secs: outcome.started_unix_secs,
+            draw: draw(outcome),
+            concludes: outcome.publishable().is_some(),
+        }
+    }
+}
+
+/// The host of `host:port`.
+pub fn host_of(address: &str) -> Option<IpAddr> {
+    address.parse::<SocketAddr>().ok().map(|address| host(address.ip()))
+}

@@ -1,0 +1,88 @@
+//! The number of each relay that follows from its days within a month.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use ff_base::identity::Fingerprint;
+use ff_proto::units::BytesPerSec;
+
+use super::month::{DayOf, Month};
+use crate::publish::days::{self, Bounds, Day, Number};
+
+/// What a relay's days came to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Remembered {
+    /// Its number.
+    pub(super) number: Number,
+    /// The value that it comes from.
+    pub(super) value: BytesPerSec,
+    /// When the oldest and the newest attempt of that day began.
+    pub(super) began_unix_secs: [u64; 2],
+    /// When the last attempt that counts began.
+    pub(super) last_unix_secs: u64,
+    /// The RSA fingerprint that was shown last on that day.
+    pub(super) fingerprint: Option<Fingerprint>,
+}
+
+/// What the days of all relays came to, if a rise by more than this factor has to last.
+pub(super) fn remembered(month: &Month, hold_above: Option<f64>) -> HashMap<[u8; 32], Remembered> {
+    let number = |days: &[DayOf], first| number(days, Bounds { first, rise: hold_above });
+    let (new, old): (Vec<_>, Vec<_>) = month.relays().partition(|(_, relay)| month.is_new(relay));
+    let old = old.into_iter();
+    let mut known: HashMap<_, _> =
+        old.filter_map(|(name, relay)| Some((*name, number(&relay.days, None)?))).collect();
+    let first = First::of(&known, month, hold_above);
+    for (name, relay) in new {
+        if let Some(number) = number(&relay.days, first.at(&relay.hosts)) {
+            known.insert(*name, number);
+        }
+    }
+    known
+}
+
+/// What days come to, if one has a value.
+fn number(days: &[DayOf], bounds: Bounds) -> Option<Remembered> {
+    let came: Vec<_> = days.iter().map(|day| day.came).collect();
+    let number = days::number(&came, bounds)?;
+    let (day, last) = (days.get(number.day)?, days.last()?);
+    let Day::Value(value) = day.came else { return None };
+    Some(Remembered {
+        number,
+        value,
+        began_unix_secs: day.began_unix_secs,
+        last_unix_secs: last.began_unix_secs[1],
+        fingerprint: day.fingerprint,
+    })
+}
+
+/// What relays may have at first that were not there before.
+struct First {
+    /// The median number of all others.
+    median: Option<BytesPerSec>,
+    /// What the greatest of the others may rise to at each place.
+    at: HashMap<IpAddr, BytesPerSec>,
+}
+
+impl First {
+    /// By what the others have.
+    fn of(known: &HashMap<[u8; 32], Remembered>, month: &Month, rise: Option<f64>) -> Self {
+        let mut rates: Vec<_> = known.values().map(|one| one.number.rate).collect();
+        rates.sort_unstable();
+        let mut at = HashMap::new();
+        for (name, relay) in month.relays() {
+            let Some(one) = known.get(name) else { continue };
+            let most = rise.map_or(one.number.rate, |factor| one.number.rate.scale(factor));
+            for host in &relay.hosts {
+                let greatest: &mut BytesPerSec = at.entry(*host).or_default();
+                *greatest = most.max(*greatest);
+            }
+        }
+        Self { median: rates.get(rates.len() / 2).copied(), at }
+    }
+
+    /// What a relay may have that has been at these places.
+    fn at(&self, places: &[IpAddr]) -> Option<BytesPerSec> {
+        let there = places.iter().filter_map(|place| self.at.get(place).copied()).max();
+        self.median.into_iter().chain(there).min()
+    }
+}

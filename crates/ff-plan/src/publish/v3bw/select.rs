@@ -1,0 +1,277 @@
+//! Which results become lines of a bandwidth file, and why others do not.
+//!
+//! A relay is listed when one of its measurements not older than the maximum age was conclusive
+//! and showed its RSA fingerprint. All attempts of a day are draws, of which the lowest stands
+//! (PROTOCOL.md §9), and what days come to is [`crate::publish::days`]'s. Nothing a single relay does (a strange
+//! nickname, a second identity) keeps the others from being published.
+//!
+//! [`Decisions`] has the whole of it, relay by relay: the file is written from it, and so is what explains a
+//! number ([`crate::publish::trace`]), so that these cannot differ.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use ff_base::identity::Fingerprint;
+use ff_base::utc::{OutOfRange, Utc};
+use ff_proto::params::PERIOD_SECS;
+
+use super::decision::{Attempts, Decision, Standing, ended};
+use super::drawn::Drawn;
+use super::month::Month;
+use super::publication::{Publication, Scheduled};
+use super::reason::NoNumber;
+use super::remembered::remembered;
+use super::{BandwidthFile, Generator, Header, InvalidFile, RecentCounts, RelayCounts};
+use crate::outcome::{Method, Outcome};
+use crate::publish::together::{self, Share, Shown};
+
+impl BandwidthFile {
+    /// The file of everything in `outcomes` that may be published and began within the greatest
+    /// age; what claims to have begun in the future is not used.
+    ///
+    /// # Errors
+    /// [`InvalidFile::NothingToPublish`] when there is no such result, and whatever
+    /// [`BandwidthFile::new`] refuses.
+    pub fn from_outcomes(
+        outcomes: &[Outcome],
+        publication: &Publication,
+    ) -> Result<Self, InvalidFile> {
+        Decisions::of(outcomes, publication)?.file()
+    }
+}
+
+/// What is decided about each relay that anybody has tried to measure.
+#[derive(Clone, Debug)]
+pub struct Decisions<'a> {
+    /// What it was decided with.
+    publication: &'a Publication,
+    /// The relays, by their Ed25519 identities.
+    relays: Vec<Decision<'a>>,
+}
+
+impl<'a> Decisions<'a> {
+    /// Decides about all relays of these outcomes.
+    ///
+    /// # Errors
+    /// [`OutOfRange`] when now lies behind the year 9999.
+    pub fn of(outcomes: &'a [Outcome], publication: &'a Publication) -> Result<Self, OutOfRange> {
+        let mut by_relay = BTreeMap::<[u8; 32], Attempts<'a>>::new();
+        for outcome in outcomes.iter().filter(|outcome| outcome.method == Method::Echo) {
+            by_relay.entry(outcome.target.ed_identity).or_default().add(outcome, publication);
+        }
+        let of_outcomes = || {
+            let echoed = outcomes.iter().filter(|outcome| outcome.method == Method::Echo);
+            let drawn: Vec<_> = echoed.map(Drawn::of).collect();
+            let secs = publication.period_secs.unwrap_or(PERIOD_SECS);
+            Arc::new(Month::of(&drawn, publication.now_unix_secs, secs))
+        };
+        let month = publication.month.clone().unwrap_or_else(of_outcomes);
+        let remembered = remembered(&month, publication.hold_above);
+        let decide = |(identity, attempts): ([u8; 32], Attempts<'a>)| {
+            Decision::of(identity, attempts, remembered.get(&identity), publication)
+        };
+        let relays = by_relay.into_iter().map(decide).collect::<Result<_, _>>()?;
+        let mut all = Self { publication, relays };
+        all.keep_one_of_each_fingerprint();
+        all.share_within_groups();
+        Ok(all)
+    }
+
+    /// The relays.
+    #[must_use]
+    pub fn relays(&self) -> &[Decision<'a>] {
+        &self.relays
+    }
+
+    /// What it was decided with.
+    #[must_use]
+    pub fn publication(&self) -> &Publication {
+        self.publication
+    }
+
+    /// The relay with this fingerprint: the one that has a line, or that has it by the documents, or that was
+    /// tried last.
+    #[must_use]
+    pub fn find(&self, fingerprint: &Fingerprint) -> Option<&Decision<'a>> {
+        let known = self.publication.directory.get(fingerprint).and_then(|facts| facts.ed_identity);
+        let is_it = |relay: &&Decision<'a>| {
+            relay.fingerprint() == Some(*fingerprint) || known == Some(relay.ed_identity)
+        };
+        self.relays.iter().filter(is_it).max_by_key(|relay| {
+            let newest = relay.attempts.first().map(|attempt| attempt.started_unix_secs);
+            let has_line =
+                relay.line.as_ref().is_ok_and(|line| line.rsa_fingerprint == *fingerprint);
+            (has_line, known == Some(relay.ed_identity), newest)
+        })
+    }
+
+    /// Why a relay has no number that nobody has tried to measure.
+    #[must_use]
+    pub fn unknown(&self, fingerprint: &Fingerprint) -> NoNumber {
+        match self.publication.not_scheduled.get(fingerprint) {
+            Some(&why) => NoNumber::NotScheduled(why),
+            None if self.publication.has(fingerprint) => NoNumber::NeverMeasured,
+            None => NoNumber::NotListed,
+        }
+    }
+
+    /// Whether authorities vote with the file.
+    #[must_use]
+    pub fn are_voted(&self) -> bool {
+        let listed = self.relays.iter().filter(|relay| relay.line.is_ok()).count() as u64;
+        !super::is_under_minimum(listed, self.publication.consensus_relays)
+    }
+
+    /// The file.
+    ///
+    /// # Errors
+    /// As [`BandwidthFile::from_outcomes`].
+    pub fn file(&self) -> Result<BandwidthFile, InvalidFile> {
+        let lines = || self.relays.iter().filter_map(|relay| relay.line.as_ref().ok());
+        let mut file = BandwidthFile::new(self.header()?, lines().cloned().collect())?;
+        let mut listed: HashSet<_> = lines().map(|line| line.rsa_fingerprint).collect();
+        if self.publication.consensus_valid_after_unix_secs.is_some() {
+            let unmeasured =
+                self.relays.iter().filter_map(|relay| relay.unmeasured(self.publication));
+            file.unmeasured =
+                unmeasured.filter(|line| listed.insert(line.rsa_fingerprint)).collect();
+            file.unmeasured.sort_by_key(|line| line.rsa_fingerprint);
+        }
+        Ok(file)
+    }
+
+    /// Of relays that show one fingerprint the one that was measured last has it.
+    fn keep_one_of_each_fingerprint(&mut self) {
+        let mut order: Vec<_> = (0..self.relays.len()).collect();
+        order.sort_by_key(|&index| core::cmp::Reverse(self.relays[index].shown_unix_secs()));
+        let mut fingerprints = HashSet::new();
+        for index in order {
+            let relay = &mut self.relays[index];
+            if let Ok(line) = &relay.line
+                && !fingerprints.insert(line.rsa_fingerprint)
+            {
+                relay.line = Err(NoNumber::OtherIdentity);
+            }
+        }
+    }
+
+    /// Sees to it that no group counts for more than it was measured at together.
+    fn share_within_groups(&mut self) {
+        let mut index_of = HashMap::new();
+        for (index, relay) in self.relays.iter().enumerate() {
+            if let Some(fingerprint) = relay.fingerprint()
+                && (relay.line.is_ok() || !index_of.contains_key(&fingerprint))
+            {
+                index_of.insert(fingerprint, index);
+            }
+        }
+        let publication = self.publication;
+        let found = |names: &[Fingerprint]| -> Vec<usize> {
+            let found: BTreeSet<_> = names.iter().filter_map(|name| index_of.get(name)).collect();
+            found.into_iter().copied().collect()
+        };
+        for group in &publication.groups {
+            self.share(&found(group), 0);
+        }
+        for Scheduled { period_unix_secs, members } in &publication.scheduled {
+            // Later groups may be divided otherwise; they count for those that stand in their own period.
+            let mut members = found(members);
+            members.retain(|&index| self.relays[index].since() >= Some(period_unix_secs.start));
+            if members.iter().any(|&index| self.relays[index].since() < Some(period_unix_secs.end))
+            {
+                self.share(&members, period_unix_secs.start);
+            }
+        }
+    }
+
+    /// The same for some relays, of which nothing counts that began before then. Values of the newest day come first, and those
+    /// of relays without a value since then last.
+    fn share(&mut self, members: &[usize], since: u64) {
+        let standing: Vec<(usize, &Standing, bool)> = members
+            .iter()
+            .filter_map(|&index| {
+                let relay = &self.relays[index];
+                let line = relay.line.as_ref().ok()?;
+                Some((index, relay.standing.as_ref()?, line.blank_days > 0))
+            })
+            .collect();
+        let Some(first) = standing.iter().map(|(_, standing, _)| standing.since_unix_secs).min()
+        else {
+            return;
+        };
+        if standing.len() < 2 {
+            return;
+        }
+        let shown = members.iter().flat_map(|&index| {
+            let attempts = self.relays[index].attempts.iter();
+            attempts.filter_map(move |attempt| Shown::by(attempt, index))
+        });
+        let together = together::carried(shown.collect(), first.max(since));
+        let secs = self.publication.period_secs.unwrap_or(PERIOD_SECS);
+        let in_turn = |(_, standing, has_faded): &(usize, &Standing, bool)| {
+            let day = standing.since_unix_secs.checked_div(secs);
+            (standing.number, (*has_faded, core::cmp::Reverse(day)))
+        };
+        let values: Vec<_> = standing.iter().map(in_turn).collect();
+        let indices: Vec<_> = standing.iter().map(|(index, ..)| *index).collect();
+        for (index, share) in indices.into_iter().zip(together::shares_in_turn(&values, together)) {
+            if let Ok(line) = &mut self.relays[index].line {
+                let is_less = |other: Share| share.bytes_per_sec < other.bytes_per_sec;
+                if line.share.is_none_or(is_less) {
+                    line.share = Some(share);
+                }
+            }
+        }
+    }
+
+    /// The header.
+    fn header(&self) -> Result<Header, InvalidFile> {
+        let publication = self.publication;
+        Ok(Header {
+            software_version: env!("CARGO_PKG_VERSION").to_owned(),
+            file_created: Utc::from_unix_secs(publication.now_unix_secs)?,
+            consensus_relays: publication.consensus_relays,
+            recent: self.recent_counts(),
+            time_to_report_half_network_secs: self.half_network_secs(),
+            generator: Generator {
+                started: publication
+                    .generator_started_unix_secs
+                    .map(Utc::from_unix_secs)
+                    .transpose()?,
+                tor_version: publication.tor_version.clone(),
+                dirauth_nickname: publication.dirauth_nickname.clone(),
+            },
+        })
+    }
+
+    /// The header's counts.
+    fn recent_counts(&self) -> RecentCounts {
+        let sum = |count: fn(&RelayCounts) -> u64| {
+            Some(self.relays.iter().map(|relay| count(&relay.counts)).sum())
+        };
+        let without = || self.relays.iter().filter(|relay| relay.counts.successes == 0);
+        let old = without().filter(|relay| relay.counts.old > 0).count();
+        let error = without().filter(|relay| relay.counts.old == 0 && relay.counts.attempts > 0);
+        RecentCounts {
+            measurement_attempt: sum(|counts| counts.attempts),
+            measurement_failure: sum(|counts| counts.failures),
+            excluded_error: Some(error.count() as u64),
+            excluded_old: Some(old as u64),
+            ..self.publication.recent
+        }
+    }
+
+    /// How long it takes to report half of the network, judging by how long these relays took.
+    fn half_network_secs(&self) -> Option<u64> {
+        let published = || {
+            let listed = self.relays.iter().filter(|relay| relay.line.is_ok());
+            listed.filter_map(Decision::shown_outcome)
+        };
+        let first = published().map(|outcome| outcome.started_unix_secs).min()?;
+        let last = published().map(ended).max()?;
+        let took = u128::from(last.saturating_sub(first));
+        let consensus = u128::from(self.publication.consensus_relays);
+        let secs = took * consensus / 2 / published().count() as u128;
+        u64::try_from(secs).ok().filter(|_| consensus > 0)
+    }
+}

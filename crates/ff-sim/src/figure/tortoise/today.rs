@@ -1,0 +1,88 @@
+//! Figures of today's network: times of pages and files over the limit, and bytes between relays above it.
+
+use ff_report::figure::{Axis, Figure};
+use ff_report::stats::median;
+
+use crate::flow::tortoise::KB;
+use crate::flow::tortoise::bucket::Limit;
+use crate::flow::tortoise::engine::Outcome;
+use crate::flow::tortoise::today::{EXEMPT, TodayResults};
+
+/// What points are, under each figure of means.
+const NOTE: &str = "Points are means over seeds. Faint dots: each seed. Bars: 95 % intervals of the mean (Student's t).";
+
+/// The figures `today-pages`, `today-files` and `today-above`.
+#[must_use]
+pub fn figures(results: &TodayResults) -> Vec<Figure> {
+    vec![
+        times(
+            results,
+            "today-pages",
+            "Pages of 2025 in today's network",
+            "median time of a page, s",
+            0,
+        ),
+        times(results, "today-files", "Files in today's network", "median time of a file, s", 1),
+        above(results),
+    ]
+}
+
+/// The axis of limits.
+fn limits(label: &str) -> Axis {
+    Axis::log(label).tight()
+}
+
+/// Medians of web users' times (0) or bulk users' (1) over the limit: a curve for each burst, and one without a limit.
+fn times(results: &TodayResults, name: &'static str, title: &str, y: &str, kind: usize) -> Figure {
+    let figure = Figure::new(name, title, limits("limit of a client's link, KB/s"), Axis::log(y))
+        .noting(NOTE);
+    let medians = |outcomes: &[Outcome]| -> Vec<f64> {
+        outcomes.iter().filter_map(|one| median(one.secs[kind].clone())).collect()
+    };
+    let base = results.cells.first().map(|(_, outcomes)| medians(outcomes)).unwrap_or_default();
+    let free = results.rates.iter().map(|rate| (rate / KB, base.clone())).collect();
+    let figure = figure.with_means("", "no limit", free);
+    let mut labels: Vec<String> = Vec::new();
+    let limited = || results.cells.iter().filter_map(|(limit, all)| Some(((*limit)?, all)));
+    for (limit, _) in limited() {
+        let label = label(limit);
+        if !labels.contains(&label) {
+            labels.push(label);
+        }
+    }
+    labels.into_iter().fold(figure, |figure, name| {
+        let of_burst = limited().filter(|(limit, _)| label(*limit) == name);
+        let points = of_burst.map(|(limit, all)| (limit.rate / KB, medians(all))).collect();
+        figure.with_means("", name, points)
+    })
+}
+
+/// What a curve of this burst is called.
+fn label(limit: Limit) -> String {
+    // The least burst is a fifth of a second of its limit.
+    if limit.burst <= (limit.rate / 5.0).ceil() {
+        "least burst, 0.2 s of the limit".to_owned()
+    } else {
+        format!("burst {} MB", limit.burst / 1e6)
+    }
+}
+
+/// The bytes between relays above a rate where clients have no limit.
+fn above(results: &TodayResults) -> Figure {
+    let x = limits("rate, KB/s");
+    let y = Axis::parts("bytes between relays");
+    let title = "Bytes between relays above a rate, no limit of clients' links";
+    let figure = Figure::new("today-above", title, x, y).noting(NOTE);
+    let base = results.cells.first().map_or(&[][..], |(_, outcomes)| outcomes.as_slice());
+    let labels = ["all links".to_owned()].into_iter();
+    let labels = labels.chain(EXEMPT.map(|rule| format!("links not exempt by {rule}")));
+    labels.enumerate().fold(figure, |figure, (links, label)| {
+        let parts = |rate: usize| -> Vec<f64> {
+            let bytes = base.iter().map(|one| &one.between).filter(|between| between.bytes > 0.0);
+            bytes.filter_map(|one| Some(one.above.get(rate)?[links] / one.bytes)).collect()
+        };
+        let rates = results.rates.iter().enumerate();
+        let points = rates.map(|(number, rate)| (rate / KB, parts(number))).collect();
+        figure.with_means("", label, points)
+    })
+}

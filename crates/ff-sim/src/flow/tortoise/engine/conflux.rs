@@ -1,0 +1,35 @@
+//! Today's transfers: over two conflux legs, with the time that each took.
+
+use super::Engine;
+use crate::flow::tortoise::users::Kind;
+
+impl Engine<'_> {
+    /// Divides what is left of each user's transfer among the links that still carry some, by their rates: a sender sends
+    /// on the leg that has room.
+    pub(super) fn pool(&mut self) {
+        let mut at = 0;
+        while let Some(&(number, _)) = self.active.get(at) {
+            // A user's links lie next to each other: they begin together.
+            let legs = self.active[at..].iter().take_while(|(user, _)| *user == number).count();
+            let (active, rates) = (&self.active[at..at + legs], &self.rates[at..at + legs]);
+            let links = &mut self.users[number as usize].links;
+            let left: f64 = active.iter().map(|(_, place)| links[*place as usize].left).sum();
+            let all: f64 = rates.iter().sum();
+            if legs > 1 && all > 0.0 {
+                for ((_, place), rate) in active.iter().zip(rates) {
+                    links[*place as usize].left = left * rate / all;
+                }
+            }
+            at += legs;
+        }
+    }
+
+    /// Keeps the time of a user's transfer, if it ended in the measured time.
+    pub(super) fn keep_time(&mut self, number: u32) {
+        let user = &self.users[number as usize];
+        if (self.counts.0..=self.counts.1).contains(&user.ended) {
+            let kind = usize::from(user.client.kind == Kind::Bulk);
+            self.outcome.secs[kind].push(user.ended - user.asked);
+        }
+    }
+}

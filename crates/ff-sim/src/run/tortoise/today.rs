@@ -1,0 +1,151 @@
+//! `tortoise --today`: each limit with each burst in today's network, and no limit.
+
+mod tables;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use ff_report::progress::Progress;
+use ff_report::stats;
+
+use self::tables::{TodayReport, tables, text};
+use crate::cli::TortoiseArgs;
+use crate::figure::tortoise::today::figures;
+use crate::flow::tortoise::bucket::Limit;
+use crate::flow::tortoise::engine::{Outcome, simulate};
+use crate::flow::tortoise::today::{TodayResults, USED_PART, world};
+use crate::flow::tortoise::world::Setting;
+use crate::parallel;
+use crate::run::{Reading, tell_drawn};
+
+/// Relays of a network of scale 1.
+const RELAYS: u32 = 144;
+/// The fewest relays that give every client two guards and an exit.
+const FEWEST_RELAYS: u32 = 20;
+/// Clients of each relay, about: where fitting begins.
+const FIRST_CLIENTS: u32 = 4;
+/// Numbers of clients that are tried.
+const TRIES: u32 = 8;
+/// How far the used part of relays may be off: at which no other number of clients is tried, and in the end. A bulk user more
+/// changes it by a step.
+const TOLERANCES: (f64, f64) = (0.005, 0.05);
+
+/// Simulates today's network, and tells the results.
+///
+/// # Errors
+/// When a burst is too small for a limit, no number of clients fits, or the results cannot be written.
+pub(super) fn today(args: &TortoiseArgs, seeds: &[u64], setting: Setting) -> Result<ExitCode> {
+    let limits = limits(args)?;
+    let rates: Vec<f64> = args.limits.iter().copied().map(f64::from).collect();
+    let relays = setting.count(RELAYS, 1.0).max(FEWEST_RELAYS);
+    let progress = Progress::of("ff-sim");
+    let work = Work { seeds, setting, relays, rates: &rates, jobs: args.jobs, progress };
+    let (clients, base) = work.fit()?;
+    let limited = work.simulate(&limits, clients, "experiments")?;
+    let cells = [(None, base)].into_iter().chain(limits.into_iter().zip(limited)).collect();
+    let (seeds, rates) = (seeds.to_vec(), work.rates.to_vec());
+    let results = TodayResults { seeds, relays, clients, rates, cells };
+    let report = TodayReport::new(&results, setting.secs);
+    let (text, tables) = (text(&report), tables(&results));
+    let (reading, seed) = (Reading::default(), Some(args.seed));
+    let draw = || figures(&results);
+    tell_drawn("tortoise", &args.out, &reading, seed, &report, &text, &tables, draw)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Each limit with each burst.
+fn limits(args: &TortoiseArgs) -> Result<Vec<Option<Limit>>> {
+    let mut limits = Vec::new();
+    for &rate in &args.limits {
+        for burst in &args.bursts {
+            let burst = burst.bytes(rate).map_err(anyhow::Error::msg)?;
+            let limit = Limit { rate: rate.into(), burst: burst.into() };
+            if limits.contains(&Some(limit)) {
+                bail!(
+                    "--limits and --bursts name {} MB/s twice with the same burst",
+                    limit.rate / 1e6
+                );
+            }
+            limits.push(Some(limit));
+        }
+    }
+    Ok(limits)
+}
+
+/// What all simulations have in common.
+struct Work<'a> {
+    /// The seeds.
+    seeds: &'a [u64],
+    /// How long each simulation runs.
+    setting: Setting,
+    /// The number of relays.
+    relays: u32,
+    /// Rates above which bytes between relays are counted, in bytes a second.
+    rates: &'a [f64],
+    /// Simulations at a time.
+    jobs: u32,
+    /// Reports the progress.
+    progress: Progress,
+}
+
+impl Work<'_> {
+    /// The number of clients with which relays without a limit carry what they carried in May 2024, and the results with it.
+    fn fit(&self) -> Result<(u32, Vec<Outcome>)> {
+        let mut clients = self.relays * FIRST_CLIENTS;
+        let mut best: Option<(f64, u32, Vec<Outcome>)> = None;
+        for _ in 0..TRIES {
+            let mut found = self.simulate(&[None], clients, "fitting the clients")?;
+            let outcomes = found.pop().context("internal error: nothing was simulated")?;
+            let parts: Vec<f64> = outcomes.iter().map(|outcome| outcome.used).collect();
+            let used = stats::mean(&parts).context("internal error: no seeds")?;
+            note!("ff-sim: {clients} clients use {:.1} % of {} relays", used * 100.0, self.relays);
+            let off = (used - USED_PART).abs();
+            if best.as_ref().is_none_or(|(least, ..)| off < *least) {
+                best = Some((off, clients, outcomes));
+            }
+            let next = times(clients, (USED_PART / used).clamp(0.25, 4.0));
+            if off <= TOLERANCES.0 || next == clients {
+                break;
+            }
+            clients = next;
+        }
+        match best {
+            Some((off, clients, outcomes)) if off <= TOLERANCES.1 => Ok((clients, outcomes)),
+            _ => bail!(
+                "no number of clients uses {:.1} % of the relays; with a larger --scale or more --minutes one does",
+                USED_PART * 100.0
+            ),
+        }
+    }
+
+    /// The results with each limit, in their order: of each those of all seeds.
+    fn simulate(
+        &self,
+        limits: &[Option<Limit>],
+        clients: u32,
+        what: &str,
+    ) -> Result<Vec<Vec<Outcome>>> {
+        let with_seeds = |limit: &Option<Limit>| {
+            let limit = *limit;
+            self.seeds.iter().map(move |seed| (limit, *seed))
+        };
+        let runs: Vec<(Option<Limit>, u64)> = limits.iter().flat_map(with_seeds).collect();
+        let work = |(limit, seed): &(Option<Limit>, u64)| {
+            let world = world(*limit, self.rates, self.relays, clients, *seed);
+            Ok(simulate(&world, self.setting.warm_up_secs, self.setting.secs))
+        };
+        let tell = |done: usize, (_, seed): &(Option<Limit>, u64), _: &Outcome| {
+            let all = runs.len();
+            self.progress.say(|| format!("{what}: {done} of {all}, seed {seed}"));
+        };
+        let jobs = usize::try_from(self.jobs).unwrap_or(1);
+        let found = parallel::map(&runs, jobs, work, tell)?;
+        Ok(found.chunks(self.seeds.len().max(1)).map(<[Outcome]>::to_vec).collect())
+    }
+}
+
+/// A number of clients times a factor; at least one.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
+fn times(clients: u32, factor: f64) -> u32 {
+    (f64::from(clients) * factor).round().max(1.0) as u32
+}

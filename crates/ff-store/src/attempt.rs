@@ -1,0 +1,138 @@
+//! An attempt to measure a relay: what it begins with, and what is kept of it.
+
+use ff_base::identity::Fingerprint;
+use ff_plan::outcome::{Asked, Failure, Method, Outcome, TargetInfo};
+use ff_proto::aggregate::Estimator;
+use ff_proto::failure::FailureKind;
+use ff_proto::units::{BytesPerSec, Ratio};
+
+use super::{AttemptId, PlanId};
+
+/// What is known of an attempt before the relay is asked.
+#[derive(Clone, Debug)]
+pub struct Begin {
+    /// The relay, by the name that the network's documents have for it.
+    pub fingerprint: Fingerprint,
+    /// The relay.
+    pub target: TargetInfo,
+    /// The row of the plan that it carries out, if it is planned.
+    pub plan: Option<PlanId>,
+    /// Now, in seconds since 1970.
+    pub started_unix_secs: u64,
+    /// How it is measured.
+    pub method: Method,
+    /// Seconds that the relay will be asked for.
+    pub asked_secs: u16,
+    /// The background ratio.
+    pub ratio: Ratio,
+    /// Σa over the team; `None` when no measurer is limited in rate.
+    pub allocated: Option<BytesPerSec>,
+    /// Who measures.
+    pub shares: Vec<Share>,
+}
+
+impl Begin {
+    /// What is known of the measurement.
+    fn asked(&self) -> Asked {
+        Asked {
+            target: self.target.clone(),
+            started_unix_secs: self.started_unix_secs,
+            method: self.method,
+            asked_secs: self.asked_secs,
+            ratio: self.ratio,
+            estimator: Estimator::default(),
+            allocated: self.allocated,
+        }
+    }
+}
+
+/// A measurer's part in an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Its Ed25519 identity.
+    pub measurer: [u8; 32],
+    /// How fast it may send; `None` for as fast as it can.
+    pub rate: Option<BytesPerSec>,
+    /// Its links.
+    pub links: u16,
+}
+
+/// An attempt that is begun and not finished.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// Its name.
+    pub id: AttemptId,
+    /// What it began with, without its shares: [`Reader::shares`](super::Reader::shares).
+    pub begin: Begin,
+}
+
+/// An attempt that is finished.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// Its name.
+    pub id: AttemptId,
+    /// The relay, by the name that the network's documents have for it.
+    pub fingerprint: Fingerprint,
+    /// The row of the plan that it carried out.
+    pub plan: Option<PlanId>,
+    /// The period and the slot of that row.
+    pub slot: Option<(u64, u32)>,
+    /// When it was over, in seconds since 1970.
+    pub finished_unix_secs: u64,
+    /// Whether the relay may have granted it.
+    pub grant_used: bool,
+    /// Seconds that were measured, also when their samples are not here.
+    pub measured_secs: u64,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+impl Attempt {
+    /// One that is begun, as if that were all that will ever be known of it.
+    pub(super) fn begun(begin: &Begin) -> Self {
+        Self {
+            id: AttemptId(0),
+            fingerprint: begin.fingerprint,
+            plan: begin.plan,
+            slot: None,
+            finished_unix_secs: 0,
+            grant_used: begin.method == Method::Echo,
+            measured_secs: 0,
+            outcome: interrupted(begin),
+        }
+    }
+}
+
+impl From<Attempt> for Running {
+    fn from(Attempt { id, fingerprint, plan, outcome, .. }: Attempt) -> Self {
+        let begin = Begin {
+            fingerprint,
+            target: outcome.target,
+            plan,
+            started_unix_secs: outcome.started_unix_secs,
+            method: outcome.method,
+            asked_secs: outcome.asked_secs,
+            ratio: outcome.ratio,
+            allocated: outcome.allocated,
+            shares: Vec::new(),
+        };
+        Self { id, begin }
+    }
+}
+
+/// Whether attempts are read with their seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seconds {
+    /// With those that are still kept.
+    With,
+    /// Without, which is faster: [`Outcome::seconds`] is empty.
+    Without,
+}
+
+/// What came of an attempt that the coordinator did not live to finish.
+pub(super) fn interrupted(begin: &Begin) -> Outcome {
+    let kind = FailureKind::Interrupted;
+    let message = "the coordinator ended while it was measuring".to_owned();
+    let failure = Failure { kind, relay_code: None, message };
+    Outcome::failed(begin.asked(), failure)
+}

@@ -1,0 +1,191 @@
+//! A copy of when relays were asked, in a file beside the store: a new store in place of a damaged one still knows whom not to
+//! ask again.
+//!
+//! `store.sqlite.grants` has a line `FINGERPRINT UNIX_SECS` for each attempt, written when that begins. It is not synced, and
+//! lines that cannot be read are skipped: it is a copy, and relays refuse a coordinator that asks too often. Opening a store
+//! rewrites it without lines older than two days; of a long file the last 64 MiB are read.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use ff_base::files::{Readers, write_atomically};
+use ff_base::identity::{Fingerprint, fingerprint_hex};
+use ff_base::utc::now_unix_secs;
+use rusqlite::{Connection, params};
+
+use super::error::{self, StoreError};
+use super::lock::with_suffix;
+use super::value::Number;
+
+/// For so long grants are of use: the longest period, and what may pass until one is given.
+const KEPT_SECS: u64 = 2 * 24 * 60 * 60;
+/// So much of a file is read, its end: two days of ten thousand relays have a hundredth of it.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// The copy of a store that is written to.
+#[derive(Debug)]
+pub(super) struct GrantCopy {
+    /// Where it is.
+    path: PathBuf,
+    /// The file; `None` behind an error, until it can be written to again.
+    file: Option<File>,
+    /// Whether the last write failed.
+    has_failed: bool,
+}
+
+impl GrantCopy {
+    /// The copy beside the store at `path`. A store without attempts takes over what it has.
+    pub(super) fn open(db: &mut Connection, store: &Path) -> Result<Self, StoreError> {
+        let path = with_suffix(store, ".grants");
+        let fail = error::sqlite(store, "be opened");
+        let is_new: bool = db
+            .query_row("SELECT NOT EXISTS (SELECT 1 FROM attempts)", [], |row| row.get(0))
+            .map_err(&fail)?;
+        if is_new {
+            take_over(db, &read(&path)).map_err(&fail)?;
+        }
+        let text = forget_old(db).and_then(|()| text(db)).map_err(&fail)?;
+        let written = write_atomically(&path, text.as_bytes(), Readers::Owner);
+        let opened = written.map_err(io::Error::other).and_then(|()| append_to(&path));
+        let mut copy = Self { path, file: None, has_failed: false };
+        copy.file = copy.told(opened);
+        Ok(copy)
+    }
+
+    /// Notes that a relay is asked.
+    pub(super) fn add(&mut self, relay: &Fingerprint, unix_secs: u64) {
+        let opened = self.file.take().map_or_else(|| append_to(&self.path), Ok);
+        let written = opened.and_then(|mut file| {
+            writeln!(file, "{} {unix_secs}", hex::encode_upper(relay))?;
+            Ok(file)
+        });
+        self.file = self.told(written);
+    }
+
+    /// What was done with the file; the first error in a row is logged.
+    fn told<T>(&mut self, done: io::Result<T>) -> Option<T> {
+        if let Err(error) = &done
+            && !self.has_failed
+        {
+            let path = self.path.display();
+            tracing::warn!("cannot write {path}, the copy of when relays were asked: {error}");
+        }
+        self.has_failed = done.is_err();
+        done.ok()
+    }
+}
+
+/// Opens a file to add to it.
+fn append_to(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).open(path)
+}
+
+/// What can be read of a copy.
+fn read(path: &Path) -> Vec<(Fingerprint, u64)> {
+    let mut bytes = Vec::new();
+    // A pipe would keep waiting whoever opens it.
+    if !path.is_file() {
+        return Vec::new();
+    }
+    let end = File::open(path).and_then(|mut file| {
+        let start = file.metadata()?.len().saturating_sub(MAX_FILE_BYTES);
+        file.seek(SeekFrom::Start(start))?;
+        file.take(MAX_FILE_BYTES).read_to_end(&mut bytes)
+    });
+    if end.is_err() {
+        return Vec::new();
+    }
+    let line = |line: &str| {
+        let (relay, unix_secs) = line.split_once(' ')?;
+        Some((fingerprint_hex(relay)?, unix_secs.parse().ok()?))
+    };
+    // A clock that was wrong keeps no relay from being asked.
+    let now = now_unix_secs();
+    let lines = String::from_utf8_lossy(&bytes);
+    lines.lines().filter_map(line).filter(|(_, unix_secs)| *unix_secs <= now).collect()
+}
+
+/// Stores what a copy has.
+fn take_over(db: &mut Connection, grants: &[(Fingerprint, u64)]) -> rusqlite::Result<()> {
+    let writing = db.transaction()?;
+    writing.execute("DELETE FROM copied_grants", [])?;
+    for (relay, unix_secs) in grants {
+        let sql = "INSERT INTO copied_grants (fingerprint, unix_secs) VALUES (?1, ?2)";
+        writing.prepare_cached(sql)?.execute(params![relay, Number(*unix_secs)])?;
+    }
+    writing.commit()
+}
+
+/// Deletes what is of no use any more.
+fn forget_old(db: &Connection) -> rusqlite::Result<()> {
+    let sql = "DELETE FROM copied_grants WHERE unix_secs < ?1";
+    db.execute(sql, [Number(now_unix_secs().saturating_sub(KEPT_SECS))]).map(drop)
+}
+
+/// The copy of what a store has.
+fn text(db: &Connection) -> rusqlite::Result<String> {
+    let sql =
+        "SELECT fingerprint, started_unix_secs FROM attempts JOIN targets ON targets.id = target
+               WHERE grant_used = 1 AND started_unix_secs >= ?1
+               UNION ALL SELECT fingerprint, unix_secs FROM copied_grants";
+    let mut statement = db.prepare(sql)?;
+    let since = Number(now_unix_secs().saturating_sub(KEPT_SECS));
+    let grants = statement.query_map([since], |row| {
+        let (relay, unix_secs): (Fingerprint, Number) = (row.get(0)?, row.get(1)?);
+        Ok(format!("{} {}\n", hex::encode_upper(relay), unix_secs.0))
+    })?;
+    grants.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Store;
+
+    #[test]
+    fn a_new_store_knows_whom_the_one_before_it_asked() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (store, copy) = (dir.path().join("store"), dir.path().join("store.grants"));
+        let now = now_unix_secs();
+        let hex = |relay: u8| hex::encode_upper([relay; 20]);
+        let lines = [
+            format!("{} {}", hex(1), now - 3600),
+            format!("{} {}", hex(2), now - 3 * 24 * 3600),
+            format!("{} {}", hex(3), now + 3600),
+            format!("{} x", hex(4)),
+            "\u{fffd} nothing".to_owned(),
+            format!("{} {}", hex(1), now - 60),
+        ];
+        std::fs::write(&copy, lines.join("\n")).expect("written");
+        let opened = Store::open(&store, [7; 32]).expect("a store");
+        let asked = |store: &Store, relay: u8| {
+            store.grants_used(&[relay; 20], now - 5 * 24 * 3600).expect("read")
+        };
+        assert_eq!(asked(&opened, 1), [now - 3600, now - 60]);
+        assert!([2, 3, 4].iter().all(|&relay| asked(&opened, relay).is_empty()));
+        drop(opened);
+        // The file has what is of use, and so has the store that is opened again.
+        let text = std::fs::read_to_string(&copy).expect("a copy");
+        assert_eq!(text, format!("{}\n{}\n", lines[0], lines[5]));
+        assert_eq!(asked(&Store::open(&store, [7; 32]).expect("a store"), 1).len(), 2);
+    }
+
+    #[test]
+    fn of_a_long_copy_the_end_is_read_and_what_is_no_file_is_none() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (store, copy) = (dir.path().join("store"), dir.path().join("store.grants"));
+        let now = now_unix_secs();
+        let relay = hex::encode_upper([1; 20]);
+        let mut file = File::create(&copy).expect("a file");
+        file.set_len(2 * MAX_FILE_BYTES).expect("a hole");
+        file.seek(SeekFrom::End(0)).expect("its end");
+        writeln!(file, "\n{relay} {now}").expect("written");
+        let opened = Store::open(&store, [7; 32]).expect("a store");
+        assert_eq!(opened.grants_used(&[1; 20], now - 1).expect("read"), [now]);
+        let pipe = dir.path().join("other.grants");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+        assert!(made.success());
+        drop(Store::open(&dir.path().join("other"), [7; 32]).expect("it does not wait"));
+    }
+}

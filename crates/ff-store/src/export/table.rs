@@ -1,0 +1,221 @@
+//! Columns, cells, and rows of CSV.
+
+use std::borrow::Cow;
+use std::io::Write;
+
+use base64ct::{Base64Unpadded, Encoding};
+use ff_base::utc::Utc;
+use ff_proto::units::BytesPerSec;
+
+use super::ExportError;
+
+/// What stands in a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Numbers of 64 bits with a sign.
+    Int,
+    /// Seconds of UTC.
+    Time,
+    /// Numbers with a fraction.
+    Real,
+    /// Text.
+    Text,
+    /// True or false.
+    Bool,
+}
+
+/// A column's name and type.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// Its type.
+    pub(crate) kind: Kind,
+    /// Whether it may be empty.
+    pub(crate) is_nullable: bool,
+}
+
+/// A column of a table whose rows are made of `R`.
+pub(crate) struct Column<R> {
+    /// Its name and type.
+    pub(crate) shape: Shape,
+    /// What stands in it.
+    pub(crate) of: for<'a> fn(&'a R) -> Cell<'a>,
+}
+
+impl<R> Clone for Column<R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for Column<R> {}
+
+/// What stands in a column, as a cell.
+macro_rules! of {
+    ($row:ident => $value:expr) => {
+        |$row| ($value).into()
+    };
+}
+pub(crate) use of;
+
+impl<R> Column<R> {
+    /// A column that is never empty.
+    pub(crate) const fn new(
+        name: &'static str,
+        kind: Kind,
+        of: for<'a> fn(&'a R) -> Cell<'a>,
+    ) -> Self {
+        Self { shape: Shape { name, kind, is_nullable: false }, of }
+    }
+
+    /// A column that may be empty.
+    pub(crate) const fn maybe(
+        name: &'static str,
+        kind: Kind,
+        of: for<'a> fn(&'a R) -> Cell<'a>,
+    ) -> Self {
+        Self { shape: Shape { name, kind, is_nullable: true }, of }
+    }
+}
+
+/// What stands in a row's column.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Cell<'a> {
+    /// Nothing.
+    Null,
+    /// A number.
+    Int(i64),
+    /// Seconds since 1970.
+    Time(i64),
+    /// A number with a fraction.
+    Real(f64),
+    /// Text.
+    Text(Cow<'a, str>),
+    /// True or false.
+    Bool(bool),
+}
+
+impl Cell<'_> {
+    /// A time; the year 9999 has the last.
+    pub(crate) fn time(unix_secs: u64) -> Self {
+        Self::Time(unix_secs.min(Utc::LAST_UNIX_SECS).cast_signed())
+    }
+
+    /// A fingerprint as the network's documents write it.
+    pub(crate) fn hex(fingerprint: &[u8; 20]) -> Self {
+        ::hex::encode_upper(fingerprint).into()
+    }
+
+    /// An Ed25519 identity as the network's documents write it.
+    pub(crate) fn base64(identity: &[u8; 32]) -> Self {
+        Base64Unpadded::encode_string(identity).into()
+    }
+}
+
+impl From<u64> for Cell<'_> {
+    /// Numbers above 2^63 - 1, which only a broken counter reaches, become that.
+    fn from(number: u64) -> Self {
+        Self::Int(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<u32> for Cell<'_> {
+    fn from(number: u32) -> Self {
+        Self::Int(number.into())
+    }
+}
+
+impl From<u16> for Cell<'_> {
+    fn from(number: u16) -> Self {
+        Self::Int(number.into())
+    }
+}
+
+impl From<BytesPerSec> for Cell<'_> {
+    fn from(rate: BytesPerSec) -> Self {
+        rate.get().into()
+    }
+}
+
+impl From<f64> for Cell<'_> {
+    fn from(number: f64) -> Self {
+        Self::Real(number)
+    }
+}
+
+impl From<bool> for Cell<'_> {
+    fn from(is_true: bool) -> Self {
+        Self::Bool(is_true)
+    }
+}
+
+impl<'a> From<&'a str> for Cell<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl From<String> for Cell<'_> {
+    fn from(text: String) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl<'a, T: Into<Cell<'a>>> From<Option<T>> for Cell<'a> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
+    }
+}
+
+/// What rows are written to.
+pub(crate) trait Sink {
+    /// Takes a row.
+    fn row(&mut self, cells: &[Cell<'_>]) -> Result<(), ExportError>;
+
+    /// Writes what is left.
+    fn finish(self: Box<Self>) -> Result<(), ExportError>;
+}
+
+/// Rows as CSV.
+pub(crate) struct CsvSink<W: Write> {
+    /// The writer.
+    csv: csv::Writer<W>,
+}
+
+impl<W: Write> CsvSink<W> {
+    /// A table with these columns.
+    pub(crate) fn new(shape: &[Shape], out: W) -> Result<Self, ExportError> {
+        let mut csv = csv::Writer::from_writer(out);
+        csv.write_record(shape.iter().map(|column| column.name))?;
+        Ok(Self { csv })
+    }
+}
+
+impl<W: Write> Sink for CsvSink<W> {
+    fn row(&mut self, cells: &[Cell<'_>]) -> Result<(), ExportError> {
+        for cell in cells {
+            let text: Cow<'_, str> = match cell {
+                Cell::Null => "".into(),
+                Cell::Int(number) => number.to_string().into(),
+                Cell::Time(secs) => rfc3339(*secs).into(),
+                Cell::Real(number) => number.to_string().into(),
+                Cell::Text(text) => text.as_ref().into(),
+                Cell::Bool(is_true) => (if *is_true { "true" } else { "false" }).into(),
+            };
+            self.csv.write_field(text.as_bytes())?;
+        }
+        self.csv.write_record(None::<&[u8]>)?;
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), ExportError> {
+        Ok(self.csv.flush()?)
+    }
+}
+
+/// A time in RFC 3339, `2026-11-20T09:30:00Z`.
+fn rfc3339(unix_secs: i64) -> String {
+    let utc = Utc::from_unix_secs(unix_secs.unsigned_abs());
+    utc.map_or_else(|_| String::new(), |utc| format!("{utc}Z"))
+}

@@ -1,0 +1,215 @@
+#![doc = include_str!("../README.md")]
+
+mod aside;
+mod attempt;
+mod attempts;
+mod columns;
+mod copy;
+mod disputes;
+mod error;
+mod events;
+mod export;
+mod grant;
+mod in_columns;
+mod lock;
+mod open;
+mod paths;
+mod plan;
+mod publication;
+mod query;
+mod retain;
+mod row;
+mod seconds;
+mod slots;
+mod team;
+mod value;
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+
+pub use self::attempt::{Attempt, Begin, Running, Seconds, Share};
+pub use self::disputes::DisputeRow;
+pub use self::error::StoreError;
+pub use self::export::{ExportError, Format, What};
+pub use self::plan::{Kind, Period, Planned, State, ToPlan};
+pub use self::publication::Memory;
+pub use self::query::{Coverage, Estimate, FailureCount, Known};
+pub use self::retain::{Deleted, Retention};
+pub use self::slots::SlotCount;
+pub use self::team::{Measured, MeasurerRow};
+
+use self::lock::Lock;
+
+/// How long a write waits for another program's lock. It blocks the coordinator.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Names an attempt for as long as the store lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttemptId(pub i64);
+
+/// Names a row of the plan for as long as the store lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PlanId(pub i64);
+
+/// A store that is read, whoever writes to it meanwhile.
+#[derive(Debug)]
+pub struct Reader {
+    /// The database.
+    db: Connection,
+    /// Where it is, for errors.
+    path: PathBuf,
+}
+
+/// A store that this process, and no other, writes to. It can do what a [`Reader`] can.
+#[derive(Debug)]
+pub struct Store {
+    /// The database. It stands before the lock because it must be closed first.
+    reader: Reader,
+    /// A copy of whom was asked when.
+    copy: copy::GrantCopy,
+    /// Whether the last write found the database locked. If so, the next one does not wait.
+    is_locked: bool,
+    /// Keeps others away.
+    _lock: Lock,
+}
+
+impl Deref for Store {
+    type Target = Reader;
+
+    fn deref(&self) -> &Reader {
+        &self.reader
+    }
+}
+
+impl Store {
+    /// Opens the store of this coordinator, or makes it; reads all of it once to find damage.
+    ///
+    /// Attempts that the last process has not finished are still begun: [`Store::close_interrupted`].
+    ///
+    /// # Errors
+    /// [`StoreError`], saying what to do.
+    pub fn open(path: &Path, coordinator: [u8; 32]) -> Result<Self, StoreError> {
+        let lock = Lock::take(path)?;
+        let mut db = open::writable(path, &coordinator)?;
+        let copy = copy::GrantCopy::open(&mut db, path)?;
+        let reader = Reader { db, path: path.to_owned() };
+        Ok(Self { reader, copy, is_locked: false, _lock: lock })
+    }
+
+    /// Opens a store to look at it, also while a coordinator writes to it.
+    ///
+    /// # Errors
+    /// [`StoreError`]; [`StoreError::Missing`] when there is none, because none is made.
+    pub fn open_read_only(path: &Path) -> Result<Reader, StoreError> {
+        Ok(Reader { db: open::read_only(path)?, path: path.to_owned() })
+    }
+
+    /// Why a store is damaged; `None` if it is sound or of an older version.
+    ///
+    /// # Errors
+    /// [`StoreError`] when that cannot be found out: there is none, or another version wrote it.
+    pub fn damage(path: &Path) -> Result<Option<StoreError>, StoreError> {
+        let opened = Self::open_read_only(path).and_then(|reader| {
+            open::check_pages(&reader.db, path)?;
+            reader.running().map(drop)
+        });
+        match opened {
+            Ok(()) | Err(StoreError::Older { .. }) => Ok(None),
+            Err(damage @ (StoreError::Corrupt { .. } | StoreError::BadRow { .. })) => {
+                Ok(Some(damage))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Checks, without changing it, that this coordinator can use the store at `path`. A missing store is accepted, because
+    /// it is made at the start, and so is one of an older version, because it is converted.
+    ///
+    /// # Errors
+    /// [`StoreError`], with what to do.
+    pub fn check(path: &Path, coordinator: &[u8; 32]) -> Result<(), StoreError> {
+        let reader = match Self::open_read_only(path) {
+            Err(StoreError::Missing(_) | StoreError::Older { .. }) => return Ok(()),
+            opened => opened?,
+        };
+        open::check_pages(&reader.db, path)?;
+        reader.running()?;
+        open::check_owner(&reader.db, path, coordinator)
+    }
+
+    /// Gives the store at `path`, damaged or not, and the files beside it the name
+    /// `….corrupt-2026-11-20-09-30-00`, and returns it. Nothing is overwritten.
+    ///
+    /// # Errors
+    /// [`StoreError::InUse`] while a coordinator runs, [`StoreError::Missing`] if there is nothing.
+    pub fn move_aside(path: &Path, now_unix_secs: u64) -> Result<PathBuf, StoreError> {
+        aside::move_aside(path, now_unix_secs)
+    }
+
+    /// Tests whether the store can be written to, by writing a value that it has already.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it cannot be written to.
+    pub fn try_to_write(&mut self) -> Result<(), StoreError> {
+        self.write("be written to", |writing| {
+            writing.execute("UPDATE meta SET coordinator = coordinator", []).map(drop)
+        })
+    }
+
+    /// Writes all that `work` does, or nothing; it is on the disk when this returns.
+    fn write<T>(
+        &mut self,
+        action: &'static str,
+        work: impl FnOnce(&Writing<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let Reader { db, path } = &mut self.reader;
+        let fail = error::sqlite(path, action);
+        let patience = if self.is_locked { Duration::ZERO } else { PATIENCE };
+        db.busy_timeout(patience).map_err(&fail)?;
+        let begun = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&fail);
+        self.is_locked = matches!(begun, Err(StoreError::Locked { .. }));
+        let writing = Writing { db: begun?, path, action };
+        let value = work(&writing)?;
+        writing.db.commit().map_err(&fail)?;
+        Ok(value)
+    }
+}
+
+/// A transaction, and what is being done in it.
+struct Writing<'a> {
+    /// The transaction.
+    db: Transaction<'a>,
+    /// The store, for errors.
+    path: &'a Path,
+    /// What is being done, for errors.
+    action: &'static str,
+}
+
+impl Writing<'_> {
+    /// Makes errors of what SQLite says.
+    fn fail(&self) -> impl Fn(rusqlite::Error) -> StoreError + use<> {
+        error::sqlite(self.path, self.action)
+    }
+
+    /// Carries a statement out and says how many rows it has changed.
+    fn execute(&self, sql: &str, params: impl rusqlite::Params) -> Result<usize, StoreError> {
+        let mut statement = self.db.prepare_cached(sql).map_err(self.fail())?;
+        statement.execute(params).map_err(self.fail())
+    }
+
+    /// The first row of what a statement finds.
+    fn find<T>(
+        &self,
+        sql: &str,
+        params: impl rusqlite::Params,
+        read: impl FnOnce(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Option<T>, StoreError> {
+        let mut statement = self.db.prepare_cached(sql).map_err(self.fail())?;
+        let mut rows = statement.query(params).map_err(self.fail())?;
+        let row = rows.next().map_err(self.fail())?;
+        row.map(read).transpose().map_err(self.fail())
+    }
+}

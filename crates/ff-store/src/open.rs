@@ -1,0 +1,237 @@
+//! Making and opening stores, and bringing them up to date.
+//!
+//! Decisions: doc/decisions.md, "A new store is made under another name".
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io};
+
+use ff_base::percent;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
+
+use super::error::{self, StoreError};
+use super::lock::with_suffix;
+
+/// "FFbw": tells a store of FlashFlow from other databases, also to `file`.
+const APPLICATION_ID: i64 = 0x4646_6277;
+/// What makes each version of the one before it, from version 0, which is empty.
+const MIGRATIONS: &[&str] = &[
+    include_str!("schema/001.sql"),
+    include_str!("schema/002.sql"),
+    include_str!("schema/003.sql"),
+    include_str!("schema/004.sql"),
+    include_str!("schema/005.sql"),
+    include_str!("schema/006.sql"),
+];
+/// How long opening and reading wait for another connection's lock: a reader's, or somebody's `sqlite3`.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// SQLite's cache of pages, in KiB: the rest is the system's own cache.
+const CACHE_KIB: i64 = 4096;
+/// What the log beside the store is cut to once it has been written back, in bytes.
+const LOG_LIMIT_BYTES: i64 = 16 << 20;
+
+/// The version that this program writes.
+pub(super) fn version() -> i64 {
+    i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
+}
+
+/// Opens the store at `path`, which nobody else writes to, or makes it.
+pub(super) fn writable(path: &Path, coordinator: &[u8; 32]) -> Result<Connection, StoreError> {
+    if !exists(path)? {
+        make(path, coordinator)?;
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut db = connect(path, flags)?;
+    let found = check_version(&db, path)?;
+    check_pages(&db, path)?;
+    let fail = error::sqlite(path, "be opened");
+    db.pragma_update(None, "journal_mode", "WAL").map_err(&fail)?;
+    db.pragma_update(None, "synchronous", "FULL").map_err(&fail)?;
+    db.pragma_update(None, "journal_size_limit", LOG_LIMIT_BYTES).map_err(&fail)?;
+    migrate(&mut db, path, found)?;
+    check_owner(&db, path, coordinator)?;
+    Ok(db)
+}
+
+/// Opens the store at `path` to read it, beside whoever writes to it.
+pub(super) fn read_only(path: &Path) -> Result<Connection, StoreError> {
+    if !exists(path)? {
+        return Err(StoreError::Missing(path.to_owned()));
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let checked = |db: Connection| Ok::<_, StoreError>((check_version(&db, path)?, db));
+    let opened = match connect(path, flags).and_then(checked) {
+        Err(StoreError::Unwritable { .. }) if is_on_read_only_disk(path) => {
+            immutable(path, flags).and_then(checked)
+        }
+        opened => opened,
+    };
+    let (found, db) = opened.map_err(|error| match error {
+        StoreError::Unwritable { path, .. } => StoreError::Unreadable(path),
+        other => other,
+    })?;
+    let known = version();
+    if found < known {
+        return Err(StoreError::Older { path: path.to_owned(), found, known });
+    }
+    Ok(db)
+}
+
+/// Whether there is a store. A store is made whole or not at all, so a file without anything in it is what is
+/// left of one, and so is a log without its store: SQLite would throw the log away.
+fn exists(path: &Path) -> Result<bool, StoreError> {
+    let corrupt = |detail: &str| {
+        Err(StoreError::Corrupt { path: path.to_owned(), detail: detail.to_owned() })
+    };
+    match fs::metadata(path) {
+        Ok(found) if !found.is_file() => Err(StoreError::NotAStore(path.to_owned())),
+        Ok(found) if found.len() == 0 => corrupt("the file is empty"),
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let log = with_suffix(path, "-wal");
+            if log.exists() { corrupt("only its log is there") } else { Ok(false) }
+        }
+        Err(error) => Err(error::io("be opened", path)(error)),
+    }
+}
+
+/// Whether the disk of a file is mounted read-only.
+fn is_on_read_only_disk(path: &Path) -> bool {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let made = tempfile::tempfile_in(dir.unwrap_or(Path::new(".")));
+    made.is_err_and(|error| error.kind() == io::ErrorKind::ReadOnlyFilesystem)
+}
+
+/// A connection to a store that nobody can change. It needs no other files in the directory.
+fn immutable(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
+    let log = fs::metadata(with_suffix(path, "-wal"));
+    if log.is_ok_and(|log| log.len() > 0) {
+        return Err(StoreError::LogOnReadOnlyDisk { path: path.to_owned() });
+    }
+    let whole = fs::canonicalize(path).map_err(error::io("be opened", path))?;
+    let uri = format!("file:{}?immutable=1", percent::encoded(whole.as_os_str().as_bytes(), b"/"));
+    connect_at(path, Path::new(&uri), flags | OpenFlags::SQLITE_OPEN_URI)
+}
+
+/// A connection with what each needs.
+fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
+    connect_at(path, path, flags)
+}
+
+/// A connection to the store at `path`, opened by the name that SQLite needs.
+fn connect_at(path: &Path, name: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
+    let fail = error::sqlite(path, "be opened");
+    let db = Connection::open_with_flags(name, flags).map_err(&fail)?;
+    db.busy_timeout(BUSY_TIMEOUT).map_err(&fail)?;
+    db.pragma_update(None, "foreign_keys", true).map_err(&fail)?;
+    db.pragma_update(None, "cache_size", -CACHE_KIB).map_err(&fail)?;
+    // A damaged or foreign file may hold a schema that was made to do harm.
+    db.pragma_update(None, "trusted_schema", false).map_err(&fail)?;
+    Ok(db)
+}
+
+/// Makes the store under another name, and puts it in its place when it is whole.
+fn make(path: &Path, coordinator: &[u8; 32]) -> Result<(), StoreError> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let dir: PathBuf = dir.unwrap_or(Path::new(".")).to_owned();
+    let fail_io = || error::io("be created", path);
+    let mut name = tempfile::Builder::new();
+    let made = name.prefix(".ff-").suffix(".tmp").tempfile_in(&dir).map_err(fail_io())?;
+    let made = made.into_temp_path();
+    let fail = error::sqlite(path, "be created");
+    let mut db = connect(&made, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    // So that retention can give room back; it has to be said before anything is written.
+    db.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(&fail)?;
+    db.pragma_update(None, "application_id", APPLICATION_ID).map_err(&fail)?;
+    migrate(&mut db, path, 0)?;
+    db.execute("INSERT INTO meta (id, coordinator) VALUES (1, ?1)", [coordinator.as_slice()])
+        .map_err(&fail)?;
+    db.close().map_err(|(_, error)| fail(error))?;
+    made.persist_noclobber(path).map_err(|error| fail_io()(error.error))?;
+    fs::File::open(&dir).and_then(|dir| dir.sync_all()).map_err(fail_io())
+}
+
+/// The store's version, if it is a store of a version known here.
+fn check_version(db: &Connection, path: &Path) -> Result<i64, StoreError> {
+    let fail = error::sqlite(path, "be opened");
+    let pragma =
+        |name| db.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(&fail);
+    if pragma("application_id")? != APPLICATION_ID {
+        return Err(StoreError::NotAStore(path.to_owned()));
+    }
+    let (found, known) = (pragma("user_version")?, version());
+    if found > known {
+        return Err(StoreError::Newer { path: path.to_owned(), found, known });
+    }
+    Ok(found)
+}
+
+/// Reads every page once, so that damage shows before anything is built on it.
+pub(super) fn check_pages(db: &Connection, path: &Path) -> Result<(), StoreError> {
+    let fail = error::sqlite(path, "be checked");
+    let found: String =
+        db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(fail)?;
+    if found == "ok" {
+        return Ok(());
+    }
+    let detail = found.lines().next_back().unwrap_or_default().to_owned();
+    Err(StoreError::Corrupt { path: path.to_owned(), detail })
+}
+
+/// Brings a store up to date, each version in a transaction of its own.
+fn migrate(db: &mut Connection, path: &Path, found: i64) -> Result<(), StoreError> {
+    let fail = error::sqlite(path, "be brought up to date");
+    let done = usize::try_from(found).unwrap_or(0);
+    for (migration, version) in MIGRATIONS.iter().zip(1_i64..).skip(done) {
+        let step = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&fail)?;
+        step.execute_batch(migration).map_err(&fail)?;
+        step.pragma_update(None, "user_version", version).map_err(&fail)?;
+        step.commit().map_err(&fail)?;
+    }
+    Ok(())
+}
+
+/// Fails unless the store is this coordinator's.
+pub(super) fn check_owner(
+    db: &Connection,
+    path: &Path,
+    coordinator: &[u8; 32],
+) -> Result<(), StoreError> {
+    let owner = db
+        .query_row("SELECT coordinator FROM meta", [], |row| row.get::<_, [u8; 32]>(0))
+        .optional()
+        .map_err(error::sqlite(path, "say whose it is"))?;
+    match owner {
+        Some(owner) if owner == *coordinator => Ok(()),
+        Some(owner) => Err(StoreError::OtherCoordinator {
+            path: path.to_owned(),
+            found: hex::encode(owner),
+            expected: hex::encode(coordinator),
+        }),
+        None => Err(StoreError::Corrupt {
+            path: path.to_owned(),
+            detail: "it does not say whose it is".to_owned(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_nobody_can_change_is_read_without_files_beside_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("odd ?#%\u{e9}.sqlite");
+        drop(writable(&path, &[7; 32]).expect("a store"));
+        let db = immutable(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).expect("opened");
+        assert_eq!(check_version(&db, &path).expect("a store"), version());
+        let names = fs::read_dir(dir.path()).expect("a directory").count();
+        assert_eq!(names, 1, "neither a log nor an index of one");
+        fs::write(with_suffix(&path, "-wal"), "x").expect("written");
+        let error = immutable(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).expect_err("a log");
+        assert!(error.to_string().contains("copy both"), "{error}");
+        assert!(!is_on_read_only_disk(&path));
+    }
+}

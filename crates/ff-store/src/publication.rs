@@ -1,0 +1,229 @@
+//! What a store adds to a bandwidth file beside the outcomes: what is remembered of a month, who was measured together
+//! or shared an address, and whom the schedule has no place for.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ff_base::identity::Fingerprint;
+use ff_base::utc::DAY_SECS;
+use ff_plan::outcome::Method;
+use ff_plan::publish::days::MEMORY_DAYS;
+use ff_plan::publish::v3bw::drawn::host_of;
+use ff_plan::publish::v3bw::{Drawn, Month, NotScheduled, Publication, Scheduled};
+use ff_proto::aggregate::{Draw, Verdict};
+use ff_proto::params::PERIOD_SECS;
+use rusqlite::params;
+
+use super::in_columns::InColumns;
+use super::row::Columns;
+use super::value::{Number, Stored};
+use super::{Reader, Store, StoreError, error};
+
+impl Stored for NotScheduled {
+    type As = String;
+
+    fn read(stored: String) -> Option<Self> {
+        Self::ALL.iter().copied().find(|why| why.name() == stored)
+    }
+
+    fn stored(&self) -> String {
+        self.name().to_owned()
+    }
+}
+
+/// What a store knows for a bandwidth file beside the outcomes.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    /// The length of a period in seconds, if one was planned.
+    period_secs: Option<u64>,
+    /// Relays that the schedule has no place for.
+    not_scheduled: BTreeMap<Fingerprint, NotScheduled>,
+    /// Relays that were measured at one address.
+    groups: Vec<Vec<Fingerprint>>,
+    /// Those that were to be measured at once.
+    scheduled: Vec<Scheduled>,
+    /// The days of all relays within a month.
+    month: Arc<Month>,
+}
+
+impl Memory {
+    /// The relays that counted together with this one, by address or schedule.
+    #[must_use]
+    pub fn beside(&self, relay: &Fingerprint) -> Vec<Fingerprint> {
+        let scheduled = self.scheduled.iter().map(|one| &one.members);
+        let lists = self.groups.iter().chain(scheduled).filter(|list| list.contains(relay));
+        lists.flatten().copied().collect()
+    }
+
+    /// Adds it to what the documents say.
+    pub fn complete(&self, publication: &mut Publication) {
+        publication.period_secs = self.period_secs.or(publication.period_secs);
+        publication.not_scheduled.clone_from(&self.not_scheduled);
+        publication.groups.extend(self.groups.iter().cloned());
+        publication.scheduled.clone_from(&self.scheduled);
+        publication.month = Some(Arc::clone(&self.month));
+    }
+}
+
+impl Store {
+    /// Keeps whom the schedule has no place for.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn set_not_scheduled(
+        &mut self,
+        relays: &BTreeMap<Fingerprint, NotScheduled>,
+    ) -> Result<(), StoreError> {
+        if self.not_scheduled()? == *relays {
+            return Ok(());
+        }
+        self.write("keep who has no place", |writing| {
+            writing.execute("DELETE FROM not_scheduled", [])?;
+            relays.iter().try_for_each(|(relay, why)| {
+                let sql = "INSERT INTO not_scheduled (fingerprint, reason) VALUES (?1, ?2)";
+                writing.execute(sql, params![relay, why.name()]).map(drop)
+            })
+        })
+    }
+}
+
+impl Reader {
+    /// Adds what the store knows to what the documents say: with it everybody who makes a bandwidth file of this store makes
+    /// the same.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn complete(&self, publication: &mut Publication) -> Result<(), StoreError> {
+        let memory = self.memory(publication.now_unix_secs, publication.max_age_secs)?;
+        memory.complete(publication);
+        Ok(())
+    }
+
+    /// What the store knows at a time, with results of this age at most.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn memory(&self, now_unix_secs: u64, max_age_secs: u64) -> Result<Memory, StoreError> {
+        // One transaction, so that all parts are of the same moment.
+        let fail = error::sqlite(&self.path, "be read");
+        let _moment = self.db.unchecked_transaction().map_err(fail)?;
+        let since = now_unix_secs.saturating_sub(max_age_secs);
+        let drawn = self.drawn(now_unix_secs)?;
+        let mut at = BTreeMap::<IpAddr, Vec<Fingerprint>>::new();
+        for one in drawn.iter().filter(|one| one.started_unix_secs >= since) {
+            if let Some((host, relay)) = one.host.zip(one.fingerprint) {
+                at.entry(host).or_default().push(relay);
+            }
+        }
+        let once = |mut relays: Vec<Fingerprint>| {
+            relays.sort_unstable();
+            relays.dedup();
+            relays
+        };
+        let groups = at.into_values().map(once).filter(|relays| relays.len() > 1).collect();
+        let period_secs = self.last_period()?.map(|period| period.length_secs.into());
+        let month = Month::of(&drawn, now_unix_secs, period_secs.unwrap_or(PERIOD_SECS));
+        Ok(Memory {
+            period_secs,
+            not_scheduled: self.not_scheduled()?,
+            groups,
+            scheduled: self.scheduled_at_once(since, now_unix_secs)?,
+            month: Arc::new(month),
+        })
+    }
+
+    /// The groups of the schedules of a time.
+    fn scheduled_at_once(&self, since: u64, until: u64) -> Result<Vec<Scheduled>, StoreError> {
+        let sql = "SELECT number, start_unix_secs, length_secs FROM periods
+                   WHERE start_unix_secs + length_secs > ?1 AND start_unix_secs <= ?2 ORDER BY number";
+        let span = [Number(since), Number(until)];
+        let periods = self.all("periods", sql, span, |columns| {
+            let (number, start) = (columns.of::<u64>()?, columns.of::<u64>()?);
+            Ok((number, start, columns.of::<u32>()?))
+        })?;
+        let mut scheduled = Vec::new();
+        for (number, start, length) in periods {
+            let period_unix_secs = start..start.saturating_add(length.into());
+            let of = |members| Scheduled { period_unix_secs: period_unix_secs.clone(), members };
+            scheduled.extend(self.groups(number)?.into_iter().map(of));
+        }
+        Ok(scheduled)
+    }
+
+    /// Whom the schedule has no place for.
+    fn not_scheduled(&self) -> Result<BTreeMap<Fingerprint, NotScheduled>, StoreError> {
+        let sql = "SELECT id, fingerprint, reason FROM not_scheduled";
+        let relays = self.all("not_scheduled", sql, [], |columns| {
+            let _id: i64 = columns.take()?;
+            Ok((columns.take::<Fingerprint>()?, columns.of::<NotScheduled>()?))
+        })?;
+        Ok(relays.into_iter().collect())
+    }
+
+    /// What all attempts of a month until now counted as. Targets are read once each: a join reads them for each attempt.
+    fn drawn(&self, now: u64) -> Result<Vec<Drawn>, StoreError> {
+        let sql = "SELECT id, ed_identity, shown_fingerprint, address FROM targets";
+        let targets: HashMap<_, _> =
+            self.all("targets", sql, [], read_target)?.into_iter().collect();
+        let sql = "SELECT id, target, started_unix_secs, draw, draw_bytes_per_sec,
+                   verdict = ?3 AND estimate_bytes_per_sec IS NOT NULL FROM attempts
+                   WHERE started_unix_secs >= ?1 AND started_unix_secs <= ?2
+                   AND finished_unix_secs IS NOT NULL AND method = ?4";
+        let since = Number(now.saturating_sub(MEMORY_DAYS * DAY_SECS));
+        let names = (Verdict::Conclusive.name(), Method::Echo.name());
+        let mut drawn = Vec::new();
+        let values = params![since, Number(now), names.0, names.1];
+        self.each("attempts", sql, values, read_drawn, |(target, of_attempt)| {
+            drawn.extend(targets.get(&target).map(|target| target.drawn(of_attempt)));
+            Ok::<_, StoreError>(())
+        })?;
+        Ok(drawn)
+    }
+}
+
+/// What a draw contains of the relay that was measured.
+struct Target {
+    /// Its Ed25519 identity.
+    ed_identity: [u8; 32],
+    /// The RSA fingerprint that its link has shown.
+    fingerprint: Option<Fingerprint>,
+    /// Its address then.
+    host: Option<IpAddr>,
+}
+
+/// What a draw contains of the attempt.
+#[derive(Clone, Copy)]
+struct OfAttempt {
+    /// When it began, in seconds since 1970.
+    started_unix_secs: u64,
+    /// What it counted as.
+    draw: Draw,
+    /// Whether it was conclusive.
+    concludes: bool,
+}
+
+impl Target {
+    /// What an attempt on it counted as.
+    fn drawn(&self, of_attempt: OfAttempt) -> Drawn {
+        let OfAttempt { started_unix_secs, draw, concludes } = of_attempt;
+        let Self { ed_identity, fingerprint, host } = *self;
+        Drawn { ed_identity, fingerprint, host, started_unix_secs, draw, concludes }
+    }
+}
+
+/// Reads a target, with its number.
+fn read_target(columns: &mut Columns<'_, '_>) -> rusqlite::Result<(i64, Target)> {
+    let id = columns.take()?;
+    let (ed_identity, fingerprint) = (columns.take()?, columns.take()?);
+    let host = host_of(&columns.take::<String>()?);
+    Ok((id, Target { ed_identity, fingerprint, host }))
+}
+
+/// Reads what an attempt counted as, with its target's number.
+fn read_drawn(columns: &mut Columns<'_, '_>) -> rusqlite::Result<(i64, OfAttempt)> {
+    let (_id, target): (i64, i64) = (columns.take()?, columns.take()?);
+    let started_unix_secs = columns.of()?;
+    let (draw, concludes) = (InColumns::take(columns)?, columns.take()?);
+    Ok((target, OfAttempt { started_unix_secs, draw, concludes }))
+}
