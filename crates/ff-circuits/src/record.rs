@@ -20,6 +20,9 @@ pub struct Circuit {
     pub number: u64,
     /// Who built it.
     pub client: Client,
+    /// The arm of the run that it belongs to, if the run compares several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arm: Option<String>,
     /// When it began: seconds since 1970 by the host's clock, for archives. No duration is computed from it.
     pub began_unix_secs: f64,
     /// When it began, since the run did.
@@ -29,9 +32,6 @@ pub struct Circuit {
     /// line sets it. Lines of older versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_unix_secs: Option<f64>,
-    /// The arm of the run that it belongs to, if the run compares several.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub arm: Option<String>,
     /// Its relays, first hop first.
     pub path: Vec<Relay>,
     /// How long the circuit waited for the link to the first relay, which it opened or another one did; none if it was open
@@ -74,10 +74,10 @@ impl Circuit {
             schema: SCHEMA,
             number,
             client,
+            arm: None,
             began_unix_secs,
             began_us,
             run_unix_secs: None,
-            arm: None,
             path: Vec::new(),
             link_us: None,
             hops_us: Vec::new(),
