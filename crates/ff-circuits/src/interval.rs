@@ -7,7 +7,7 @@ use statrs::function::beta::checked_beta_reg;
 /// Half of what a 95 % interval leaves out.
 const TAIL: f64 = 0.025;
 /// The normal distribution's quantile at 97.5 %.
-const Z: f64 = 1.959_963_985;
+pub(crate) const Z: f64 = 1.959_963_985;
 
 /// Something that was measured, and its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use super::parts::NAMES;
 use super::relays::PositionReport;
-use super::{Comparison, DownloadReport, GroupReport, SetReport, Spread, Target};
+use super::{Comparison, DownloadReport, GroupReport, SetReport, Spread, Target, is_open};
 use crate::interval::Interval;
+use crate::rank::MOST_MORE;
 
 /// The report as text.
 #[must_use]
@@ -103,13 +104,14 @@ fn add_group(group: &GroupReport, text: &mut String) {
 /// A position.
 fn add_position(found: &PositionReport, text: &mut String) {
     let PositionReport { position, relays, failed_at, compared_relays, test } = found;
-    let _ = write!(text, "    {:<18} {relays} relays", position.name());
+    let what = format!("{} relays", position.name());
+    let _ = write!(text, "    {what:<18} {relays}");
     if *failed_at > 0 {
-        let _ = write!(text, ", {failed_at} failures at them");
+        let _ = write!(text, ", failures at them {failed_at}");
     }
     if let Some(test) = test {
         let p = test.p;
-        let _ = write!(text, "; last byte by {compared_relays} relays: differs with p {p:.2e}");
+        let _ = write!(text, "; last byte, {compared_relays} of them compared: p {p:.2e}");
     }
     text.push('\n');
 }
@@ -136,6 +138,8 @@ fn add_comparison(one: &Comparison, text: &mut String) {
     }
     if let Some(more) = one.more_downloads {
         let _ = write!(text, "; {more} more downloads of each would decide");
+    } else if one.test.as_ref().is_some_and(is_open) {
+        let _ = write!(text, "; not even {MOST_MORE} more downloads of each would decide");
     }
     if let Some(note) = &one.note {
         let _ = write!(text, "; {note}");
