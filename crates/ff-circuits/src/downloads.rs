@@ -10,6 +10,7 @@ pub mod parts;
 pub mod relays;
 pub mod text;
 pub mod viz;
+pub mod viz_stats;
 
 use std::collections::BTreeMap;
 
@@ -148,8 +149,8 @@ pub struct Comparison {
     pub difference: Option<Interval>,
     /// Whether values of the first tend to be greater; none if there are too few.
     pub test: Option<MannWhitney>,
-    /// How many more whole downloads each set needs for a decision at 5 % with a probability of 80 %, if the share of
-    /// greater pairs stays as it is; none if the test has decided, or if it would take more than [`crate::rank::MOST_MORE`].
+    /// The number of further whole downloads that each set needs for a decision at 5 % with a probability of 80 %, if the
+    /// share of greater pairs stays; none if the test has decided, or if the number is above [`crate::rank::MOST_MORE`].
     pub more_downloads: Option<u64>,
     /// Which result has too few values, if one has.
     pub note: Option<String>,
@@ -347,6 +348,11 @@ impl GroupReport {
     }
 }
 
+/// Whether a test has not decided.
+fn is_open(test: &MannWhitney) -> bool {
+    test.p.is_nan() || test.p >= DECIDED
+}
+
 /// Compares two sets by all that both have.
 fn compare(one: &DownloadSet, other: &DownloadSet, into: &mut Vec<Comparison>) {
     let others = groups(&other.downloads.all);
@@ -360,7 +366,6 @@ fn compare(one: &DownloadSet, other: &DownloadSet, into: &mut Vec<Comparison>) {
                 || format!("{} and {} values are too few for a test", first.len(), second.len());
             let (one_median, other_median) = (median(&first), median(&second));
             let test = if least < LEAST { None } else { mann_whitney(&first, &second) };
-            let is_open = |test: &MannWhitney| test.p.is_nan() || test.p >= DECIDED;
             let more =
                 |test: MannWhitney| more_to_decide(test.greater, [first.len(), second.len()]);
             into.push(Comparison {

@@ -1,6 +1,6 @@
-//! Downloads by the relays of their circuits, and by the positions of these: guard, middle, exit.
+//! Downloads by the relays of their circuits, and by the relays' positions: guard, middle, exit.
 //!
-//! A relay is an exit or a middle only where the whole path is known: files of OnionPerf have just the relays that a circuit
+//! A relay counts as a middle or an exit only if the whole path is known: files of OnionPerf have just the relays that a circuit
 //! reached. The last relay of a circuit to an onion service counts as a middle.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::interval::{Interval, median};
 use crate::rank::{KruskalWallis, kruskal_wallis};
 use crate::record::{Circuit, Client};
 
-/// The least number of whole downloads through a relay that is compared with others.
+/// A relay is compared with others if it has at least this number of whole downloads.
 const LEAST: usize = 5;
 
 /// Where a relay is in a circuit.
@@ -50,11 +50,11 @@ pub struct PositionReport {
     pub position: Position,
     /// The number of relays.
     pub relays: u64,
-    /// Failures that were about a relay in this position.
+    /// The number of failures at relays in this position.
     pub failed_at: u64,
     /// The number of relays with at least 5 whole downloads.
     pub compared_relays: u64,
-    /// Whether times to the last byte are distributed differently with these relays; none if there are fewer than two.
+    /// Whether times to the last byte differ between these relays; none if there are fewer than two.
     pub test: Option<KruskalWallis>,
 }
 
@@ -162,11 +162,6 @@ fn nickname<'a>(lines: &[&'a Circuit], relay: &str) -> &'a str {
     named.map_or("", |one| &one.nick)
 }
 
-/// The positions and relays of a line with a whole download, for a table of outliers.
-pub(super) fn placed(circuit: &Circuit) -> impl Iterator<Item = (Position, &str)> {
-    of(circuit).zip(&circuit.path).map(|(position, relay)| (position, relay.id.as_str()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,7 +187,6 @@ mod tests {
         // Of OnionPerf's circuits that were not built, only the first relay's position is known.
         let part = Circuit { client: Client::OnionPerf, ..three.clone() };
         assert_eq!(of(&part).collect::<Vec<_>>(), [Guard]);
-        assert_eq!(placed(&three).last(), Some((Exit, "C")));
     }
 
     #[test]

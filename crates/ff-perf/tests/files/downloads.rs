@@ -75,6 +75,18 @@ fn public_files_are_analysed_into_a_folder() {
     assert!(
         read("tpf.buildtimes.csv").starts_with("date,source,position,q1,md,q3\n2017-07-17,,1,")
     );
+    let stats = read("onionperf.viz.stats.csv");
+    assert!(
+        stats.starts_with("stats,server,metric,value\ntime_to_first_byte,public,median,"),
+        "{stats}"
+    );
+    for name in ["firstbyte", "lastbyte", "error"] {
+        let outliers = read(&format!("onionperf.{name}_outliers.csv"));
+        assert!(outliers.starts_with("fingerprints,server,count\n"), "{outliers}");
+    }
+    let relays = read("relays.csv");
+    let row = "all,public,5242880,guard,78B98D12997EDD630F6A674CBF42F20711DEAC11,grobosolforte,1,1,1.49145,,,11.187625,";
+    assert!(relays.lines().any(|line| line.starts_with(row)), "{relays}");
     let page = read("report.html");
     assert!(page.contains("<h1>ff-perf downloads analyze</h1>") && page.contains("<svg"), "{page}");
     for name in ["first-byte-exit.svg", "last-byte-onion.svg", "parts-onion.csv", "summary.json"] {

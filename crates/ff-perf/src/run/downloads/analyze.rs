@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail, ensure};
 use ff_circuits::downloads::{
-    DownloadReport, DownloadSet, figures, metrics, outliers, relays, text, viz,
+    DownloadReport, DownloadSet, figures, metrics, outliers, relays, text, viz, viz_stats,
 };
 use ff_circuits::read::downloads::Downloads;
 use ff_report::input::Inputs;
@@ -42,7 +42,7 @@ pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
         let mut arms = downloads.all.iter().filter_map(|one| one.circuit.arm.as_deref());
         if let Some(odd) = arms.find(|arm| !is_name(arm)) {
             bail!(
-                "set {label} has a line with the arm {odd:?}: an arm's name has letters, digits, - and _"
+                "set {label} has a line with the arm {odd:?}: the name of an arm has letters, digits, - and _ only"
             );
         }
         sets.extend(DownloadSet::by_arm(label, downloads));
@@ -76,7 +76,10 @@ fn write(
     let (header, rows) = viz::table(sets);
     folder.table("onionperf.viz.csv", &header, rows.iter())?;
     folder.table("relays.csv", &relays::HEADER, relays::table(sets).iter())?;
-    folder.table("outliers.csv", &outliers::HEADER, outliers::table(sets).iter())?;
+    let [first, last, failed] = outliers::tables(sets);
+    for (name, header, rows) in [viz_stats::table(sets), first, last, failed] {
+        folder.table(name, header, rows.iter())?;
+    }
     for set in sets {
         for (name, header, rows) in metrics::tables(&set.downloads) {
             folder.table(&format!("{}.{name}", set.label), header, rows.iter())?;
