@@ -108,7 +108,8 @@ pub fn turn(arms: usize, number: u64, seed: u64) -> usize {
     let round = arms.max(1) as u64;
     let mut order: Vec<usize> = (0..arms).collect();
     let mut rng = ChaCha12Rng::seed_from_u64(seed);
-    rng.set_stream(number / round);
+    // Paths are drawn by the same seed, each with the stream of its number.
+    rng.set_stream(!(number / round));
     order.shuffle(&mut rng);
     let at = usize::try_from(number % round).ok();
     at.and_then(|at| order.get(at)).copied().unwrap_or_default()
@@ -227,7 +228,7 @@ impl Reader<'_> {
         }
         if Tor::needs(option) {
             return Err(wrong(&format!(
-                "{option} is set by ff-perf for all measurements: leave it out"
+                "{option} is the same for all arms, because ff-perf needs it: leave it out"
             )));
         }
         let (option, value) = (option.to_owned(), value.trim().to_owned());
@@ -279,7 +280,7 @@ mod tests {
             ("[[arm]]\nname = 'b'\ntorrc = ['X 1']\n", "line 5: arm b: only a tor has a torrc"),
             (
                 "[[arm]]\nname = 'b'\nclient = 'tor'\ntorrc = ['CircuitBuildTimeout 5']\n",
-                "line 6: CircuitBuildTimeout is set",
+                "line 6: CircuitBuildTimeout is the same for all arms",
             ),
             (
                 "[[arm]]\nname = 'b'\nclient = 'tor'\ntorrc = [\"X 1\\nY 2\"]\n",

@@ -174,10 +174,10 @@ impl Tor {
         refused.map_err(|error| format!("{}: {error}", dir.display()))
     }
 
-    /// Whether measuring sets this option to a value of its own.
+    /// Whether an arm must leave this option as it is: measuring sets it, or reaches tor by it.
     #[must_use]
     pub fn needs(option: &str) -> bool {
-        options::is_ours(option)
+        options::is_needed(option)
     }
 
     /// Asks for a stream and puts it on a circuit; says where its news come.

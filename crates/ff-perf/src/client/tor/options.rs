@@ -22,6 +22,10 @@ const OPTIONS: [(&str, &str); 8] = [
     ("NewCircuitPeriod", "2 days"),
 ];
 
+/// Options by which tor is reached.
+const REACHED_BY: [&str; 5] =
+    ["SocksPort", "ControlPort", "ControlSocket", "CookieAuthentication", "DataDirectory"];
+
 /// Values by option as tor tells them: none of one that is not set, several of a list.
 type Values = BTreeMap<String, Vec<String>>;
 
@@ -68,10 +72,13 @@ impl Taken {
         Ok(taken)
     }
 
-    /// Whether tor had all of them already as we want them: then one who was killed has left them so, and what they were
-    /// before is not known.
+    /// Whether tor had those that every run needs already as we want them: then a run that was killed has left them so, and
+    /// what they were before is not known.
     pub(super) fn is_left_over(&self) -> bool {
-        self.before == self.ours
+        self.before
+            .iter()
+            .filter(|(name, _)| is_ours(name))
+            .all(|(name, values)| self.ours.get(name) == Some(values))
     }
 
     /// Where commands go.
@@ -106,9 +113,14 @@ impl Taken {
     }
 }
 
-/// Whether measuring needs this option with a value of its own.
-pub(super) fn is_ours(name: &str) -> bool {
+/// Whether every run needs this option with a value of its own.
+fn is_ours(name: &str) -> bool {
     OPTIONS.iter().any(|(ours, _)| ours.eq_ignore_ascii_case(name))
+}
+
+/// Whether an arm must leave this option as it is: measuring sets it, or reaches tor by it.
+pub(super) fn is_needed(name: &str) -> bool {
+    is_ours(name) || REACHED_BY.iter().any(|by| by.eq_ignore_ascii_case(name))
 }
 
 /// Which of these options tor refuses, and its words; none if it takes all of them together. None of them stays set.
@@ -219,7 +231,8 @@ mod tests {
             setting(&lines),
             r#"SETCONF Bridge="192.0.2.1:1" UseBridges="1" bridge="a \"b\\""#
         );
-        assert!(is_ours("circuitbuildtimeout") && !is_ours("ConfluxEnabled"));
+        assert!(is_ours("circuitbuildtimeout") && is_needed("socksport"));
+        assert!(!is_needed("ConfluxEnabled"));
     }
 
     #[test]
