@@ -13,7 +13,7 @@ use ff_report::teller::Teller;
 use super::client::{Job, say, with_client_of};
 use super::measure::{self, Came, Ready};
 use super::paths::weigh;
-use crate::arms::{Arm, parse, turn};
+use crate::arms::{Arm, TorrcLine, parse, turn};
 use crate::cli::measure::{ClientKind, MeasureArgs, Measuring};
 use crate::client::Client;
 use crate::client::tor::Tor;
@@ -61,10 +61,10 @@ pub(super) fn run(args: &MeasureArgs, file: &Path) -> Result<ExitCode> {
     came.judged().map(|()| ExitCode::SUCCESS)
 }
 
-/// Reads the arms of a file; those that name no client have this one.
+/// Reads the arms of a file; an arm that names no client has this one.
 ///
 /// # Errors
-/// When the file cannot be read, with the line that is wrong.
+/// When the file cannot be read, or has a mistake: with its line.
 pub(super) fn read(file: &Path, client: ClientKind, inputs: &mut Inputs) -> Result<Vec<Arm>> {
     let text = String::from_utf8(inputs.read(file)?).with_context(|| file.display().to_string())?;
     parse(file, &text, client).map_err(anyhow::Error::msg)
@@ -80,26 +80,32 @@ pub(super) fn measuring(arm: &Arm, run: &Measuring) -> Measuring {
     }
 }
 
-/// Gives an arm's network the weights of its bandwidth file, and asks its tor whether it takes the arm's options.
+/// Gives an arm's network the weights of its bandwidth file, if it has one.
 ///
 /// # Errors
-/// When the weights cannot be used, or tor refuses an option: with its line and tor's words.
-pub(super) fn prepare(
-    arm: &Arm,
-    file: &Path,
-    ready: &mut Ready,
-    inputs: &mut Inputs,
-) -> Result<()> {
-    if let Some(weights) = &arm.weights {
-        weigh(&mut ready.network.pool, weights, inputs)?;
-    }
+/// When the weights cannot be used.
+pub(super) fn weigh_for(arm: &Arm, ready: &mut Ready, inputs: &mut Inputs) -> Result<()> {
+    arm.weights.as_ref().map_or(Ok(()), |file| weigh(&mut ready.network.pool, file, inputs))
+}
+
+/// No tor says whether it takes the options of an arm.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct NotAsked(String);
+
+/// Asks tor whether it takes the options of an arm from this file.
+///
+/// # Errors
+/// [`NotAsked`]; and when tor refuses an option: with its line and tor's words.
+pub(super) fn check_options(arm: &Arm, file: &Path, ready: &Ready) -> Result<()> {
     if arm.client != ClientKind::Tor {
         return Ok(());
     }
-    let refused = Tor::refused(&ready.dir, &arm.options()).map_err(anyhow::Error::msg)?;
-    if let Some((at, reply)) = refused {
-        let (file, line) = (file.display(), arm.torrc.get(at).map_or(0, |line| line.line));
-        bail!("{file}, line {line}: tor refuses this option of arm {}: {reply}", arm.name);
+    let not_asked = |reason| NotAsked(format!("arm {}: {reason}", arm.name));
+    let refused = Tor::refused(&ready.dir, &arm.options()).map_err(not_asked)?;
+    if let Some((line, reply)) = refused.and_then(|(at, reply)| Some((arm.torrc.get(at)?, reply))) {
+        let TorrcLine { line, option, .. } = line;
+        bail!("{}, line {line}: tor refuses {option} of arm {}: {reply}", file.display(), arm.name);
     }
     Ok(())
 }
@@ -109,7 +115,8 @@ fn ready(args: &MeasureArgs, arm: &Arm, file: &Path, inputs: &mut Inputs) -> Res
     let name = || format!("arm {}", arm.name);
     let measuring = measuring(arm, &args.measuring);
     let mut ready = measure::ready(args, &measuring).with_context(name)?;
-    prepare(arm, file, &mut ready, inputs)?;
+    weigh_for(arm, &mut ready, inputs)?;
+    check_options(arm, file, &ready)?;
     let (choice, given) = (&ready.choice, ready.given.clone());
     let plan = measure::plan(&measuring, &ready.network, choice, given, u64::MAX, HashSet::new());
     let plan = plan.with_context(name)?;
@@ -124,11 +131,11 @@ fn take_turns(args: &MeasureArgs, arms: &mut [ReadyArm], options: &Options) -> R
     let per_sec = args.rate.unwrap_or(PER_SEC);
     let limits = measure::limits(&args.measuring, per_sec, recording.failures);
     let mut state = State::new(limits, Box::new(std::iter::empty()));
-    let (mut counts, mut ended) = (Counts::default(), Ok(()));
+    let (mut counts, mut ended) = (Counts::default(), Ok(Ok(())));
     let count = arms.len();
     for number in 0..args.count {
         let arm = &mut arms[turn(count, number, args.measuring.seed)];
-        // Also of a download that is there already, so that the next ones have the paths they would have had.
+        // Also of a download that is there already, so that the next ones have the same paths as without a break.
         let Some(task) = arm.plan.next() else { break };
         if done.contains(&number) {
             continue;
@@ -138,14 +145,14 @@ fn take_turns(args: &MeasureArgs, arms: &mut [ReadyArm], options: &Options) -> R
         let slot = Slot { arm, task, limits, state, store, counts };
         let Ready { dir, network, .. } = &arm.ready;
         ended = with_client_of(arm.measuring.client, dir, network, &arm.torrc, slot)
-            .with_context(|| format!("arm {}", arm.name))?;
-        if ended.is_err() {
+            .with_context(|| format!("arm {}", arm.name));
+        if !matches!(ended, Ok(Ok(()))) {
             break;
         }
     }
     store.finish()?;
     let wanted = args.count.saturating_sub(done.len() as u64);
-    Ok(Came { counts, wanted, ended })
+    Ok(Came { counts, wanted, ended: ended? })
 }
 
 /// One download.

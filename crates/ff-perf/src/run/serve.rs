@@ -28,7 +28,7 @@ use ff_circuits::network::{self, Network, NetworkError};
 use ff_circuits::paths::{Choice, file};
 use ff_report::input::Inputs;
 
-use super::arms;
+use super::arms::{self, NotAsked};
 use super::client::{Job, say, with_client_of};
 use super::measure::{self, Ready};
 use super::paths::weigh;
@@ -107,12 +107,16 @@ fn look(args: &ServeArgs) -> Result<Ways> {
 /// # Errors
 /// In all other cases: the user who starts it can correct what is wrong.
 fn first_look(args: &ServeArgs) -> Result<Result<Ways>> {
-    let has_lines = || args.terms.is_some() && shelf::is_one(&args.keeping.dir);
     match look(args) {
         Ok(ways) => Ok(Ok(ways)),
-        Err(error) if error.is::<NetworkError>() && has_lines() => Ok(Err(error)),
+        Err(error) if error.is::<NetworkError>() && has_lines(args) => Ok(Err(error)),
         Err(error) => Err(error),
     }
+}
+
+/// Whether downloads have lines already: then each further slot has one, too.
+fn has_lines(args: &ServeArgs) -> bool {
+    args.terms.is_some() && shelf::is_one(&args.keeping.dir)
 }
 
 /// Waits until the network can be read; each slot has a line meanwhile. None after a signal.
@@ -188,7 +192,7 @@ fn options(args: &ServeArgs, ways: &Ways) -> Result<Options> {
 struct Ways {
     /// The arms, or what the options say.
     all: Vec<Way>,
-    /// The SHA-256 of the files that the arms are from.
+    /// SHA-256 of the file with the arms and of its files of paths, in hexadecimal digits.
     arms_sha256: Vec<String>,
 }
 
@@ -216,7 +220,7 @@ struct Way {
     weights: Option<PathBuf>,
     /// What is measured, renewed when it changes.
     ready: Ready,
-    /// How often the documents had been looked at when they were read.
+    /// How often documents had been looked at when these were read.
     looks: u64,
 }
 
@@ -232,12 +236,21 @@ fn ways(args: &ServeArgs) -> Result<Ways> {
     for arm in arms::read(file, args.measuring.client, &mut inputs)? {
         let measuring = arms::measuring(&arm, &args.measuring);
         let mut ready = ready(&measuring).with_context(|| format!("arm {}", arm.name))?;
-        arms::prepare(&arm, file, &mut ready, &mut inputs)?;
+        // Bandwidth files are not among the inputs: they change, and the lines go on.
+        arms::weigh_for(&arm, &mut ready, &mut Inputs::default())?;
+        match arms::check_options(&arm, file, &ready) {
+            Err(error) if error.is::<NotAsked>() && has_lines(args) => {
+                say(&format!("{error}; tried again in this arm's turns"));
+            }
+            checked => checked?,
+        }
         let (args, torrc) = (ServeArgs { measuring, ..args.clone() }, arm.options());
         let Arm { name, weights, .. } = arm;
         ways.push(Way { name: Some(name), args, torrc, weights, ready, looks: 0 });
     }
-    let arms_sha256 = inputs.all().iter().map(|input| input.sha256.clone()).collect();
+    let sha256 = inputs.all().iter().map(|input| input.sha256.clone());
+    let paths = ways.iter().filter_map(|way: &Way| way.ready.paths_sha256.clone());
+    let arms_sha256 = sha256.chain(paths).collect();
     Ok(Ways { all: ways, arms_sha256 })
 }
 
