@@ -95,14 +95,17 @@ impl Arm {
     }
 }
 
+/// The longest name of an arm, in bytes.
+const MOST_NAME: usize = 64;
+
 /// Whether an arm may have this name: files are named by it.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-    !name.is_empty() && name.bytes().all(is_good)
+    (1..=MOST_NAME).contains(&name.len()) && name.bytes().all(is_good)
 }
 
-/// The place of the arm that the download with this number belongs to, of so many arms.
+/// The place of the arm that the download with this number belongs to, from 0.
 #[must_use]
 pub fn turn(arms: usize, number: u64, seed: u64) -> usize {
     let round = arms.max(1) as u64;
@@ -115,7 +118,7 @@ pub fn turn(arms: usize, number: u64, seed: u64) -> usize {
     at.and_then(|at| order.get(at)).copied().unwrap_or_default()
 }
 
-/// Reads the arms of a file. Those that name no client have this one; the files that they name are below the file's folder.
+/// Reads the arms of a file. An arm that names no client has this one; the files that it names are below the file's folder.
 ///
 /// # Errors
 /// One sentence with the file and the line.
@@ -147,7 +150,7 @@ struct Reader<'a> {
     file: &'a Path,
     /// Its text.
     text: &'a str,
-    /// The client of arms that name none.
+    /// The client of an arm that names none.
     client: ClientKind,
 }
 
@@ -167,7 +170,7 @@ impl Reader<'_> {
     fn arm(&self, arm: ArmFile) -> Result<Arm, String> {
         let name = arm.name.get_ref();
         if !is_name(name) {
-            let what = "a name may have letters, digits, - and _";
+            let what = "the name of an arm has 1 to 64 letters, digits, - and _";
             return Err(self.wrong(&arm.name.span(), what));
         }
         let client = self.choice::<ClientKind>("client", arm.client.as_ref())?;
@@ -272,7 +275,7 @@ mod tests {
         for (rest, said) in [
             ("", "give at least two arms"),
             ("[[arm]]\nname = 'a'\n", "line 4: two arms are named a"),
-            ("[[arm]]\nname = 'b/c'\n", "line 4: a name may have"),
+            ("[[arm]]\nname = 'b/c'\n", "line 4: the name of an arm has"),
             (
                 "[[arm]]\nname = 'b'\nclient = 'lynx'\n",
                 "line 5: client \"lynx\" is not one of arti, tor",

@@ -99,7 +99,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub fetching: Fetching,
     /// Compare the arms of this TOML file, which take turns in an order drawn by --seed: each has a client, lines of a torrc,
-    /// and rules for paths or a file of paths. What an arm does not say is as in the other options. See doc/downloads.md.
+    /// and rules for paths or a file of paths. Other options apply to all arms. See doc/downloads.md.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["path_file", "in_flight"])]
     pub arms: Option<PathBuf>,
     /// Number of downloads, of all arms together.

@@ -42,7 +42,7 @@ pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
         let mut arms = downloads.all.iter().filter_map(|one| one.circuit.arm.as_deref());
         if let Some(odd) = arms.find(|arm| !is_name(arm)) {
             bail!(
-                "set {label} has a line with the arm {odd:?}: the name of an arm has letters, digits, - and _ only"
+                "set {label} has a line with the arm {odd:?}: the name of an arm has 1 to 64 letters, digits, - and _"
             );
         }
         sets.extend(DownloadSet::by_arm(label, downloads));
