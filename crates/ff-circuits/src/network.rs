@@ -51,6 +51,8 @@ pub struct Network {
     pub relays: Vec<Relay>,
     /// Where they stand, by fingerprint.
     by_id: HashMap<String, usize>,
+    /// The v3 identities of the authorities that made the consensus.
+    pub authorities: Vec<[u8; 20]>,
     /// The parameters of the consensus: `name=value`, with spaces between them.
     pub params: String,
     /// The same relays in the same order, as paths are drawn from them.
@@ -140,7 +142,8 @@ impl Network {
     fn of(text: &str, consensus: &Consensus, micros: &Microdescriptors) -> Self {
         // Which versions of protocols a relay knows (dir-spec 3.4.1).
         let protocols = lines_of_relays(text, consensus, "pr");
-        let mut network = Self { params: params(text), ..Self::default() };
+        let (params, authorities) = (params(text), authorities(text));
+        let mut network = Self { params, authorities, ..Self::default() };
         let mut left_out = 0;
         for entry in &consensus.relays {
             if !entry.flags.is_running {
@@ -235,6 +238,18 @@ pub fn directories(dir: &Path) -> Vec<PathBuf> {
     all
 }
 
+/// The v3 identities of a consensus' authorities, without the old ones that some have as well (dir-spec 3.4.1).
+fn authorities(text: &str) -> Vec<[u8; 20]> {
+    let head = text.lines().take_while(|line| !line.starts_with("r "));
+    let sources = head.filter_map(|line| line.strip_prefix("dir-source "));
+    let identity = |source: &str| {
+        let (name, rest) = source.split_once(' ')?;
+        let id: [u8; 20] = hex::decode(rest.split(' ').next()?).ok()?.try_into().ok()?;
+        (!name.ends_with("-legacy")).then_some(id)
+    };
+    sources.filter_map(identity).collect()
+}
+
 /// The parameters of a consensus, without words that are none.
 fn params(text: &str) -> String {
     let head = text.lines().take_while(|line| !line.starts_with("r "));
@@ -253,6 +268,16 @@ mod tests {
     #[test]
     fn parameters_are_read() {
         assert_eq!(params("params a=1 b=x c=-2\nr one\n"), "a=1 c=-2");
+    }
+
+    #[test]
+    fn authorities_are_known_by_their_v3_identities() {
+        let (id, old) = ("07".repeat(20), "08".repeat(20));
+        let text = format!(
+            "dir-source a {id} 127.0.0.1 127.0.0.1 7000 5000\ndir-source a-legacy {old} x\n\
+             dir-source b 12 x\nr one\ndir-source c {old} x\n"
+        );
+        assert_eq!(authorities(&text), [[7; 20]]);
     }
 
     #[test]

@@ -96,7 +96,8 @@ fn tor_reason(reason: &str) -> &'static str {
     let has = |words: &[&str]| has(reason, words);
     match () {
         () if has(&["timeout", "timed out"]) => "TIMEOUT",
-        () if has(&["resolve"]) => "RESOLVEFAILED",
+        // So tor also says of an onion service without a descriptor.
+        () if has(&["resolve", "not found", "notfound"]) => "RESOLVEFAILED",
         () if has(&["exitpolicy", "exit policy"]) => "EXITPOLICY",
         () if has(&["refuse"]) => "CONNECTREFUSED",
         () if has(&["destroy", "circuit closed"]) => "DESTROY",
@@ -129,6 +130,13 @@ mod tests {
             (not_connected(), "build", "timeout", "TOR/TIMEOUT"),
             (not_connected(), "first-byte", "exitpolicy", "TOR/EXITPOLICY"),
             (not_connected(), "link", "Connection refused", "TOR/CONNECTREFUSED"),
+            (
+                not_connected(),
+                "download",
+                "onion service descriptor not found",
+                "TOR/RESOLVEFAILED",
+            ),
+            (not_connected(), "download", "OnionServiceNotFound: x", "TOR/RESOLVEFAILED"),
             (connected(), "download", "timeout", "TGEN/TIMEOUT"),
             (connected(), "download", "the source closed early", "TGEN/READEOF"),
             (connected(), "download", CHANGED, "TGEN/CHECKSUM"),

@@ -32,8 +32,15 @@ pub struct Circuit {
     /// line sets it. Lines of older versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_unix_secs: Option<f64>,
-    /// Its relays, first hop first.
+    /// Its relays, first hop first. Of a circuit to an onion service, which its client chose: up to the rendezvous point.
     pub path: Vec<Relay>,
+    /// Whether its client chose the path itself. Then nothing is told of the link and the hops, and building the circuit is
+    /// part of the download's connection.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub as_client: bool,
+    /// Why the path is not known, if its client chose it and does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_unknown: Option<String>,
     /// How long the circuit waited for the link to the first relay, which it opened or another one did; none if it was open
     /// already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,6 +86,8 @@ impl Circuit {
             began_us,
             run_unix_secs: None,
             path: Vec::new(),
+            as_client: false,
+            path_unknown: None,
             link_us: None,
             hops_us: Vec::new(),
             rtt: Vec::new(),
@@ -96,6 +105,12 @@ impl Circuit {
     pub fn build_us(&self) -> Option<u64> {
         let whole = !self.path.is_empty() && self.hops_us.len() == self.path.len();
         if whole { self.hops_us.last().copied() } else { None }
+    }
+
+    /// Whether it was there: all of its hops stood, or the download over it was connected.
+    pub fn was_built(&self) -> bool {
+        let connected = self.download.as_ref().and_then(|download| download.connected_us);
+        self.build_us().is_some() || self.as_client && connected.is_some()
     }
 
     /// When its download was asked for, in µs since 1970 by the host's clock; when it began itself, if it has none.

@@ -107,7 +107,7 @@ pub const fn most(payload: u64) -> u64 {
 /// download that was cut off counts with the payload that may have been under way.
 #[must_use]
 pub fn of_circuit(circuit: &Circuit) -> u64 {
-    if circuit.path.is_empty() {
+    if circuit.path.is_empty() && !circuit.as_client {
         return 0;
     }
     let payload = circuit.download.as_ref().map_or(0, |download| {
@@ -168,7 +168,10 @@ mod tests {
         assert_eq!(of_circuit(&late), of_download(9001).all());
         let unbuilt = circuit(path, serde_json::json!({ "bytes": 0, "asked_bytes": 9000 }));
         assert_eq!(of_circuit(&unbuilt), of_download(0).all());
-        assert_eq!(of_circuit(&circuit("[]", serde_json::Value::Null)), 0, "it never began");
+        let mut never = circuit("[]", serde_json::Value::Null);
+        assert_eq!(of_circuit(&never), 0, "it never began");
+        never.as_client = true;
+        assert_eq!(of_circuit(&never), of_download(0).all(), "its path is not known");
         for (one, asked) in [(whole, 9000), (cut, 1_000_000), (late, 9001), (unbuilt, 0)] {
             assert!(of_circuit(&one) < most(asked));
         }

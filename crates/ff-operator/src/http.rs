@@ -13,6 +13,7 @@ pub mod connection;
 mod exposition;
 mod guard;
 
+pub use connection::Accept;
 pub use exposition::{figures, text_format};
 
 /// Answers whoever connects, until it is dropped: by loopback's names and by these.
@@ -21,7 +22,7 @@ pub async fn serve(listener: TcpListener, router: Router, hosts: &[String]) -> I
 }
 
 /// Answers all clients, under any name, until it is dropped. Disconnects a client that reads nothing for `stall`.
-pub async fn serve_to_all(listener: TcpListener, router: Router, stall: Duration) -> Infallible {
+pub async fn serve_to_all(listener: impl Accept, router: Router, stall: Duration) -> Infallible {
     let deadlines = connection::Deadlines { stall, ..connection::Deadlines::default() };
     connection::serve(listener, router, deadlines).await
 }

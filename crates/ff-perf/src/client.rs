@@ -54,12 +54,44 @@ pub trait Client: Send + Sync + 'static {
         port: u16,
     ) -> impl Future<Output = Result<Self::Stream, Fault>> + Send;
 
+    /// The path that the client chose itself for a circuit; none if it builds through given relays.
+    fn own_path(_circuit: &Self::Circuit) -> Option<OwnPath> {
+        None
+    }
+
     /// What it says that a stream has ended, by an error or without one, if its target has not ended it.
     fn lost(
         circuit: &Self::Circuit,
         stream: &mut Self::Stream,
         error: Option<&io::Error>,
     ) -> impl Future<Output = Option<Fault>> + Send;
+}
+
+/// The path of a circuit that its client chose itself.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum OwnPath {
+    /// Its relays, first hop first. To an onion service: the client's part, up to the rendezvous point.
+    Known(Vec<ff_circuits::record::Relay>),
+    /// Why the path is not known.
+    Unknown(String),
+}
+
+impl OwnPath {
+    /// The paths of all circuits that a stream may use: several if it is on a conflux set.
+    pub(crate) fn of_legs(mut legs: Vec<Vec<ff_circuits::record::Relay>>) -> Self {
+        match (legs.pop(), legs.len()) {
+            (Some(relays), 0) if !relays.is_empty() => Self::Known(relays),
+            (_, 0) => Self::Unknown("the client tells no relays".to_owned()),
+            (last, _) => {
+                legs.extend(last);
+                let ids = |leg: &Vec<ff_circuits::record::Relay>| {
+                    leg.iter().map(|relay| relay.id.as_str()).collect::<Vec<_>>().join(",")
+                };
+                let legs: Vec<_> = legs.iter().map(ids).collect();
+                Self::Unknown(format!("conflux over {} circuits: {}", legs.len(), legs.join("; ")))
+            }
+        }
+    }
 }
 
 /// How far the building of a circuit has come. Times count from its beginning, in µs.
@@ -121,7 +153,7 @@ pub struct Fault {
 
 impl Fault {
     /// Of this one, as whose all but a last relay's is.
-    fn of(whose: Whose, reason: impl ToString) -> Self {
+    pub(crate) fn of(whose: Whose, reason: impl ToString) -> Self {
         Self { reason: reason.to_string(), whose, is_of_last: false }
     }
 
@@ -185,6 +217,26 @@ pub(crate) const PROBE_PORT: u16 = 1;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_path_of_a_conflux_set_is_not_one_path() {
+        let leg = |ids: &[&str]| -> Vec<_> {
+            let relay = |id: &&str| ff_circuits::record::Relay {
+                id: (*id).to_owned(),
+                nick: String::new(),
+            };
+            ids.iter().map(relay).collect()
+        };
+        let one = leg(&["A", "B", "C"]);
+        assert_eq!(OwnPath::of_legs(vec![one.clone()]), OwnPath::Known(one.clone()));
+        let OwnPath::Unknown(why) = OwnPath::of_legs(vec![one, leg(&["D", "E", "C"])]) else {
+            panic!("two legs are no path");
+        };
+        assert_eq!(why, "conflux over 2 circuits: A,B,C; D,E,C");
+        for nothing in [Vec::new(), vec![Vec::new()]] {
+            assert!(matches!(OwnPath::of_legs(nothing), OwnPath::Unknown(_)));
+        }
+    }
 
     #[test]
     fn some_reasons_are_the_exits_own() {

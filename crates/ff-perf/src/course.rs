@@ -306,7 +306,7 @@ impl Counts {
     fn note(&mut self, circuit: &Circuit) {
         self.all += 1;
         self.ended += 1;
-        self.built += u64::from(circuit.build_us().is_some());
+        self.built += u64::from(circuit.was_built());
         self.builds_us.extend(circuit.build_us());
         self.trips_us.extend(circuit.rtt.iter().map(|trip| trip.us));
         if circuit.failure.is_some() {

@@ -13,6 +13,7 @@ pub mod download;
 pub mod figures;
 pub mod interface;
 pub mod mix;
+pub mod onion;
 pub mod path;
 pub mod pattern;
 pub mod plan;

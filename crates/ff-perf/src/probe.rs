@@ -10,7 +10,7 @@ use ff_circuits::network::Relay;
 use ff_circuits::record::{Circuit, Download, Failure, Later, Probe, RoundTrip, Stage, Whose};
 use tokio::time::{sleep, sleep_until, timeout};
 
-use crate::client::{Client, Fault, Progress, us_since};
+use crate::client::{Client, Fault, OwnPath, Progress, us_since};
 use crate::series::{STREAMS, Series};
 use crate::target::Target;
 
@@ -80,10 +80,19 @@ impl<C: Client> Measured<'_, C> {
         match built {
             Ok(circuit) => {
                 let used = self.use_circuit(&circuit, progress.began, &mut line, turn).await;
+                if let Some(path) = C::own_path(&circuit) {
+                    line.as_client = true;
+                    match path {
+                        OwnPath::Known(relays) => line.path = relays,
+                        OwnPath::Unknown(why) => line.path_unknown = Some(why),
+                    }
+                }
                 if let Err((stage, fault)) = used {
                     line.failure = Some(Failure {
                         stage,
-                        hop: u8::try_from(self.path.len()).ok().filter(|_| fault.is_of_last),
+                        hop: u8::try_from(line.path.len())
+                            .ok()
+                            .filter(|hop| fault.is_of_last && *hop > 0),
                         reason: fault.reason,
                         whose: fault.whose,
                     });

@@ -96,6 +96,9 @@ pub struct Setting {
     pub share_builds: bool,
     /// And while they are measured by single cells.
     pub share_probes: bool,
+    /// Whether the client chooses paths itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub as_client: bool,
 }
 
 /// How fast a run may go.

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use ff_circuits::record::FirstByte;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tor_hscrypto::pk::HsId;
 
 use crate::client::{Client, Fault, us_since};
 
@@ -49,6 +50,7 @@ impl FromStr for Target {
         if !is_host || port == 0 {
             return Err(odd());
         }
+        check_onion(host)?;
         Ok(Self { host: host.to_owned(), port, path, is_secret: false })
     }
 }
@@ -69,6 +71,12 @@ impl Target {
     pub fn of_source(source: &ff_lab::Source) -> Self {
         let addr = source.addr();
         Self { host: addr.ip().to_string(), port: addr.port(), path: None, is_secret: false }
+    }
+
+    /// Whether it is an onion service.
+    #[must_use]
+    pub fn is_onion(&self) -> bool {
+        is_onion(&self.host)
     }
 
     /// Where it is, without its path: `http://HOST:PORT`, or `bytes://HOST:PORT`.
@@ -144,6 +152,29 @@ impl Target {
     }
 }
 
+/// The end of the names of onion services.
+const ONION: &str = ".onion";
+
+/// Whether a name is that of an onion service.
+#[must_use]
+pub fn is_onion(host: &str) -> bool {
+    let end = host.len().checked_sub(ONION.len()).and_then(|at| host.get(at..));
+    end.is_some_and(|end| end.eq_ignore_ascii_case(ONION))
+}
+
+/// Refuses an onion service's name that has a mistake: its checksum tells (rend-spec-v3 6).
+fn check_onion(host: &str) -> Result<(), String> {
+    if !is_onion(host) {
+        return Ok(());
+    }
+    // Names before the service's own are for its web server.
+    let own = host.rsplitn(3, '.').take(2).collect::<Vec<_>>();
+    let own = own.into_iter().rev().collect::<Vec<_>>().join(".");
+    own.parse::<HsId>().map(drop).map_err(|error| {
+        format!("{host} is not the address of an onion service ({error}): copy all 56 characters before .onion")
+    })
+}
+
 /// A source that sends more than it was asked for.
 pub(crate) fn more(bytes: u64) -> Fault {
     Fault::target(format!("sent more than the {bytes} bytes that it was asked for"))
@@ -189,6 +220,22 @@ pub(crate) async fn closed<C: Client>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_onion_address_with_a_mistake_is_refused() {
+        // That of the Tor Project's web site, and a letter of it changed.
+        let good = "2gzyxa5ihm7nsggfxnu52rck2vv4rvmdlkiu3zzui5du4xyclen53wid.onion";
+        for host in [good.to_owned(), format!("www.{good}"), good.to_uppercase()] {
+            let target: Target = format!("http://{host}/x").parse().expect("a target");
+            assert!(target.is_onion() && target.port == 80, "{host}");
+        }
+        for bad in [good.replacen('g', "h", 1), good.replacen("2g", "g", 1), "x.onion".to_owned()] {
+            let error = format!("http://{bad}/x").parse::<Target>().expect_err("a mistake");
+            assert!(error.contains(&bad) && error.contains("56"), "{error}");
+        }
+        let plain: Target = "http://onion/x".parse().expect("a target");
+        assert!(!plain.is_onion());
+    }
 
     #[test]
     fn targets_are_read() {

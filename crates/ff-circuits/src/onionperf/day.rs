@@ -312,7 +312,7 @@ impl Written<'_> {
         events.extend(line.hops_us.iter().map(|us| event("EXTENDED", *us)));
         let build_us = line.build_us();
         events.extend(build_us.map(|us| event("BUILT", us)));
-        events.push(event(if build_us.is_some() { "CLOSED" } else { "FAILED" }, line.ended_us));
+        events.push(event(if line.was_built() { "CLOSED" } else { "FAILED" }, line.ended_us));
         let began = began_unix_us(line);
         let ended = began.saturating_add(i64::try_from(line.ended_us).unwrap_or(i64::MAX));
         let mut circuit = json!({
@@ -324,15 +324,16 @@ impl Written<'_> {
         let hops = line.path.iter().zip(&line.hops_us);
         let hops: Option<Vec<Value>> =
             hops.map(|(relay, us)| Some(json!([long_name(relay)?, secs(*us)]))).collect();
-        if let Some(hops) = hops {
+        // Relays without the times of their hops have no place in this format.
+        if let Some(hops) = hops.filter(|_| !line.as_client) {
             circuit["path"] = hops.into();
         }
         match (build_us, &self.words) {
             (Some(us), _) => circuit["buildtime_seconds"] = secs(us).into(),
-            (None, Some(words)) => {
+            (None, Some(words)) if !line.was_built() => {
                 circuit["failure_reason_local"] = words.local.as_deref().unwrap_or("MISC").into();
             }
-            (None, None) => {}
+            (None, _) => {}
         }
         circuit
     }

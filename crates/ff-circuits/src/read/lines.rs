@@ -1,7 +1,7 @@
 //! Our own lines: a [`Circuit`] each.
 //!
 //! A run that was killed may leave half a line at the end of a file. It is counted and is no error; anything else that
-//! is no circuit is one.
+//! is no circuit is one. Circuits whose clients chose their paths are left out: they have no times of their own.
 
 use ff_report::stats;
 
@@ -17,6 +17,10 @@ const TIMEOUT: &str = "timeout";
 /// [`ReadError::Line`] names the file and the line.
 pub fn read(file: &str, bytes: &[u8], host: u32, into: &mut Circuits) -> Result<(), ReadError> {
     let half_lines = each(file, bytes, |circuit| {
+        // Of a path that the client chose nobody knows how long it took to build.
+        if circuit.as_client {
+            return;
+        }
         let seen = seen(&circuit, host, into);
         // One for each relay of the path, or the line is not ours.
         for (relay, us) in seen.path.iter().zip(&circuit.relay_congestion_us) {
@@ -168,6 +172,13 @@ mod tests {
             (&[0, 1, 2][..], &[2, 1, 0][..])
         );
         assert_eq!(found.relays, ["AA", "BB", "CC"]);
+    }
+
+    #[test]
+    fn a_path_that_the_client_chose_is_no_circuit_to_analyse() {
+        let own = LINES.replacen("\"began_us\"", "\"as_client\":true,\"began_us\"", 1);
+        let found = read_text(own.as_bytes()).expect("circuits");
+        assert_eq!((found.all.len(), found.all[0].given_up_ms), (1, Some(60_000.0)));
     }
 
     #[test]

@@ -47,13 +47,33 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// The same if a descriptor is about to become free.
 const SHORT_PAUSE: Duration = Duration::from_millis(2);
 
-/// Answers whoever connects. Connections end when this is dropped.
-pub async fn serve(listener: TcpListener, router: Router, deadlines: Deadlines) -> Infallible {
+/// Where connections come from.
+pub trait Accept: Send {
+    /// A connection.
+    type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
+
+    /// Waits for the next connection.
+    ///
+    /// # Errors
+    /// When one cannot be accepted; the next one may be.
+    fn next_connection(&mut self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+impl Accept for TcpListener {
+    type Stream = TcpStream;
+
+    async fn next_connection(&mut self) -> io::Result<TcpStream> {
+        self.accept().await.map(|(stream, _)| stream)
+    }
+}
+
+/// Answers all connections. They end when this is dropped.
+pub async fn serve(mut listener: impl Accept, router: Router, deadlines: Deadlines) -> Infallible {
     let mut connections = JoinSet::new();
     let mut places = VecDeque::new();
     loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
+        match listener.next_connection().await {
+            Ok(stream) => {
                 while connections.try_join_next().is_some() {}
                 make_room(&mut places);
                 let has_asked = Arc::new(AtomicBool::new(false));
@@ -101,7 +121,10 @@ fn noting(router: &Router, has_asked: Arc<AtomicBool>) -> Router {
 }
 
 /// Answers the requests of a connection.
-async fn answer(stream: TcpStream, router: Router, deadlines: Deadlines) {
+async fn answer<S>(stream: S, router: Router, deadlines: Deadlines)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -117,16 +140,16 @@ async fn answer(stream: TcpStream, router: Router, deadlines: Deadlines) {
 }
 
 /// A stream that fails when nothing can be written to it for too long.
-struct Stalled {
+struct Stalled<S> {
     /// The stream.
-    stream: TcpStream,
+    stream: S,
     /// For how long.
     deadline: Duration,
     /// Until when something must have been written, while it is full.
     stall: Option<Pin<Box<Sleep>>>,
 }
 
-impl Stalled {
+impl<S> Stalled<S> {
     /// Passes on how a write went, unless it has waited for too long.
     fn watched<T>(
         &mut self,
@@ -144,7 +167,7 @@ impl Stalled {
     }
 }
 
-impl AsyncRead for Stalled {
+impl<S: AsyncRead + Unpin> AsyncRead for Stalled<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -154,7 +177,7 @@ impl AsyncRead for Stalled {
     }
 }
 
-impl AsyncWrite for Stalled {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Stalled<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::STATUS;
-use super::measure::{ClientKind, MeasureArgs, Measuring, Recording, rate, some_bytes};
+use super::measure::{ClientKind, MeasureArgs, Measuring, OwnPaths, Recording, rate, some_bytes};
 use super::paths::RulesArgs;
 use super::plan::{self, PlanArgs};
 use super::serve;
@@ -64,12 +64,20 @@ pub struct Fetching {
     /// Allow a network with relays on the Internet. Read ETHICS.md first.
     #[arg(long)]
     pub public: bool,
-    /// The source: the URL that `ff-perf source` prints.
+    /// The source: a URL that `ff-perf source` prints. That of an onion service needs --as-client.
     #[arg(long, value_name = "URL", value_parser = source)]
     pub to: Target,
     /// The client that builds the circuits.
     #[arg(long, value_enum, default_value_t = ClientKind::Arti)]
     pub client: ClientKind,
+    /// Let the client choose its paths itself, as it does for its users: Arti with guards of its own, or the tor in --network
+    /// by the options of its torrc, which stay as they are (bridges, conflux, guards). Each download gets circuits that no
+    /// other download uses. The line has the path if the client tells it, else the reason.
+    #[arg(long)]
+    pub as_client: bool,
+    /// Keep the guards and documents of --client arti in this folder. Without it, each start has new ones.
+    #[arg(long, value_name = "DIR", requires = "as_client")]
+    pub state: Option<PathBuf>,
     /// Size of the download: bytes, or with KiB, MiB, kB, MB.
     #[arg(long, value_name = "SIZE", default_value = "5MiB", value_parser = some_bytes)]
     pub size: u64,
@@ -182,6 +190,7 @@ impl Fetching {
             build_time: self.build_time,
             trip_time: self.timeout,
             download_time: self.timeout,
+            own_paths: self.as_client.then(|| OwnPaths { state: self.state.clone() }),
         }
     }
 }

@@ -132,6 +132,16 @@ pub struct Measuring {
     /// How long a download may take, in seconds.
     #[arg(skip = DOWNLOAD_SECS)]
     pub download_time: u64,
+    /// Whether the client chooses paths itself, and what it keeps for that.
+    #[arg(skip)]
+    pub own_paths: Option<OwnPaths>,
+}
+
+/// What a client keeps that chooses paths itself.
+#[derive(Clone, Debug, Default)]
+pub struct OwnPaths {
+    /// The folder of Arti's guards and documents; none: a folder for now.
+    pub state: Option<PathBuf>,
 }
 
 /// How long a download of `circuits` may take, in seconds.

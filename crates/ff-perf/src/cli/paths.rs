@@ -75,6 +75,13 @@ impl RulesArgs {
         }
     }
 
+    /// Whether any of them is not the default.
+    #[must_use]
+    pub fn is_given(&self) -> bool {
+        let is_default = self.select == SelectPaths::Tor && self.lengths.text == "3";
+        !is_default || self.guards > 0 || self.subnets.is_some() || self.port.is_some()
+    }
+
     /// The same in words, for a run that goes on later.
     #[must_use]
     pub fn words(&self) -> String {

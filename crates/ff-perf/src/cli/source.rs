@@ -17,6 +17,31 @@ pub struct SourceArgs {
     /// Listen and answer on this network interface only, such as eth1: not on the client's link. Needs root.
     #[arg(long, value_name = "INTERFACE", value_parser = NonEmptyStringValueParser::new())]
     pub interface: Option<String>,
+    /// Serve as an onion service as well, at port 80: by Arti over --network, or by the tor of --by. Its URL is printed, too.
+    #[arg(long)]
+    pub onion: bool,
+    /// Have a tor publish the onion service: the directory of a tor with a control socket named `control` (cookie
+    /// authentication works). It ends with this program.
+    #[arg(long, value_name = "tor:DIR", requires = "onion", value_parser = by)]
+    pub by: Option<PathBuf>,
+    /// A single onion service, which is not anonymous and faster: its tor builds circuits of one hop. Only by a tor that is
+    /// configured for it.
+    #[arg(long, requires = "by")]
+    pub single: bool,
+    /// Keep the onion service's key in this folder, with mode 0600: the address stays the same after a restart. Arti's guards
+    /// and documents are there, too. Without it, each start has a new address.
+    #[arg(long, value_name = "DIR", requires = "onion")]
+    pub keys: Option<PathBuf>,
+    /// The network of Arti's onion service, as for `downloads run`: the data directory of a tor that is in it, a directory with
+    /// several of these, the file of a consensus with its microdescriptors in the same directory, or `public`.
+    #[arg(long, value_name = "DIR|FILE|public", requires = "onion", conflicts_with = "by")]
+    pub network: Option<PathBuf>,
+    /// Allow a network with relays on the Internet. Read ETHICS.md first.
+    #[arg(long, requires = "network")]
+    pub public: bool,
+    /// Print the URLs as one JSON object, in one line: {"url": …, "onion": …}.
+    #[arg(long)]
+    pub json: bool,
     /// Keep the token in this file, created with mode 0600 if missing: the URL stays the same after a restart. Without it,
     /// each start has a new token.
     #[arg(long, value_name = "FILE")]
@@ -35,4 +60,25 @@ pub struct SourceArgs {
     /// Limit of all downloads together, per second: bytes, or with KiB, MiB, kB, MB; default: unlimited.
     #[arg(long, value_name = "SIZE", value_parser = some_bytes)]
     pub rate: Option<u64>,
+}
+
+/// Reads which tor publishes an onion service.
+fn by(text: &str) -> Result<PathBuf, String> {
+    match text.strip_prefix("tor:") {
+        Some(dir) if !dir.is_empty() => Ok(PathBuf::from(dir)),
+        _ => Err("write tor:DIR, with the directory of a tor".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_is_by_a_tor_in_a_directory() {
+        assert_eq!(by("tor:/a:b"), Ok(PathBuf::from("/a:b")));
+        for odd in ["", "tor", "tor:", "arti:/a", "/a"] {
+            assert!(by(odd).is_err_and(|error| error.contains("tor:DIR")), "{odd}");
+        }
+    }
 }

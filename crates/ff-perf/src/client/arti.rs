@@ -1,12 +1,14 @@
-//! Arti, in this process: its channels and circuits, without its choice of paths and its timeouts.
+//! Arti, in this process: its channels and circuits, without its choice of paths and its timeouts; in [`own`], with both.
 //!
 //! All use of Arti's circuits and links, whose interfaces are not stable, is in this module. `TunnelBuilder` is not used: it hides
 //! when hops stand, and gives circuits up by a timeout that it learns, which cuts off what is to be measured. What is left of
 //! Arti's own: a link has 5 s, and is tried twice, with the first try in the times of hops.
 //!
-//! Decisions: doc/decisions.md, "arti-client is not used".
+//! Decisions: doc/decisions.md, "arti-client only where the client chooses paths".
 
+mod bootstrap;
 mod links;
+pub mod own;
 mod params;
 
 use std::io;
@@ -31,6 +33,7 @@ use tor_proto::client::stream::DataStream;
 use tor_proto::{ClientTunnel, Error as ProtoError};
 use tor_rtcompat::PreferredRuntime;
 
+pub use self::bootstrap::start;
 use self::links::Links;
 use super::{Answer, Client, Fault, PROBE_PORT, Progress, by_exit, refused, us_since};
 
@@ -69,8 +72,7 @@ impl Arti {
     /// # Errors
     /// With what Arti says.
     pub fn new(network: &Network) -> Result<Self, String> {
-        // An error only says that the program has chosen its cryptography already.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        choose_cryptography();
         let runtime = PreferredRuntime::current().map_err(|error| error.to_string())?;
         let known = network.params.parse().map_err(|error| format!("{error}"))?;
         let net = NetParameters::from_map(&known);
@@ -182,23 +184,33 @@ impl Client for Arti {
         stream: &mut Self::Stream,
         error: Option<&io::Error>,
     ) -> Option<Fault> {
-        match error?.get_ref()?.downcast_ref()? {
-            ProtoError::EndReceived(reason) => by_exit(reason.to_string().to_lowercase()),
-            // So says who writes to a stream that has ended, with its circuit or without.
-            error @ (ProtoError::NotConnected | ProtoError::CircuitClosed) => {
-                let closed = circuit.tunnel.as_single_circ().ok()?.wait_for_close();
-                if timeout(CLOSING, closed).await.is_ok() {
-                    return Some(fault(error));
-                }
-                // Who reads learns what the exit has said.
-                let read = timeout(CLOSING, stream.read_u8()).await.ok()?.err()?;
-                match read.get_ref()?.downcast_ref()? {
-                    ProtoError::EndReceived(reason) => by_exit(reason.to_string().to_lowercase()),
-                    _ => None,
-                }
+        lost(&circuit.tunnel, stream, error, by_exit).await
+    }
+}
+
+/// Why a stream has ended, if its target has not ended it; `by_end` judges the reason of the exit's END.
+async fn lost(
+    tunnel: &ClientTunnel,
+    stream: &mut Compat<DataStream>,
+    error: Option<&io::Error>,
+    by_end: fn(String) -> Option<Fault>,
+) -> Option<Fault> {
+    match error?.get_ref()?.downcast_ref()? {
+        ProtoError::EndReceived(reason) => by_end(reason.to_string().to_lowercase()),
+        // So says who writes to a stream that has ended, with its circuit or without.
+        error @ (ProtoError::NotConnected | ProtoError::CircuitClosed) => {
+            let closed = tunnel.as_single_circ().ok()?.wait_for_close();
+            if timeout(CLOSING, closed).await.is_ok() {
+                return Some(fault(error));
             }
-            error => Some(fault(error)),
+            // Who reads learns what the exit has said.
+            let read = timeout(CLOSING, stream.read_u8()).await.ok()?.err()?;
+            match read.get_ref()?.downcast_ref()? {
+                ProtoError::EndReceived(reason) => by_end(reason.to_string().to_lowercase()),
+                _ => None,
+            }
         }
+        error => Some(fault(error)),
     }
 }
 
@@ -228,6 +240,12 @@ impl TimeoutEstimator for NoTimeout {
     fn circuit_build_timeout(&self, _length: usize) -> Duration {
         HALF_STREAMS
     }
+}
+
+/// Has TLS use the cryptography of the rest of the program.
+fn choose_cryptography() {
+    // An error only says that the program has chosen its cryptography already.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
 /// A relay as Arti wants it.
@@ -303,7 +321,7 @@ fn lies_beneath(error: &(dyn std::error::Error + 'static), errnos: &[Errno]) -> 
 }
 
 /// What an error says, with what lies beneath.
-fn reason(error: &dyn std::error::Error) -> String {
+pub(crate) fn reason(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(error) = next {

@@ -13,6 +13,7 @@
 mod commands;
 mod events;
 mod options;
+pub mod own;
 mod refusal;
 mod stream;
 mod table;
@@ -137,12 +138,7 @@ impl Tor {
         let dir = find(dir)?;
         let failed = |error: ff_lab::Error| format!("{}: {error}", dir.display());
         let mut control = Control::open(&dir).map_err(failed)?;
-        let listeners = control.getinfo("net/listeners/socks").map_err(failed)?;
-        let socks =
-            listeners.split_whitespace().find_map(|word| word.trim_matches('"').parse().ok());
-        let socks = socks.ok_or_else(|| {
-            format!("{}: its tor has no SocksPort with an address", dir.display())
-        })?;
+        let socks = socks_port(&mut control, &dir)?;
         let rejects = RejectsInternal::ask(&mut control).map_err(failed)?;
         let mut events = Control::open(&dir).map_err(failed)?;
         events.subscribe(&["CIRC", "STREAM", "ORCONN", "CONF_CHANGED"]).map_err(failed)?;
@@ -336,7 +332,7 @@ fn left_over(dir: &Path) -> String {
 }
 
 /// The directory of a tor with a control socket and a SocksPort: this one, or one in it, as a lab or chutney has them.
-fn find(dir: &Path) -> Result<PathBuf, String> {
+pub(crate) fn find(dir: &Path) -> Result<PathBuf, String> {
     // A consensus' file stands in the directory of the tor that has it.
     let dir = if dir.is_file() { dir.parent().unwrap_or(dir) } else { dir };
     let is_client = |dir: &PathBuf| {
@@ -349,6 +345,14 @@ fn find(dir: &Path) -> Result<PathBuf, String> {
             dir.display()
         )
     })
+}
+
+/// The SocksPort of the tor in a directory.
+fn socks_port(control: &mut Control, dir: &Path) -> Result<SocketAddr, String> {
+    let failed = |error: ff_lab::Error| format!("{}: {error}", dir.display());
+    let listeners = control.getinfo("net/listeners/socks").map_err(failed)?;
+    let socks = listeners.split_whitespace().find_map(|word| word.trim_matches('"').parse().ok());
+    socks.ok_or_else(|| format!("{}: its tor has no SocksPort with an address", dir.display()))
 }
 
 /// Whether a torrc has a SocksPort. The last line that says so counts, and 0 is none.

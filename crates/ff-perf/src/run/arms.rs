@@ -10,7 +10,7 @@ use ff_circuits::record::Circuit;
 use ff_report::input::Inputs;
 use ff_report::teller::Teller;
 
-use super::client::{Job, say, with_client_of};
+use super::client::{Chosen, Job, say, with_client};
 use super::measure::{self, Came, Ready};
 use super::paths::weigh;
 use crate::arms::{Arm, TorrcLine, parse, turn};
@@ -143,8 +143,10 @@ fn take_turns(args: &MeasureArgs, arms: &mut [ReadyArm], options: &Options) -> R
         let (arm, task) = (&*arm, Task { number, ..task });
         let (state, store, counts) = (&mut state, &mut store, &mut counts);
         let slot = Slot { arm, task, limits, state, store, counts };
-        let Ready { dir, network, .. } = &arm.ready;
-        ended = with_client_of(arm.measuring.client, dir, network, &arm.torrc, slot)
+        let (Ready { dir, network, .. }, Measuring { client, own_paths, .. }) =
+            (&arm.ready, &arm.measuring);
+        let (kind, own, torrc) = (*client, own_paths.as_ref(), arm.torrc.as_slice());
+        ended = with_client(Chosen { kind, own, torrc, dir, network }, slot)
             .with_context(|| format!("arm {}", arm.name));
         if !matches!(ended, Ok(Ok(()))) {
             break;

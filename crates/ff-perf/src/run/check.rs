@@ -15,7 +15,7 @@ use ff_circuits::check::{Probe, judge};
 use ff_circuits::network::{self, Network};
 use ff_lab::Source;
 
-use super::client::{Job, check_internet, say, with_client};
+use super::client::{Chosen, Job, check_internet, say, with_client};
 use crate::cli::check::CheckArgs;
 use crate::client::Client;
 use crate::schedule::{PER_GUARD, interval};
@@ -49,6 +49,9 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
     if is_public && args.at_once > PUBLIC_AT_ONCE {
         bail!("--at-once {}: on the Internet at most {PUBLIC_AT_ONCE} (ETHICS.md)", args.at_once);
     }
+    if args.target.as_ref().is_some_and(Target::is_onion) {
+        bail!("check needs a --target that exits reach: an onion service has no exit");
+    }
     if is_public && args.target.is_none() {
         bail!("check needs a --target on the Internet, a server of your own");
     }
@@ -62,7 +65,9 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
     };
     let drawer = Drawer::new(&network, &told.checked, target.port, seed)?;
     let job = Download { args, network: &network, told: &told, target, gaps, drawer };
-    let (probes, ended) = with_client(args.client, &dir, &network, job)?;
+    let (kind, own) = (args.client, None);
+    let chosen = Chosen { kind, own, torrc: &[], dir: &dir, network: &network };
+    let (probes, ended) = with_client(chosen, job)?;
     if !any_arrived(&probes) {
         return ended.map(|()| ExitCode::SUCCESS);
     }

@@ -1,15 +1,23 @@
 //! What commands that build circuits share: whose network it may be, and who builds.
 
+use std::fs::DirBuilder;
 use std::io::Write as _;
-use std::path::Path;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use arti_client::TorClient;
 use ff_circuits::network::Network;
+use tempfile::TempDir;
+use tor_rtcompat::PreferredRuntime;
 
-use crate::cli::measure::ClientKind;
+use crate::cli::measure::{ClientKind, OwnPaths};
 use crate::client::Client;
-use crate::client::arti::Arti;
+use crate::client::arti::own::OwnArti;
+use crate::client::arti::{self, Arti};
+use crate::client::tor::own::OwnTor;
 use crate::client::tor::{Ending, Takeover, Tor};
 use crate::signals::Signals;
 
@@ -23,24 +31,24 @@ pub(super) trait Job {
     async fn run<C: Client>(self, client: C, signals: Signals) -> Result<Self::Done>;
 }
 
-/// Starts a client for the network in a directory, and has it do something.
-pub(super) fn with_client<J: Job>(
-    kind: ClientKind,
-    dir: &Path,
-    network: &Network,
-    job: J,
-) -> Result<J::Done> {
-    with_client_of(kind, dir, network, &[], job)
+/// Which client does it, and where that finds its network.
+#[derive(Clone, Copy)]
+pub(super) struct Chosen<'a> {
+    /// Which program.
+    pub(super) kind: ClientKind,
+    /// Where it keeps its state, if it chooses paths itself.
+    pub(super) own: Option<&'a OwnPaths>,
+    /// Further options of a tor, by name and value.
+    pub(super) torrc: &'a [(String, String)],
+    /// The directory of the network.
+    pub(super) dir: &'a Path,
+    /// The network.
+    pub(super) network: &'a Network,
 }
 
-/// The same with these further options of a tor, by name and value.
-pub(super) fn with_client_of<J: Job>(
-    kind: ClientKind,
-    dir: &Path,
-    network: &Network,
-    torrc: &[(String, String)],
-    job: J,
-) -> Result<J::Done> {
+/// Starts a client, and has it do something.
+pub(super) fn with_client<J: Job>(chosen: Chosen<'_>, job: J) -> Result<J::Done> {
+    let Chosen { kind, own, torrc, dir, network } = chosen;
     // Dropped after the runtime and all that uses the tor in it, also in a panic.
     let mut ending = None;
     // One thread: to wake another one for each cell would cost more than the cells do.
@@ -49,8 +57,17 @@ pub(super) fn with_client_of<J: Job>(
         .build()
         .context("Failed to start the runtime")?;
     let done = runtime.block_on(async {
-        let signals = Signals::listen().context("Failed to listen for signals")?;
+        let mut signals = Signals::listen().context("Failed to listen for signals")?;
         match kind {
+            ClientKind::Arti if own.is_some() => {
+                let state = State::new(own.and_then(|own| own.state.as_deref()))?;
+                let client = started(network, state.path(), &mut signals).await?;
+                job.run(OwnArti::new(client, network), signals).await
+            }
+            ClientKind::Tor if own.is_some() => {
+                let client = OwnTor::connect(dir).map_err(anyhow::Error::msg)?;
+                job.run(client, signals).await
+            }
             ClientKind::Arti => {
                 let client = Arti::new(network).map_err(anyhow::Error::msg);
                 job.run(client.context("Failed to start Arti")?, signals).await
@@ -70,6 +87,57 @@ pub(super) fn with_client_of<J: Job>(
         say(&reason);
     }
     done
+}
+
+/// Starts Arti with its state in a folder.
+///
+/// # Errors
+/// When it does not come up, or a signal comes before.
+pub(super) async fn started(
+    network: &Network,
+    state: &Path,
+    signals: &mut Signals,
+) -> Result<Arc<TorClient<PreferredRuntime>>> {
+    tokio::select! {
+        started = arti::start(network, state) => {
+            started.map_err(anyhow::Error::msg).context("Failed to start Arti")
+        }
+        () = signals.recv() => bail!("stopped by a signal before Arti was ready"),
+    }
+}
+
+/// Where Arti keeps guards, documents and keys.
+pub(super) enum State {
+    /// In this folder.
+    Kept(PathBuf),
+    /// In a folder that goes with this.
+    Forgotten(TempDir),
+}
+
+impl State {
+    /// In this folder, which is made if missing, or in one for now.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(super) fn new(dir: Option<&Path>) -> Result<Self> {
+        let Some(dir) = dir else {
+            let dir = tempfile::tempdir().context("Failed to make a folder for Arti")?;
+            return Ok(Self::Forgotten(dir));
+        };
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.with_context(|| format!("Failed to make {}", dir.display()))?;
+        // Arti resolves relative names by other rules.
+        let dir = dir.canonicalize().with_context(|| dir.display().to_string())?;
+        Ok(Self::Kept(dir))
+    }
+
+    /// The folder.
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Self::Kept(dir) => dir,
+            Self::Forgotten(dir) => dir.path(),
+        }
+    }
 }
 
 /// Refuses the Internet's relays to those who have not asked for them; whether it is the Internet.

@@ -14,7 +14,7 @@ use ff_lab::Source;
 use ff_report::input::Inputs;
 use ff_report::teller::Teller;
 
-use super::client::{Job, check_internet, with_client};
+use super::client::{Chosen, Job, check_internet, with_client};
 use crate::cli::measure::{ClientKind, MeasureArgs, Measuring, Recording};
 use crate::client::Client;
 use crate::course::{Counts, Course, Ended, State, ToFile};
@@ -29,6 +29,9 @@ use crate::target::Target;
 const RATES: [f64; 2] = [100.0, 1.0];
 /// How many new circuits a second there may be on the Internet, at most.
 const PUBLIC_RATE: f64 = 10.0;
+/// The same of downloads along the client's own paths: all begin at the same few guards, and one from an onion service takes
+/// some four circuits.
+const PUBLIC_OWN_RATE: f64 = 0.5;
 /// How many circuits may be there at once on the Internet.
 const PUBLIC_IN_FLIGHT: u64 = 50;
 /// How often a circuit may be asked for a first byte over time on the Internet, in seconds.
@@ -44,7 +47,9 @@ pub(super) fn run(args: &MeasureArgs) -> Result<ExitCode> {
     let measuring = &args.measuring;
     let ready = ready(args, measuring)?;
     let (dir, network) = (ready.dir.clone(), ready.network.clone());
-    let came = with_client(measuring.client, &dir, &network, Run { args, ready })?;
+    let (kind, own) = (measuring.client, measuring.own_paths.as_ref());
+    let chosen = Chosen { kind, own, torrc: &[], dir: &dir, network: &network };
+    let came = with_client(chosen, Run { args, ready })?;
     super::show(&summary(&args.recording, &came.counts))?;
     came.judged().map(|()| ExitCode::SUCCESS)
 }
@@ -124,7 +129,11 @@ impl Ready {
             );
         }
         args.latency().map_err(|reason| anyhow!("--ttfb-every: {reason}"))?;
-        let (given, paths_sha256) = paths(args, &network)?.unzip();
+        check_own_paths(args)?;
+        let (given, paths_sha256) = match &args.own_paths {
+            Some(_) => (Some(no_paths()), None),
+            None => paths(args, &network)?.unzip(),
+        };
         let source = source(args, &network)?;
         let target = args.target.clone().or_else(|| source.as_ref().map(Target::of_source));
         let port = target.as_ref().map(|target| target.port);
@@ -134,6 +143,37 @@ impl Ready {
         }
         Ok(Self { dir, network, choice, given, paths_sha256, target, _source: source })
     }
+}
+
+/// The path of each circuit whose client chooses it itself: no relay's.
+pub(super) fn no_paths() -> Vec<Vec<usize>> {
+    vec![Vec::new()]
+}
+
+/// Refuses options on paths to clients that choose these themselves, and onion services to the others.
+fn check_own_paths(args: &Measuring) -> Result<()> {
+    let is_onion = args.target.as_ref().is_some_and(Target::is_onion);
+    if args.own_paths.is_none() {
+        if is_onion {
+            bail!(
+                "an onion service is reached over circuits that the client chooses itself: use `downloads run --as-client`"
+            );
+        }
+        return Ok(());
+    }
+    let has_state = args.own_paths.as_ref().is_some_and(|own| own.state.is_some());
+    if has_state && args.client == ClientKind::Tor {
+        bail!("--state is for --client arti; the tor in --network keeps its own state");
+    }
+    if args.path_file.is_some() {
+        bail!("--as-client: the client chooses its paths itself; leave out --path-file");
+    }
+    if args.rules.is_given() {
+        bail!(
+            "--as-client: the client chooses its paths itself; leave out --select, --lengths, --guards, --subnets and --port"
+        );
+    }
+    Ok(())
 }
 
 /// Reads the network as it is now, and refuses it if it may not be measured so.
@@ -146,6 +186,8 @@ pub(super) fn read_network(
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let network = Network::read(dir, now)?;
     check_public(args, &network)?;
+    let most_own = if args.own_paths.is_some() { PUBLIC_OWN_RATE } else { f64::INFINITY };
+    let most_per_sec = most_per_sec.min(most_own);
     if network.is_public() && per_sec > most_per_sec {
         bail!("--rate: on the Internet at most {most_per_sec} a second (ETHICS.md)");
     }
@@ -247,13 +289,14 @@ pub(super) fn options(args: &Measuring, ready: &Ready, per_sec: f64) -> Options 
         trip_secs: args.trip_time,
         share_builds: args.share_builds,
         share_probes: args.share_probes,
+        as_client: args.own_paths.is_some(),
     };
     let (in_flight, per_guard_per_sec) = (args.in_flight, args.per_guard);
     Options {
         client: args.client.into(),
         seed: args.seed,
         path_file: args.path_file.clone(),
-        rules: args.path_file.is_none().then(|| args.rules.words()),
+        rules: (args.path_file.is_none() && args.own_paths.is_none()).then(|| args.rules.words()),
         arms_sha256: Vec::new(),
         rtt: args.rtt,
         rtt_pause_ms: args.rtt_pause,

@@ -29,7 +29,7 @@ use ff_circuits::paths::{Choice, file};
 use ff_report::input::Inputs;
 
 use super::arms::{self, NotAsked};
-use super::client::{Job, say, with_client_of};
+use super::client::{Chosen, Job, say, with_client};
 use super::measure::{self, Ready};
 use super::paths::weigh;
 use crate::arms::{Arm, turn};
@@ -280,12 +280,15 @@ fn live(
     loop {
         let arms = ways.len();
         let way = &mut ways[turn(arms, serving.next_number(), args.measuring.seed)];
-        let (client, torrc) = (way.args.measuring.client, way.torrc.clone());
-        serving.set_arm(client.into(), way.name.clone());
+        serving.set_arm(way.args.measuring.client.into(), way.name.clone());
         way.keep_up(serving.looks());
         let (dir, network) = (way.ready.dir.clone(), way.ready.network.clone());
+        let (torrc, own) = (way.torrc.clone(), way.args.measuring.own_paths.clone());
+        let kind = way.args.measuring.client;
+        let chosen =
+            Chosen { kind, own: own.as_ref(), torrc: &torrc, dir: &dir, network: &network };
         let life = Life { way, arms: arms as u64, limits, state: &mut state, serving };
-        match with_client_of(client, &dir, &network, &torrc, life) {
+        match with_client(chosen, life) {
             Ok(Why::Signal) => return Ok(()),
             Ok(Why::Parameters | Why::Turn) => {
                 is_first = false;
@@ -370,8 +373,10 @@ impl Job for Life<'_> {
             let read = renew(way).map(|()| way.ready.network.valid_after_unix_secs);
             serving.looked(read.map_err(|error| format!("{error:#}")));
             way.looks = serving.looks();
-            let is_arti = way.args.measuring.client == ClientKind::Arti;
-            if is_arti && way.ready.network.params != before {
+            // A client that chooses its paths itself follows its own consensus.
+            let Measuring { client, own_paths, .. } = &way.args.measuring;
+            let is_told = *client == ClientKind::Arti && own_paths.is_none();
+            if is_told && way.ready.network.params != before {
                 return Ok(Why::Parameters);
             }
         }
@@ -391,7 +396,7 @@ fn renew(way: &mut Way) -> Result<()> {
             let text = read_file(file, MOST_BYTES).with_context(|| file.display().to_string())?;
             Some(usable(&text, &network).with_context(|| file.display().to_string())?)
         }
-        None => None,
+        None => measuring.own_paths.as_ref().map(|_| measure::no_paths()),
     };
     plan(args, &network, &ready.choice, given.clone())?;
     (ready.network, ready.given) = (network, given);

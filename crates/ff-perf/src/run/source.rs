@@ -1,10 +1,11 @@
 //! `source`.
 
+mod onion;
+
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -15,6 +16,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use crate::cli::source::SourceArgs;
 use crate::signals::Signals;
 use crate::source::{Limits, Source, Token};
+use onion::Onion;
 
 /// How long a client may read nothing of a download. That is noticed late: a socket takes more when a third of its buffer is
 /// free, which is up to 4 MiB, so 120 s cut off a client that read 6 kB/s all the time.
@@ -44,15 +46,27 @@ pub(super) fn run(args: &SourceArgs) -> Result<ExitCode> {
         let mut signals = Signals::listen().context("Failed to listen for signals")?;
         let listener = listen(args.listen, args.interface.as_deref())?;
         let at = listener.local_addr().context("Failed to learn the port")?;
-        super::show(&format!("http://{at}/{}\n", token.as_str()))?;
+        let onion = Onion::start(args, &mut signals).await?;
+        super::show(&urls(at, onion.address(), &token, args.json))?;
         let source = Source::new(token, limits);
         tokio::select! {
             never = http::serve_to_all(listener, source.router(), STALL) => match never {},
-            () = signals.recv() => Ok::<_, anyhow::Error>(Arc::clone(&source).given()),
+            ended = onion.serve(source.router()) => ended.map(|()| source.given()),
+            () = signals.recv() => Ok::<_, anyhow::Error>(source.given()),
         }
     })?;
     super::client::say(&format!("{whole} whole downloads, {bytes} bytes in all"));
     Ok(ExitCode::SUCCESS)
+}
+
+/// The URLs that clients download from, as they are printed.
+fn urls(at: SocketAddr, onion: Option<&str>, token: &Token, is_json: bool) -> String {
+    let url = |place: &str| format!("http://{place}/{}", token.as_str());
+    let (direct, onion) = (url(&at.to_string()), onion.map(url));
+    if is_json {
+        return format!("{}\n", serde_json::json!({ "url": direct, "onion": onion }));
+    }
+    onion.map_or_else(|| format!("{direct}\n"), |onion| format!("{direct}\n{onion}\n"))
 }
 
 /// Listens, on one interface only if one is given.
@@ -108,6 +122,20 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
+
+    #[test]
+    fn the_urls_are_lines_or_json() {
+        let token = Token::read(&"0".repeat(32)).expect("a token");
+        let at = "127.0.0.1:5".parse().expect("an address");
+        let direct = format!("http://127.0.0.1:5/{}", token.as_str());
+        assert_eq!(urls(at, None, &token, false), format!("{direct}\n"));
+        let onion = format!("http://x.onion/{}", token.as_str());
+        assert_eq!(urls(at, Some("x.onion"), &token, false), format!("{direct}\n{onion}\n"));
+        let text = urls(at, Some("x.onion"), &token, true);
+        let told: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(told, serde_json::json!({ "url": direct, "onion": onion }));
+        assert!(urls(at, None, &token, true).contains("\"onion\":null"));
+    }
 
     #[test]
     fn a_token_is_made_once_and_kept_secret() {

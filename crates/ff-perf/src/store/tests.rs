@@ -27,6 +27,7 @@ pub(super) fn options() -> Options {
             trip_secs: 15,
             share_builds: false,
             share_probes: false,
+            as_client: false,
         }),
         pace: Some(Pace { in_flight: 10, per_sec: 1.5, per_guard_per_sec: 2.0 }),
     }

@@ -23,7 +23,7 @@ pub(crate) struct Source {
     running: Child,
     /// Its output.
     _told: BufReader<ChildStdout>,
-    /// Where it is, with its token.
+    /// Its first line: where it is, with its token.
     pub(crate) url: String,
 }
 

@@ -11,6 +11,7 @@ mod liars;
 mod lost;
 mod mobile;
 mod mute;
+mod onion;
 mod run;
 mod selection;
 mod serve;

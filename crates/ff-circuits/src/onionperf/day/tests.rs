@@ -184,6 +184,18 @@ fn the_index_lists_what_is_there_and_odd_names_and_times_are_refused() {
 }
 
 #[test]
+fn a_path_that_the_client_chose_has_no_times_and_is_left_out() {
+    let line = Circuit { as_client: true, hops_us: Vec::new(), link_us: None, ..whole(7, 1.7e9) };
+    let documents = documents(&files([&line], MAKER).expect("files"));
+    let circuit = &documents[0]["data"]["op-test"]["tor"]["circuits"]["1"];
+    let last = circuit["elapsed_seconds"].as_array().and_then(|events| events.last());
+    assert_eq!(last.map(|event| &event[0]), Some(&json!("GENERAL:CLOSED")));
+    for key in ["path", "buildtime_seconds", "failure_reason_local"] {
+        assert!(circuit.get(key).is_none(), "{key}: {circuit}");
+    }
+}
+
+#[test]
 fn more_downloads_than_ports_have_different_sources() {
     let line = whole(1, 1.7e9);
     let download = line.download.as_ref().expect("a download");

@@ -108,7 +108,7 @@ fn hops(path: &str) -> usize {
 }
 
 /// Why something ended: what the other end says, if it says something. A reason that tor does not know is its number.
-fn reason(event: &Event) -> String {
+pub(super) fn reason(event: &Event) -> String {
     let reason = event.get("REMOTE_REASON").or_else(|| event.get("REASON")).unwrap_or("closed");
     if reason.is_empty()
         && let Some(number) = event.words().find_map(|word| word.strip_prefix(UNKNOWN))

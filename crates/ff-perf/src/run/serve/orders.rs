@@ -85,7 +85,7 @@ impl Orders {
     /// The circuit of a download has ended; a circuit that never began has taken nothing. If the budget cannot be written now,
     /// that is done when the next download begins, and this one counts in full until then.
     pub(super) fn ended(&mut self, circuit: &Circuit, now: Now) {
-        if circuit.path.is_empty() {
+        if circuit.path.is_empty() && !circuit.as_client {
             return;
         }
         let taken = match self.interface {

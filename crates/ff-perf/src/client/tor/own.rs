@@ -1,0 +1,248 @@
+//! A tor that chooses paths itself, by the options of its own torrc: guards, bridges, conflux, timeouts that it learns.
+//!
+//! ```text
+//!  open ─▶ SocksPort, with a name of its own for each download (IsolateSOCKSAuth) ─▶ tor
+//!    ▲                                                                               │
+//!    └── Told: circuit, path, end ◀── Watcher: a thread ◀── control connection ◀─────┘
+//! ```
+//!
+//! Its options stay as they are, and others may use it meanwhile. The path of a stream is looked up when tor says on which
+//! circuit the stream is: tor tells the circuits of a conflux set only when asked, or at their end.
+
+mod told;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use ff_circuits::network::Relay;
+use ff_circuits::record::{self, Probe, Whose};
+use ff_lab::Control;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::stream::{TOLD, by_tor, false_address};
+use super::{find, socks, socks_port};
+use crate::client::{Answer, Client, Fault, OwnPath, Progress, by_exit, refused};
+use crate::target::is_onion;
+use told::{End, Told, Watched, Watcher};
+
+/// How long after its SocksPort tor may tell why a stream was not opened.
+const REASON: Duration = Duration::from_secs(1);
+
+/// A tor that chooses paths itself.
+pub struct OwnTor {
+    /// Where streams begin.
+    socks: SocketAddr,
+    /// What is told of streams.
+    watcher: Arc<Watcher>,
+    /// The number of the next download, of which its name is made.
+    next: AtomicU64,
+}
+
+/// What a download needs of such a tor: circuits that no other download gets.
+pub struct Circuit {
+    /// Its name at the SocksPort.
+    name: String,
+    /// What is told of its stream, and whether that leads to an onion service.
+    told: OnceLock<(Watched, bool)>,
+}
+
+/// A stream that is connected.
+pub type Stream = TcpStream;
+
+impl OwnTor {
+    /// Uses the first tor in a directory that has a control socket and a SocksPort.
+    ///
+    /// # Errors
+    /// When there is none, with the directory's name, and what the control socket says.
+    pub fn connect(dir: &Path) -> Result<Self, String> {
+        let dir = find(dir)?;
+        let failed = |error: ff_lab::Error| format!("{}: {error}", dir.display());
+        let mut control = Control::open(&dir).map_err(failed)?;
+        let socks = socks_port(&mut control, &dir)?;
+        control.subscribe(&["STREAM"]).map_err(failed)?;
+        let watcher = Watcher::start(control).map_err(|error| error.to_string())?;
+        Ok(Self { socks, watcher, next: AtomicU64::new(0) })
+    }
+
+    /// Asks the SocksPort for a stream, and waits for its reply.
+    async fn ask(&self, name: &str, host: &str, port: u16) -> Result<Asked, Fault> {
+        let mut socket = TcpStream::connect(self.socks).await.map_err(socks)?;
+        socket.set_nodelay(true).map_err(socks)?;
+        let watched = self.watcher.watch(socket.local_addr().map_err(socks)?);
+        // RFC 1928 §3: version 5, one method, and that is user and password (RFC 1929).
+        socket.write_all(&[5, 1, 2]).await.map_err(socks)?;
+        let mut reply = [0; 2];
+        socket.read_exact(&mut reply).await.map_err(socks)?;
+        if reply != [5, 2] {
+            return Err(Fault::client("SocksPort: it takes no user and password"));
+        }
+        let length = u8::try_from(name.len()).unwrap_or(0);
+        let mut user = vec![1, length];
+        user.extend(name.bytes());
+        user.extend([1, b'x']);
+        socket.write_all(&user).await.map_err(socks)?;
+        socket.read_exact(&mut reply).await.map_err(socks)?;
+        socket.write_all(&super::connect_request(host, port)?).await.map_err(socks)?;
+        // The reply has an IPv4 address, as tor has it always (socks-extensions).
+        let mut reply = [0; 10];
+        socket.read_exact(&mut reply).await.map_err(socks)?;
+        let [_, code, ..] = reply;
+        Ok(Asked { socket, watched, code })
+    }
+}
+
+/// What has come of a request to the SocksPort.
+struct Asked {
+    /// The connection.
+    socket: TcpStream,
+    /// What is told of its stream.
+    watched: Watched,
+    /// The reply's code; 0 if the stream is connected.
+    code: u8,
+}
+
+impl Client for OwnTor {
+    type Circuit = Circuit;
+    type Stream = Stream;
+
+    const NAME: record::Client = record::Client::Tor;
+    const KEEPS_UNUSED: bool = true;
+
+    async fn build(&self, _: &[Arc<Relay>], _: &mut Progress) -> Result<Circuit, Fault> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        // Random, too: tor remembers the names of earlier runs.
+        let name = format!("ff-perf-{:016x}-{number}", rand::random::<u64>());
+        Ok(Circuit { name, told: OnceLock::new() })
+    }
+
+    async fn probe(&self, _: &Circuit, _: Probe, _: Ipv4Addr) -> Result<Answer, Fault> {
+        Err(Fault::client("a client that chooses its paths has no circuit to probe"))
+    }
+
+    async fn open(&self, circuit: &Circuit, host: &str, port: u16) -> Result<Stream, Fault> {
+        let to_onion = is_onion(host);
+        let Asked { socket, watched, code } = self.ask(&circuit.name, host, port).await?;
+        let mut told = watched.told();
+        // Kept as long as the circuit: the reply may be here before the first event is read.
+        let _ = circuit.told.set((watched, to_onion));
+        if code == 0 {
+            return Ok(socket);
+        }
+        let end = end(&mut told, REASON).await;
+        Err(not_open(code, end, host))
+    }
+
+    fn own_path(circuit: &Circuit) -> Option<OwnPath> {
+        let path = circuit.told.get().and_then(|(watched, _)| watched.told().borrow().path.clone());
+        Some(
+            path.unwrap_or_else(|| {
+                OwnPath::Unknown("tor told no circuit of the stream".to_owned())
+            }),
+        )
+    }
+
+    /// A SocksPort closes a stream in one way, whatever has ended it; what tor tells of the stream says what it was.
+    async fn lost(circuit: &Circuit, _: &mut Stream, _: Option<&io::Error>) -> Option<Fault> {
+        let (watched, to_onion) = circuit.told.get()?;
+        match end(&mut watched.told(), TOLD).await {
+            // The END of a stream to an onion service is the service's.
+            Some(End { by_exit: true, .. }) if *to_onion => None,
+            Some(End { reason, by_exit: true }) => by_exit(reason),
+            Some(End { reason, .. }) => {
+                let breach = || "the exit broke Tor's protocol".to_owned();
+                Some(by_tor(reason, || Fault::circuit("destroyed"), breach))
+            }
+            None => Some(Fault::timeout("tor does not tell why the stream has ended")),
+        }
+    }
+}
+
+/// Why a stream has ended, if tor tells within this time.
+async fn end(told: &mut watch::Receiver<Told>, time: Duration) -> Option<End> {
+    let ended = timeout(time, told.wait_for(|told| told.end.is_some())).await;
+    ended.ok()?.ok()?.end.clone()
+}
+
+/// Why a stream could not be opened: by the reply of the SocksPort, and by what tor tells of the stream.
+fn not_open(code: u8, end: Option<End>, host: &str) -> Fault {
+    if let Some((says, whose)) = extended(code) {
+        return Fault::of(whose, format!("{says} (SOCKS reply {code:02X})"));
+    }
+    match end {
+        Some(End { reason, by_exit: true }) if is_onion(host) => Fault::target(reason),
+        Some(End { reason, by_exit: true }) => refused(reason),
+        Some(End { reason, .. }) if !is_onion(host) => {
+            by_tor(reason, || Fault::circuit("destroyed"), || false_address(host))
+        }
+        end => {
+            let reason = end.map_or_else(String::new, |end| format!(", {}", end.reason));
+            let hint = if is_onion(host) {
+                ": add ExtendedErrors to its SocksPort to learn why"
+            } else {
+                ""
+            };
+            Fault::unknown(format!(
+                "tor did not open the stream (SOCKS reply {code:02X}{reason}){hint}"
+            ))
+        }
+    }
+}
+
+/// What tor's own SOCKS replies about onion services say (socks-extensions, ExtendedErrors).
+fn extended(code: u8) -> Option<(&'static str, Whose)> {
+    Some(match code {
+        0xF0 => ("onion service descriptor not found", Whose::Target),
+        0xF1 => ("onion service descriptor invalid", Whose::Target),
+        0xF2 => ("onion service introduction failed", Whose::Target),
+        0xF3 => ("onion service rendezvous failed", Whose::Unknown),
+        0xF4 => ("onion service wants client authorization", Whose::Target),
+        0xF5 => ("onion service refused the client's authorization", Whose::Target),
+        0xF6 => ("onion service address invalid", Whose::Client),
+        0xF7 => ("onion service introduction timed out", Whose::Unknown),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_about_onion_services_say_whose_they_are() {
+        for (code, says, whose) in [
+            (0xF0, "descriptor not found (SOCKS reply F0)", Whose::Target),
+            (0xF2, "introduction failed", Whose::Target),
+            (0xF3, "rendezvous failed", Whose::Unknown),
+            (0xF6, "address invalid", Whose::Client),
+            (0xF7, "timed out (SOCKS reply F7)", Whose::Unknown),
+        ] {
+            let fault = not_open(code, None, "x.onion");
+            assert!(fault.reason.contains(says) && fault.whose == whose, "{fault:?}");
+        }
+        let fault = not_open(4, None, "x.onion");
+        assert!(fault.reason.contains("SOCKS reply 04") && fault.reason.contains("ExtendedErrors"));
+    }
+
+    #[test]
+    fn without_a_reply_of_its_own_the_streams_end_says_why() {
+        let end = |reason: &str, by_exit| Some(End { reason: reason.to_owned(), by_exit });
+        for (end, host, whose) in [
+            (end("connectrefused", true), "a", Whose::Target),
+            (end("exitpolicy", true), "a", Whose::Relay),
+            (end("timeout", false), "a", Whose::Unknown),
+            (end("destroy", false), "a", Whose::Relay),
+            (end("misc", true), "x.onion", Whose::Target),
+            (end("resolvefailed", false), "x.onion", Whose::Unknown),
+        ] {
+            let fault = not_open(5, end.clone(), host);
+            assert_eq!(fault.whose, whose, "{end:?} of {host}: {fault:?}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! An onion service by a tor, over its control port (control-spec 3.27, ADD_ONION).
+//!
+//! It ends with the control connection, which is kept by a thread until this is dropped. tor hands its streams on to a port
+//! of loopback.
+
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use ff_lab::Control;
+use ff_measurer::secret_file;
+use tokio::sync::oneshot;
+
+use super::PORT;
+use crate::client::tor::find;
+
+/// The file of the key, as tor writes it: `ED25519-V3:` and base64.
+const KEY: &str = "tor.key";
+/// What is asked for a new key.
+const NEW: &str = "NEW:ED25519-V3";
+/// The type of keys, which they begin with.
+const KIND: &str = "ED25519-V3:";
+/// The longest file of a key, in bytes.
+const MOST_BYTES: u64 = 1024;
+/// The option of a tor whose onion services are all single ones.
+const SINGLE: &str = "HiddenServiceSingleHopMode";
+/// How long to wait for tor's end before looking whether the service is still wanted.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A running service. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Service {
+    /// Its address, with `.onion`.
+    pub address: String,
+    /// Comes when tor has ended, with what was last heard of it.
+    pub ended: oneshot::Receiver<String>,
+}
+
+/// Has the tor in a directory publish a service whose streams go `to` there. The key is kept in the folder `keys`, if one is
+/// given. A `single` service is not anonymous: its tor builds circuits of one hop.
+///
+/// # Errors
+/// When there is no tor, when it is not configured for such a service, when it refuses, or when the key cannot be kept.
+pub fn publish(dir: &Path, keys: Option<&Path>, single: bool, to: SocketAddr) -> Result<Service> {
+    let has_control = dir.join("control").exists();
+    let dir = if has_control { dir.to_owned() } else { find(dir).map_err(anyhow::Error::msg)? };
+    let mut control = Control::open(&dir).with_context(|| dir.display().to_string())?;
+    check_mode(&dir, control.getconf(SINGLE)?.as_deref() == Some("1"), single)?;
+    let known = keys.map(known_key).transpose()?.flatten();
+    let key = known.as_deref().unwrap_or(NEW);
+    let flags = if single { " Flags=NonAnonymous" } else { "" };
+    let reply = control.command(&format!("ADD_ONION {key}{flags} Port={PORT},{to}"));
+    let reply = reply.map_err(|error| anyhow!("{}: {}", dir.display(), without_key(error)))?;
+    let id = reply.value("ServiceID").context("tor does not tell the service's address")?;
+    if let (None, Some(keys)) = (&known, keys) {
+        let key = reply.value("PrivateKey").context("tor does not tell the service's key")?;
+        keep_key(keys, key)?;
+    }
+    let (tell, ended) = oneshot::channel();
+    let watch = move || watch(control, tell);
+    thread::Builder::new().name("tor onion".to_owned()).spawn(watch)?;
+    Ok(Service { address: format!("{id}.onion"), ended })
+}
+
+/// Keeps the control connection until the service is not wanted any longer, or tor has ended.
+fn watch(mut control: Control, tell: oneshot::Sender<String>) {
+    while !tell.is_closed() {
+        if let Err(error) = control.next_event(LOOK) {
+            let _ = tell.send(error.to_string());
+            return;
+        }
+    }
+}
+
+/// Refuses a single service by a tor for others, and the other way round: a tor has only one kind of them.
+fn check_mode(dir: &Path, is_single: bool, wanted: bool) -> Result<()> {
+    match (is_single, wanted) {
+        (false, true) => bail!(
+            "{}: --single: its tor is not configured for single onion services, which are not anonymous: add {SINGLE} 1, \
+             HiddenServiceNonAnonymousMode 1 and SocksPort 0 to its torrc and restart it, or leave out --single",
+            dir.display()
+        ),
+        (true, false) => bail!(
+            "{}: its tor has single onion services only ({SINGLE} 1), which are not anonymous: add --single, or use another tor",
+            dir.display()
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// What tor says, without the command that it refused: that has the key in it.
+fn without_key(error: ff_lab::Error) -> String {
+    match error {
+        ff_lab::Error::Refused { reply, .. } => format!("tor refuses the onion service: {reply}"),
+        ff_lab::Error::Timeout { after, .. } => {
+            format!("tor does not reply to ADD_ONION within {} s", after.as_secs())
+        }
+        error => error.to_string(),
+    }
+}
+
+/// The key in a folder; none if there is none yet.
+fn known_key(keys: &Path) -> Result<Option<String>> {
+    let path = keys.join(KEY);
+    if matches!(path.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound) {
+        return Ok(None);
+    }
+    let bytes = secret_file::read(&path, MOST_BYTES)?;
+    let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+    let is_key =
+        |key: &str| key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
+    match text.strip_prefix(KIND) {
+        Some(key) if key.len() == 88 && is_key(key) => Ok(Some(text)),
+        _ => bail!(
+            "{}: this is not an onion service's key; remove the file to have a new address",
+            path.display()
+        ),
+    }
+}
+
+/// Keeps a new key, with mode 0600.
+fn keep_key(keys: &Path, key: &str) -> Result<()> {
+    let path = keys.join(KEY);
+    let failed = || format!("Failed to create {}", path.display());
+    let mut file = tempfile::NamedTempFile::new_in(keys).with_context(failed)?;
+    writeln!(file, "{key}").with_context(failed)?;
+    file.as_file().sync_all().with_context(failed)?;
+    file.persist_noclobber(&path).map(drop).with_context(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_kept_secret_and_read_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert_eq!(known_key(dir.path()).expect("none"), None);
+        let key = format!("{KIND}{}==", "aB+/".repeat(21) + "aB");
+        keep_key(dir.path(), &key).expect("kept");
+        assert_eq!(known_key(dir.path()).expect("it"), Some(key));
+        let path = dir.path().join(KEY);
+        assert_eq!(fs::metadata(&path).expect("it").permissions().mode() & 0o777, 0o600);
+        let error = keep_key(dir.path(), "another").expect_err("there is one");
+        assert!(error.to_string().contains(KEY), "{error:#}");
+        fs::write(&path, "ED25519-V3:short\r\nQUIT").expect("a file");
+        let error = known_key(dir.path()).expect_err("no key");
+        assert!(error.to_string().contains("remove the file"), "{error:#}");
+    }
+
+    #[test]
+    fn a_tor_has_one_kind_of_onion_services() {
+        let of = |is_single, wanted| check_mode(Path::new("/tor"), is_single, wanted);
+        assert!(of(true, true).is_ok() && of(false, false).is_ok());
+        let error = of(false, true).expect_err("not configured").to_string();
+        assert!(
+            error.contains("/tor") && error.contains("HiddenServiceNonAnonymousMode 1"),
+            "{error}"
+        );
+        let error = of(true, false).expect_err("not anonymous").to_string();
+        assert!(error.contains("add --single"), "{error}");
+    }
+
+    #[test]
+    fn a_refusal_does_not_show_the_key() {
+        let refused = ff_lab::Error::Refused {
+            command: format!("ADD_ONION {KIND}secret"),
+            reply: "512 Invalid".to_owned(),
+        };
+        let text = without_key(refused);
+        assert!(text.contains("512 Invalid") && !text.contains("secret"), "{text}");
+    }
+}

@@ -1,0 +1,98 @@
+//! The onion service of a source.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, bail};
+use axum::Router;
+use ff_circuits::network::{self, Network};
+use ff_operator::http;
+use tokio::net::TcpListener;
+
+use super::STALL;
+use crate::cli::source::SourceArgs;
+use crate::onion::{arti, tor};
+use crate::run::client::{State, check_internet, started};
+use crate::signals::Signals;
+
+/// How much longer than a download a client's circuit may be without a new stream.
+const SPARE: Duration = Duration::from_secs(60);
+
+/// An onion service, or none.
+pub(super) enum Onion {
+    /// None was asked for.
+    None,
+    /// Arti's, whose state lasts as long as it.
+    Arti(Box<arti::Service>, State),
+    /// A tor's, and where its streams come.
+    Tor(tor::Service, TcpListener),
+}
+
+impl Onion {
+    /// Starts the service that is asked for.
+    ///
+    /// # Errors
+    /// When it does not come up, or a signal comes before.
+    pub(super) async fn start(args: &SourceArgs, signals: &mut Signals) -> Result<Self> {
+        if !args.onion {
+            return Ok(Self::None);
+        }
+        let state = State::new(args.keys.as_deref())?;
+        let Some(dir) = &args.by else { return Self::by_arti(args, state, signals).await };
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let listener = TcpListener::bind(any).await.context("Failed to listen on loopback")?;
+        let to = listener.local_addr().context("Failed to learn the port")?;
+        let keys = args.keys.is_some().then(|| state.path());
+        Ok(Self::Tor(tor::publish(dir, keys, args.single, to)?, listener))
+    }
+
+    /// By Arti.
+    async fn by_arti(args: &SourceArgs, state: State, signals: &mut Signals) -> Result<Self> {
+        let Some(named) = &args.network else {
+            bail!(
+                "--onion needs a network: give --network DIR or --network public, or --by tor:DIR for the service of a tor"
+            );
+        };
+        let dir = network::directory(named);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let network = Network::read(&dir, now)?;
+        check_internet(&dir, &network, args.public)?;
+        let client = started(&network, state.path(), signals).await?;
+        let idle = Duration::from_secs(args.timeout) + SPARE;
+        let service = arti::launch(client, idle).map_err(anyhow::Error::msg);
+        let service = service.context("Failed to launch the onion service")?;
+        Ok(Self::Arti(Box::new(service), state))
+    }
+
+    /// Its address, with `.onion`.
+    pub(super) fn address(&self) -> Option<&str> {
+        match self {
+            Self::None => None,
+            Self::Arti(service, _) => Some(&service.address),
+            Self::Tor(service, _) => Some(&service.address),
+        }
+    }
+
+    /// Serves until the service ends by itself.
+    ///
+    /// # Errors
+    /// Always: that it has ended.
+    pub(super) async fn serve(self, router: Router) -> Result<()> {
+        match self {
+            Self::None => std::future::pending().await,
+            Self::Arti(service, _state) => {
+                let arti::Service { streams, ended, .. } = *service;
+                tokio::select! {
+                    never = http::serve_to_all(streams, router, STALL) => match never {},
+                    _ = ended => bail!("Arti has ended the onion service"),
+                }
+            }
+            Self::Tor(service, listener) => tokio::select! {
+                never = http::serve_to_all(listener, router, STALL) => match never {},
+                why = service.ended => {
+                    bail!("the onion service has ended with its tor: {}", why.unwrap_or_default())
+                }
+            },
+        }
+    }
+}
