@@ -29,6 +29,8 @@ pub struct Arm {
     pub name: String,
     /// The client that builds its circuits.
     pub client: ClientKind,
+    /// Whether the client chooses their paths itself.
+    pub as_client: bool,
     /// Options that tor gets for it.
     pub torrc: Vec<TorrcLine>,
     /// By which rules relays are drawn, if the arm says so.
@@ -67,6 +69,8 @@ struct ArmsFile {
 struct ArmFile {
     name: Spanned<String>,
     client: Option<Spanned<String>>,
+    #[serde(default)]
+    as_client: bool,
     #[serde(default)]
     torrc: Vec<Spanned<String>>,
     select: Option<Spanned<String>>,
@@ -184,14 +188,23 @@ impl Reader<'_> {
             let what = format!("arm {name} has a path-file, and rules by which paths are drawn");
             return Err(self.wrong(&arm.name.span(), &what));
         }
+        if arm.as_client && (has_rules || arm.path_file.is_some() || arm.weights.is_some()) {
+            let what = format!(
+                "arm {name}: with as-client, the client chooses its paths itself; leave out select, lengths, guards, path-file \
+                 and weights"
+            );
+            return Err(self.wrong(&arm.name.span(), &what));
+        }
         let lengths = |text: &Spanned<String>| {
             mix(text.get_ref()).map_err(|reason| self.wrong(&text.span(), &reason))
         };
+        let torrc = arm.torrc.iter().map(|line| self.torrc(line, !arm.as_client));
         let below = |path: PathBuf| self.file.parent().unwrap_or(Path::new("")).join(path);
         Ok(Arm {
             name: name.clone(),
             client,
-            torrc: arm.torrc.iter().map(|line| self.torrc(line)).collect::<Result<_, _>>()?,
+            as_client: arm.as_client,
+            torrc: torrc.collect::<Result<_, _>>()?,
             select: self.choice("select", arm.select.as_ref())?,
             lengths: arm.lengths.as_ref().map(lengths).transpose()?,
             guards: arm.guards,
@@ -216,8 +229,8 @@ impl Reader<'_> {
         })
     }
 
-    /// A line of a torrc.
-    fn torrc(&self, text: &Spanned<String>) -> Result<TorrcLine, String> {
+    /// A line of a torrc, for a tor that gets its paths or not.
+    fn torrc(&self, text: &Spanned<String>, has_given_paths: bool) -> Result<TorrcLine, String> {
         let wrong = |what: &str| self.wrong(&text.span(), what);
         let line = text.get_ref().trim();
         let (option, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
@@ -229,7 +242,7 @@ impl Reader<'_> {
         if line.chars().any(char::is_control) {
             return Err(wrong("give one line of a torrc in each text"));
         }
-        if Tor::needs(option) {
+        if Tor::needs(option, has_given_paths) {
             return Err(wrong(&format!(
                 "{option} is the same for all arms, because ff-perf needs it: leave it out"
             )));
@@ -267,6 +280,9 @@ mod tests {
             (8, "Bridge", "192.0.2.1:443 AB")
         );
         assert_eq!(bridges.options()[0], ("UseBridges".to_owned(), "1".to_owned()));
+        let own = text.replace("guards = 2\nweights = 'x.v3bw'", "as-client = true");
+        let own = own.replace("UseBridges 1", "CircuitBuildTimeout 5");
+        assert!(arms(&own).is_ok_and(|all| all[1].as_client && !all[0].as_client), "{own}");
     }
 
     #[test]
@@ -291,6 +307,14 @@ mod tests {
             ),
             ("[[arm]]\nname = 'b'\nlengths = '9'\n", "line 5: lengths are from 1 to 8"),
             ("[[arm]]\nname = 'b'\npath-file = 'p'\nguards = 1\n", "line 4: arm b has a path-file"),
+            (
+                "[[arm]]\nname = 'b'\nas-client = true\nweights = 'w'\n",
+                "line 4: arm b: with as-client, the client chooses",
+            ),
+            (
+                "[[arm]]\nname = 'b'\nclient = 'tor'\nas-client = true\ntorrc = ['SocksPort 0']\n",
+                "line 7: SocksPort is the same for all arms",
+            ),
             ("[[arm]]\nname = 'b'\nspeed = 1\n", "line 5: unknown field `speed`"),
             ("[[arm]]\nclient = 'tor'\n", "missing field `name`"),
         ] {

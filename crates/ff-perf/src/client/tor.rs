@@ -170,10 +170,10 @@ impl Tor {
         refused.map_err(|error| format!("{}: {error}", dir.display()))
     }
 
-    /// Whether an arm must leave this option as it is: measuring sets it, or reaches tor by it.
+    /// Whether an arm must leave this option as it is: tor is reached by it, or given paths need it.
     #[must_use]
-    pub fn needs(option: &str) -> bool {
-        options::is_needed(option)
+    pub fn needs(option: &str, has_given_paths: bool) -> bool {
+        options::is_needed(option, has_given_paths)
     }
 
     /// Asks for a stream and puts it on a circuit; says where its news come.

@@ -10,11 +10,11 @@ use ff_circuits::record::Circuit;
 use ff_report::input::Inputs;
 use ff_report::teller::Teller;
 
-use super::client::{Chosen, Job, say, with_client};
+use super::client::{Chosen, Job, State as StateDir, say, with_client};
 use super::measure::{self, Came, Ready};
 use super::paths::weigh;
 use crate::arms::{Arm, TorrcLine, parse, turn};
-use crate::cli::measure::{ClientKind, MeasureArgs, Measuring};
+use crate::cli::measure::{ClientKind, MeasureArgs, Measuring, OwnPaths};
 use crate::client::Client;
 use crate::client::tor::Tor;
 use crate::course::{Counts, Ended, Keeper, State, ToFile};
@@ -47,7 +47,8 @@ struct ReadyArm {
 pub(super) fn run(args: &MeasureArgs, file: &Path) -> Result<ExitCode> {
     let mut inputs = Inputs::default();
     let arms = read(file, args.measuring.client, &mut inputs)?;
-    let ready = |arm: &Arm| ready(args, arm, file, &mut inputs);
+    let states = states(&args.measuring)?;
+    let ready = |arm: &Arm| ready(args, arm, file, states.path(), &mut inputs);
     let mut arms = arms.iter().map(ready).collect::<Result<Vec<_>>>()?;
     let sha256 = inputs.all().iter().map(|input| input.sha256.clone());
     let paths = arms.iter().filter_map(|arm| arm.ready.paths_sha256.clone());
@@ -70,12 +71,23 @@ pub(super) fn read(file: &Path, client: ClientKind, inputs: &mut Inputs) -> Resu
     parse(file, &text, client).map_err(anyhow::Error::msg)
 }
 
-/// What an arm measures, where the run has these options.
-pub(super) fn measuring(arm: &Arm, run: &Measuring) -> Measuring {
+/// Where each arm whose Arti chooses paths itself has a folder.
+///
+/// # Errors
+/// When it cannot be made.
+pub(super) fn states(run: &Measuring) -> Result<StateDir> {
+    StateDir::new(run.own_paths.as_ref().and_then(|own| own.state.as_deref()))
+}
+
+/// What an arm measures, where the run has these options, and Arti a folder below `states`.
+pub(super) fn measuring(arm: &Arm, run: &Measuring, states: &Path) -> Measuring {
+    let state = (arm.client == ClientKind::Arti).then(|| states.join(&arm.name));
+    let is_own = arm.as_client || run.own_paths.is_some();
     Measuring {
         client: arm.client,
         path_file: arm.path_file.clone(),
         rules: arm.rules(&run.rules),
+        own_paths: is_own.then_some(OwnPaths { state }),
         ..run.clone()
     }
 }
@@ -111,9 +123,15 @@ pub(super) fn check_options(arm: &Arm, file: &Path, ready: &Ready) -> Result<()>
 }
 
 /// Reads what an arm needs.
-fn ready(args: &MeasureArgs, arm: &Arm, file: &Path, inputs: &mut Inputs) -> Result<ReadyArm> {
+fn ready(
+    args: &MeasureArgs,
+    arm: &Arm,
+    file: &Path,
+    states: &Path,
+    inputs: &mut Inputs,
+) -> Result<ReadyArm> {
     let name = || format!("arm {}", arm.name);
-    let measuring = measuring(arm, &args.measuring);
+    let measuring = measuring(arm, &args.measuring, states);
     let mut ready = measure::ready(args, &measuring).with_context(name)?;
     weigh_for(arm, &mut ready, inputs)?;
     check_options(arm, file, &ready)?;

@@ -65,7 +65,7 @@ pub(super) fn with_client<J: Job>(chosen: Chosen<'_>, job: J) -> Result<J::Done>
                 job.run(OwnArti::new(client, network), signals).await
             }
             ClientKind::Tor if own.is_some() => {
-                let client = OwnTor::connect(dir).map_err(anyhow::Error::msg)?;
+                let client = OwnTor::connect(dir, torrc).map_err(anyhow::Error::msg)?;
                 job.run(client, signals).await
             }
             ClientKind::Arti => {

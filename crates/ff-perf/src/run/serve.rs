@@ -29,7 +29,7 @@ use ff_circuits::paths::{Choice, file};
 use ff_report::input::Inputs;
 
 use super::arms::{self, NotAsked};
-use super::client::{Chosen, Job, say, with_client};
+use super::client::{Chosen, Job, State as StateDir, say, with_client};
 use super::measure::{self, Ready};
 use super::paths::weigh;
 use crate::arms::{Arm, turn};
@@ -194,6 +194,8 @@ struct Ways {
     all: Vec<Way>,
     /// SHA-256 of the file with the arms and of its files of paths, in hexadecimal digits.
     arms_sha256: Vec<String>,
+    /// Where each arm whose Arti chooses paths itself has a folder.
+    _states: Option<StateDir>,
 }
 
 impl Ways {
@@ -230,11 +232,12 @@ fn ways(args: &ServeArgs) -> Result<Ways> {
     let Some(file) = &args.arms else {
         let (args, ready, torrc) = (args.clone(), ready(&args.measuring)?, Vec::new());
         let only = Way { name: None, args, torrc, weights: None, ready, looks: 0 };
-        return Ok(Ways { all: vec![only], arms_sha256: Vec::new() });
+        return Ok(Ways { all: vec![only], arms_sha256: Vec::new(), _states: None });
     };
+    let states = arms::states(&args.measuring)?;
     let (mut inputs, mut ways) = (Inputs::default(), Vec::new());
     for arm in arms::read(file, args.measuring.client, &mut inputs)? {
-        let measuring = arms::measuring(&arm, &args.measuring);
+        let measuring = arms::measuring(&arm, &args.measuring, states.path());
         let mut ready = ready(&measuring).with_context(|| format!("arm {}", arm.name))?;
         // Bandwidth files are not among the inputs: they change, and the lines go on.
         arms::weigh_for(&arm, &mut ready, &mut Inputs::default())?;
@@ -251,7 +254,7 @@ fn ways(args: &ServeArgs) -> Result<Ways> {
     let sha256 = inputs.all().iter().map(|input| input.sha256.clone());
     let paths = ways.iter().filter_map(|way: &Way| way.ready.paths_sha256.clone());
     let arms_sha256 = sha256.chain(paths).collect();
-    Ok(Ways { all: ways, arms_sha256 })
+    Ok(Ways { all: ways, arms_sha256, _states: Some(states) })
 }
 
 impl Way {

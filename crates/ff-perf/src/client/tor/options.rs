@@ -113,14 +113,47 @@ impl Taken {
     }
 }
 
+/// Options that a tor has until this is dropped; its other options stay.
+pub(super) struct Lent(Taken);
+
+impl Lent {
+    /// Sets these options. Circuits that no stream uses are closed, now and at the end: they were built by other options.
+    ///
+    /// # Errors
+    /// What tor says; then nothing has changed.
+    pub(super) fn new(control: Control, lines: &Lines) -> Result<Self> {
+        let mut lent = Self(Taken::of(control, lines.to_vec())?);
+        close_unused(lent.0.control())?;
+        Ok(lent)
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // There is nobody left who could do something about an error.
+        let _ = self.0.give_back().and_then(|()| close_unused(self.0.control()));
+    }
+}
+
+/// Closes the circuits that no stream uses.
+fn close_unused(control: &mut Control) -> Result<()> {
+    let status = control.getinfo("circuit-status")?;
+    for id in status.lines().filter_map(|line| line.split(' ').next()) {
+        // It may have ended meanwhile.
+        let _ = control.command(&format!("CLOSECIRCUIT {id} IfUnused"));
+    }
+    Ok(())
+}
+
 /// Whether every run needs this option with a value of its own.
 fn is_ours(name: &str) -> bool {
     OPTIONS.iter().any(|(ours, _)| ours.eq_ignore_ascii_case(name))
 }
 
-/// Whether an arm must leave this option as it is: measuring sets it, or reaches tor by it.
-pub(super) fn is_needed(name: &str) -> bool {
-    is_ours(name) || REACHED_BY.iter().any(|by| by.eq_ignore_ascii_case(name))
+/// Whether an arm must leave this option as it is: tor is reached by it, or given paths need it.
+pub(super) fn is_needed(name: &str, has_given_paths: bool) -> bool {
+    let is_way = REACHED_BY.iter().any(|by| by.eq_ignore_ascii_case(name));
+    is_way || has_given_paths && is_ours(name)
 }
 
 /// Which of these options tor refuses, and its words; none if it takes all of them together. None of them stays set.
@@ -231,8 +264,8 @@ mod tests {
             setting(&lines),
             r#"SETCONF Bridge="192.0.2.1:1" UseBridges="1" bridge="a \"b\\""#
         );
-        assert!(is_ours("circuitbuildtimeout") && is_needed("socksport"));
-        assert!(!is_needed("ConfluxEnabled"));
+        assert!(is_needed("circuitbuildtimeout", true) && !is_needed("CircuitBuildTimeout", false));
+        assert!(is_needed("socksport", false) && !is_needed("ConfluxEnabled", true));
     }
 
     #[test]
