@@ -23,7 +23,8 @@ pub struct PathsArgs {
     /// own data.
     #[arg(long, value_name = "PATH")]
     pub descriptors: Option<PathBuf>,
-    /// Draw by the weights of this bandwidth file instead of the consensus'. Relays that are not in it are not drawn by weight.
+    /// Draw by the weights of this bandwidth file instead of the consensus', with --select tor or weighted. Relays that are not
+    /// in it are not drawn.
     #[arg(long, value_name = "V3BW")]
     pub weights: Option<PathBuf>,
     /// Number of paths.

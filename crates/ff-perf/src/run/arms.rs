@@ -97,7 +97,9 @@ pub(super) fn measuring(arm: &Arm, run: &Measuring, states: &Path) -> Measuring 
 /// # Errors
 /// When the weights cannot be used.
 pub(super) fn weigh_for(arm: &Arm, ready: &mut Ready, inputs: &mut Inputs) -> Result<()> {
-    arm.weights.as_ref().map_or(Ok(()), |file| weigh(&mut ready.network.pool, file, inputs))
+    let Some(file) = &arm.weights else { return Ok(()) };
+    weigh(&mut ready.network.pool, ready.choice.rules, file, inputs)
+        .with_context(|| format!("arm {}", arm.name))
 }
 
 /// No tor says whether it takes the options of an arm.

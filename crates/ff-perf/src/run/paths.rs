@@ -23,10 +23,10 @@ use crate::cli::paths::PathsArgs;
 pub(super) fn run(args: &PathsArgs) -> Result<ExitCode> {
     let name = args.network.display();
     let (mut pool, is_private) = pool(args)?;
-    if let Some(file) = &args.weights {
-        weigh(&mut pool, file, &mut Inputs::default())?;
-    }
     let choice = args.rules.choice(is_private, None);
+    if let Some(file) = &args.weights {
+        weigh(&mut pool, choice.rules, file, &mut Inputs::default())?;
+    }
     say_unknown(&args.network, &pool, &choice);
     let mut rng = ChaCha12Rng::seed_from_u64(args.seed);
     let mut generator =
@@ -49,9 +49,13 @@ pub(super) fn run(args: &PathsArgs) -> Result<ExitCode> {
 /// Gives relays the weights of a bandwidth file, and says on standard error how many have none.
 ///
 /// # Errors
-/// When the file cannot be read or used.
-pub(super) fn weigh(pool: &mut Pool, file: &Path, inputs: &mut Inputs) -> Result<()> {
+/// When the file cannot be read or used, or these rules do not draw by weight.
+pub(super) fn weigh(pool: &mut Pool, rules: Rules, file: &Path, inputs: &mut Inputs) -> Result<()> {
     let (bytes, name) = (inputs.read(file)?, file.display().to_string());
+    ensure!(
+        matches!(rules, Rules::Tor | Rules::Weighted),
+        "{name}: only --select tor and --select weighted draw relays by weight"
+    );
     let without = weights::weigh(pool, &name, &bytes)?;
     if without > 0 {
         let all = pool.network.relays.len();

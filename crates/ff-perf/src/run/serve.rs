@@ -392,7 +392,7 @@ fn renew(way: &mut Way) -> Result<()> {
     let measuring = &args.measuring;
     let mut network = measure::read_network(measuring, &ready.dir, args.rate, PUBLIC_RATE)?;
     if let Some(weights) = weights {
-        weigh(&mut network.pool, weights, &mut Inputs::default())?;
+        weigh(&mut network.pool, ready.choice.rules, weights, &mut Inputs::default())?;
     }
     let given = match &measuring.path_file {
         Some(file) => {

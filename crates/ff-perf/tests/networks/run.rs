@@ -357,6 +357,10 @@ fn draws_what_paths_draws(network: &Network) {
     let output = paths.arg("--weights").arg(&weights).output().expect("the program");
     let text = String::from_utf8_lossy(&output.stdout);
     let drawn = ff_circuits::paths::file::parse("", &text).expect("paths");
+    let mut paths = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+    paths.args(["paths", "--select", "uniform", "--network"]).arg(&kept);
+    let uniform = paths.arg("--weights").arg(&weights).output().expect("the program");
+    assert!(error(&uniform).contains("draw relays by weight"), "{uniform:?}");
     assert!(drawn.len() == 8 && drawn.iter().flatten().all(|id| known.contains(id)), "{output:?}");
     let apart = run(&kept, &dir.path().join("apart"), "--subnets apart");
     assert!(error(&apart).contains("--subnets"), "one address has them all: {apart:?}");
