@@ -130,7 +130,7 @@ impl Tor {
         Self::take_over_with(dir, &[])
     }
 
-    /// The same, and sets these options, by name and value, until tor has its own back.
+    /// The same, and gives tor these options, by name and value, until it has its own back.
     ///
     /// # Errors
     /// As [`Self::take_over`], and when tor refuses an option.
@@ -157,10 +157,10 @@ impl Tor {
         Ok(Takeover { tor: Self { commands, table, socks, rejects }, ending, note })
     }
 
-    /// Which of these options, by name and value, the tor that would be taken over refuses, and its words. None of them stays.
+    /// The first of these options, by name and value, that the tor in a directory refuses, and its words. tor keeps none of them.
     ///
     /// # Errors
-    /// When there is no such tor, and what else its control socket says.
+    /// When the directory has no tor that can be taken over, and what else the control socket says.
     pub fn refused(
         dir: &Path,
         lines: &[(String, String)],

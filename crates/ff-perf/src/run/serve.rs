@@ -263,7 +263,7 @@ impl Way {
         if self.looks != looks {
             self.looks = looks;
             if let Err(error) = renew(self) {
-                say(&format!("{error:#}; it goes on with what it knew before"));
+                say(&format!("{error:#}; the previous documents stay in use"));
             }
         }
     }

@@ -72,8 +72,8 @@ impl Taken {
         Ok(taken)
     }
 
-    /// Whether tor had those that every run needs already as we want them: then a run that was killed has left them so, and
-    /// what they were before is not known.
+    /// Whether tor already had our values of the options that every run needs: a run that was killed has left them, and what
+    /// they were before is not known.
     pub(super) fn is_left_over(&self) -> bool {
         self.before
             .iter()
