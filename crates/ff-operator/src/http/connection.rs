@@ -209,3 +209,35 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Stalled<S> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    impl Accept for mpsc::Receiver<DuplexStream> {
+        type Stream = DuplexStream;
+
+        async fn next_connection(&mut self) -> io::Result<DuplexStream> {
+            self.recv().await.ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_may_come_from_elsewhere_than_tcp() {
+        let (connect, connections) = mpsc::channel(1);
+        let router = Router::new().route("/", get(|| async { "here" }));
+        let serving = tokio::spawn(serve(connections, router, Deadlines::default()));
+        let (mut client, server) = duplex(1024);
+        connect.send(server).await.expect("it is served");
+        let request = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+        client.write_all(request).await.expect("sent");
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("here"), "{answer}");
+        serving.abort();
+    }
+}

@@ -140,7 +140,7 @@ pub struct Measuring {
 /// What a client keeps that chooses paths itself.
 #[derive(Clone, Debug, Default)]
 pub struct OwnPaths {
-    /// The folder of Arti's guards and documents; none: a folder for now.
+    /// The folder of Arti's guards and documents; without it, a temporary one.
     pub state: Option<PathBuf>,
 }
 

@@ -42,7 +42,7 @@ pub struct Service {
     pub streams: Streams,
     /// Comes when the service has ended by itself.
     pub ended: oneshot::Receiver<()>,
-    /// It.
+    /// Ends the service when it is dropped.
     _running: Arc<RunningOnionService>,
     /// What keeps the network's documents new.
     _client: Arc<TorClient<PreferredRuntime>>,
@@ -50,9 +50,9 @@ pub struct Service {
 
 /// Streams of clients.
 pub struct Streams {
-    /// They.
+    /// One after the other, from all circuits.
     streams: BoxStream<'static, DataStream>,
-    /// Tells that there are no more.
+    /// Dropped after the last one.
     end: Option<oneshot::Sender<()>>,
 }
 

@@ -27,7 +27,7 @@ const KIND: &str = "ED25519-V3:";
 const MOST_BYTES: u64 = 1024;
 /// The option of a tor whose onion services are all single ones.
 const SINGLE: &str = "HiddenServiceSingleHopMode";
-/// How long to wait for tor's end before looking whether the service is still wanted.
+/// How long to wait for tor's end before looking whether the service has been dropped.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// A running service. It ends when this is dropped.
@@ -65,7 +65,7 @@ pub fn publish(dir: &Path, keys: Option<&Path>, single: bool, to: SocketAddr) ->
     Ok(Service { address: format!("{id}.onion"), ended })
 }
 
-/// Keeps the control connection until the service is not wanted any longer, or tor has ended.
+/// Keeps the control connection until the service is dropped, or tor has ended.
 fn watch(mut control: Control, tell: oneshot::Sender<String>) {
     while !tell.is_closed() {
         if let Err(error) = control.next_event(LOOK) {

@@ -110,22 +110,22 @@ pub(super) async fn started(
 pub(super) enum State {
     /// In this folder.
     Kept(PathBuf),
-    /// In a folder that goes with this.
+    /// In a temporary folder, removed when this is dropped.
     Forgotten(TempDir),
 }
 
 impl State {
-    /// In this folder, which is made if missing, or in one for now.
+    /// In this folder, which is created if missing, or in a temporary one.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub(super) fn new(dir: Option<&Path>) -> Result<Self> {
         let Some(dir) = dir else {
-            let dir = tempfile::tempdir().context("Failed to make a folder for Arti")?;
+            let dir = tempfile::tempdir().context("Failed to create a folder for Arti")?;
             return Ok(Self::Forgotten(dir));
         };
         let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
-        made.with_context(|| format!("Failed to make {}", dir.display()))?;
+        made.with_context(|| format!("Failed to create {}", dir.display()))?;
         // Arti resolves relative names by other rules.
         let dir = dir.canonicalize().with_context(|| dir.display().to_string())?;
         Ok(Self::Kept(dir))

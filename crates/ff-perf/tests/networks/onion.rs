@@ -1,5 +1,7 @@
 //! Onion services of `ff-perf source`, and `ff-perf downloads run --as-client`, on a private network, as people run them.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::thread;
@@ -127,7 +129,7 @@ fn arms_choose_their_paths(network: &Path, dir: &Path) {
     let (arms, out) = (dir.join("arms.toml"), dir.join("arms"));
     let text = "[[arm]]\nname = 'a'\nas-client = true\n[[arm]]\nname = 'b'\nclient = 'tor'\nas-client = true\n\
                 torrc = ['NumEntryGuards 1', 'ConfluxEnabled 0']\n";
-    std::fs::write(&arms, text).expect("written");
+    fs::write(&arms, text).expect("written");
     let mut control = Control::open(network).expect("a control connection");
     let mut guards = || control.getconf("NumEntryGuards").expect("an answer");
     let before = guards();
@@ -143,6 +145,20 @@ fn arms_choose_their_paths(network: &Path, dir: &Path) {
     }
     assert_eq!(guards(), before);
     let _ = source.end();
+}
+
+/// The number of files in a folder of keys, none of which others can read.
+fn secrets(dir: &Path) -> usize {
+    let entries = fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("an entry"));
+    let files = entries.map(|entry| {
+        let about = entry.metadata().expect("its metadata");
+        if about.is_dir() {
+            return secrets(&entry.path());
+        }
+        assert_eq!(about.permissions().mode() & 0o077, 0, "{}", entry.path().display());
+        1
+    });
+    files.sum()
 }
 
 #[test]
@@ -163,7 +179,9 @@ fn clients_choose_their_paths_to_a_source_and_to_its_onion_services() {
     let by_arti = format!("--network {} --keys {}", host.display(), keys("arti").display());
     let by_tor = format!("--by tor:{} --keys {}", host.display(), keys("tor").display());
     thread::scope(|scope| {
-        for (name, options) in [("arti", by_arti), ("tor", by_tor)] {
+        for (name, options, secret) in
+            [("arti", by_arti, keys("arti").join("state/keystore")), ("tor", by_tor, keys("tor"))]
+        {
             let dir = keys(&format!("from-{name}"));
             scope.spawn(move || {
                 let service = Service::start(&options);
@@ -178,6 +196,7 @@ fn clients_choose_their_paths_to_a_source_and_to_its_onion_services() {
                 let place = |url: &str| url.rsplit_once('/').map(|(place, _)| place.to_owned());
                 assert_eq!(place(&again.onion), place(&service.onion), "it has the same key");
                 let _ = again.source.end();
+                assert!(secrets(&secret) > 0, "{} has a key", secret.display());
             });
         }
     });

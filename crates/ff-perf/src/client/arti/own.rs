@@ -78,7 +78,9 @@ impl Client for OwnArti {
 
     fn own_path(circuit: &Circuit) -> Option<OwnPath> {
         let Some((tunnel, _)) = circuit.tunnel.get() else {
-            return Some(OwnPath::Unknown("Arti tells none before its stream is open".to_owned()));
+            return Some(OwnPath::Unknown(
+                "Arti does not tell the path before the stream is open".to_owned(),
+            ));
         };
         let paths = tunnel.all_paths();
         // A hop without an identity is the service itself.

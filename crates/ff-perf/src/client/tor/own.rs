@@ -6,8 +6,8 @@
 //!    └── Told: circuit, path, end ◀── Watcher: a thread ◀── control connection ◀─────┘
 //! ```
 //!
-//! Its options stay as they are, but for those of an arm, and others may use it meanwhile. The path of a stream is looked up when tor says on which
-//! circuit the stream is: tor tells the circuits of a conflux set only when asked, or at their end.
+//! Its options stay as they are, except those of an arm, and others may use it meanwhile. The path of a stream is looked up when
+//! tor says on which circuit the stream is: tor tells the circuits of a conflux set only when asked, or at their end.
 
 mod told;
 
@@ -147,11 +147,9 @@ impl Client for OwnTor {
 
     fn own_path(circuit: &Circuit) -> Option<OwnPath> {
         let path = circuit.told.get().and_then(|(watched, _)| watched.told().borrow().path.clone());
-        Some(
-            path.unwrap_or_else(|| {
-                OwnPath::Unknown("tor told no circuit of the stream".to_owned())
-            }),
-        )
+        Some(path.unwrap_or_else(|| {
+            OwnPath::Unknown("tor did not tell the circuit of the stream".to_owned())
+        }))
     }
 
     /// A SocksPort closes a stream in one way, whatever has ended it; what tor tells of the stream says what it was.

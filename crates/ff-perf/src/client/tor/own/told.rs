@@ -91,7 +91,7 @@ impl Watcher {
                     Err(error) => Err(error),
                 };
                 if noted.is_err() {
-                    // Those who wait learn that nothing comes.
+                    // Dropped senders tell waiting downloads that nothing more comes.
                     *watcher.lock() = Streams { is_lost: true, ..Streams::default() };
                     return;
                 }
@@ -180,7 +180,7 @@ fn legs(status: &str, circuit: &str) -> OwnPath {
         .map(|line| Event { kind: "CIRC".to_owned(), text: line.to_owned() })
         .collect();
     let Some(own) = events.iter().find(|event| event.words().next() == Some(circuit)) else {
-        return OwnPath::Unknown(format!("tor does not know circuit {circuit} any longer"));
+        return OwnPath::Unknown(format!("tor has closed circuit {circuit}"));
     };
     let Some(set) = own.get("CONFLUX_ID") else {
         return OwnPath::of_legs(vec![relays(own)]);
