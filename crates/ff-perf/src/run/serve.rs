@@ -15,24 +15,22 @@ mod keeper;
 mod orders;
 mod outside;
 mod waiting;
+mod ways;
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use ff_base::text::read_file;
 use ff_circuits::network::{self, Network, NetworkError};
-use ff_circuits::paths::{Choice, file};
+use ff_circuits::paths::Choice;
 use ff_report::input::Inputs;
 
-use super::arms::{self, NotAsked};
-use super::client::{Chosen, Job, State as StateDir, say, with_client};
-use super::measure::{self, Ready};
-use super::paths::weigh;
-use crate::arms::{Arm, turn};
+use super::arms;
+use super::client::{Chosen, Job, say, with_client};
+use super::measure;
+use crate::arms::turn;
 use crate::cli::measure::{ClientKind, Measuring};
 use crate::cli::serve::{ServeArgs, Terms};
 use crate::client::Client;
@@ -46,11 +44,8 @@ use crate::store::rotation::Now;
 use crate::store::shelf::{self, Shelf, now};
 use keeper::Serving;
 use orders::Orders;
+use ways::{Way, Ways};
 
-/// How many new circuits a second there may be on the Internet: six a minute.
-const PUBLIC_RATE: f64 = 0.1;
-/// The longest file of paths that is read, in bytes.
-const MOST_BYTES: u64 = 1 << 30;
 /// Failures do not end it: no share of them is more than all.
 const ALL_MAY_FAIL: f64 = 1.0;
 
@@ -94,7 +89,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
 
 /// Reads the network and checks that it has paths, for each arm.
 fn look(args: &ServeArgs) -> Result<Ways> {
-    let ways = ways(args)?;
+    let ways = Ways::read(args)?;
     for Way { args, ready, .. } in &ways.all {
         plan(args, &ready.network, &ready.choice, ready.given.clone())?;
     }
@@ -186,87 +181,6 @@ fn options(args: &ServeArgs, ways: &Ways) -> Result<Options> {
     let options = measure::options(&args.measuring, ways.first()?, args.rate);
     let arms_sha256 = ways.arms_sha256.clone();
     Ok(Options { download_mix: mix.map(ToString::to_string), arms_sha256, ..options })
-}
-
-/// All that take turns.
-struct Ways {
-    /// The arms, or what the options say.
-    all: Vec<Way>,
-    /// SHA-256 of the file with the arms and of its files of paths, in hexadecimal digits.
-    arms_sha256: Vec<String>,
-    /// Where each arm whose Arti chooses paths itself has a folder.
-    _states: Option<StateDir>,
-}
-
-impl Ways {
-    /// What the first of them measures.
-    fn first(&self) -> Result<&Ready> {
-        self.all.first().map(|way| &way.ready).context("there are no arms")
-    }
-
-    /// The second of 1970's after which the network's documents are valid.
-    fn valid_after_unix_secs(&self) -> Result<u64> {
-        Ok(self.first()?.network.valid_after_unix_secs)
-    }
-}
-
-/// How circuits are measured: as the options say, or as an arm of a file does.
-struct Way {
-    /// The arm's name.
-    name: Option<String>,
-    /// The options.
-    args: ServeArgs,
-    /// Further options of a tor, by name and value.
-    torrc: Vec<(String, String)>,
-    /// The bandwidth file by whose weights paths are drawn.
-    weights: Option<PathBuf>,
-    /// What is measured, renewed when it changes.
-    ready: Ready,
-    /// How often documents had been looked at when these were read.
-    looks: u64,
-}
-
-/// Reads the arms, or what the options say.
-fn ways(args: &ServeArgs) -> Result<Ways> {
-    let ready = |measuring: &Measuring| Ready::new(measuring, args.rate, PUBLIC_RATE);
-    let Some(file) = &args.arms else {
-        let (args, ready, torrc) = (args.clone(), ready(&args.measuring)?, Vec::new());
-        let only = Way { name: None, args, torrc, weights: None, ready, looks: 0 };
-        return Ok(Ways { all: vec![only], arms_sha256: Vec::new(), _states: None });
-    };
-    let states = arms::states(&args.measuring)?;
-    let (mut inputs, mut ways) = (Inputs::default(), Vec::new());
-    for arm in arms::read(file, args.measuring.client, &mut inputs)? {
-        let measuring = arms::measuring(&arm, &args.measuring, states.path());
-        let mut ready = ready(&measuring).with_context(|| format!("arm {}", arm.name))?;
-        // Bandwidth files are not among the inputs: they change, and the lines go on.
-        arms::weigh_for(&arm, &mut ready, &mut Inputs::default())?;
-        match arms::check_options(&arm, file, &ready) {
-            Err(error) if error.is::<NotAsked>() && has_lines(args) => {
-                say(&format!("{error}; tried again in this arm's turns"));
-            }
-            checked => checked?,
-        }
-        let (args, torrc) = (ServeArgs { measuring, ..args.clone() }, arm.options());
-        let Arm { name, weights, .. } = arm;
-        ways.push(Way { name: Some(name), args, torrc, weights, ready, looks: 0 });
-    }
-    let sha256 = inputs.all().iter().map(|input| input.sha256.clone());
-    let paths = ways.iter().filter_map(|way: &Way| way.ready.paths_sha256.clone());
-    let arms_sha256 = sha256.chain(paths).collect();
-    Ok(Ways { all: ways, arms_sha256, _states: Some(states) })
-}
-
-impl Way {
-    /// Reads the network again if that was done for another arm since. If that fails, the old one stays.
-    fn keep_up(&mut self, looks: u64) {
-        if self.looks != looks {
-            self.looks = looks;
-            if let Err(error) = renew(self) {
-                say(&format!("{error:#}; the previous documents stay in use"));
-            }
-        }
-    }
 }
 
 /// A client after the other, until a signal, in a run that began then.
@@ -373,7 +287,7 @@ impl Job for Life<'_> {
             // Also where no circuit has begun: signals are heard here, and documents not read again at once.
             serving.breathe().await;
             let before = way.ready.network.params.clone();
-            let read = renew(way).map(|()| way.ready.network.valid_after_unix_secs);
+            let read = way.renew().map(|()| way.ready.network.valid_after_unix_secs);
             serving.looked(read.map_err(|error| format!("{error:#}")));
             way.looks = serving.looks();
             // A client that chooses its paths itself follows its own consensus.
@@ -384,37 +298,6 @@ impl Job for Life<'_> {
             }
         }
     }
-}
-
-/// Reads the network again. If that fails, the old one stays.
-fn renew(way: &mut Way) -> Result<()> {
-    let Way { args, ready, weights, .. } = way;
-    let measuring = &args.measuring;
-    let mut network = measure::read_network(measuring, &ready.dir, args.rate, PUBLIC_RATE)?;
-    if let Some(weights) = weights {
-        weigh(&mut network.pool, ready.choice.rules, weights, &mut Inputs::default())?;
-    }
-    let given = match &measuring.path_file {
-        Some(file) => {
-            let text = read_file(file, MOST_BYTES).with_context(|| file.display().to_string())?;
-            Some(usable(&text, &network).with_context(|| file.display().to_string())?)
-        }
-        None => measuring.own_paths.as_ref().map(|_| measure::no_paths()),
-    };
-    plan(args, &network, &ready.choice, given.clone())?;
-    (ready.network, ready.given) = (network, given);
-    Ok(())
-}
-
-/// The paths that can be used still: relays come and go.
-fn usable(text: &str, network: &Network) -> Result<Vec<Vec<usize>>> {
-    let find = |id: &str| network.find(id);
-    let paths = text.lines().filter_map(|line| file::find("", line, find).ok());
-    let paths: Vec<_> = paths.flatten().collect();
-    if paths.is_empty() {
-        bail!("the network no longer has relays for any of the paths");
-    }
-    Ok(paths)
 }
 
 /// The circuits, without an end.
