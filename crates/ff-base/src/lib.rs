@@ -3,5 +3,6 @@
 pub mod files;
 pub mod identity;
 pub mod owner;
+pub mod percent;
 pub mod text;
 pub mod utc;

@@ -9,12 +9,13 @@ use std::path::Path;
 
 use anyhow::{Context as _, Error, Result, ensure};
 use ff_base::text::into_unix;
-use ff_dir::bandwidth::{Reading, Severity};
 use ff_plan::outcome::Outcome;
 use ff_plan::publish::results::read::outcomes;
 use ff_proto::aggregate::Verdict;
 use ff_report::input::Inputs;
 use ff_sim::network::{CapacitySource, Network, Relay};
+
+use crate::paths::weights::reading;
 
 /// The columns of `ff-bwauth export --what results` that are read.
 const COLUMNS: [&str; 2] = ["fingerprint", "estimate_bytes_per_sec"];
@@ -233,14 +234,7 @@ fn line(bytes: &[u8], position: Option<&csv::Position>) -> usize {
 
 /// The weights of a bandwidth file, in kilobytes a second.
 fn bandwidth_file(file: &str, bytes: &[u8]) -> Result<Capacities> {
-    // It is read as of its own time, as old as it may be.
-    let first = bytes.split(|byte| *byte == b'\n').find(|line| !line.starts_with(b"@"));
-    let now = first.and_then(|line| std::str::from_utf8(line).ok()?.trim().parse().ok());
-    let read = Reading::of(bytes, now.unwrap_or(0));
-    let worst = read.findings.iter().find(|finding| finding.severity == Severity::Refused);
-    if let Some(finding) = worst {
-        anyhow::bail!("{file}, line {}: {}", finding.line, finding.text);
-    }
+    let read = reading(file, bytes)?;
     let votes = read.votes();
     let all: BTreeSet<_> = read.lines.iter().map(|line| line.fingerprint).collect();
     let without = all.len() - votes.len();

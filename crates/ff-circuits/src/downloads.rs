@@ -5,9 +5,12 @@
 
 pub mod figures;
 pub mod metrics;
+pub mod outliers;
 pub mod parts;
+pub mod relays;
 pub mod text;
 pub mod viz;
+pub mod viz_stats;
 
 use std::collections::BTreeMap;
 
@@ -15,15 +18,18 @@ use ff_report::stats;
 use serde::Serialize;
 
 use self::parts::{PartMeans, Parts};
-use crate::interval::{Interval, median};
+use self::relays::{PositionReport, positions};
+use crate::interval::{Interval, difference, median};
 use crate::onionperf::ErrorWords;
-use crate::rank::{MannWhitney, mann_whitney};
+use crate::rank::{MannWhitney, mann_whitney, more_to_decide};
 use crate::read::Damaged;
 use crate::read::downloads::{DownloadRecord, Downloads};
 use crate::record::{Circuit, Download};
 
 /// The least number of values for the Mann-Whitney test.
 const LEAST: usize = 8;
+/// A test with a lower probability has decided.
+const DECIDED: f64 = 0.05;
 /// 1 MiB, a size of OnionPerf's.
 pub(crate) const MIB: u64 = 1 << 20;
 /// 5 MiB, a size of OnionPerf's.
@@ -101,6 +107,8 @@ pub struct GroupReport {
     pub last_mbit_per_sec: Option<Spread>,
     /// Where the time went, in the mean.
     pub parts: Option<PartMeans>,
+    /// By positions of relays in circuits.
+    pub positions: Vec<PositionReport>,
     /// Which result has too few values, if one has.
     pub note: Option<String>,
 }
@@ -137,8 +145,13 @@ pub struct Comparison {
     pub one_median: Option<Interval>,
     /// The second's.
     pub other_median: Option<Interval>,
+    /// The first median less the second.
+    pub difference: Option<Interval>,
     /// Whether values of the first tend to be greater; none if there are too few.
     pub test: Option<MannWhitney>,
+    /// The number of further whole downloads that each set needs for a decision at 5 % with a probability of 80 %, if the
+    /// share of greater pairs stays; none if the test has decided, or if the number is above [`crate::rank::MOST_MORE`].
+    pub more_downloads: Option<u64>,
     /// Which result has too few values, if one has.
     pub note: Option<String>,
 }
@@ -237,6 +250,26 @@ impl Spread {
     }
 }
 
+impl DownloadSet {
+    /// The downloads of each arm as a set, named `LABEL.ARM`; those without an arm are the set `LABEL`. What was left out counts
+    /// for the first of them.
+    #[must_use]
+    pub fn by_arm(label: &str, mut downloads: Downloads) -> Vec<Self> {
+        let mut arms = BTreeMap::<Option<String>, Vec<DownloadRecord>>::new();
+        for one in std::mem::take(&mut downloads.all) {
+            arms.entry(one.circuit.arm.clone()).or_default().push(one);
+        }
+        let mut sets = Vec::new();
+        for (arm, all) in arms {
+            let label = arm.map_or_else(|| label.to_owned(), |arm| format!("{label}.{arm}"));
+            let rest = Downloads { hosts: downloads.hosts.clone(), ..Downloads::default() };
+            let read = std::mem::replace(&mut downloads, rest);
+            sets.push(Self { label, downloads: Downloads { all, ..read } });
+        }
+        sets
+    }
+}
+
 impl DownloadReport {
     /// The report on these sets.
     #[must_use]
@@ -309,9 +342,15 @@ impl GroupReport {
             mbit_per_sec: Spread::of(values(lines, mbit_per_sec)),
             last_mbit_per_sec: Spread::of(values(lines, last_mbit_per_sec)),
             parts: PartMeans::of(lines.iter().filter_map(|line| Parts::of(line))),
+            positions: positions(lines),
             note: (!has_interval).then(few),
         }
     }
+}
+
+/// Whether a test has not decided.
+fn is_open(test: &MannWhitney) -> bool {
+    test.p.is_nan() || test.p >= DECIDED
 }
 
 /// Compares two sets by all that both have.
@@ -325,15 +364,21 @@ fn compare(one: &DownloadSet, other: &DownloadSet, into: &mut Vec<Comparison>) {
             let least = first.len().min(second.len());
             let few =
                 || format!("{} and {} values are too few for a test", first.len(), second.len());
+            let (one_median, other_median) = (median(&first), median(&second));
+            let test = if least < LEAST { None } else { mann_whitney(&first, &second) };
+            let more =
+                |test: MannWhitney| more_to_decide(test.greater, [first.len(), second.len()]);
             into.push(Comparison {
                 one: one.label.clone(),
                 other: other.label.clone(),
                 target: group.0,
                 size_bytes: group.1,
                 measure,
-                one_median: median(&first),
-                other_median: median(&second),
-                test: if least < LEAST { None } else { mann_whitney(&first, &second) },
+                one_median,
+                other_median,
+                difference: one_median.zip(other_median).map(|(one, other)| difference(one, other)),
+                test,
+                more_downloads: test.filter(is_open).and_then(more),
                 note: (least < LEAST).then(few),
             });
         }

@@ -7,7 +7,7 @@ use statrs::function::beta::checked_beta_reg;
 /// Half of what a 95 % interval leaves out.
 const TAIL: f64 = 0.025;
 /// The normal distribution's quantile at 97.5 %.
-const Z: f64 = 1.959_963_985;
+pub(crate) const Z: f64 = 1.959_963_985;
 
 /// Something that was measured, and its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -50,6 +50,18 @@ pub fn median(sorted: &[f64]) -> Option<Interval> {
     })
 }
 
+/// The difference of two independent medians, and its interval from theirs (Zou and Donner 2008); none where one has none.
+#[must_use]
+pub fn difference(one: Interval, other: Interval) -> Interval {
+    let value = one.value - other.value;
+    // How far an end of the interval is from the median.
+    let reach = |end: Option<f64>, from: f64| end.map(|end| end - from);
+    let together = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a.hypot(b));
+    let down = together(reach(one.low, one.value), reach(other.high, other.value));
+    let up = together(reach(one.high, one.value), reach(other.low, other.value));
+    Interval { value, low: down.map(|down| value - down), high: up.map(|up| value + up) }
+}
+
 /// A share, and Wilson's interval of it.
 #[must_use]
 pub fn wilson(hits: f64, of: f64) -> Interval {
@@ -80,6 +92,15 @@ mod tests {
             assert_eq!(found.high, k.map(|k| f64::from(n + 1 - k)), "{n}");
         }
         assert_eq!(median(&[]), None);
+    }
+
+    #[test]
+    fn a_difference_has_the_interval_that_its_medians_give() {
+        let of = |value, low, high| Interval { value, low: Some(low), high: Some(high) };
+        let found = difference(of(10.0, 7.0, 14.0), of(4.0, 1.0, 8.0));
+        assert_eq!(found, of(6.0, 1.0, 11.0));
+        let few = Interval { low: None, high: None, ..of(4.0, 0.0, 0.0) };
+        assert_eq!(difference(of(10.0, 7.0, 13.0), few), Interval { value: 6.0, ..few });
     }
 
     #[test]

@@ -13,6 +13,7 @@
 pub mod file;
 pub mod pool;
 pub mod through;
+pub mod weights;
 
 use ff_sim::flow::path::{Ahead, Factors, Paths};
 use ff_sim::network::{Network, Relay};

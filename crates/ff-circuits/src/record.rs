@@ -20,6 +20,9 @@ pub struct Circuit {
     pub number: u64,
     /// Who built it.
     pub client: Client,
+    /// The arm of the run that it belongs to, if the run compares several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arm: Option<String>,
     /// When it began: seconds since 1970 by the host's clock, for archives. No duration is computed from it.
     pub began_unix_secs: f64,
     /// When it began, since the run did.
@@ -78,6 +81,7 @@ impl Circuit {
             schema: SCHEMA,
             number,
             client,
+            arm: None,
             began_unix_secs,
             began_us,
             run_unix_secs: None,

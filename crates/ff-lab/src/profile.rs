@@ -25,20 +25,24 @@ pub struct Profile {
 }
 
 /// The built-in profiles by name.
-const BUILT_IN: [(&str, &str); 13] = [
+const BUILT_IN: [(&str, &str); 17] = [
     ("3g", include_str!("../profiles/3g.toml")),
     ("baseline", include_str!("../profiles/baseline.toml")),
     ("cable", include_str!("../profiles/cable.toml")),
     ("dsl", include_str!("../profiles/dsl.toml")),
     ("edge", include_str!("../profiles/edge.toml")),
+    ("edge-lossy", include_str!("../profiles/edge-lossy.toml")),
     ("fibre", include_str!("../profiles/fibre.toml")),
+    ("gap", include_str!("../profiles/gap.toml")),
     ("geo", include_str!("../profiles/geo.toml")),
+    ("handover", include_str!("../profiles/handover.toml")),
     ("leo", include_str!("../profiles/leo.toml")),
     ("lossy", include_str!("../profiles/lossy.toml")),
     ("lte", include_str!("../profiles/lte.toml")),
     ("lte-moving", include_str!("../profiles/lte-moving.toml")),
     ("lte-paper", include_str!("../profiles/lte-paper.toml")),
     ("none", include_str!("../profiles/none.toml")),
+    ("wifi-crowded", include_str!("../profiles/wifi-crowded.toml")),
 ];
 
 impl Profile {
@@ -93,6 +97,29 @@ mod tests {
         let lte = Profile::find("lte").unwrap();
         assert!(matches!(lte.down.delay.jitter, Jitter::Pareto { .. }));
         assert!(!Profile::find("lte-moving").unwrap().down.timetable.is_empty());
+    }
+
+    /// The changes of a profile's link towards the host, each with the length of its gap.
+    fn changes(name: &str) -> Vec<(Duration, Option<Cut>)> {
+        let table = Profile::find(name).unwrap().down.timetable;
+        let change = |index| table.change(index).map(|(at, change)| (at, change.cut));
+        (0..3).map_while(change).collect()
+    }
+
+    #[test]
+    fn mobile_links_have_the_gaps_and_rates_of_their_sources() {
+        let ms = Duration::from_millis;
+        let cut = |us, keeps_queue| Some(Cut { gap: Duration::from_micros(us), keeps_queue });
+        let gaps = [cut(27_500, true), cut(40_000, true), cut(60_000, false)];
+        let times = [ms(10_000), ms(20_000), ms(29_900)];
+        assert_eq!(changes("handover"), times.into_iter().zip(gaps).collect::<Vec<_>>());
+        let lost = cut(4_500_000, false);
+        assert_eq!(changes("gap")[..2], [(ms(15_000), lost), (ms(35_000), lost)]);
+        let edge = Profile::find("edge-lossy").unwrap();
+        assert!(edge.down.loss.mean() < 0.01 && edge.up.loss.mean() < 0.01);
+        assert_eq!(edge.down.delay, Profile::find("edge").unwrap().down.delay);
+        assert_eq!(changes("edge-lossy").len(), 3);
+        assert!(Profile::find("wifi-crowded").unwrap().down.loss.mean() > 0.005);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //!
 //! [`schedule::Scheduler`], [`client::Client`], [`course::Course`], [`source::Source`].
 
+pub mod arms;
 pub mod budget;
 pub mod cli;
 pub mod client;

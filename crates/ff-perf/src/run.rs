@@ -1,6 +1,7 @@
 //! Carries commands out.
 
 mod analyze;
+mod arms;
 mod bound;
 mod check;
 mod client;

@@ -42,6 +42,9 @@ pub struct Options {
     pub path_file: Option<PathBuf>,
     /// By which rules paths are drawn, if they are.
     pub rules: Option<String>,
+    /// SHA-256 of the file with the run's arms and of the files it names, in hexadecimal digits, if the run has arms.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arms_sha256: Vec<String>,
     /// How many round trips a circuit has.
     pub rtt: u32,
     /// The longest random pause between two of them, in ms; 0 in files of older versions, which made none.

@@ -13,6 +13,7 @@ use serde::Serialize;
 mod rows;
 
 pub use self::rows::Rows;
+use crate::figure::Figure;
 use crate::input::Input;
 use crate::options::CommandOptions;
 
@@ -133,6 +134,17 @@ impl Folder {
         }
         let bytes = csv.into_inner().map_err(|error| fail(error.into_error()))?;
         self.write(name, &bytes)
+    }
+
+    /// Writes a figure's drawing, and its points as a table of the same name.
+    ///
+    /// # Errors
+    /// [`OutputError`].
+    pub fn figure(&self, figure: &Figure) -> Result<(), OutputError> {
+        self.write(&format!("{}.svg", figure.name), figure.svg().as_bytes())?;
+        let (columns, rows) = figure.table();
+        let columns = columns.each_ref().map(String::as_str);
+        self.table(&format!("{}.csv", figure.name), &columns, rows)
     }
 
     /// Writes `summary.json`, as the last file.

@@ -31,7 +31,7 @@ use anyhow::{Context, Result};
 use ff_report::figure::Figure;
 use ff_report::input::Inputs;
 use ff_report::markup::Visible;
-use ff_report::output::{Folder, OutputError, Summary, Table};
+use ff_report::output::{Folder, Summary, Table};
 use ff_report::report::Page;
 use ff_report::skipped::Skips;
 use serde::Serialize;
@@ -147,7 +147,7 @@ fn tell_drawn<T: Serialize>(
         let figures = thread::scope(|scope| -> Result<_> {
             let written = scope.spawn(|| tables.iter().try_for_each(write));
             let figures = figures();
-            figures.iter().try_for_each(|figure| write_figure(&folder, figure))?;
+            figures.iter().try_for_each(|figure| folder.figure(figure))?;
             written.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             Ok(figures)
         })?;
@@ -174,14 +174,6 @@ fn print(text: &str) -> Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-/// Writes a figure and its points.
-fn write_figure(folder: &Folder, figure: &Figure) -> Result<(), OutputError> {
-    folder.write(&format!("{}.svg", figure.name), figure.svg().as_bytes())?;
-    let (columns, rows) = figure.table();
-    let columns = columns.each_ref().map(String::as_str);
-    folder.table(&format!("{}.csv", figure.name), &columns, rows)
 }
 
 /// Rows of a name and a value, for people.

@@ -2,12 +2,12 @@
 //!
 //! Decisions: doc/decisions.md, "A new store is made under another name".
 
-use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
+use ff_base::percent;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 
 use super::error::{self, StoreError};
@@ -111,16 +111,7 @@ fn immutable(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
         return Err(StoreError::LogOnReadOnlyDisk { path: path.to_owned() });
     }
     let whole = fs::canonicalize(path).map_err(error::io("be opened", path))?;
-    let mut uri = String::from("file:");
-    for &byte in whole.as_os_str().as_bytes() {
-        if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
-            uri.push(byte.into());
-        } else {
-            // Writing to a string does not fail.
-            let _ = write!(uri, "%{byte:02X}");
-        }
-    }
-    uri.push_str("?immutable=1");
+    let uri = format!("file:{}?immutable=1", percent::encoded(whole.as_os_str().as_bytes(), b"/"));
     connect_at(path, Path::new(&uri), flags | OpenFlags::SQLITE_OPEN_URI)
 }
 

@@ -59,9 +59,45 @@ fn sets_are_compared_in_what_both_have() {
     let test = found.test.expect("enough");
     assert!(test.greater > 0.99 && test.p < 1e-6, "{test:?}");
     assert!(found.one_median.expect("some").low > found.other_median.expect("some").high);
+    let difference = found.difference.expect("both have a median");
+    assert_eq!(difference.value, 29.0);
+    assert!(difference.low.is_some_and(|low| low > 20.0), "{difference:?}");
+    assert_eq!(found.more_downloads, None, "it is decided");
     let found = of("fast", "few", "last_byte_secs");
     assert_eq!(found.note.as_deref(), Some("20 and 3 values are too few for a test"));
     assert_eq!((found.test, report.comparisons.len()), (None, 9));
+}
+
+#[test]
+fn the_arms_of_a_run_are_sets() {
+    let mut downloads = set("a", &[(1, Some(2)), (3, Some(4)), (5, None)]).downloads;
+    downloads.half_lines = 1;
+    for (one, arm) in downloads.all.iter_mut().zip([Some("tor"), None, Some("tor")]) {
+        one.circuit.arm = arm.map(str::to_owned);
+    }
+    let sets = DownloadSet::by_arm("a", downloads);
+    let found: Vec<_> = sets
+        .iter()
+        .map(|set| (set.label.as_str(), set.downloads.all.len(), set.downloads.half_lines))
+        .collect();
+    assert_eq!(found, [("a", 1, 1), ("a.tor", 2, 0)]);
+    assert!(sets.iter().all(|set| set.downloads.hosts == ["h"]));
+}
+
+#[test]
+fn sets_that_hardly_differ_say_how_many_downloads_would_decide() {
+    let times = |from: u64| -> Vec<(u64, Option<u64>)> {
+        (from..from + 40).map(|at| (100 * at, Some(200 * at))).collect()
+    };
+    let report = DownloadReport::of(&[set("one", &times(14)), set("other", &times(10))]);
+    let [found, ..] = &report.comparisons[..] else { panic!("three: {report:?}") };
+    let test = found.test.expect("enough");
+    assert!(test.p > 0.05 && test.greater > 0.5, "{test:?}");
+    let more = found.more_downloads.expect("some");
+    assert!((1..1000).contains(&more), "{more}");
+    let said = text::text(&report);
+    assert!(said.contains(&format!("{more} more downloads of each would decide")), "{said}");
+    assert!(said.contains("difference 0.400 ("), "{said}");
 }
 
 #[test]

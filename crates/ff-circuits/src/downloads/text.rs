@@ -3,8 +3,10 @@
 use std::fmt::Write as _;
 
 use super::parts::NAMES;
-use super::{Comparison, DownloadReport, GroupReport, SetReport, Spread, Target};
+use super::relays::PositionReport;
+use super::{Comparison, DownloadReport, GroupReport, SetReport, Spread, Target, is_open};
 use crate::interval::Interval;
+use crate::rank::MOST_MORE;
 
 /// The report as text.
 #[must_use]
@@ -88,12 +90,30 @@ fn add_group(group: &GroupReport, text: &mut String) {
             parts.downloads
         );
     }
+    for position in &group.positions {
+        add_position(position, text);
+    }
     for (reason, count) in &group.failures {
         let _ = writeln!(text, "    failed             {count} {reason}");
     }
     if let Some(note) = &group.note {
         let _ = writeln!(text, "    note               {note}");
     }
+}
+
+/// A position.
+fn add_position(found: &PositionReport, text: &mut String) {
+    let PositionReport { position, relays, failed_at, compared_relays, test } = found;
+    let what = format!("{} relays", position.name());
+    let _ = write!(text, "    {what:<18} {relays}");
+    if *failed_at > 0 {
+        let _ = write!(text, ", failures at them {failed_at}");
+    }
+    if let Some(test) = test {
+        let p = test.p;
+        let _ = write!(text, "; last byte, {compared_relays} of them compared: p {p:.2e}");
+    }
+    text.push('\n');
 }
 
 /// A comparison.
@@ -112,6 +132,14 @@ fn add_comparison(one: &Comparison, text: &mut String) {
     if let Some(test) = one.test {
         let percent = 100.0 * test.greater;
         let _ = write!(text, "; {} greater in {percent:.1} % of pairs, p {:.2e}", one.one, test.p);
+    }
+    if one.difference.is_some_and(|difference| difference.low.is_some()) {
+        let _ = write!(text, "; difference {}", interval(one.difference));
+    }
+    if let Some(more) = one.more_downloads {
+        let _ = write!(text, "; {more} more downloads of each would decide");
+    } else if one.test.as_ref().is_some_and(is_open) {
+        let _ = write!(text, "; not even {MOST_MORE} more downloads of each would decide");
     }
     if let Some(note) = &one.note {
         let _ = write!(text, "; {note}");

@@ -65,7 +65,7 @@ impl Timetable {
     }
 
     /// Change `index`, counted through all periods from 0, and when it is.
-    pub(super) fn change(&self, index: usize) -> Option<(Duration, &Change)> {
+    pub(crate) fn change(&self, index: usize) -> Option<(Duration, &Change)> {
         let len = self.changes.len();
         let round = index.checked_div(len)?;
         let change = &self.changes[index % len];

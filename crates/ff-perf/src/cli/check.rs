@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::measure::{ClientKind, bytes, share};
+use super::measure::{ClientKind, share, some_bytes};
 use crate::target::Target;
 
 /// Options of `check`.
@@ -71,12 +71,6 @@ pub struct CheckArgs {
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.01..=86_400.0).contains(seconds));
     seconds.ok_or_else(|| "it is a number of seconds, from 0.01 to 86400".to_owned())
-}
-
-/// Reads a number of bytes of which there are some.
-fn some_bytes(text: &str) -> Result<u64, String> {
-    bytes(text)
-        .and_then(|bytes| if bytes == 0 { Err("it is nothing".to_owned()) } else { Ok(bytes) })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::STATUS;
-use super::measure::{ClientKind, MeasureArgs, Measuring, OwnPaths, Recording, bytes, rate};
+use super::measure::{ClientKind, MeasureArgs, Measuring, OwnPaths, Recording, rate, some_bytes};
 use super::paths::RulesArgs;
 use super::plan::{self, PlanArgs};
 use super::serve;
@@ -26,7 +26,7 @@ pub enum Downloads {
     ///
     /// For each set of downloads, target (exit or onion service) and size: medians with 95 % intervals, quartiles and 90th
     /// percentiles of times to first and last byte and of throughput, failures in OnionPerf's words, and where the time went.
-    /// Only whole downloads have times. Sets are compared by the Mann-Whitney test.
+    /// Only whole downloads have times. Sets are compared by the Mann-Whitney test; the arms of a run are sets of their own.
     #[command(after_help = STATUS)]
     Analyze(AnalyzeArgs),
     /// Leave out downloads of OnionPerf's files by the relays of their circuits.
@@ -106,7 +106,11 @@ pub struct RunArgs {
     /// What is downloaded, and how.
     #[command(flatten)]
     pub fetching: Fetching,
-    /// Number of downloads.
+    /// Compare the arms of this TOML file, which take turns in an order drawn by --seed: each has a client, lines of a torrc,
+    /// and rules for paths or a file of paths. Other options apply to all arms. See doc/downloads.md.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["path_file", "in_flight"])]
+    pub arms: Option<PathBuf>,
+    /// Number of downloads, of all arms together.
     #[arg(long, value_name = "NUMBER", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub count: u64,
@@ -132,6 +136,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 300,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub every: u64,
+    /// Compare the arms of this TOML file, as `downloads run` does. See doc/downloads.md.
+    #[arg(long, value_name = "FILE", conflicts_with = "path_file")]
+    pub arms: Option<PathBuf>,
     /// Download several sizes, each as often as its weight says: SIZE=WEIGHT,… or A:B:C, the weights of 50KiB, 1MiB and 5MiB.
     /// OnionPerf used 12:2:1. The order depends on --seed.
     #[arg(long, value_name = "MIX", conflicts_with = "size")]
@@ -217,6 +224,7 @@ impl ServeArgs {
                 host: self.host.clone(),
                 address: self.address.map(|address| address.to_string()),
             }),
+            arms: self.arms.clone(),
         }
     }
 }
@@ -230,14 +238,6 @@ fn host(text: &str) -> Result<String, String> {
 /// Reads the URL of a source.
 fn source(text: &str) -> Result<Target, String> {
     text.parse::<Target>()?.secret()
-}
-
-/// Reads a number of bytes that is not 0.
-pub(super) fn some_bytes(text: &str) -> Result<u64, String> {
-    match bytes(text)? {
-        0 => Err("it must be at least 1 byte".to_owned()),
-        size => Ok(size),
-    }
 }
 
 /// Options of `downloads analyze`.
@@ -333,16 +333,36 @@ fn data(text: &str) -> Result<DataArg, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
 
     #[test]
-    fn a_source_has_a_token_and_a_download_something() {
+    fn a_source_has_a_token() {
         assert!(source("http://a:80/0123").is_ok_and(|target| target.is_secret));
         for odd in ["http://a:80/", "http://a:80/x/5", "bytes://a:80", "x"] {
             assert!(source(odd).is_err(), "{odd}");
         }
-        assert_eq!(some_bytes("5MiB"), Ok(5_242_880));
-        assert!(some_bytes("0").is_err());
+    }
+
+    #[test]
+    fn arms_have_their_own_paths_and_one_download_at_a_time() {
+        let told = |words: &str| {
+            let all = format!(
+                "ff-perf downloads {words} --network n --to http://a:80/0123 --arms a.toml"
+            );
+            crate::cli::Cli::try_parse_from(all.split(' '))
+        };
+        for good in ["run --out o --client tor --guards 1", "serve --dir d"] {
+            told(good).expect(good);
+        }
+        for odd in [
+            "run --out o --in-flight 2",
+            "run --out o --path-file p",
+            "serve --dir d --path-file p",
+        ] {
+            told(odd).expect_err(odd);
+        }
     }
 
     #[test]

@@ -191,13 +191,23 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let unit = match &text[digits.len()..] {
         "" | "B" => 1,
         "kB" => 1000,
-        "KiB" => 1024,
+        "KiB" => 1 << 10,
         "MB" => 1_000_000,
-        "MiB" => 1_048_576,
-        _ => return Err("its unit is B, kB, KiB, MB or MiB".to_owned()),
+        "MiB" => 1 << 20,
+        "GB" => 1_000_000_000,
+        "GiB" => 1 << 30,
+        _ => return Err("its unit is B, kB, KiB, MB, MiB, GB or GiB".to_owned()),
     };
     let number: u64 = digits.parse().map_err(|_| "it is a whole number of bytes".to_owned())?;
     number.checked_mul(unit).ok_or_else(|| "it is too much".to_owned())
+}
+
+/// Reads a number of bytes that is not 0.
+pub(super) fn some_bytes(text: &str) -> Result<u64, String> {
+    match bytes(text)? {
+        0 => Err("it must be at least 1 byte".to_owned()),
+        size => Ok(size),
+    }
 }
 
 /// Reads a share.
@@ -233,9 +243,14 @@ mod tests {
     #[test]
     fn sizes_shares_and_rates_are_read() {
         assert_eq!((bytes("5MiB"), bytes("12")), (Ok(5_242_880), Ok(12)));
-        for odd in ["", "MiB", "1GiB", "-1", "1.5MB", "99999999999999MiB"] {
+        assert_eq!((bytes("5GB"), bytes("1GiB")), (Ok(5_000_000_000), Ok(1 << 30)));
+        for odd in ["", "MiB", "GB", "-1", "1.5MB", "5TB", "99999999999999MiB", "99999999999GB"] {
             assert!(bytes(odd).is_err(), "{odd}");
         }
+        let odd = bytes("5TB").expect_err("no unit of ours");
+        assert_eq!(odd, "its unit is B, kB, KiB, MB, MiB, GB or GiB");
+        assert!(some_bytes("0").is_err());
+        assert_eq!(some_bytes("5MiB"), Ok(5_242_880));
         assert_eq!((share("0.05"), rate("2")), (Ok(0.05), Ok(2.0)));
         for odd in ["nan", "-1", "2", "x"] {
             assert!(share(odd).is_err(), "{odd}");

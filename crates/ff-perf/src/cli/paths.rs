@@ -23,6 +23,10 @@ pub struct PathsArgs {
     /// own data.
     #[arg(long, value_name = "PATH")]
     pub descriptors: Option<PathBuf>,
+    /// Draw by the weights of this bandwidth file instead of the consensus', with --select tor or weighted. Relays that are not
+    /// in it are not drawn.
+    #[arg(long, value_name = "V3BW")]
+    pub weights: Option<PathBuf>,
     /// Number of paths.
     #[arg(long, value_name = "PATHS", default_value_t = 1000)]
     pub count: u64,
@@ -139,7 +143,7 @@ impl From<SelectPaths> for Rules {
 }
 
 /// Reads a mix of lengths, and keeps its words.
-fn mix(text: &str) -> Result<Mix, String> {
+pub(crate) fn mix(text: &str) -> Result<Mix, String> {
     Ok(Mix { text: text.to_owned(), lengths: lengths(text)? })
 }
 

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::serve::many_bytes;
+use super::measure::bytes;
 use crate::mix::Mix;
 
 /// Options of `downloads plan`.
@@ -24,7 +24,7 @@ pub struct PlanArgs {
     pub data: Option<u64>,
     /// The traffic of directory documents a day: bytes, or with KiB, MiB, kB, MB. 5MB is a rough estimate for a client of the
     /// public network: a dozen diffs of the consensus, and changed microdescriptors.
-    #[arg(long, value_name = "SIZE", default_value = "5MB", value_parser = super::measure::bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "5MB", value_parser = bytes)]
     pub directory: u64,
     /// The client's link: a profile of `ff-lab link profiles`, or a file of that form.
     #[arg(long, value_name = "PROFILE")]
@@ -39,9 +39,9 @@ pub(super) fn data(text: &str) -> Result<u64, String> {
     let Some(size) = text.strip_suffix("/month") else {
         return Err(format!("write {text}/month: the budget is for a calendar month"));
     };
-    match many_bytes(size)? {
+    match bytes(size)? {
         0 => Err("it must be greater than 0".to_owned()),
-        bytes => Ok(bytes),
+        most => Ok(most),
     }
 }
 

@@ -34,6 +34,9 @@ pub struct ServeArgs {
     /// Sizes and budget of `downloads serve`.
     #[arg(skip)]
     pub terms: Option<Terms>,
+    /// The file with the arms of `downloads serve`.
+    #[arg(skip)]
+    pub arms: Option<PathBuf>,
 }
 
 /// The sizes of downloads, and their budget.
@@ -124,23 +127,10 @@ fn rotate(text: &str) -> Result<Rotate, String> {
 
 /// Reads a bound on a folder.
 fn disk(text: &str) -> Result<u64, String> {
-    match many_bytes(text)? {
+    match bytes(text)? {
         size if size < LEAST_DISK => Err(format!("it must be at least {LEAST_DISK} bytes")),
         size => Ok(size),
     }
-}
-
-/// Reads a number of bytes that may be large: also with GB and GiB.
-pub(super) fn many_bytes(text: &str) -> Result<u64, String> {
-    let (digits, unit) = match (text.strip_suffix("GB"), text.strip_suffix("GiB")) {
-        (Some(digits), _) => (digits, 1_000_000_000),
-        (_, Some(digits)) => (digits, 1 << 30),
-        (None, None) => {
-            return bytes(text).map_err(|error| error.replace(" or MiB", ", MiB, GB or GiB"));
-        }
-    };
-    let number: u64 = digits.parse().map_err(|_| "it is a whole number of bytes".to_owned())?;
-    number.checked_mul(unit).ok_or_else(|| "it is too much".to_owned())
 }
 
 #[cfg(test)]
@@ -158,10 +148,6 @@ mod tests {
 
     #[test]
     fn a_bounded_folder_has_several_files() {
-        assert_eq!((many_bytes("5GB"), many_bytes("1GiB")), (Ok(5_000_000_000), Ok(1 << 30)));
-        assert_eq!((many_bytes("7"), many_bytes("5MiB")), (Ok(7), Ok(5 << 20)));
-        let odd = many_bytes("5TB").expect_err("no unit of ours");
-        assert_eq!(odd, "its unit is B, kB, KiB, MB, MiB, GB or GiB");
         for odd in ["", "GB", "-1GB", "1.5GB", "99999999999GB", "5TB", "0", "999kB"] {
             assert!(disk(odd).is_err(), "{odd}");
         }

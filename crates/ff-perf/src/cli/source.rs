@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
-use super::downloads::some_bytes;
+use super::measure::some_bytes;
 
 /// Options of `source`.
 #[derive(Args, Clone, Debug)]

@@ -127,6 +127,14 @@ impl Tor {
     /// # Errors
     /// When there is none, with the directory's name, and what the control socket says.
     pub fn take_over(dir: &Path) -> Result<Takeover, String> {
+        Self::take_over_with(dir, &[])
+    }
+
+    /// The same, and gives tor these options, by name and value, until it has its own back.
+    ///
+    /// # Errors
+    /// As [`Self::take_over`], and when tor refuses an option.
+    pub fn take_over_with(dir: &Path, lines: &[(String, String)]) -> Result<Takeover, String> {
         let dir = find(dir)?;
         let failed = |error: ff_lab::Error| format!("{}: {error}", dir.display());
         let mut control = Control::open(&dir).map_err(failed)?;
@@ -134,7 +142,7 @@ impl Tor {
         let rejects = RejectsInternal::ask(&mut control).map_err(failed)?;
         let mut events = Control::open(&dir).map_err(failed)?;
         events.subscribe(&["CIRC", "STREAM", "ORCONN", "CONF_CHANGED"]).map_err(failed)?;
-        let taken = Taken::new(control).map_err(failed)?;
+        let taken = Taken::new(control, lines).map_err(failed)?;
         let note = taken.is_left_over().then(|| left_over(&dir));
         let table = Arc::new(Table::default());
         let started = Commands::start(taken, Arc::clone(&table), rejects.clone());
@@ -147,6 +155,25 @@ impl Tor {
             return Err(error.to_string());
         }
         Ok(Takeover { tor: Self { commands, table, socks, rejects }, ending, note })
+    }
+
+    /// The first of these options, by name and value, that the tor in a directory refuses, and its words. tor keeps none of them.
+    ///
+    /// # Errors
+    /// When the directory has no tor that can be taken over, and what else the control socket says.
+    pub fn refused(
+        dir: &Path,
+        lines: &[(String, String)],
+    ) -> Result<Option<(usize, String)>, String> {
+        let dir = find(dir)?;
+        let refused = options::refused(|| Control::open(&dir), lines);
+        refused.map_err(|error| format!("{}: {error}", dir.display()))
+    }
+
+    /// Whether an arm must leave this option as it is: tor is reached by it, or given paths need it.
+    #[must_use]
+    pub fn needs(option: &str, has_given_paths: bool) -> bool {
+        options::is_needed(option, has_given_paths)
     }
 
     /// Asks for a stream and puts it on a circuit; says where its news come.

@@ -65,7 +65,8 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
     };
     let drawer = Drawer::new(&network, &told.checked, target.port, seed)?;
     let job = Download { args, network: &network, told: &told, target, gaps, drawer };
-    let chosen = Chosen { kind: args.client, own: None, dir: &dir, network: &network };
+    let (kind, own) = (args.client, None);
+    let chosen = Chosen { kind, own, torrc: &[], dir: &dir, network: &network };
     let (probes, ended) = with_client(chosen, job)?;
     if !any_arrived(&probes) {
         return ended.map(|()| ExitCode::SUCCESS);
@@ -121,6 +122,7 @@ impl Job for Download<'_> {
             seed: drawer.seed(),
             path_file: None,
             rules: Some("tor".to_owned()),
+            arms_sha256: Vec::new(),
             rtt: 0,
             latency: None,
             rtt_pause_ms: 0,

@@ -38,6 +38,8 @@ pub(super) struct Chosen<'a> {
     pub(super) kind: ClientKind,
     /// Where it keeps its state, if it chooses paths itself.
     pub(super) own: Option<&'a OwnPaths>,
+    /// Further options of a tor, by name and value.
+    pub(super) torrc: &'a [(String, String)],
     /// The directory of the network.
     pub(super) dir: &'a Path,
     /// The network.
@@ -46,7 +48,7 @@ pub(super) struct Chosen<'a> {
 
 /// Starts a client, and has it do something.
 pub(super) fn with_client<J: Job>(chosen: Chosen<'_>, job: J) -> Result<J::Done> {
-    let Chosen { kind, own, dir, network } = chosen;
+    let Chosen { kind, own, torrc, dir, network } = chosen;
     // Dropped after the runtime and all that uses the tor in it, also in a panic.
     let mut ending = None;
     // One thread: to wake another one for each cell would cost more than the cells do.
@@ -63,7 +65,7 @@ pub(super) fn with_client<J: Job>(chosen: Chosen<'_>, job: J) -> Result<J::Done>
                 job.run(OwnArti::new(client, network), signals).await
             }
             ClientKind::Tor if own.is_some() => {
-                let client = OwnTor::connect(dir).map_err(anyhow::Error::msg)?;
+                let client = OwnTor::connect(dir, torrc).map_err(anyhow::Error::msg)?;
                 job.run(client, signals).await
             }
             ClientKind::Arti => {
@@ -72,7 +74,7 @@ pub(super) fn with_client<J: Job>(chosen: Chosen<'_>, job: J) -> Result<J::Done>
             }
             ClientKind::Tor => {
                 let Takeover { tor, ending: end, note } =
-                    Tor::take_over(dir).map_err(anyhow::Error::msg)?;
+                    Tor::take_over_with(dir, torrc).map_err(anyhow::Error::msg)?;
                 note.iter().for_each(|note| say(note));
                 ending = Some(end);
                 job.run(tor, signals).await

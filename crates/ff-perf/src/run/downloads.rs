@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use super::{measure, serve};
+use super::{arms, measure, serve};
 use crate::cli::downloads::Downloads;
 
 /// Carries one of them out.
@@ -21,7 +21,10 @@ pub(super) fn run(command: &Downloads) -> Result<ExitCode> {
         Downloads::Analyze(args) => analyze::run(args),
         Downloads::Filter(args) => filter::run(args),
         Downloads::Export(args) => export::run(args),
-        Downloads::Run(args) => measure::run(&args.circuits()),
+        Downloads::Run(args) => match &args.arms {
+            Some(file) => arms::run(&args.circuits(), file),
+            None => measure::run(&args.circuits()),
+        },
         Downloads::Serve(args) => serve::run(&args.circuits()),
         Downloads::Plan(args) => plan::run(args),
     }

@@ -45,26 +45,35 @@ const PUBLIC_FAILURES: f64 = 0.5;
 /// When something cannot be read or written, and when too many circuits fail.
 pub(super) fn run(args: &MeasureArgs) -> Result<ExitCode> {
     let measuring = &args.measuring;
-    let ready = Ready::new(measuring, args.rate.unwrap_or(0.0), PUBLIC_RATE)?;
-    if ready.network.is_public() && args.recording.failures > PUBLIC_FAILURES {
-        bail!("--failures: on the Internet at most {PUBLIC_FAILURES} (ETHICS.md)");
-    }
+    let ready = ready(args, measuring)?;
     let (dir, network) = (ready.dir.clone(), ready.network.clone());
     let (kind, own) = (measuring.client, measuring.own_paths.as_ref());
-    let chosen = Chosen { kind, own, dir: &dir, network: &network };
+    let chosen = Chosen { kind, own, torrc: &[], dir: &dir, network: &network };
     let came = with_client(chosen, Run { args, ready })?;
     super::show(&summary(&args.recording, &came.counts))?;
     came.judged().map(|()| ExitCode::SUCCESS)
 }
 
+/// What a run with these options is measured with.
+///
+/// # Errors
+/// When something cannot be read, or may not be.
+pub(super) fn ready(args: &MeasureArgs, measuring: &Measuring) -> Result<Ready> {
+    let ready = Ready::new(measuring, args.rate.unwrap_or(0.0), PUBLIC_RATE)?;
+    if ready.network.is_public() && args.recording.failures > PUBLIC_FAILURES {
+        bail!("--failures: on the Internet at most {PUBLIC_FAILURES} (ETHICS.md)");
+    }
+    Ok(ready)
+}
+
 /// What a run came to.
-struct Came {
+pub(super) struct Came {
     /// Its circuits.
-    counts: Counts,
+    pub(super) counts: Counts,
     /// How many it was to have.
-    wanted: u64,
+    pub(super) wanted: u64,
     /// Why it has ended early, if it has.
-    ended: Result<(), Ended>,
+    pub(super) ended: Result<(), Ended>,
 }
 
 impl Came {
@@ -72,7 +81,7 @@ impl Came {
     ///
     /// # Errors
     /// Why it is not.
-    fn judged(self) -> Result<()> {
+    pub(super) fn judged(self) -> Result<()> {
         let Self { counts, wanted, ended } = self;
         ended?;
         if counts.all > 0 && counts.failed == counts.all {
@@ -288,6 +297,7 @@ pub(super) fn options(args: &Measuring, ready: &Ready, per_sec: f64) -> Options 
         seed: args.seed,
         path_file: args.path_file.clone(),
         rules: (args.path_file.is_none() && args.own_paths.is_none()).then(|| args.rules.words()),
+        arms_sha256: Vec::new(),
         rtt: args.rtt,
         rtt_pause_ms: args.rtt_pause,
         ttfb: args.ttfb,
@@ -360,7 +370,7 @@ pub(super) fn course<C: Client>(
 }
 
 /// What is said of a run, also of one that has ended early.
-fn summary(recording: &Recording, counts: &Counts) -> String {
+pub(super) fn summary(recording: &Recording, counts: &Counts) -> String {
     let (built, failed) = (counts.built, counts.failed);
     if recording.json {
         let last = &counts.last_failure;

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result, ensure};
 use ff_circuits::network::{self, Network, PUBLIC};
 use ff_circuits::paths::pool::Pool;
-use ff_circuits::paths::{Choice, Generator, Rules, file};
+use ff_circuits::paths::{Choice, Generator, Rules, file, weights};
 use ff_report::input::Inputs;
 use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
@@ -22,8 +22,11 @@ use crate::cli::paths::PathsArgs;
 /// When the network cannot be read or has no path, or the file cannot be written.
 pub(super) fn run(args: &PathsArgs) -> Result<ExitCode> {
     let name = args.network.display();
-    let (pool, is_private) = pool(args)?;
+    let (mut pool, is_private) = pool(args)?;
     let choice = args.rules.choice(is_private, None);
+    if let Some(file) = &args.weights {
+        weigh(&mut pool, choice.rules, file, &mut Inputs::default())?;
+    }
     say_unknown(&args.network, &pool, &choice);
     let mut rng = ChaCha12Rng::seed_from_u64(args.seed);
     let mut generator =
@@ -41,6 +44,24 @@ pub(super) fn run(args: &PathsArgs) -> Result<ExitCode> {
         Some(path) => write(path, &text).map(|()| ExitCode::SUCCESS),
         None => show(&text),
     }
+}
+
+/// Gives relays the weights of a bandwidth file, and says on standard error how many have none.
+///
+/// # Errors
+/// When the file cannot be read or used, or these rules do not draw by weight.
+pub(super) fn weigh(pool: &mut Pool, rules: Rules, file: &Path, inputs: &mut Inputs) -> Result<()> {
+    let (bytes, name) = (inputs.read(file)?, file.display().to_string());
+    ensure!(
+        matches!(rules, Rules::Tor | Rules::Weighted),
+        "{name}: only --select tor and --select weighted draw relays by weight"
+    );
+    let without = weights::weigh(pool, &name, &bytes)?;
+    if without > 0 {
+        let all = pool.network.relays.len();
+        say(&format!("{name}: {without} of {all} relays of the network have no weight in it"));
+    }
+    Ok(())
 }
 
 /// What paths are drawn from, and whether it is a private network: of a tor's directory, or of what ff-sim reads.

@@ -15,6 +15,7 @@ mod keeper;
 mod orders;
 mod outside;
 mod waiting;
+mod ways;
 
 use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
@@ -22,30 +23,29 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use ff_base::text::read_file;
 use ff_circuits::network::{self, Network, NetworkError};
-use ff_circuits::paths::{Choice, file};
+use ff_circuits::paths::Choice;
+use ff_report::input::Inputs;
 
+use super::arms;
 use super::client::{Chosen, Job, say, with_client};
-use super::measure::{self, Ready};
-use crate::cli::measure::ClientKind;
+use super::measure;
+use crate::arms::turn;
+use crate::cli::measure::{ClientKind, Measuring};
 use crate::cli::serve::{ServeArgs, Terms};
 use crate::client::Client;
 use crate::course::{Ended, State};
 use crate::figures::{Figures, OptionalFigures};
 use crate::path::Plan;
-use crate::schedule::Limits;
+use crate::schedule::{Limits, Task};
 use crate::signals::Signals;
 use crate::store::Options;
 use crate::store::rotation::Now;
 use crate::store::shelf::{self, Shelf, now};
 use keeper::Serving;
 use orders::Orders;
+use ways::{Way, Ways};
 
-/// How many new circuits a second there may be on the Internet: six a minute.
-const PUBLIC_RATE: f64 = 0.1;
-/// The longest file of paths that is read, in bytes.
-const MOST_BYTES: u64 = 1 << 30;
 /// Failures do not end it: no share of them is more than all.
 const ALL_MAY_FAIL: f64 = 1.0;
 
@@ -57,25 +57,25 @@ const ALL_MAY_FAIL: f64 = 1.0;
 pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
     check_address(args)?;
     let began = Instant::now();
-    let ready = first_look(args)?;
+    let ways = first_look(args)?;
     let listener = args.keeping.metrics.map(listen).transpose()?;
     let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
-    let (shelf, next) = shelf(args, ready.as_ref().ok(), now(began))?;
+    let (shelf, next) = shelf(args, ways.as_ref().ok(), now(began))?;
     let mut notes = shelf.notes().to_vec();
     let open = |terms| Orders::open(&args.keeping.dir, terms, args.measuring.seed, now(began));
     let orders = args.terms.as_ref().map(open).transpose()?;
     notes.extend(orders.iter().flat_map(|orders| orders.notes(1.0 / args.rate)));
     let (figures, registry) = Figures::new(optional_figures(args));
     let signals = outside::start(listener, registry, args.keeping.metrics_host.clone())?;
-    if let Ok(ready) = &ready {
-        figures.documents(ready.network.valid_after_unix_secs);
+    if let Ok(ways) = &ways {
+        figures.documents(ways.valid_after_unix_secs()?);
     }
     let dir = network::directory(&args.measuring.network);
     let mut serving = Serving::new(args, &dir, (shelf, next), figures, signals);
     serving.set_orders(orders, Box::new(move || now(began)));
     say(&beginning(args, address));
     notes.iter().for_each(|note| say(note));
-    let ran = measure_until_signal(args, ready, &mut serving, began);
+    let ran = measure_until_signal(args, ways, &mut serving, began);
     end(ran, serving)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -83,17 +83,17 @@ pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
 /// Measures until a signal. First waits for the network, if it could not be read.
 fn measure_until_signal(
     args: &ServeArgs,
-    ready: Result<Ready>,
+    ways: Result<Ways>,
     serving: &mut Serving,
     began: Instant,
 ) -> Result<()> {
-    let ready = match ready {
-        Ok(ready) => Some(ready),
+    let ways = match ways {
+        Ok(ways) => Some(ways),
         Err(error) => wait_for_network(args, error, serving, began)?,
     };
-    let Some(ready) = ready else { return Ok(()) };
+    let Some(ways) = ways else { return Ok(()) };
     let limits = measure::limits(&args.measuring, args.rate, ALL_MAY_FAIL);
-    live(args, limits, ready, serving, began)
+    live(args, limits, ways.all, serving, began)
 }
 
 /// Writes the lines that wait, also after an error, which is returned then.
@@ -106,11 +106,13 @@ fn end(ran: Result<()>, serving: Serving) -> Result<()> {
     Err(error)
 }
 
-/// Reads the network and checks that it has paths.
-fn look(args: &ServeArgs) -> Result<Ready> {
-    let ready = Ready::new(&args.measuring, args.rate, PUBLIC_RATE)?;
-    plan(args, &ready.network, &ready.choice, ready.given.clone())?;
-    Ok(ready)
+/// Reads the network and checks that it has paths, for each arm.
+fn look(args: &ServeArgs) -> Result<Ways> {
+    let ways = Ways::read(args)?;
+    for Way { args, ready, .. } in &ways.all {
+        plan(args, &ready.network, &ready.choice, ready.given.clone())?;
+    }
+    Ok(ways)
 }
 
 /// The same at a start. Where downloads have lines already, a network whose documents cannot be read is waited for: the inner
@@ -118,13 +120,17 @@ fn look(args: &ServeArgs) -> Result<Ready> {
 ///
 /// # Errors
 /// In all other cases: the user who starts it can correct what is wrong.
-fn first_look(args: &ServeArgs) -> Result<Result<Ready>> {
-    let has_lines = || args.terms.is_some() && shelf::is_one(&args.keeping.dir);
+fn first_look(args: &ServeArgs) -> Result<Result<Ways>> {
     match look(args) {
-        Ok(ready) => Ok(Ok(ready)),
-        Err(error) if error.is::<NetworkError>() && has_lines() => Ok(Err(error)),
+        Ok(ways) => Ok(Ok(ways)),
+        Err(error) if error.is::<NetworkError>() && has_lines(args) => Ok(Err(error)),
         Err(error) => Err(error),
     }
+}
+
+/// Whether downloads have lines already: then each further slot has one, too.
+fn has_lines(args: &ServeArgs) -> bool {
+    args.terms.is_some() && shelf::is_one(&args.keeping.dir)
 }
 
 /// Waits until the network can be read; each slot has a line meanwhile. None after a signal.
@@ -133,17 +139,23 @@ fn wait_for_network(
     mut error: anyhow::Error,
     serving: &mut Serving,
     began: Instant,
-) -> Result<Option<Ready>> {
+) -> Result<Option<Ways>> {
+    let read = |file| arms::read(file, args.measuring.client, &mut Inputs::default());
+    let arms = args.arms.as_deref().map(read).transpose()?.unwrap_or_default();
     loop {
+        if !arms.is_empty() {
+            let arm = &arms[turn(arms.len(), serving.next_number(), args.measuring.seed)];
+            serving.set_arm(arm.client.into(), Some(arm.name.clone()));
+        }
         serving.no_client(&format!("{error:#}; trying again"), began);
         if serving.pause(slot(args))? {
             return Ok(None);
         }
         match look(args) {
-            Ok(ready) => {
-                serving.check(&options(args, &ready))?.iter().for_each(|note| say(note));
-                serving.looked(Ok(ready.network.valid_after_unix_secs));
-                return Ok(Some(ready));
+            Ok(ways) => {
+                serving.check(&options(args, &ways)?)?.iter().for_each(|note| say(note));
+                serving.looked(Ok(ways.valid_after_unix_secs()?));
+                return Ok(Some(ways));
             }
             Err(again) if again.is::<NetworkError>() => error = again,
             Err(other) => return Err(other),
@@ -152,10 +164,10 @@ fn wait_for_network(
 }
 
 /// The folder of lines, and the number of the next circuit. If the network is not known, its options are compared later.
-fn shelf(args: &ServeArgs, ready: Option<&Ready>, now: Now) -> Result<(Shelf, u64)> {
+fn shelf(args: &ServeArgs, ways: Option<&Ways>, now: Now) -> Result<(Shelf, u64)> {
     let (dir, rule) = (&args.keeping.dir, args.keeping.rule());
-    let (mut shelf, next) = match ready {
-        Some(ready) => Shelf::open(dir, &options(args, ready), rule)?,
+    let (mut shelf, next) = match ways {
+        Some(ways) => Shelf::open(dir, &options(args, ways)?, rule)?,
         None => Shelf::reopen(dir, rule)?,
     };
     if let Some(Terms { host, address, .. }) = &args.terms {
@@ -180,17 +192,21 @@ fn slot(args: &ServeArgs) -> Duration {
 }
 
 /// Options that two starts have in common.
-fn options(args: &ServeArgs, ready: &Ready) -> Options {
+///
+/// # Errors
+/// When there are no arms.
+fn options(args: &ServeArgs, ways: &Ways) -> Result<Options> {
     let mix = args.terms.as_ref().map(|terms| &terms.mix).filter(|mix| mix.sizes().len() > 1);
-    let options = measure::options(&args.measuring, ready, args.rate);
-    Options { download_mix: mix.map(ToString::to_string), ..options }
+    let options = measure::options(&args.measuring, ways.first()?, args.rate);
+    let arms_sha256 = ways.arms_sha256.clone();
+    Ok(Options { download_mix: mix.map(ToString::to_string), arms_sha256, ..options })
 }
 
 /// A client after the other, until a signal, in a run that began then.
 fn live(
     args: &ServeArgs,
     limits: Limits,
-    mut ready: Ready,
+    mut ways: Vec<Way>,
     serving: &mut Serving,
     began: Instant,
 ) -> Result<()> {
@@ -198,12 +214,19 @@ fn live(
     // If downloads have lines already, each further slot has one, too.
     let mut is_first = args.terms.is_none() || serving.next_number() == 0;
     loop {
-        let (dir, network) = (ready.dir.clone(), ready.network.clone());
-        let life = Life { args, limits, ready: &mut ready, state: &mut state, serving };
-        let (kind, own) = (args.measuring.client, args.measuring.own_paths.as_ref());
-        match with_client(Chosen { kind, own, dir: &dir, network: &network }, life) {
+        let arms = ways.len();
+        let way = &mut ways[turn(arms, serving.next_number(), args.measuring.seed)];
+        serving.set_arm(way.args.measuring.client.into(), way.name.clone());
+        way.keep_up(serving.looks());
+        let (dir, network) = (way.ready.dir.clone(), way.ready.network.clone());
+        let (torrc, own) = (way.torrc.clone(), way.args.measuring.own_paths.clone());
+        let kind = way.args.measuring.client;
+        let chosen =
+            Chosen { kind, own: own.as_ref(), torrc: &torrc, dir: &dir, network: &network };
+        let life = Life { way, arms: arms as u64, limits, state: &mut state, serving };
+        match with_client(chosen, life) {
             Ok(Why::Signal) => return Ok(()),
-            Ok(Why::Parameters) => {
+            Ok(Why::Parameters | Why::Turn) => {
                 is_first = false;
                 continue;
             }
@@ -221,12 +244,12 @@ fn live(
 
 /// A client's life: networks, one after the other.
 struct Life<'a> {
-    /// The options.
-    args: &'a ServeArgs,
+    /// How it measures.
+    way: &'a mut Way,
+    /// How many arms take turns.
+    arms: u64,
     /// What it may do.
     limits: Limits,
-    /// What is measured, renewed when it changes.
-    ready: &'a mut Ready,
     /// How far it has come.
     state: &'a mut State,
     /// Who keeps circuits.
@@ -239,6 +262,8 @@ enum Why {
     Signal,
     /// The network has other parameters, which the client knows from its beginning only.
     Parameters,
+    /// Another arm is next.
+    Turn,
     /// It does not work any more.
     ClientLost,
 }
@@ -247,16 +272,23 @@ impl Job for Life<'_> {
     type Done = Why;
 
     async fn run<C: Client>(self, client: C, _: Signals) -> Result<Why> {
-        let Self { args, limits, ready, state, serving } = self;
-        let (measuring, client) = (&args.measuring, Arc::new(client));
+        let Self { way, arms, limits, state, serving } = self;
+        let client = Arc::new(client);
         serving.has_client();
         loop {
+            let Way { args, ready, .. } = &*way;
             let (target, given) = (ready.target.clone(), ready.given.clone());
             let plan = plan(args, &ready.network, &ready.choice, given)?;
-            let plan = plan.beginning_with(serving.next_number());
+            let number = serving.next_number();
+            let plan = plan.beginning_with(number / arms);
             let client = Arc::clone(&client);
-            let course = measure::course(measuring, limits, client, &ready.network, target);
-            state.scheduler.renew(course.tasks(plan));
+            let course = measure::course(&args.measuring, limits, client, &ready.network, target);
+            // Of several arms each has one circuit in its turn.
+            let tasks = match arms {
+                1 => course.tasks(plan),
+                _ => course.tasks(plan.take(1).map(move |task| Task { number, ..task })),
+            };
+            state.scheduler.renew(tasks);
             match course.run(state, serving).await {
                 Ok(()) => {}
                 Err(Ended::Signal) => return Ok(Why::Signal),
@@ -268,48 +300,23 @@ impl Job for Life<'_> {
             if serving.is_client_lost() {
                 return Ok(Why::ClientLost);
             }
+            if arms > 1 && serving.next_number() != number {
+                return Ok(Why::Turn);
+            }
             // Also where no circuit has begun: signals are heard here, and documents not read again at once.
             serving.breathe().await;
-            let before = ready.network.params.clone();
-            let read = renew(args, ready).map(|()| ready.network.valid_after_unix_secs);
+            let before = way.ready.network.params.clone();
+            let read = way.renew().map(|()| way.ready.network.valid_after_unix_secs);
             serving.looked(read.map_err(|error| format!("{error:#}")));
+            way.looks = serving.looks();
             // A client that chooses its paths itself follows its own consensus.
-            let is_given_paths = measuring.own_paths.is_none();
-            if measuring.client == ClientKind::Arti
-                && is_given_paths
-                && ready.network.params != before
-            {
+            let Measuring { client, own_paths, .. } = &way.args.measuring;
+            let is_told = *client == ClientKind::Arti && own_paths.is_none();
+            if is_told && way.ready.network.params != before {
                 return Ok(Why::Parameters);
             }
         }
     }
-}
-
-/// Reads the network again. If that fails, the old one stays.
-fn renew(args: &ServeArgs, ready: &mut Ready) -> Result<()> {
-    let measuring = &args.measuring;
-    let network = measure::read_network(measuring, &ready.dir, args.rate, PUBLIC_RATE)?;
-    let given = match &measuring.path_file {
-        Some(file) => {
-            let text = read_file(file, MOST_BYTES).with_context(|| file.display().to_string())?;
-            Some(usable(&text, &network).with_context(|| file.display().to_string())?)
-        }
-        None => measuring.own_paths.as_ref().map(|_| measure::no_paths()),
-    };
-    plan(args, &network, &ready.choice, given.clone())?;
-    (ready.network, ready.given) = (network, given);
-    Ok(())
-}
-
-/// The paths that can be used still: relays come and go.
-fn usable(text: &str, network: &Network) -> Result<Vec<Vec<usize>>> {
-    let find = |id: &str| network.find(id);
-    let paths = text.lines().filter_map(|line| file::find("", line, find).ok());
-    let paths: Vec<_> = paths.flatten().collect();
-    if paths.is_empty() {
-        bail!("the network no longer has relays for any of the paths");
-    }
-    Ok(paths)
 }
 
 /// The circuits, without an end.

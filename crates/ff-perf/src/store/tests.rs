@@ -9,6 +9,7 @@ pub(super) fn options() -> Options {
         seed: 1,
         path_file: None,
         rules: Some("tor".to_owned()),
+        arms_sha256: Vec::new(),
         rtt: 5,
         rtt_pause_ms: 0,
         ttfb: 0,

@@ -75,6 +75,18 @@ fn public_files_are_analysed_into_a_folder() {
     assert!(
         read("tpf.buildtimes.csv").starts_with("date,source,position,q1,md,q3\n2017-07-17,,1,")
     );
+    let stats = read("onionperf.viz.stats.csv");
+    assert!(
+        stats.starts_with("stats,server,metric,value\ntime_to_first_byte,public,median,"),
+        "{stats}"
+    );
+    for name in ["firstbyte", "lastbyte", "error"] {
+        let outliers = read(&format!("onionperf.{name}_outliers.csv"));
+        assert!(outliers.starts_with("fingerprints,server,count\n"), "{outliers}");
+    }
+    let relays = read("relays.csv");
+    let row = "all,public,5242880,guard,78B98D12997EDD630F6A674CBF42F20711DEAC11,grobosolforte,1,1,1.49145,,,11.187625,";
+    assert!(relays.lines().any(|line| line.starts_with(row)), "{relays}");
     let page = read("report.html");
     assert!(page.contains("<h1>ff-perf downloads analyze</h1>") && page.contains("<svg"), "{page}");
     for name in ["first-byte-exit.svg", "last-byte-onion.svg", "parts-onion.csv", "summary.json"] {
@@ -194,6 +206,40 @@ fn a_download_at_no_time_costs_no_other() {
     let printed = prints(&["export", text(&file), text(&ours), "--out", text(&out)]);
     assert!(printed.contains("2020-09-13.ff-perf.onionperf"), "{printed}");
     assert!(printed.contains("1 downloads did not begin"), "{printed}");
+}
+
+#[test]
+fn a_day_is_one_file_however_its_downloads_are_spread() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let line = |number: u64, began: f64| {
+        let download =
+            serde_json::json!({ "bytes": 9, "asked_bytes": 9, "source": "http://a:80", "us": 5 });
+        let line = serde_json::json!({ "schema": 1, "number": number, "client": "arti", "began_unix_secs": began,
+            "began_us": 1, "path": [], "ended_us": 9, "download": download });
+        format!("{line}\n")
+    };
+    let day = 86_400.0;
+    let first = [line(1, 1.7e9 + 2.0), line(2, 1.7e9 + day)].concat();
+    fs::write(dir.path().join("circuits-1.jsonl"), first).expect("written");
+    fs::write(dir.path().join("circuits-2.jsonl"), line(3, 1.7e9 + 1.0)).expect("written");
+    let out = dir.path().join("out");
+    let printed = prints(&["export", text(dir.path()), "--out", text(&out)]);
+    assert_eq!(printed.lines().count(), 2, "{printed}");
+    let mut names: Vec<_> =
+        fs::read_dir(&out).expect("names").map(|one| one.expect("a name").file_name()).collect();
+    names.sort();
+    let days =
+        ["2023-11-14", "2023-11-15"].map(|day| format!("{day}.ff-perf.onionperf.analysis.json.xz"));
+    assert_eq!(names, [days[0].as_str(), days[1].as_str(), "index.xml"], "nothing else is left");
+    let read = ff_report::input::Inputs::default().read(&out.join(&days[0])).expect("a file");
+    let read: Value = serde_json::from_slice(&read).expect("JSON");
+    let circuits = &read["data"]["ff-perf"]["tor"]["streams"];
+    let starts = ["1", "2"].map(|number| circuits[number]["unix_ts_start"].as_f64());
+    assert_eq!(
+        starts,
+        [Some(1.7e9 + 1.0), Some(1.7e9 + 2.0)],
+        "in the order in which they were asked for"
+    );
 }
 
 #[test]

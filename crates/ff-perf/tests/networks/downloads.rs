@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::thread;
 
-use ff_circuits::record::{Circuit, Download, Stage, Whose};
+use ff_circuits::record::{Circuit, Client, Download, Stage, Whose};
 use ff_circuits::traffic::of_circuit;
 use ff_lab::Network;
 use ff_perf::pattern::{Pattern, Seed};
@@ -79,6 +79,62 @@ fn downloads_are_whole_to_the_last_byte_or_say_why_not() {
             });
         }
     });
+    arms_take_turns(&network);
+}
+
+/// Arms of both clients take turns and are compared; an option that tor refuses is named before anything is measured.
+fn arms_take_turns(network: &Network) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let source = Source::start("");
+    let (arms, out) = (dir.path().join("arms.toml"), dir.path().join("out"));
+    let options = format!("--arms {} --size 5000 --count 4 --timeout 300", arms.display());
+    let write = |torrc: &str| {
+        let text = "[[arm]]\nname = 'one'\n[[arm]]\nname = 'two'\nclient = 'tor'\n";
+        fs::write(&arms, format!("{text}torrc = [{torrc}]\n")).expect("written");
+    };
+    write("'NumEntryGuards 2', 'NoSuchOption 1'");
+    let output = run(network, &out, &source.url, &options);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("arms.toml, line 6: tor refuses NoSuchOption of arm two: "), "{said}");
+    assert!(!output.status.success() && !out.exists());
+    write("'NumEntryGuards 2'");
+    let output = run(network, &out, &source.url, &options);
+    assert!(output.status.success(), "{output:?}");
+    let circuits = lines(&out);
+    for (arm, client) in [("one", Client::Arti), ("two", Client::Tor)] {
+        let is_its = |one: &&Circuit| one.arm.as_deref() == Some(arm) && one.client == client;
+        assert_eq!(circuits.iter().filter(is_its).count(), 2, "{circuits:?}");
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+    command.args(["downloads", "analyze", "--json", "--data"]);
+    let output = command.arg(format!("a={}", out.display())).output().expect("the program");
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let labels = [0, 1].map(|at| found["sets"][at]["label"].as_str());
+    assert_eq!(labels, [Some("a.one"), Some("a.two")], "{found}");
+    assert!(found["comparisons"][0]["difference"]["value"].is_f64(), "{found}");
+    arms_take_turns_for_months(network, &source, &arms);
+    let _ = source.end();
+}
+
+/// The same one after the other, until it is told to end.
+fn arms_take_turns_for_months(network: &Network, source: &Source, arms: &Path) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let out = dir.path().join("out");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+    command.args(["downloads", "serve", "--network"]).arg(network.dir()).arg("--dir").arg(&out);
+    command.args(["--to", &source.url, "--size", "20kB", "--every", "1", "--arms"]).arg(arms);
+    command.args(["--build-time", "300", "--timeout", "300", "--metrics", "127.0.0.1:0"]);
+    let server = Server::of(command);
+    let whole = r#"ff_download_seconds_count{stage="last_byte",size="20000"}"#;
+    until("four downloads", || server.metric(whole) >= 4.0);
+    assert!(server.end().success());
+    let all = circuits(&out);
+    assert!(all.iter().map(|circuit| circuit.number).eq(0..all.len() as u64), "{all:?}");
+    for round in all.chunks_exact(2) {
+        let mut names: Vec<_> = round.iter().map(|circuit| circuit.arm.as_deref()).collect();
+        names.sort_unstable();
+        assert_eq!(names, [Some("one"), Some("two")], "{all:?}");
+    }
 }
 
 /// Each byte is checked, and each part has its time.

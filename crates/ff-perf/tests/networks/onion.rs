@@ -123,6 +123,30 @@ fn are_refused(network: &Path, dir: &Path) {
     assert!(!out.exists(), "nothing is written before");
 }
 
+/// Arms whose clients choose their paths take turns, and tor has its own options again at the end.
+fn arms_choose_their_paths(network: &Path, dir: &Path) {
+    let source = Source::start("");
+    let (arms, out) = (dir.join("arms.toml"), dir.join("arms"));
+    let text = "[[arm]]\nname = 'a'\nas-client = true\n[[arm]]\nname = 'b'\nclient = 'tor'\nas-client = true\n\
+                torrc = ['NumEntryGuards 1', 'ConfluxEnabled 0']\n";
+    fs::write(&arms, text).expect("written");
+    let mut control = Control::open(network).expect("a control connection");
+    let mut guards = || control.getconf("NumEntryGuards").expect("an answer");
+    let before = guards();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+    command.args(["downloads", "run", "--count", "4", "--timeout", "120", "--size", "1000"]);
+    command.arg("--network").arg(network).arg("--out").arg(&out).args(["--to", &source.url]);
+    let output = command.arg("--arms").arg(&arms).output().expect("the program");
+    assert!(output.status.success(), "{output:?}");
+    let all = lines(&out);
+    for name in ["a", "b"] {
+        let is_its = |one: &&Circuit| one.arm.as_deref() == Some(name) && one.as_client;
+        assert_eq!(all.iter().filter(is_its).count(), 2, "{all:?}");
+    }
+    assert_eq!(guards(), before);
+    let _ = source.end();
+}
+
 /// The number of files in a folder of keys, none of which others can read.
 fn secrets(dir: &Path) -> usize {
     let entries = fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("an entry"));
@@ -150,6 +174,7 @@ fn clients_choose_their_paths_to_a_source_and_to_its_onion_services() {
     let (client, host) = (network.node("client0").data_dir(), network.node("client1").data_dir());
     let dir = tempfile::tempdir().expect("a directory");
     are_refused(client, dir.path());
+    arms_choose_their_paths(client, dir.path());
     let keys = |name: &str| dir.path().join(name);
     let by_arti = format!("--network {} --keys {}", host.display(), keys("arti").display());
     let by_tor = format!("--by tor:{} --keys {}", host.display(), keys("tor").display());

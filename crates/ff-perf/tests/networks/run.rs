@@ -332,6 +332,7 @@ fn draws_what_paths_draws(network: &Network) {
     // Authorities may agree on something new between two commands; these documents stay.
     let kept = dir.path().join("kept");
     keep_documents(network, &kept);
+    let mut known = HashSet::new();
     for rules in ["--select uniform --lengths 2=1,3=1 --guards 1", "--select tor --subnets any"] {
         let out = dir.path().join(rules.replace(' ', "-"));
         let output = run(&kept, &out, &format!("--seed 7 --count 8 {rules}"));
@@ -345,7 +346,22 @@ fn draws_what_paths_draws(network: &Network) {
         let ids = |circuit: &Circuit| circuit.path.iter().map(|one| one.id.clone()).collect();
         let built: Vec<Vec<String>> = circuits.iter().map(ids).collect();
         assert_eq!(drawn.expect("paths"), built, "{rules}");
+        known.extend(built.into_iter().flatten());
     }
+    // By the weights of a bandwidth file only its relays are drawn.
+    let weights = dir.path().join("weights.v3bw");
+    let text: String = known.iter().map(|id| format!("bw=5 node_id=${id}\n")).collect();
+    fs::write(&weights, format!("1732269600\nversion=1.4.0\n=====\n{text}")).expect("written");
+    let mut paths = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+    paths.args(["paths", "--subnets", "any", "--count", "8", "--network"]).arg(&kept);
+    let output = paths.arg("--weights").arg(&weights).output().expect("the program");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let drawn = ff_circuits::paths::file::parse("", &text).expect("paths");
+    let mut paths = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
+    paths.args(["paths", "--select", "uniform", "--network"]).arg(&kept);
+    let uniform = paths.arg("--weights").arg(&weights).output().expect("the program");
+    assert!(error(&uniform).contains("draw relays by weight"), "{uniform:?}");
+    assert!(drawn.len() == 8 && drawn.iter().flatten().all(|id| known.contains(id)), "{output:?}");
     let apart = run(&kept, &dir.path().join("apart"), "--subnets apart");
     assert!(error(&apart).contains("--subnets"), "one address has them all: {apart:?}");
     let other = run(&kept, &dir.path().join("port"), "--select old --port 25");

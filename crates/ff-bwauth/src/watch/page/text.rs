@@ -1,5 +1,6 @@
 //! Numbers, times and foreign texts as the pages show them.
 
+use ff_base::percent;
 use ff_base::utc::Utc;
 use ff_coordinator::report::escape::Escaped;
 use ff_proto::units::BytesPerSec;
@@ -28,16 +29,7 @@ pub(in crate::watch) fn plain(text: &str) -> String {
 
 /// A foreign text as a value in the query of an address.
 pub(in crate::watch) fn in_address(text: &str) -> String {
-    let mut address = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                address.push(char::from(byte));
-            }
-            _ => address.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    address
+    percent::encoded(text.as_bytes(), b"")
 }
 
 /// A rate.

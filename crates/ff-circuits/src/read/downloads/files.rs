@@ -11,14 +11,38 @@ use super::{DownloadRecord, Downloads};
 use crate::read::{ReadError, files, lines, name, onionperf, torperf};
 use crate::record::Stage;
 
+/// The number of downloads of a file of ours that are in memory together.
+const AT_ONCE: usize = 4096;
+
 impl Downloads {
     /// Reads files, and all such files of directories.
     ///
     /// # Errors
     /// [`ReadError`] names the file and the line. A download in two files is an error, because it would count twice.
     pub fn read(paths: &[PathBuf], inputs: &mut Inputs) -> Result<Self, ReadError> {
+        let mut all = Vec::new();
+        let keep = |mut some: Vec<DownloadRecord>| {
+            all.append(&mut some);
+            Ok::<_, ReadError>(())
+        };
+        let mut downloads = Self::each(paths, inputs, keep)?;
+        all.sort_by_key(|one| one.circuit.asked_unix_us());
+        downloads.all = all;
+        Ok(downloads)
+    }
+
+    /// Reads the same, and hands over the downloads of one file after the other, those of a long file in parts, so that all of
+    /// them are never in memory together. What is returned has none.
+    ///
+    /// # Errors
+    /// As [`Self::read`], and what `take` returns.
+    pub fn each<E: From<ReadError>>(
+        paths: &[PathBuf],
+        inputs: &mut Inputs,
+        mut take: impl FnMut(Vec<DownloadRecord>) -> Result<(), E>,
+    ) -> Result<Self, E> {
         let mut downloads = Self::default();
-        let (mut before, mut known) = (BTreeSet::new(), HashMap::new());
+        let (mut before, mut known) = (BTreeSet::new(), Known::default());
         for path in paths {
             let files = if path.is_dir() { files(path, true)? } else { vec![path.clone()] };
             for file in files {
@@ -26,30 +50,53 @@ impl Downloads {
                 // What cannot be found is an error of the reading below.
                 if !before.insert(file.canonicalize().unwrap_or_else(|_| file.clone())) {
                     let reason = "its downloads would count twice: name it once".to_owned();
-                    return Err(ReadError::Content { file: text, reason });
+                    return Err(ReadError::Content { file: text, reason }.into());
                 }
-                let from = downloads.all.len();
-                downloads.read_file(&file, &text, inputs)?;
-                downloads.check_once(from, &text, &mut known)?;
+                downloads.read_file(&file, &text, inputs, |read| {
+                    known.check(&text, read)?;
+                    take(std::mem::take(&mut read.all))
+                })?;
             }
         }
-        downloads.all.sort_by_key(|one| one.circuit.asked_unix_us());
         Ok(downloads)
     }
 
-    /// Reads a file: our lines if it is called `….jsonl`, Torperf's if `….tpf`, OnionPerf's otherwise.
-    fn read_file(&mut self, path: &Path, file: &str, inputs: &mut Inputs) -> Result<(), ReadError> {
-        let bytes = inputs.read(path)?;
+    /// Reads a file: our lines if it is called `….jsonl`, Torperf's if `….tpf`, OnionPerf's otherwise. `hand_over` takes what was
+    /// read.
+    fn read_file<E: From<ReadError>>(
+        &mut self,
+        path: &Path,
+        file: &str,
+        inputs: &mut Inputs,
+        mut hand_over: impl FnMut(&mut Self) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let bytes = inputs.read(path).map_err(ReadError::from)?;
         let name = name(path);
         let name = name.strip_suffix(".xz").unwrap_or(&name);
         if name.ends_with(".tpf") {
-            return torperf::read(file, &bytes, self);
+            torperf::read(file, &bytes, self)?;
+        } else if name.ends_with(".jsonl") {
+            self.read_lines(path, file, &bytes, &mut hand_over)?;
+        } else {
+            onionperf::read_downloads(file, &bytes, self)?;
         }
-        if !name.ends_with(".jsonl") {
-            return onionperf::read_downloads(file, &bytes, self);
-        }
+        hand_over(self)
+    }
+
+    /// Reads our lines. Of many, all but the last are handed over.
+    fn read_lines<E: From<ReadError>>(
+        &mut self,
+        path: &Path,
+        file: &str,
+        bytes: &[u8],
+        hand_over: &mut impl FnMut(&mut Self) -> Result<(), E>,
+    ) -> Result<(), E> {
         let host = self.host(&path.parent().unwrap_or(path).display().to_string());
-        let half_lines = lines::each(file, &bytes, |circuit| {
+        let mut failed = None;
+        let half_lines = lines::each(file, bytes, |circuit| {
+            if failed.is_some() {
+                return;
+            }
             let is_one = circuit.download.is_some()
                 || circuit.failure.as_ref().is_some_and(|why| why.stage == Stage::Download);
             if is_one {
@@ -58,26 +105,42 @@ impl Downloads {
             } else {
                 self.other_circuits += 1;
             }
-        })?;
-        self.half_lines += half_lines;
+            if self.all.len() >= AT_ONCE {
+                failed = hand_over(self).err();
+            }
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        self.half_lines += half_lines?;
         Ok(())
     }
+}
 
-    /// Checks that no download from this place on is in an earlier file.
-    fn check_once(
-        &self,
-        from: usize,
-        file: &str,
-        known: &mut HashMap<(u32, i64, Option<u64>, bool), String>,
-    ) -> Result<(), ReadError> {
-        for DownloadRecord { host, circuit, .. } in &self.all[from..] {
+/// Which file each download is in that was read.
+#[derive(Default)]
+struct Known {
+    /// The files.
+    files: Vec<String>,
+    /// The place of a download's file among them, by host, time, size and whether an onion service sent it.
+    places: HashMap<(u32, i64, Option<u64>, bool), usize>,
+}
+
+impl Known {
+    /// Checks that no download of this file is in an earlier one.
+    fn check(&mut self, file: &str, read: &Downloads) -> Result<(), ReadError> {
+        if self.files.last().is_none_or(|last| last != file) {
+            self.files.push(file.to_owned());
+        }
+        let here = self.files.len() - 1;
+        for DownloadRecord { host, circuit, .. } in &read.all {
             let download = circuit.download.as_ref();
             let size = download.and_then(|download| download.asked_bytes);
             let is_onion = download.is_some_and(|download| download.is_from_onion());
             let key = (*host, circuit.asked_unix_us(), size, is_onion);
-            let other = known.entry(key).or_insert_with(|| file.to_owned());
-            if other != file {
-                let host = &self.hosts[*host as usize];
+            let there = *self.places.entry(key).or_insert(here);
+            if there != here {
+                let (host, other) = (&read.hosts[*host as usize], &self.files[there]);
                 let reason = format!(
                     "{other} has the same downloads of {host}, which would count twice: leave one of the two out"
                 );

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use ff_lab::{Control, Reply, Result};
+use ff_lab::{Control, Error, Reply, Result};
 
 /// Options that leave circuits and streams to us, and take away what would disturb: circuits of tor's own, a timeout
 /// that it learns, the end of streams that are not answered for ten seconds, the refusal of the addresses that probes
@@ -22,15 +22,22 @@ const OPTIONS: [(&str, &str); 8] = [
     ("NewCircuitPeriod", "2 days"),
 ];
 
+/// Options by which tor is reached.
+const REACHED_BY: [&str; 5] =
+    ["SocksPort", "ControlPort", "ControlSocket", "CookieAuthentication", "DataDirectory"];
+
 /// Values by option as tor tells them: none of one that is not set, several of a list.
 type Values = BTreeMap<String, Vec<String>>;
+
+/// Options by name and value. The names of lists come once for each value.
+type Lines = [(String, String)];
 
 /// A tor's options, taken over.
 pub(super) struct Taken {
     /// Its control connection.
     control: Control,
     /// Which ones are ours, and with what.
-    options: &'static [(&'static str, &'static str)],
+    options: Vec<(String, String)>,
     /// What they were.
     before: Values,
     /// What tor says that they are now.
@@ -47,27 +54,31 @@ impl Drop for Taken {
 }
 
 impl Taken {
-    /// Remembers the options, and sets them.
+    /// Remembers the options and further ones, and sets them.
     ///
     /// # Errors
     /// What tor says; then nothing has changed.
-    pub(super) fn new(control: Control) -> Result<Self> {
-        Self::of(control, &OPTIONS)
+    pub(super) fn new(control: Control, further: &Lines) -> Result<Self> {
+        let ours = OPTIONS.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Self::of(control, ours.into_iter().chain(further.iter().cloned()).collect())
     }
 
     /// These options.
-    fn of(mut control: Control, options: &'static [(&'static str, &'static str)]) -> Result<Self> {
-        let before = ask(&mut control, options)?;
-        set(&mut control, options)?;
+    fn of(mut control: Control, options: Vec<(String, String)>) -> Result<Self> {
+        let before = ask(&mut control, &options)?;
+        set(&mut control, &options)?;
         let mut taken = Self { control, options, before, ours: Values::new(), is_owed: true };
-        taken.ours = ask(&mut taken.control, options)?;
+        taken.ours = ask(&mut taken.control, &taken.options)?;
         Ok(taken)
     }
 
-    /// Whether tor had all of them already as we want them: then one who was killed has left them so, and what they were
-    /// before is not known.
+    /// Whether tor already had our values of the options that every run needs: a run that was killed has left them, and what
+    /// they were before is not known.
     pub(super) fn is_left_over(&self) -> bool {
-        self.before == self.ours
+        self.before
+            .iter()
+            .filter(|(name, _)| is_ours(name))
+            .all(|(name, values)| self.ours.get(name) == Some(values))
     }
 
     /// Where commands go.
@@ -81,13 +92,13 @@ impl Taken {
     /// # Errors
     /// What tor says.
     pub(super) fn hold(&mut self) -> Result<()> {
-        let now = ask(&mut self.control, self.options)?;
+        let now = ask(&mut self.control, &self.options)?;
         if now == self.ours {
             return Ok(());
         }
         let others = now.into_iter().filter(|(name, values)| self.ours.get(name) != Some(values));
         self.before.extend(others);
-        set(&mut self.control, self.options)
+        set(&mut self.control, &self.options)
     }
 
     /// Sets the options back, once.
@@ -102,16 +113,104 @@ impl Taken {
     }
 }
 
+/// Options that a tor has until this is dropped; its other options stay.
+pub(super) struct Lent(Taken);
+
+impl Lent {
+    /// Sets these options. Circuits that no stream uses are closed, now and at the end: they were built by other options.
+    ///
+    /// # Errors
+    /// What tor says; then nothing has changed.
+    pub(super) fn new(control: Control, lines: &Lines) -> Result<Self> {
+        let mut lent = Self(Taken::of(control, lines.to_vec())?);
+        close_unused(lent.0.control())?;
+        Ok(lent)
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // There is nobody left who could do something about an error.
+        let _ = self.0.give_back().and_then(|()| close_unused(self.0.control()));
+    }
+}
+
+/// Closes the circuits that no stream uses.
+fn close_unused(control: &mut Control) -> Result<()> {
+    let status = control.getinfo("circuit-status")?;
+    for id in status.lines().filter_map(|line| line.split(' ').next()) {
+        // It may have ended meanwhile.
+        let _ = control.command(&format!("CLOSECIRCUIT {id} IfUnused"));
+    }
+    Ok(())
+}
+
+/// Whether every run needs this option with a value of its own.
+fn is_ours(name: &str) -> bool {
+    OPTIONS.iter().any(|(ours, _)| ours.eq_ignore_ascii_case(name))
+}
+
+/// Whether an arm must leave this option as it is: tor is reached by it, or given paths need it.
+pub(super) fn is_needed(name: &str, has_given_paths: bool) -> bool {
+    let is_way = REACHED_BY.iter().any(|by| by.eq_ignore_ascii_case(name));
+    is_way || has_given_paths && is_ours(name)
+}
+
+/// Which of these options tor refuses, and its words; none if it takes all of them together. None of them stays set.
+///
+/// # Errors
+/// What else goes wrong on a control connection, each of which `open` opens.
+pub(super) fn refused(
+    open: impl Fn() -> Result<Control>,
+    lines: &Lines,
+) -> Result<Option<(usize, String)>> {
+    let tried = |count: usize| -> Result<Option<String>> {
+        match Taken::of(open()?, lines[..count].to_vec()) {
+            Ok(mut taken) => taken.give_back().map(|()| None),
+            Err(Error::Refused { reply, .. }) => Ok(Some(reply)),
+            Err(error) => Err(error),
+        }
+    };
+    let Some(last) = lines.len().checked_sub(1) else { return Ok(None) };
+    let Some(whole) = tried(lines.len())? else { return Ok(None) };
+    // One option may need another one, so the first that makes it wrong is looked for only now.
+    for count in 1..lines.len() {
+        if let Some(reply) = tried(count)? {
+            return Ok(Some((count - 1, reply)));
+        }
+    }
+    Ok(Some((last, whole)))
+}
+
 /// What the options are.
-fn ask(control: &mut Control, options: &[(&str, &str)]) -> Result<Values> {
-    let names: Vec<_> = options.iter().map(|(name, _)| *name).collect();
-    Ok(values(&control.command(&format!("GETCONF {}", names.join(" ")))?))
+fn ask(control: &mut Control, options: &Lines) -> Result<Values> {
+    Ok(values(&control.command(&question(options))?))
+}
+
+/// The command that asks for them, each once.
+fn question(options: &Lines) -> String {
+    let mut names = Vec::<&str>::new();
+    for (name, _) in options {
+        if !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+            names.push(name);
+        }
+    }
+    format!("GETCONF {}", names.join(" "))
 }
 
 /// Sets the options.
-fn set(control: &mut Control, options: &[(&str, &str)]) -> Result<()> {
-    let pairs: Vec<_> = options.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
-    control.command(&format!("SETCONF {}", pairs.join(" "))).map(drop)
+fn set(control: &mut Control, options: &Lines) -> Result<()> {
+    control.command(&setting(options)).map(drop)
+}
+
+/// The command that sets them (control-spec 2.1.1: quoted strings).
+fn setting(options: &Lines) -> String {
+    let mut line = "SETCONF".to_owned();
+    for (name, value) in options {
+        let value = value.replace('\\', "\\\\").replace('"', "\\\"");
+        line = format!("{line} {name}=\"{value}\"");
+    }
+    line
 }
 
 /// What a reply to GETCONF says (control-spec 3.3).
@@ -154,6 +253,19 @@ mod tests {
     fn reply(lines: &[&str]) -> Reply {
         let line = |text: &&str| ReplyLine { text: (*text).to_owned(), data: None };
         Reply { code: 250, lines: lines.iter().map(line).collect() }
+    }
+
+    #[test]
+    fn a_list_is_asked_for_once_and_quotes_are_quoted() {
+        let lines = [("Bridge", "192.0.2.1:1"), ("UseBridges", "1"), ("bridge", "a \"b\\")];
+        let lines = lines.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(question(&lines), "GETCONF Bridge UseBridges");
+        assert_eq!(
+            setting(&lines),
+            r#"SETCONF Bridge="192.0.2.1:1" UseBridges="1" bridge="a \"b\\""#
+        );
+        assert!(is_needed("circuitbuildtimeout", true) && !is_needed("CircuitBuildTimeout", false));
+        assert!(is_needed("socksport", false) && !is_needed("ConfluxEnabled", true));
     }
 
     #[test]

@@ -6,8 +6,8 @@
 //!    └── Told: circuit, path, end ◀── Watcher: a thread ◀── control connection ◀─────┘
 //! ```
 //!
-//! Its options stay as they are, and others may use it meanwhile. The path of a stream is looked up when tor says on which
-//! circuit the stream is: tor tells the circuits of a conflux set only when asked, or at their end.
+//! Its options stay as they are, except those of an arm, and others may use it meanwhile. The path of a stream is looked up when
+//! tor says on which circuit the stream is: tor tells the circuits of a conflux set only when asked, or at their end.
 
 mod told;
 
@@ -26,6 +26,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::options::Lent;
 use super::stream::{TOLD, by_tor, false_address};
 use super::{find, socks, socks_port};
 use crate::client::{Answer, Client, Fault, OwnPath, Progress, by_exit, refused};
@@ -43,6 +44,8 @@ pub struct OwnTor {
     watcher: Arc<Watcher>,
     /// The number of the next download, of which its name is made.
     next: AtomicU64,
+    /// The options of an arm, which tor has as long as this.
+    _lent: Option<Lent>,
 }
 
 /// What a download needs of such a tor: circuits that no other download gets.
@@ -57,18 +60,21 @@ pub struct Circuit {
 pub type Stream = TcpStream;
 
 impl OwnTor {
-    /// Uses the first tor in a directory that has a control socket and a SocksPort.
+    /// Uses the first tor in a directory that has a control socket and a SocksPort; it has these options, by name and value,
+    /// until this is dropped.
     ///
     /// # Errors
     /// When there is none, with the directory's name, and what the control socket says.
-    pub fn connect(dir: &Path) -> Result<Self, String> {
+    pub fn connect(dir: &Path, lines: &[(String, String)]) -> Result<Self, String> {
         let dir = find(dir)?;
         let failed = |error: ff_lab::Error| format!("{}: {error}", dir.display());
         let mut control = Control::open(&dir).map_err(failed)?;
         let socks = socks_port(&mut control, &dir)?;
         control.subscribe(&["STREAM"]).map_err(failed)?;
         let watcher = Watcher::start(control).map_err(|error| error.to_string())?;
-        Ok(Self { socks, watcher, next: AtomicU64::new(0) })
+        let lend = || Lent::new(Control::open(&dir)?, lines);
+        let lent = (!lines.is_empty()).then(lend).transpose().map_err(failed)?;
+        Ok(Self { socks, watcher, next: AtomicU64::new(0), _lent: lent })
     }
 
     /// Asks the SocksPort for a stream, and waits for its reply.

@@ -4,16 +4,18 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
-use ff_circuits::downloads::{DownloadReport, DownloadSet, figures, metrics, text, viz};
+use anyhow::{Result, bail, ensure};
+use ff_circuits::downloads::{
+    DownloadReport, DownloadSet, figures, metrics, outliers, relays, text, viz, viz_stats,
+};
 use ff_circuits::read::downloads::Downloads;
-use ff_report::figure::Figure;
 use ff_report::input::Inputs;
 use ff_report::markup::Visible;
 use ff_report::output::{Folder, Rows, Summary, Table};
 use ff_report::report::Page;
 use ff_report::skipped::Skips;
 
+use crate::arms::is_name;
 use crate::cli::downloads::AnalyzeArgs;
 use crate::run::print;
 
@@ -37,7 +39,17 @@ pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
             !downloads.all.is_empty(),
             "set {label} has no download: {others} other records were read{first}; name files with downloads"
         );
-        sets.push(DownloadSet { label: label.to_owned(), downloads });
+        let mut arms = downloads.all.iter().filter_map(|one| one.circuit.arm.as_deref());
+        if let Some(odd) = arms.find(|arm| !is_name(arm)) {
+            bail!(
+                "set {label} has a line with the arm {odd:?}: the name of an arm has 1 to 64 letters, digits, - and _"
+            );
+        }
+        sets.extend(DownloadSet::by_arm(label, downloads));
+    }
+    let mut labels = BTreeSet::new();
+    if let Some(twice) = sets.iter().find(|set| !labels.insert(set.label.as_str())) {
+        bail!("two sets would be named {}: give another label", twice.label);
     }
     let report = DownloadReport::of(&sets);
     if let Some(dir) = &args.out {
@@ -59,10 +71,15 @@ fn write(
     let folder = Folder::create(dir)?;
     let figures = figures::figures(sets, report);
     for figure in &figures {
-        write_figure(&folder, figure)?;
+        folder.figure(figure)?;
     }
     let (header, rows) = viz::table(sets);
     folder.table("onionperf.viz.csv", &header, rows.iter())?;
+    folder.table("relays.csv", &relays::HEADER, relays::table(sets).iter())?;
+    let [first, last, failed] = outliers::tables(sets);
+    for (name, header, rows) in [viz_stats::table(sets), first, last, failed] {
+        folder.table(name, header, rows.iter())?;
+    }
     for set in sets {
         for (name, header, rows) in metrics::tables(&set.downloads) {
             folder.table(&format!("{}.{name}", set.label), header, rows.iter())?;
@@ -83,15 +100,6 @@ fn write(
     };
     folder.write("report.html", page.html().as_bytes())?;
     Ok(folder)
-}
-
-/// Writes a figure, and its points as a table.
-fn write_figure(folder: &Folder, figure: &Figure) -> Result<()> {
-    folder.write(&format!("{}.svg", figure.name), figure.svg().as_bytes())?;
-    let (header, rows) = figure.table();
-    let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    folder.table(&format!("{}.csv", figure.name), &header, rows)?;
-    Ok(())
 }
 
 /// The records of the inputs that cannot be read.

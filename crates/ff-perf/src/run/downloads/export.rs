@@ -1,43 +1,110 @@
 //! The command `downloads export`.
+//!
+//! A day is written at a time. Until all inputs are read, downloads lie in a file for each day, in a folder below `--out` that
+//! goes at the end: 300,000 of them would take gigabytes of memory.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
 use ff_circuits::onionperf::day::{self, Maker};
-use ff_circuits::read::downloads::Downloads;
+use ff_circuits::read::downloads::{DownloadRecord, Downloads};
+use ff_circuits::record::Circuit;
 use ff_report::input::Inputs;
+use tempfile::TempDir;
 
 use crate::cli::downloads::ExportArgs;
 use crate::run::show;
 
 /// Runs the command.
 pub(super) fn run(args: &ExportArgs) -> Result<ExitCode> {
-    let downloads = Downloads::read(&args.paths, &mut Inputs::default())?;
-    ensure!(!downloads.all.is_empty(), "no download was read: name files with downloads");
-    let address = args.address.map(|address| address.to_string());
-    let maker = Maker { host: &args.host, address: address.as_deref() };
-    let (dated, others): (Vec<_>, Vec<_>) =
-        downloads.all.iter().map(|one| &one.circuit).partition(|line| day::day_of(line).is_some());
-    let files = day::files(dated, maker)?;
     std::fs::create_dir_all(&args.out)
         .with_context(|| format!("{} cannot be made", args.out.display()))?;
-    day::write(&args.out, &files)?;
+    let mut days = Days::new(args)?;
+    let read = Downloads::each(&args.paths, &mut Inputs::default(), |all| days.add(all))?;
+    ensure!(
+        !days.counts.is_empty() || days.undated > 0,
+        "no download was read: name files with downloads"
+    );
     let mut text = String::new();
-    for file in &files {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{}", args.out.join(&file.name).display());
+    let address = args.address.map(|address| address.to_string());
+    let maker = Maker { host: &args.host, address: address.as_deref() };
+    for day in days.counts.keys() {
+        let files = day::files(&days.of(*day)?, maker)?;
+        day::write(&args.out, &files)?;
+        for file in &files {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{}", args.out.join(&file.name).display());
+        }
     }
-    let damaged = downloads.damaged.count;
+    let damaged = read.damaged.count;
     if damaged > 0 {
         let _ = writeln!(text, "{damaged} records could not be read and were left out");
     }
-    if !others.is_empty() {
-        let count = others.len();
+    if days.undated > 0 {
+        let count = days.undated;
         let _ = writeln!(
             text,
             "{count} downloads did not begin between the years 1970 and 9999 and were left out"
         );
     }
     show(&text)
+}
+
+/// Downloads by the day on which they began, as lines in files.
+struct Days {
+    /// Where the files are.
+    dir: TempDir,
+    /// How many downloads each day of UTC, since 1970, has.
+    counts: BTreeMap<u64, usize>,
+    /// Downloads without a day.
+    undated: u64,
+}
+
+impl Days {
+    /// No days.
+    fn new(args: &ExportArgs) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix(".export-").tempdir_in(&args.out);
+        let dir = dir.with_context(|| format!("{} cannot be written", args.out.display()))?;
+        Ok(Self { dir, counts: BTreeMap::new(), undated: 0 })
+    }
+
+    /// Adds the downloads of a file.
+    fn add(&mut self, all: Vec<DownloadRecord>) -> Result<()> {
+        let mut lines = BTreeMap::<u64, Vec<u8>>::new();
+        for DownloadRecord { circuit, .. } in all {
+            let Some(day) = day::day_of(&circuit) else {
+                self.undated += 1;
+                continue;
+            };
+            *self.counts.entry(day).or_default() += 1;
+            let into = lines.entry(day).or_default();
+            serde_json::to_writer(&mut *into, &circuit).context("Failed to make a line")?;
+            into.push(b'\n');
+        }
+        for (day, lines) in lines {
+            let path = self.dir.path().join(day.to_string());
+            let file = OpenOptions::new().create(true).append(true).open(&path);
+            file.and_then(|mut file| file.write_all(&lines))
+                .with_context(|| format!("{} cannot be written", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// The downloads of a day, in the order in which they were asked for.
+    fn of(&self, day: u64) -> Result<Vec<Circuit>> {
+        let path = self.dir.path().join(day.to_string());
+        let failed = || format!("{} cannot be read", path.display());
+        let file = BufReader::new(File::open(&path).with_context(failed)?);
+        let mut all = Vec::with_capacity(self.counts.get(&day).copied().unwrap_or_default());
+        for line in file.lines() {
+            let line = line.with_context(failed)?;
+            all.push(serde_json::from_str::<Circuit>(&line).with_context(failed)?);
+        }
+        all.sort_by_key(Circuit::asked_unix_us);
+        Ok(all)
+    }
 }

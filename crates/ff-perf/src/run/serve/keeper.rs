@@ -64,6 +64,10 @@ pub(super) struct Serving {
     client_faults: u32,
     /// The client that builds circuits.
     client: Client,
+    /// The arm that circuits belong to, if there are arms.
+    arm: Option<String>,
+    /// How often the network's documents were read again, or could not be.
+    looks: u64,
     /// Where downloads come from.
     target: Option<Target>,
     /// The downloads, if nothing else is measured: then each slot has a line.
@@ -123,6 +127,8 @@ impl Serving {
             failures: 0,
             client_faults: 0,
             client: args.measuring.client.into(),
+            arm: None,
+            looks: 0,
             target: args.measuring.target.clone(),
             orders: None,
             clock: Box::new(move || now(began)),
@@ -134,6 +140,16 @@ impl Serving {
     pub(super) fn set_orders(&mut self, orders: Option<Orders>, clock: Clock) {
         (self.orders, self.clock) = (orders, clock);
         self.tell_left();
+    }
+
+    /// From now on circuits are built by this client, and belong to this arm if there are arms.
+    pub(super) fn set_arm(&mut self, client: Client, arm: Option<String>) {
+        (self.client, self.arm) = (client, arm);
+    }
+
+    /// How often the network's documents were read again, or could not be.
+    pub(super) const fn looks(&self) -> u64 {
+        self.looks
     }
 
     /// Compares these options, which were not known at the start, with those of the lines; what to log, if anything.
@@ -185,6 +201,7 @@ impl Serving {
 
     /// Keeps a circuit that has ended.
     fn take(&mut self, circuit: Circuit) {
+        let circuit = Circuit { arm: self.arm.clone(), ..circuit };
         self.figures.note(&circuit);
         self.judge(&circuit);
         self.next = self.next.max(circuit.number + 1);
@@ -232,6 +249,7 @@ impl Serving {
     /// The network's documents, valid after this second of 1970's, were read again, or could not be.
     pub(super) fn looked(&mut self, read: Result<u64, String>) {
         self.documents.are_new = false;
+        self.looks += 1;
         match read {
             Ok(valid_after_unix_secs) => {
                 self.figures.documents(valid_after_unix_secs);

@@ -84,6 +84,40 @@ fn torperfs_files_are_read() {
     assert_eq!((at, found.hosts.as_slice()), (Some(297_380_000), &["op-nl".to_owned()][..]));
 }
 
+#[test]
+fn a_long_file_is_handed_over_in_parts() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let line = |number: usize| {
+        let line = json!({ "schema": 1, "number": number, "client": "arti", "began_unix_secs": number,
+            "began_us": 0, "path": [], "ended_us": 9, "download": { "bytes": 9 } });
+        format!("{line}\n")
+    };
+    let paths = [dir.path().join("circuits-0.jsonl")];
+    let text: String = (0..AT_ONCE + 5).map(line).collect();
+    std::fs::write(&paths[0], format!("{text}{{")).expect("written");
+    let mut parts = Vec::new();
+    let found = Downloads::each(&paths, &mut Inputs::default(), |part| {
+        parts.push(part.len());
+        Ok::<_, ReadError>(())
+    });
+    let found = found.expect("downloads");
+    assert_eq!((parts, found.all.len(), found.half_lines), (vec![AT_ONCE, 5], 0, 1));
+    assert_eq!(read(&paths).all.len(), AT_ONCE + 5);
+    let full = |_: Vec<DownloadRecord>| Err(Failed("full".to_owned()));
+    let error = Downloads::each(&paths, &mut Inputs::default(), full).expect_err("it is not taken");
+    assert_eq!(error.0, "full");
+}
+
+/// Why downloads are not taken.
+#[derive(Debug)]
+struct Failed(String);
+
+impl From<ReadError> for Failed {
+    fn from(error: ReadError) -> Self {
+        Self(error.to_string())
+    }
+}
+
 /// A line of Torperf's with these values.
 fn torperf(more: &str) -> String {
     format!("@type torperf 1.0\nSOURCE=x START=100.00 FILESIZE=1000 READBYTES=1050 {more}\n")

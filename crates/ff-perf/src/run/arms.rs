@@ -1,0 +1,239 @@
+//! `downloads run --arms`: the arms of a file in turn, each download with its arm's client and paths.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use ff_circuits::record::Circuit;
+use ff_report::input::Inputs;
+use ff_report::teller::Teller;
+
+use super::client::{Chosen, Job, State as StateDir, say, with_client};
+use super::measure::{self, Came, Ready};
+use super::paths::weigh;
+use crate::arms::{Arm, TorrcLine, parse, turn};
+use crate::cli::measure::{ClientKind, MeasureArgs, Measuring, OwnPaths};
+use crate::client::Client;
+use crate::client::tor::Tor;
+use crate::course::{Counts, Ended, Keeper, State, ToFile};
+use crate::path::Plan;
+use crate::schedule::{Gate, Limits, Task};
+use crate::signals::Signals;
+use crate::store::{Opened, Options, Store};
+
+/// New circuits a second, if nobody says how many.
+const PER_SEC: f64 = 1.0;
+
+/// An arm, read and checked.
+struct ReadyArm {
+    /// Its name.
+    name: String,
+    /// What is measured, and how.
+    measuring: Measuring,
+    /// Options that tor gets for it, by name and value.
+    torrc: Vec<(String, String)>,
+    /// What it is measured with.
+    ready: Ready,
+    /// Its circuits.
+    plan: Plan,
+}
+
+/// Downloads with each arm in turn.
+///
+/// # Errors
+/// When something cannot be read or written, when tor refuses an arm, and when too many circuits fail.
+pub(super) fn run(args: &MeasureArgs, file: &Path) -> Result<ExitCode> {
+    let mut inputs = Inputs::default();
+    let arms = read(file, args.measuring.client, &mut inputs)?;
+    let states = states(&args.measuring)?;
+    let ready = |arm: &Arm| ready(args, arm, file, states.path(), &mut inputs);
+    let mut arms = arms.iter().map(ready).collect::<Result<Vec<_>>>()?;
+    let sha256 = inputs.all().iter().map(|input| input.sha256.clone());
+    let paths = arms.iter().filter_map(|arm| arm.ready.paths_sha256.clone());
+    let arms_sha256: Vec<String> = sha256.chain(paths).collect();
+    let per_sec = args.rate.unwrap_or(PER_SEC);
+    let Some(first) = arms.first() else { bail!("{} has no arms", file.display()) };
+    let options = measure::options(&args.measuring, &first.ready, per_sec);
+    let options = Options { path_file: None, arms_sha256, ..options };
+    let came = take_turns(args, &mut arms, &options)?;
+    super::show(&measure::summary(&args.recording, &came.counts))?;
+    came.judged().map(|()| ExitCode::SUCCESS)
+}
+
+/// Reads the arms of a file; an arm that names no client has this one.
+///
+/// # Errors
+/// When the file cannot be read, or has a mistake: with its line.
+pub(super) fn read(file: &Path, client: ClientKind, inputs: &mut Inputs) -> Result<Vec<Arm>> {
+    let text = String::from_utf8(inputs.read(file)?).with_context(|| file.display().to_string())?;
+    parse(file, &text, client).map_err(anyhow::Error::msg)
+}
+
+/// Where each arm whose Arti chooses paths itself has a folder.
+///
+/// # Errors
+/// When it cannot be made.
+pub(super) fn states(run: &Measuring) -> Result<StateDir> {
+    StateDir::new(run.own_paths.as_ref().and_then(|own| own.state.as_deref()))
+}
+
+/// What an arm measures, where the run has these options, and Arti a folder below `states`.
+pub(super) fn measuring(arm: &Arm, run: &Measuring, states: &Path) -> Measuring {
+    let state = (arm.client == ClientKind::Arti).then(|| states.join(&arm.name));
+    let is_own = arm.as_client || run.own_paths.is_some();
+    Measuring {
+        client: arm.client,
+        path_file: arm.path_file.clone(),
+        rules: arm.rules(&run.rules),
+        own_paths: is_own.then_some(OwnPaths { state }),
+        ..run.clone()
+    }
+}
+
+/// Gives an arm's network the weights of its bandwidth file, if it has one.
+///
+/// # Errors
+/// When the weights cannot be used.
+pub(super) fn weigh_for(arm: &Arm, ready: &mut Ready, inputs: &mut Inputs) -> Result<()> {
+    let Some(file) = &arm.weights else { return Ok(()) };
+    weigh(&mut ready.network.pool, ready.choice.rules, file, inputs)
+        .with_context(|| format!("arm {}", arm.name))
+}
+
+/// No tor says whether it takes the options of an arm.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct NotAsked(String);
+
+/// Asks tor whether it takes the options of an arm from this file.
+///
+/// # Errors
+/// [`NotAsked`]; and when tor refuses an option: with its line and tor's words.
+pub(super) fn check_options(arm: &Arm, file: &Path, ready: &Ready) -> Result<()> {
+    if arm.client != ClientKind::Tor {
+        return Ok(());
+    }
+    let not_asked = |reason| NotAsked(format!("arm {}: {reason}", arm.name));
+    let refused = Tor::refused(&ready.dir, &arm.options()).map_err(not_asked)?;
+    if let Some((line, reply)) = refused.and_then(|(at, reply)| Some((arm.torrc.get(at)?, reply))) {
+        let TorrcLine { line, option, .. } = line;
+        bail!("{}, line {line}: tor refuses {option} of arm {}: {reply}", file.display(), arm.name);
+    }
+    Ok(())
+}
+
+/// Reads what an arm needs.
+fn ready(
+    args: &MeasureArgs,
+    arm: &Arm,
+    file: &Path,
+    states: &Path,
+    inputs: &mut Inputs,
+) -> Result<ReadyArm> {
+    let name = || format!("arm {}", arm.name);
+    let measuring = measuring(arm, &args.measuring, states);
+    let mut ready = measure::ready(args, &measuring).with_context(name)?;
+    weigh_for(arm, &mut ready, inputs)?;
+    check_options(arm, file, &ready)?;
+    let (choice, given) = (&ready.choice, ready.given.clone());
+    let plan = measure::plan(&measuring, &ready.network, choice, given, u64::MAX, HashSet::new());
+    let plan = plan.with_context(name)?;
+    Ok(ReadyArm { name: arm.name.clone(), measuring, torrc: arm.options(), ready, plan })
+}
+
+/// Downloads until the last one, or until something ends the run.
+fn take_turns(args: &MeasureArgs, arms: &mut [ReadyArm], options: &Options) -> Result<Came> {
+    let recording = &args.recording;
+    let Opened { mut store, done, note } = Store::open(&recording.out, options, recording.resume)?;
+    note.iter().for_each(|note| say(note));
+    let per_sec = args.rate.unwrap_or(PER_SEC);
+    let limits = measure::limits(&args.measuring, per_sec, recording.failures);
+    let mut state = State::new(limits, Box::new(std::iter::empty()));
+    let (mut counts, mut ended) = (Counts::default(), Ok(Ok(())));
+    let count = arms.len();
+    for number in 0..args.count {
+        let arm = &mut arms[turn(count, number, args.measuring.seed)];
+        // Also of a download that is there already, so that the next ones have the same paths as without a break.
+        let Some(task) = arm.plan.next() else { break };
+        if done.contains(&number) {
+            continue;
+        }
+        let (arm, task) = (&*arm, Task { number, ..task });
+        let (state, store, counts) = (&mut state, &mut store, &mut counts);
+        let slot = Slot { arm, task, limits, state, store, counts };
+        let (Ready { dir, network, .. }, Measuring { client, own_paths, .. }) =
+            (&arm.ready, &arm.measuring);
+        let (kind, own, torrc) = (*client, own_paths.as_ref(), arm.torrc.as_slice());
+        ended = with_client(Chosen { kind, own, torrc, dir, network }, slot)
+            .with_context(|| format!("arm {}", arm.name));
+        if !matches!(ended, Ok(Ok(()))) {
+            break;
+        }
+    }
+    store.finish()?;
+    let wanted = args.count.saturating_sub(done.len() as u64);
+    Ok(Came { counts, wanted, ended: ended? })
+}
+
+/// One download.
+struct Slot<'a> {
+    /// Its arm.
+    arm: &'a ReadyArm,
+    /// Its circuit.
+    task: Task,
+    /// What the run may do.
+    limits: Limits,
+    /// How far the run has come.
+    state: &'a mut State,
+    /// Where lines go.
+    store: &'a mut Store,
+    /// What the run has come to.
+    counts: &'a mut Counts,
+}
+
+impl Job for Slot<'_> {
+    type Done = Result<(), Ended>;
+
+    async fn run<C: Client>(self, client: C, signals: Signals) -> Result<Self::Done> {
+        let Self { arm, task, limits, state, store, counts } = self;
+        let (ready, client) = (&arm.ready, Arc::new(client));
+        let target = ready.target.clone();
+        let course = measure::course(&arm.measuring, limits, client, &ready.network, target);
+        state.scheduler.renew(course.tasks(std::iter::once(task)));
+        let before = std::mem::take(counts);
+        let teller = Teller::default();
+        let file = ToFile { store, counts: before, signals, is_over: false, teller };
+        let mut keeper = ToArm { arm: &arm.name, file };
+        let ended = course.run(state, &mut keeper).await;
+        *counts = keeper.file.counts;
+        Ok(ended)
+    }
+}
+
+/// Keeps circuits with the name of their arm.
+struct ToArm<'a> {
+    /// The arm's name.
+    arm: &'a str,
+    /// Where they go.
+    file: ToFile<'a>,
+}
+
+impl Keeper for ToArm<'_> {
+    fn keep(&mut self, circuit: Circuit) -> Result<(), Ended> {
+        self.file.keep(Circuit { arm: Some(self.arm.to_owned()), ..circuit })
+    }
+
+    fn gate(&mut self, in_flight: usize) -> Result<Gate, Ended> {
+        self.file.gate(in_flight)
+    }
+
+    fn second(&mut self, in_flight: usize) {
+        self.file.second(in_flight);
+    }
+
+    async fn called(&mut self) {
+        self.file.called().await;
+    }
+}

@@ -1,0 +1,148 @@
+//! What takes turns in `downloads serve --arms`: the arms of a file; without one, what the options say.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail};
+use ff_base::text::read_file;
+use ff_circuits::network::Network;
+use ff_circuits::paths::file;
+use ff_report::input::Inputs;
+
+use super::{has_lines, plan, say};
+use crate::arms::Arm;
+use crate::cli::measure::Measuring;
+use crate::cli::serve::ServeArgs;
+use crate::run::arms::{self, NotAsked};
+use crate::run::client::State as StateDir;
+use crate::run::measure::{self, Ready};
+use crate::run::paths::weigh;
+
+/// How many new circuits a second there may be on the Internet: six a minute.
+const PUBLIC_RATE: f64 = 0.1;
+/// The longest file of paths that is read, in bytes.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// All that take turns.
+pub(super) struct Ways {
+    /// The arms, or what the options say.
+    pub(super) all: Vec<Way>,
+    /// SHA-256 of the file with the arms and of its files of paths, in hexadecimal digits.
+    pub(super) arms_sha256: Vec<String>,
+    /// Where each arm whose Arti chooses paths itself has a folder.
+    _states: Option<StateDir>,
+}
+
+impl Ways {
+    /// Reads the arms, or what the options say.
+    ///
+    /// # Errors
+    /// When something cannot be read, or may not be, and when tor refuses an arm.
+    pub(super) fn read(args: &ServeArgs) -> Result<Self> {
+        let ready = |measuring: &Measuring| Ready::new(measuring, args.rate, PUBLIC_RATE);
+        let Some(file) = &args.arms else {
+            let (args, ready, torrc) = (args.clone(), ready(&args.measuring)?, Vec::new());
+            let only = Way { name: None, args, torrc, weights: None, ready, looks: 0 };
+            return Ok(Self { all: vec![only], arms_sha256: Vec::new(), _states: None });
+        };
+        let states = arms::states(&args.measuring)?;
+        let (mut inputs, mut ways) = (Inputs::default(), Vec::new());
+        for arm in arms::read(file, args.measuring.client, &mut inputs)? {
+            let measuring = arms::measuring(&arm, &args.measuring, states.path());
+            let mut ready = ready(&measuring).with_context(|| format!("arm {}", arm.name))?;
+            // Bandwidth files are not among the inputs: they change, and the lines go on.
+            arms::weigh_for(&arm, &mut ready, &mut Inputs::default())?;
+            match arms::check_options(&arm, file, &ready) {
+                Err(error) if error.is::<NotAsked>() && has_lines(args) => {
+                    say(&format!("{error}; tried again in this arm's turns"));
+                }
+                checked => checked?,
+            }
+            let (args, torrc) = (ServeArgs { measuring, ..args.clone() }, arm.options());
+            let Arm { name, weights, .. } = arm;
+            ways.push(Way { name: Some(name), args, torrc, weights, ready, looks: 0 });
+        }
+        let sha256 = inputs.all().iter().map(|input| input.sha256.clone());
+        let paths = ways.iter().filter_map(|way: &Way| way.ready.paths_sha256.clone());
+        let arms_sha256 = sha256.chain(paths).collect();
+        Ok(Self { all: ways, arms_sha256, _states: Some(states) })
+    }
+
+    /// What the first of them measures.
+    ///
+    /// # Errors
+    /// When there are no arms.
+    pub(super) fn first(&self) -> Result<&Ready> {
+        self.all.first().map(|way| &way.ready).context("there are no arms")
+    }
+
+    /// When the network's documents become valid, in seconds since 1970.
+    ///
+    /// # Errors
+    /// When there are no arms.
+    pub(super) fn valid_after_unix_secs(&self) -> Result<u64> {
+        Ok(self.first()?.network.valid_after_unix_secs)
+    }
+}
+
+/// How circuits are measured: as the options say, or as an arm of a file does.
+pub(super) struct Way {
+    /// The arm's name.
+    pub(super) name: Option<String>,
+    /// The options.
+    pub(super) args: ServeArgs,
+    /// Further options of a tor, by name and value.
+    pub(super) torrc: Vec<(String, String)>,
+    /// The bandwidth file by whose weights paths are drawn.
+    weights: Option<PathBuf>,
+    /// What is measured, renewed when it changes.
+    pub(super) ready: Ready,
+    /// How often documents had been looked at when these were read.
+    pub(super) looks: u64,
+}
+
+impl Way {
+    /// Reads the network again if that was done for another arm since. If that fails, the old one stays.
+    pub(super) fn keep_up(&mut self, looks: u64) {
+        if self.looks != looks {
+            self.looks = looks;
+            if let Err(error) = self.renew() {
+                say(&format!("{error:#}; the previous documents stay in use"));
+            }
+        }
+    }
+
+    /// Reads the network again. If that fails, the old one stays.
+    ///
+    /// # Errors
+    /// When something cannot be read, or may not be.
+    pub(super) fn renew(&mut self) -> Result<()> {
+        let Self { args, ready, weights, .. } = self;
+        let measuring = &args.measuring;
+        let mut network = measure::read_network(measuring, &ready.dir, args.rate, PUBLIC_RATE)?;
+        if let Some(weights) = weights {
+            weigh(&mut network.pool, ready.choice.rules, weights, &mut Inputs::default())?;
+        }
+        let given = match &measuring.path_file {
+            Some(file) => {
+                let text =
+                    read_file(file, MOST_BYTES).with_context(|| file.display().to_string())?;
+                Some(usable(&text, &network).with_context(|| file.display().to_string())?)
+            }
+            None => measuring.own_paths.as_ref().map(|_| measure::no_paths()),
+        };
+        plan(args, &network, &ready.choice, given.clone())?;
+        (ready.network, ready.given) = (network, given);
+        Ok(())
+    }
+}
+
+/// The paths that can be used still: relays come and go.
+fn usable(text: &str, network: &Network) -> Result<Vec<Vec<usize>>> {
+    let find = |id: &str| network.find(id);
+    let paths = text.lines().filter_map(|line| file::find("", line, find).ok());
+    let paths: Vec<_> = paths.flatten().collect();
+    if paths.is_empty() {
+        bail!("the network no longer has relays for any of the paths");
+    }
+    Ok(paths)
+}
