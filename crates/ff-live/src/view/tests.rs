@@ -111,7 +111,7 @@ async fn a_consensus_that_is_not_one_to_go_by_is_refused_by_a_sentence() {
     fake.certificates = stranger.certificates();
     let result = refresh(&view, &fake, &[Does::Right], Does::Right, HOUR + 60).await;
     let error = result.expect_err("no certificates").to_string();
-    assert!(error.contains("certificates of 3 authorities"), "{error}");
+    assert!(error.contains("certificates are missing of 3 authorities"), "{error}");
 }
 
 #[tokio::test]
