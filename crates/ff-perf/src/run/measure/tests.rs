@@ -199,7 +199,7 @@ fn too_few_paths_are_no_success_and_what_was_measured_is_kept_and_said() {
     let dir = tempfile::tempdir().expect("a directory");
     let options = format!("--seed {seed} --count {COUNT} --json");
     let resumed = format!("{options} --resume");
-    // Whoever goes on draws the same paths, and gets no more.
+    // A resumed run draws the same paths, and gets no more.
     for (options, all, wanted) in [(options, few, COUNT), (resumed, 0, COUNT - few)] {
         let args = args(dir.path(), &options);
         let came = run_by(Fake { builds: true }, &args, network.clone(), None);
@@ -209,7 +209,7 @@ fn too_few_paths_are_no_success_and_what_was_measured_is_kept_and_said() {
         assert_eq!((&text["built"], &text["failed"]), (&all.into(), &0.into()));
         let error = came.judged().expect_err("too few").to_string();
         assert!(error.starts_with(&format!("{all} circuits instead of {wanted}: ")), "{error}");
-        assert!(error.contains("fit together") && error.contains("--resume"), "{error}");
+        assert!(error.contains("too few valid paths") && error.contains("--resume"), "{error}");
     }
 }
 
