@@ -116,6 +116,15 @@ pub(super) fn check_options(arm: &Arm, file: &Path, ready: &Ready) -> Result<()>
         return Ok(());
     }
     let not_asked = |reason| NotAsked(format!("arm {}: {reason}", arm.name));
+    let left_over = Tor::not_of_torrc(&ready.dir, &arm.options()).map_err(not_asked)?;
+    if !left_over.is_empty() {
+        say(&format!(
+            "arm {}: tor has {} although its torrc does not: if a run that was killed has left that, send tor SIGHUP, or arms \
+             without it are measured with it, too",
+            arm.name,
+            left_over.join(", ")
+        ));
+    }
     let refused = Tor::refused(&ready.dir, &arm.options()).map_err(not_asked)?;
     if let Some((line, reply)) = refused.and_then(|(at, reply)| Some((arm.torrc.get(at)?, reply))) {
         let TorrcLine { line, option, .. } = line;

@@ -73,7 +73,8 @@ pub(super) fn with_client<J: Job>(chosen: Chosen<'_>, mut job: J) -> Result<J::D
                 job.run(OwnArti::new(client, network), signals).await
             }
             ClientKind::Tor if own.is_some() => {
-                let client = OwnTor::connect(dir, torrc).map_err(anyhow::Error::msg)?;
+                let (client, end) = OwnTor::connect(dir, torrc).map_err(anyhow::Error::msg)?;
+                ending = end;
                 job.run(client, signals).await
             }
             ClientKind::Arti => {
