@@ -140,7 +140,7 @@ fn wait_for_network(
     serving: &mut Serving,
     began: Instant,
 ) -> Result<Option<Ways>> {
-    let read = |file| arms::read(file, args.measuring.client, &mut Inputs::default());
+    let read = |file| arms::read(file, &args.measuring, &mut Inputs::default());
     let arms = args.arms.as_deref().map(read).transpose()?.unwrap_or_default();
     loop {
         if !arms.is_empty() {
