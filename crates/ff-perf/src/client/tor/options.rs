@@ -23,9 +23,18 @@ const OPTIONS: [(&str, &str); 8] = [
     ("NewCircuitPeriod", "2 days"),
 ];
 
-/// Options by which tor is reached.
-const REACHED_BY: [&str; 5] =
-    ["SocksPort", "ControlPort", "ControlSocket", "CookieAuthentication", "DataDirectory"];
+/// Options by which tor is reached, or which end it.
+const REACHED_BY: [&str; 9] = [
+    "SocksPort",
+    "ControlPort",
+    "ControlSocket",
+    "CookieAuthentication",
+    "CookieAuthFile",
+    "HashedControlPassword",
+    "DataDirectory",
+    "DisableNetwork",
+    "__OwningControllerProcess",
+];
 
 /// Values by option as tor tells them: none of one that is not set, several of a list.
 type Values = BTreeMap<String, Vec<String>>;
@@ -305,6 +314,7 @@ mod tests {
             r#"SETCONF Bridge="192.0.2.1:1" UseBridges="1" bridge="a \"b\\""#
         );
         assert!(is_needed("circuitbuildtimeout", true) && !is_needed("CircuitBuildTimeout", false));
+        assert!(is_needed("__OwningControllerProcess", false));
         assert!(is_needed("socksport", false) && !is_needed("ConfluxEnabled", true));
     }
 

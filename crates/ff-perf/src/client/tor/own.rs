@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use ff_circuits::network::Relay;
 use ff_circuits::record::{self, Probe, Whose};
-use ff_lab::{Control, Reply};
+use ff_lab::{Control, Reply, ReplyLine};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -63,7 +63,7 @@ impl Reached {
         let failed = |error: ff_lab::Error| format!("{}: {error}", dir.display());
         let mut control = Control::open(dir).map_err(failed)?;
         let socks = socks_port(&mut control, dir)?;
-        check_isolation(&control.command("GETCONF SocksPort").map_err(failed)?)
+        check_isolation(&control.command("GETCONF SocksPort").map_err(failed)?, socks.port())
             .map_err(|reason| format!("{}: {reason}", dir.display()))?;
         control.subscribe(&["STREAM"]).map_err(failed)?;
         let watcher = Watcher::start(control).map_err(|error| error.to_string())?;
@@ -71,10 +71,18 @@ impl Reached {
     }
 }
 
-/// Refuses a SocksPort that lets downloads share circuits.
-fn check_isolation(reply: &Reply) -> Result<(), String> {
-    let mut words = reply.lines.iter().flat_map(|line| line.text.split_whitespace());
-    if words.any(|word| word.trim_matches('"').eq_ignore_ascii_case("NoIsolateSOCKSAuth")) {
+/// Refuses the SocksPort with this number if it lets downloads share circuits, as the reply to GETCONF tells.
+fn check_isolation(reply: &Reply, port: u16) -> Result<(), String> {
+    let port = port.to_string();
+    let is_shared = |line: &ReplyLine| {
+        let value = line.text.split_once('=').map_or("", |(_, value)| value).trim_matches('"');
+        let mut words = value.split_whitespace();
+        let place = words.next().unwrap_or_default();
+        let number = place.rsplit(':').next().unwrap_or_default();
+        (number == port || number.eq_ignore_ascii_case("auto"))
+            && words.any(|word| word.eq_ignore_ascii_case("NoIsolateSOCKSAuth"))
+    };
+    if reply.lines.iter().any(is_shared) {
         return Err(
             "its SocksPort has NoIsolateSOCKSAuth, so that downloads would share circuits: remove it, or give the tor of \
              another directory"
@@ -271,8 +279,6 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::thread::{self, JoinHandle};
 
-    use ff_lab::ReplyLine;
-
     use super::*;
 
     /// The control socket of a tor in a directory: each connection tells another SocksPort, and is closed after SETEVENTS, or
@@ -342,11 +348,14 @@ mod tests {
             let line = |text: &&str| ReplyLine { text: (*text).to_owned(), data: None };
             Reply { code: 250, lines: texts.iter().map(line).collect() }
         };
-        check_isolation(&reply(&["SocksPort"])).expect("the default");
-        check_isolation(&reply(&["SocksPort=9050 IsolateDestAddr"])).expect("it isolates more");
-        let shared = reply(&["SocksPort=9050", "SocksPort=\"9051 NoIsolateSOCKSAuth\""]);
-        let error = check_isolation(&shared).expect_err("it is shared");
+        check_isolation(&reply(&["SocksPort"]), 9050).expect("the default");
+        check_isolation(&reply(&["SocksPort=9050 IsolateDestAddr"]), 9050).expect("it isolates");
+        let shared = reply(&["SocksPort=9050", "SocksPort=\"[::1]:9051 NoIsolateSOCKSAuth\""]);
+        check_isolation(&shared, 9050).expect("that of others");
+        let error = check_isolation(&shared, 9051).expect_err("it is shared");
         assert!(error.contains("remove it"), "{error}");
+        let auto = reply(&["SocksPort=auto NoIsolateSOCKSAuth"]);
+        check_isolation(&auto, 40_000).expect_err("it is shared");
     }
 
     #[test]
