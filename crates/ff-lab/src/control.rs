@@ -38,6 +38,10 @@ pub struct Control {
 }
 
 impl Control {
+    /// How long a tor may take to reply. It is single-threaded and may be in the middle of a vote,
+    /// stopped by a quota, or one of many on a core.
+    pub const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
+
     /// Connects to the control socket in this directory, and authenticates.
     ///
     /// # Errors
@@ -46,6 +50,9 @@ impl Control {
         let path = dir.join(SOCKET);
         let socket = UnixStream::connect(&path)
             .map_err(Error::io(format!("connect to {}", path.display())))?;
+        // A tor that is stopped reads nothing.
+        let set = socket.set_write_timeout(Some(Self::REPLY_TIMEOUT));
+        set.map_err(Error::io(format!("set up {}", path.display())))?;
         let (received, events) = (Vec::new(), VecDeque::new());
         let mut control = Self { socket, received, events, subscribed: Vec::new() };
         // The directory's mode is authentication enough, unless a test asks for more.
@@ -148,9 +155,12 @@ impl Control {
 
     /// Waits for the reply to a command that was sent.
     fn reply_to(&mut self, line: &str) -> Result<Reply> {
-        let deadline = Instant::now() + REPLY_TIMEOUT;
+        let deadline = Instant::now() + Self::REPLY_TIMEOUT;
         while let Some(message) = self.next_message(deadline)? {
             match message.code {
+                EVENT if self.events.len() >= MOST_EVENTS => {
+                    return Err(Error::Control(format!("more than {MOST_EVENTS} events wait")));
+                }
                 EVENT => self.events.push_back(message.into()),
                 _ if message.is_ok() => return Ok(message),
                 code => {
@@ -160,20 +170,28 @@ impl Control {
             }
         }
         let what = format!("no reply to {line:?}");
-        Err(Error::Timeout { what, after: REPLY_TIMEOUT, detail: String::new() })
+        Err(Error::Timeout { what, after: Self::REPLY_TIMEOUT, detail: String::new() })
     }
 
     /// The next message, of either sort; `None` at the deadline.
     fn next_message(&mut self, deadline: Instant) -> Result<Option<Reply>> {
+        // Without the end of a line, what has come is not taken apart again.
+        let mut has_line = true;
         loop {
-            if let Some((reply, length)) = Reply::parse(&self.received)? {
+            if has_line && let Some((reply, length)) = Reply::parse(&self.received)? {
                 self.received.drain(..length);
                 return Ok(Some(reply));
             }
+            if self.received.len() > MOST_BYTES {
+                return Err(Error::Control(format!("a message has more than {MOST_BYTES} bytes")));
+            }
             let left = deadline.saturating_duration_since(Instant::now());
+            let before = self.received.len();
             if left.is_zero() || !self.receive(left)? {
                 return Ok(None);
             }
+            let new = self.received.get(before..).unwrap_or_default();
+            has_line = new.contains(&b'\n');
         }
     }
 
@@ -213,11 +231,45 @@ pub(crate) const SOCKET: &str = "control";
 /// Code of an event.
 const EVENT: u16 = 650;
 
-/// How long a tor may take to reply. It is single-threaded and may be in the middle of a vote,
-/// stopped by a quota, or one of many on a core.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest message, in bytes: the relays of a network of 50,000 (`ns/all`) are shorter.
+const MOST_BYTES: usize = 16 << 20;
+/// The number of events that may come before a reply: more than tor sends in the time that a reply may take.
+const MOST_EVENTS: usize = 100_000;
 
 /// Whether a read ended because nothing came.
 fn is_timeout(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use super::*;
+
+    /// What comes of a connection to a tor that sends this, again and again, until the connection is closed.
+    fn told(text: &'static [u8]) -> String {
+        let dir = tempfile::tempdir().expect("a directory");
+        let listener = UnixListener::bind(dir.path().join(SOCKET)).expect("a socket");
+        let tor = thread::spawn(move || {
+            let (mut socket, _) = listener.accept().expect("a client");
+            while socket.write_all(text).is_ok() {}
+        });
+        let error = Control::open(dir.path()).expect_err("no reply").to_string();
+        tor.join().expect("its end");
+        error
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_given_up() {
+        let error = told(&[b'2'; 1 << 16]);
+        assert!(error.contains("16777216 bytes"), "{error}");
+    }
+
+    #[test]
+    fn events_without_a_reply_are_given_up() {
+        let error = told(b"650 BW 1 1\r\n650 BW 1 1\r\n650 BW 1 1\r\n");
+        assert!(error.contains("events"), "{error}");
+    }
 }

@@ -122,12 +122,18 @@ pub fn turn(arms: usize, number: u64, seed: u64) -> usize {
     at.and_then(|at| order.get(at)).copied().unwrap_or_default()
 }
 
-/// Reads the arms of a file. An arm that names no client has this one; the files that it names are below the file's folder.
+/// Reads the arms of a file. An arm that names no client has this one; all choose their paths themselves with `as_client`. The
+/// files that an arm names are below the file's folder.
 ///
 /// # Errors
 /// One sentence with the file and the line.
-pub fn parse(file: &Path, text: &str, client: ClientKind) -> Result<Vec<Arm>, String> {
-    let reader = Reader { file, text, client };
+pub fn parse(
+    file: &Path,
+    text: &str,
+    client: ClientKind,
+    as_client: bool,
+) -> Result<Vec<Arm>, String> {
+    let reader = Reader { file, text, client, as_client };
     let found: ArmsFile = toml::from_str(text).map_err(|error| {
         let message = error.message().replace('\n', " ");
         reader.wrong(&error.span().unwrap_or_default(), &message)
@@ -156,6 +162,8 @@ struct Reader<'a> {
     text: &'a str,
     /// The client of an arm that names none.
     client: ClientKind,
+    /// Whether all clients choose their paths themselves.
+    as_client: bool,
 }
 
 impl Reader<'_> {
@@ -188,7 +196,8 @@ impl Reader<'_> {
             let what = format!("arm {name} has a path-file, and rules by which paths are drawn");
             return Err(self.wrong(&arm.name.span(), &what));
         }
-        if arm.as_client && (has_rules || arm.path_file.is_some() || arm.weights.is_some()) {
+        let as_client = arm.as_client || self.as_client;
+        if as_client && (has_rules || arm.path_file.is_some() || arm.weights.is_some()) {
             let what = format!(
                 "arm {name}: with as-client, the client chooses its paths itself; leave out select, lengths, guards, path-file \
                  and weights"
@@ -198,12 +207,12 @@ impl Reader<'_> {
         let lengths = |text: &Spanned<String>| {
             mix(text.get_ref()).map_err(|reason| self.wrong(&text.span(), &reason))
         };
-        let torrc = arm.torrc.iter().map(|line| self.torrc(line, !arm.as_client));
+        let torrc = arm.torrc.iter().map(|line| self.torrc(line, !as_client));
         let below = |path: PathBuf| self.file.parent().unwrap_or(Path::new("")).join(path);
         Ok(Arm {
             name: name.clone(),
             client,
-            as_client: arm.as_client,
+            as_client,
             torrc: torrc.collect::<Result<_, _>>()?,
             select: self.choice("select", arm.select.as_ref())?,
             lengths: arm.lengths.as_ref().map(lengths).transpose()?,
@@ -262,7 +271,7 @@ mod tests {
 
     /// The arms of a text.
     fn arms(text: &str) -> Result<Vec<Arm>, String> {
-        parse(Path::new("dir/arms.toml"), text, ClientKind::Arti)
+        parse(Path::new("dir/arms.toml"), text, ClientKind::Arti, false)
     }
 
     #[test]
@@ -283,6 +292,19 @@ mod tests {
         let own = text.replace("guards = 2\nweights = 'x.v3bw'", "as-client = true");
         let own = own.replace("UseBridges 1", "CircuitBuildTimeout 5");
         assert!(arms(&own).is_ok_and(|all| all[1].as_client && !all[0].as_client), "{own}");
+    }
+
+    #[test]
+    fn arms_of_a_run_whose_clients_choose_their_paths_have_none_of_their_own() {
+        let all = |text: &str| parse(Path::new("arms.toml"), text, ClientKind::Tor, true);
+        let two = "[[arm]]\nname = 'a'\n[[arm]]\nname = 'b'\n";
+        let learning = format!("{two}torrc = ['LearnCircuitBuildTimeout 0']\n");
+        let found = all(&learning).expect("an option that such a tor may have");
+        assert!(found.iter().all(|arm| arm.as_client), "{found:?}");
+        for odd in ["weights = 'w'", "path-file = 'p'", "guards = 1"] {
+            let error = all(&format!("{two}{odd}\n")).expect_err(odd);
+            assert!(error.contains("line 4: arm b: with as-client"), "{odd}: {error}");
+        }
     }
 
     #[test]

@@ -170,6 +170,19 @@ impl Tor {
         refused.map_err(|error| format!("{}: {error}", dir.display()))
     }
 
+    /// The names of these options that the tor in a directory has set although its torrc does not: a run that was killed may have
+    /// left them.
+    ///
+    /// # Errors
+    /// When the directory has no tor that can be taken over, and what the control socket says.
+    pub fn not_of_torrc(dir: &Path, lines: &[(String, String)]) -> Result<Vec<String>, String> {
+        let dir = find(dir)?;
+        let torrc = fs::read_to_string(dir.join("torrc")).unwrap_or_default();
+        let found = Control::open(&dir)
+            .and_then(|mut control| options::not_of_torrc(&mut control, &torrc, lines));
+        found.map_err(|error| format!("{}: {error}", dir.display()))
+    }
+
     /// Whether an arm must leave this option as it is: tor is reached by it, or given paths need it.
     #[must_use]
     pub fn needs(option: &str, has_given_paths: bool) -> bool {

@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use ff_lab::Control;
 use ff_measurer::secret_file;
 use tokio::sync::oneshot;
+use tor_hscrypto::pk::HsId;
 
 use super::PORT;
 use crate::client::tor::find;
@@ -54,9 +55,11 @@ pub fn publish(dir: &Path, keys: Option<&Path>, single: bool, to: SocketAddr) ->
     let flags = if single { " Flags=NonAnonymous" } else { "" };
     let reply = control.command(&format!("ADD_ONION {key}{flags} Port={PORT},{to}"));
     let reply = reply.map_err(|error| anyhow!("{}: {}", dir.display(), without_key(error)))?;
-    let id = reply.value("ServiceID").context("tor does not tell the service's address")?;
+    let id = reply.value("ServiceID").filter(|id| is_name(id));
+    let id = id.context("tor does not tell the service's address")?;
     if let (None, Some(keys)) = (&known, keys) {
-        let key = reply.value("PrivateKey").context("tor does not tell the service's key")?;
+        let key = reply.value("PrivateKey").filter(|key| is_key(key));
+        let key = key.context("tor does not tell the service's key")?;
         keep_key(keys, key)?;
     }
     let (tell, ended) = oneshot::channel();
@@ -110,15 +113,24 @@ fn known_key(keys: &Path) -> Result<Option<String>> {
     }
     let bytes = secret_file::read(&path, MOST_BYTES)?;
     let text = String::from_utf8_lossy(&bytes).trim().to_owned();
-    let is_key =
-        |key: &str| key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
-    match text.strip_prefix(KIND) {
-        Some(key) if key.len() == 88 && is_key(key) => Ok(Some(text)),
-        _ => bail!(
+    if !is_key(&text) {
+        bail!(
             "{}: this is not an onion service's key; remove the file to have a new address",
             path.display()
-        ),
+        );
     }
+    Ok(Some(text))
+}
+
+/// Whether a text is a key as tor writes it: 64 bytes in base64 after the type.
+fn is_key(text: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
+    text.strip_prefix(KIND).is_some_and(|key| key.len() == 88 && key.bytes().all(is_digit))
+}
+
+/// Whether a text is an onion service's name, without its end: it is printed.
+fn is_name(text: &str) -> bool {
+    format!("{text}.onion").parse::<HsId>().is_ok()
 }
 
 /// Keeps a new key, with mode 0600.
@@ -152,6 +164,16 @@ mod tests {
         fs::write(&path, "ED25519-V3:short\r\nQUIT").expect("a file");
         let error = known_key(dir.path()).expect_err("no key");
         assert!(error.to_string().contains("remove the file"), "{error:#}");
+    }
+
+    #[test]
+    fn only_a_name_and_a_key_are_taken_from_a_tor() {
+        // That of the Tor Project's web site.
+        let name = "2gzyxa5ihm7nsggfxnu52rck2vv4rvmdlkiu3zzui5du4xyclen53wid";
+        assert!(is_name(name) && is_key(&format!("{KIND}{}", "A".repeat(88))));
+        for odd in ["", "x", "\u{1b}[2J", &name.replacen('2', "3", 1)] {
+            assert!(!is_name(odd) && !is_key(odd), "{odd:?}");
+        }
     }
 
     #[test]

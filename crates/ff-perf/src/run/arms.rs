@@ -46,7 +46,7 @@ struct ReadyArm {
 /// When something cannot be read or written, when tor refuses an arm, and when too many circuits fail.
 pub(super) fn run(args: &MeasureArgs, file: &Path) -> Result<ExitCode> {
     let mut inputs = Inputs::default();
-    let arms = read(file, args.measuring.client, &mut inputs)?;
+    let arms = read(file, &args.measuring, &mut inputs)?;
     let states = states(&args.measuring)?;
     let ready = |arm: &Arm| ready(args, arm, file, states.path(), &mut inputs);
     let mut arms = arms.iter().map(ready).collect::<Result<Vec<_>>>()?;
@@ -62,13 +62,13 @@ pub(super) fn run(args: &MeasureArgs, file: &Path) -> Result<ExitCode> {
     came.judged().map(|()| ExitCode::SUCCESS)
 }
 
-/// Reads the arms of a file; an arm that names no client has this one.
+/// Reads the arms of a file; an arm that names no client has that of the run.
 ///
 /// # Errors
 /// When the file cannot be read, or has a mistake: with its line.
-pub(super) fn read(file: &Path, client: ClientKind, inputs: &mut Inputs) -> Result<Vec<Arm>> {
+pub(super) fn read(file: &Path, run: &Measuring, inputs: &mut Inputs) -> Result<Vec<Arm>> {
     let text = String::from_utf8(inputs.read(file)?).with_context(|| file.display().to_string())?;
-    parse(file, &text, client).map_err(anyhow::Error::msg)
+    parse(file, &text, run.client, run.own_paths.is_some()).map_err(anyhow::Error::msg)
 }
 
 /// Where each arm whose Arti chooses paths itself has a folder.
@@ -82,12 +82,11 @@ pub(super) fn states(run: &Measuring) -> Result<StateDir> {
 /// What an arm measures, where the run has these options, and Arti a folder below `states`.
 pub(super) fn measuring(arm: &Arm, run: &Measuring, states: &Path) -> Measuring {
     let state = (arm.client == ClientKind::Arti).then(|| states.join(&arm.name));
-    let is_own = arm.as_client || run.own_paths.is_some();
     Measuring {
         client: arm.client,
         path_file: arm.path_file.clone(),
         rules: arm.rules(&run.rules),
-        own_paths: is_own.then_some(OwnPaths { state }),
+        own_paths: arm.as_client.then_some(OwnPaths { state }),
         ..run.clone()
     }
 }
@@ -116,6 +115,15 @@ pub(super) fn check_options(arm: &Arm, file: &Path, ready: &Ready) -> Result<()>
         return Ok(());
     }
     let not_asked = |reason| NotAsked(format!("arm {}: {reason}", arm.name));
+    let left_over = Tor::not_of_torrc(&ready.dir, &arm.options()).map_err(not_asked)?;
+    if !left_over.is_empty() {
+        say(&format!(
+            "arm {}: tor has {} although its torrc does not: if a run that was killed has left that, send tor SIGHUP, or arms \
+             without it are measured with it, too",
+            arm.name,
+            left_over.join(", ")
+        ));
+    }
     let refused = Tor::refused(&ready.dir, &arm.options()).map_err(not_asked)?;
     if let Some((line, reply)) = refused.and_then(|(at, reply)| Some((arm.torrc.get(at)?, reply))) {
         let TorrcLine { line, option, .. } = line;

@@ -29,6 +29,11 @@ pub(super) trait Job {
     /// Does it, until its end or a signal. These are heard before a client is there, so that none finds a tor taken over
     /// and nobody to give it back.
     async fn run<C: Client>(self, client: C, signals: Signals) -> Result<Self::Done>;
+
+    /// Does what is due while an Arti that chooses paths itself starts. If it ends first, the start is given up.
+    async fn meanwhile(&mut self) -> Self::Done {
+        std::future::pending().await
+    }
 }
 
 /// Which client does it, and where that finds its network.
@@ -47,7 +52,7 @@ pub(super) struct Chosen<'a> {
 }
 
 /// Starts a client, and has it do something.
-pub(super) fn with_client<J: Job>(chosen: Chosen<'_>, job: J) -> Result<J::Done> {
+pub(super) fn with_client<J: Job>(chosen: Chosen<'_>, mut job: J) -> Result<J::Done> {
     let Chosen { kind, own, torrc, dir, network } = chosen;
     // Dropped after the runtime and all that uses the tor in it, also in a panic.
     let mut ending = None;
@@ -61,11 +66,15 @@ pub(super) fn with_client<J: Job>(chosen: Chosen<'_>, job: J) -> Result<J::Done>
         match kind {
             ClientKind::Arti if own.is_some() => {
                 let state = State::new(own.and_then(|own| own.state.as_deref()))?;
-                let client = started(network, state.path(), &mut signals).await?;
+                let client = tokio::select! {
+                    client = started(network, state.path(), &mut signals) => client?,
+                    done = job.meanwhile() => return Ok(done),
+                };
                 job.run(OwnArti::new(client, network), signals).await
             }
             ClientKind::Tor if own.is_some() => {
-                let client = OwnTor::connect(dir, torrc).map_err(anyhow::Error::msg)?;
+                let (client, end) = OwnTor::connect(dir, torrc).map_err(anyhow::Error::msg)?;
+                ending = end;
                 job.run(client, signals).await
             }
             ClientKind::Arti => {
@@ -92,7 +101,7 @@ pub(super) fn with_client<J: Job>(chosen: Chosen<'_>, job: J) -> Result<J::Done>
 /// Starts Arti with its state in a folder.
 ///
 /// # Errors
-/// When it does not come up, or a signal comes before.
+/// When it does not come up; [`Stopped`] if a signal comes before.
 pub(super) async fn started(
     network: &Network,
     state: &Path,
@@ -102,9 +111,14 @@ pub(super) async fn started(
         started = arti::start(network, state) => {
             started.map_err(anyhow::Error::msg).context("Failed to start Arti")
         }
-        () = signals.recv() => bail!("stopped by a signal before Arti was ready"),
+        () = signals.recv() => Err(Stopped.into()),
     }
 }
+
+/// A signal came before there was a client.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped by a signal before Arti was ready")]
+pub(super) struct Stopped;
 
 /// Where Arti keeps guards, documents and keys.
 pub(super) enum State {

@@ -28,7 +28,7 @@ use ff_circuits::paths::Choice;
 use ff_report::input::Inputs;
 
 use super::arms;
-use super::client::{Chosen, Job, say, with_client};
+use super::client::{Chosen, Job, Stopped, say, with_client};
 use super::measure;
 use crate::arms::turn;
 use crate::cli::measure::{ClientKind, Measuring};
@@ -140,7 +140,7 @@ fn wait_for_network(
     serving: &mut Serving,
     began: Instant,
 ) -> Result<Option<Ways>> {
-    let read = |file| arms::read(file, args.measuring.client, &mut Inputs::default());
+    let read = |file| arms::read(file, &args.measuring, &mut Inputs::default());
     let arms = args.arms.as_deref().map(read).transpose()?.unwrap_or_default();
     loop {
         if !arms.is_empty() {
@@ -231,6 +231,8 @@ fn live(
                 continue;
             }
             Ok(Why::ClientLost) => {}
+            // The pause below hears the signal, too.
+            Err(error) if error.is::<Stopped>() => {}
             // What was wrong from the beginning is for whoever has started it.
             Err(error) if is_first => return Err(error),
             Err(error) => serving.no_client(&format!("{error:#}; trying again"), state.began()),
@@ -270,6 +272,12 @@ enum Why {
 
 impl Job for Life<'_> {
     type Done = Why;
+
+    async fn meanwhile(&mut self) -> Why {
+        let (time, began) = (slot(&self.way.args), self.state.began());
+        let is_ended = self.serving.await_client(time, self.arms, began).await;
+        if is_ended { Why::Signal } else { Why::Turn }
+    }
 
     async fn run<C: Client>(self, client: C, _: Signals) -> Result<Why> {
         let Self { way, arms, limits, state, serving } = self;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
+use ff_lab::Control;
 use tokio::sync::oneshot;
 
 use super::Circuit;
@@ -48,7 +49,7 @@ enum Command {
 }
 
 /// How long tor may take to have its options back: longer than its control connection waits for two replies.
-const BACK: Duration = Duration::from_secs(45);
+const BACK: Duration = Duration::from_secs(2 * Control::REPLY_TIMEOUT.as_secs() + 5);
 
 /// The end of the thread, with which tor has its options back. Dropping it waits, too, so that a panic does not leave tor
 /// ours.
@@ -62,6 +63,11 @@ impl Drop for Ending {
 }
 
 impl Ending {
+    /// An end that is told of there.
+    pub(super) const fn new(end: mpsc::Receiver<Result<(), ff_lab::Error>>) -> Self {
+        Self(Some(end))
+    }
+
     /// Waits for it; call it when nobody uses the tor any more.
     ///
     /// # Errors
@@ -100,7 +106,7 @@ impl Commands {
             let _ = end.send(taken.give_back());
         };
         thread::Builder::new().name("tor commands".to_owned()).spawn(run)?;
-        Ok((sender, Ending(Some(ending))))
+        Ok((sender, Ending::new(ending)))
     }
 
     /// Where it is told that options have changed.

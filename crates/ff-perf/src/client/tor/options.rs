@@ -4,6 +4,7 @@
 //! is killed leaves them as they are; tor then has its torrc's again after SIGHUP or a restart.
 
 use std::collections::BTreeMap;
+use std::sync::mpsc;
 
 use ff_lab::{Control, Error, Reply, Result};
 
@@ -22,9 +23,18 @@ const OPTIONS: [(&str, &str); 8] = [
     ("NewCircuitPeriod", "2 days"),
 ];
 
-/// Options by which tor is reached.
-const REACHED_BY: [&str; 5] =
-    ["SocksPort", "ControlPort", "ControlSocket", "CookieAuthentication", "DataDirectory"];
+/// Options by which tor is reached, or which end it.
+const REACHED_BY: [&str; 9] = [
+    "SocksPort",
+    "ControlPort",
+    "ControlSocket",
+    "CookieAuthentication",
+    "CookieAuthFile",
+    "HashedControlPassword",
+    "DataDirectory",
+    "DisableNetwork",
+    "__OwningControllerProcess",
+];
 
 /// Values by option as tor tells them: none of one that is not set, several of a list.
 type Values = BTreeMap<String, Vec<String>>;
@@ -114,24 +124,38 @@ impl Taken {
 }
 
 /// Options that a tor has until this is dropped; its other options stay.
-pub(super) struct Lent(Taken);
+pub(super) struct Lent {
+    /// The options.
+    taken: Taken,
+    /// Where it is told whether they are set back.
+    tell: mpsc::SyncSender<Result<()>>,
+}
 
 impl Lent {
     /// Sets these options. Circuits that no stream uses are closed, now and at the end: they were built by other options.
+    /// Whether they are set back comes from the receiver.
     ///
     /// # Errors
     /// What tor says; then nothing has changed.
-    pub(super) fn new(control: Control, lines: &Lines) -> Result<Self> {
-        let mut lent = Self(Taken::of(control, lines.to_vec())?);
-        close_unused(lent.0.control())?;
-        Ok(lent)
+    pub(super) fn new(
+        control: Control,
+        lines: &Lines,
+    ) -> Result<(Self, mpsc::Receiver<Result<()>>)> {
+        let (tell, told) = mpsc::sync_channel(1);
+        let mut lent = Self { taken: Taken::of(control, lines.to_vec())?, tell };
+        close_unused(lent.taken.control())?;
+        Ok((lent, told))
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // There is nobody left who could do something about an error.
-        let _ = self.0.give_back().and_then(|()| close_unused(self.0.control()));
+        let given = self.taken.give_back();
+        if given.is_ok() {
+            // tor closes unused circuits itself, later.
+            let _ = close_unused(self.taken.control());
+        }
+        let _ = self.tell.send(given);
     }
 }
 
@@ -180,6 +204,31 @@ pub(super) fn refused(
         }
     }
     Ok(Some((last, whole)))
+}
+
+/// The names of these options that a tor has set although its torrc, of this text, does not: somebody has set them over a control
+/// connection, such as a run that was killed. What a torrc includes is not known, nor which values it has lost.
+pub(super) fn not_of_torrc(
+    control: &mut Control,
+    torrc: &str,
+    lines: &Lines,
+) -> Result<Vec<String>> {
+    if lines.is_empty() {
+        return Ok(Vec::new());
+    }
+    Ok(only_in(&control.getinfo("config-text")?, torrc, lines))
+}
+
+/// The names of these options that one text has and the other has not.
+fn only_in(config: &str, torrc: &str, lines: &Lines) -> Vec<String> {
+    let has = |text: &str, name: &str| {
+        let mut names = text.lines().filter_map(|line| line.split_whitespace().next());
+        names.any(|known| known.trim_start_matches('+').eq_ignore_ascii_case(name))
+    };
+    let mut names: Vec<String> = lines.iter().map(|(name, _)| name.clone()).collect();
+    names.retain(|name| has(config, name) && !has(torrc, name));
+    names.dedup();
+    names
 }
 
 /// What the options are.
@@ -265,7 +314,18 @@ mod tests {
             r#"SETCONF Bridge="192.0.2.1:1" UseBridges="1" bridge="a \"b\\""#
         );
         assert!(is_needed("circuitbuildtimeout", true) && !is_needed("CircuitBuildTimeout", false));
+        assert!(is_needed("__OwningControllerProcess", false));
         assert!(is_needed("socksport", false) && !is_needed("ConfluxEnabled", true));
+    }
+
+    #[test]
+    fn options_of_a_run_that_was_killed_are_those_that_the_torrc_does_not_have() {
+        let lines =
+            [("UseBridges", "1"), ("Bridge", "a"), ("Bridge", "b"), ("numentryguards", "2")];
+        let lines = lines.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let config = "Bridge a\nBridge b\nNumEntryGuards 2\nSocksPort 9050\n";
+        assert_eq!(only_in(config, "SocksPort 9050\n", &lines), ["Bridge", "numentryguards"]);
+        assert_eq!(only_in(config, "  NumEntryGuards 3\n+Bridge x\n", &lines), [""; 0]);
     }
 
     #[test]

@@ -13,14 +13,14 @@ mod told;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ff_circuits::network::Relay;
 use ff_circuits::record::{self, Probe, Whose};
-use ff_lab::Control;
+use ff_lab::{Control, Reply, ReplyLine};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -28,7 +28,7 @@ use tokio::time::timeout;
 
 use super::options::Lent;
 use super::stream::{TOLD, by_tor, false_address};
-use super::{find, socks, socks_port};
+use super::{Ending, find, socks, socks_port};
 use crate::client::{Answer, Client, Fault, OwnPath, Progress, by_exit, refused};
 use crate::target::is_onion;
 use told::{End, Told, Watched, Watcher};
@@ -38,14 +38,58 @@ const REASON: Duration = Duration::from_secs(1);
 
 /// A tor that chooses paths itself.
 pub struct OwnTor {
-    /// Where streams begin.
-    socks: SocketAddr,
-    /// What is told of streams.
-    watcher: Arc<Watcher>,
+    /// Its directory.
+    dir: PathBuf,
+    /// How it is reached.
+    reached: Mutex<Reached>,
     /// The number of the next download, of which its name is made.
     next: AtomicU64,
     /// The options of an arm, which tor has as long as this.
     _lent: Option<Lent>,
+}
+
+/// How a tor is reached until it ends.
+#[derive(Clone, Debug)]
+struct Reached {
+    /// Where streams begin.
+    socks: SocketAddr,
+    /// What is told of streams.
+    watcher: Arc<Watcher>,
+}
+
+impl Reached {
+    /// Reaches the tor in a directory.
+    fn open(dir: &Path) -> Result<Self, String> {
+        let failed = |error: ff_lab::Error| format!("{}: {error}", dir.display());
+        let mut control = Control::open(dir).map_err(failed)?;
+        let socks = socks_port(&mut control, dir)?;
+        check_isolation(&control.command("GETCONF SocksPort").map_err(failed)?, socks.port())
+            .map_err(|reason| format!("{}: {reason}", dir.display()))?;
+        control.subscribe(&["STREAM"]).map_err(failed)?;
+        let watcher = Watcher::start(control).map_err(|error| error.to_string())?;
+        Ok(Self { socks, watcher })
+    }
+}
+
+/// Refuses the SocksPort with this number if it lets downloads share circuits, as the reply to GETCONF tells.
+fn check_isolation(reply: &Reply, port: u16) -> Result<(), String> {
+    let port = port.to_string();
+    let is_shared = |line: &ReplyLine| {
+        let value = line.text.split_once('=').map_or("", |(_, value)| value).trim_matches('"');
+        let mut words = value.split_whitespace();
+        let place = words.next().unwrap_or_default();
+        let number = place.rsplit(':').next().unwrap_or_default();
+        (number == port || number.eq_ignore_ascii_case("auto"))
+            && words.any(|word| word.eq_ignore_ascii_case("NoIsolateSOCKSAuth"))
+    };
+    if reply.lines.iter().any(is_shared) {
+        return Err(
+            "its SocksPort has NoIsolateSOCKSAuth, so that downloads would share circuits: remove it, or give the tor of \
+             another directory"
+                .to_owned(),
+        );
+    }
+    Ok(())
 }
 
 /// What a download needs of such a tor: circuits that no other download gets.
@@ -61,27 +105,39 @@ pub type Stream = TcpStream;
 
 impl OwnTor {
     /// Uses the first tor in a directory that has a control socket and a SocksPort; it has these options, by name and value,
-    /// until this is dropped.
+    /// until this is dropped; says then whether it has its own options back, if it was given some.
     ///
     /// # Errors
     /// When there is none, with the directory's name, and what the control socket says.
-    pub fn connect(dir: &Path, lines: &[(String, String)]) -> Result<Self, String> {
+    pub fn connect(
+        dir: &Path,
+        lines: &[(String, String)],
+    ) -> Result<(Self, Option<Ending>), String> {
         let dir = find(dir)?;
+        let reached = Mutex::new(Reached::open(&dir)?);
         let failed = |error: ff_lab::Error| format!("{}: {error}", dir.display());
-        let mut control = Control::open(&dir).map_err(failed)?;
-        let socks = socks_port(&mut control, &dir)?;
-        control.subscribe(&["STREAM"]).map_err(failed)?;
-        let watcher = Watcher::start(control).map_err(|error| error.to_string())?;
         let lend = || Lent::new(Control::open(&dir)?, lines);
         let lent = (!lines.is_empty()).then(lend).transpose().map_err(failed)?;
-        Ok(Self { socks, watcher, next: AtomicU64::new(0), _lent: lent })
+        let (lent, ending) = lent.unzip();
+        let tor = Self { dir, reached, next: AtomicU64::new(0), _lent: lent };
+        Ok((tor, ending.map(Ending::new)))
+    }
+
+    /// How tor is reached: a tor that was restarted is reached anew, so that the paths of its streams stay known.
+    fn reached(&self) -> Result<Reached, Fault> {
+        let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        if reached.watcher.is_lost() {
+            *reached = Reached::open(&self.dir).map_err(Fault::client)?;
+        }
+        Ok(reached.clone())
     }
 
     /// Asks the SocksPort for a stream, and waits for its reply.
     async fn ask(&self, name: &str, host: &str, port: u16) -> Result<Asked, Fault> {
-        let mut socket = TcpStream::connect(self.socks).await.map_err(socks)?;
+        let reached = self.reached()?;
+        let mut socket = TcpStream::connect(reached.socks).await.map_err(socks)?;
         socket.set_nodelay(true).map_err(socks)?;
-        let watched = self.watcher.watch(socket.local_addr().map_err(socks)?);
+        let watched = reached.watcher.watch(socket.local_addr().map_err(socks)?);
         // RFC 1928 §3: version 5, one method, and that is user and password (RFC 1929).
         socket.write_all(&[5, 1, 2]).await.map_err(socks)?;
         let mut reply = [0; 2];
@@ -122,6 +178,8 @@ impl Client for OwnTor {
     const KEEPS_UNUSED: bool = true;
 
     async fn build(&self, _: &[Arc<Relay>], _: &mut Progress) -> Result<Circuit, Fault> {
+        // Before the time of the download begins.
+        let _ = self.reached()?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         // Random, too: tor remembers the names of earlier runs.
         let name = format!("ff-perf-{:016x}-{number}", rand::random::<u64>());
@@ -216,7 +274,89 @@ fn extended(code: u8) -> Option<(&'static str, Whose)> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::os::unix::net::UnixListener;
+    use std::thread::{self, JoinHandle};
+
     use super::*;
+
+    /// The control socket of a tor in a directory: each connection tells another SocksPort, and is closed after SETEVENTS, or
+    /// at RESETCONF.
+    fn restarting_tor(dir: &Path, ports: [u16; 2]) -> JoinHandle<()> {
+        fs::write(dir.join("torrc"), "SocksPort 1\n").expect("a torrc");
+        let listener = UnixListener::bind(dir.join("control")).expect("a socket");
+        thread::spawn(move || {
+            for port in ports {
+                let (mut socket, _) = listener.accept().expect("a client");
+                let reader = BufReader::new(socket.try_clone().expect("a handle"));
+                for line in reader.lines() {
+                    let line = line.expect("a command");
+                    let listeners = format!("250-net/listeners/socks=\"127.0.0.1:{port}\"\r\n");
+                    let before = match line.as_str() {
+                        "GETINFO net/listeners/socks" => listeners.as_str(),
+                        "GETINFO circuit-status" => "250-circuit-status=\r\n",
+                        "GETCONF NumEntryGuards" => "250-NumEntryGuards=0\r\n",
+                        line if line.starts_with("RESETCONF") => break,
+                        _ => "",
+                    };
+                    socket.write_all(format!("{before}250 OK\r\n").as_bytes()).expect("an answer");
+                    if line.starts_with("SETEVENTS") {
+                        break;
+                    }
+                }
+            }
+        })
+    }
+
+    /// Waits until the control connection of a tor is closed.
+    fn await_loss(tor: &OwnTor) {
+        while !tor.reached.lock().expect("a tor").watcher.is_lost() {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_tor_that_was_restarted_is_reached_anew() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let running = restarting_tor(dir.path(), [5001, 5002]);
+        let (tor, ending) = OwnTor::connect(dir.path(), &[]).expect("a tor");
+        assert!(ending.is_none(), "it keeps its options");
+        await_loss(&tor);
+        assert_eq!(tor.reached().expect("it again").socks.port(), 5002);
+        running.join().expect("its end");
+        await_loss(&tor);
+        let fault = tor.reached().expect_err("it has ended");
+        assert_eq!(fault.whose, Whose::Client, "{fault:?}");
+    }
+
+    #[test]
+    fn a_tor_that_ends_with_options_of_an_arm_is_told_of() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let running = restarting_tor(dir.path(), [5001, 5002]);
+        let lines = [("NumEntryGuards".to_owned(), "1".to_owned())];
+        let (tor, ending) = OwnTor::connect(dir.path(), &lines).expect("a tor");
+        drop(tor);
+        let error = ending.expect("options are lent").wait().expect_err("no answer");
+        assert!(error.contains("SIGHUP"), "{error}");
+        running.join().expect("its end");
+    }
+
+    #[test]
+    fn a_port_on_which_downloads_share_circuits_is_refused() {
+        let reply = |texts: &[&str]| {
+            let line = |text: &&str| ReplyLine { text: (*text).to_owned(), data: None };
+            Reply { code: 250, lines: texts.iter().map(line).collect() }
+        };
+        check_isolation(&reply(&["SocksPort"]), 9050).expect("the default");
+        check_isolation(&reply(&["SocksPort=9050 IsolateDestAddr"]), 9050).expect("it isolates");
+        let shared = reply(&["SocksPort=9050", "SocksPort=\"[::1]:9051 NoIsolateSOCKSAuth\""]);
+        check_isolation(&shared, 9050).expect("that of others");
+        let error = check_isolation(&shared, 9051).expect_err("it is shared");
+        assert!(error.contains("remove it"), "{error}");
+        let auto = reply(&["SocksPort=auto NoIsolateSOCKSAuth"]);
+        check_isolation(&auto, 40_000).expect_err("it is shared");
+    }
 
     #[test]
     fn replies_about_onion_services_say_whose_they_are() {

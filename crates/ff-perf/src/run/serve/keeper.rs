@@ -28,6 +28,8 @@ const GRACE: Duration = Duration::from_secs(5);
 const MANY: u32 = 10;
 /// After so many of them that are the client's own fault it gets another client.
 const CLIENT_FAULTS: u32 = 3;
+/// Why a slot had no download while Arti was starting.
+const NOT_READY: &str = "Arti does not have the network's documents yet";
 /// When a day's file that could not be written is tried again.
 const DAYS_AGAIN: Duration = Duration::from_secs(60);
 
@@ -265,19 +267,38 @@ impl Serving {
             .enable_all()
             .build()
             .context("Failed to start the runtime")?;
+        Ok(runtime.block_on(self.idle(time)))
+    }
+
+    /// The same within a runtime.
+    async fn idle(&mut self, time: Duration) -> bool {
         let waiting = async {
             while !self.is_ending() {
-                tokio::select! {
-                    () = self.called() => {}
-                    () = sleep(Duration::from_secs(1)) => {}
-                }
+                self.breathe().await;
                 self.second(0);
                 self.figures.stand(0, self.unwritten.len());
             }
         };
-        // That the time is over is no error.
-        let _ = runtime.block_on(async { timeout(time, waiting).await });
-        Ok(self.is_ending())
+        // The end of the time is not an error.
+        let _ = timeout(time, waiting).await;
+        self.is_ending()
+    }
+
+    /// Waits for a client that starts, in a run that began then; each slot of this time has a line. Whether a signal has ended
+    /// it: of several arms, each waits for one slot only.
+    pub(super) async fn await_client(
+        &mut self,
+        slot: Duration,
+        arms: u64,
+        run_began: Instant,
+    ) -> bool {
+        while !self.idle(slot).await {
+            self.no_client(NOT_READY, run_began);
+            if arms > 1 {
+                return false;
+            }
+        }
+        true
     }
 
     /// Waits a moment, or until a signal.

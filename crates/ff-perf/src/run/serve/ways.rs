@@ -46,7 +46,7 @@ impl Ways {
         };
         let states = arms::states(&args.measuring)?;
         let (mut inputs, mut ways) = (Inputs::default(), Vec::new());
-        for arm in arms::read(file, args.measuring.client, &mut inputs)? {
+        for arm in arms::read(file, &args.measuring, &mut inputs)? {
             let measuring = arms::measuring(&arm, &args.measuring, states.path());
             let mut ready = ready(&measuring).with_context(|| format!("arm {}", arm.name))?;
             // Bandwidth files are not among the inputs: they change, and the lines go on.

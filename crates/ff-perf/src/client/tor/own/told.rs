@@ -101,6 +101,11 @@ impl Watcher {
         Ok(watcher)
     }
 
+    /// Whether nothing more is told: tor has ended, or has closed the control connection.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lock().is_lost
+    }
+
     /// Watches the stream that comes from this address.
     pub(super) fn watch(self: &Arc<Self>, source: SocketAddr) -> Watched {
         let (sender, told) = watch::channel(Told::default());

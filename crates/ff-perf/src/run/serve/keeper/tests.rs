@@ -337,6 +337,33 @@ fn a_full_disk_keeps_a_bounded_number_of_lines_and_those_of_circuits_first() {
     assert!(lines.iter().map(|line| line.number).eq(0..waiting::MOST as u64));
 }
 
+#[tokio::test]
+async fn each_slot_has_a_line_while_a_client_starts() {
+    let dir = folder();
+    let out = dir.path().join("out");
+    let signals = watch::channel(0).0;
+    let mut serving = start(&args(&out, "--every 300"), &Rc::default(), &signals);
+    let (moment, began) = (Duration::from_millis(1), Instant::now());
+    assert!(!serving.await_client(moment, 2, began).await, "another arm is next");
+    assert_eq!(lines(&out).len(), 1);
+    let waiting = serving.await_client(moment, 1, began);
+    timeout(Duration::from_millis(50), waiting).await.expect_err("it waits on");
+    let before_signal = lines(&out).len();
+    assert!(before_signal > 1);
+    signals.send(1).expect("a listener");
+    assert!(serving.await_client(Duration::from_secs(300), 1, began).await);
+    let lines = lines(&out);
+    assert_eq!(lines.len(), before_signal);
+    for (number, line) in (0..).zip(&lines) {
+        let failure = line.failure.as_ref().expect("a failure");
+        assert_eq!(
+            (line.number, failure.stage, failure.whose),
+            (number, Stage::Client, Whose::Client)
+        );
+        assert_eq!(line.download.as_ref().map(|download| download.bytes), Some(0));
+    }
+}
+
 #[test]
 fn an_end_by_an_error_writes_the_lines_that_wait_or_says_that_they_are_lost() {
     for has_room in [true, false] {
