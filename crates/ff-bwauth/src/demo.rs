@@ -22,7 +22,7 @@ use anyhow::{Context, Result};
 use ed25519_dalek::SigningKey;
 use ff_base::utc::now_unix_secs;
 use ff_measurer::console::{note, print};
-use ff_measurer::service::admission::Limits;
+use ff_measurer::service::admission::AdmissionLimits;
 use ff_measurer::service::server::{Coordinator, Service, Settings};
 use ff_measurer::{Host, key, measurer_id};
 use ff_proto::ids::Ed25519Id;
@@ -154,7 +154,7 @@ impl Network {
         let id = measurer_id(&key);
         let settings = Settings {
             coordinators: vec![Coordinator { name: "demo".to_owned(), id: coordinator }],
-            limits: Limits { private_targets: true, ..Limits::default() },
+            limits: AdmissionLimits { private_targets: true, ..AdmissionLimits::default() },
         };
         let service = Service::new(Host::new(key, Vec::new()), settings);
         let listener = TcpListener::bind("127.0.0.1:0").await.context("Failed to listen")?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use arti_client::TorClient;
-use ff_circuits::network::Network;
+use ff_circuits::network::CircuitNetwork;
 use tempfile::TempDir;
 use tor_rtcompat::PreferredRuntime;
 
@@ -43,7 +43,7 @@ pub(super) struct Chosen<'a> {
     /// The directory of the network.
     pub(super) dir: &'a Path,
     /// The network.
-    pub(super) network: &'a Network,
+    pub(super) network: &'a CircuitNetwork,
 }
 
 /// Starts a client, and has it do something.
@@ -94,7 +94,7 @@ pub(super) fn with_client<J: Job>(chosen: Chosen<'_>, job: J) -> Result<J::Done>
 /// # Errors
 /// When it does not come up, or a signal comes before.
 pub(super) async fn started(
-    network: &Network,
+    network: &CircuitNetwork,
     state: &Path,
     signals: &mut Signals,
 ) -> Result<Arc<TorClient<PreferredRuntime>>> {
@@ -141,7 +141,7 @@ impl State {
 }
 
 /// Refuses the Internet's relays to those who have not asked for them; whether it is the Internet.
-pub(super) fn check_internet(dir: &Path, network: &Network, is_meant: bool) -> Result<bool> {
+pub(super) fn check_internet(dir: &Path, network: &CircuitNetwork, is_meant: bool) -> Result<bool> {
     if network.is_public() && !is_meant {
         bail!(
             "{}: this network has relays on the Internet; read ETHICS.md, then allow it with --public",
