@@ -77,13 +77,7 @@ pub(crate) fn run(options: &DemoArgs) -> Result<ExitCode> {
     let dir = &options.out;
     fs::create_dir_all(dir)
         .with_context(|| format!("Failed to make the directory {}", dir.display()))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .context("Failed to start a runtime")?;
-    // Arti's TLS wants to know whose cryptography it is to use; another part may have said so already.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = daemon::runtime()?;
     let result = runtime.block_on(Network::start(options, dir));
     let network = result?;
     let code = runtime.block_on(network.watch(options));

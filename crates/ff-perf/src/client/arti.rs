@@ -9,7 +9,6 @@
 mod bootstrap;
 mod links;
 pub mod own;
-mod params;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,6 +23,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt as _};
 use tor_chanmgr::{ChanProvenance, ChannelUsage, Error as ChanError};
+use tor_circmgr::build::exit_circparams_from_netparams;
 use tor_linkspec::OwnedCircTarget;
 use tor_netdir::params::NetParameters;
 use tor_proto::channel::Channel;
@@ -76,7 +76,7 @@ impl Arti {
         let runtime = PreferredRuntime::current().map_err(|error| error.to_string())?;
         let known = network.params.parse().map_err(|error| format!("{error}"))?;
         let net = NetParameters::from_map(&known);
-        let params = params::exit(&net).map_err(|error| error.to_string())?;
+        let params = exit_circparams_from_netparams(&net).map_err(|error| error.to_string())?;
         let links = Links::new(runtime, net)?;
         Ok(Self { links, params })
     }

@@ -276,7 +276,7 @@ impl Client for Tor {
 
     async fn probe(
         &self,
-        circuit: &Self::Circuit,
+        circuit: &TorCircuit,
         probe: Probe,
         address: Ipv4Addr,
     ) -> Result<Answer, Fault> {
@@ -287,12 +287,7 @@ impl Client for Tor {
         refusal::wait(&mut news, address, &self.rejects, || circuit.destroyed()).await
     }
 
-    async fn open(
-        &self,
-        circuit: &Self::Circuit,
-        host: &str,
-        port: u16,
-    ) -> Result<Self::Stream, Fault> {
+    async fn open(&self, circuit: &TorCircuit, host: &str, port: u16) -> Result<Stream, Fault> {
         let (mut socket, mut news) = self.stream(circuit, host, port).await?;
         loop {
             match news.next().await?.1 {
