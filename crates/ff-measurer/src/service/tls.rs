@@ -184,3 +184,100 @@ impl ClientCertVerifier for Pinned {
 
     signatures!();
 }
+
+#[cfg(test)]
+mod tests {
+    use rustls::{ClientConnection, Connection, ServerConnection};
+
+    use super::*;
+
+    /// A key for tests.
+    fn key(byte: u8) -> SigningKey {
+        SigningKey::from_bytes(&[byte; 32])
+    }
+
+    /// Its identity.
+    fn id(key: &SigningKey) -> Ed25519Id {
+        Ed25519Id(key.verifying_key().to_bytes())
+    }
+
+    /// One's public key with another's signatures.
+    fn impostor(shown: &SigningKey, held: &SigningKey) -> Arc<CertifiedKey> {
+        let (shown, held) = (certified(shown).expect("a key"), certified(held).expect("a key"));
+        Arc::new(CertifiedKey::new(shown.cert.clone(), held.key.clone()))
+    }
+
+    /// Moves what one end has to send to the other.
+    fn pass(from: &mut Connection, to: &mut Connection) -> Result<(), Error> {
+        let mut bytes = Vec::new();
+        while from.wants_write() {
+            from.write_tls(&mut bytes).expect("writing to memory");
+        }
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            to.read_tls(&mut rest).expect("reading from memory");
+            to.process_new_packets()?;
+        }
+        Ok(())
+    }
+
+    /// The first error of a handshake, if it fails.
+    fn handshake(client: ClientConfig, server: ServerConfig) -> Result<(), Error> {
+        let name = ServerName::try_from("measurer").expect("a name");
+        let mut client = Connection::Client(ClientConnection::new(Arc::new(client), name)?);
+        let mut server = Connection::Server(ServerConnection::new(Arc::new(server))?);
+        for _ in 0..4 {
+            pass(&mut client, &mut server)?;
+            pass(&mut server, &mut client)?;
+        }
+        assert!(!client.is_handshaking() && !server.is_handshaking());
+        Ok(())
+    }
+
+    /// The identity for which a handshake has failed.
+    fn unexpected(result: Result<(), Error>) -> Option<Ed25519Id> {
+        let Err(Error::InvalidCertificate(CertificateError::Other(other))) = result else {
+            return None;
+        };
+        other.0.downcast_ref::<Unknown>().map(|unknown| unknown.0)
+    }
+
+    /// The settings of both ends, which expect each other.
+    fn both(coordinator: &SigningKey, measurer: &SigningKey) -> (ClientConfig, ServerConfig) {
+        let expected = id(coordinator);
+        let is_allowed: IsAllowed = Arc::new(move |id| *id == expected);
+        let client = client_config(coordinator, id(measurer)).expect("settings");
+        (client, server_config(measurer, is_allowed).expect("settings"))
+    }
+
+    #[test]
+    fn each_end_takes_the_expected_key_only() {
+        let (coordinator, measurer, stranger) = (key(1), key(2), key(3));
+        let (client, server) = both(&coordinator, &measurer);
+        handshake(client, server).expect("both are expected");
+
+        let (client, _) = both(&coordinator, &measurer);
+        let (_, server) = both(&coordinator, &stranger);
+        assert_eq!(unexpected(handshake(client, server)), Some(id(&stranger)));
+
+        let (client, _) = both(&stranger, &measurer);
+        let (_, server) = both(&coordinator, &measurer);
+        assert_eq!(unexpected(handshake(client, server)), Some(id(&stranger)));
+    }
+
+    #[test]
+    fn each_end_must_hold_the_key_that_it_shows() {
+        let (coordinator, measurer, stranger) = (key(1), key(2), key(3));
+        let refused = Err(Error::InvalidCertificate(CertificateError::BadSignature));
+
+        let (client, mut server) = both(&coordinator, &measurer);
+        let shown = impostor(&measurer, &stranger);
+        server.cert_resolver = Arc::new(AlwaysResolvesServerRawPublicKeys::new(shown));
+        assert_eq!(handshake(client, server), refused);
+
+        let (mut client, server) = both(&coordinator, &measurer);
+        let shown = impostor(&coordinator, &stranger);
+        client.client_auth_cert_resolver = Arc::new(AlwaysResolvesClientRawPublicKeys::new(shown));
+        assert_eq!(handshake(client, server), refused);
+    }
+}
