@@ -2,17 +2,17 @@
 //! shown.
 #![no_main]
 
-use ff_circuits::analysis::{Options, Report, figures, tables, text};
+use ff_circuits::analysis::{AnalysisOptions, Report, figures, tables, text};
 use ff_circuits::downloads::{DownloadReport, DownloadSet, metrics, viz};
 use ff_circuits::onionperf::day;
-use ff_circuits::read::downloads::Downloads;
+use ff_circuits::read::downloads::DownloadRecords;
 use ff_circuits::read::{Circuits, lines, onionperf, torperf};
 use ff_circuits::replay::Timeout;
 use libfuzzer_sys::fuzz_target;
 
 /// Whatever is read of downloads can be analysed and written again.
 fn downloads(input: &[u8]) {
-    let mut found = Downloads::default();
+    let mut found = DownloadRecords::default();
     for result in [
         onionperf::read_downloads("f.json", input, &mut found),
         torperf::read("f.tpf", input, &mut found),
@@ -47,8 +47,14 @@ fuzz_target!(|input: &[u8]| {
             assert!(seen.path.iter().all(|place| (*place as usize) < circuits.relays.len()));
         }
         for timeout in [Timeout::Percentile, Timeout::Gev, Timeout::Tor] {
-            let options =
-                Options { hops: 3, window: 4, shares: vec![0.8], timeout, refill_ms: 100, seed: 0 };
+            let options = AnalysisOptions {
+                hops: 3,
+                window: 4,
+                shares: vec![0.8],
+                timeout,
+                refill_ms: 100,
+                seed: 0,
+            };
             let report = Report::of(&circuits, None, &options);
             assert!(!text::text(&report).is_empty());
             let _ = (figures::figures(&circuits, &report), tables::tables(&report));

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
-use ff_coordinator::measure::{self, Plan, Progress};
+use ff_coordinator::measure::{self, MeasurePlan, Progress};
 use ff_lab::ArtiRelay;
 use ff_lab::net::Namespace;
 use ff_plan::outcome::Outcome;
@@ -47,7 +47,7 @@ impl Clients {
 fn measured_full(
     relay: &ArtiRelay,
     namespace: &Namespace,
-    plan: &Plan,
+    plan: &MeasurePlan,
 ) -> (Clients, Outcome, [Instant; 2]) {
     let ends = Mutex::new(Vec::new());
     let note = || ends.lock().expect("no panic").push(Instant::now());
@@ -74,7 +74,10 @@ fn measured_full(
 
 /// Measures a full relay that has the first core to itself by this plan; what clients had before and in each second meanwhile,
 /// in bytes, and the measurement.
-fn full(change: impl FnOnce(&mut Plan), params: Params) -> (f64, Vec<f64>, Outcome, Duration) {
+fn full(
+    change: impl FnOnce(&mut MeasurePlan),
+    params: Params,
+) -> (f64, Vec<f64>, Outcome, Duration) {
     on_second_core();
     let namespace = namespace();
     let key: SigningKey = coordinator();

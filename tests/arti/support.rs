@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
-use ff_coordinator::measure::{self, Plan};
+use ff_coordinator::measure::{self, MeasurePlan};
 use ff_coordinator::team::{LocalMeasurer, TeamMember};
 use ff_lab::net::Namespace;
 use ff_lab::{ArtiRelay, ArtiRelayPlan, NETWORK};
@@ -125,9 +125,9 @@ pub(crate) fn target(relay: &ArtiRelay) -> TargetAddr {
 }
 
 /// What to measure a relay with: one measurer in this process.
-pub(crate) fn plan(relay: &ArtiRelay, key: &SigningKey, params: Params) -> Plan {
+pub(crate) fn plan(relay: &ArtiRelay, key: &SigningKey, params: Params) -> MeasurePlan {
     let (target, sockets) = (target(relay), params.sockets);
-    Plan {
+    MeasurePlan {
         address_text: target.addr.to_string(),
         target,
         fingerprint: None,

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
 use ff_coordinator::measure::Progress;
-use ff_lab::{DownloadPlan, Downloads, Network};
+use ff_lab::{DownloadPlan, Network, RunningDownloads};
 use ff_plan::outcome::Outcome;
 use ff_proto::aggregate::SecondSample;
 use ff_proto::params::Params;
@@ -178,7 +178,7 @@ impl Lab {
     }
 
     /// Lets all clients download through a target.
-    fn download(&self, target: &Target) -> Vec<Downloads> {
+    fn download(&self, target: &Target) -> Vec<RunningDownloads> {
         let path = |client: usize| {
             let (guard, exit) = (format!("middle{}", client % 2), format!("exit{}", client % 2));
             [guard.as_str(), target.name, exit.as_str()].map(|name| self.network.node(name))

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
 use ff_coordinator::measure::Progress;
-use ff_lab::{Delays, DownloadPlan, Downloads, HostsPlan, Network};
+use ff_lab::{Delays, DownloadPlan, HostsPlan, Network, RunningDownloads};
 use ff_plan::outcome::Outcome;
 use ff_proto::aggregate::Verdict;
 use ff_proto::params::Params;
@@ -231,7 +231,7 @@ impl Lab {
     }
 
     /// Lets all clients download through a relay.
-    fn download(&self, mbit: u64) -> Vec<Downloads> {
+    fn download(&self, mbit: u64) -> Vec<RunningDownloads> {
         let node = |name: &str| self.network.node(name);
         let download = |client: usize| {
             let path =
@@ -255,7 +255,13 @@ impl Lab {
     }
 
     /// Measures a relay of which clients want so many tenths.
-    fn measure(&self, mbit: u64, demand: u64, key: &SigningKey, downloads: &[Downloads]) -> Case {
+    fn measure(
+        &self,
+        mbit: u64,
+        demand: u64,
+        key: &SigningKey,
+        downloads: &[RunningDownloads],
+    ) -> Case {
         self.demand(mbit, demand);
         thread::sleep(WARM_UP);
         let target = self.network.node(&name(mbit));

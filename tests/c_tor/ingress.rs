@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
-use ff_lab::{Control, DownloadPlan, Downloads, Network, Node, RelayConfig};
+use ff_lab::{Control, DownloadPlan, Network, Node, RelayConfig, RunningDownloads};
 use ff_proto::params::Params;
 
 use crate::options::verify;
@@ -134,7 +134,7 @@ fn plan(lab: &Lab, entry: &str) -> DownloadPlan {
 }
 
 /// Downloads through a client that enters at this relay, over several circuits.
-fn download(lab: &Lab, client: &str, entry: &str) -> Downloads {
+fn download(lab: &Lab, client: &str, entry: &str) -> RunningDownloads {
     let plan = plan(lab, entry).streams(5);
     lab.network().download(lab.network().node(client), &plan).expect("downloads")
 }
@@ -166,7 +166,7 @@ fn part_of_limit(addr: SocketAddr) -> f64 {
 }
 
 /// Bytes per second of a download, from now on.
-fn bytes_per_sec(downloads: &Downloads) -> f64 {
+fn bytes_per_sec(downloads: &RunningDownloads) -> f64 {
     thread::sleep(WARM_UP);
     let (begin, before) = (Instant::now(), downloads.bytes());
     thread::sleep(LOOK);

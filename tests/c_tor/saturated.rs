@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
 use ff_coordinator::measure::Progress;
-use ff_lab::{CpuQuota, DownloadPlan, Downloads, Network, Node};
+use ff_lab::{CpuQuota, DownloadPlan, Network, Node, RunningDownloads};
 use ff_proto::params::Params;
 use ff_proto::units::Ratio;
 
@@ -111,7 +111,7 @@ fn measure(
     (target, sockets): (&Node, u16),
     key: &SigningKey,
     quota: &CpuQuota,
-    downloads: &[Downloads],
+    downloads: &[RunningDownloads],
 ) -> (f64, f64, f64) {
     let ratio = Ratio::from_percent(25).expect("a ratio");
     let params = Params { sockets, duration_secs: DURATION_SECS, ratio, ..Params::default() };

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
-use ff_coordinator::measure::{self, Plan, Progress};
+use ff_coordinator::measure::{self, MeasurePlan, Progress};
 use ff_coordinator::team::{LocalMeasurer, TeamMember};
 use ff_lab::{NetworkBuilder, Node, RelayConfig};
 use ff_measurer::link::{LinkOptions, TargetAddr};
@@ -93,10 +93,10 @@ pub(crate) fn on_two_cores(builder: NetworkBuilder, node: &str) -> NetworkBuilde
 }
 
 /// What to measure a relay with: one measurer in this process.
-pub(crate) fn plan(node: &Node, key: &SigningKey, params: Params) -> Plan {
+pub(crate) fn plan(node: &Node, key: &SigningKey, params: Params) -> MeasurePlan {
     let addr = node.or_addr();
     let sockets = params.sockets;
-    Plan {
+    MeasurePlan {
         target: TargetAddr { addr, ed_identity: node.ed_identity().into() },
         address_text: addr.to_string(),
         fingerprint: None,
@@ -117,14 +117,14 @@ pub(crate) fn plan(node: &Node, key: &SigningKey, params: Params) -> Plan {
 }
 
 /// Measures; `watch` sees the progress.
-pub(crate) fn measure_watched(plan: &Plan, watch: impl FnMut(Progress<'_>)) -> Outcome {
+pub(crate) fn measure_watched(plan: &MeasurePlan, watch: impl FnMut(Progress<'_>)) -> Outcome {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(measure::measure(plan, watch))
 }
 
 /// Measures.
-pub(crate) fn measure(plan: &Plan) -> Outcome {
+pub(crate) fn measure(plan: &MeasurePlan) -> Outcome {
     measure_watched(plan, |_| {})
 }
 

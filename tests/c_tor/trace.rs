@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
-use ff_lab::{BwSecond, BwWatch, DownloadPlan, Downloads, Network, Node};
+use ff_lab::{BwSecond, BwWatch, DownloadPlan, Network, Node, RunningDownloads};
 use ff_plan::outcome::Outcome;
 use ff_proto::params::Params;
 
@@ -118,7 +118,7 @@ fn start(key: &SigningKey, clients: usize) -> Network {
 }
 
 /// Lets the client download through the relay with a limit.
-fn download(network: &Network) -> Downloads {
+fn download(network: &Network) -> RunningDownloads {
     let path = ["middle0", "limited", "exit0"].map(|name| network.node(name));
     let plan = DownloadPlan::through(&path).streams(STREAMS);
     network.download(network.node("client0"), &plan).expect("downloads")

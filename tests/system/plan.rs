@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
-use ff_coordinator::measure::{self, Plan, Progress};
+use ff_coordinator::measure::{self, MeasurePlan, Progress};
 use ff_coordinator::team::{LocalMeasurer, TeamMeasurer, TeamMember};
 use ff_measurer::link::LinkOptions;
-use ff_measurer::service::admission::Limits;
+use ff_measurer::service::admission::AdmissionLimits;
 use ff_measurer::service::server::{Coordinator, Service, Settings};
 use ff_measurer::{Host, measurer_id};
 use ff_plan::outcome::{Failure, Outcome};
@@ -47,7 +47,7 @@ pub(crate) fn remote(name: &str) -> Arc<dyn TeamMeasurer> {
     let (id, peer) = (measurer_id(&key), measurer_id(&coordinator));
     let settings = Settings {
         coordinators: vec![Coordinator { name: "test".to_owned(), id: peer }],
-        limits: Limits { private_targets: true, ..Limits::default() },
+        limits: AdmissionLimits { private_targets: true, ..AdmissionLimits::default() },
     };
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.set_nonblocking(true).expect("a socket of tokio's");
@@ -65,12 +65,12 @@ pub(crate) fn remote(name: &str) -> Arc<dyn TeamMeasurer> {
 }
 
 /// A measurement of `seconds` by one measurer with 8 sockets, which checks every cell.
-pub(crate) fn plan(relay: &TestRelay, coordinator: &SigningKey, seconds: u16) -> Plan {
+pub(crate) fn plan(relay: &TestRelay, coordinator: &SigningKey, seconds: u16) -> MeasurePlan {
     let params =
         Params { sockets: 8, duration_secs: seconds, check_probability: 1.0, ..Params::default() };
     let measurer = measurer("0");
     let member = TeamMember { measurer, sockets: params.sockets, rate: None };
-    Plan {
+    MeasurePlan {
         target: relay.target,
         address_text: relay.target.addr.to_string(),
         fingerprint: None,
@@ -87,12 +87,12 @@ pub(crate) fn plan(relay: &TestRelay, coordinator: &SigningKey, seconds: u16) ->
 }
 
 /// Carries the plan out.
-pub(crate) async fn measure(plan: &Plan) -> Outcome {
+pub(crate) async fn measure(plan: &MeasurePlan) -> Outcome {
     measure_and_tell(plan, &Notify::new()).await
 }
 
 /// Carries the plan out and tells when the first cells are about to be sent.
-pub(crate) async fn measure_and_tell(plan: &Plan, measuring: &Notify) -> Outcome {
+pub(crate) async fn measure_and_tell(plan: &MeasurePlan, measuring: &Notify) -> Outcome {
     let measurement = measure::measure(plan, |progress| {
         if matches!(progress, Progress::Started { .. }) {
             measuring.notify_one();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use ff_coordinator::measure::Plan;
+use ff_coordinator::measure::MeasurePlan;
 use ff_coordinator::team::{PartEvent, ReadyPart, TeamMeasurer, TeamMember};
 use ff_measurer::{PartFailure, SecondReport, Task};
 use ff_plan::outcome::Outcome;
@@ -102,7 +102,7 @@ async fn measure_by(what: What) -> Outcome {
     let plan = plan(&relay, &coordinator, 3);
     let measurer = Arc::new(Odd(local("odd"), what));
     let team = vec![TeamMember { measurer, sockets: plan.params.sockets, rate: None }];
-    measure(&Plan { team, ..plan }).await
+    measure(&MeasurePlan { team, ..plan }).await
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
-use ff_coordinator::measure::Plan;
+use ff_coordinator::measure::MeasurePlan;
 use ff_coordinator::team::{TeamMeasurer, TeamMember};
 use ff_plan::period::links::{KnownPath, links_for};
 use ff_proto::params::Params;
@@ -51,7 +51,7 @@ fn of_team(
     coordinator: &SigningKey,
     limit: BytesPerSec,
     team: &[Arc<dyn TeamMeasurer>],
-) -> Plan {
+) -> MeasurePlan {
     let plan = plan(relay, coordinator, SECONDS);
     let (sockets, count) =
         (links_for(limit, &KnownPath::default()), u16::try_from(team.len()).expect("a few"));
@@ -64,11 +64,11 @@ fn of_team(
     };
     let check_probability = Params::default().check_probability;
     let params = Params { sockets, check_probability, ..plan.params };
-    Plan { params, team: (0..).zip(team).map(member).collect(), ..plan }
+    MeasurePlan { params, team: (0..).zip(team).map(member).collect(), ..plan }
 }
 
 /// What a relay is measured at, in Mbit/s.
-async fn estimate(plan: &Plan) -> f64 {
+async fn estimate(plan: &MeasurePlan) -> f64 {
     let outcome = measure(plan).await;
     let estimate = outcome.estimate.unwrap_or_else(|| panic!("no estimate: {outcome:#?}"));
     estimate.mbit()

@@ -28,5 +28,20 @@ pub mod running;
 pub mod status;
 pub mod view;
 
+use anyhow::{Context as _, Result};
+use tokio::runtime::{Builder, Runtime};
+
 pub use self::core::{Action, Core, Effect};
 pub use self::drive::{Daemon, Handle, identity, page};
+
+/// A runtime for coordinators. Arti's TLS then uses aws-lc-rs, unless the process has chosen another library.
+///
+/// # Errors
+/// When the system gives no thread or no descriptor.
+pub(crate) fn runtime() -> Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).enable_all().build();
+    // An error means that the process has chosen already.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    runtime.context("Failed to start a runtime")
+}

@@ -22,7 +22,7 @@ use anyhow::{Context, Result};
 use ed25519_dalek::SigningKey;
 use ff_base::utc::now_unix_secs;
 use ff_measurer::console::{note, print};
-use ff_measurer::service::admission::Limits;
+use ff_measurer::service::admission::AdmissionLimits;
 use ff_measurer::service::server::{Coordinator, Service, Settings};
 use ff_measurer::{Host, key, measurer_id};
 use ff_proto::ids::Ed25519Id;
@@ -77,13 +77,7 @@ pub(crate) fn run(options: &DemoArgs) -> Result<ExitCode> {
     let dir = &options.out;
     fs::create_dir_all(dir)
         .with_context(|| format!("Failed to make the directory {}", dir.display()))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .context("Failed to start a runtime")?;
-    // Arti's TLS wants to know whose cryptography it is to use; another part may have said so already.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = daemon::runtime()?;
     let result = runtime.block_on(Network::start(options, dir));
     let network = result?;
     let code = runtime.block_on(network.watch(options));
@@ -154,7 +148,7 @@ impl Network {
         let id = measurer_id(&key);
         let settings = Settings {
             coordinators: vec![Coordinator { name: "demo".to_owned(), id: coordinator }],
-            limits: Limits { private_targets: true, ..Limits::default() },
+            limits: AdmissionLimits { private_targets: true, ..AdmissionLimits::default() },
         };
         let service = Service::new(Host::new(key, Vec::new()), settings);
         let listener = TcpListener::bind("127.0.0.1:0").await.context("Failed to listen")?;

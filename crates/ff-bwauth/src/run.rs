@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use base64ct::{Base64Unpadded, Encoding};
-use ff_coordinator::deliver::{Source, finish, or_failed_json, out_dir};
-use ff_coordinator::measure::{self, Plan};
+use ff_coordinator::deliver::{OutcomeSource, finish, or_failed_json, out_dir};
+use ff_coordinator::measure::{self, MeasurePlan};
 use ff_coordinator::screen::Screen;
 use ff_coordinator::team;
 use ff_measurer::console::note;
@@ -85,17 +85,17 @@ async fn run_measure(options: &Measure) -> Result<ExitCode> {
     let params = team::params(&options.common, &KnownPath::default());
     let target = TargetAddr { addr, ed_identity: options.ed_identity };
     let team = team::share_out(&options.common, params.sockets, options.measurers, &team::cores());
-    let plan = Plan {
+    let plan = MeasurePlan {
         address_text: options.target.clone(),
         fingerprint: options.fingerprint.map(|fingerprint| fingerprint.0),
         expected: team::expected(&options.common),
         link,
-        ..Plan::new(target, key, params, team)
+        ..MeasurePlan::new(target, key, params, team)
     };
     let screen = Screen::new();
     let outcome = measure::measure(&plan, |progress| screen.show(progress)).await;
     drop(screen);
-    finish(&options.common, &dir, &outcome, Source::Measure)
+    finish(&options.common, &dir, &outcome, OutcomeSource::Measure)
 }
 
 /// The relay's address: of several, the first that accepts a connection.
@@ -116,7 +116,7 @@ async fn run_transit(options: &Measure, order: &TransitOrder) -> Result<ExitCode
     let outcome =
         measure::measure_transit(order, &options.target, |progress| screen.show(progress)).await;
     drop(screen);
-    finish(&options.common, &dir, &outcome, Source::Measure)
+    finish(&options.common, &dir, &outcome, OutcomeSource::Measure)
 }
 
 /// How to open links to a relay that may take so many seconds for each.

@@ -9,7 +9,7 @@
 //!                                              └─▶ anonymity: published, thinned, corrected, attackers   table 2
 //! ```
 //!
-//! [`Report`] is the result; `text`, `tables` and `figures` show it. Circuits of [`Options::hops`] relays count; others
+//! [`Report`] is the result; `text`, `tables` and `figures` show it. Circuits of [`AnalysisOptions::hops`] relays count; others
 //! are counted and left out, because a build time grows with the number of hops.
 
 pub mod congested;
@@ -36,7 +36,7 @@ use crate::replay::{Measure, Timeout};
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Options {
+pub struct AnalysisOptions {
     /// How many relays circuits have that count.
     pub hops: u8,
     /// The length of the window.
@@ -59,9 +59,9 @@ pub struct Report {
     /// That number of hops.
     pub hops: u8,
     /// What else was read.
-    pub read: Counts,
+    pub read: CircuitCounts,
     /// Who measured.
-    pub hosts: Vec<Host>,
+    pub hosts: Vec<MeasuringHost>,
     /// Fits: `build`, `build_with_timeouts` (given-up circuits are right-censored), `build_without_link`, `rtt`,
     /// `congestion`, `ttfb`. Where it is not known how many relays some given-up circuits were meant to have, each of them
     /// counts in `build_with_timeouts` as the share of built circuits that have [`Report::hops`] relays;
@@ -94,7 +94,7 @@ pub struct Report {
 
 /// What was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Counts {
+pub struct CircuitCounts {
     /// Circuits.
     pub all: u64,
     /// Those that were built, of any length.
@@ -122,7 +122,7 @@ pub struct Counts {
 
 /// Who measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Host {
+pub struct MeasuringHost {
     /// A directory, or the name in OnionPerf's files.
     pub name: String,
     /// Circuits that count.
@@ -139,7 +139,7 @@ pub(crate) type Hosts<'a> = Vec<(usize, Vec<&'a Seen>)>;
 impl Report {
     /// Of circuits; with a network, attackers have families, /16s and countries too.
     #[must_use]
-    pub fn of(circuits: &Circuits, network: Option<&Network>, options: &Options) -> Self {
+    pub fn of(circuits: &Circuits, network: Option<&Network>, options: &AnalysisOptions) -> Self {
         let hosts = hosts(circuits, options.hops);
         let whole: Vec<&Seen> = hosts.iter().flat_map(|(_, all)| all.iter().copied()).collect();
         let (fits, of_hosts) = std::thread::scope(|scope| {
@@ -197,7 +197,7 @@ fn was_perhaps_given_up(seen: &Seen, hops: u8) -> bool {
 }
 
 /// What was read.
-fn counts(circuits: &Circuits, network: Option<&Network>, whole: usize, hops: u8) -> Counts {
+fn counts(circuits: &Circuits, network: Option<&Network>, whole: usize, hops: u8) -> CircuitCounts {
     let count =
         |is: &dyn Fn(&Seen) -> bool| circuits.all.iter().filter(|seen| is(seen)).count() as u64;
     let built = count(&|seen| seen.build_ms.is_some());
@@ -205,7 +205,7 @@ fn counts(circuits: &Circuits, network: Option<&Network>, whole: usize, hops: u8
     let unknown = count(&|seen| was_perhaps_given_up(seen, hops));
     let other = count(&|seen| seen.given_up_ms.is_some()) - given_up - unknown;
     let all = circuits.all.len() as u64;
-    Counts {
+    CircuitCounts {
         all,
         built,
         other_hops: built - whole as u64,
@@ -221,8 +221,8 @@ fn counts(circuits: &Circuits, network: Option<&Network>, whole: usize, hops: u8
 }
 
 /// Each host with fits of its own.
-fn described(circuits: &Circuits, hosts: &Hosts<'_>) -> Vec<Host> {
-    let host = |(host, all): &(usize, Vec<&Seen>)| Host {
+fn described(circuits: &Circuits, hosts: &Hosts<'_>) -> Vec<MeasuringHost> {
+    let host = |(host, all): &(usize, Vec<&Seen>)| MeasuringHost {
         name: host_name(circuits, *host),
         circuits: all.len() as u64,
         build_gev: GevFit::of(&values(all, |seen| seen.build_ms)),
@@ -295,7 +295,8 @@ mod tests {
         circuits.host("a");
         circuits.all = all;
         let (shares, timeout) = (vec![0.8], Timeout::Percentile);
-        let options = Options { hops: 3, window: 1000, shares, timeout, seed: 1, refill_ms: 100 };
+        let options =
+            AnalysisOptions { hops: 3, window: 1000, shares, timeout, seed: 1, refill_ms: 100 };
         Report::of(&circuits, None, &options)
     }
 

@@ -1,7 +1,7 @@
 //! Does a relay give clients what it gives to measurements?
 //!
 //! FlashFlow cannot see a relay that serves measurers and not clients. So clients look: ordinary downloads through the
-//! relay at times that nobody announces ([`plan`]), each of which is starved or not, and what share of them is ([`Verdict`]).
+//! relay at times that nobody announces ([`plan`]), each of which is starved or not, and what share of them is ([`RelayVerdict`]).
 //!
 //! A relay that is measured at `C` bytes a second and says that `u` of it is in use has `C (1 - u)` to spare, and a
 //! client gets that or more of it. A download is starved if it got less than [`STARVED`] of that and of what downloads of
@@ -114,7 +114,7 @@ pub enum Outcome {
 /// What is to be thought of a relay.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum RelayVerdict {
     /// More of its clients are starved than of the others': the intervals do not meet.
     Starves,
     /// It starves no more clients than what was asked about.
@@ -144,8 +144,8 @@ pub struct Finding {
     pub median_bytes_per_sec: Option<f64>,
     /// What the relay has to spare, in bytes a second.
     pub spare_bytes_per_sec: f64,
-    /// See [`Verdict`].
-    pub verdict: Verdict,
+    /// See [`RelayVerdict`].
+    pub verdict: RelayVerdict,
     /// Another relay of the paths, by its number, whose doing it may be that this one comes off worse than others.
     #[serde(skip)]
     pub perhaps_of: Option<usize>,
@@ -307,20 +307,23 @@ impl Bench {
         known: Known,
         counts: Counts,
         own: &[Counted<'_>],
-    ) -> (Verdict, Option<usize>) {
+    ) -> (RelayVerdict, Option<usize>) {
         if !known.can_be_judged() {
-            return (Verdict::TooBusy, None);
+            return (RelayVerdict::TooBusy, None);
         }
         let usual = self.usual(counts);
         let is_worse = |starved, all| interval_of(starved, all, self.tail).0 > usual;
         if is_worse(counts.starved, counts.all) {
             let perhaps_of = whose_else(own, is_worse);
             let is_alone = perhaps_of.is_none();
-            return (if is_alone { Verdict::Starves } else { Verdict::Undecided }, perhaps_of);
+            return (
+                if is_alone { RelayVerdict::Starves } else { RelayVerdict::Undecided },
+                perhaps_of,
+            );
         }
         let (from, to) = counts.range();
         let serves = to < self.most && from <= usual;
-        (if serves { Verdict::Serves } else { Verdict::Undecided }, None)
+        (if serves { RelayVerdict::Serves } else { RelayVerdict::Undecided }, None)
     }
 
     /// The largest share that may be starved through the others, as what happens to everybody is no relay's doing. Without

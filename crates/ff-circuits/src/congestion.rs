@@ -8,7 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use crate::record::{Circuit, Probe, Relay};
+use crate::record::{CircuitRecord, PathRelay, Probe};
 
 /// What is added to each delay before it is shared out (gamma), in µs.
 pub const BASE_US: u64 = 20_000;
@@ -27,7 +27,7 @@ pub struct Congestion {
 impl Congestion {
     /// Learns from a circuit's round trips: two or more, or they say nothing. Returns the delay of each of its relays
     /// after that, in µs.
-    pub fn learn(&mut self, circuit: &Circuit) -> Vec<u64> {
+    pub fn learn(&mut self, circuit: &CircuitRecord) -> Vec<u64> {
         let trips = circuit.rtt.iter().filter(|trip| trip.probe == Probe::Refused);
         let trips: Vec<u64> = trips.map(|trip| trip.us).collect();
         let Some(least) = trips.iter().min().filter(|_| trips.len() > 1) else { return Vec::new() };
@@ -35,7 +35,7 @@ impl Congestion {
             self.share_out((trip - least + BASE_US) as f64, circuit);
         }
         let micros =
-            |relay: &Relay| Duration::from_secs_f64(self.delay_us(&relay.id) / 1e6).as_micros();
+            |relay: &PathRelay| Duration::from_secs_f64(self.delay_us(&relay.id) / 1e6).as_micros();
         circuit.path.iter().map(|relay| u64::try_from(micros(relay)).unwrap_or(u64::MAX)).collect()
     }
 
@@ -46,7 +46,7 @@ impl Congestion {
     }
 
     /// Shares a delay out.
-    fn share_out(&mut self, delay_us: f64, circuit: &Circuit) {
+    fn share_out(&mut self, delay_us: f64, circuit: &CircuitRecord) {
         let known: Vec<f64> = circuit.path.iter().map(|relay| self.delay_us(&relay.id)).collect();
         let sum: f64 = known.iter().sum();
         for (relay, known) in circuit.path.iter().zip(known) {
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     /// A circuit through these relays with these round trips.
-    fn circuit(path: &[&str], trips_us: &[u64]) -> Circuit {
+    fn circuit(path: &[&str], trips_us: &[u64]) -> CircuitRecord {
         let path: Vec<_> = path.iter().map(|id| serde_json::json!({ "id": id })).collect();
         let trips = trips_us.iter().map(|us| serde_json::json!({ "us": us, "probe": "refused" }));
         let line = serde_json::json!({ "schema": 1, "number": 0, "client": "arti", "began_unix_secs": 0.0,

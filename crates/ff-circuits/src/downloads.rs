@@ -23,8 +23,8 @@ use crate::interval::{Interval, difference, median};
 use crate::onionperf::ErrorWords;
 use crate::rank::{MannWhitney, mann_whitney, more_to_decide};
 use crate::read::Damaged;
-use crate::read::downloads::{DownloadRecord, Downloads};
-use crate::record::{Circuit, Download};
+use crate::read::downloads::{DownloadRecord, DownloadRecords};
+use crate::record::{CircuitRecord, Download};
 
 /// The least number of values for the Mann-Whitney test.
 const LEAST: usize = 8;
@@ -41,13 +41,13 @@ pub struct DownloadSet {
     /// Their label.
     pub label: String,
     /// The downloads.
-    pub downloads: Downloads,
+    pub downloads: DownloadRecords,
 }
 
 /// What was downloaded from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Target {
+pub enum DownloadTarget {
     /// A server on the Internet, through an exit.
     Exit,
     /// An onion service.
@@ -88,7 +88,7 @@ pub struct SetReport {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GroupReport {
     /// What they came from.
-    pub target: Target,
+    pub target: DownloadTarget,
     /// How much was asked for.
     pub size_bytes: u64,
     /// How many there are.
@@ -136,7 +136,7 @@ pub struct Comparison {
     /// The label of the second.
     pub other: String,
     /// What was downloaded from.
-    pub target: Target,
+    pub target: DownloadTarget,
     /// How much was asked for.
     pub size_bytes: u64,
     /// What is compared: `first_byte_secs`, `last_byte_secs` or `mbit_per_sec`.
@@ -157,7 +157,7 @@ pub struct Comparison {
 }
 
 /// A measure by its name.
-type Measure = (&'static str, fn(&Circuit) -> Option<f64>);
+type Measure = (&'static str, fn(&CircuitRecord) -> Option<f64>);
 
 /// What sets are compared by.
 const MEASURES: [Measure; 3] = [
@@ -166,7 +166,7 @@ const MEASURES: [Measure; 3] = [
     ("mbit_per_sec", mbit_per_sec),
 ];
 
-impl Target {
+impl DownloadTarget {
     /// What Tor Metrics and OnionPerf call it.
     #[must_use]
     pub const fn server(self) -> &'static str {
@@ -178,7 +178,7 @@ impl Target {
 
     /// The target of a line.
     #[must_use]
-    pub fn of(circuit: &Circuit) -> Self {
+    pub fn of(circuit: &CircuitRecord) -> Self {
         let is_onion = circuit.download.as_ref().is_some_and(Download::is_from_onion);
         if is_onion { Self::Onion } else { Self::Exit }
     }
@@ -186,31 +186,31 @@ impl Target {
 
 /// The download of a line, if all of it came.
 #[must_use]
-pub fn whole(circuit: &Circuit) -> Option<&Download> {
+pub fn whole(circuit: &CircuitRecord) -> Option<&Download> {
     circuit.download.as_ref().filter(|download| download.us.is_some())
 }
 
 /// Time to first byte of a whole download.
 #[must_use]
-pub fn first_byte_secs(circuit: &Circuit) -> Option<f64> {
+pub fn first_byte_secs(circuit: &CircuitRecord) -> Option<f64> {
     whole(circuit)?.first_byte_us.map(secs)
 }
 
 /// Time to last byte of a whole download.
 #[must_use]
-pub fn last_byte_secs(circuit: &Circuit) -> Option<f64> {
+pub fn last_byte_secs(circuit: &CircuitRecord) -> Option<f64> {
     whole(circuit)?.us.map(secs)
 }
 
 /// Throughput of a whole download from the first byte to the last.
 #[must_use]
-pub fn mbit_per_sec(circuit: &Circuit) -> Option<f64> {
+pub fn mbit_per_sec(circuit: &CircuitRecord) -> Option<f64> {
     whole(circuit)?.bytes_per_sec().map(|rate| rate * 8.0 / 1e6)
 }
 
 /// Throughput of the last MiB of 5, or of the second half of 1, of a whole download.
 #[must_use]
-pub fn last_mbit_per_sec(circuit: &Circuit) -> Option<f64> {
+pub fn last_mbit_per_sec(circuit: &CircuitRecord) -> Option<f64> {
     let download = whole(circuit)?;
     // What came between two tenths, in Mbit; the numbers are OnionPerf's, so that quotients have its digits.
     let (from, mbit) = match download.asked_bytes? {
@@ -224,7 +224,7 @@ pub fn last_mbit_per_sec(circuit: &Circuit) -> Option<f64> {
 
 /// How much was asked for; if that is not known, how much came.
 #[must_use]
-pub fn size_bytes(circuit: &Circuit) -> u64 {
+pub fn size_bytes(circuit: &CircuitRecord) -> u64 {
     let download = circuit.download.as_ref();
     download.map_or(0, |download| download.asked_bytes.unwrap_or(download.bytes))
 }
@@ -254,7 +254,7 @@ impl DownloadSet {
     /// The downloads of each arm as a set, named `LABEL.ARM`; those without an arm are the set `LABEL`. What was left out counts
     /// for the first of them.
     #[must_use]
-    pub fn by_arm(label: &str, mut downloads: Downloads) -> Vec<Self> {
+    pub fn by_arm(label: &str, mut downloads: DownloadRecords) -> Vec<Self> {
         let mut arms = BTreeMap::<Option<String>, Vec<DownloadRecord>>::new();
         for one in std::mem::take(&mut downloads.all) {
             arms.entry(one.circuit.arm.clone()).or_default().push(one);
@@ -262,9 +262,10 @@ impl DownloadSet {
         let mut sets = Vec::new();
         for (arm, all) in arms {
             let label = arm.map_or_else(|| label.to_owned(), |arm| format!("{label}.{arm}"));
-            let rest = Downloads { hosts: downloads.hosts.clone(), ..Downloads::default() };
+            let rest =
+                DownloadRecords { hosts: downloads.hosts.clone(), ..DownloadRecords::default() };
             let read = std::mem::replace(&mut downloads, rest);
-            sets.push(Self { label, downloads: Downloads { all, ..read } });
+            sets.push(Self { label, downloads: DownloadRecords { all, ..read } });
         }
         sets
     }
@@ -287,7 +288,7 @@ impl DownloadReport {
 impl SetReport {
     /// The results of a set.
     fn of(set: &DownloadSet) -> Self {
-        let Downloads { hosts, all, half_lines, left_out, other_circuits, damaged, .. } =
+        let DownloadRecords { hosts, all, half_lines, left_out, other_circuits, damaged, .. } =
             &set.downloads;
         let groups = groups(all);
         Self {
@@ -307,22 +308,24 @@ impl SetReport {
 }
 
 /// Lines by their targets and sizes.
-pub(crate) fn groups(all: &[DownloadRecord]) -> BTreeMap<(Target, u64), Vec<&Circuit>> {
-    let mut groups = BTreeMap::<_, Vec<&Circuit>>::new();
+pub(crate) fn groups(
+    all: &[DownloadRecord],
+) -> BTreeMap<(DownloadTarget, u64), Vec<&CircuitRecord>> {
+    let mut groups = BTreeMap::<_, Vec<&CircuitRecord>>::new();
     for DownloadRecord { circuit, .. } in all {
-        groups.entry((Target::of(circuit), size_bytes(circuit))).or_default().push(circuit);
+        groups.entry((DownloadTarget::of(circuit), size_bytes(circuit))).or_default().push(circuit);
     }
     groups
 }
 
 /// The values of lines that have one.
-pub(crate) fn values(lines: &[&Circuit], of: fn(&Circuit) -> Option<f64>) -> Vec<f64> {
+pub(crate) fn values(lines: &[&CircuitRecord], of: fn(&CircuitRecord) -> Option<f64>) -> Vec<f64> {
     lines.iter().filter_map(|line| of(line)).collect()
 }
 
 impl GroupReport {
     /// The results of the lines of a group.
-    fn of((target, size_bytes): (Target, u64), lines: &[&Circuit]) -> Self {
+    fn of((target, size_bytes): (DownloadTarget, u64), lines: &[&CircuitRecord]) -> Self {
         let whole = lines.iter().filter(|line| whole(line).is_some()).count();
         let mut failures = BTreeMap::new();
         for words in lines.iter().filter_map(|line| ErrorWords::of(line)) {
@@ -359,7 +362,7 @@ fn compare(one: &DownloadSet, other: &DownloadSet, into: &mut Vec<Comparison>) {
     for (group, lines) in groups(&one.downloads.all) {
         let Some(other_lines) = others.get(&group) else { continue };
         for (measure, of) in MEASURES {
-            let sorted = |lines: &[&Circuit]| stats::sorted(values(lines, of));
+            let sorted = |lines: &[&CircuitRecord]| stats::sorted(values(lines, of));
             let (first, second) = (sorted(&lines), sorted(other_lines));
             let least = first.len().min(second.len());
             let few =

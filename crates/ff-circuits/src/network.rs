@@ -26,7 +26,7 @@ const USABLE_SECS: u64 = 24 * 3600;
 
 /// A relay, with all that a circuit through it needs.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Relay {
+pub struct NetworkRelay {
     /// The fingerprint of its RSA identity: 40 upper-case hexadecimal digits.
     pub id: String,
     /// Its nickname.
@@ -47,9 +47,9 @@ pub struct Relay {
 
 /// The relays of a network that circuits can be built through.
 #[derive(Clone, Debug, Default)]
-pub struct Network {
+pub struct CircuitNetwork {
     /// Them, in the order of their fingerprints.
-    pub relays: Vec<Relay>,
+    pub relays: Vec<NetworkRelay>,
     /// Where they stand, by fingerprint.
     by_id: HashMap<String, usize>,
     /// The v3 identities of the authorities that made the consensus.
@@ -87,7 +87,7 @@ pub enum NetworkError {
     },
 }
 
-impl Network {
+impl CircuitNetwork {
     /// Reads the network of a tor's directory, of the tor with the newest consensus below a directory, or of a consensus
     /// of the microdesc flavour that has the microdescriptors beside it.
     ///
@@ -156,7 +156,7 @@ impl Network {
             let Some((ed25519, ntor)) = keys else { continue };
             let id = hex::encode_upper(entry.fingerprint);
             network.by_id.insert(id.clone(), network.relays.len());
-            network.relays.push(Relay {
+            network.relays.push(NetworkRelay {
                 id,
                 nick: entry.nickname.clone(),
                 rsa: entry.fingerprint,
@@ -215,7 +215,7 @@ fn consensuses(path: &Path) -> Vec<PathBuf> {
     directories(path).into_iter().map(|dir| dir.join(CONSENSUS)).collect()
 }
 
-/// Which documents there are, and when each was written: another value means that [`Network::read`] may find something new.
+/// Which documents there are, and when each was written: another value means that [`CircuitNetwork::read`] may find something new.
 #[must_use]
 pub fn stamp(path: &Path) -> Vec<(PathBuf, SystemTime, u64)> {
     let consensuses = consensuses(path);
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn a_network_with_one_address_that_is_not_private_is_public() {
         let is_public = |addresses: &[&str]| {
-            let relay = Relay {
+            let relay = NetworkRelay {
                 id: String::new(),
                 nick: String::new(),
                 rsa: [1; 20],
@@ -294,7 +294,7 @@ mod tests {
                 protocols: String::new(),
                 flags: Flags::default(),
             };
-            Network { relays: vec![relay], ..Network::default() }.is_public()
+            CircuitNetwork { relays: vec![relay], ..CircuitNetwork::default() }.is_public()
         };
         assert!(!is_public(&["127.3.2.1:1", "10.0.0.1:1", "[::1]:1"]));
         // What `ff-lab link run` gives, and what Arti relays in a lab have.
@@ -309,7 +309,7 @@ mod tests {
         let file = dir.path().join("old");
         fs::write(&file, "not one").expect("a file");
         assert_eq!(consensuses(&file), std::slice::from_ref(&file));
-        let error = Network::read(&file, 0).expect_err("no consensus").to_string();
+        let error = CircuitNetwork::read(&file, 0).expect_err("no consensus").to_string();
         assert!(error.contains(&file.display().to_string()), "{error}");
         assert_eq!(directory(&file), file);
         let system = directory(Path::new(PUBLIC));
@@ -326,7 +326,7 @@ mod tests {
         let all = include_str!("../../ff-dir/tests/data/microdescriptors");
         let consensus = Consensus::parse(text).expect("a consensus");
         let now = consensus.valid_after_unix_secs().expect("a time");
-        let left_out = || Network::read(dir.path(), now).expect("a network").pool.left_out;
+        let left_out = || CircuitNetwork::read(dir.path(), now).expect("a network").pool.left_out;
         write(MICRODESCRIPTORS[0], all);
         assert_eq!(left_out(), 0);
         let some: Vec<_> = all.split("@last-listed").collect();
@@ -343,7 +343,7 @@ mod tests {
             // It takes no room on the disk.
             let long = fs::File::create(dir.path().join(name)).expect("a file");
             long.set_len(MOST_BYTES + 1).expect("longer");
-            let error = Network::read(dir.path(), 0).expect_err("too long").to_string();
+            let error = CircuitNetwork::read(dir.path(), 0).expect_err("too long").to_string();
             assert!(error.contains(name) && error.contains("longer than"), "{error}");
         }
     }
@@ -351,10 +351,10 @@ mod tests {
     #[test]
     fn a_directory_without_a_consensus_is_named() {
         let dir = tempfile::tempdir().expect("a directory");
-        let error = Network::read(dir.path(), 0).expect_err("nothing there").to_string();
+        let error = CircuitNetwork::read(dir.path(), 0).expect_err("nothing there").to_string();
         assert!(error.contains(&dir.path().display().to_string()), "{error}");
         fs::write(dir.path().join(CONSENSUS), "not one").expect("a file");
-        let error = Network::read(dir.path(), 0).expect_err("no consensus").to_string();
+        let error = CircuitNetwork::read(dir.path(), 0).expect_err("no consensus").to_string();
         assert!(error.contains(CONSENSUS), "{error}");
     }
 }

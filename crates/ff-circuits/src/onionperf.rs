@@ -6,7 +6,7 @@
 pub mod day;
 pub mod filter;
 
-use crate::record::{Circuit, Failure, Stage};
+use crate::record::{CircuitRecord, Failure, Stage};
 
 /// Why a download failed, in OnionPerf's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct ErrorWords {
 impl ErrorWords {
     /// The words of a line; none if its download is whole.
     #[must_use]
-    pub fn of(circuit: &Circuit) -> Option<Self> {
+    pub fn of(circuit: &CircuitRecord) -> Option<Self> {
         let failure = circuit.failure.as_ref();
         let download = circuit.download.as_ref();
         if download.is_some_and(|download| download.us.is_some()) {
@@ -118,7 +118,7 @@ mod tests {
         let line = serde_json::json!({ "schema": 1, "number": 0, "client": "arti", "began_unix_secs": 0.0,
             "began_us": 0, "path": [], "ended_us": 9, "download": download,
             "failure": { "stage": stage, "reason": reason, "whose": "unknown" } });
-        let circuit: Circuit = serde_json::from_value(line).expect("a line");
+        let circuit: CircuitRecord = serde_json::from_value(line).expect("a line");
         ErrorWords::of(&circuit).map(|words| words.code())
     }
 

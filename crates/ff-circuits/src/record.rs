@@ -13,7 +13,7 @@ pub const SCHEMA: u32 = 1;
 
 /// What was measured of one circuit (002, algorithm 1).
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Circuit {
+pub struct CircuitRecord {
     /// [`SCHEMA`].
     pub schema: u32,
     /// Its number in the run, from 0.
@@ -33,7 +33,7 @@ pub struct Circuit {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_unix_secs: Option<f64>,
     /// Its relays, first hop first. Of a circuit to an onion service, which its client chose: up to the rendezvous point.
-    pub path: Vec<Relay>,
+    pub path: Vec<PathRelay>,
     /// Whether its client chose the path itself. Then nothing is told of the link and the hops, and building the circuit is
     /// part of the download's connection.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -73,7 +73,7 @@ pub struct Circuit {
     pub ended_us: u64,
 }
 
-impl Circuit {
+impl CircuitRecord {
     /// A circuit of which only the beginning is known.
     #[must_use]
     pub const fn begun(client: Client, number: u64, began_unix_secs: f64, began_us: u64) -> Self {
@@ -171,7 +171,7 @@ pub enum Client {
 
 /// A relay of a path.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
-pub struct Relay {
+pub struct PathRelay {
     /// The fingerprint of its RSA identity: 40 upper-case hexadecimal digits.
     pub id: String,
     /// Its nickname, if known.
@@ -369,7 +369,7 @@ mod tests {
     #[test]
     fn a_line_keeps_what_was_measured_and_leaves_out_what_was_not() {
         let line = r#"{"schema":1,"number":7,"client":"arti","began_unix_secs":1.5,"began_us":12,"run_unix_secs":0.25,"path":[{"id":"AA","nick":"a"},{"id":"BB"}],"link_us":5,"hops_us":[20,45],"rtt":[{"us":30,"probe":"refused","reason":"exitpolicy"},{"us":10,"probe":"resolve"},{"us":20,"probe":"refused"},{"us":40,"probe":"refused"}],"latency":[{"at_us":70,"open_us":3,"us":6}],"ended_us":99}"#;
-        let circuit: Circuit = serde_json::from_str(line).expect("a line");
+        let circuit: CircuitRecord = serde_json::from_str(line).expect("a line");
 
         assert_eq!(serde_json::to_string(&circuit).expect("a line"), line);
         assert_eq!((circuit.build_us(), circuit.build_without_link_us()), (Some(45), Some(40)));
@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn a_download_says_when_it_was_asked_for_and_what_from() {
         let line = r#"{"schema":1,"number":0,"client":"arti","began_unix_secs":1500000000.25,"began_us":0,"path":[],"download":{"bytes":0,"source":"http://abc.onion:80","before_us":250001},"ended_us":9}"#;
-        let mut circuit: Circuit = serde_json::from_str(line).expect("a line");
+        let mut circuit: CircuitRecord = serde_json::from_str(line).expect("a line");
         assert_eq!(circuit.asked_unix_us(), 1_499_999_999_999_999);
         let download = circuit.download.as_mut().expect("a download");
         assert!(download.is_from_onion());
@@ -422,7 +422,7 @@ mod tests {
     #[test]
     fn a_circuit_that_lacks_a_hop_has_no_build_time() {
         let line = r#"{"schema":1,"number":0,"client":"tor","began_unix_secs":0.0,"began_us":0,"path":[{"id":"AA"},{"id":"BB"}],"hops_us":[20],"failure":{"stage":"build","hop":2,"reason":"timeout","whose":"relay"},"ended_us":9}"#;
-        let circuit: Circuit = serde_json::from_str(line).expect("a line");
+        let circuit: CircuitRecord = serde_json::from_str(line).expect("a line");
 
         assert_eq!((circuit.build_us(), circuit.rtt_us()), (None, None));
     }

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use crate::record::Circuit;
+use crate::record::CircuitRecord;
 
 /// Bytes on the wire for a byte of payload of a long download, towards the client: cells of 514 bytes for 498 (tor-spec 6.1),
 /// records of TLS 1.3 with 22 bytes for seven cells, and packets of 1,500 bytes with 1,448 of them (IPv4, TCP with timestamps).
@@ -106,7 +106,7 @@ pub const fn most(payload: u64) -> u64 {
 /// The traffic of a circuit with at most one download, computed from the payload that came; 0 if the circuit never began. A
 /// download that was cut off counts with the payload that may have been under way.
 #[must_use]
-pub fn of_circuit(circuit: &Circuit) -> u64 {
+pub fn of_circuit(circuit: &CircuitRecord) -> u64 {
     if circuit.path.is_empty() && !circuit.as_client {
         return 0;
     }
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_circuit_never_takes_more_than_is_set_aside_for_it() {
-        let circuit = |path: &str, download: serde_json::Value| -> Circuit {
+        let circuit = |path: &str, download: serde_json::Value| -> CircuitRecord {
             let path: serde_json::Value = serde_json::from_str(path).expect("a path");
             serde_json::from_value(serde_json::json!({ "schema": 1, "number": 0, "client": "arti",
                 "began_unix_secs": 0.0, "began_us": 0, "path": path, "ended_us": 9, "download": download }))

@@ -50,14 +50,14 @@ pub fn out_dir(common: &Common, default: &str) -> Result<PathBuf> {
 
 /// Which command an outcome comes from.
 #[derive(Clone, Copy)]
-pub enum Source<'a> {
+pub enum OutcomeSource<'a> {
     /// The demo of one relay, with its clients if it had any.
     Demo(Option<&'a ClientTraffic>),
     /// `measure`.
     Measure,
 }
 
-impl Source<'_> {
+impl OutcomeSource<'_> {
     /// The program that speaks.
     fn program(self) -> &'static str {
         match self {
@@ -84,20 +84,20 @@ pub fn finish(
     common: &Common,
     dir: &Path,
     outcome: &Outcome,
-    source: Source<'_>,
+    source: OutcomeSource<'_>,
 ) -> Result<ExitCode> {
     let mut files = Vec::new();
     let written = write_files(dir, outcome, source.consensus_relays(), &mut files);
     let text = match source {
-        Source::Demo(clients) if common.json => {
+        OutcomeSource::Demo(clients) if common.json => {
             let mut json = outcome.to_json(&files);
             // Without clients it is null: one command's objects have the same keys.
             json["clients"] = serde_json::to_value(clients).context("Failed to encode JSON")?;
             format!("{json}\n")
         }
-        Source::Measure if common.json => format!("{}\n", outcome.to_json(&files)),
-        Source::Demo(clients) => summary(outcome, clients, &files),
-        Source::Measure => summary(outcome, None, &files),
+        OutcomeSource::Measure if common.json => format!("{}\n", outcome.to_json(&files)),
+        OutcomeSource::Demo(clients) => summary(outcome, clients, &files),
+        OutcomeSource::Measure => summary(outcome, None, &files),
     };
     if let Err(failure) = &outcome.result {
         note(&format!("{}: {}", source.program(), failure.message));

@@ -41,7 +41,7 @@ use crate::team::{PartEvent, ReadyPart, TeamMember};
 use error::MeasureError;
 use session::Session;
 
-pub use self::together::Place;
+pub use self::together::StartPlace;
 pub use self::transit::measure_transit;
 pub use crate::progress::Progress;
 
@@ -57,7 +57,7 @@ const EVENTS: usize = 64;
 
 /// What to measure, and with what.
 #[derive(Clone)]
-pub struct Plan {
+pub struct MeasurePlan {
     /// The relay.
     pub target: TargetAddr,
     /// How its user wrote the address.
@@ -82,12 +82,12 @@ pub struct Plan {
     /// the team has.
     pub expected: Option<BytesPerSec>,
     /// Its place among measurements that begin together, if it is made together with others.
-    pub place: Option<Arc<Place>>,
+    pub place: Option<Arc<StartPlace>>,
     /// How to open links, the coordinator's and the measurers'.
     pub link: LinkOptions,
 }
 
-impl Plan {
+impl MeasurePlan {
     /// A plan for a relay on another machine, by its address alone; callers set what else they know.
     #[must_use]
     pub fn new(target: TargetAddr, key: SigningKey, params: Params, team: Vec<TeamMember>) -> Self {
@@ -156,7 +156,7 @@ impl Plan {
 }
 
 /// Measures the relay; runs on tokio. `watch` is told how it goes.
-pub async fn measure(plan: &Plan, mut watch: impl FnMut(Progress<'_>)) -> Outcome {
+pub async fn measure(plan: &MeasurePlan, mut watch: impl FnMut(Progress<'_>)) -> Outcome {
     let mut run = Run {
         plan: plan.clone(),
         samples: Samples::new(&plan.params, plan.team.len()),
@@ -179,7 +179,7 @@ fn unix_time() -> Duration {
 
 /// What came of a measurement that this process gave up by itself.
 #[must_use]
-pub fn failed(plan: &Plan, started_unix_secs: u64, failure: Failure) -> Outcome {
+pub fn failed(plan: &MeasurePlan, started_unix_secs: u64, failure: Failure) -> Outcome {
     Outcome {
         limit: plan.limit,
         sockets: SocketCounts { asked: plan.links(), opened: 0 },
@@ -190,7 +190,7 @@ pub fn failed(plan: &Plan, started_unix_secs: u64, failure: Failure) -> Outcome 
 /// A measurement that is going on.
 struct Run {
     /// What was asked for, with as many links as the path takes.
-    plan: Plan,
+    plan: MeasurePlan,
     /// What was counted.
     samples: Samples,
     /// What the relay's links showed.
@@ -452,7 +452,7 @@ fn is_about_a_cell(kind: FailureKind) -> bool {
 }
 
 /// What each measurer is to do.
-fn tasks(plan: &Plan, grant: &MeasParamsOk) -> Vec<Task> {
+fn tasks(plan: &MeasurePlan, grant: &MeasParamsOk) -> Vec<Task> {
     let task = |member: &TeamMember| Task {
         measurement: grant.measurement,
         target: plan.target,
@@ -511,11 +511,11 @@ mod tests {
     use super::*;
 
     /// A plan for a relay at this address.
-    fn plan(address: &str, is_local: bool) -> Plan {
+    fn plan(address: &str, is_local: bool) -> MeasurePlan {
         let addr = address.parse().expect("an address");
         let target = TargetAddr { addr, ed_identity: [2; 32].into() };
         let key = SigningKey::from_bytes(&[1; 32]);
-        Plan { is_local, ..Plan::new(target, key, Params::default(), Vec::new()) }
+        MeasurePlan { is_local, ..MeasurePlan::new(target, key, Params::default(), Vec::new()) }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
-use ff_coordinator::measure::{self, Plan, Progress};
+use ff_coordinator::measure::{self, MeasurePlan, Progress};
 use ff_coordinator::team;
 use ff_measurer::link::{LinkOptions, TargetAddr};
 use ff_measurer::measurer_id;
@@ -20,7 +20,7 @@ use ff_proto::session::target::Policy;
 use ff_proto::units::BytesPerSec;
 use ff_relay_ext::arti::background::Background;
 use ff_relay_ext::arti::host::RelayHost;
-use ff_relay_ext::options::{self, Options};
+use ff_relay_ext::options::{self, TargetOptions};
 use tokio::sync::oneshot;
 
 use crate::cli::Cli;
@@ -50,7 +50,7 @@ pub(crate) async fn run(
     let mut clients = Clients::start(demo.clients(), &target, &mut watch).await?;
 
     let params = team::params(&demo.common, &KnownPath::default());
-    let plan = Plan {
+    let plan = MeasurePlan {
         address_text: target.addr.to_string(),
         fingerprint: None,
         target,
@@ -148,7 +148,7 @@ fn relay_options(key: &SigningKey, demo: &Cli) -> [(&'static str, String); 5] {
 
 /// What the options come to in an Arti relay.
 fn policy(options: &[(&'static str, String)]) -> Result<Policy> {
-    let mut parsed = Options::default();
+    let mut parsed = TargetOptions::default();
     for (name, value) in options {
         parsed.set(name, value).with_context(|| format!("Failed to set {name}"))?;
     }
@@ -193,7 +193,11 @@ impl Clients {
     }
 
     /// Measures, and counts meanwhile what comes back in each of the measurement's seconds.
-    async fn watch_during(&mut self, plan: &Plan, watch: &mut impl FnMut(Progress<'_>)) -> Outcome {
+    async fn watch_during(
+        &mut self,
+        plan: &MeasurePlan,
+        watch: &mut impl FnMut(Progress<'_>),
+    ) -> Outcome {
         let (told, started) = oneshot::channel();
         let mut told = Some(told);
         let mut during = Vec::new();

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use ff_coordinator::deliver::{Source, finish, or_failed_json, out_dir};
+use ff_coordinator::deliver::{OutcomeSource, finish, or_failed_json, out_dir};
 use ff_coordinator::screen::Screen;
 
 use crate::cli::Cli;
@@ -37,6 +37,6 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         let screen = Screen::new();
         let (outcome, clients) = demo::run(cli, &dir, |progress| screen.show(progress)).await?;
         drop(screen);
-        finish(&cli.common, &dir, &outcome, Source::Demo(clients.as_ref()))
+        finish(&cli.common, &dir, &outcome, OutcomeSource::Demo(clients.as_ref()))
     })
 }

@@ -21,7 +21,7 @@ const ATTEMPTS: u32 = 5;
 
 /// How to check.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct CheckPlan {
     /// Fewer and shorter runs.
     pub short: bool,
     /// Keep all cores busy meanwhile.
@@ -69,7 +69,7 @@ pub struct Check {
 }
 
 /// Checks, and calls `on_row` with each row as it comes. Needs root.
-pub fn check(plan: Plan, mut on_row: impl FnMut(&Row)) -> Result<Check> {
+pub fn check(plan: CheckPlan, mut on_row: impl FnMut(&Row)) -> Result<Check> {
     let busy = plan.busy.then(Busy::start);
     let mut check = Check {
         is_real_time: true,

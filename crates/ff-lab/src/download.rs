@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::node::Node;
-use crate::source::Source;
+use crate::source::SourceServer;
 use open::Circuits;
 use reader::Counters;
 
@@ -59,7 +59,7 @@ impl DownloadPlan {
         Self { circuits: Some(circuits), ..self }
     }
 
-    /// How much each stream downloads; if not said, it goes on until the end of [`Downloads`].
+    /// How much each stream downloads; if not said, it goes on until the end of [`RunningDownloads`].
     #[must_use]
     pub fn bytes_each(self, bytes: u64) -> Self {
         Self { bytes_each: Some(bytes), ..self }
@@ -68,7 +68,7 @@ impl DownloadPlan {
 
 /// Running downloads; dropping it closes the streams and their circuits.
 #[derive(Debug)]
-pub struct Downloads {
+pub struct RunningDownloads {
     /// What the thread counts.
     counters: Arc<Counters>,
     /// The thread that reads.
@@ -77,9 +77,9 @@ pub struct Downloads {
     _circuits: Circuits,
 }
 
-impl Downloads {
+impl RunningDownloads {
     /// Opens the streams of a plan through a client and begins to read.
-    pub(crate) fn start(client: &Node, plan: &DownloadPlan, source: &Source) -> Result<Self> {
+    pub(crate) fn start(client: &Node, plan: &DownloadPlan, source: &SourceServer) -> Result<Self> {
         let (streams, circuits) = open::open(client, plan, source.addr())?;
         let counters = Arc::new(Counters::new(streams.len()));
         let counted = counters.clone();
@@ -137,7 +137,7 @@ impl Downloads {
     }
 }
 
-impl Drop for Downloads {
+impl Drop for RunningDownloads {
     fn drop(&mut self) {
         self.counters.stop();
         if let Some(reader) = self.reader.take() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::link::{Direction, HostId, PairDelays};
-use crate::net::{Awake, Emulation, HostPlan, Namespace, Place, Plan};
+use crate::net::{Awake, Emulation, EmulationPlan, HostPlace, HostPlan, Namespace};
 use crate::profile::Profile;
 
 pub use delays::Delays;
@@ -87,7 +87,7 @@ impl Default for HostsPlan {
 
 impl HostsPlan {
     /// The emulator's plan for hosts of these names.
-    fn plan(&self, names: &[String], addresses: Addresses) -> Result<Plan> {
+    fn plan(&self, names: &[String], addresses: Addresses) -> Result<EmulationPlan> {
         if names.len() > MAX_HOSTS {
             let what = format!("{} hosts; {MAX_HOSTS} are possible", names.len());
             return Err(Error::Misuse(what));
@@ -104,9 +104,9 @@ impl HostsPlan {
             let free = || (Direction::default(), Direction::default());
             let (up, down) = link.map_or_else(free, |link| (link.up.clone(), link.down.clone()));
             let address = addresses.of(number);
-            HostPlan { name: name.clone(), place: Place::Namespace, address, up, down }
+            HostPlan { name: name.clone(), place: HostPlace::Namespace, address, up, down }
         };
-        Ok(Plan {
+        Ok(EmulationPlan {
             hosts: (1..).zip(names).map(host).collect(),
             pairs: self.delays.pairs(names, self.seed)?,
             prefix_bits: addresses.prefix_bits(),
@@ -122,7 +122,7 @@ pub(crate) struct Hosts {
     /// The emulator.
     emulation: Arc<Emulation>,
     /// What was planned.
-    plan: Arc<Plan>,
+    plan: Arc<EmulationPlan>,
     /// What keeps cores awake, if anything does.
     _awake: Option<Arc<Awake>>,
 }

@@ -28,7 +28,7 @@ mod trace;
 
 pub use codel::CoDel;
 pub use delay::{Delay, DelayTable, DelayTableError, Jitter, MAX_DELAY, Reorder};
-pub use direction::{Cause, Counts, Direction, Link, Output};
+pub use direction::{Cause, Direction, Link, Output, PacketCounts};
 pub use loss::Loss;
 pub use queue::QueueLimit;
 pub use rate::Rate;

@@ -15,7 +15,7 @@ mod tun;
 
 pub(crate) use awake::Awake;
 pub use driver::{Drops, Report};
-pub use emulation::{Emulation, HostPlan, Place, Plan};
+pub use emulation::{Emulation, EmulationPlan, HostPlace, HostPlan};
 pub use lateness::LatenessReport;
 pub use namespace::Namespace;
 pub use priority::{Priority, become_real_time};

@@ -14,14 +14,14 @@ use rustix::process::Signal;
 use crate::arti_relay::ArtiRelay;
 use crate::builder::NetworkBuilder;
 use crate::directory;
-use crate::download::{DownloadPlan, Downloads};
+use crate::download::{DownloadPlan, RunningDownloads};
 use crate::error::{Error, Result};
 use crate::hosts::{Host, Hosts, SOURCE, inside};
 use crate::link::PairDelays;
 use crate::net::Report;
 use crate::node::{Node, Role};
 use crate::own_dir::OwnDir;
-use crate::source::Source;
+use crate::source::SourceServer;
 
 /// A running private network; dropping it ends every process and removes its directory.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub struct Network {
     /// The arti-relays, in the order they were described in.
     arti_relays: Vec<ArtiRelay>,
     /// What clients download from; started at the first download.
-    source: OnceLock<Source>,
+    source: OnceLock<SourceServer>,
     /// How long the start took.
     start_time: Duration,
     /// What is between nodes, if not this machine's loopback.
@@ -133,7 +133,7 @@ impl Network {
         client: &Node,
         path: &[&Node],
         streams: usize,
-    ) -> Result<Downloads> {
+    ) -> Result<RunningDownloads> {
         self.download(client, &DownloadPlan::through(path).streams(streams))
     }
 
@@ -141,20 +141,20 @@ impl Network {
     ///
     /// # Errors
     /// As [`Self::download_through`].
-    pub fn download(&self, client: &Node, plan: &DownloadPlan) -> Result<Downloads> {
-        Downloads::start(client, plan, self.source()?)
+    pub fn download(&self, client: &Node, plan: &DownloadPlan) -> Result<RunningDownloads> {
+        RunningDownloads::start(client, plan, self.source()?)
     }
 
     /// What all its clients download from; for pausing all downloads, for instance.
     ///
     /// # Errors
     /// When it cannot be started, at the first use.
-    pub fn source(&self) -> Result<&Source> {
+    pub fn source(&self) -> Result<&SourceServer> {
         if let Some(source) = self.source.get() {
             return Ok(source);
         }
         let host = self.hosts.as_ref().map(|hosts| hosts.host(SOURCE)).transpose()?;
-        let source = Source::start_at(host)?;
+        let source = SourceServer::start_at(host)?;
         Ok(self.source.get_or_init(|| source))
     }
 

@@ -17,7 +17,7 @@ use crate::hosts::{Host, inside};
 
 /// A running server; dropping it closes all its connections.
 #[derive(Debug)]
-pub struct Source {
+pub struct SourceServer {
     /// Where it listens.
     addr: SocketAddr,
     /// Its host, if it is not this machine.
@@ -28,7 +28,7 @@ pub struct Source {
     acceptor: Option<JoinHandle<()>>,
 }
 
-/// What the threads of a [`Source`] share.
+/// What the threads of a [`SourceServer`] share.
 #[derive(Debug, Default)]
 struct Shared {
     /// Whether to end.
@@ -43,7 +43,7 @@ struct Shared {
     resumed: Condvar,
 }
 
-impl Source {
+impl SourceServer {
     /// Starts a server on a free port of 127.0.0.1.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl Source {
     }
 }
 
-impl Drop for Source {
+impl Drop for SourceServer {
     fn drop(&mut self) {
         self.shared.is_ending.store(true, Ordering::Relaxed);
         self.resume();
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_source_sends_what_was_asked_for_and_ends_with_its_value() {
-        let source = Source::start().unwrap();
+        let source = SourceServer::start().unwrap();
         let mut limited = TcpStream::connect(source.addr()).unwrap();
         limited.write_all(b"GET 300000\n").unwrap();
         let mut bytes = Vec::new();

@@ -12,7 +12,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use ff_base::files::{FileError, Readers, write_atomically};
 use tor_netdoc::types::Iso8601TimeSp;
 
-use super::config::Limits;
+use super::config::DocumentLimits;
 use super::error::DirectoryError;
 use super::head::{Flavor, Head, secs, unix_secs};
 use super::parts::{Microdescriptor, Part, ServerDescriptor};
@@ -24,7 +24,7 @@ pub(super) struct Cache {
     /// It.
     dir: PathBuf,
     /// What may be kept.
-    limits: Limits,
+    limits: DocumentLimits,
     /// Locked for as long as this is here.
     _lock: File,
 }
@@ -87,7 +87,7 @@ fn consensus_times(dir: &Path, flavor: Flavor) -> Result<Vec<u64>, FileError> {
 
 impl Cache {
     /// Takes possession of a directory that exists.
-    pub(super) fn open(dir: PathBuf, limits: Limits) -> Result<Self, DirectoryError> {
+    pub(super) fn open(dir: PathBuf, limits: DocumentLimits) -> Result<Self, DirectoryError> {
         let path = dir.join("lock");
         let lock = File::options().create(true).truncate(false).write(true).open(&path);
         let lock = lock.map_err(FileError::new("open", &path))?;
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     /// A cache in a directory of its own.
-    fn cache(limits: Limits) -> (tempfile::TempDir, Cache) {
+    fn cache(limits: DocumentLimits) -> (tempfile::TempDir, Cache) {
         let dir = tempfile::tempdir().expect("a directory");
         let cache = Cache::open(dir.path().to_owned(), limits).expect("a cache");
         (dir, cache)
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn consensuses_are_kept_by_time_and_the_oldest_dropped() {
-        let (dir, cache) = cache(Limits { consensuses: 2, ..Limits::default() });
+        let (dir, cache) = cache(DocumentLimits { consensuses: 2, ..DocumentLimits::default() });
         let times = [1_795_370_400, 1_795_374_000, 1_795_377_600];
         for time in times {
             cache.keep_consensus(&head(Flavor::Ns, time), &format!("text {time}")).expect("kept");
@@ -242,16 +242,18 @@ mod tests {
 
     #[test]
     fn a_directory_belongs_to_one_at_a_time() {
-        let (dir, cache) = cache(Limits::default());
-        let error = Cache::open(dir.path().to_owned(), Limits::default()).expect_err("in use");
+        let (dir, cache) = cache(DocumentLimits::default());
+        let error =
+            Cache::open(dir.path().to_owned(), DocumentLimits::default()).expect_err("in use");
         assert!(error.to_string().contains("in use by another process"), "{error}");
         drop(cache);
-        Cache::open(dir.path().to_owned(), Limits::default()).expect("free again");
+        Cache::open(dir.path().to_owned(), DocumentLimits::default()).expect("free again");
     }
 
     #[test]
     fn what_is_no_utf8_or_too_large_is_read_as_far_as_it_goes() {
-        let (dir, cache) = cache(Limits { cache_bytes: 1 << 20, ..Limits::default() });
+        let (dir, cache) =
+            cache(DocumentLimits { cache_bytes: 1 << 20, ..DocumentLimits::default() });
         fs::write(dir.path().join(CERTIFICATES), b"a\xff\n").expect("a file");
         assert_eq!(cache.certificates().expect("text"), "a\u{fffd}\n");
         fs::write(dir.path().join(CERTIFICATES), vec![b'x'; 3 << 20]).expect("a file");
@@ -269,7 +271,7 @@ mod tests {
         let documents = super::dir(dir.path());
         fs::create_dir(&documents).expect("made");
         assert!(newest_consensus(dir.path()).expect_err("none").contains("no consensus"));
-        let cache = Cache::open(documents, Limits::default()).expect("a cache");
+        let cache = Cache::open(documents, DocumentLimits::default()).expect("a cache");
         let times = [1_795_370_400, 1_795_374_000].map(|time| head(Flavor::Ns, time));
         for head in times.iter().chain([&head(Flavor::Microdesc, 1_795_999_999)]) {
             cache.keep_consensus(head, &format!("{}", head.valid_after_secs)).expect("kept");

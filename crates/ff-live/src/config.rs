@@ -42,13 +42,13 @@ pub struct LiveConfig {
     pub allow_private_addresses: bool,
     /// What may be kept and asked for.
     #[serde(default)]
-    pub limits: Limits,
+    pub limits: DocumentLimits,
 }
 
 /// What may be kept and asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Limits {
+pub struct DocumentLimits {
     /// How many consensuses are kept, the current one included.
     pub consensuses: usize,
     /// Bytes of documents, on disk and in one view, beside Arti's own cache.
@@ -59,14 +59,14 @@ pub struct Limits {
     pub answer_secs: u64,
 }
 
-impl Default for Limits {
+impl Default for DocumentLimits {
     fn default() -> Self {
         // The network of 2024 with 7,000 relays has 35 MB of documents.
         Self { consensuses: 3, cache_bytes: 256 << 20, parallel: 4, answer_secs: 60 }
     }
 }
 
-impl Limits {
+impl DocumentLimits {
     /// How long a server has for an answer.
     pub(super) fn answer_time(&self) -> Duration {
         Duration::from_secs(self.answer_secs)
@@ -84,7 +84,7 @@ impl LiveConfig {
             fallbacks: Vec::new(),
             private_network: None,
             allow_private_addresses: false,
-            limits: Limits::default(),
+            limits: DocumentLimits::default(),
         }
     }
 
@@ -117,7 +117,7 @@ impl LiveConfig {
 
     /// Finds what cannot be meant, and reads the private network's directory.
     pub(super) fn resolve(&self) -> Result<Resolved, DirectoryError> {
-        let Limits { consensuses, cache_bytes, parallel, answer_secs } = self.limits;
+        let DocumentLimits { consensuses, cache_bytes, parallel, answer_secs } = self.limits;
         for (field, is_good, range) in [
             ("limits.consensuses", (1..=100).contains(&consensuses), "1 to 100"),
             ("limits.cache_bytes", cache_bytes >= 1 << 20, "1048576 or more"),
@@ -280,7 +280,7 @@ mod tests {
             "limits": {"parallel": 2}}"#;
         let config: LiveConfig = serde_json::from_str(text).expect("good");
         assert_eq!(config.authorities[0].orports.len(), 1);
-        assert_eq!(config.limits, Limits { parallel: 2, ..Limits::default() });
+        assert_eq!(config.limits, DocumentLimits { parallel: 2, ..DocumentLimits::default() });
         for bad in [r#"{"cache_dir": "c", "cache": 1}"#, r#"{"limits": {}}"#] {
             serde_json::from_str::<LiveConfig>(bad).expect_err(bad);
         }

@@ -36,7 +36,7 @@ use self::server::{Channels, servers};
 use self::view::View;
 
 pub use self::cache::{descriptors, newest_consensus};
-pub use self::config::{Limits, LiveConfig};
+pub use self::config::{DocumentLimits, LiveConfig};
 pub use self::documents::Documents;
 pub use self::error::DirectoryError;
 pub use self::relay::{Authority, Fallback};

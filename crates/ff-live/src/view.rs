@@ -18,7 +18,7 @@ use tor_llcrypto::pk::rsa::RsaIdentity;
 use super::ask::{Ask, AskError, Request, Servers};
 use super::cache::{Cache, Kept};
 use super::collect::{MAX_BATCH, Pace, Problems, Wanted, collect};
-use super::config::Limits;
+use super::config::DocumentLimits;
 use super::documents::Documents;
 use super::error::DirectoryError;
 use super::head::{Flavor, Head, descriptor_digests, microdescriptor_digests};
@@ -40,7 +40,7 @@ pub(super) struct View {
     /// Whose signatures count.
     authorities: Vec<RsaIdentity>,
     /// What may be kept and asked for.
-    limits: Limits,
+    limits: DocumentLimits,
 }
 
 /// What a refresh has come to.
@@ -74,7 +74,7 @@ struct Held {
 
 impl View {
     /// Of these authorities' network, kept in this cache.
-    pub(super) fn new(cache: Cache, authorities: Vec<RsaIdentity>, limits: Limits) -> Self {
+    pub(super) fn new(cache: Cache, authorities: Vec<RsaIdentity>, limits: DocumentLimits) -> Self {
         Self { cache, authorities, limits }
     }
 

@@ -13,7 +13,7 @@ use serde::de::{Deserializer, Error as _};
 
 use crate::key;
 use crate::secret_file;
-use crate::service::admission::Limits;
+use crate::service::admission::AdmissionLimits;
 use crate::service::server::{Coordinator, Settings};
 
 /// A config as it stands in the file.
@@ -116,8 +116,8 @@ impl Config {
         if let Some((name, _)) = numbers.iter().find(|(_, number)| *number == Some(0)) {
             bail!("limits.{name} is 0, so nothing could be measured: it must be at least 1");
         }
-        let default = Limits::default();
-        let limits = Limits {
+        let default = AdmissionLimits::default();
+        let limits = AdmissionLimits {
             rate: self.limits.rate,
             relays_at_once: self.limits.relays_at_once.unwrap_or(default.relays_at_once),
             links: self.limits.links.unwrap_or(default.links),
@@ -196,7 +196,7 @@ pub fn check_names<'a>(kind: &str, all: impl Iterator<Item = (&'a str, Ed25519Id
 /// A new config with comments, for a host that listens here.
 #[must_use]
 pub fn template(listen: SocketAddr) -> String {
-    let Limits { relays_at_once, links, .. } = Limits::default();
+    let AdmissionLimits { relays_at_once, links, .. } = AdmissionLimits::default();
     format!(
         r#"# A measurer of FlashFlow, for `ff-measurer run --config FILE`. On SIGHUP, limits and coordinators are read again.
 
@@ -261,7 +261,7 @@ mod tests {
         let listen = "127.0.0.1:9230".parse().expect("an address");
         let config = load(&template(listen)).expect("a good config");
         assert_eq!(config.listen, listen);
-        assert_eq!(config.settings().expect("good").limits, Limits::default());
+        assert_eq!(config.settings().expect("good").limits, AdmissionLimits::default());
         let text = template(listen).replace("# rate", "rate").replace("# hours", "hours");
         let text = format!("{text}\n{}", two(1, 2));
         let settings = load(&text).expect("a good config").settings().expect("good");

@@ -13,7 +13,7 @@
 //! An exchange floods nobody: data goes only to a host that has shown by the session's key, with a number
 //! that it could only have from us, that it wants it; and that it gets it, with numbers that it could only
 //! have from the data, within the last second. Whatever happens, it ends at its deadline, and when
-//! [`Running`] is dropped.
+//! [`RunningExchange`] is dropped.
 //!
 //! Bytes are those of UDP's payload. The packets' content is random and the same in each: a network that
 //! compresses across packets is measured as faster than it is.
@@ -32,7 +32,9 @@ mod statement;
 mod tests;
 
 pub use self::capacity::{Capacity, Said, WARM_UP_SECS, capacity};
-pub use self::driver::{Bound, Exchange, ExchangeEvent, ExchangeTotals, PeerTotals, Running};
+pub use self::driver::{
+    Bound, Exchange, ExchangeEvent, ExchangeTotals, PeerTotals, RunningExchange,
+};
 pub use self::host::PeerFate;
 pub use self::order::{
     DEFAULT_PACKET_BYTES, ExchangeBind, ExchangeError, ExchangeOrder, ExchangePeer, MAX_DURATION,

@@ -28,12 +28,12 @@ pub struct Program<'a> {
     /// Pages of other programs, as `tor(1)`.
     pub see_also: &'a [&'a str],
     /// Its config, if it has one.
-    pub config: Option<Config<'a>>,
+    pub config: Option<ConfigPage<'a>>,
 }
 
 /// A config.
 #[derive(Debug)]
-pub struct Config<'a> {
+pub struct ConfigPage<'a> {
     /// Its file's name.
     pub name: &'a str,
     /// A description for the section NAME.
@@ -111,8 +111,8 @@ impl Program<'_> {
     }
 
     /// The page of the config.
-    fn config_page(&self, config: &Config<'_>) -> String {
-        let Config { name, about, text, more_keys } = config;
+    fn config_page(&self, config: &ConfigPage<'_>) -> String {
+        let ConfigPage { name, about, text, more_keys } = config;
         let program = self.command.get_name();
         let mut page = format!(".TH {name} 5 \"\" \"FlashFlow\"\n");
         page += &section("NAME", &format!("{name} \\- {about}"));
@@ -240,7 +240,7 @@ mod tests {
             files: &[("/etc/prog", "The config.")],
             examples: &[("prog-run", "Run it.", ".hidden 'x'")],
             see_also: &["tor(1)"],
-            config: Some(Config {
+            config: Some(ConfigPage {
                 name: "prog.toml",
                 about: "a config",
                 text: "a = 1\n".into(),

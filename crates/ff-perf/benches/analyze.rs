@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::path::Path;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use ff_circuits::analysis::{Options, Report};
+use ff_circuits::analysis::{AnalysisOptions, Report};
 use ff_circuits::fit::Fits;
 use ff_circuits::fit::gev::Gev;
 use ff_circuits::fit::sample::Sample;
@@ -88,7 +88,7 @@ fn whole(criterion: &mut Criterion) {
     group.bench_function("reading a day of OnionPerf's", |bencher| {
         bencher.iter(|| onionperf::read("f.json", &bytes, &mut Circuits::default()));
     });
-    let options = |timeout| Options {
+    let options = |timeout| AnalysisOptions {
         hops: 3,
         window: WINDOW,
         shares: vec![0.8, 0.5],

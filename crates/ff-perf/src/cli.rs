@@ -63,7 +63,7 @@ impl Command {
     fn options_mut(&mut self) -> Option<&mut CommandOptions> {
         match self {
             Self::Circuits(Circuits::Analyze(args)) => Some(&mut args.options),
-            Self::Downloads(downloads::Downloads::Analyze(args)) => Some(&mut args.options),
+            Self::Downloads(downloads::DownloadsCommand::Analyze(args)) => Some(&mut args.options),
             Self::Lab(lab::LabCommand::Mobile(args)) => Some(&mut args.options),
             Self::Lab(lab::LabCommand::Navigator(args)) => Some(&mut args.options),
             Self::Lab(lab::LabCommand::Tortoise(args)) => Some(&mut args.options),
@@ -95,7 +95,7 @@ pub enum Command {
     Circuits(Circuits),
     /// Measure downloads over Tor as its users see them, and analyse them.
     #[command(subcommand)]
-    Downloads(downloads::Downloads),
+    Downloads(downloads::DownloadsCommand),
     /// Serve downloads: a web server that sends as many bytes as it is asked for to clients that know its token.
     ///
     /// Prints the URL that `downloads run --to` takes, and serves until SIGTERM or Ctrl-C. Anybody can connect, but only

@@ -11,7 +11,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ff_circuits::network::Relay;
+use ff_circuits::network::NetworkRelay;
 use ff_circuits::record::{Probe, Whose};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -30,7 +30,7 @@ pub trait Client: Send + Sync + 'static {
     /// Builds a circuit, hop by hop. What has been built by when is in `progress`, also if it fails or is given up.
     fn build(
         &self,
-        path: &[Arc<Relay>],
+        path: &[Arc<NetworkRelay>],
         progress: &mut Progress,
     ) -> impl Future<Output = Result<Self::Circuit, Fault>> + Send;
 
@@ -71,20 +71,20 @@ pub trait Client: Send + Sync + 'static {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum OwnPath {
     /// Its relays, first hop first. To an onion service: the client's part, up to the rendezvous point.
-    Known(Vec<ff_circuits::record::Relay>),
+    Known(Vec<ff_circuits::record::PathRelay>),
     /// Why the path is not known.
     Unknown(String),
 }
 
 impl OwnPath {
     /// The paths of all circuits that a stream may use: several if it is on a conflux set.
-    pub(crate) fn of_legs(mut legs: Vec<Vec<ff_circuits::record::Relay>>) -> Self {
+    pub(crate) fn of_legs(mut legs: Vec<Vec<ff_circuits::record::PathRelay>>) -> Self {
         match (legs.pop(), legs.len()) {
             (Some(relays), 0) if !relays.is_empty() => Self::Known(relays),
             (_, 0) => Self::Unknown("the client does not tell the relays".to_owned()),
             (last, _) => {
                 legs.extend(last);
-                let ids = |leg: &Vec<ff_circuits::record::Relay>| {
+                let ids = |leg: &Vec<ff_circuits::record::PathRelay>| {
                     leg.iter().map(|relay| relay.id.as_str()).collect::<Vec<_>>().join(",")
                 };
                 let legs: Vec<_> = legs.iter().map(ids).collect();
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn the_path_of_a_conflux_set_is_not_one_path() {
         let leg = |ids: &[&str]| -> Vec<_> {
-            let relay = |id: &&str| ff_circuits::record::Relay {
+            let relay = |id: &&str| ff_circuits::record::PathRelay {
                 id: (*id).to_owned(),
                 nick: String::new(),
             };

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ff_circuits::congestion::Congestion;
-use ff_circuits::network::Relay;
-use ff_circuits::record::{Circuit, Stage};
+use ff_circuits::network::NetworkRelay;
+use ff_circuits::record::{CircuitRecord, Stage};
 use ff_report::teller::Teller;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -14,7 +14,7 @@ use tokio::time::sleep_until;
 
 use crate::client::Client;
 use crate::probe::{Measured, Program, not_begun};
-use crate::schedule::{Gate, Limits, Next, Scheduler, Task};
+use crate::schedule::{Gate, Next, ScheduleLimits, Scheduler, Task};
 use crate::signals::Signals;
 use crate::store::{Store, StoreError};
 
@@ -23,13 +23,13 @@ pub struct Course<C> {
     /// Who builds circuits.
     pub client: Arc<C>,
     /// The relays that paths name by their numbers.
-    pub relays: Vec<Arc<Relay>>,
+    pub relays: Vec<Arc<NetworkRelay>>,
     /// What is measured.
     pub program: Arc<Program>,
     /// Of what share of circuits something is downloaded.
     pub download_share: f64,
     /// What it may do.
-    pub limits: Limits,
+    pub limits: ScheduleLimits,
 }
 
 /// The circuits of a run.
@@ -48,7 +48,7 @@ pub struct State {
 impl State {
     /// A run that begins now.
     #[must_use]
-    pub fn new(limits: Limits, tasks: Tasks) -> Self {
+    pub fn new(limits: ScheduleLimits, tasks: Tasks) -> Self {
         Self::begun_at(limits, tasks, Instant::now())
     }
 
@@ -58,7 +58,7 @@ impl State {
     }
 
     /// A run that began then.
-    pub(crate) fn begun_at(limits: Limits, tasks: Tasks, began: Instant) -> Self {
+    pub(crate) fn begun_at(limits: ScheduleLimits, tasks: Tasks, began: Instant) -> Self {
         let scheduler = Scheduler::new(limits, tasks);
         Self { scheduler, congestion: Congestion::default(), began }
     }
@@ -79,7 +79,7 @@ pub trait Keeper {
     ///
     /// # Errors
     /// [`Ended`], if the run ends with that.
-    fn keep(&mut self, circuit: Circuit) -> Result<(), Ended>;
+    fn keep(&mut self, circuit: CircuitRecord) -> Result<(), Ended>;
 
     /// How many bytes to download on the circuit that is about to begin; the run's own number is given.
     ///
@@ -107,7 +107,7 @@ pub struct ToFile<'a> {
     /// The file.
     pub store: &'a mut Store,
     /// What it has come to.
-    pub counts: Counts,
+    pub counts: RunCounts,
     /// What ends it.
     pub signals: Signals,
     /// Whether there was one.
@@ -117,7 +117,7 @@ pub struct ToFile<'a> {
 }
 
 impl Keeper for ToFile<'_> {
-    fn keep(&mut self, circuit: Circuit) -> Result<(), Ended> {
+    fn keep(&mut self, circuit: CircuitRecord) -> Result<(), Ended> {
         self.store.add(&circuit)?;
         self.counts.note(&circuit);
         Ok(())
@@ -164,7 +164,7 @@ pub enum Ended {
 
 /// What a run came to.
 #[derive(Clone, Debug, Default)]
-pub struct Counts {
+pub struct RunCounts {
     /// Circuits that were built.
     pub built: u64,
     /// Circuits that are not whole.
@@ -186,7 +186,7 @@ enum News {
     /// It is built; it may go on when it has an answer.
     Built(u64, oneshot::Sender<()>),
     /// It has ended.
-    Ended(Box<Circuit>),
+    Ended(Box<CircuitRecord>),
 }
 
 impl<C: Client> Course<C> {
@@ -301,9 +301,9 @@ impl<C: Client> Course<C> {
     }
 }
 
-impl Counts {
+impl RunCounts {
     /// Counts a circuit.
-    fn note(&mut self, circuit: &Circuit) {
+    fn note(&mut self, circuit: &CircuitRecord) {
         self.all += 1;
         self.ended += 1;
         self.built += u64::from(circuit.was_built());
@@ -357,7 +357,7 @@ pub(crate) fn order(
 }
 
 /// What a circuit's failure was, and at which relay; nothing if it has none.
-pub fn failure(circuit: &Circuit) -> String {
+pub fn failure(circuit: &CircuitRecord) -> String {
     let Some(failure) = &circuit.failure else { return String::new() };
     let hop = failure.hop.map(usize::from).and_then(|hop| circuit.path.get(hop.checked_sub(1)?));
     let at = hop.map_or_else(String::new, |relay| format!(" at {} ({})", relay.nick, relay.id));

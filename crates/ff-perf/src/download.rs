@@ -7,7 +7,7 @@ use tokio::io::AsyncReadExt as _;
 
 use crate::client::{Client, Fault, us_since};
 use crate::pattern::{Pattern, Seed};
-use crate::target::{Target, ask, closed, early, more};
+use crate::target::{StreamTarget, ask, closed, early, more};
 
 /// The header in which a source names its seed; with it, each byte is compared.
 pub const SEED_HEADER: &str = "ff-seed";
@@ -16,7 +16,7 @@ const LONGEST_HEAD: usize = 16_384;
 /// How many lines it may have.
 const MOST_LINES: usize = 64;
 
-impl Target {
+impl StreamTarget {
     /// A download of `bytes` before anything of it has come.
     #[must_use]
     pub fn asked(&self, bytes: u64) -> Download {
@@ -92,7 +92,7 @@ struct Answer {
 
 impl Answer {
     /// An answer before its first byte.
-    fn of(target: &Target, asked: u64) -> Self {
+    fn of(target: &StreamTarget, asked: u64) -> Self {
         let is_web = target.path.is_some();
         Self { head: is_web.then(Vec::new), pattern: None, is_exact: !is_web, asked }
     }
@@ -211,7 +211,7 @@ mod tests {
 
     /// The payload of these parts of an answer to a request for this many bytes.
     fn payload(asked: u64, parts: &[&[u8]]) -> Result<Vec<u8>, Fault> {
-        let target: Target = "http://a/b".parse().expect("a target");
+        let target: StreamTarget = "http://a/b".parse().expect("a target");
         let mut answer = Answer::of(&target, asked);
         let mut all = Vec::new();
         for part in parts {

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use ff_circuits::record::{Circuit, Failure, Stage, Whose};
+use ff_circuits::record::{CircuitRecord, Failure, Stage, Whose};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
@@ -160,7 +160,7 @@ impl Figures {
     }
 
     /// Counts a circuit that has ended.
-    pub fn note(&self, circuit: &Circuit) {
+    pub fn note(&self, circuit: &CircuitRecord) {
         let secs = |us: u64| us as f64 / 1e6;
         if let Some(us) = circuit.build_us() {
             self.build.observe(secs(us));
@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     /// A circuit as its line says it, which has failed in this way if it has.
-    fn circuit(failure: Option<serde_json::Value>) -> Circuit {
+    fn circuit(failure: Option<serde_json::Value>) -> CircuitRecord {
         let line = serde_json::json!({ "schema": 1, "number": 0, "client": "arti", "began_unix_secs": 0.0,
             "began_us": 0, "path": [{ "id": "A" }], "hops_us": [40_000], "ended_us": 9,
             "rtt": [{ "us": 3000, "probe": "refused" }, { "us": 80_000, "probe": "refused" }],

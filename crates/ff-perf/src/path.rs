@@ -1,6 +1,6 @@
 //! The paths of a run: from a file, or drawn by rules.
 
-use ff_circuits::network::Network;
+use ff_circuits::network::CircuitNetwork;
 use ff_circuits::paths::{Choice, Generator, NoPaths};
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha12Rng;
@@ -9,7 +9,7 @@ use crate::schedule::Task;
 
 /// The circuits of a run: these paths again and again, or paths that are drawn by a seed. Those of some numbers are
 /// left out, and change no other one.
-pub struct Plan {
+pub struct PathPlan {
     /// Where paths come from.
     source: Source,
     /// How many circuits there are.
@@ -28,7 +28,7 @@ enum Source {
     Drawn(Box<Generator>, Box<ChaCha12Rng>),
 }
 
-impl Plan {
+impl PathPlan {
     /// Of these paths.
     pub fn given(
         paths: Vec<Vec<usize>>,
@@ -43,7 +43,7 @@ impl Plan {
     /// # Errors
     /// When the network has none.
     pub fn drawn(
-        network: &Network,
+        network: &CircuitNetwork,
         choice: &Choice,
         seed: u64,
         count: u64,
@@ -68,7 +68,7 @@ impl Plan {
 /// So many draws in a row may fail.
 const MOST_FAILED: u32 = 100;
 
-impl Iterator for Plan {
+impl Iterator for PathPlan {
     type Item = Task;
 
     fn next(&mut self) -> Option<Task> {
@@ -119,9 +119,9 @@ mod tests {
         let choice = Choice { rules: Rules::Tor, lengths, guards: 0, any_subnet: false, port: 443 };
         let of = |relays: &[Relay]| {
             let relays = relays.to_vec();
-            let mut network = Network::default();
+            let mut network = CircuitNetwork::default();
             network.pool = Pool::from(ff_sim::network::Network { relays, ..Default::default() });
-            Plan::drawn(&network, &choice, 1, 10, Box::new(|number| number == 3))
+            PathPlan::drawn(&network, &choice, 1, 10, Box::new(|number| number == 3))
         };
         assert_eq!(of(&relays).err(), Some(NoPaths::None(3)));
         relays.push(relay(6, false, true));

@@ -6,13 +6,15 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ff_circuits::network::Relay;
-use ff_circuits::record::{Circuit, Download, Failure, Later, Probe, RoundTrip, Stage, Whose};
+use ff_circuits::network::NetworkRelay;
+use ff_circuits::record::{
+    CircuitRecord, Download, Failure, Later, Probe, RoundTrip, Stage, Whose,
+};
 use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::client::{Client, Fault, OwnPath, Progress, us_since};
 use crate::series::{STREAMS, Series};
-use crate::target::Target;
+use crate::target::StreamTarget;
 
 /// How much a download reads at once.
 const BUFFER: usize = 16_384;
@@ -35,7 +37,7 @@ pub struct Program {
     /// How much to download, in bytes; nothing if 0.
     pub download_bytes: u64,
     /// Where streams lead.
-    pub target: Option<Target>,
+    pub target: Option<StreamTarget>,
     /// How long a circuit may take to be built.
     pub build_time: Duration,
     /// How long a round trip or a first byte may take.
@@ -61,7 +63,7 @@ pub struct Measured<'a, C> {
     /// Its number.
     pub number: u64,
     /// Its relays.
-    pub path: Vec<Arc<Relay>>,
+    pub path: Vec<Arc<NetworkRelay>>,
     /// When the run began.
     pub run_began: Instant,
     /// Whether its relays may be in other measurements by single cells: then only what it downloads waits for its turn.
@@ -70,7 +72,7 @@ pub struct Measured<'a, C> {
 
 impl<C: Client> Measured<'_, C> {
     /// Measures it; when it is built, or what it downloads is all that is left, waits for its turn.
-    pub async fn measure<T: Future<Output = ()>>(self, turn: impl FnOnce() -> T) -> Circuit {
+    pub async fn measure<T: Future<Output = ()>>(self, turn: impl FnOnce() -> T) -> CircuitRecord {
         let mut progress = Progress::new();
         let mut line = self.line(progress.began);
         let built = self.client.build(&self.path, &mut progress);
@@ -121,7 +123,7 @@ impl<C: Client> Measured<'_, C> {
         &self,
         circuit: &C::Circuit,
         began: Instant,
-        line: &mut Circuit,
+        line: &mut CircuitRecord,
         turn: impl FnOnce() -> T,
     ) -> Result<(), (Stage, Fault)> {
         let program = self.program;
@@ -168,8 +170,8 @@ impl<C: Client> Measured<'_, C> {
         &self,
         circuit: &C::Circuit,
         began: Instant,
-        target: &Target,
-        line: &mut Circuit,
+        target: &StreamTarget,
+        line: &mut CircuitRecord,
     ) -> Result<(), (Stage, Fault)> {
         let bytes = self.program.download_bytes;
         let at_us = Some(us_since(began));
@@ -186,9 +188,9 @@ impl<C: Client> Measured<'_, C> {
         &self,
         circuit: &C::Circuit,
         began: Instant,
-        target: &Target,
+        target: &StreamTarget,
         series: Series,
-        line: &mut Circuit,
+        line: &mut CircuitRecord,
     ) -> Result<(), (Stage, Fault)> {
         let one = || async {
             let at_us = us_since(began);
@@ -208,7 +210,7 @@ impl<C: Client> Measured<'_, C> {
     async fn held(
         &self,
         circuit: &C::Circuit,
-        target: &Target,
+        target: &StreamTarget,
     ) -> Result<C::Stream, (Stage, Fault)> {
         let stream = self.client.open(circuit, &target.host, target.port);
         within(self.program.trip_time, stream).await.map_err(|fault| (Stage::FirstByte, fault))
@@ -224,13 +226,13 @@ impl<C: Client> Measured<'_, C> {
     }
 
     /// A line that says nothing yet.
-    fn line(&self, began: Instant) -> Circuit {
-        let relay = |relay: &Arc<Relay>| ff_circuits::record::Relay {
+    fn line(&self, began: Instant) -> CircuitRecord {
+        let relay = |relay: &Arc<NetworkRelay>| ff_circuits::record::PathRelay {
             id: relay.id.clone(),
             nick: relay.nick.clone(),
         };
         let path = self.path.iter().map(relay).collect();
-        Circuit { path, ..blank(C::NAME, self.number, began, self.run_began) }
+        CircuitRecord { path, ..blank(C::NAME, self.number, began, self.run_began) }
     }
 
     /// The address of a probe: another one each time, because exits and clients remember what was refused.
@@ -250,9 +252,9 @@ pub(crate) fn not_begun(
     run_began: Instant,
     stage: Stage,
     reason: String,
-) -> Circuit {
+) -> CircuitRecord {
     let failure = Failure { stage, hop: None, reason, whose: Whose::Client };
-    Circuit { failure: Some(failure), ..blank(client, number, Instant::now(), run_began) }
+    CircuitRecord { failure: Some(failure), ..blank(client, number, Instant::now(), run_began) }
 }
 
 /// A line with nothing but when it began.
@@ -261,11 +263,11 @@ fn blank(
     number: u64,
     began: Instant,
     run_began: Instant,
-) -> Circuit {
+) -> CircuitRecord {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let since = began.saturating_duration_since(run_began).as_micros();
     let began_us = u64::try_from(since).unwrap_or(u64::MAX);
-    Circuit::begun(client, number, unix.as_secs_f64(), began_us)
+    CircuitRecord::begun(client, number, unix.as_secs_f64(), began_us)
 }
 
 /// Waits for something so long; `timeout` is the reason if it takes longer.

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A relay is in one measurement at a time (002, section 4). Building counts as measuring, because each hop's time is
-//! measured; with [`Limits::builds_share`] relays may be in several circuits that are being built or wait for their
-//! turn, as they must be for many circuits at once in a small network; and with [`Limits::probes_share`] also in several
+//! measured; with [`ScheduleLimits::builds_share`] relays may be in several circuits that are being built or wait for their
+//! turn, as they must be for many circuits at once in a small network; and with [`ScheduleLimits::probes_share`] also in several
 //! that are measured by single cells, while who downloads something still is alone ([`Task::is_alone`]).
 //! Whose relays are busy lets others pass: of a window of paths the first one goes whose relays are free.
 
@@ -26,7 +26,7 @@ const ENOUGH: usize = 30;
 
 /// What a run may do.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
+pub struct ScheduleLimits {
     /// How many circuits there are at once, at most.
     pub in_flight: usize,
     /// How many new circuits a second one first relay gets, at most.
@@ -99,7 +99,7 @@ enum Stage {
 #[derive(Debug)]
 pub struct Scheduler<P> {
     /// What a run may do.
-    limits: Limits,
+    limits: ScheduleLimits,
     /// What has not been looked at.
     plan: P,
     /// What has been looked at and could not go.
@@ -122,7 +122,7 @@ pub struct Scheduler<P> {
 
 impl<P: Iterator<Item = Task>> Scheduler<P> {
     /// For these circuits.
-    pub fn new(limits: Limits, plan: P) -> Self {
+    pub fn new(limits: ScheduleLimits, plan: P) -> Self {
         Self {
             limits,
             plan,

@@ -31,7 +31,7 @@ const PIECE: usize = 16_384;
 
 /// The limits of a source.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct SourceLimits {
     /// The largest download, in bytes.
     pub download_bytes: u64,
     /// How many downloads there may be at once.
@@ -52,7 +52,7 @@ pub struct Source {
     /// What a client must know.
     token: Token,
     /// Its limits.
-    limits: Limits,
+    limits: SourceLimits,
     /// Downloads that may begin.
     room: Arc<Semaphore>,
     /// What may be sent now, if there is a rate. Downloads that wait for it queue at its lock, which serves them in turn.
@@ -113,7 +113,7 @@ impl fmt::Debug for Token {
 impl Source {
     /// A new source.
     #[must_use]
-    pub fn new(token: Token, limits: Limits) -> Arc<Self> {
+    pub fn new(token: Token, limits: SourceLimits) -> Arc<Self> {
         let bucket = limits.bytes_per_sec.map(|rate| {
             let burst = (PIECE as u64).max(rate / 10);
             Mutex::new(TokenBucket::new(BytesPerSec::new(rate), burst, MonoTime::from_micros(0)))
@@ -259,7 +259,7 @@ mod tests {
         let token = Token::new();
         let text = token.as_str().to_owned();
         let time = Duration::from_secs(600);
-        let limits = Limits { download_bytes: 100_000, downloads: 1, bytes_per_sec, time };
+        let limits = SourceLimits { download_bytes: 100_000, downloads: 1, bytes_per_sec, time };
         (Source::new(token, limits), text)
     }
 
@@ -321,7 +321,8 @@ mod tests {
             let token = Token::new();
             let path = format!("/{}/100000", token.as_str());
             let time = Duration::from_millis(50);
-            let limits = Limits { download_bytes: 100_000, downloads: 1, bytes_per_sec, time };
+            let limits =
+                SourceLimits { download_bytes: 100_000, downloads: 1, bytes_per_sec, time };
             let source = Source::new(token, limits);
             let mut body = answer(&source, &path).await.into_body().into_data_stream();
             // What is given at once is taken, and then nothing until it is too late.
@@ -350,7 +351,7 @@ mod tests {
         const APART: usize = 10;
         let token = Token::new();
         let path = format!("/{}/{}", token.as_str(), PIECES * PIECE);
-        let limits = Limits {
+        let limits = SourceLimits {
             download_bytes: 1 << 20,
             downloads: 6,
             bytes_per_sec: Some(1_000_000),

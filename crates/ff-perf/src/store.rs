@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ff_base::text::read_file;
-use ff_circuits::record::Circuit;
+use ff_circuits::record::CircuitRecord;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -33,7 +33,7 @@ const UNFINISHED_OPTIONS: &str = "run.json.new";
 
 /// What two parts of one run must have in common.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Options {
+pub struct CircuitRunOptions {
     /// Who builds the circuits.
     pub client: ff_circuits::record::Client,
     /// What draws the paths.
@@ -73,7 +73,7 @@ pub struct Options {
     pub pace: Option<Pace>,
 }
 
-impl Options {
+impl CircuitRunOptions {
     /// Whether these say what those of an older version do not.
     fn says_more_than(&self, older: &Self) -> bool {
         let digest = |options: &Self| options.setting.as_ref()?.paths_sha256.clone();
@@ -187,7 +187,11 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`], which names the file.
-    pub fn open(dir: &Path, options: &Options, goes_on: bool) -> Result<Opened, StoreError> {
+    pub fn open(
+        dir: &Path,
+        options: &CircuitRunOptions,
+        goes_on: bool,
+    ) -> Result<Opened, StoreError> {
         fs::create_dir_all(dir).map_err(io_error(dir))?;
         let lock = lock(dir)?;
         let path = dir.join(LINES);
@@ -222,7 +226,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; nothing of the line is left then, if the disk allows it.
-    pub fn add(&mut self, circuit: &Circuit) -> Result<(), StoreError> {
+    pub fn add(&mut self, circuit: &CircuitRecord) -> Result<(), StoreError> {
         let line = line(circuit, self.run_unix_secs).map_err(io_error(&self.path))?;
         self.add_line(&line)
     }
@@ -275,8 +279,8 @@ fn open_lines(path: &Path) -> io::Result<(File, u64)> {
 }
 
 /// A circuit's line in a run of this name.
-fn line(circuit: &Circuit, run_unix_secs: f64) -> io::Result<Vec<u8>> {
-    let named = Circuit { run_unix_secs: Some(run_unix_secs), ..circuit.clone() };
+fn line(circuit: &CircuitRecord, run_unix_secs: f64) -> io::Result<Vec<u8>> {
+    let named = CircuitRecord { run_unix_secs: Some(run_unix_secs), ..circuit.clone() };
     let mut line = serde_json::to_vec(&named).map_err(io::Error::other)?;
     line.push(b'\n');
     Ok(line)
@@ -304,10 +308,10 @@ fn lock(dir: &Path) -> Result<File, StoreError> {
 
 /// Compares a run's options with those it began with; what is to be said of its pace, if that is another one. A folder of
 /// an older version, which does not say what it was measured with, is held to what it is measured with now.
-fn check_options(dir: &Path, options: &Options) -> Result<Option<String>, StoreError> {
+fn check_options(dir: &Path, options: &CircuitRunOptions) -> Result<Option<String>, StoreError> {
     let path = dir.join(OPTIONS);
     let text = read_file(&path, state::MOST_BYTES).map_err(io_error(&path))?;
-    let before: Options = serde_json::from_str(&text).map_err(|error| {
+    let before: CircuitRunOptions = serde_json::from_str(&text).map_err(|error| {
         let reason = format!("these are not a run's options ({error}): give another folder");
         StoreError::Line { path: path.clone(), line: error.line().max(1), reason }
     })?;
@@ -321,7 +325,7 @@ fn check_options(dir: &Path, options: &Options) -> Result<Option<String>, StoreE
             ..now
         })
     };
-    let now = Options {
+    let now = CircuitRunOptions {
         setting: before.setting.as_ref().and_then(of_now),
         pace: before.pace.clone(),
         download_secs: options.download_secs.filter(|_| before.download_secs.is_some()),
@@ -362,7 +366,7 @@ fn compare(before: &Value, now: &Value, all: &mut Vec<String>) {
 }
 
 /// Writes a run's options.
-fn write_options(dir: &Path, options: &Options) -> Result<(), StoreError> {
+fn write_options(dir: &Path, options: &CircuitRunOptions) -> Result<(), StoreError> {
     replace_json(dir, OPTIONS, UNFINISHED_OPTIONS, serde_json::to_vec_pretty(options))
 }
 

@@ -13,7 +13,7 @@ use crate::client::{Client, Fault, us_since};
 
 /// What streams lead to.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Target {
+pub struct StreamTarget {
     /// Its name or address.
     pub host: String,
     /// Its port.
@@ -25,7 +25,7 @@ pub struct Target {
     pub is_secret: bool,
 }
 
-impl FromStr for Target {
+impl FromStr for StreamTarget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -55,7 +55,7 @@ impl FromStr for Target {
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for StreamTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, port, path, is_secret } = self;
         match path.as_ref().filter(|_| !is_secret) {
@@ -65,10 +65,10 @@ impl fmt::Display for Target {
     }
 }
 
-impl Target {
+impl StreamTarget {
     /// A source of ff-lab's.
     #[must_use]
-    pub fn of_source(source: &ff_lab::Source) -> Self {
+    pub fn of_source(source: &ff_lab::SourceServer) -> Self {
         let addr = source.addr();
         Self { host: addr.ip().to_string(), port: addr.port(), path: None, is_secret: false }
     }
@@ -226,33 +226,33 @@ mod tests {
         // That of the Tor Project's web site, and a letter of it changed.
         let good = "2gzyxa5ihm7nsggfxnu52rck2vv4rvmdlkiu3zzui5du4xyclen53wid.onion";
         for host in [good.to_owned(), format!("www.{good}"), good.to_uppercase()] {
-            let target: Target = format!("http://{host}/x").parse().expect("a target");
+            let target: StreamTarget = format!("http://{host}/x").parse().expect("a target");
             assert!(target.is_onion() && target.port == 80, "{host}");
         }
         for bad in [good.replacen('g', "h", 1), good.replacen("2g", "g", 1), "x.onion".to_owned()] {
-            let error = format!("http://{bad}/x").parse::<Target>().expect_err("a mistake");
+            let error = format!("http://{bad}/x").parse::<StreamTarget>().expect_err("a mistake");
             assert!(error.contains(&bad) && error.contains("56"), "{error}");
         }
-        let plain: Target = "http://onion/x".parse().expect("a target");
+        let plain: StreamTarget = "http://onion/x".parse().expect("a target");
         assert!(!plain.is_onion());
     }
 
     #[test]
     fn targets_are_read() {
-        let target: Target = "http://example.com/a?b".parse().expect("a target");
+        let target: StreamTarget = "http://example.com/a?b".parse().expect("a target");
         assert_eq!((target.host.as_str(), target.port), ("example.com", 80));
         assert_eq!(target.first_byte_request(), "HEAD /a?b HTTP/1.0\r\nHost: example.com\r\n\r\n");
         assert_eq!(target.to_string(), "http://example.com:80/a?b");
         assert_eq!(target.to_string().parse(), Ok(target));
         for odd in ["http://a/b?c", "http://a/b/5", "http://a", "bytes://a:1"] {
-            let target: Target = odd.parse().expect("a target");
+            let target: StreamTarget = odd.parse().expect("a target");
             assert!(target.secret().is_err_and(|error| error.contains("ff-perf source")), "{odd}");
         }
-        let target: Target = "http://a:8080/secret".parse().expect("a target");
+        let target: StreamTarget = "http://a:8080/secret".parse().expect("a target");
         let source = target.secret().expect("a source");
         assert_eq!(source.download_request(5), "GET /secret/5 HTTP/1.0\r\nHost: a\r\n\r\n");
         assert_eq!(source.to_string(), "http://a:8080", "its token stays here");
-        let target: Target = "bytes://127.0.0.1:99".parse().expect("a target");
+        let target: StreamTarget = "bytes://127.0.0.1:99".parse().expect("a target");
         assert_eq!(target.download_request(5), "GET 5\n");
         assert_eq!(target.to_string(), "bytes://127.0.0.1:99");
         for odd in [
@@ -265,7 +265,7 @@ mod tests {
             "http://a:x/",
             "http://a/b c",
         ] {
-            assert!(odd.parse::<Target>().is_err(), "{odd}");
+            assert!(odd.parse::<StreamTarget>().is_err(), "{odd}");
         }
     }
 }

@@ -50,7 +50,7 @@ pub use self::types::{
     FfAllowance, FfArrival, FfOption, FfOutput, FfOutputKind, FfParam, FfPart, FfTotals,
 };
 use crate::memory;
-use crate::options::Options;
+use crate::options::TargetOptions;
 use crate::target::RelayTarget;
 
 /// Bytes of a cell on the wire: circuit id (4), command (1), body.
@@ -424,7 +424,7 @@ pub unsafe extern "C" fn ff_target_totals(
 /// # Safety
 /// The texts are NULL or end with NUL.
 unsafe fn new_target(path: *const c_char, grants: *const c_char) -> Result<FfTarget, Failure> {
-    let policy = Options::default().resolve(&BTreeMap::new());
+    let policy = TargetOptions::default().resolve(&BTreeMap::new());
     if path.is_null() {
         let grants = if grants.is_null() {
             &[]

@@ -13,7 +13,7 @@ pub mod options;
 use std::fmt;
 use std::net::IpAddr;
 
-pub use self::options::{IngressError, IngressOptions, Network, Resolved};
+pub use self::options::{AddressPrefix, IngressError, IngressOptions, Resolved};
 
 /// The most that a bucket's rate or burst can be, in bytes: tor keeps them in 32 bits with a sign.
 pub const MAX_BYTES: u64 = 2_147_483_647;
@@ -144,7 +144,7 @@ pub struct Rules {
     /// The part of its measured weight that an exempt relay gets, in percent; 0 sets no limit.
     share_percent: u32,
     /// Which addresses are exempt.
-    addresses: Vec<Network>,
+    addresses: Vec<AddressPrefix>,
 }
 
 impl Rules {

@@ -99,14 +99,14 @@ pub enum OptionError {
 
 /// What the operator has set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct TargetOptions {
     /// Numeric options by name, in seconds or percent.
     numbers: BTreeMap<&'static str, u64>,
     /// Who may measure.
     coordinators: Vec<Ed25519Id>,
 }
 
-impl Options {
+impl TargetOptions {
     /// Options with which these coordinators may measure.
     #[must_use]
     pub fn allowing(coordinators: Vec<Ed25519Id>) -> Self {
@@ -214,16 +214,16 @@ mod tests {
         #[test]
         fn any_text_is_taken_or_refused(index in 0..8_usize, value in ".{0,200}") {
             let name = names().chain(["FFNothing"]).nth(index).unwrap();
-            let mut options = Options::default();
+            let mut options = TargetOptions::default();
             if options.set(name, &value).is_err() {
-                proptest::prop_assert_eq!(options, Options::default());
+                proptest::prop_assert_eq!(options, TargetOptions::default());
             }
         }
     }
 
     #[test]
     fn off_by_default() {
-        let policy = Options::default().resolve(&BTreeMap::new());
+        let policy = TargetOptions::default().resolve(&BTreeMap::new());
         assert!(!policy.enabled && policy.coordinators.is_empty());
         assert_eq!(policy.period, Duration::from_secs(86_400));
         assert_eq!((policy.ratio.percent(), policy.max_duration_secs), (25, 45));
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn the_operator_beats_the_consensus_which_beats_the_default() {
-        let mut options = Options::default();
+        let mut options = TargetOptions::default();
         let consensus = BTreeMap::from([
             (BACKGROUND_PERCENT.to_owned(), 10),
             (MAX_DURATION.to_owned(), 1_000_000),
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn values_out_of_bounds_are_named() {
-        let mut options = Options::default();
+        let mut options = TargetOptions::default();
         for (name, value, ok) in [
             (MEASUREMENT_PERIOD, "1 hour", true),
             (MEASUREMENT_PERIOD, "59 minutes", false),
@@ -277,7 +277,7 @@ mod tests {
     fn only_a_testing_network_has_shorter_periods() {
         let short =
             BTreeMap::from([(MEASUREMENT_PERIOD.to_owned(), 20), (TESTING_NETWORK.to_owned(), 1)]);
-        let mut options = Options::default();
+        let mut options = TargetOptions::default();
         assert!(options.set(MEASUREMENT_PERIOD, "10").is_err());
         assert_eq!(options.resolve(&short).period, Duration::from_secs(3600));
         options.set(TESTING_NETWORK, "1").unwrap();

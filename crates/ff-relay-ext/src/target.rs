@@ -358,11 +358,11 @@ mod tests {
     use ff_proto::session::coordinator::CoordinatorLink;
 
     use super::*;
-    use crate::options::Options;
+    use crate::options::TargetOptions;
 
     #[test]
     fn without_a_measurement_nothing_is_exempt_and_nothing_is_due() {
-        let policy = Options::default().resolve(&BTreeMap::new());
+        let policy = TargetOptions::default().resolve(&BTreeMap::new());
         let mut target = RelayTarget::with_history(policy, Remembered::default());
         assert!(!target.exempts(Ipv4Addr::LOCALHOST.into()));
         assert!(!target.exempts(Ipv6Addr::LOCALHOST.into()));
@@ -378,7 +378,7 @@ mod tests {
     /// up at once. They come at these seconds since its start, when its clock says this.
     fn grants(memory: &str, coordinator: &SigningKey, at: &[(u64, u64)]) -> Vec<bool> {
         let id = Ed25519Id(coordinator.verifying_key().to_bytes());
-        let policy = Options::allowing(vec![id]).resolve(&BTreeMap::new());
+        let policy = TargetOptions::allowing(vec![id]).resolve(&BTreeMap::new());
         let mut target = RelayTarget::with_history(policy, memory::from_text(memory.as_bytes()));
         let exporter = [7; 32];
         target.handle_timeout(MonoTime::default());

@@ -10,7 +10,7 @@ use ff_relay_ext::arti::background::{Background, BackgroundError};
 use ff_relay_ext::arti::extension::Extension;
 use ff_relay_ext::arti::keys::RelayKeys;
 use ff_relay_ext::arti::relay::{Relay, RelayConfig};
-use ff_relay_ext::options::Options;
+use ff_relay_ext::options::TargetOptions;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::oneshot;
@@ -32,8 +32,12 @@ impl RelayThread {
         let config = RelayConfig {
             listen: "127.0.0.1:0".parse().expect("address"),
             keys: keys.clone(),
-            extension: Extension::new(Options::default().resolve(&BTreeMap::new()), None, None)
-                .expect("extension"),
+            extension: Extension::new(
+                TargetOptions::default().resolve(&BTreeMap::new()),
+                None,
+                None,
+            )
+            .expect("extension"),
         };
         let (shutdown, is_shutdown) = oneshot::channel::<()>();
         let (stop, is_stopped) = oneshot::channel::<()>();

@@ -59,7 +59,7 @@ pub struct Share {
 
 /// An attempt that is begun and not finished.
 #[derive(Clone, Debug)]
-pub struct Running {
+pub struct RunningAttempt {
     /// Its name.
     pub id: AttemptId,
     /// What it began with, without its shares: [`Reader::shares`](super::Reader::shares).
@@ -103,7 +103,7 @@ impl Attempt {
     }
 }
 
-impl From<Attempt> for Running {
+impl From<Attempt> for RunningAttempt {
     fn from(Attempt { id, fingerprint, plan, outcome, .. }: Attempt) -> Self {
         let begin = Begin {
             fingerprint,

@@ -6,7 +6,7 @@ use ff_proto::aggregate::SecondSample;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, Value, ValueRef};
 use rusqlite::{params, params_from_iter};
 
-use super::attempt::{Attempt, Begin, Running, Seconds, Share, interrupted};
+use super::attempt::{Attempt, Begin, RunningAttempt, Seconds, Share, interrupted};
 use super::row::Columns;
 use super::team::{measurer, number};
 use super::{
@@ -78,7 +78,10 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn close_interrupted(&mut self, now_unix_secs: u64) -> Result<Vec<Running>, StoreError> {
+    pub fn close_interrupted(
+        &mut self,
+        now_unix_secs: u64,
+    ) -> Result<Vec<RunningAttempt>, StoreError> {
         let running = self.running()?;
         self.write("close what was interrupted", |writing| {
             running.iter().try_for_each(|running| {
@@ -185,9 +188,9 @@ impl Reader {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn running(&self) -> Result<Vec<Running>, StoreError> {
+    pub fn running(&self) -> Result<Vec<RunningAttempt>, StoreError> {
         self.all("attempts", &columns::RUNNING, [], |columns| {
-            columns::read_asked(columns).map(Running::from)
+            columns::read_asked(columns).map(RunningAttempt::from)
         })
     }
 

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-pub use self::attempt::{Attempt, Begin, Running, Seconds, Share};
+pub use self::attempt::{Attempt, Begin, RunningAttempt, Seconds, Share};
 pub use self::disputes::DisputeRow;
 pub use self::error::StoreError;
 pub use self::export::{ExportError, Format, What};

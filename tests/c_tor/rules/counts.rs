@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ed25519_dalek::SigningKey;
-use ff_coordinator::measure::Plan;
+use ff_coordinator::measure::MeasurePlan;
 use ff_coordinator::team::{LocalMeasurer, TeamMember};
 use ff_proto::units::BytesPerSec;
 
@@ -21,7 +21,7 @@ async fn assert_counted(lab: &Lab, team: &[(u16, u64)]) {
         sockets,
         rate: Some(BytesPerSec::from_mbit(rate)),
     };
-    let plan = |key: &SigningKey| Plan {
+    let plan = |key: &SigningKey| MeasurePlan {
         team: team.iter().map(member).collect(),
         ..relay.plan(key, SECONDS)
     };

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
-use ff_coordinator::measure::{self, Plan, Progress};
+use ff_coordinator::measure::{self, MeasurePlan, Progress};
 use ff_lab::{Control, Network, NetworkBuilder, Node, RelayConfig};
 use ff_measurer::link::TargetAddr;
 use ff_plan::outcome::Outcome;
@@ -149,7 +149,7 @@ impl Relay<'_> {
     }
 
     /// A measurement over 8 sockets that checks every cell.
-    pub(crate) fn plan(&self, key: &SigningKey, duration_secs: u16) -> Plan {
+    pub(crate) fn plan(&self, key: &SigningKey, duration_secs: u16) -> MeasurePlan {
         let params =
             Params { sockets: 8, duration_secs, check_probability: 1.0, ..Params::default() };
         plan(self.node, key, params)
@@ -159,7 +159,7 @@ impl Relay<'_> {
     /// has given just before it, and the coordinator.
     pub(crate) async fn measured<T>(
         &self,
-        plan: impl Fn(&SigningKey) -> Plan,
+        plan: impl Fn(&SigningKey) -> MeasurePlan,
         before: impl Fn() -> T,
     ) -> (T, &SigningKey, Outcome) {
         loop {
@@ -251,12 +251,15 @@ fn target(node: &Node) -> TargetAddr {
 }
 
 /// Measures.
-pub(crate) async fn measure(plan: &Plan) -> Outcome {
+pub(crate) async fn measure(plan: &MeasurePlan) -> Outcome {
     measure_watched(plan, |_| {}).await
 }
 
 /// Measures; `watch` sees the progress.
-pub(crate) async fn measure_watched(plan: &Plan, watch: impl FnMut(Progress<'_>)) -> Outcome {
+pub(crate) async fn measure_watched(
+    plan: &MeasurePlan,
+    watch: impl FnMut(Progress<'_>),
+) -> Outcome {
     let patience = 3 * PATIENCE + Duration::from_secs(plan.params.duration_secs.into());
     let measured = tokio::time::timeout(patience, measure::measure(plan, watch)).await;
     measured.expect("measurements do not hang")

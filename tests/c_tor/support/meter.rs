@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ff_lab::{Control, Downloads, Node};
+use ff_lab::{Control, Node, RunningDownloads};
 
 /// How often the counters are looked at: more than tor's bandwidth buckets are refilled by default
 /// (100 ms).
@@ -41,7 +41,7 @@ pub(crate) struct Record(Vec<Sample>);
 /// When the relay ends.
 pub(crate) fn metered<T>(
     node: &Node,
-    downloads: &[Downloads],
+    downloads: &[RunningDownloads],
     work: impl FnOnce() -> T,
 ) -> (T, Record) {
     let is_done = AtomicBool::new(false);
@@ -65,7 +65,7 @@ impl Drop for SetOnDrop<'_> {
 }
 
 /// Looks until it is done, and once more.
-fn record_until(node: &Node, downloads: &[Downloads], is_done: &AtomicBool) -> Record {
+fn record_until(node: &Node, downloads: &[RunningDownloads], is_done: &AtomicBool) -> Record {
     let mut control = node.control().expect("a control connection");
     let mut samples = Vec::new();
     loop {
@@ -79,7 +79,7 @@ fn record_until(node: &Node, downloads: &[Downloads], is_done: &AtomicBool) -> R
 }
 
 /// Looks once.
-fn look(node: &Node, control: &mut Control, downloads: &[Downloads]) -> Sample {
+fn look(node: &Node, control: &mut Control, downloads: &[RunningDownloads]) -> Sample {
     let before = Instant::now();
     let reply = control.command("GETINFO traffic/read traffic/written").expect("the counters");
     // A busy relay answers late; the truth lies in between.
@@ -89,7 +89,7 @@ fn look(node: &Node, control: &mut Control, downloads: &[Downloads]) -> Sample {
         at,
         read: value("traffic/read"),
         written: value("traffic/written"),
-        downloaded: downloads.iter().map(Downloads::bytes).sum(),
+        downloaded: downloads.iter().map(RunningDownloads::bytes).sum(),
         rss: node.rss_bytes().expect("the relay runs"),
     }
 }

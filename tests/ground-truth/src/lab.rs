@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
-use ff_lab::{CpuQuota, DownloadPlan, Downloads, Network, Node, RelayConfig};
+use ff_lab::{CpuQuota, DownloadPlan, Network, Node, RelayConfig, RunningDownloads};
 use ff_measurer::measurer_id;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -210,7 +210,7 @@ impl Lab {
     }
 
     /// Opens downloads through the target, on circuits of their own.
-    pub(crate) fn download(&self, position: Position) -> Result<Vec<Downloads>> {
+    pub(crate) fn download(&self, position: Position) -> Result<Vec<RunningDownloads>> {
         let network = self.network()?;
         let target = network.node("target");
         let middle = network.node(&format!("middle{GUARDS}"));
@@ -225,7 +225,7 @@ impl Lab {
 fn download_over<'a>(
     network: &'a Network,
     path: impl Fn(&'a Node, &'a Node) -> Vec<&'a Node>,
-) -> Result<Vec<Downloads>> {
+) -> Result<Vec<RunningDownloads>> {
     let open = |client: usize| {
         let guard = network.node(&format!("middle{}", client % GUARDS));
         let exit = network.node(&format!("exit{}", client % GUARDS));

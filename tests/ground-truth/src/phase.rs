@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use ed25519_dalek::SigningKey;
-use ff_coordinator::measure::{self, Plan, Progress};
+use ff_coordinator::measure::{self, MeasurePlan, Progress};
 use ff_coordinator::team::{LocalMeasurer, TeamMember};
-use ff_lab::Downloads;
+use ff_lab::RunningDownloads;
 use ff_measurer::link::LinkOptions;
 use ff_plan::outcome::Outcome;
 use ff_proto::aggregate;
@@ -36,7 +36,7 @@ pub(crate) struct Bench<'a> {
     /// The relay with direct echo, where that is compared.
     direct: Option<Observed<'a>>,
     /// Downloads through the target, which flow while it forwards only.
-    downloads: Vec<Downloads>,
+    downloads: Vec<RunningDownloads>,
 }
 
 impl<'a> Bench<'a> {
@@ -78,7 +78,7 @@ impl<'a> Bench<'a> {
         let mut sample = Sample::new(Work::Forward, round, self.case, from, to);
         sample = sample.with_seconds(&seconds);
         sample.core_micros = self.lab.pace.micros_between(from.at, to.at);
-        let errors: Vec<_> = self.downloads.iter().flat_map(Downloads::errors).collect();
+        let errors: Vec<_> = self.downloads.iter().flat_map(RunningDownloads::errors).collect();
         if let Some(error) = errors.first() {
             return Err(anyhow!("{} downloads ended: {error}", errors.len()));
         }
@@ -181,9 +181,9 @@ fn measure(
 }
 
 /// What to measure, and with what.
-fn plan(case: &Case, relay: Relay<'_>, key: &SigningKey, sockets: u16) -> Plan {
+fn plan(case: &Case, relay: Relay<'_>, key: &SigningKey, sockets: u16) -> MeasurePlan {
     let target = relay.target();
-    Plan {
+    MeasurePlan {
         address_text: target.addr.to_string(),
         target,
         fingerprint: None,

@@ -29,7 +29,7 @@ pub(super) const CONSENSUS_LEAD_SECS: u64 = 1800;
 /// what is wrong with that is found where it stands.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Config<N = Network> {
+pub struct Config<N = NetworkConfig> {
     /// The file of the coordinator's key, as [`secret_file::locate`] finds it.
     pub key: PathBuf,
     /// The directory of the store and the caches.
@@ -84,7 +84,7 @@ impl Default for Watch {
 
 /// The table `network`: where its documents come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Network {
+pub enum NetworkConfig {
     /// Files that somebody else keeps up to date.
     Files(Files),
     /// The directory authorities.
@@ -323,9 +323,9 @@ impl Config {
         let table: toml::Table = toml::from_str(text)?;
         let network = table.get("network").and_then(toml::Value::as_table);
         if network.is_some_and(|network| network.contains_key("consensus")) {
-            toml::from_str(text).map(|config: Config<Files>| config.of(Network::Files))
+            toml::from_str(text).map(|config: Config<Files>| config.of(NetworkConfig::Files))
         } else {
-            toml::from_str(text).map(|config: Config<LiveConfig>| config.of(Network::Live))
+            toml::from_str(text).map(|config: Config<LiveConfig>| config.of(NetworkConfig::Live))
         }
     }
 
@@ -341,11 +341,11 @@ impl Config {
     fn make_absolute(&mut self, dir: &Path) {
         let mut paths = vec![&mut self.state_dir, &mut self.publish_dir];
         match &mut self.network {
-            Network::Files(files) => {
+            NetworkConfig::Files(files) => {
                 paths.push(&mut files.consensus);
                 paths.extend(&mut files.descriptors);
             }
-            Network::Live(live) => live.make_absolute(dir),
+            NetworkConfig::Live(live) => live.make_absolute(dir),
         }
         for path in paths.into_iter().filter(|path| path.is_relative()) {
             *path = dir.join(&path);
@@ -520,7 +520,7 @@ mod tests {
         let network = "cache_dir = 'c'\nstate_dir = 'a'\nprivate_network = 'n'";
         std::fs::write(&path, text(network)).expect("written");
         let config = Config::load(&path).expect("good");
-        let Network::Live(live) = &config.network else { panic!("live: {config:?}") };
+        let NetworkConfig::Live(live) = &config.network else { panic!("live: {config:?}") };
         let found = [&config.key, &config.state_dir, &config.publish_dir, &config.period.secret];
         assert_eq!(found, ["k", "s", "p", "x"].map(|name| dir.path().join(name)).each_ref());
         let private = live.private_network.clone().expect("one");
@@ -595,10 +595,12 @@ mod tests {
     #[test]
     fn either_kind_of_network_is_read_and_so_are_the_names_of_the_page() {
         let files = load(&text("consensus = 'c'\ndescriptors = ['d']")).expect("good");
-        assert!(matches!(&files.network, Network::Files(files) if files.consensus.is_absolute()));
+        assert!(
+            matches!(&files.network, NetworkConfig::Files(files) if files.consensus.is_absolute())
+        );
         assert_eq!(files.watch.hosts, ["bwauth.example"]);
         let live = load(&text("cache_dir = 'c'")).expect("good");
-        assert!(matches!(&live.network, Network::Live(live) if live.cache_dir.is_absolute()));
+        assert!(matches!(&live.network, NetworkConfig::Live(live) if live.cache_dir.is_absolute()));
     }
 
     #[test]

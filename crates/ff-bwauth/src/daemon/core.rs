@@ -36,7 +36,7 @@ use self::trust::Heard;
 use super::config::CONSENSUS_LEAD_SECS;
 use super::course::{Beginning, Common, Course};
 use super::plan::Means;
-use super::running::Running;
+use super::running::RunningMeasurement;
 use super::view::View;
 use crate::watch::status::{DiskStatus, PeriodStatus};
 
@@ -87,7 +87,7 @@ pub struct Core {
     /// The period under way.
     pub(super) course: Option<Course>,
     /// What is being measured.
-    pub(super) running: BTreeMap<AttemptId, Running>,
+    pub(super) running: BTreeMap<AttemptId, RunningMeasurement>,
     /// What is to be measured again once all that were measured with it are done, with what each came to.
     again: BTreeMap<Together, Vec<TaskResult>>,
     /// When the counted seconds of each measurement of a group began, until the whole group is over.

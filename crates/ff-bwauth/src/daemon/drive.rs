@@ -124,7 +124,7 @@ pub async fn page(
         None => None,
     };
     let addr = listener.as_ref().and_then(|listener| listener.local_addr().ok());
-    let options = page::Options {
+    let options = page::PageOptions {
         hosts: config.watch.hosts.clone(),
         figures_per_relay: config.watch.figures_per_relay,
         publish_dir: Some(config.publish_dir.clone()),

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tor_rtcompat::PreferredRuntime;
 
-use super::config::{Files, Network};
+use super::config::{Files, NetworkConfig};
 use super::view::View;
 
 /// How long a refresh may take.
@@ -32,10 +32,10 @@ impl Source {
     ///
     /// # Errors
     /// When the directory client cannot be set up.
-    pub(super) fn new(network: &Network) -> Result<Self> {
+    pub(super) fn new(network: &NetworkConfig) -> Result<Self> {
         match network {
-            Network::Files(files) => Ok(Self::Files(files.clone())),
-            Network::Live(live) => {
+            NetworkConfig::Files(files) => Ok(Self::Files(files.clone())),
+            NetworkConfig::Live(live) => {
                 let runtime = PreferredRuntime::current()?;
                 let client = DirectoryClient::new(runtime, live)?;
                 Ok(Self::Live(Arc::new(Mutex::new(client))))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
 use ff_base::identity::Fingerprint;
-use ff_coordinator::measure::Plan;
+use ff_coordinator::measure::MeasurePlan;
 use ff_coordinator::team::{TeamMeasurer, TeamMember};
 use ff_measurer::link::TargetAddr;
 use ff_plan::period::allocate::{LINKS_OF_HOST, MeasurerShare, links_in_slot};
@@ -25,7 +25,7 @@ pub struct Job {
     /// Its nickname.
     pub nickname: String,
     /// What to do.
-    pub plan: Plan,
+    pub plan: MeasurePlan,
     /// How long it may take in all.
     pub deadline: Duration,
 }
@@ -77,11 +77,19 @@ pub fn stored(team: &[TeamMember]) -> Vec<ff_store::Share> {
 impl Means {
     /// What to do to measure this relay with that part of the team.
     #[must_use]
-    pub fn plan(&self, fingerprint: Fingerprint, contact: &Contact, team: Vec<TeamMember>) -> Plan {
+    pub fn plan(
+        &self,
+        fingerprint: Fingerprint,
+        contact: &Contact,
+        team: Vec<TeamMember>,
+    ) -> MeasurePlan {
         let sockets = team.iter().map(|member| u32::from(member.sockets)).sum::<u32>();
         let target = TargetAddr { addr: contact.addr, ed_identity: contact.ed_identity.into() };
         let params = Params { sockets: u16::try_from(sockets).unwrap_or(u16::MAX), ..self.params };
-        Plan { fingerprint: Some(fingerprint), ..Plan::new(target, self.key.clone(), params, team) }
+        MeasurePlan {
+            fingerprint: Some(fingerprint),
+            ..MeasurePlan::new(target, self.key.clone(), params, team)
+        }
     }
 }
 

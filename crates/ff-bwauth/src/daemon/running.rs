@@ -8,7 +8,7 @@ use crate::watch::status::SecondShown;
 
 /// A measurement that is going on.
 #[derive(Clone, Debug)]
-pub struct Running {
+pub struct RunningMeasurement {
     /// The relay.
     pub fingerprint: Fingerprint,
     /// Its nickname.

@@ -3,7 +3,7 @@
 use ff_store::{Coverage, StoreError};
 
 use super::core::{Core, Member, Written};
-use super::running::Running;
+use super::running::RunningMeasurement;
 use crate::watch::problems;
 
 pub use crate::watch::status::{
@@ -167,8 +167,8 @@ impl Core {
     }
 }
 
-impl From<&Running> for RunningStatus {
-    fn from(running: &Running) -> Self {
+impl From<&RunningMeasurement> for RunningStatus {
+    fn from(running: &RunningMeasurement) -> Self {
         Self {
             fingerprint: hex::encode_upper(running.fingerprint),
             nickname: running.nickname.clone(),

@@ -152,7 +152,7 @@ mod tests {
     use ff_dir::consensus::Consensus;
 
     use super::*;
-    use crate::daemon::config::{Files, Network};
+    use crate::daemon::config::{Files, NetworkConfig};
     use crate::watch::documents::{Descriptions, publication_around};
 
     #[test]
@@ -173,7 +173,7 @@ mod tests {
         let parsed = Consensus::parse(&text).expect("a consensus");
         assert_eq!(parsed.relays[0].descriptor, Some(documents.relays[&[7; 20]].digest));
         let files = Files { consensus, descriptors: vec![descriptors] };
-        let described = Descriptions::read(&Network::Files(files)).expect("descriptors");
+        let described = Descriptions::read(&NetworkConfig::Files(files)).expect("descriptors");
         let around = publication_around(&parsed, Some(&described), &[], &[7; 20], now());
         let without = publication_around(&parsed, None, &[], &[7; 20], now());
         assert_ne!(around.directory, without.directory, "the descriptor is found");

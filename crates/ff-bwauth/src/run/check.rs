@@ -12,7 +12,7 @@ use ff_proto::ids::Ed25519Id;
 use ff_store::Store;
 
 use crate::daemon;
-use crate::daemon::config::{Config, Network};
+use crate::daemon::config::{Config, NetworkConfig};
 use crate::watch::client::{self, AskError};
 
 /// Checks everything that the coordinator needs on this host.
@@ -31,7 +31,7 @@ pub(super) fn check(config: &Config) -> Result<()> {
     if config.publish_dir.is_dir() {
         Shelf::open(&config.publish_dir).context("publish_dir")?;
     }
-    if let Network::Live(live) = &config.network {
+    if let NetworkConfig::Live(live) = &config.network {
         directory("cache_dir", &live.cache_dir)?;
         live.check().context("the table [network]")?;
     }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::CommandFactory;
-use ff_operator::pages::{Config, Program};
+use ff_operator::pages::{ConfigPage, Program};
 
 use super::service;
 use crate::cli::{Cli, GenerateArgs, STATE_DIR};
@@ -111,7 +111,7 @@ fn coordinator() -> Program<'static> {
             ),
         ],
         see_also: &["ff-measurer(1)", "tor(1)"],
-        config: Some(Config {
+        config: Some(ConfigPage {
             name: "bwauth.toml",
             about: "config of a FlashFlow coordinator",
             text: service::template(Path::new(STATE_DIR)),
@@ -142,7 +142,7 @@ fn measurer() -> Program<'static> {
             ),
         ],
         see_also: &["ff-bwauth(1)", "tor(1)"],
-        config: Some(Config {
+        config: Some(ConfigPage {
             name: "measurer.toml",
             about: "config of a FlashFlow measurer",
             text: ff_measurer::config::template(listen),

@@ -101,13 +101,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
         let aside = Store::move_aside(&config.store(), now_unix_secs())?;
         note(&format!("the old store is now {}", aside.display()));
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .context("Failed to start a runtime")?;
-    // Arti's TLS wants to know whose cryptography it is to use; another part may have said so already.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let runtime = daemon::runtime()?;
     runtime.block_on(async {
         let (daemon, handle) = Daemon::new(&config)?;
         let (addr, page) = daemon::page(&config, &handle).await?;

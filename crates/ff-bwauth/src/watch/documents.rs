@@ -17,7 +17,7 @@ use ff_live::{descriptors, newest_consensus};
 use ff_plan::publish::v3bw::Publication;
 use ff_plan::publish::view::publication;
 
-use crate::daemon::config::Network;
+use crate::daemon::config::NetworkConfig;
 
 /// The longest file that is read.
 const MAX_FILE_BYTES: u64 = 256 << 20;
@@ -28,10 +28,10 @@ const LAST_LINE: &str = "-----END SIGNATURE-----";
 ///
 /// # Errors
 /// A sentence that says why there is none.
-pub fn consensus(network: &Network) -> Result<Consensus, String> {
+pub fn consensus(network: &NetworkConfig) -> Result<Consensus, String> {
     let path = match network {
-        Network::Files(files) => files.consensus.clone(),
-        Network::Live(live) => newest_consensus(&live.cache_dir)?,
+        NetworkConfig::Files(files) => files.consensus.clone(),
+        NetworkConfig::Live(live) => newest_consensus(&live.cache_dir)?,
     };
     let text = read(&path)?;
     let read = Consensus::parse(&String::from_utf8_lossy(&text));
@@ -144,10 +144,10 @@ impl Descriptions {
     ///
     /// # Errors
     /// A sentence that says which file cannot be read.
-    pub fn read(network: &Network) -> Result<Self, String> {
+    pub fn read(network: &NetworkConfig) -> Result<Self, String> {
         let paths = match network {
-            Network::Files(files) => files.descriptors.clone(),
-            Network::Live(live) => vec![descriptors(&live.cache_dir)],
+            NetworkConfig::Files(files) => files.descriptors.clone(),
+            NetworkConfig::Live(live) => vec![descriptors(&live.cache_dir)],
         };
         let mut all = Self::default();
         for path in paths {

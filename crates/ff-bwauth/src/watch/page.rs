@@ -65,7 +65,7 @@ const MAP_SHOWN: Duration = Duration::from_secs(1);
 
 /// What the page is made with beside the status and the store.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct PageOptions {
     /// Names by which it may be asked for, beside those of loopback.
     pub hosts: Vec<String>,
     /// Whether the figures name relays.
@@ -85,7 +85,7 @@ struct Site {
     /// The store.
     pool: Arc<Pool>,
     /// The rest.
-    options: Options,
+    options: PageOptions,
     /// Who may have another stream of events.
     streams: Arc<Semaphore>,
     /// The map of the period's slots.
@@ -103,7 +103,7 @@ struct Site {
 /// Shows the page to whoever connects, until it is dropped.
 ///
 /// The store need not be there yet.
-pub async fn serve(listener: TcpListener, live: Live, store: PathBuf, options: Options) {
+pub async fn serve(listener: TcpListener, live: Live, store: PathBuf, options: PageOptions) {
     run(listener, Arc::new(Site::new(live, store, options)), Deadlines::default()).await;
 }
 
@@ -135,7 +135,7 @@ async fn keep(site: &Site) -> Infallible {
 
 impl Site {
     /// A site of which no page has been made yet.
-    fn new(live: Live, store: PathBuf, options: Options) -> Self {
+    fn new(live: Live, store: PathBuf, options: PageOptions) -> Self {
         Self {
             live,
             pool: Arc::new(Pool::new(store)),

@@ -17,7 +17,7 @@ use ff_measurer::key::load_or_make;
 use ff_measurer::measurer_id;
 use ff_proto::units::BytesPerSec;
 use ff_relay_ext::arti::host::RelayHost;
-use ff_relay_ext::options::Options;
+use ff_relay_ext::options::TargetOptions;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, Stream};
@@ -130,7 +130,7 @@ fn a_wrong_command_line_is_exit_2() {
 fn a_relay_elsewhere_is_measured_then_needs_more_capacity_then_refuses() {
     let dir = dir();
     let key = load_or_make(&dir.path().join("ff-coordinator.key")).expect("a key");
-    let policy = Options::allowing(vec![measurer_id(&key)]).resolve(&BTreeMap::new());
+    let policy = TargetOptions::allowing(vec![measurer_id(&key)]).resolve(&BTreeMap::new());
     let relay = RelayHost::start(policy, Some(BytesPerSec::new(LIMIT)), None).expect("a relay");
     let target = relay.addr().to_string();
     let identity = relay.keys().ed_identity().to_string();
@@ -167,7 +167,7 @@ fn a_relay_elsewhere_is_measured_then_needs_more_capacity_then_refuses() {
 fn a_relay_with_another_fingerprint_is_exit_4_and_not_asked() {
     let dir = dir();
     let key = load_or_make(&dir.path().join("ff-coordinator.key")).expect("a key");
-    let policy = Options::allowing(vec![measurer_id(&key)]).resolve(&BTreeMap::new());
+    let policy = TargetOptions::allowing(vec![measurer_id(&key)]).resolve(&BTreeMap::new());
     let relay = RelayHost::start(policy, None, None).expect("a relay");
     let target = relay.addr().to_string();
     let identity = relay.keys().ed_identity().to_string();

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
-use ff_measurer::service::admission::Limits;
+use ff_measurer::service::admission::AdmissionLimits;
 use ff_measurer::service::server::{Coordinator, Service, Settings};
 use ff_measurer::{Host, measurer_id};
 use ff_proto::units::BytesPerSec;
@@ -34,7 +34,8 @@ fn measurer(number: u8) -> SigningKey {
 /// Starts a measurer that works for the coordinator, within this limit.
 async fn serve(number: u8, limit: Option<BytesPerSec>) -> SocketAddr {
     let id = measurer_id(&coordinator());
-    let limits = Limits { private_targets: true, rate: limit, ..Limits::default() };
+    let limits =
+        AdmissionLimits { private_targets: true, rate: limit, ..AdmissionLimits::default() };
     let coordinators = vec![Coordinator { name: "test".to_owned(), id }];
     let service =
         Service::new(Host::new(measurer(number), Vec::new()), Settings { coordinators, limits });

@@ -185,7 +185,7 @@ async fn status_of_a_coordinator_that_runs_says_what_is_wrong() {
     };
     let (sender, live) = watch::channel(None);
     let store = dir.path().join("state/store.sqlite");
-    tokio::spawn(page::serve(listener, live, store, page::Options::default()));
+    tokio::spawn(page::serve(listener, live, store, page::PageOptions::default()));
     let run = async |args: &'static [&'static str]| {
         let path = dir.path().to_owned();
         tokio::task::spawn_blocking(move || run(&path, args)).await.expect("run")

@@ -18,12 +18,12 @@ pub struct Congested {
     /// The median of their delays.
     pub median_ms: f64,
     /// Those with most of it, most first.
-    pub most: Vec<Relay>,
+    pub most: Vec<CongestedRelay>,
 }
 
 /// A relay's congestion.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Relay {
+pub struct CongestedRelay {
     /// Its fingerprint.
     pub id: String,
     /// Who measured it.
@@ -44,9 +44,9 @@ impl Congested {
         let relay = |(&(host, relay), seen): (&(u32, u32), &crate::read::Delay)| {
             let id = name(&circuits.relays, relay)?;
             let host = name(&circuits.hosts, host)?;
-            Some(Relay { id, host, delay_ms: seen.mean_ms(), circuits: seen.circuits })
+            Some(CongestedRelay { id, host, delay_ms: seen.mean_ms(), circuits: seen.circuits })
         };
-        let mut most: Vec<Relay> = known.filter_map(relay).collect();
+        let mut most: Vec<CongestedRelay> = known.filter_map(relay).collect();
         most.sort_by(|one, other| {
             other.delay_ms.total_cmp(&one.delay_ms).then_with(|| one.id.cmp(&other.id))
         });
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use crate::congestion::Congestion;
     use crate::read::lines;
-    use crate::record::Circuit;
+    use crate::record::CircuitRecord;
 
     #[test]
     fn the_relay_that_slow_circuits_share_is_named_first() {
@@ -75,7 +75,7 @@ mod tests {
             let path = path.map(|id| serde_json::json!({ "id": id }));
             let line = serde_json::json!({ "schema": 1, "number": number, "client": "arti", "began_unix_secs": 0.0,
                 "began_us": 0, "path": path, "rtt": trips, "ended_us": 9 });
-            let mut circuit: Circuit = serde_json::from_value(line).expect("a circuit");
+            let mut circuit: CircuitRecord = serde_json::from_value(line).expect("a circuit");
             circuit.relay_congestion_us = model.learn(&circuit);
             text += &format!("{}\n", serde_json::to_string(&circuit).expect("a line"));
         }

@@ -3,7 +3,7 @@
 //! `all` is what selections are compared with, so it holds what they decide: at each host the circuits after its window,
 //! and no host whose window never fills.
 
-use super::{Hosts, Options, host_name};
+use super::{AnalysisOptions, Hosts, host_name};
 use crate::fit::estimator;
 use crate::read::{Circuits, Seen};
 use crate::replay::{self, Decisions, Measure, Rule, Timeout};
@@ -15,7 +15,7 @@ const THIRD: f64 = 0.33;
 pub(super) type Decided = (Rule, Vec<Decisions>);
 
 /// The rules with what they decide; all circuits that any of them decides come first.
-pub(super) fn decide(hosts: &Hosts<'_>, options: &Options) -> Vec<Decided> {
+pub(super) fn decide(hosts: &Hosts<'_>, options: &AnalysisOptions) -> Vec<Decided> {
     let shares = shares(options);
     let mut rules = fastest(hosts, options, &shares);
     for share in shares {
@@ -29,7 +29,7 @@ pub(super) fn decide(hosts: &Hosts<'_>, options: &Options) -> Vec<Decided> {
 }
 
 /// The shares that are asked for, each once: those that results name alike are the same.
-pub(super) fn shares(options: &Options) -> Vec<f64> {
+pub(super) fn shares(options: &AnalysisOptions) -> Vec<f64> {
     let mut found: Vec<f64> = Vec::new();
     for share in &options.shares {
         if !is_among(*share, &found) {
@@ -46,7 +46,7 @@ fn is_among(share: f64, shares: &[f64]) -> bool {
 }
 
 /// Those by one measure.
-fn fastest(hosts: &Hosts<'_>, options: &Options, asked: &[f64]) -> Vec<Decided> {
+fn fastest(hosts: &Hosts<'_>, options: &AnalysisOptions, asked: &[f64]) -> Vec<Decided> {
     let mut rules = Vec::new();
     for measure in Measure::ALL {
         let mut shares = asked.to_vec();
@@ -68,7 +68,7 @@ fn fastest(hosts: &Hosts<'_>, options: &Options, asked: &[f64]) -> Vec<Decided> 
 }
 
 /// Adds build time and round trip together, and the round trip alone at the share that both accept (002, section 7.3).
-fn combine(hosts: &Hosts<'_>, options: &Options, share: f64, rules: &mut Vec<Decided>) {
+fn combine(hosts: &Hosts<'_>, options: &AnalysisOptions, share: f64, rules: &mut Vec<Decided>) {
     let find = |measure| {
         let rule = Rule::Fastest(measure, share);
         rules.iter().find(|(other, _)| *other == rule).map(|(_, decisions)| decisions)
@@ -120,7 +120,7 @@ fn best_of_three(all: &[&Seen], base: &Decisions) -> Decisions {
 pub(super) fn not_decided(
     hosts: &Hosts<'_>,
     rules: &[Decided],
-    options: &Options,
+    options: &AnalysisOptions,
 ) -> Option<String> {
     if by_timeout(rules).flatten().any(|decisions| replay::share(decisions).is_some()) {
         return None;
@@ -212,9 +212,16 @@ mod tests {
     }
 
     /// Usual options.
-    fn options() -> Options {
+    fn options() -> AnalysisOptions {
         let timeout = Timeout::Percentile;
-        Options { hops: 3, window: 1000, shares: vec![0.8], timeout, seed: 1, refill_ms: 100 }
+        AnalysisOptions {
+            hops: 3,
+            window: 1000,
+            shares: vec![0.8],
+            timeout,
+            seed: 1,
+            refill_ms: 100,
+        }
     }
 
     /// What a report says of a selection.
@@ -359,7 +366,7 @@ mod tests {
     fn who_decides_nothing_says_what_is_missing() {
         let of = |count, timeout, window| {
             let circuits = of_hosts(&[(count, 100.0)]);
-            let options = Options { timeout, window, ..options() };
+            let options = AnalysisOptions { timeout, window, ..options() };
             Report::of(&circuits, None, &options).not_decided.unwrap_or_default()
         };
         // The best of three decides without a window.
@@ -378,7 +385,7 @@ mod tests {
         for seen in &mut equal.all {
             (seen.build_ms, seen.rtt_ms, seen.congestion_ms) = (Some(1.0), Some(1.0), Some(1.0));
         }
-        let options = Options { timeout: Timeout::Tor, window: 100, ..options() };
+        let options = AnalysisOptions { timeout: Timeout::Tor, window: 100, ..options() };
         let equal = not_decided(&hosts(&equal, 3), &decide(&hosts(&equal, 3), &options), &options);
         assert!(equal.is_some_and(|why| why.contains("all the same")));
     }
@@ -386,7 +393,7 @@ mod tests {
     #[test]
     fn a_share_has_one_row_however_often_it_is_asked_for() {
         let circuits = of_hosts(&[(1500, 100.0)]);
-        let options = Options { shares: vec![0.33, 0.33, 0.8, 0.330_01], ..options() };
+        let options = AnalysisOptions { shares: vec![0.33, 0.33, 0.8, 0.330_01], ..options() };
         let report = Report::of(&circuits, None, &options);
         let names: Vec<&str> = report.selections.iter().map(|one| one.name.as_str()).collect();
         let mut once = names.clone();

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::performance::Performance;
 use super::rules::{self, Decided, kept, overall};
-use super::{Hosts, Options, host_name, values};
+use super::{AnalysisOptions, Hosts, host_name, values};
 use crate::anonymity::attacker::{Attackers, Gain};
 use crate::anonymity::{
     Corrected, Ends, Published, Whole, common_size, corrected, published, thinned,
@@ -94,7 +94,7 @@ impl Found {
         circuits: &Circuits,
         hosts: &Hosts<'_>,
         network: Option<&Network>,
-        options: &Options,
+        options: &AnalysisOptions,
     ) -> Self {
         let rules = rules::decide(hosts, options);
         let (anonymity, common_size) = anonymity(circuits, hosts, network, &rules, options.seed);
@@ -225,7 +225,7 @@ fn tests(
     circuits: &Circuits,
     hosts: &Hosts<'_>,
     rules: &[Decided],
-    options: &Options,
+    options: &AnalysisOptions,
 ) -> Vec<Kruskal> {
     let mut found = Vec::new();
     for share in rules::shares(options) {

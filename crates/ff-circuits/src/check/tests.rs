@@ -66,10 +66,11 @@ fn verdicts_name_the_one_that_starves_and_no_other() {
     let mut relays = [RELAY; 5];
     relays[4].busy = 0.95;
     let found: Vec<_> = judge(&relays, &all, 0.15).iter().map(|found| found.verdict).collect();
-    let [serves, starves, busy] = [Verdict::Serves, Verdict::Starves, Verdict::TooBusy];
+    let [serves, starves, busy] =
+        [RelayVerdict::Serves, RelayVerdict::Starves, RelayVerdict::TooBusy];
     assert_eq!(found, [serves, starves, serves, serves, busy]);
     let few = probes(&[0.0, 0.0], 5, &mut rng);
-    assert_eq!(judge(&[RELAY; 2], &few, 0.15)[0].verdict, Verdict::Undecided);
+    assert_eq!(judge(&[RELAY; 2], &few, 0.15)[0].verdict, RelayVerdict::Undecided);
 }
 
 #[test]
@@ -83,17 +84,17 @@ fn what_fails_elsewhere_or_is_slow_for_all_is_no_relays_fault() {
         all.extend((0..9).map(|_| probe(relay, Outcome::FailedElsewhere)));
     }
     for found in judge(&[RELAY; 4], &all, 0.1) {
-        assert_eq!((found.probes, found.starved, found.verdict), (40, 0, Verdict::Serves));
+        assert_eq!((found.probes, found.starved, found.verdict), (40, 0, RelayVerdict::Serves));
     }
     all.extend((0..20).map(|_| probe(2, Outcome::FailedHere)));
-    assert_eq!(judge(&[RELAY; 4], &all, 0.1)[2].verdict, Verdict::Starves);
+    assert_eq!(judge(&[RELAY; 4], &all, 0.1)[2].verdict, RelayVerdict::Starves);
     // Alone, one download that fails says nothing, and many do.
     let alone = |fails: usize| {
         let outcome = |at| if at < fails { Outcome::FailedHere } else { Outcome::Arrived(3e4) };
         let all: Vec<_> = (0..30).map(|at| probe(0, outcome(at))).collect();
         judge(&[RELAY], &all, 0.15)[0].verdict
     };
-    assert_eq!([1, 12].map(alone), [Verdict::Undecided, Verdict::Starves]);
+    assert_eq!([1, 12].map(alone), [RelayVerdict::Undecided, RelayVerdict::Starves]);
     // With a slow neighbour on the path a slow download says nothing.
     let slow = Probe { others_spare: 4e4, ..probe(0, Outcome::Arrived(3e4)) };
     let fast = [1, 2, 3].map(|relay| probe(relay, Outcome::Arrived(7e5)));
@@ -113,17 +114,17 @@ fn who_starves_clients_is_not_its_own_measure() {
     // Alone it is compared with nobody: it gets the benefit of the doubt, and no acquittal.
     for share in [0.3, 0.8, 1.0] {
         let found = judge(&[RELAY], &probes(&[share], 40, &mut rng), 0.15)[0];
-        assert_eq!((found.verdict, found.starved), (Verdict::Undecided, 0), "{found:?}");
+        assert_eq!((found.verdict, found.starved), (RelayVerdict::Undecided, 0), "{found:?}");
         assert!(found.share_to >= share, "{found:?}");
     }
     let served = judge(&[RELAY], &probes(&[0.0], 40, &mut rng), 0.15)[0];
-    assert_eq!((served.verdict, served.unclear), (Verdict::Serves, 0));
+    assert_eq!((served.verdict, served.unclear), (RelayVerdict::Serves, 0));
     // Beside others it is found whatever it starves, and two of five, too.
     let found = judge(&[RELAY; 4], &probes(&[1.0, 0.0, 0.0, 0.0], 40, &mut rng), 0.15);
-    assert_eq!(found[0].verdict, Verdict::Starves);
+    assert_eq!(found[0].verdict, RelayVerdict::Starves);
     let found = judge(&[RELAY; 5], &probes(&[0.9, 0.9, 0.0, 0.0, 0.0], 40, &mut rng), 0.15);
     let found: Vec<_> = found.iter().map(|found| found.verdict).collect();
-    let [starves, serves] = [Verdict::Starves, Verdict::Serves];
+    let [starves, serves] = [RelayVerdict::Starves, RelayVerdict::Serves];
     assert_eq!(found, [starves, starves, serves, serves, serves]);
 }
 
@@ -142,11 +143,11 @@ fn those_who_are_busy_or_full_do_not_say_what_is_usual() {
     };
     let busy = Known { busy: 0.95, ..RELAY };
     let found = judge(&[RELAY, busy, busy, busy], &all(2e4, 3e4), 0.15)[0];
-    assert_eq!((found.verdict, found.unclear), (Verdict::Undecided, 30), "{found:?}");
+    assert_eq!((found.verdict, found.unclear), (RelayVerdict::Undecided, 30), "{found:?}");
     let small = Known { capacity: 1e5, busy: 0.0 };
     let found = judge(&[RELAY, small, small, small], &all(6e4, 9e4), 0.15);
-    assert_eq!((found[0].verdict, found[0].unclear), (Verdict::Undecided, 30), "{found:?}");
-    assert_eq!(found[1].verdict, Verdict::Serves);
+    assert_eq!((found[0].verdict, found[0].unclear), (RelayVerdict::Undecided, 30), "{found:?}");
+    assert_eq!(found[1].verdict, RelayVerdict::Serves);
 }
 
 #[test]
@@ -157,9 +158,9 @@ fn nobody_starves_if_the_others_may_starve_as_many() {
     let mut all: Vec<_> = (0..12).map(|_| probe(0, fast)).collect();
     all.extend((0..8).map(|_| probe(0, Outcome::FailedHere)));
     all.extend((0..30).map(|_| probe(1, fast)));
-    assert_eq!(judge(&[RELAY; 2], &all, 0.15)[0].verdict, Verdict::Starves);
+    assert_eq!(judge(&[RELAY; 2], &all, 0.15)[0].verdict, RelayVerdict::Starves);
     all.extend((0..10).map(|_| probe(1, slow)));
-    assert_eq!(judge(&[RELAY; 2], &all, 0.15)[0].verdict, Verdict::Undecided);
+    assert_eq!(judge(&[RELAY; 2], &all, 0.15)[0].verdict, RelayVerdict::Undecided);
 }
 
 /// Downloads through the first of five relays, of which each goes through others that are drawn; it is starved if this says so.
@@ -186,19 +187,19 @@ fn neighbours(is_starved: impl Fn(usize) -> bool, trip_secs: f64, starved: f64) 
 #[test]
 fn what_one_other_relay_may_have_done_is_no_verdict() {
     let found = neighbours(|other| other == 10, 0.13, 2.5e5);
-    assert_eq!((found.starved, found.verdict), (10, Verdict::Undecided), "{found:?}");
+    assert_eq!((found.starved, found.verdict), (10, RelayVerdict::Undecided), "{found:?}");
     assert_eq!(found.perhaps_of, Some(10));
     let found = neighbours(|other| other < 13, 0.13, 2.5e5);
-    assert_eq!((found.starved, found.verdict), (30, Verdict::Starves), "{found:?}");
+    assert_eq!((found.starved, found.verdict), (30, RelayVerdict::Starves), "{found:?}");
     assert_eq!(found.perhaps_of, None);
 }
 
 #[test]
 fn who_is_far_away_is_not_accused_of_it_and_not_acquitted() {
     let found = neighbours(|_| true, 0.35, 2.5e5);
-    assert_eq!((found.unclear, found.starved, found.verdict), (40, 0, Verdict::Undecided));
+    assert_eq!((found.unclear, found.starved, found.verdict), (40, 0, RelayVerdict::Undecided));
     let found = neighbours(|_| true, 0.139, 2.5e5);
-    assert_eq!((found.unclear, found.starved, found.verdict), (0, 40, Verdict::Starves));
+    assert_eq!((found.unclear, found.starved, found.verdict), (0, 40, RelayVerdict::Starves));
 }
 
 #[test]
@@ -234,7 +235,7 @@ fn in_places(relays: &[(usize, usize, f64)]) -> Vec<Finding> {
 #[test]
 fn relays_are_compared_with_those_of_their_place() {
     let verdicts = |found: &[Finding]| found.iter().map(|one| one.verdict).collect::<Vec<_>>();
-    let [serves, undecided] = [Verdict::Serves, Verdict::Undecided];
+    let [serves, undecided] = [RelayVerdict::Serves, RelayVerdict::Undecided];
     // What fails through all guards, and through no middle.
     let (guard, middle) = ((0, 24, 7e5), (1, 0, 7e5));
     let all = [guard, middle, guard, middle, guard, middle, guard, middle];
@@ -243,7 +244,7 @@ fn relays_are_compared_with_those_of_their_place() {
     assert_eq!(verdicts(&found), expected, "{found:?}");
     // The guard through which all fails is found nevertheless.
     let found = in_places(&[&[(0, 40, 7e5)], &all[1..]].concat());
-    assert_eq!((found[0].verdict, found[2].verdict), (Verdict::Starves, undecided));
+    assert_eq!((found[0].verdict, found[2].verdict), (RelayVerdict::Starves, undecided));
     // What is slow through all exits.
     let found = in_places(&[&[(2, 0, 3e5); 4][..], &[middle; 4]].concat());
     assert_eq!(verdicts(&found), [serves; 8], "{found:?}");
@@ -291,9 +292,9 @@ fn what_never_came_counts_beside_others_only() {
         (0..relays).flat_map(of).collect()
     };
     let found = judge(&[RELAY], &all(1), 0.15)[0];
-    assert_eq!((found.unclear, found.verdict), (20, Verdict::Undecided));
+    assert_eq!((found.unclear, found.verdict), (20, RelayVerdict::Undecided));
     let found = judge(&[RELAY; 4], &all(4), 0.15)[0];
-    assert_eq!((found.starved, found.verdict), (20, Verdict::Starves));
+    assert_eq!((found.starved, found.verdict), (20, RelayVerdict::Starves));
 }
 
 #[test]
@@ -302,7 +303,7 @@ fn of_many_relays_hardly_one_is_accused_by_chance() {
     // A tenth of all downloads is slow, through whomever.
     let accused = (0..60).filter(|_| {
         let all = probes(&[0.1; 100], 30, &mut rng);
-        judge(&[RELAY; 100], &all, 0.15).iter().any(|found| found.verdict == Verdict::Starves)
+        judge(&[RELAY; 100], &all, 0.15).iter().any(|found| found.verdict == RelayVerdict::Starves)
     });
     // Without heeding how many there are, every other time one would be.
     let accused = accused.count();

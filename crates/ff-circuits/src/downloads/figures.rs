@@ -5,10 +5,10 @@ use ff_report::stats;
 
 use super::parts::NAMES;
 use super::{
-    DownloadReport, DownloadSet, Target, first_byte_secs, groups, last_byte_secs,
+    DownloadReport, DownloadSet, DownloadTarget, first_byte_secs, groups, last_byte_secs,
     last_mbit_per_sec, values,
 };
-use crate::record::Circuit;
+use crate::record::CircuitRecord;
 
 /// The number of points that a cloud has at most.
 const POINTS: usize = 1500;
@@ -16,7 +16,7 @@ const POINTS: usize = 1500;
 /// What is drawn for a target: the names of its files, and the target in words.
 struct Names {
     /// The target.
-    target: Target,
+    target: DownloadTarget,
     /// The target in words.
     from: &'static str,
     /// Times to first byte: their distribution, and over time.
@@ -45,8 +45,8 @@ macro_rules! names {
 
 /// The names of both targets.
 const NAMES_OF: [Names; 2] = [
-    names!(Target::Exit, "servers through exits", "exit"),
-    names!(Target::Onion, "onion services", "onion"),
+    names!(DownloadTarget::Exit, "servers through exits", "exit"),
+    names!(DownloadTarget::Onion, "onion services", "onion"),
 ];
 
 /// The figures for which there are values. Those of last bytes and of parts are of the size that is most frequent.
@@ -75,7 +75,7 @@ pub fn figures(sets: &[DownloadSet], report: &DownloadReport) -> Vec<Figure> {
 const SECONDS: &str = "seconds";
 
 /// The size that most downloads from a target have.
-fn usual_size(report: &DownloadReport, target: Target) -> Option<u64> {
+fn usual_size(report: &DownloadReport, target: DownloadTarget) -> Option<u64> {
     let groups = report.sets.iter().flat_map(|set| &set.groups);
     let groups = groups.filter(|group| group.target == target);
     groups.max_by_key(|group| group.downloads).map(|group| group.size_bytes)
@@ -87,15 +87,15 @@ struct Drawn<'a> {
     /// The sets, each of which is a curve.
     sets: &'a [DownloadSet],
     /// The target.
-    target: Target,
+    target: DownloadTarget,
     /// The size, if only one is drawn.
     size: Option<u64>,
 }
 
 impl<'a> Drawn<'a> {
     /// The lines of a set.
-    fn lines(self, set: &'a DownloadSet) -> Vec<&'a Circuit> {
-        let is_drawn = |&(target, size): &(Target, u64)| {
+    fn lines(self, set: &'a DownloadSet) -> Vec<&'a CircuitRecord> {
+        let is_drawn = |&(target, size): &(DownloadTarget, u64)| {
             target == self.target && self.size.is_none_or(|one| one == size)
         };
         let groups = groups(&set.downloads.all).into_iter();
@@ -108,7 +108,7 @@ impl<'a> Drawn<'a> {
         name: &'static str,
         title: &str,
         unit: &str,
-        of: fn(&Circuit) -> Option<f64>,
+        of: fn(&CircuitRecord) -> Option<f64>,
     ) -> Option<Figure> {
         let mut figure = Figure::new(name, title, Axis::linear(unit), Axis::parts("downloads"));
         for set in self.sets {
@@ -123,12 +123,12 @@ impl<'a> Drawn<'a> {
         self,
         name: &'static str,
         title: &str,
-        of: fn(&Circuit) -> Option<f64>,
+        of: fn(&CircuitRecord) -> Option<f64>,
     ) -> Option<Figure> {
         let title = format!("{title} over time");
         let mut figure = Figure::new(name, title, Axis::time(), Axis::linear(SECONDS));
         for set in self.sets {
-            let at = |line: &&Circuit| Some((line.asked_unix_us() as f64 / 1e6, of(line)?));
+            let at = |line: &&CircuitRecord| Some((line.asked_unix_us() as f64 / 1e6, of(line)?));
             let points: Vec<(f64, f64)> = self.lines(set).iter().filter_map(at).collect();
             let every = points.len().div_ceil(POINTS).max(1);
             let points = points.into_iter().step_by(every);
@@ -145,7 +145,7 @@ fn where_it_went(
     name: &'static str,
     title: String,
     report: &DownloadReport,
-    group: (Target, u64),
+    group: (DownloadTarget, u64),
 ) -> Option<Figure> {
     let x = Axis::linear("parts, in their order").from_to(0.0, NAMES.len() as f64);
     let note = format!(

@@ -10,10 +10,10 @@ use ff_base::utc::Utc;
 use ff_report::output::{Rows, Table};
 use ff_report::stats;
 
-use super::{FIVE_MIB, MIB, Target, size_bytes, whole};
+use super::{DownloadTarget, FIVE_MIB, MIB, size_bytes, whole};
 use crate::onionperf::ErrorWords;
-use crate::read::downloads::Downloads;
-use crate::record::{Circuit, Download, SIZES};
+use crate::read::downloads::DownloadRecords;
+use crate::record::{CircuitRecord, Download, SIZES};
 
 /// The first day on which throughput is that of the last MiB of 5; before, it was that from 0.5 to 1 MiB.
 const LAST_MIB_SINCE: &str = "2021-04-01";
@@ -42,7 +42,7 @@ struct Days {
 
 /// The tables of these downloads, each with the name that Tor Metrics gives it.
 #[must_use]
-pub fn tables(downloads: &Downloads) -> [Table; 5] {
+pub fn tables(downloads: &DownloadRecords) -> [Table; 5] {
     let mut days = Days::default();
     for one in &downloads.all {
         let Some(day) = day(&one.circuit) else { continue };
@@ -54,7 +54,7 @@ pub fn tables(downloads: &Downloads) -> [Table; 5] {
 }
 
 /// The day on which a download was asked for; none if its time is out of range.
-fn day(circuit: &Circuit) -> Option<String> {
+fn day(circuit: &CircuitRecord) -> Option<String> {
     let secs = u64::try_from(circuit.asked_unix_us()).ok()? / 1_000_000;
     Utc::from_unix_secs(secs).ok()?.to_string().get(..10).map(str::to_owned)
 }
@@ -66,8 +66,8 @@ fn ms(us: u64) -> f64 {
 
 impl Days {
     /// Adds a download.
-    fn add(&mut self, day: &str, source: &str, circuit: &Circuit) {
-        let server = Target::of(circuit).server();
+    fn add(&mut self, day: &str, source: &str, circuit: &CircuitRecord) {
+        let server = DownloadTarget::of(circuit).server();
         let place = || (day.to_owned(), source.to_owned(), server);
         let words = ErrorWords::of(circuit);
         let [timeouts, failures, requests] = self.failures.entry(place()).or_default();
@@ -225,7 +225,7 @@ mod tests {
             download(april, 1, 100, Some("TOR/TIMEOUT")),
         ];
         let hosts = vec!["a".to_owned(), "b".to_owned()];
-        let tables = tables(&Downloads { hosts, all, ..Downloads::default() });
+        let tables = tables(&DownloadRecords { hosts, all, ..DownloadRecords::default() });
 
         let times = rows(&tables, "onionperf-including-partials.csv");
         assert_eq!(times.len(), 12, "two days, three sizes, one source and all");

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use ff_report::output::{Rows, Table};
 use ff_report::stats;
 
-use super::{DownloadSet, Target, first_byte_secs, last_byte_secs};
+use super::{DownloadSet, DownloadTarget, first_byte_secs, last_byte_secs};
 use crate::onionperf::ErrorWords;
-use crate::record::{Circuit, Relay};
+use crate::record::{CircuitRecord, PathRelay};
 
 /// The percentile above which a time is an outlier.
 const PERCENTILE: f64 = 75.0;
@@ -21,7 +21,7 @@ const MOST_RELAYS: usize = 15;
 /// The columns.
 const HEADER: &[&str] = &["fingerprints", "server", "count"];
 /// The targets, in the order of OnionPerf's names for them.
-const TARGETS: [Target; 2] = [Target::Onion, Target::Exit];
+const TARGETS: [DownloadTarget; 2] = [DownloadTarget::Onion, DownloadTarget::Exit];
 
 /// How often relays are in circuits, by their names.
 type Counts = BTreeMap<String, usize>;
@@ -30,7 +30,7 @@ type Counts = BTreeMap<String, usize>;
 #[must_use]
 pub fn tables(sets: &[DownloadSet]) -> [Table; 3] {
     let all = sets.iter().flat_map(|set| &set.downloads.all).map(|one| &one.circuit);
-    let all: Vec<&Circuit> = all.filter(|circuit| !circuit.path.is_empty()).collect();
+    let all: Vec<&CircuitRecord> = all.filter(|circuit| !circuit.path.is_empty()).collect();
     [
         ("onionperf.firstbyte_outliers.csv", HEADER, slow(&all, first_byte_secs)),
         ("onionperf.lastbyte_outliers.csv", HEADER, slow(&all, last_byte_secs)),
@@ -39,9 +39,9 @@ pub fn tables(sets: &[DownloadSet]) -> [Table; 3] {
 }
 
 /// The rows of relays in slow circuits.
-fn slow(all: &[&Circuit], of: fn(&Circuit) -> Option<f64>) -> Rows {
+fn slow(all: &[&CircuitRecord], of: fn(&CircuitRecord) -> Option<f64>) -> Rows {
     let counts = TARGETS.map(|target| (target, counts(above(all, target, of))));
-    let counts: Vec<(Target, Counts)> =
+    let counts: Vec<(DownloadTarget, Counts)> =
         counts.into_iter().filter(|(_, relays)| !relays.is_empty()).collect();
     let is_common = |relay: &str| counts.iter().all(|(_, relays)| relays.contains_key(relay));
     let mut common = Counts::new();
@@ -60,11 +60,12 @@ fn slow(all: &[&Circuit], of: fn(&Circuit) -> Option<f64>) -> Rows {
 }
 
 /// The rows of relays in circuits of failed downloads.
-fn failed(all: &[&Circuit]) -> Rows {
+fn failed(all: &[&CircuitRecord]) -> Rows {
     let mut rows = Rows::default();
     for target in TARGETS {
-        let is_failed =
-            |line: &&Circuit| Target::of(line) == target && ErrorWords::of(line).is_some();
+        let is_failed = |line: &&CircuitRecord| {
+            DownloadTarget::of(line) == target && ErrorWords::of(line).is_some()
+        };
         let relays = counts(all.iter().copied().filter(is_failed));
         for relay in most_frequent(&relays) {
             add(relay, target, &relays, &mut rows);
@@ -74,7 +75,7 @@ fn failed(all: &[&Circuit]) -> Rows {
 }
 
 /// Adds the row of a relay, if it occurs.
-fn add(relay: &str, target: Target, relays: &Counts, rows: &mut Rows) {
+fn add(relay: &str, target: DownloadTarget, relays: &Counts, rows: &mut Rows) {
     if let Some(count) = relays.get(relay) {
         rows.foreign(relay).cell(target.server()).cell(count).end_row();
     }
@@ -82,19 +83,20 @@ fn add(relay: &str, target: Target, relays: &Counts, rows: &mut Rows) {
 
 /// The lines with this target whose time is an outlier.
 fn above<'a>(
-    all: &[&'a Circuit],
-    target: Target,
-    of: fn(&Circuit) -> Option<f64>,
-) -> impl Iterator<Item = &'a Circuit> + use<'a> {
-    let timed = all.iter().copied().filter(|line| Target::of(line) == target);
-    let timed: Vec<(&Circuit, f64)> = timed.filter_map(|line| Some((line, of(line)?))).collect();
+    all: &[&'a CircuitRecord],
+    target: DownloadTarget,
+    of: fn(&CircuitRecord) -> Option<f64>,
+) -> impl Iterator<Item = &'a CircuitRecord> + use<'a> {
+    let timed = all.iter().copied().filter(|line| DownloadTarget::of(line) == target);
+    let timed: Vec<(&CircuitRecord, f64)> =
+        timed.filter_map(|line| Some((line, of(line)?))).collect();
     let sorted = stats::sorted(timed.iter().map(|(_, secs)| *secs).collect());
     let usual = stats::percentile(&sorted, PERCENTILE).unwrap_or(f64::INFINITY);
     timed.into_iter().filter(move |(_, secs)| *secs > usual).map(|(line, _)| line)
 }
 
 /// How often each relay is in these circuits.
-fn counts<'a>(lines: impl Iterator<Item = &'a Circuit>) -> Counts {
+fn counts<'a>(lines: impl Iterator<Item = &'a CircuitRecord>) -> Counts {
     let mut counts = Counts::new();
     for relay in lines.flat_map(|line| &line.path) {
         *counts.entry(long_name(relay)).or_insert(0) += 1;
@@ -113,7 +115,7 @@ fn most_frequent(relays: &Counts) -> Vec<&str> {
 }
 
 /// A relay as tor names it to OnionPerf: `$FINGERPRINT~nickname`.
-fn long_name(relay: &Relay) -> String {
+fn long_name(relay: &PathRelay) -> String {
     let tilde = if relay.nick.is_empty() { "" } else { "~" };
     format!("${}{tilde}{}", relay.id, relay.nick)
 }
@@ -121,7 +123,7 @@ fn long_name(relay: &Relay) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::downloads::{DownloadRecord, Downloads};
+    use crate::read::downloads::{DownloadRecord, DownloadRecords};
 
     /// A download through these relays that took this long, in seconds; without a time it failed.
     fn record(path: &[&str], secs: Option<u64>, source: &str) -> DownloadRecord {
@@ -136,7 +138,7 @@ mod tests {
 
     /// The tables of these downloads: each row as a text.
     fn rows(all: Vec<DownloadRecord>) -> [Vec<String>; 3] {
-        let downloads = Downloads { all, ..Downloads::default() };
+        let downloads = DownloadRecords { all, ..DownloadRecords::default() };
         let tables = tables(&[DownloadSet { label: "a".to_owned(), downloads }]);
         let text = |rows: &Rows| rows.iter().map(|row| row.collect::<Vec<_>>().join(" ")).collect();
         tables.map(|(_, _, rows)| text(&rows))
@@ -172,8 +174,8 @@ mod tests {
 
     #[test]
     fn relays_are_named_as_tor_does() {
-        let relay = Relay { id: "AB".to_owned(), nick: "one".to_owned() };
+        let relay = PathRelay { id: "AB".to_owned(), nick: "one".to_owned() };
         assert_eq!(long_name(&relay), "$AB~one");
-        assert_eq!(long_name(&Relay { nick: String::new(), ..relay }), "$AB");
+        assert_eq!(long_name(&PathRelay { nick: String::new(), ..relay }), "$AB");
     }
 }

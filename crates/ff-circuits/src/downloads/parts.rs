@@ -7,7 +7,7 @@
 use serde::Serialize;
 
 use super::{secs, whole};
-use crate::record::{Circuit, Client};
+use crate::record::{CircuitRecord, Client};
 
 /// The parts' names, in their order.
 pub const NAMES: [&str; 6] = ["link", "hops", "connection", "server", "first half", "second half"];
@@ -40,7 +40,7 @@ pub struct PartMeans {
 impl Parts {
     /// The parts of a line; none if the download is not whole or lacks times.
     #[must_use]
-    pub fn of(circuit: &Circuit) -> Option<Self> {
+    pub fn of(circuit: &CircuitRecord) -> Option<Self> {
         let download = whole(circuit)?;
         let (last, connected) = (download.us?, download.connected_us?);
         let (first, half) = (download.first_byte_us?, *download.tenths_us.get(5)?);
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     /// A line of this client, with these keys in its download.
-    fn line(client: &str, more: serde_json::Value) -> Circuit {
+    fn line(client: &str, more: serde_json::Value) -> CircuitRecord {
         let mut line = serde_json::json!({ "schema": 1, "number": 0, "client": client, "began_unix_secs": 0.0,
             "began_us": 0, "path": [{ "id": "A" }, { "id": "B" }], "link_us": 40, "hops_us": [60, 100],
             "ended_us": 9999, "download": { "bytes": 10, "connected_us": 150, "first_byte_us": 200,

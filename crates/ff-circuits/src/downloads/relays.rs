@@ -10,11 +10,12 @@ use ff_report::stats;
 use serde::Serialize;
 
 use super::{
-    DownloadSet, Target, first_byte_secs, groups, last_byte_secs, mbit_per_sec, values, whole,
+    DownloadSet, DownloadTarget, first_byte_secs, groups, last_byte_secs, mbit_per_sec, values,
+    whole,
 };
 use crate::interval::{Interval, median};
 use crate::rank::{KruskalWallis, kruskal_wallis};
-use crate::record::{Circuit, Client};
+use crate::record::{CircuitRecord, Client};
 
 /// A relay is compared with others if it has at least this number of whole downloads.
 const LEAST: usize = 5;
@@ -59,10 +60,11 @@ pub struct PositionReport {
 }
 
 /// The positions of a circuit's relays.
-fn of(circuit: &Circuit) -> impl Iterator<Item = Position> + use<> {
+fn of(circuit: &CircuitRecord) -> impl Iterator<Item = Position> + use<> {
     let is_whole = circuit.client != Client::OnionPerf || circuit.build_us().is_some();
     let relays = circuit.path.len();
-    let exit = (is_whole && relays > 1 && Target::of(circuit) == Target::Exit).then(|| relays - 1);
+    let exit = (is_whole && relays > 1 && DownloadTarget::of(circuit) == DownloadTarget::Exit)
+        .then(|| relays - 1);
     let position = move |at: usize| match at {
         0 => Some(Position::Guard),
         _ if Some(at) == exit => Some(Position::Exit),
@@ -72,8 +74,10 @@ fn of(circuit: &Circuit) -> impl Iterator<Item = Position> + use<> {
 }
 
 /// The lines of each relay in each position.
-fn by_relay<'a>(lines: &[&'a Circuit]) -> BTreeMap<(Position, &'a str), Vec<&'a Circuit>> {
-    let mut found = BTreeMap::<_, Vec<&Circuit>>::new();
+fn by_relay<'a>(
+    lines: &[&'a CircuitRecord],
+) -> BTreeMap<(Position, &'a str), Vec<&'a CircuitRecord>> {
+    let mut found = BTreeMap::<_, Vec<&CircuitRecord>>::new();
     for &line in lines {
         for (position, relay) in of(line).zip(&line.path) {
             found.entry((position, relay.id.as_str())).or_default().push(line);
@@ -83,13 +87,13 @@ fn by_relay<'a>(lines: &[&'a Circuit]) -> BTreeMap<(Position, &'a str), Vec<&'a 
 }
 
 /// What is known of each position in these lines.
-pub(super) fn positions(lines: &[&Circuit]) -> Vec<PositionReport> {
+pub(super) fn positions(lines: &[&CircuitRecord]) -> Vec<PositionReport> {
     let mut times = BTreeMap::<Position, Vec<Vec<f64>>>::new();
     for ((position, _), lines) in by_relay(lines) {
         times.entry(position).or_default().push(values(&lines, last_byte_secs));
     }
     let failed_at = |wanted: Position| {
-        let is_there = |line: &&&Circuit| {
+        let is_there = |line: &&&CircuitRecord| {
             let hop = line.failure.as_ref().and_then(|failure| failure.hop);
             let at = hop.and_then(|hop| usize::from(hop).checked_sub(1));
             at.and_then(|at| of(line).nth(at)) == Some(wanted)
@@ -156,7 +160,7 @@ pub fn table(sets: &[DownloadSet]) -> Rows {
 }
 
 /// A relay's nickname, if a line has one.
-fn nickname<'a>(lines: &[&'a Circuit], relay: &str) -> &'a str {
+fn nickname<'a>(lines: &[&'a CircuitRecord], relay: &str) -> &'a str {
     let mut all = lines.iter().flat_map(|line| &line.path);
     let named = all.find(|one| one.id == relay && !one.nick.is_empty());
     named.map_or("", |one| &one.nick)
@@ -167,7 +171,7 @@ mod tests {
     use super::*;
 
     /// A line through these relays, whose download took this long; without a time it failed at the hop.
-    fn line(path: &[&str], us: Option<u64>, hop: Option<u8>, source: &str) -> Circuit {
+    fn line(path: &[&str], us: Option<u64>, hop: Option<u8>, source: &str) -> CircuitRecord {
         let path: Vec<_> =
             path.iter().map(|id| serde_json::json!({ "id": id, "nick": "n" })).collect();
         let failure = serde_json::json!({ "stage": "build", "hop": hop, "reason": "timeout", "whose": "relay" });
@@ -185,7 +189,7 @@ mod tests {
         let onion = line(&["A", "B", "C"], Some(1), None, "http://x.onion:80");
         assert_eq!(of(&onion).collect::<Vec<_>>(), [Guard, Middle, Middle]);
         // Of OnionPerf's circuits that were not built, only the first relay's position is known.
-        let part = Circuit { client: Client::OnionPerf, ..three.clone() };
+        let part = CircuitRecord { client: Client::OnionPerf, ..three.clone() };
         assert_eq!(of(&part).collect::<Vec<_>>(), [Guard]);
     }
 
@@ -197,7 +201,7 @@ mod tests {
             lines.push(line(&["D", "B", "C"], Some(100_000_000 * us), None, "http://a:80"));
         }
         lines.push(line(&["A", "E", "C"], None, Some(2), "http://a:80"));
-        let lines: Vec<&Circuit> = lines.iter().collect();
+        let lines: Vec<&CircuitRecord> = lines.iter().collect();
         let found = positions(&lines);
         let [guard, middle, exit] = &found[..] else { panic!("three: {found:?}") };
         assert_eq!((guard.position, guard.relays, guard.compared_relays), (Position::Guard, 2, 2));
@@ -212,7 +216,7 @@ mod tests {
             circuit,
         };
         let all = all.map(record).collect();
-        let downloads = crate::read::downloads::Downloads { all, ..Default::default() };
+        let downloads = crate::read::downloads::DownloadRecords { all, ..Default::default() };
         let rows = table(&[DownloadSet { label: "a".to_owned(), downloads }]);
         let rows: Vec<Vec<&str>> = rows.iter().map(Iterator::collect).collect();
         assert!(rows.iter().all(|row| row.len() == HEADER.len()), "{rows:?}");

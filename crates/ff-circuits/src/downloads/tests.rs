@@ -18,7 +18,8 @@ fn set(label: &str, times: &[(u64, Option<u64>)]) -> DownloadSet {
         DownloadRecord { host: 0, id: number.to_string(), guards: None, circuit }
     };
     let all = times.iter().enumerate().map(one).collect();
-    let downloads = Downloads { hosts: vec!["h".to_owned()], all, ..Downloads::default() };
+    let downloads =
+        DownloadRecords { hosts: vec!["h".to_owned()], all, ..DownloadRecords::default() };
     DownloadSet { label: label.to_owned(), downloads }
 }
 
@@ -27,7 +28,7 @@ fn only_whole_downloads_count_as_times() {
     let times = [(1000, Some(2000)), (2000, Some(4000)), (3000, None), (3000, Some(5000))];
     let report = DownloadReport::of(&[set("a", &times)]);
     let [group] = &report.sets[0].groups[..] else { panic!("one: {report:?}") };
-    assert_eq!((group.target, group.size_bytes), (Target::Exit, 1_000_000));
+    assert_eq!((group.target, group.size_bytes), (DownloadTarget::Exit, 1_000_000));
     assert_eq!((group.downloads, group.whole), (4, 3));
     assert_eq!(group.failures, BTreeMap::from([("TGEN/TIMEOUT".to_owned(), 1)]));
     let first = group.first_byte_secs.expect("three");
@@ -105,7 +106,7 @@ fn the_table_of_viz_has_the_columns_and_values_of_onionperf() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-perf/tests/data/downloads");
     let names = ["2020-07-13.op-nl-test1", "2021-01-01.op-hk5"];
     let paths = names.map(|name| dir.join(format!("{name}.onionperf.analysis.json.xz")));
-    let downloads = Downloads::read(&paths, &mut Inputs::default()).expect("downloads");
+    let downloads = DownloadRecords::read(&paths, &mut Inputs::default()).expect("downloads");
     let (header, rows) = viz::table(&[DownloadSet { label: "a".to_owned(), downloads }]);
     let columns = "id,time_to_first_byte,time_to_last_byte,error_code,mbps,label,filesize_bytes,server,start,\
                    guard,uses_guard,guard_index";

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::parts::NAMES;
 use super::relays::PositionReport;
-use super::{Comparison, DownloadReport, GroupReport, SetReport, Spread, Target, is_open};
+use super::{Comparison, DownloadReport, DownloadTarget, GroupReport, SetReport, Spread, is_open};
 use crate::interval::Interval;
 use crate::rank::MOST_MORE;
 
@@ -50,10 +50,10 @@ fn add_set(set: &SetReport, text: &mut String) {
 }
 
 /// The name of a target.
-const fn target(target: Target) -> &'static str {
+const fn target(target: DownloadTarget) -> &'static str {
     match target {
-        Target::Exit => "exit",
-        Target::Onion => "onion service",
+        DownloadTarget::Exit => "exit",
+        DownloadTarget::Onion => "onion service",
     }
 }
 

@@ -5,7 +5,7 @@
 use ff_base::utc::Utc;
 use ff_report::output::Rows;
 
-use super::{DownloadSet, Target, last_mbit_per_sec, secs, size_bytes};
+use super::{DownloadSet, DownloadTarget, last_mbit_per_sec, secs, size_bytes};
 use crate::onionperf::ErrorWords;
 use crate::read::downloads::DownloadRecord;
 
@@ -66,7 +66,7 @@ fn add(label: &str, one: &DownloadRecord, rows: &mut Rows) {
         .optional(last_mbit_per_sec(circuit))
         .cell(label)
         .cell(size_bytes(circuit))
-        .cell(Target::of(circuit).server())
+        .cell(DownloadTarget::of(circuit).server())
         .cell(start(circuit.asked_unix_us()));
 }
 

@@ -8,9 +8,9 @@ use std::fmt::Display;
 use ff_report::output::{Rows, Table};
 use ff_report::stats;
 
-use super::{DownloadSet, Target, last_mbit_per_sec, secs, size_bytes, values};
+use super::{DownloadSet, DownloadTarget, last_mbit_per_sec, secs, size_bytes, values};
 use crate::onionperf::ErrorWords;
-use crate::record::Circuit;
+use crate::record::CircuitRecord;
 
 /// The columns.
 const HEADER: &[&str] = &["stats", "server", "metric", "value"];
@@ -19,10 +19,12 @@ const HEADER: &[&str] = &["stats", "server", "metric", "value"];
 #[must_use]
 pub fn table(sets: &[DownloadSet]) -> Table {
     let all = sets.iter().flat_map(|set| &set.downloads.all).map(|one| &one.circuit);
-    let all: Vec<&Circuit> = all.collect();
+    let all: Vec<&CircuitRecord> = all.collect();
     let sizes: BTreeSet<u64> = all.iter().map(|line| size_bytes(line)).collect();
-    let parts: Vec<Part<'_>> =
-        [Target::Exit, Target::Onion].iter().filter_map(|target| Part::of(*target, &all)).collect();
+    let parts: Vec<Part<'_>> = [DownloadTarget::Exit, DownloadTarget::Onion]
+        .iter()
+        .filter_map(|target| Part::of(*target, &all))
+        .collect();
     let mut rows = Rows::default();
     for part in &parts {
         part.add_times("time_to_first_byte", first_byte, &mut rows);
@@ -48,15 +50,15 @@ pub fn table(sets: &[DownloadSet]) -> Table {
 }
 
 /// Something of a line.
-type Value = fn(&Circuit) -> Option<f64>;
+type Value = fn(&CircuitRecord) -> Option<f64>;
 
 /// Time to the first byte of a download, whatever came of it.
-fn first_byte(circuit: &Circuit) -> Option<f64> {
+fn first_byte(circuit: &CircuitRecord) -> Option<f64> {
     circuit.download.as_ref()?.first_byte_us.map(secs)
 }
 
 /// Time to the last byte.
-fn last_byte(circuit: &Circuit) -> Option<f64> {
+fn last_byte(circuit: &CircuitRecord) -> Option<f64> {
     circuit.download.as_ref()?.us.map(secs)
 }
 
@@ -65,7 +67,7 @@ struct Part<'a> {
     /// The target, as OnionPerf names it.
     server: &'static str,
     /// The lines.
-    lines: Vec<&'a Circuit>,
+    lines: Vec<&'a CircuitRecord>,
 }
 
 /// The parts by sizes, also where a part has no line of a size.
@@ -79,9 +81,9 @@ fn by_size<'a>(sizes: &BTreeSet<u64>, parts: &[Part<'a>]) -> Vec<(u64, Part<'a>)
 
 impl<'a> Part<'a> {
     /// The lines with this target; none if there are none.
-    fn of(target: Target, all: &[&'a Circuit]) -> Option<Self> {
-        let lines = all.iter().copied().filter(|line| Target::of(line) == target);
-        let lines: Vec<&Circuit> = lines.collect();
+    fn of(target: DownloadTarget, all: &[&'a CircuitRecord]) -> Option<Self> {
+        let lines = all.iter().copied().filter(|line| DownloadTarget::of(line) == target);
+        let lines: Vec<&CircuitRecord> = lines.collect();
         (!lines.is_empty()).then(|| Self { server: target.server(), lines })
     }
 
@@ -122,14 +124,14 @@ mod tests {
     use ff_report::input::Inputs;
 
     use super::*;
-    use crate::read::downloads::Downloads;
+    use crate::read::downloads::DownloadRecords;
 
     #[test]
     fn the_statistics_of_public_files_are_those_of_onionperf() {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ff-perf/tests/data/downloads");
         let names = ["2020-07-13.op-nl-test1", "2021-01-01.op-hk5"];
         let paths = names.map(|name| dir.join(format!("{name}.onionperf.analysis.json.xz")));
-        let downloads = Downloads::read(&paths, &mut Inputs::default()).expect("downloads");
+        let downloads = DownloadRecords::read(&paths, &mut Inputs::default()).expect("downloads");
         let (_, _, rows) = table(&[DownloadSet { label: "a".to_owned(), downloads }]);
         let rows: Vec<String> = rows.iter().map(|row| row.collect::<Vec<_>>().join(",")).collect();
         let (means, others): (Vec<&str>, Vec<&str>) =

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::downloads::last_byte_secs;
 use crate::downloads::parts::{PartMeans, Parts};
-use crate::record::Circuit;
+use crate::record::CircuitRecord;
 use crate::traffic::WIRE;
 
 /// The bounds of medians over EDGE and 3G, as multiples of the time that the payload on the wire takes at the link's rate.
@@ -40,12 +40,17 @@ pub struct ProfileResult {
 impl ProfileResult {
     /// The result of a profile's downloads of `size` bytes over a link with this rate, if it has a limit.
     #[must_use]
-    pub fn of(profile: &str, circuits: &[Circuit], size: u64, bytes_per_sec: Option<f64>) -> Self {
+    pub fn of(
+        profile: &str,
+        circuits: &[CircuitRecord],
+        size: u64,
+        bytes_per_sec: Option<f64>,
+    ) -> Self {
         let secs = stats::sorted(circuits.iter().filter_map(last_byte_secs).collect());
         let quartiles_secs = quartiles(&secs);
         let wire_secs = bytes_per_sec.map(|rate| size as f64 * WIRE / rate);
         let median = quartiles_secs.map(|[_, _, median, ..]| median);
-        let reason = |circuit: &Circuit| Some(circuit.failure.as_ref()?.reason.clone());
+        let reason = |circuit: &CircuitRecord| Some(circuit.failure.as_ref()?.reason.clone());
         Self {
             profile: profile.to_owned(),
             whole: secs.len(),
@@ -106,7 +111,7 @@ mod tests {
     use super::*;
 
     /// A circuit with a download.
-    fn circuit(download: serde_json::Value) -> Circuit {
+    fn circuit(download: serde_json::Value) -> CircuitRecord {
         let line = serde_json::json!({ "schema": 1, "number": 0, "client": "arti", "began_unix_secs": 0.0,
             "began_us": 0, "path": [{ "id": "A" }], "link_us": 100_000, "hops_us": [400_000], "ended_us": 9,
             "download": download });
@@ -114,7 +119,7 @@ mod tests {
     }
 
     /// A whole one, which took `us`.
-    fn whole(us: u64) -> Circuit {
+    fn whole(us: u64) -> CircuitRecord {
         circuit(serde_json::json!({ "bytes": 1000, "at_us": 450_000, "connected_us": 200_000,
             "first_byte_us": 500_000, "us": us, "tenths_us": [500_000, 1, 2, 3, 4, 900_000] }))
     }

@@ -47,14 +47,14 @@ impl Step {
 
 /// A host's circuits that have a value, and which selections accept them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Host {
+pub struct HostValues {
     /// The values, in order.
     sorted: Vec<f64>,
     /// Of each selection, which of them it accepts.
     accepted: Vec<Vec<bool>>,
 }
 
-impl Host {
+impl HostValues {
     /// Of all circuits' values, and what each selection has decided of the circuits.
     #[must_use]
     pub fn of(values: &[Option<f64>], decisions: &[Decisions]) -> Self {
@@ -94,7 +94,7 @@ impl Host {
 /// By how much a percentile of each of these hosts' selections differs from that of the selection before; none where one of
 /// the two accepts fewer than 100 values.
 #[must_use]
-pub fn steps(hosts: &[Host], percentile: f64, seed: u64) -> Vec<Option<Step>> {
+pub fn steps(hosts: &[HostValues], percentile: f64, seed: u64) -> Vec<Option<Step>> {
     let selections = hosts.first().map_or(0, |host| host.accepted.len());
     let found = |counts: &[Vec<u32>]| -> Vec<Option<f64>> {
         (0..selections).map(|at| mean(hosts, counts, at, percentile)).collect()
@@ -121,15 +121,20 @@ pub fn steps(hosts: &[Host], percentile: f64, seed: u64) -> Vec<Option<Step>> {
 }
 
 /// How many values a selection accepts.
-fn values(hosts: &[Host], selection: usize) -> usize {
-    let of_host = |host: &Host| host.accepted[selection].iter().filter(|is| **is).count();
+fn values(hosts: &[HostValues], selection: usize) -> usize {
+    let of_host = |host: &HostValues| host.accepted[selection].iter().filter(|is| **is).count();
     hosts.iter().map(of_host).sum()
 }
 
 /// A selection's number: the mean over hosts that have one.
-fn mean(hosts: &[Host], counts: &[Vec<u32>], selection: usize, percentile: f64) -> Option<f64> {
+fn mean(
+    hosts: &[HostValues],
+    counts: &[Vec<u32>],
+    selection: usize,
+    percentile: f64,
+) -> Option<f64> {
     let of_host =
-        |(host, counts): (&Host, &Vec<u32>)| host.percentile(counts, selection, percentile);
+        |(host, counts): (&HostValues, &Vec<u32>)| host.percentile(counts, selection, percentile);
     let found: Vec<f64> = hosts.iter().zip(counts).filter_map(of_host).collect();
     stats::mean(&found)
 }
@@ -163,7 +168,7 @@ mod tests {
             let mut all = all;
             all.sort_by(|one, other| f64::total_cmp(&one.0, &other.0));
             let values: Vec<_> = all.iter().map(|(value, ..)| Some(*value)).collect();
-            let host = Host::of(&values, &[all.iter().map(|(.., is)| Some(*is)).collect()]);
+            let host = HostValues::of(&values, &[all.iter().map(|(.., is)| Some(*is)).collect()]);
             let counts: Vec<u32> = all.iter().map(|(_, count, _)| *count).collect();
             let expanded = all.iter().filter(|(.., is)| *is);
             let expanded = expanded.flat_map(|(value, count, _)| vec![*value; *count as usize]);
@@ -182,7 +187,7 @@ mod tests {
         let fast: Decisions = values.iter().map(|value| Some(*value >= Some(500.0))).collect();
         let some = fast.iter().enumerate().map(|(at, is)| is.filter(|_| at % 10 != 3)).collect();
         let all = vec![Some(true); 1000];
-        let host = Host::of(&values, &[all, fast, some]);
+        let host = HostValues::of(&values, &[all, fast, some]);
         let [Some(first), Some(second)] = steps(std::slice::from_ref(&host), 50.0, 1)[..] else {
             panic!("two")
         };
@@ -206,7 +211,7 @@ mod tests {
             let values: Vec<_> = (0..300).map(|_| Some(rng.random_range(0.0..1.0))).collect();
             let one: Decisions = (0..300).map(|_| Some(rng.random_bool(0.8))).collect();
             let other: Decisions = (0..300).map(|_| Some(rng.random_bool(0.5))).collect();
-            let found = steps(&[Host::of(&values, &[one, other])], 50.0, rng.random());
+            let found = steps(&[HostValues::of(&values, &[one, other])], 50.0, rng.random());
             wrong += usize::from(found[0].expect("enough").rises().is_some());
         }
         // One is expected; more than eight come once in a million.
@@ -218,9 +223,10 @@ mod tests {
         let values: Vec<_> = (0..150).map(|at| Some(f64::from(at))).collect();
         let all: Decisions = vec![Some(true); 150];
         let few: Decisions = (0..150).map(|at| Some(at < 99)).collect();
-        let found = steps(&[Host::of(&values, &[all.clone(), all.clone(), few.clone()])], 50.0, 1);
+        let found =
+            steps(&[HostValues::of(&values, &[all.clone(), all.clone(), few.clone()])], 50.0, 1);
         assert_eq!((found[0].map(|step| step.rises()), found[1]), (Some(None), None));
         assert_eq!(steps(&[], 50.0, 1), []);
-        assert_eq!(steps(&[Host::of(&[None; 9], &[all, few])], 50.0, 1), [None]);
+        assert_eq!(steps(&[HostValues::of(&[None; 9], &[all, few])], 50.0, 1), [None]);
     }
 }

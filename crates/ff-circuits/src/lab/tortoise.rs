@@ -187,17 +187,12 @@ pub fn cells_text(cells: &[CellComparison]) -> String {
 pub fn claims_text(claims: &[ClaimComparison]) -> String {
     let mut text = String::new();
     for one in claims {
+        let ClaimComparison { id, figure, unit, paper, low, high, .. } = one;
         let ours: Vec<String> = one.lab.iter().map(tor_number).collect();
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "{:<4} {} ({}): paper {}, within {} to {} | model {} | {}",
-            one.id,
-            one.figure,
-            one.unit,
-            one.paper,
-            one.low,
-            one.high,
+            "{id:<4} {figure} ({unit}): paper {paper}, within {low} to {high} | model {} | {}",
             number(one.model, 2),
             ours.join(" | ")
         );
@@ -212,18 +207,12 @@ pub fn claims_markdown(claims: &[ClaimComparison]) -> String {
          | id | the paper says | figure | paper | within | model | lab |\n|---|---|---|---|---|---|---|\n"
         .to_owned();
     for one in claims {
+        let ClaimComparison { id, claim, figure, unit, paper, low, high, .. } = one;
         let ours: Vec<String> = one.lab.iter().map(tor_number).collect();
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "| {} | {} | {}, {} | {} | {} to {} | {} | {} |",
-            one.id,
-            one.claim,
-            one.figure,
-            one.unit,
-            one.paper,
-            one.low,
-            one.high,
+            "| {id} | {claim} | {figure}, {unit} | {paper} | {low} to {high} | {} | {} |",
             number(one.model, 2),
             ours.join("; ")
         );

@@ -73,7 +73,7 @@ const ORDERED: [Ordered; 3] = [
 
 /// Something that has to hold, and whether it does.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Verdict {
+pub struct ClaimVerdict {
     /// What has to hold.
     pub what: String,
     /// Our numbers, in the order of the sentence; none where nothing was measured.
@@ -87,7 +87,7 @@ pub struct Verdict {
     pub holds: Option<bool>,
 }
 
-impl Verdict {
+impl ClaimVerdict {
     /// A line for people.
     #[must_use]
     pub fn line(&self) -> String {
@@ -129,7 +129,7 @@ fn interval(one: &Option<Step>) -> String {
 
 /// All verdicts on circuits, and on what is said of them.
 #[must_use]
-pub fn verdicts(circuits: &Circuits, report: &Report) -> Vec<Verdict> {
+pub fn verdicts(circuits: &Circuits, report: &Report) -> Vec<ClaimVerdict> {
     let mut all = rho(report);
     all.extend(ORDERED.iter().map(|ordered| order(circuits, report, ordered)));
     all.extend(report.selections.iter().filter_map(accepted));
@@ -138,12 +138,12 @@ pub fn verdicts(circuits: &Circuits, report: &Report) -> Vec<Verdict> {
 
 /// Whether any of them is that something does not hold.
 #[must_use]
-pub fn any_fails(all: &[Verdict]) -> bool {
+pub fn any_fails(all: &[ClaimVerdict]) -> bool {
     all.iter().any(|verdict| verdict.holds == Some(false))
 }
 
 /// What goes with time to first byte (section 7.2).
-fn rho(report: &Report) -> Vec<Verdict> {
+fn rho(report: &Report) -> Vec<ClaimVerdict> {
     let ours = RHO.map(|(name, _)| report.spearman_with_ttfb.get(name).map(|found| found.rho));
     let what = "rho with time to first byte: round trip > build time > congestion".to_owned();
     let paper = RHO.map(|(_, rho)| rho).to_vec();
@@ -154,8 +154,8 @@ fn rho(report: &Report) -> Vec<Verdict> {
     let (first, first_paper) = (vec![ours[0]], vec![paper[0]]);
     let steps = Vec::new;
     vec![
-        Verdict { what, ours: ours.to_vec(), paper, steps: steps(), holds: is_order },
-        Verdict { what: least, ours: first, paper: first_paper, steps: steps(), holds },
+        ClaimVerdict { what, ours: ours.to_vec(), paper, steps: steps(), holds: is_order },
+        ClaimVerdict { what: least, ours: first, paper: first_paper, steps: steps(), holds },
     ]
 }
 
@@ -173,7 +173,7 @@ fn is_high(found: &Spearman) -> Option<bool> {
 }
 
 /// Selections in the order of the paper's table: by times each is faster than the one before, by throughputs too.
-fn order(circuits: &Circuits, report: &Report, ordered: &Ordered) -> Verdict {
+fn order(circuits: &Circuits, report: &Report, ordered: &Ordered) -> ClaimVerdict {
     let found = ORDER.map(|name| report.selections.iter().find(|one| one.name == name));
     let ours = |one: &Option<&Selection>| one.and_then(|one| (ordered.of)(&one.performance));
     let row = |name: &&str| {
@@ -184,7 +184,7 @@ fn order(circuits: &Circuits, report: &Report, ordered: &Ordered) -> Verdict {
     let is_as_printed = |step: &Option<Step>| Some(step.as_ref()?.rises()? != ordered.falls);
     let steps_are: Vec<_> = steps.iter().map(is_as_printed).collect();
     let between = if ordered.falls { " > " } else { " < " };
-    Verdict {
+    ClaimVerdict {
         what: format!("{}: {}", ordered.name, ORDER.join(between)),
         ours: found.iter().map(ours).collect(),
         paper: ORDER.iter().filter_map(row).collect(),
@@ -205,7 +205,7 @@ fn steps(
         let decisions = |one: &Selection| one.decisions.get(at).cloned().unwrap_or_default();
         let decisions = |one: &Option<&Selection>| one.map(decisions).unwrap_or_default();
         let decisions: Vec<_> = selections.iter().map(decisions).collect();
-        orders::Host::of(&values, &decisions)
+        orders::HostValues::of(&values, &decisions)
     };
     let hosts: Vec<_> = hosts(circuits, report.hops).iter().enumerate().map(host).collect();
     orders::steps(&hosts, ordered.percentile, report.seed)
@@ -220,7 +220,7 @@ fn all_hold(all: &[Option<bool>]) -> Option<bool> {
 }
 
 /// Whether a selection accepts what it was asked for (ledger row N14); none of those that were not.
-fn accepted(selection: &Selection) -> Option<Verdict> {
+fn accepted(selection: &Selection) -> Option<ClaimVerdict> {
     let asked = selection.asked_share.filter(|share| *share < 1.0)?;
     // Of three circuits one is taken, whatever they are.
     if selection.name.ends_with("best_of_3") {
@@ -228,7 +228,7 @@ fn accepted(selection: &Selection) -> Option<Verdict> {
     }
     let (accepted, circuits) = (selection.accepted_share?, selection.performance.circuits as f64);
     let is_enough = circuits / accepted.max(f64::MIN_POSITIVE) >= LEAST_DECIDED as f64;
-    Some(Verdict {
+    Some(ClaimVerdict {
         what: format!(
             "{} accepts {:.1} % within {} point",
             selection.name,
@@ -245,7 +245,7 @@ fn accepted(selection: &Selection) -> Option<Verdict> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::Options;
+    use crate::analysis::AnalysisOptions;
     use crate::read::{Circuits, Seen};
     use crate::replay::Timeout;
 
@@ -277,9 +277,9 @@ mod tests {
     }
 
     /// What is said of them.
-    fn of(circuits: &Circuits) -> Vec<Verdict> {
+    fn of(circuits: &Circuits) -> Vec<ClaimVerdict> {
         let timeout = Timeout::Percentile;
-        let options = Options {
+        let options = AnalysisOptions {
             hops: 3,
             window: 1000,
             shares: vec![0.8, 0.5],

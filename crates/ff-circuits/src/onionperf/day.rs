@@ -22,7 +22,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
 use super::ErrorWords;
-use crate::record::{Circuit, Download, Relay, SIZES};
+use crate::record::{CircuitRecord, Download, PathRelay, SIZES};
 
 /// How many ports an address has, without 0.
 const PORTS: u64 = 65_535;
@@ -78,10 +78,10 @@ pub enum DayError {
 /// # Errors
 /// [`DayError`] of a host's name or of a time.
 pub fn files<'a>(
-    lines: impl IntoIterator<Item = &'a Circuit>,
+    lines: impl IntoIterator<Item = &'a CircuitRecord>,
     maker: Maker<'_>,
 ) -> Result<Vec<DayFile>, DayError> {
-    let mut days = BTreeMap::<u64, Vec<&Circuit>>::new();
+    let mut days = BTreeMap::<u64, Vec<&CircuitRecord>>::new();
     for line in lines.into_iter().filter(|line| line.download.is_some()) {
         days.entry(day_of(line).ok_or(DayError::Time(line.number))?).or_default().push(line);
     }
@@ -92,7 +92,7 @@ pub fn files<'a>(
 ///
 /// # Errors
 /// [`DayError`] of a host's name.
-pub fn file(day: u64, lines: &[&Circuit], maker: Maker<'_>) -> Result<DayFile, DayError> {
+pub fn file(day: u64, lines: &[&CircuitRecord], maker: Maker<'_>) -> Result<DayFile, DayError> {
     if !is_host(maker.host) {
         return Err(DayError::Host(maker.host.to_owned()));
     }
@@ -173,13 +173,13 @@ pub fn index(dir: &Path) -> io::Result<String> {
 /// The day of UTC, since 1970, on which a download began, or its circuit if it was not asked for; none before 1970 and after
 /// 9999: that fits into no file.
 #[must_use]
-pub fn day_of(line: &Circuit) -> Option<u64> {
+pub fn day_of(line: &CircuitRecord) -> Option<u64> {
     let began = u64::try_from(line.asked_unix_us()).ok()? / 1_000_000;
     (began <= Utc::LAST_UNIX_SECS).then_some(began / DAY_SECS)
 }
 
 /// When a download ended, in µs since 1970: at its last byte, or when it was given up.
-fn ended_unix_us(line: &Circuit) -> i64 {
+fn ended_unix_us(line: &CircuitRecord) -> i64 {
     let last = line.download.as_ref().and_then(|download| download.us);
     let signed = |us: u64| i64::try_from(us).unwrap_or(i64::MAX);
     match last {
@@ -189,7 +189,7 @@ fn ended_unix_us(line: &Circuit) -> i64 {
 }
 
 /// When a circuit began, in µs since 1970.
-fn began_unix_us(line: &Circuit) -> i64 {
+fn began_unix_us(line: &CircuitRecord) -> i64 {
     crate::record::unix_us(line.began_unix_secs)
 }
 
@@ -230,7 +230,7 @@ struct Host<'a> {
 }
 
 /// A file's content.
-fn analysis(lines: &[&Circuit], maker: Maker<'_>) -> serde_json::Result<Vec<u8>> {
+fn analysis(lines: &[&CircuitRecord], maker: Maker<'_>) -> serde_json::Result<Vec<u8>> {
     let (mut circuits, mut tor, mut tgen) = (Records::new(), Records::new(), Records::new());
     let numbered = lines.iter().zip(1_u64..);
     for (line, number, download) in
@@ -255,7 +255,7 @@ fn analysis(lines: &[&Circuit], maker: Maker<'_>) -> serde_json::Result<Vec<u8>>
 /// A download as it is written.
 struct Written<'a> {
     /// Its line.
-    line: &'a Circuit,
+    line: &'a CircuitRecord,
     /// It.
     download: &'a Download,
     /// Its number in the file, which its circuit, its stream and its port have too.
@@ -481,7 +481,7 @@ impl Written<'_> {
 }
 
 /// `$FINGERPRINT~nickname`; none if the relay has no fingerprint.
-fn long_name(relay: &Relay) -> Option<String> {
+fn long_name(relay: &PathRelay) -> Option<String> {
     let is_digit = |byte: u8| byte.is_ascii_digit() || byte.is_ascii_uppercase();
     if relay.id.len() != 40 || !relay.id.bytes().all(is_digit) {
         return None;

@@ -1,26 +1,26 @@
 //! Downloads to analyse: our own lines, OnionPerf's files and Torperf's.
 //!
-//! Each is a line of its circuit ([`Circuit`]); a download whose circuit is not known has an empty path. The readers of
-//! each kind of file add to [`Downloads`]; which of them reads a file is in `downloads/files.rs`.
+//! Each is a line of its circuit ([`CircuitRecord`]); a download whose circuit is not known has an empty path. The readers of
+//! each kind of file add to [`DownloadRecords`]; which of them reads a file is in `downloads/files.rs`.
 
 mod files;
 
 use std::collections::HashMap;
 
 use super::{Damaged, place_of};
-use crate::record::{Circuit, Client, Download, Failure, Stage, Whose};
+use crate::record::{CircuitRecord, Client, Download, Failure, Stage, Whose};
 
 /// A download and the host that made it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DownloadRecord {
-    /// The host that made it: a place in [`Downloads::hosts`].
+    /// The host that made it: a place in [`DownloadRecords::hosts`].
     pub host: u32,
     /// Its name in its file.
     pub id: String,
     /// Which guards its client had, if its file says that.
     pub guards: Option<GuardsSeen>,
     /// The line.
-    pub circuit: Circuit,
+    pub circuit: CircuitRecord,
 }
 
 /// The guards that a client had when it launched a circuit.
@@ -36,7 +36,7 @@ pub struct GuardsSeen {
 
 /// All downloads that were read.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Downloads {
+pub struct DownloadRecords {
     /// The hosts that made them: directories, or the names in OnionPerf's files.
     pub hosts: Vec<String>,
     /// The downloads in the order in which they began.
@@ -53,7 +53,7 @@ pub struct Downloads {
     pub(crate) places: HashMap<String, u32>,
 }
 
-impl Downloads {
+impl DownloadRecords {
     /// A host's place.
     pub(super) fn host(&mut self, name: &str) -> u32 {
         place_of(&mut self.hosts, &mut self.places, name)
@@ -61,9 +61,12 @@ impl Downloads {
 }
 
 /// A line with a download of OnionPerf's or Torperf's, without what is known of its circuit and of its end.
-pub(super) fn line_of(number: u64, began_unix_secs: f64, download: Download) -> Circuit {
+pub(super) fn line_of(number: u64, began_unix_secs: f64, download: Download) -> CircuitRecord {
     let download = Some(download);
-    Circuit { download, ..Circuit::begun(Client::OnionPerf, number, began_unix_secs, 0) }
+    CircuitRecord {
+        download,
+        ..CircuitRecord::begun(Client::OnionPerf, number, began_unix_secs, 0)
+    }
 }
 
 /// Why such a download failed. Its file says what was seen, and not whose fault it was.

@@ -1,4 +1,4 @@
-//! Our own lines: a [`Circuit`] each.
+//! Our own lines: a [`CircuitRecord`] each.
 //!
 //! A run that was killed may leave half a line at the end of a file. It is counted and is no error; anything else that
 //! is no circuit is one. Circuits whose clients chose their paths are left out: they have no times of their own.
@@ -7,7 +7,7 @@ use ff_report::stats;
 use serde::Deserialize;
 
 use super::{Circuits, LEAST_TRIPS, Latency, ReadError, Seen, Trip};
-use crate::record::{Circuit, Failure, RoundTrip, SCHEMA, Stage, Whose};
+use crate::record::{CircuitRecord, Failure, RoundTrip, SCHEMA, Stage, Whose};
 
 /// What is said of a circuit that was waited for in vain, by us or by tor; Arti has other words for a link.
 const TIMEOUT: &str = "timeout";
@@ -49,7 +49,7 @@ pub fn read(file: &str, bytes: &[u8], host: u32, into: &mut Circuits) -> Result<
 pub(super) fn each(
     file: &str,
     bytes: &[u8],
-    mut take: impl FnMut(Circuit),
+    mut take: impl FnMut(CircuitRecord),
 ) -> Result<u64, ReadError> {
     let mut half_lines = 0;
     for (index, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
@@ -58,9 +58,9 @@ pub(super) fn each(
         }
         let fail =
             |reason: String| ReadError::Line { file: file.to_owned(), line: index + 1, reason };
-        match serde_json::from_slice::<Circuit>(line) {
+        match serde_json::from_slice::<CircuitRecord>(line) {
             Ok(circuit) if circuit.schema <= SCHEMA => take(circuit),
-            Ok(Circuit { schema, .. }) => return Err(fail(newer(schema))),
+            Ok(CircuitRecord { schema, .. }) => return Err(fail(newer(schema))),
             Err(error) => match serde_json::from_slice(line) {
                 // The rest of a newer line may have another form.
                 Ok(Version { schema }) if schema > SCHEMA => return Err(fail(newer(schema))),
@@ -78,7 +78,7 @@ fn newer(schema: u32) -> String {
 }
 
 /// What is analysed of a circuit.
-fn seen(circuit: &Circuit, host: u32, into: &mut Circuits) -> Seen {
+fn seen(circuit: &CircuitRecord, host: u32, into: &mut Circuits) -> Seen {
     let is_built = circuit.build_us().is_some();
     let timed_out = |failure: &&Failure| {
         // Of nothing else nobody knows whose it is.
@@ -114,7 +114,7 @@ fn seen(circuit: &Circuit, host: u32, into: &mut Circuits) -> Seen {
 }
 
 /// Round trips with the pauses before them, if there are enough.
-fn trips(circuit: &Circuit) -> Vec<Trip> {
+fn trips(circuit: &CircuitRecord) -> Vec<Trip> {
     let trip = |pair: &[RoundTrip]| {
         let [before, next] = pair else { return None };
         let pause_ms = ms(next.at_us?) - ms(before.at_us?) - ms(before.us);
@@ -126,7 +126,7 @@ fn trips(circuit: &Circuit) -> Vec<Trip> {
 }
 
 /// Mean and deviation of several times to first byte over its life.
-fn latency(circuit: &Circuit) -> Option<Latency> {
+fn latency(circuit: &CircuitRecord) -> Option<Latency> {
     let all_ms: Vec<f64> = circuit.latency.iter().map(|later| ms(later.us)).collect();
     let (mean_ms, deviation_ms) = (stats::mean(&all_ms)?, stats::deviation(&all_ms)?);
     let probes = u32::try_from(all_ms.len()).ok()?;

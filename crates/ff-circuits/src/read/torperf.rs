@@ -5,9 +5,9 @@
 
 use std::collections::HashMap;
 
-use super::downloads::{DownloadRecord, Downloads, failure_of, line_of};
+use super::downloads::{DownloadRecord, DownloadRecords, failure_of, line_of};
 use super::{ReadError, is_time, onionperf};
-use crate::record::{Circuit, Download, Failure, Relay, SIZES, unix_us};
+use crate::record::{CircuitRecord, Download, Failure, PathRelay, SIZES, unix_us};
 
 /// The beginning of the line with the type of the file.
 const TYPE: &str = "@type ";
@@ -16,7 +16,7 @@ const TYPE: &str = "@type ";
 ///
 /// # Errors
 /// [`ReadError::Content`] names the file, if it is of another version or has no download at all.
-pub fn read(file: &str, bytes: &[u8], into: &mut Downloads) -> Result<(), ReadError> {
+pub fn read(file: &str, bytes: &[u8], into: &mut DownloadRecords) -> Result<(), ReadError> {
     let fail = |reason: String| ReadError::Content { file: file.to_owned(), reason };
     let text = String::from_utf8_lossy(bytes);
     let (from, mut why) = (into.all.len(), "it is empty".to_owned());
@@ -89,7 +89,7 @@ impl<'a> Values<'a> {
     }
 
     /// The line.
-    fn circuit(&self, number: u64) -> Result<Circuit, String> {
+    fn circuit(&self, number: u64) -> Result<CircuitRecord, String> {
         let start = self.number("START")?;
         if !is_time(start) {
             return Err(format!("START is {start}, which is after the year 9999"));
@@ -105,7 +105,7 @@ impl<'a> Values<'a> {
         };
         let ended = download.us.or(download.tenths_us.last().copied()).or(download.first_byte_us);
         let failure = download.us.is_none().then(|| self.failure(&download));
-        Ok(Circuit {
+        Ok(CircuitRecord {
             path: self.path(),
             hops_us: self.hops_us()?,
             failure,
@@ -146,9 +146,9 @@ impl<'a> Values<'a> {
     }
 
     /// The relays of its circuit.
-    fn path(&self) -> Vec<Relay> {
+    fn path(&self) -> Vec<PathRelay> {
         let relay =
-            |id: &str| Relay { id: id.trim_start_matches('$').to_owned(), nick: String::new() };
+            |id: &str| PathRelay { id: id.trim_start_matches('$').to_owned(), nick: String::new() };
         self.text("PATH").into_iter().flat_map(|path| path.split(',')).map(relay).collect()
     }
 

@@ -12,7 +12,7 @@ use ff_proto::session::SessionFailure;
 use ff_proto::session::coordinator::{BadRequest, CoordinatorEvent, CoordinatorLink};
 use ff_proto::units::MonoTime;
 
-use super::Plan;
+use super::MeasurePlan;
 use super::error::MeasureError;
 use crate::team::TeamMember;
 
@@ -20,7 +20,7 @@ use crate::team::TeamMember;
 const REASON_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The request to the target: `settle_secs` are added to the seconds that count.
-fn request(plan: &Plan, measurement: MeasurementId, settle_secs: u16) -> MeasParams {
+fn request(plan: &MeasurePlan, measurement: MeasurementId, settle_secs: u16) -> MeasParams {
     let target = plan.target.addr;
     let grant = |member: &TeamMember| MeasurerGrant {
         id: member.measurer.id(),
@@ -70,7 +70,7 @@ impl Session {
     /// Sends the request.
     pub(super) async fn ask(
         link: link::Link,
-        plan: &Plan,
+        plan: &MeasurePlan,
         settle_secs: u16,
     ) -> Result<Self, MeasureError> {
         let request = request(plan, MeasurementId(rand::random()), settle_secs);
@@ -218,7 +218,7 @@ mod tests {
             let addr: SocketAddr = target.parse().expect("an address");
             let target = TargetAddr { addr, ed_identity: [3; 32].into() };
             let key = SigningKey::from_bytes(&[2; 32]);
-            let plan = Plan::new(target, key, Params::default(), team.to_vec());
+            let plan = MeasurePlan::new(target, key, Params::default(), team.to_vec());
             let request = request(&plan, MeasurementId([0; 16]), 0);
             request.measurers.iter().map(|grant| grant.address).collect::<Vec<_>>()
         };

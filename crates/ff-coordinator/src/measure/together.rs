@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A measurement's place among those that begin together. One that is dropped holds nobody up.
 #[derive(Debug)]
-pub struct Place {
+pub struct StartPlace {
     /// What all have in common.
     all: Arc<watch::Sender<All>>,
     /// Whether this one is ready, or over.
@@ -36,7 +36,7 @@ struct All {
     at: Option<Instant>,
 }
 
-impl Place {
+impl StartPlace {
     /// Places for so many.
     #[must_use]
     pub fn of(count: usize) -> Vec<Arc<Self>> {
@@ -75,7 +75,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for StartPlace {
     fn drop(&mut self) {
         self.note(Duration::ZERO);
     }
@@ -87,7 +87,7 @@ mod tests {
 
     #[tokio::test]
     async fn all_begin_at_one_moment_when_the_last_is_ready_or_gone() {
-        let mut places = Place::of(3);
+        let mut places = StartPlace::of(3);
         let (gone, one, other) = (places.remove(0), places.remove(0), places.remove(0));
         let begin = Instant::now();
         let late = async {
@@ -101,7 +101,7 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_waits_for_ever() {
-        let places = Place::of(3);
+        let places = StartPlace::of(3);
         let begin = Instant::now();
         let lead = Duration::from_millis(100);
         let (one, other) = tokio::join!(places[0].ready(lead), places[1].ready(lead));

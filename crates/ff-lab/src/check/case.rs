@@ -7,7 +7,7 @@ use ff_proto::units::BytesPerSec;
 use super::probe::{self, LEFT, RIGHT};
 use crate::error::Result;
 use crate::link::{Delay, Direction, Loss, PairDelays, QueueLimit, Rate};
-use crate::net::{Emulation, HostPlan, LatenessReport, Place, Plan, Report};
+use crate::net::{Emulation, EmulationPlan, HostPlace, HostPlan, LatenessReport, Report};
 
 /// What a median may be off by, in ms.
 const RTT_P50_OFF_MS: f64 = 0.3;
@@ -191,7 +191,7 @@ impl Case {
 
     /// The link from the left host to the right one; the way back is free of all but delay.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small numbers")]
-    fn plan(self, seed: u64) -> Plan {
+    fn plan(self, seed: u64) -> EmulationPlan {
         let (delay_ms, loss) = match self {
             Self::Delay { ms, .. } => (ms, Loss::None),
             Self::Loss { per_mille, .. } => (10, Loss::Independent(f64::from(per_mille) / 1e3)),
@@ -209,12 +209,12 @@ impl Case {
         let back = Direction { delay, ..Direction::default() };
         let host = |name: &str, address, up, down| HostPlan {
             name: name.to_owned(),
-            place: Place::Namespace,
+            place: HostPlace::Namespace,
             address,
             up,
             down,
         };
-        Plan {
+        EmulationPlan {
             hosts: vec![
                 host("left", LEFT, there, back),
                 host("right", RIGHT, Direction::default(), Direction::default()),

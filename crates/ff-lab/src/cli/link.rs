@@ -24,7 +24,7 @@ pub enum LinkCommand {
     /// Exit status: that of the command, or 128 plus the signal's number if a signal ended it; 1 if the link could not be
     /// made; 75, whatever the command's status is, if the emulator was too late (p99 above 1 ms and above 2 % of the one-way
     /// delay): the run is invalid; repeat it.
-    Run(RunArgs),
+    Run(LinkRunArgs),
     /// List the built-in profiles.
     #[command(
         after_help = "Exit status:\n  0  success\n  1  failure, with its cause on standard error\n  2  invalid command line"
@@ -44,7 +44,7 @@ pub enum LinkCommand {
 
 /// `ff-lab link run`.
 #[derive(Debug, Args)]
-pub struct RunArgs {
+pub struct LinkRunArgs {
     /// A built-in profile (see `ff-lab link profiles`) or the TOML file of one.
     #[arg(long, value_name = "NAME|FILE", default_value = "none")]
     pub profile: String,

@@ -68,7 +68,7 @@ pub enum Cause {
 
 /// Packets by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Counts {
+pub struct PacketCounts {
     /// Came in.
     pub packets: u64,
     /// Copies that were made.
@@ -125,7 +125,7 @@ pub struct Link<P> {
     /// What is to be said.
     output: VecDeque<Output<P>>,
     /// What was.
-    counts: Counts,
+    counts: PacketCounts,
 }
 
 /// Random numbers for each purpose apart: another jitter loses the same packets.
@@ -175,7 +175,7 @@ impl<P: Clone> Link<P> {
             next_change: 0,
             chance: Chance::new(seed),
             output: VecDeque::new(),
-            counts: Counts::default(),
+            counts: PacketCounts::default(),
         }
     }
 
@@ -222,7 +222,7 @@ impl<P: Clone> Link<P> {
     }
 
     /// Packets so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> PacketCounts {
         self.counts
     }
 

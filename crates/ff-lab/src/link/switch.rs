@@ -7,7 +7,7 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
-use super::direction::{Counts, Direction, Link, Output};
+use super::direction::{Direction, Link, Output, PacketCounts};
 
 /// A host, by the order in which hosts were added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,9 +69,9 @@ pub struct Delivery<P> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct SwitchCounts {
     /// What the host sent.
-    pub up: Counts,
+    pub up: PacketCounts,
     /// What was sent to it.
-    pub down: Counts,
+    pub down: PacketCounts,
 }
 
 /// All links of a lab at work.

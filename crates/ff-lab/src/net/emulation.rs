@@ -20,7 +20,7 @@ const OUTER_DEVICE: &str = "fflab";
 
 /// Where a host is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Place {
+pub enum HostPlace {
     /// In a network namespace of its own.
     #[default]
     Namespace,
@@ -34,7 +34,7 @@ pub struct HostPlan {
     /// What it is called in messages.
     pub name: String,
     /// Where it is.
-    pub place: Place,
+    pub place: HostPlace,
     /// Its address.
     pub address: Ipv4Addr,
     /// From the host to the others.
@@ -45,7 +45,7 @@ pub struct HostPlan {
 
 /// A lab's hosts and what is between them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct EmulationPlan {
     /// The hosts.
     pub hosts: Vec<HostPlan>,
     /// One-way delays between their access links.
@@ -70,21 +70,21 @@ pub struct Emulation {
 
 impl Emulation {
     /// Makes a namespace for each host and starts the emulator. Needs root.
-    pub fn start(plan: &Plan) -> Result<Self> {
+    pub fn start(plan: &EmulationPlan) -> Result<Self> {
         remove_leftovers();
         quota::remove_left();
         let mut namespaces = Vec::new();
         let mut tuns = Vec::new();
         for host in &plan.hosts {
             let (namespace, device) = match host.place {
-                Place::Namespace => {
+                HostPlace::Namespace => {
                     (Namespace::new(&host.name, &plan.congestion_control)?, DEVICE.to_owned())
                 }
-                Place::Here => (Namespace::here(&host.name)?, outer_device(host.address)),
+                HostPlace::Here => (Namespace::here(&host.name)?, outer_device(host.address)),
             };
             let open = || Tun::open(&device, host.address, plan.prefix_bits);
             tuns.push(namespace.run(open)?.map_err(|error| no_device(&host.name, &device, error))?);
-            if host.place == Place::Here {
+            if host.place == HostPlace::Here {
                 let (address, control) = (host.address, &plan.congestion_control);
                 namespace.set_congestion_control(&device, address, plan.prefix_bits, control)?;
             }

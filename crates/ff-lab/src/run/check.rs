@@ -4,13 +4,13 @@ use std::io;
 use std::process::ExitCode;
 
 use super::DOES_NOT_COUNT;
-use crate::check::{Plan, Row, check};
+use crate::check::{CheckPlan, Row, check};
 use crate::cli::link::CheckArgs;
 use crate::console;
 
 /// Checks the emulator on this machine.
 pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let plan = Plan { short: args.short, busy: !args.idle, seed: args.seed };
+    let plan = CheckPlan { short: args.short, busy: !args.idle, seed: args.seed };
     let mut failed = None;
     if !args.json {
         line([

@@ -14,13 +14,13 @@ use rustix::process::{Pid, Signal, getpgrp, kill_process, set_parent_process_dea
 use rustix::termios::tcgetpgrp;
 
 use super::DOES_NOT_COUNT;
-use crate::cli::link::{GuardedArgs, ProfilesArgs, RunArgs};
+use crate::cli::link::{GuardedArgs, LinkRunArgs, ProfilesArgs};
 use crate::console::print;
 use crate::ending::Ending;
 use crate::error::Error;
 use crate::files::{check_writable, write_whole};
 use crate::link::{Direction, HostId, MAX_DELAY, PairDelays};
-use crate::net::{Emulation, HostPlan, Place, Plan, Report};
+use crate::net::{Emulation, EmulationPlan, HostPlace, HostPlan, Report};
 use crate::profile::{self, Profile};
 
 /// So many commands can run behind links at a time: the third number of their addresses, 198.18.N.0/30. The network
@@ -35,7 +35,7 @@ const HEARD: Duration = Duration::from_millis(2500);
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Runs a command behind a link.
-pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &LinkRunArgs) -> anyhow::Result<ExitCode> {
     let mut profile = Profile::find(&args.profile)?;
     for (key, rate, direction) in
         [("--up", &args.up, &mut profile.up), ("--down", &args.down, &mut profile.down)]
@@ -145,7 +145,7 @@ pub(super) fn profiles(args: &ProfilesArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Starts the link under the first number that is free.
-fn start(args: &RunArgs, profile: &Profile) -> anyhow::Result<(Emulation, u8)> {
+fn start(args: &LinkRunArgs, profile: &Profile) -> anyhow::Result<(Emulation, u8)> {
     for number in 0..RUNS {
         match Emulation::start(&plan(args, profile, number)) {
             Err(Error::DeviceInUse { .. }) => {}
@@ -162,24 +162,24 @@ fn chain(error: Error) -> anyhow::Error {
 }
 
 /// The command's host, and this machine.
-fn plan(args: &RunArgs, profile: &Profile, number: u8) -> Plan {
+fn plan(args: &LinkRunArgs, profile: &Profile, number: u8) -> EmulationPlan {
     let mut pairs = PairDelays::uniform(2, Duration::from_secs_f64(args.delay_ms / 1e3));
     pairs.set(HostId(0), HostId(0), Duration::ZERO);
     let command = HostPlan {
         name: "command".to_owned(),
-        place: Place::Namespace,
+        place: HostPlace::Namespace,
         address: inside(number),
         up: profile.up.clone(),
         down: profile.down.clone(),
     };
     let peer = HostPlan {
         name: "here".to_owned(),
-        place: Place::Here,
+        place: HostPlace::Here,
         address: here(number),
         up: Direction::default(),
         down: Direction::default(),
     };
-    Plan {
+    EmulationPlan {
         hosts: vec![command, peer],
         pairs,
         prefix_bits: 30,

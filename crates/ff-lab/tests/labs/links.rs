@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ff_lab::Error;
 use ff_lab::link::{Delay, Direction, Jitter, Loss, PairDelays, Reorder};
-use ff_lab::net::{Emulation, HostPlan, Place, Plan};
+use ff_lab::net::{Emulation, EmulationPlan, HostPlace, HostPlan};
 use rustix::net::sockopt::tcp_congestion;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -23,12 +23,12 @@ const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 fn two_hosts(link: Direction, pair_ms: u64) -> Emulation {
     let host = |name: &str, address, up| HostPlan {
         name: name.to_owned(),
-        place: Place::Namespace,
+        place: HostPlace::Namespace,
         address,
         up,
         down: Direction::default(),
     };
-    let plan = Plan {
+    let plan = EmulationPlan {
         hosts: vec![host("left", LEFT, link), host("right", RIGHT, Direction::default())],
         pairs: PairDelays::uniform(2, Duration::from_millis(pair_ms)),
         prefix_bits: 24,
@@ -195,8 +195,11 @@ fn this_machine_has_the_congestion_control_of_the_plan_on_the_link_alone() {
     // The first network that nobody else has; `link run` begins at the other end.
     let start = |number| {
         let [there, here] = [2, 1].map(|last| Ipv4Addr::new(198, 18, number, last));
-        let plan = Plan {
-            hosts: vec![host("there", Place::Namespace, there), host("here", Place::Here, here)],
+        let plan = EmulationPlan {
+            hosts: vec![
+                host("there", HostPlace::Namespace, there),
+                host("here", HostPlace::Here, here),
+            ],
             pairs: PairDelays::uniform(2, Duration::ZERO),
             prefix_bits: 30,
             congestion_control: asked.to_owned(),

@@ -10,10 +10,11 @@ use super::super::fake::{Does, Fake, FakeServer, HOUR, Network, servers};
 use super::*;
 
 /// Limits under which tests need not wait long.
-const QUICK: Limits = Limits { consensuses: 2, cache_bytes: 64 << 20, parallel: 4, answer_secs: 1 };
+const QUICK: DocumentLimits =
+    DocumentLimits { consensuses: 2, cache_bytes: 64 << 20, parallel: 4, answer_secs: 1 };
 
 /// A view in this directory, of this network.
-fn view_in(dir: &Path, network: &Network, limits: Limits) -> Arc<View> {
+fn view_in(dir: &Path, network: &Network, limits: DocumentLimits) -> Arc<View> {
     let cache = Cache::open(dir.to_owned(), limits).expect("a cache");
     Arc::new(View::new(cache, network.ids(), limits))
 }
@@ -179,7 +180,7 @@ async fn what_has_come_before_the_deadline_is_kept() {
     let network = Network::new(1, 200, 0);
     let fake = Fake::new(&network, HOUR);
     let few = servers(&[Does::GiveHalf], Does::Hang);
-    let patient = Limits { answer_secs: 3600, ..QUICK };
+    let patient = DocumentLimits { answer_secs: 3600, ..QUICK };
     // Only the deadline ends it. It is put off until the machine has come as far as to the server that hangs.
     let (mut millis, asked_last) = (200, FakeServer(0, Does::Hang));
     let (_dir, view, refreshed) = loop {
@@ -247,7 +248,7 @@ async fn what_is_damaged_on_disk_is_fetched_anew() {
 async fn what_cannot_be_kept_is_given_and_said() {
     let network = Network::new(1, 400, 4000);
     let dir = tempfile::tempdir().expect("a directory");
-    let small = Limits { cache_bytes: 1 << 20, ..QUICK };
+    let small = DocumentLimits { cache_bytes: 1 << 20, ..QUICK };
     let view = view_in(dir.path(), &network, small);
     let fake = Fake::new(&network, HOUR);
     let refreshed = refresh(&view, &fake, &[Does::Right; 3], Does::Right, HOUR + 60).await;
@@ -296,7 +297,7 @@ async fn files_stay_within_their_bounds() {
 
     let bytes = descriptors.len() as u64;
     assert!(bytes > 2 << 20, "{bytes}");
-    let small = view_in(dir.path(), &network, Limits { cache_bytes: 2 << 20, ..QUICK });
+    let small = view_in(dir.path(), &network, DocumentLimits { cache_bytes: 2 << 20, ..QUICK });
     let documents = refresh_well(&small, &Fake::new(&network, now + 3600), now + 3600).await;
     assert_eq!(documents.missing_descriptors(), 0, "{:?}", documents.problems);
     let kept = fs::read_to_string(dir.path().join("descriptors")).expect("a file");

@@ -240,11 +240,11 @@ pub(super) fn measurer(case: &Case<'_>) -> Result<Run, BenchError> {
     let stopped = stop.clone();
     let serving = spawn("server", move || {
         pin(cores.server);
-        let mut sockets = Vec::new();
-        for _ in 0..count {
+        let accept = |_| {
             let (tcp, _) = listener.accept().map_err(io("accepting"))?;
-            sockets.push(TargetSocket::new(tcp, &config)?);
-        }
+            TargetSocket::new(tcp, &config)
+        };
+        let sockets = (0..count).map(accept).collect::<Result<Vec<_>, BenchError>>()?;
         let _ = ready.send(());
         serve(sockets, &stopped)
     })?;

@@ -122,7 +122,7 @@ impl PeerTotals {
 
 /// An exchange that is under way. Dropping it ends it at once.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningExchange {
     /// What it reports.
     events: UnboundedReceiver<ExchangeEvent>,
     /// Whether it is to stop.
@@ -165,7 +165,7 @@ impl Exchange {
     ///
     /// # Errors
     /// [`ExchangeError`]: when the order cannot be carried out, or no thread can be started.
-    pub fn begin(mut self, order: &ExchangeOrder) -> Result<Running, ExchangeError> {
+    pub fn begin(mut self, order: &ExchangeOrder) -> Result<RunningExchange, ExchangeError> {
         let listening: Vec<_> = self.bound().iter().map(|bound| bound.addr).collect();
         order.check(&listening)?;
         let failed = |what| move |source| ExchangeError::Host { what, source };
@@ -185,11 +185,11 @@ impl Exchange {
         let thread = std::thread::Builder::new().name("ff-exchange".to_owned());
         let thread =
             thread.spawn(move || turn.run()).map_err(failed("a thread cannot be started"))?;
-        Ok(Running { events, stop, waker, thread: Some(thread) })
+        Ok(RunningExchange { events, stop, waker, thread: Some(thread) })
     }
 }
 
-impl Running {
+impl RunningExchange {
     /// The next event; `None` after the last.
     pub async fn next(&mut self) -> Option<ExchangeEvent> {
         self.events.recv().await
@@ -201,7 +201,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningExchange {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         // A wake-up fails only when the poll is gone, and then the thread is.

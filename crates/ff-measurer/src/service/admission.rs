@@ -17,7 +17,7 @@ const DAY_SECS: u64 = 86_400;
 
 /// What the operator allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct AdmissionLimits {
     /// How fast all measurements together may send; `None` for no bound.
     pub rate: Option<BytesPerSec>,
     /// How many relays may be measured at once.
@@ -30,7 +30,7 @@ pub struct Limits {
     pub private_targets: bool,
 }
 
-impl Default for Limits {
+impl Default for AdmissionLimits {
     fn default() -> Self {
         Self { rate: None, relays_at_once: 16, links: 4096, hours: None, private_targets: false }
     }
@@ -163,7 +163,7 @@ pub struct Permit {
 #[derive(Debug)]
 pub struct ExchangePermit(Arc<Admission>);
 
-impl Limits {
+impl AdmissionLimits {
     /// Finds what is not allowed whatever else goes on.
     fn check_time(&self, unix_secs: u64) -> Result<(), Refusal> {
         self.hours
@@ -192,7 +192,7 @@ impl Admission {
     pub fn admit_exchange(
         self: &Arc<Self>,
         rate: BytesPerSec,
-        limits: &Limits,
+        limits: &AdmissionLimits,
         unix_secs: u64,
     ) -> Result<ExchangePermit, Refusal> {
         limits.check_time(unix_secs)?;
@@ -217,7 +217,7 @@ impl Admission {
     pub fn admit(
         self: &Arc<Self>,
         task: &Task,
-        limits: &Limits,
+        limits: &AdmissionLimits,
         unix_secs: u64,
     ) -> Result<Permit, Refusal> {
         limits.check_target(task.target.addr.ip())?;
@@ -304,11 +304,11 @@ mod tests {
     #[test]
     fn relays_together_get_no_more_than_the_operator_allows() {
         let admission = Arc::new(Admission::default());
-        let limits = Limits {
+        let limits = AdmissionLimits {
             rate: Some(BytesPerSec::from_mbit(100)),
             relays_at_once: 2,
             links: 50,
-            ..Limits::default()
+            ..AdmissionLimits::default()
         };
         let admit = |sockets, mbit| admission.admit(&task("1.1.1.1", sockets, mbit), &limits, 0);
         assert_eq!(admit(20, None).expect_err("no rate"), Refusal::NoRate);
@@ -328,8 +328,11 @@ mod tests {
     fn an_exchange_is_alone_and_within_the_operators_bounds() {
         let admission = Arc::new(Admission::default());
         let night = "22:00-06:00".parse().ok();
-        let limits =
-            Limits { rate: Some(BytesPerSec::from_mbit(100)), hours: night, ..Limits::default() };
+        let limits = AdmissionLimits {
+            rate: Some(BytesPerSec::from_mbit(100)),
+            hours: night,
+            ..AdmissionLimits::default()
+        };
         let ask = |mbit, at| admission.admit_exchange(BytesPerSec::from_mbit(mbit), &limits, at);
         assert!(matches!(ask(101, 0), Err(Refusal::Rate { .. })));
         assert!(matches!(ask(100, DAY_SECS / 2), Err(Refusal::Hours(_))));
@@ -374,7 +377,10 @@ mod tests {
         for (addresses, is_good) in [(&public[..], true), (&special[..], false)] {
             for address in addresses {
                 let task = task(address, 1, None);
-                let allows = |private_targets| Limits { private_targets, ..Limits::default() };
+                let allows = |private_targets| AdmissionLimits {
+                    private_targets,
+                    ..AdmissionLimits::default()
+                };
                 let admitted = admission.admit(&task, &allows(false), 0).is_ok();
                 assert_eq!(admitted, is_good, "{address}");
                 assert!(admission.admit(&task, &allows(true), 0).is_ok(), "{address}");
@@ -399,7 +405,7 @@ mod tests {
         {
             assert!(odd.parse::<Hours>().is_err(), "{odd}");
         }
-        let limits = Limits { hours: Some(night), ..Limits::default() };
+        let limits = AdmissionLimits { hours: Some(night), ..AdmissionLimits::default() };
         let admission = Arc::new(Admission::default());
         let refused = admission.admit(&task("1.1.1.1", 1, None), &limits, at(12, 0));
         assert_eq!(refused.expect_err("noon"), Refusal::Hours(night));

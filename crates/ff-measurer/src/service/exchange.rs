@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tonic::Streaming;
 
-use super::admission::{ExchangePermit, Limits};
+use super::admission::{AdmissionLimits, ExchangePermit};
 use super::run::{
     GRACE, MAX_START_LEAD, Reports, START_TIMEOUT, Stop, conclude, next_instruction, stopped_here,
     tell,
@@ -18,7 +18,7 @@ use super::run::{
 use super::wire::exchange::ExchangePart;
 use super::wire::{Bound, ExchangeSecond, Exchanged, Instruction, Pong, instruction, report};
 use crate::exchange::{
-    Exchange, ExchangeBind, ExchangeError, ExchangeEvent, ExchangeOrder, Running,
+    Exchange, ExchangeBind, ExchangeError, ExchangeEvent, ExchangeOrder, RunningExchange,
 };
 use crate::task::PartFailure;
 
@@ -29,7 +29,7 @@ pub(super) struct Listening {
     /// What it listens for.
     part: ExchangePart,
     /// Where it may send to.
-    limits: Limits,
+    limits: AdmissionLimits,
     /// Its right to it.
     permit: ExchangePermit,
 }
@@ -40,7 +40,7 @@ impl Listening {
     pub(super) fn new(
         part: ExchangePart,
         at: SocketAddr,
-        limits: Limits,
+        limits: AdmissionLimits,
         permit: ExchangePermit,
     ) -> Result<Self, ExchangeError> {
         let bind = ExchangeBind {
@@ -131,7 +131,7 @@ async fn wait_for_begin(
 }
 
 /// Reports what is exchanged until it is over.
-async fn report_all(running: &mut Running, reports: &mut Reports) -> Result<(), Stop> {
+async fn report_all(running: &mut RunningExchange, reports: &mut Reports) -> Result<(), Stop> {
     loop {
         match running.next().await {
             Some(ExchangeEvent::Second(second)) => {
@@ -157,11 +157,11 @@ fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Stop {
 
 /// An exchange that is ended away from the runtime's threads, because that waits for its own; only then may
 /// something else begin.
-struct Stopping(Option<(Running, ExchangePermit)>);
+struct Stopping(Option<(RunningExchange, ExchangePermit)>);
 
 impl Stopping {
     /// The exchange.
-    fn running(&mut self) -> &mut Running {
+    fn running(&mut self) -> &mut RunningExchange {
         &mut self.0.as_mut().expect("it is taken in drop only").0
     }
 }

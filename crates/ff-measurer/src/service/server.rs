@@ -22,7 +22,7 @@ use tokio_rustls::server::TlsStream;
 use tonic::transport::server::{Connected, Server};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::admission::{Admission, Limits};
+use super::admission::{Admission, AdmissionLimits};
 use super::exchange::{self, Listening};
 use super::refusals::Refusals;
 use super::run;
@@ -67,7 +67,7 @@ pub struct Settings {
     /// Who may give work.
     pub coordinators: Vec<Coordinator>,
     /// How much.
-    pub limits: Limits,
+    pub limits: AdmissionLimits,
 }
 
 /// A measurer that serves coordinators.
@@ -187,7 +187,7 @@ impl Service {
     }
 
     /// What the operator allows now.
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> AdmissionLimits {
         self.settings.read().unwrap_or_else(PoisonError::into_inner).limits.clone()
     }
 

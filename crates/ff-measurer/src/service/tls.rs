@@ -118,22 +118,39 @@ impl Pinned {
         let id = id_of(spki).ok_or(CertificateError::BadEncoding)?;
         if (self.is_allowed)(&id) { Ok(()) } else { Err(Unknown(id).into()) }
     }
-
-    /// Whether it is that somebody.
-    fn check_signature(
-        &self,
-        message: &[u8],
-        spki: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let key = SubjectPublicKeyInfoDer::from(spki.as_ref());
-        verify_tls13_signature_with_raw_key(message, &key, signature, &self.algorithms)
-    }
 }
 
-/// TLS 1.2 is not spoken here.
-fn tls12() -> Error {
-    Error::PeerIncompatible(rustls::PeerIncompatible::Tls12NotOffered)
+/// The methods of both verifiers that check a handshake's signature: it must be made with the raw public key that the
+/// peer shows. TLS 1.2 is refused.
+macro_rules! signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            Err(Error::PeerIncompatible(rustls::PeerIncompatible::Tls12NotOffered))
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            spki: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            let key = SubjectPublicKeyInfoDer::from(spki.as_ref());
+            verify_tls13_signature_with_raw_key(message, &key, signature, &self.algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            vec![SignatureScheme::ED25519]
+        }
+
+        fn requires_raw_public_keys(&self) -> bool {
+            true
+        }
+    };
 }
 
 impl ServerCertVerifier for Pinned {
@@ -148,31 +165,7 @@ impl ServerCertVerifier for Pinned {
         self.check(end_entity).map(|()| ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(tls12())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.check_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    signatures!();
 }
 
 impl ClientCertVerifier for Pinned {
@@ -189,29 +182,102 @@ impl ClientCertVerifier for Pinned {
         self.check(end_entity).map(|()| ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(tls12())
+    signatures!();
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::{ClientConnection, Connection, ServerConnection};
+
+    use super::*;
+
+    /// A key for tests.
+    fn key(byte: u8) -> SigningKey {
+        SigningKey::from_bytes(&[byte; 32])
     }
 
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.check_signature(message, cert, dss)
+    /// Its identity.
+    fn id(key: &SigningKey) -> Ed25519Id {
+        Ed25519Id(key.verifying_key().to_bytes())
     }
 
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
+    /// One's public key with another's signatures.
+    fn impostor(shown: &SigningKey, held: &SigningKey) -> Arc<CertifiedKey> {
+        let (shown, held) = (certified(shown).expect("a key"), certified(held).expect("a key"));
+        Arc::new(CertifiedKey::new(shown.cert.clone(), held.key.clone()))
     }
 
-    fn requires_raw_public_keys(&self) -> bool {
-        true
+    /// Moves what one end has to send to the other.
+    fn pass(from: &mut Connection, to: &mut Connection) -> Result<(), Error> {
+        let mut bytes = Vec::new();
+        while from.wants_write() {
+            from.write_tls(&mut bytes).expect("writing to memory");
+        }
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            to.read_tls(&mut rest).expect("reading from memory");
+            to.process_new_packets()?;
+        }
+        Ok(())
+    }
+
+    /// The first error of a handshake, if it fails.
+    fn handshake(client: ClientConfig, server: ServerConfig) -> Result<(), Error> {
+        let name = ServerName::try_from("measurer").expect("a name");
+        let mut client = Connection::Client(ClientConnection::new(Arc::new(client), name)?);
+        let mut server = Connection::Server(ServerConnection::new(Arc::new(server))?);
+        for _ in 0..4 {
+            pass(&mut client, &mut server)?;
+            pass(&mut server, &mut client)?;
+        }
+        assert!(!client.is_handshaking() && !server.is_handshaking());
+        Ok(())
+    }
+
+    /// The identity for which a handshake has failed.
+    fn unexpected(result: Result<(), Error>) -> Option<Ed25519Id> {
+        let Err(Error::InvalidCertificate(CertificateError::Other(other))) = result else {
+            return None;
+        };
+        other.0.downcast_ref::<Unknown>().map(|unknown| unknown.0)
+    }
+
+    /// The settings of both ends, which expect each other.
+    fn both(coordinator: &SigningKey, measurer: &SigningKey) -> (ClientConfig, ServerConfig) {
+        let expected = id(coordinator);
+        let is_allowed: IsAllowed = Arc::new(move |id| *id == expected);
+        let client = client_config(coordinator, id(measurer)).expect("settings");
+        (client, server_config(measurer, is_allowed).expect("settings"))
+    }
+
+    #[test]
+    fn each_end_takes_the_expected_key_only() {
+        let (coordinator, measurer, stranger) = (key(1), key(2), key(3));
+        let (client, server) = both(&coordinator, &measurer);
+        handshake(client, server).expect("both are expected");
+
+        let (client, _) = both(&coordinator, &measurer);
+        let (_, server) = both(&coordinator, &stranger);
+        assert_eq!(unexpected(handshake(client, server)), Some(id(&stranger)));
+
+        let (client, _) = both(&stranger, &measurer);
+        let (_, server) = both(&coordinator, &measurer);
+        assert_eq!(unexpected(handshake(client, server)), Some(id(&stranger)));
+    }
+
+    #[test]
+    fn each_end_must_hold_the_key_that_it_shows() {
+        let (coordinator, measurer, stranger) = (key(1), key(2), key(3));
+        let refused = Err(Error::InvalidCertificate(CertificateError::BadSignature));
+
+        let (client, mut server) = both(&coordinator, &measurer);
+        let shown = impostor(&measurer, &stranger);
+        server.cert_resolver = Arc::new(AlwaysResolvesServerRawPublicKeys::new(shown));
+        assert_eq!(handshake(client, server), refused);
+
+        let (mut client, server) = both(&coordinator, &measurer);
+        let shown = impostor(&coordinator, &stranger);
+        client.client_auth_cert_resolver = Arc::new(AlwaysResolvesClientRawPublicKeys::new(shown));
+        assert_eq!(handshake(client, server), refused);
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ff_measurer::exchange::{
     DEFAULT_PACKET_BYTES, Exchange, ExchangeBind, ExchangeEvent, ExchangeOrder, ExchangePeer,
-    ExchangeTotals, HostSecond, Running, Said, WARM_UP_SECS, capacity,
+    ExchangeTotals, HostSecond, RunningExchange, Said, WARM_UP_SECS, capacity,
 };
 use ff_measurer::thread_cpu_time;
 use ff_proto::units::BytesPerSec;
@@ -112,7 +112,7 @@ fn exchange(hosts: [Exchange; 2], rate: BytesPerSec, secs: u64) -> (Said, Vec<Ex
 }
 
 /// All seconds and the totals of an exchange.
-fn drain(mut running: Running) -> (Vec<HostSecond>, ExchangeTotals) {
+fn drain(mut running: RunningExchange) -> (Vec<HostSecond>, ExchangeTotals) {
     let mut seconds = Vec::new();
     loop {
         match running.blocking_next() {

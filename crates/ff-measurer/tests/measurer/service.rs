@@ -9,7 +9,7 @@ use std::time::Duration;
 use ed25519_dalek::SigningKey;
 use ff_measurer::key::identity_text;
 use ff_measurer::link::TargetAddr;
-use ff_measurer::service::admission::Limits;
+use ff_measurer::service::admission::AdmissionLimits;
 use ff_measurer::service::client::RemoteMeasurer;
 use ff_measurer::service::server::{Coordinator, Service, Settings};
 use ff_measurer::{Host, PartFailure, Task, measurer_id};
@@ -41,7 +41,7 @@ struct Lab {
 
 impl Lab {
     /// A service with these limits.
-    async fn start(limits: Limits) -> Self {
+    async fn start(limits: AdmissionLimits) -> Self {
         let (key, coordinator) = (fresh_key(), fresh_key());
         let service =
             Service::new(Host::new(key.clone(), Vec::new()), settings(&coordinator, limits));
@@ -69,14 +69,14 @@ fn fresh_key() -> SigningKey {
 }
 
 /// Settings with this one coordinator.
-fn settings(coordinator: &SigningKey, limits: Limits) -> Settings {
+fn settings(coordinator: &SigningKey, limits: AdmissionLimits) -> Settings {
     let id = measurer_id(coordinator);
     Settings { coordinators: vec![Coordinator { name: "test".to_owned(), id }], limits }
 }
 
 /// Limits of a test network.
-fn private() -> Limits {
-    Limits { private_targets: true, ..Limits::default() }
+fn private() -> AdmissionLimits {
+    AdmissionLimits { private_targets: true, ..AdmissionLimits::default() }
 }
 
 /// A task for a relay there.
@@ -151,10 +151,10 @@ async fn only_who_has_the_right_key_is_let_in_on_either_side() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_operator_does_not_allow_is_refused_with_the_reason() {
     let (addr, _relay) = silent_relay().await;
-    let lab = Lab::start(Limits::default()).await;
+    let lab = Lab::start(AdmissionLimits::default()).await;
     let message = refused(&lab.client(), &task(addr)).await;
     assert!(message.contains("127.0.0.1") && message.contains("private_targets"), "{message}");
-    let limits = Limits { rate: Some(BytesPerSec::from_mbit(7)), ..private() };
+    let limits = AdmissionLimits { rate: Some(BytesPerSec::from_mbit(7)), ..private() };
     lab.service.set(settings(&lab.coordinator, limits));
     let message = refused(&lab.client(), &task(addr)).await;
     assert!(message.contains("more than is left"), "{message}");

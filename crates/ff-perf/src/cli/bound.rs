@@ -23,7 +23,7 @@ pub struct BoundArgs {
     /// optionally the payload of its packets (default: 1,460 bytes): 100,0.01 or 100,0.01,536. Several links form a path,
     /// which carries as much as its slowest link (formula 2).
     #[arg(long, value_name = "MS,LOSS[,BYTES]", conflicts_with_all = ["consensus", "capacities"], value_parser = link)]
-    pub link: Vec<Link>,
+    pub link: Vec<TcpLink>,
     /// Lengths of paths, from 1 to 10: 3, 1..6 or 1,2,3.
     #[arg(long, value_name = "LENGTHS", default_value = "1..8", value_parser = lengths)]
     pub lengths: Lengths,
@@ -68,7 +68,7 @@ pub struct Lengths(pub Vec<u8>);
 
 /// A link that TCP goes over.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Link {
+pub struct TcpLink {
     /// Its round trip, queues included, in ms.
     pub rtt_ms: f64,
     /// The share of packets that are lost.
@@ -81,7 +81,7 @@ pub struct Link {
 const PACKET_BYTES: f64 = 1460.0;
 
 /// Reads a link.
-fn link(text: &str) -> Result<Link, String> {
+fn link(text: &str) -> Result<TcpLink, String> {
     let numbers = text.split(',').map(|one| one.trim().parse::<f64>().ok());
     let numbers = numbers.collect::<Option<Vec<_>>>().unwrap_or_default();
     let is_one = |rtt_ms: f64, loss: f64, bytes: f64| {
@@ -89,10 +89,10 @@ fn link(text: &str) -> Result<Link, String> {
     };
     match numbers[..] {
         [rtt_ms, loss] if is_one(rtt_ms, loss, PACKET_BYTES) => {
-            Ok(Link { rtt_ms, loss, packet_bytes: PACKET_BYTES })
+            Ok(TcpLink { rtt_ms, loss, packet_bytes: PACKET_BYTES })
         }
         [rtt_ms, loss, packet_bytes] if is_one(rtt_ms, loss, packet_bytes) => {
-            Ok(Link { rtt_ms, loss, packet_bytes })
+            Ok(TcpLink { rtt_ms, loss, packet_bytes })
         }
         _ => Err("a link is a round trip in ms above 0, a share of packets lost above 0, and bytes a packet, as in \
                   100,0.01 or 100,0.01,536"

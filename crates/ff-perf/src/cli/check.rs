@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::measure::{ClientKind, share, some_bytes};
-use crate::target::Target;
+use crate::target::StreamTarget;
 
 /// Options of `check`.
 #[derive(Args, Clone, Debug)]
@@ -55,7 +55,7 @@ pub struct CheckArgs {
     /// The target of downloads: http://HOST:PORT/PATH, or bytes://HOST:PORT for a source of ff-lab. Without it, a private
     /// network gets such a source on loopback.
     #[arg(long, value_name = "URL")]
-    pub target: Option<Target>,
+    pub target: Option<StreamTarget>,
     /// Random seed of times, sizes and paths. Default: unpredictable.
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,

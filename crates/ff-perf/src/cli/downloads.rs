@@ -10,14 +10,14 @@ use super::paths::RulesArgs;
 use super::plan::{self, PlanArgs};
 use super::serve;
 use crate::mix::Mix;
-use crate::target::Target;
+use crate::target::StreamTarget;
 
 /// What to do with downloads.
 #[derive(Debug, Subcommand)]
-pub enum Downloads {
+pub enum DownloadsCommand {
     /// Download from a source through given relays, or drawn ones, one download on each circuit.
     #[command(after_help = STATUS)]
-    Run(Box<RunArgs>),
+    Run(Box<DownloadsRunArgs>),
     /// Download continuously, one download at a time, until SIGTERM or Ctrl-C: rotated files, OnionPerf's files of each day,
     /// metrics for Prometheus.
     #[command(after_help = STATUS)]
@@ -66,7 +66,7 @@ pub struct Fetching {
     pub public: bool,
     /// The source: a URL that `ff-perf source` prints. That of an onion service needs --as-client.
     #[arg(long, value_name = "URL", value_parser = source)]
-    pub to: Target,
+    pub to: StreamTarget,
     /// The client that builds the circuits.
     #[arg(long, value_enum, default_value_t = ClientKind::Arti)]
     pub client: ClientKind,
@@ -102,7 +102,7 @@ pub struct Fetching {
 
 /// Options of `downloads run`.
 #[derive(Args, Clone, Debug)]
-pub struct RunArgs {
+pub struct DownloadsRunArgs {
     /// What is downloaded, and how.
     #[command(flatten)]
     pub fetching: Fetching,
@@ -195,7 +195,7 @@ impl Fetching {
     }
 }
 
-impl RunArgs {
+impl DownloadsRunArgs {
     /// The circuits to measure.
     #[must_use]
     pub fn circuits(&self) -> MeasureArgs {
@@ -236,8 +236,8 @@ fn host(text: &str) -> Result<String, String> {
 }
 
 /// Reads the URL of a source.
-fn source(text: &str) -> Result<Target, String> {
-    text.parse::<Target>()?.secret()
+fn source(text: &str) -> Result<StreamTarget, String> {
+    text.parse::<StreamTarget>()?.secret()
 }
 
 /// Options of `downloads analyze`.

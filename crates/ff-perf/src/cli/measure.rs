@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use super::paths::RulesArgs;
 use crate::schedule::PER_GUARD;
 use crate::series::Series;
-use crate::target::Target;
+use crate::target::StreamTarget;
 
 /// Options of `circuits run`.
 #[derive(Args, Clone, Debug)]
@@ -116,7 +116,7 @@ pub struct Measuring {
     /// network gets such a source on loopback. With HTTP, only answers with a status of 200 to 299 count as downloads;
     /// redirections are not followed.
     #[arg(long, value_name = "URL")]
-    pub target: Option<Target>,
+    pub target: Option<StreamTarget>,
     /// Begin at most this many circuits a second at the same first relay. tor's relays mark clients with more than 3.
     #[arg(long, value_name = "PER-SECOND", default_value_t = PER_GUARD, value_parser = rate)]
     pub per_guard: f64,

@@ -50,11 +50,11 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::cli::downloads::Downloads;
+    use crate::cli::downloads::DownloadsCommand;
     use crate::cli::{Cli, Command};
 
     /// The command that these words after `downloads` give, if they are valid.
-    fn told(words: &str) -> Option<Downloads> {
+    fn told(words: &str) -> Option<DownloadsCommand> {
         let words = ["ff-perf", "downloads"].into_iter().chain(words.split(' '));
         match Cli::try_parse_from(words).ok()?.command {
             Command::Downloads(downloads) => Some(downloads),
@@ -64,14 +64,14 @@ mod tests {
 
     #[test]
     fn sizes_and_budgets_are_told_to_plan_and_to_serve() {
-        let Some(Downloads::Plan(plan)) = told("plan --targets 2 --data 6GB/month") else {
+        let Some(DownloadsCommand::Plan(plan)) = told("plan --targets 2 --data 6GB/month") else {
             panic!("a plan");
         };
         assert_eq!((plan.mix.largest(), plan.every, plan.targets), (5_242_880, 300, 2));
         assert_eq!((plan.data, plan.directory), (Some(6_000_000_000), 5_000_000));
         let serve = "serve --network n --to http://a/b --dir d";
         let terms = |options: &str| match told(&format!("{serve} {options}")) {
-            Some(Downloads::Serve(args)) => {
+            Some(DownloadsCommand::Serve(args)) => {
                 let circuits = args.circuits();
                 Some((circuits.measuring.download, circuits.terms?))
             }

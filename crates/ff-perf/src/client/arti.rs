@@ -9,14 +9,13 @@
 mod bootstrap;
 mod links;
 pub mod own;
-mod params;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ff_circuits::network::{Network, Relay};
+use ff_circuits::network::{CircuitNetwork, NetworkRelay};
 use ff_circuits::record::Probe;
 use rustix::io::Errno;
 use tokio::io::AsyncReadExt as _;
@@ -24,6 +23,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt as _};
 use tor_chanmgr::{ChanProvenance, ChannelUsage, Error as ChanError};
+use tor_circmgr::build::exit_circparams_from_netparams;
 use tor_linkspec::OwnedCircTarget;
 use tor_netdir::params::NetParameters;
 use tor_proto::channel::Channel;
@@ -49,7 +49,7 @@ pub struct Arti {
 }
 
 /// A circuit of Arti's.
-pub struct Circuit {
+pub struct ArtiCircuit {
     /// It.
     tunnel: Arc<ClientTunnel>,
     /// What moves its cells.
@@ -71,12 +71,12 @@ impl Arti {
     ///
     /// # Errors
     /// With what Arti says.
-    pub fn new(network: &Network) -> Result<Self, String> {
+    pub fn new(network: &CircuitNetwork) -> Result<Self, String> {
         choose_cryptography();
         let runtime = PreferredRuntime::current().map_err(|error| error.to_string())?;
         let known = network.params.parse().map_err(|error| format!("{error}"))?;
         let net = NetParameters::from_map(&known);
-        let params = params::exit(&net).map_err(|error| error.to_string())?;
+        let params = exit_circparams_from_netparams(&net).map_err(|error| error.to_string())?;
         let links = Links::new(runtime, net)?;
         Ok(Self { links, params })
     }
@@ -86,7 +86,7 @@ impl Arti {
         &self,
         target: &OwnedCircTarget,
         progress: &mut Progress,
-    ) -> Result<Circuit, Fault> {
+    ) -> Result<ArtiCircuit, Fault> {
         let (channel, provenance) = self.link(target).await?;
         progress.has_link = true;
         if matches!(provenance, ChanProvenance::NewlyCreated) {
@@ -98,7 +98,7 @@ impl Arti {
         let reactor = Reactor(tokio::spawn(reactor.run()).abort_handle());
         let tunnel = pending.create_firsthop(target, self.params.clone()).await;
         let tunnel = Arc::new(tunnel.map_err(|error| fault(&error))?);
-        Ok(Circuit { tunnel, _reactor: reactor })
+        Ok(ArtiCircuit { tunnel, _reactor: reactor })
     }
 
     /// The link to a relay.
@@ -119,7 +119,7 @@ impl Arti {
 }
 
 impl Client for Arti {
-    type Circuit = Circuit;
+    type Circuit = ArtiCircuit;
     type Stream = Compat<DataStream>;
 
     const NAME: ff_circuits::record::Client = ff_circuits::record::Client::Arti;
@@ -127,7 +127,7 @@ impl Client for Arti {
 
     async fn build(
         &self,
-        path: &[Arc<Relay>],
+        path: &[Arc<NetworkRelay>],
         progress: &mut Progress,
     ) -> Result<Self::Circuit, Fault> {
         let (first, rest) =
@@ -249,7 +249,7 @@ fn choose_cryptography() {
 }
 
 /// A relay as Arti wants it.
-fn target(relay: &Relay) -> Result<OwnedCircTarget, Fault> {
+fn target(relay: &NetworkRelay) -> Result<OwnedCircTarget, Fault> {
     let odd = |what: &dyn std::fmt::Display| Fault::client(format!("relay {}: {what}", relay.id));
     let mut builder = OwnedCircTarget::builder();
     builder

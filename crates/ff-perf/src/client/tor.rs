@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ff_circuits::network::{self, Relay};
+use ff_circuits::network::{self, NetworkRelay};
 use ff_circuits::record::{Probe, Whose};
 use ff_lab::Control;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -56,7 +56,7 @@ pub struct Tor {
 }
 
 /// A circuit of tor's.
-pub struct Circuit {
+pub struct TorCircuit {
     /// Its number.
     id: String,
     /// Where it is closed.
@@ -67,7 +67,7 @@ pub struct Circuit {
     news: Mutex<Slot<CircuitState>>,
 }
 
-impl Circuit {
+impl TorCircuit {
     /// A circuit that tor has just begun.
     fn new(id: String, commands: Commands, table: &Arc<Table>) -> Self {
         let news = Mutex::new(table.expect_circuit(&id));
@@ -104,7 +104,7 @@ impl Circuit {
     }
 }
 
-impl Drop for Circuit {
+impl Drop for TorCircuit {
     fn drop(&mut self) {
         self.table.forget_circuit(&self.id);
         self.commands.tell(format!("CLOSECIRCUIT {}", self.id));
@@ -192,7 +192,7 @@ impl Tor {
     /// Asks for a stream and puts it on a circuit; says where its news come.
     async fn stream(
         &self,
-        circuit: &Circuit,
+        circuit: &TorCircuit,
         host: &str,
         port: u16,
     ) -> Result<(TcpStream, News), Fault> {
@@ -224,7 +224,7 @@ impl Tor {
 
 /// A stream that could not be put on its circuit. tor refuses that for the circuit's sake, if that has ended or is too short,
 /// or because the stream does not wait for us: then it does something else with it.
-async fn not_attached(fault: Fault, circuit: &Circuit) -> Fault {
+async fn not_attached(fault: Fault, circuit: &TorCircuit) -> Fault {
     let says = |part| fault.reason.contains(part);
     if fault.whose == Whose::Client {
         return fault;
@@ -244,7 +244,7 @@ async fn not_attached(fault: Fault, circuit: &Circuit) -> Fault {
 }
 
 impl Client for Tor {
-    type Circuit = Circuit;
+    type Circuit = TorCircuit;
     type Stream = Stream;
 
     const NAME: ff_circuits::record::Client = ff_circuits::record::Client::Tor;
@@ -254,7 +254,7 @@ impl Client for Tor {
 
     async fn build(
         &self,
-        path: &[Arc<Relay>],
+        path: &[Arc<NetworkRelay>],
         progress: &mut Progress,
     ) -> Result<Self::Circuit, Fault> {
         let guard = path.first().ok_or_else(|| Fault::client("a path of 0 relays"))?;
@@ -289,7 +289,7 @@ impl Client for Tor {
 
     async fn probe(
         &self,
-        circuit: &Self::Circuit,
+        circuit: &TorCircuit,
         probe: Probe,
         address: Ipv4Addr,
     ) -> Result<Answer, Fault> {
@@ -300,12 +300,7 @@ impl Client for Tor {
         refusal::wait(&mut news, address, &self.rejects, || circuit.destroyed()).await
     }
 
-    async fn open(
-        &self,
-        circuit: &Self::Circuit,
-        host: &str,
-        port: u16,
-    ) -> Result<Self::Stream, Fault> {
+    async fn open(&self, circuit: &TorCircuit, host: &str, port: u16) -> Result<Stream, Fault> {
         let (mut socket, mut news) = self.stream(circuit, host, port).await?;
         loop {
             match news.next().await?.1 {

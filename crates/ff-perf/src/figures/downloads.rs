@@ -1,6 +1,6 @@
 //! Metrics of downloads: `ff_download_seconds`, `ff_download_failures_total`, `ff_download_payload_bytes_total`.
 
-use ff_circuits::record::{Circuit, Whose};
+use ff_circuits::record::{CircuitRecord, Whose};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -54,7 +54,7 @@ impl Downloads {
     }
 
     /// Counts the download of a circuit that has ended.
-    pub(super) fn note(&self, circuit: &Circuit) {
+    pub(super) fn note(&self, circuit: &CircuitRecord) {
         if let Some(failure) = &circuit.failure {
             let labels = [("whose", whose(failure.whose)), ("reason", reason(failure))];
             self.failures.get_or_create(&labels).inc();

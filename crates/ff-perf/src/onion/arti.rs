@@ -35,7 +35,7 @@ const STREAMS: u32 = 64;
 const RENDEZVOUS: Duration = Duration::from_secs(60);
 
 /// A running service. It ends when this is dropped.
-pub struct Service {
+pub struct ArtiService {
     /// Its address, with `.onion`.
     pub address: String,
     /// The streams of its clients.
@@ -73,7 +73,10 @@ impl Accept for Streams {
 ///
 /// # Errors
 /// One sentence with what Arti says.
-pub fn launch(client: Arc<TorClient<PreferredRuntime>>, idle: Duration) -> Result<Service, String> {
+pub fn launch(
+    client: Arc<TorClient<PreferredRuntime>>,
+    idle: Duration,
+) -> Result<ArtiService, String> {
     let nickname = HsNickname::new(NICKNAME.to_owned()).map_err(|error| error.to_string())?;
     let config = OnionServiceConfigBuilder::default()
         .nickname(nickname)
@@ -88,7 +91,7 @@ pub fn launch(client: Arc<TorClient<PreferredRuntime>>, idle: Duration) -> Resul
     let streams = requests.map(move |request| session(request, idle));
     let (end, ended) = oneshot::channel();
     let streams = Streams { streams: streams.flatten_unordered(CIRCUITS).boxed(), end: Some(end) };
-    Ok(Service { address, streams, ended, _running: running, _client: client })
+    Ok(ArtiService { address, streams, ended, _running: running, _client: client })
 }
 
 /// The streams of a client's circuit.

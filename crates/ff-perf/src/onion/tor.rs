@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// A running service. It ends when this is dropped.
 #[derive(Debug)]
-pub struct Service {
+pub struct TorService {
     /// Its address, with `.onion`.
     pub address: String,
     /// Comes when tor has ended, with what was last heard of it.
@@ -45,7 +45,12 @@ pub struct Service {
 ///
 /// # Errors
 /// When there is no tor, when it is not configured for such a service, when it refuses, or when the key cannot be kept.
-pub fn publish(dir: &Path, keys: Option<&Path>, single: bool, to: SocketAddr) -> Result<Service> {
+pub fn publish(
+    dir: &Path,
+    keys: Option<&Path>,
+    single: bool,
+    to: SocketAddr,
+) -> Result<TorService> {
     let has_control = dir.join("control").exists();
     let dir = if has_control { dir.to_owned() } else { find(dir).map_err(anyhow::Error::msg)? };
     let mut control = Control::open(&dir).with_context(|| dir.display().to_string())?;
@@ -65,7 +70,7 @@ pub fn publish(dir: &Path, keys: Option<&Path>, single: bool, to: SocketAddr) ->
     let (tell, ended) = oneshot::channel();
     let watch = move || watch(control, tell);
     thread::Builder::new().name("tor onion".to_owned()).spawn(watch)?;
-    Ok(Service { address: format!("{id}.onion"), ended })
+    Ok(TorService { address: format!("{id}.onion"), ended })
 }
 
 /// Keeps the control connection until the service is dropped, or tor has ended.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
-use ff_circuits::analysis::{Options, Report, figures, tables, text};
+use ff_circuits::analysis::{AnalysisOptions, Report, figures, tables, text};
 use ff_circuits::buckets::truth::parse;
 use ff_circuits::read::Circuits;
 use ff_report::input::Inputs;
@@ -24,7 +24,7 @@ pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
     let mut inputs = Inputs::default();
     let circuits = Circuits::read(&args.paths, &mut inputs)?;
     let network = network(args, &circuits, &mut inputs)?;
-    let options = Options {
+    let options = AnalysisOptions {
         hops: args.hops,
         window: usize::try_from(args.window).context("--window is too long")?,
         shares: args.shares.clone(),

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use ff_circuits::record::Circuit;
+use ff_circuits::record::CircuitRecord;
 use ff_report::input::Inputs;
 use ff_report::teller::Teller;
 
@@ -17,11 +17,11 @@ use crate::arms::{Arm, TorrcLine, parse, turn};
 use crate::cli::measure::{ClientKind, MeasureArgs, Measuring, OwnPaths};
 use crate::client::Client;
 use crate::client::tor::Tor;
-use crate::course::{Counts, Ended, Keeper, State, ToFile};
-use crate::path::Plan;
-use crate::schedule::{Gate, Limits, Task};
+use crate::course::{Ended, Keeper, RunCounts, State, ToFile};
+use crate::path::PathPlan;
+use crate::schedule::{Gate, ScheduleLimits, Task};
 use crate::signals::Signals;
-use crate::store::{Opened, Options, Store};
+use crate::store::{CircuitRunOptions, Opened, Store};
 
 /// New circuits a second, if nobody says how many.
 const PER_SEC: f64 = 1.0;
@@ -37,7 +37,7 @@ struct ReadyArm {
     /// What it is measured with.
     ready: Ready,
     /// Its circuits.
-    plan: Plan,
+    plan: PathPlan,
 }
 
 /// Downloads with each arm in turn.
@@ -56,7 +56,7 @@ pub(super) fn run(args: &MeasureArgs, file: &Path) -> Result<ExitCode> {
     let per_sec = args.rate.unwrap_or(PER_SEC);
     let Some(first) = arms.first() else { bail!("{} has no arms", file.display()) };
     let options = measure::options(&args.measuring, &first.ready, per_sec);
-    let options = Options { path_file: None, arms_sha256, ..options };
+    let options = CircuitRunOptions { path_file: None, arms_sha256, ..options };
     let came = take_turns(args, &mut arms, &options)?;
     super::show(&measure::summary(&args.recording, &came.counts))?;
     came.judged().map(|()| ExitCode::SUCCESS)
@@ -152,14 +152,18 @@ fn ready(
 }
 
 /// Downloads until the last one, or until something ends the run.
-fn take_turns(args: &MeasureArgs, arms: &mut [ReadyArm], options: &Options) -> Result<Came> {
+fn take_turns(
+    args: &MeasureArgs,
+    arms: &mut [ReadyArm],
+    options: &CircuitRunOptions,
+) -> Result<Came> {
     let recording = &args.recording;
     let Opened { mut store, done, note } = Store::open(&recording.out, options, recording.resume)?;
     note.iter().for_each(|note| say(note));
     let per_sec = args.rate.unwrap_or(PER_SEC);
     let limits = measure::limits(&args.measuring, per_sec, recording.failures);
     let mut state = State::new(limits, Box::new(std::iter::empty()));
-    let (mut counts, mut ended) = (Counts::default(), Ok(Ok(())));
+    let (mut counts, mut ended) = (RunCounts::default(), Ok(Ok(())));
     let count = arms.len();
     for number in 0..args.count {
         let arm = &mut arms[turn(count, number, args.measuring.seed)];
@@ -192,13 +196,13 @@ struct Slot<'a> {
     /// Its circuit.
     task: Task,
     /// What the run may do.
-    limits: Limits,
+    limits: ScheduleLimits,
     /// How far the run has come.
     state: &'a mut State,
     /// Where lines go.
     store: &'a mut Store,
     /// What the run has come to.
-    counts: &'a mut Counts,
+    counts: &'a mut RunCounts,
 }
 
 impl Job for Slot<'_> {
@@ -229,8 +233,8 @@ struct ToArm<'a> {
 }
 
 impl Keeper for ToArm<'_> {
-    fn keep(&mut self, circuit: Circuit) -> Result<(), Ended> {
-        self.file.keep(Circuit { arm: Some(self.arm.to_owned()), ..circuit })
+    fn keep(&mut self, circuit: CircuitRecord) -> Result<(), Ended> {
+        self.file.keep(CircuitRecord { arm: Some(self.arm.to_owned()), ..circuit })
     }
 
     fn gate(&mut self, in_flight: usize) -> Result<Gate, Ended> {

@@ -12,16 +12,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Result, bail};
 use ff_circuits::check::plan::Gaps;
 use ff_circuits::check::{Probe, judge};
-use ff_circuits::network::{self, Network};
-use ff_lab::Source;
+use ff_circuits::network::{self, CircuitNetwork};
+use ff_lab::SourceServer;
 
 use super::client::{Chosen, Job, check_internet, say, with_client};
 use crate::cli::check::CheckArgs;
 use crate::client::Client;
 use crate::schedule::{PER_GUARD, interval};
 use crate::signals::Signals;
-use crate::store::{Options, Store};
-use crate::target::Target;
+use crate::store::{CircuitRunOptions, Store};
+use crate::target::StreamTarget;
 use inputs::Told;
 use probing::{Drawer, Probing, any_arrived};
 
@@ -43,13 +43,13 @@ const PUBLIC_AT_ONCE: u8 = 4;
 pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let dir = network::directory(&args.network);
-    let network = Network::read(&dir, now)?;
+    let network = CircuitNetwork::read(&dir, now)?;
     let is_public = check_internet(&args.network, &network, args.public)?;
     let gaps = gaps(args.gap, is_public)?;
     if is_public && args.at_once > PUBLIC_AT_ONCE {
         bail!("--at-once {}: on the Internet at most {PUBLIC_AT_ONCE} (ETHICS.md)", args.at_once);
     }
-    if args.target.as_ref().is_some_and(Target::is_onion) {
+    if args.target.as_ref().is_some_and(StreamTarget::is_onion) {
         bail!("check needs a --target that exits reach: an onion service has no exit");
     }
     if is_public && args.target.is_none() {
@@ -58,8 +58,8 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
     let told = Told::read(args, &network)?;
     let seed = args.seed.unwrap_or_else(rand::random);
     // Lives as long as the downloads do.
-    let source = if args.target.is_none() { Some(Source::start()?) } else { None };
-    let Some(target) = args.target.clone().or_else(|| source.as_ref().map(Target::of_source))
+    let source = if args.target.is_none() { Some(SourceServer::start()?) } else { None };
+    let Some(target) = args.target.clone().or_else(|| source.as_ref().map(StreamTarget::of_source))
     else {
         bail!("no target: give --target");
     };
@@ -100,11 +100,11 @@ struct Download<'a> {
     /// The options.
     args: &'a CheckArgs,
     /// The network.
-    network: &'a Network,
+    network: &'a CircuitNetwork,
     /// Who is checked, and what is known.
     told: &'a Told,
     /// What is downloaded.
-    target: Target,
+    target: StreamTarget,
     /// Times between two downloads.
     gaps: Gaps,
     /// Draws everything.
@@ -117,7 +117,7 @@ impl Job for Download<'_> {
 
     async fn run<C: Client>(self, client: C, signals: Signals) -> Result<Self::Done> {
         let Self { args, network, told, target, gaps, drawer } = self;
-        let options = Options {
+        let options = CircuitRunOptions {
             client: args.client.into(),
             seed: drawer.seed(),
             path_file: None,

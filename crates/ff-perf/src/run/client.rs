@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use arti_client::TorClient;
-use ff_circuits::network::Network;
+use ff_circuits::network::CircuitNetwork;
 use tempfile::TempDir;
 use tor_rtcompat::PreferredRuntime;
 
@@ -48,7 +48,7 @@ pub(super) struct Chosen<'a> {
     /// The directory of the network.
     pub(super) dir: &'a Path,
     /// The network.
-    pub(super) network: &'a Network,
+    pub(super) network: &'a CircuitNetwork,
 }
 
 /// Starts a client, and has it do something.
@@ -103,7 +103,7 @@ pub(super) fn with_client<J: Job>(chosen: Chosen<'_>, mut job: J) -> Result<J::D
 /// # Errors
 /// When it does not come up; [`Stopped`] if a signal comes before.
 pub(super) async fn started(
-    network: &Network,
+    network: &CircuitNetwork,
     state: &Path,
     signals: &mut Signals,
 ) -> Result<Arc<TorClient<PreferredRuntime>>> {
@@ -155,7 +155,7 @@ impl State {
 }
 
 /// Refuses the Internet's relays to those who have not asked for them; whether it is the Internet.
-pub(super) fn check_internet(dir: &Path, network: &Network, is_meant: bool) -> Result<bool> {
+pub(super) fn check_internet(dir: &Path, network: &CircuitNetwork, is_meant: bool) -> Result<bool> {
     if network.is_public() && !is_meant {
         bail!(
             "{}: this network has relays on the Internet; read ETHICS.md, then allow it with --public",

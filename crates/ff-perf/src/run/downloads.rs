@@ -10,22 +10,22 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use super::{arms, measure, serve};
-use crate::cli::downloads::Downloads;
+use crate::cli::downloads::DownloadsCommand;
 
 /// Carries one of them out.
 ///
 /// # Errors
 /// When something cannot be read, measured or written.
-pub(super) fn run(command: &Downloads) -> Result<ExitCode> {
+pub(super) fn run(command: &DownloadsCommand) -> Result<ExitCode> {
     match command {
-        Downloads::Analyze(args) => analyze::run(args),
-        Downloads::Filter(args) => filter::run(args),
-        Downloads::Export(args) => export::run(args),
-        Downloads::Run(args) => match &args.arms {
+        DownloadsCommand::Analyze(args) => analyze::run(args),
+        DownloadsCommand::Filter(args) => filter::run(args),
+        DownloadsCommand::Export(args) => export::run(args),
+        DownloadsCommand::Run(args) => match &args.arms {
             Some(file) => arms::run(&args.circuits(), file),
             None => measure::run(&args.circuits()),
         },
-        Downloads::Serve(args) => serve::run(&args.circuits()),
-        Downloads::Plan(args) => plan::run(args),
+        DownloadsCommand::Serve(args) => serve::run(&args.circuits()),
+        DownloadsCommand::Plan(args) => plan::run(args),
     }
 }

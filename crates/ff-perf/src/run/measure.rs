@@ -8,22 +8,22 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use ff_circuits::network::{self, Network};
+use ff_circuits::network::{self, CircuitNetwork};
 use ff_circuits::paths::{Choice, file};
-use ff_lab::Source;
+use ff_lab::SourceServer;
 use ff_report::input::Inputs;
 use ff_report::teller::Teller;
 
 use super::client::{Chosen, Job, check_internet, with_client};
 use crate::cli::measure::{ClientKind, MeasureArgs, Measuring, Recording};
 use crate::client::Client;
-use crate::course::{Counts, Course, Ended, State, ToFile};
-use crate::path::Plan;
+use crate::course::{Course, Ended, RunCounts, State, ToFile};
+use crate::path::PathPlan;
 use crate::probe::Program;
-use crate::schedule::{Limits, PER_GUARD};
+use crate::schedule::{PER_GUARD, ScheduleLimits};
 use crate::signals::Signals;
-use crate::store::{Opened, Options, Pace, Setting, Store};
-use crate::target::Target;
+use crate::store::{CircuitRunOptions, Opened, Pace, Setting, Store};
+use crate::target::StreamTarget;
 
 /// New circuits a second, if nobody says how many: in private networks, and on the Internet.
 const RATES: [f64; 2] = [100.0, 1.0];
@@ -69,7 +69,7 @@ pub(super) fn ready(args: &MeasureArgs, measuring: &Measuring) -> Result<Ready> 
 /// What a run came to.
 pub(super) struct Came {
     /// Its circuits.
-    pub(super) counts: Counts,
+    pub(super) counts: RunCounts,
     /// How many it was to have.
     pub(super) wanted: u64,
     /// Why it has ended early, if it has.
@@ -102,7 +102,7 @@ pub(super) struct Ready {
     /// Where the network is.
     pub(super) dir: PathBuf,
     /// It.
-    pub(super) network: Network,
+    pub(super) network: CircuitNetwork,
     /// How paths are drawn, if there is no file with them.
     pub(super) choice: Choice,
     /// The paths of the file, if there is one.
@@ -110,9 +110,9 @@ pub(super) struct Ready {
     /// The file's SHA-256, in hexadecimal digits.
     pub(super) paths_sha256: Option<String>,
     /// Where streams lead.
-    pub(super) target: Option<Target>,
+    pub(super) target: Option<StreamTarget>,
     /// What they lead to if nobody says what.
-    _source: Option<Source>,
+    _source: Option<SourceServer>,
 }
 
 impl Ready {
@@ -135,7 +135,7 @@ impl Ready {
             None => paths(args, &network)?.unzip(),
         };
         let source = source(args, &network)?;
-        let target = args.target.clone().or_else(|| source.as_ref().map(Target::of_source));
+        let target = args.target.clone().or_else(|| source.as_ref().map(StreamTarget::of_source));
         let port = target.as_ref().map(|target| target.port);
         let choice = args.rules.choice(!network.is_public(), port);
         if given.is_none() {
@@ -152,7 +152,7 @@ pub(super) fn no_paths() -> Vec<Vec<usize>> {
 
 /// Refuses options on paths to clients that choose these themselves, and onion services to the others.
 fn check_own_paths(args: &Measuring) -> Result<()> {
-    let is_onion = args.target.as_ref().is_some_and(Target::is_onion);
+    let is_onion = args.target.as_ref().is_some_and(StreamTarget::is_onion);
     if args.own_paths.is_none() {
         if is_onion {
             bail!(
@@ -182,9 +182,9 @@ pub(super) fn read_network(
     dir: &Path,
     per_sec: f64,
     most_per_sec: f64,
-) -> Result<Network> {
+) -> Result<CircuitNetwork> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let network = Network::read(dir, now)?;
+    let network = CircuitNetwork::read(dir, now)?;
     check_public(args, &network)?;
     let most_own = if args.own_paths.is_some() { PUBLIC_OWN_RATE } else { f64::INFINITY };
     let most_per_sec = most_per_sec.min(most_own);
@@ -224,7 +224,7 @@ impl Job for Run<'_> {
         let course = course(measuring, limits, Arc::new(client), network, ready.target);
         let mut state = State::new(limits, course.tasks(plan));
         let teller = if recording.json { Teller::default() } else { Teller::of_terminal() };
-        let counts = Counts::default();
+        let counts = RunCounts::default();
         let mut keeper = ToFile { store: &mut store, counts, signals, is_over: false, teller };
         let ended = course.run(&mut state, &mut keeper).await;
         let counts = keeper.counts;
@@ -234,7 +234,7 @@ impl Job for Run<'_> {
 }
 
 /// Refuses the Internet's relays to those who have not asked for them, and to those who ask for too much.
-fn check_public(args: &Measuring, network: &Network) -> Result<()> {
+fn check_public(args: &Measuring, network: &CircuitNetwork) -> Result<()> {
     if !check_internet(&args.network, network, args.public)? {
         return Ok(());
     }
@@ -257,7 +257,7 @@ fn check_public(args: &Measuring, network: &Network) -> Result<()> {
 }
 
 /// The paths of the file, if there is one, and its SHA-256.
-fn paths(args: &Measuring, network: &Network) -> Result<Option<(Vec<Vec<usize>>, String)>> {
+fn paths(args: &Measuring, network: &CircuitNetwork) -> Result<Option<(Vec<Vec<usize>>, String)>> {
     let Some(path) = &args.path_file else { return Ok(None) };
     let mut inputs = Inputs::default();
     let text = String::from_utf8(inputs.read(path)?).with_context(|| path.display().to_string())?;
@@ -266,7 +266,7 @@ fn paths(args: &Measuring, network: &Network) -> Result<Option<(Vec<Vec<usize>>,
 }
 
 /// What streams lead to if nobody says what.
-fn source(args: &Measuring, network: &Network) -> Result<Option<Source>> {
+fn source(args: &Measuring, network: &CircuitNetwork) -> Result<Option<SourceServer>> {
     if args.target.is_some() || !args.has_streams() {
         return Ok(None);
     }
@@ -275,15 +275,15 @@ fn source(args: &Measuring, network: &Network) -> Result<Option<Source>> {
             "--ttfb, --ttfb-for and --download need a --target on the Internet, a server of your own"
         );
     }
-    Ok(Some(Source::start()?))
+    Ok(Some(SourceServer::start()?))
 }
 
 /// What two parts of a run have in common.
-pub(super) fn options(args: &Measuring, ready: &Ready, per_sec: f64) -> Options {
+pub(super) fn options(args: &Measuring, ready: &Ready, per_sec: f64) -> CircuitRunOptions {
     let setting = Setting {
         network: fs::canonicalize(&ready.dir).unwrap_or_else(|_| ready.dir.clone()),
         paths_sha256: ready.paths_sha256.clone(),
-        target: args.target.as_ref().map(Target::to_string),
+        target: args.target.as_ref().map(StreamTarget::to_string),
         resolve: args.resolve,
         build_secs: args.build_time,
         trip_secs: args.trip_time,
@@ -292,7 +292,7 @@ pub(super) fn options(args: &Measuring, ready: &Ready, per_sec: f64) -> Options 
         as_client: args.own_paths.is_some(),
     };
     let (in_flight, per_guard_per_sec) = (args.in_flight, args.per_guard);
-    Options {
+    CircuitRunOptions {
         client: args.client.into(),
         seed: args.seed,
         path_file: args.path_file.clone(),
@@ -314,23 +314,23 @@ pub(super) fn options(args: &Measuring, ready: &Ready, per_sec: f64) -> Options 
 /// The circuits that are to be measured.
 pub(super) fn plan(
     args: &Measuring,
-    network: &Network,
+    network: &CircuitNetwork,
     choice: &Choice,
     given: Option<Vec<Vec<usize>>>,
     count: u64,
     done: HashSet<u64>,
-) -> Result<Plan> {
+) -> Result<PathPlan> {
     let is_done = Box::new(move |number| done.contains(&number));
     match given {
-        Some(paths) => Ok(Plan::given(paths, count, is_done)),
-        None => Plan::drawn(network, choice, args.seed, count, is_done)
+        Some(paths) => Ok(PathPlan::given(paths, count, is_done)),
+        None => PathPlan::drawn(network, choice, args.seed, count, is_done)
             .with_context(|| network.consensus.display().to_string()),
     }
 }
 
 /// What it may do: so many new circuits a second, and so large a share of failures.
-pub(super) fn limits(args: &Measuring, per_sec: f64, failures: f64) -> Limits {
-    Limits {
+pub(super) fn limits(args: &Measuring, per_sec: f64, failures: f64) -> ScheduleLimits {
+    ScheduleLimits {
         in_flight: usize::try_from(args.in_flight).unwrap_or(usize::MAX),
         per_guard_per_sec: args.per_guard,
         per_sec,
@@ -343,10 +343,10 @@ pub(super) fn limits(args: &Measuring, per_sec: f64, failures: f64) -> Limits {
 /// The run.
 pub(super) fn course<C: Client>(
     args: &Measuring,
-    limits: Limits,
+    limits: ScheduleLimits,
     client: Arc<C>,
-    network: &Network,
-    target: Option<Target>,
+    network: &CircuitNetwork,
+    target: Option<StreamTarget>,
 ) -> Course<C> {
     let program = Program {
         rtt: args.rtt,
@@ -370,7 +370,7 @@ pub(super) fn course<C: Client>(
 }
 
 /// What is said of a run, also of one that has ended early.
-pub(super) fn summary(recording: &Recording, counts: &Counts) -> String {
+pub(super) fn summary(recording: &Recording, counts: &RunCounts) -> String {
     let (built, failed) = (counts.built, counts.failed);
     if recording.json {
         let last = &counts.last_failure;

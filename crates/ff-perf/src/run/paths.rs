@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
-use ff_circuits::network::{self, Network, PUBLIC};
+use ff_circuits::network::{self, CircuitNetwork, PUBLIC};
 use ff_circuits::paths::pool::Pool;
 use ff_circuits::paths::{Choice, Generator, Rules, file, weights};
 use ff_report::input::Inputs;
@@ -78,7 +78,7 @@ fn pool(args: &PathsArgs) -> Result<(Pool, bool)> {
         "--descriptors: give a consensus of the flavour ns with them"
     );
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let network = Network::read(&network::directory(&args.network), now)?;
+    let network = CircuitNetwork::read(&network::directory(&args.network), now)?;
     let is_internet = check_internet(&args.network, &network, args.public)?;
     Ok((network.pool, !is_internet))
 }

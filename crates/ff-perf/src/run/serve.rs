@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use ff_circuits::network::{self, Network, NetworkError};
+use ff_circuits::network::{self, CircuitNetwork, NetworkError};
 use ff_circuits::paths::Choice;
 use ff_report::input::Inputs;
 
@@ -36,10 +36,10 @@ use crate::cli::serve::{ServeArgs, Terms};
 use crate::client::Client;
 use crate::course::{Ended, State};
 use crate::figures::{Figures, OptionalFigures};
-use crate::path::Plan;
-use crate::schedule::{Limits, Task};
+use crate::path::PathPlan;
+use crate::schedule::{ScheduleLimits, Task};
 use crate::signals::Signals;
-use crate::store::Options;
+use crate::store::CircuitRunOptions;
 use crate::store::rotation::Now;
 use crate::store::shelf::{self, Shelf, now};
 use keeper::Serving;
@@ -195,17 +195,17 @@ fn slot(args: &ServeArgs) -> Duration {
 ///
 /// # Errors
 /// When there are no arms.
-fn options(args: &ServeArgs, ways: &Ways) -> Result<Options> {
+fn options(args: &ServeArgs, ways: &Ways) -> Result<CircuitRunOptions> {
     let mix = args.terms.as_ref().map(|terms| &terms.mix).filter(|mix| mix.sizes().len() > 1);
     let options = measure::options(&args.measuring, ways.first()?, args.rate);
     let arms_sha256 = ways.arms_sha256.clone();
-    Ok(Options { download_mix: mix.map(ToString::to_string), arms_sha256, ..options })
+    Ok(CircuitRunOptions { download_mix: mix.map(ToString::to_string), arms_sha256, ..options })
 }
 
 /// A client after the other, until a signal, in a run that began then.
 fn live(
     args: &ServeArgs,
-    limits: Limits,
+    limits: ScheduleLimits,
     mut ways: Vec<Way>,
     serving: &mut Serving,
     began: Instant,
@@ -251,7 +251,7 @@ struct Life<'a> {
     /// How many arms take turns.
     arms: u64,
     /// What it may do.
-    limits: Limits,
+    limits: ScheduleLimits,
     /// How far it has come.
     state: &'a mut State,
     /// Who keeps circuits.
@@ -330,10 +330,10 @@ impl Job for Life<'_> {
 /// The circuits, without an end.
 fn plan(
     args: &ServeArgs,
-    network: &Network,
+    network: &CircuitNetwork,
     choice: &Choice,
     given: Option<Vec<Vec<usize>>>,
-) -> Result<Plan> {
+) -> Result<PathPlan> {
     measure::plan(&args.measuring, network, choice, given, u64::MAX, Default::default())
 }
 

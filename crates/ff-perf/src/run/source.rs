@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use crate::cli::source::SourceArgs;
 use crate::signals::Signals;
-use crate::source::{Limits, Source, Token};
+use crate::source::{Source, SourceLimits, Token};
 use onion::Onion;
 
 /// How long a client may read nothing of a download. That is noticed late: a socket takes more when a third of its buffer is
@@ -32,7 +32,7 @@ const MOST_BYTES: u64 = 4096;
 /// When it cannot begin.
 pub(super) fn run(args: &SourceArgs) -> Result<ExitCode> {
     let token = args.token_file.as_deref().map_or_else(|| Ok(Token::new()), token)?;
-    let limits = Limits {
+    let limits = SourceLimits {
         download_bytes: args.most,
         downloads: usize::from(args.downloads),
         bytes_per_sec: args.rate,

@@ -6,9 +6,9 @@ use std::time::Duration;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha20Rng;
 
-use super::{Gate, Limits, Next, Scheduler, Task};
+use super::{Gate, Next, ScheduleLimits, Scheduler, Task};
 
-const LIMITS: Limits = Limits {
+const LIMITS: ScheduleLimits = ScheduleLimits {
     in_flight: 10,
     per_guard_per_sec: 2.0,
     per_sec: 100.0,
@@ -69,7 +69,8 @@ fn who_need_not_be_alone_shares_relays_and_who_must_waits_for_its_like() {
     let mut paths = tasks(&[[0, 1, 2]; 4]);
     paths[0].is_alone = false;
     paths[1].is_alone = false;
-    let limits = Limits { per_guard_per_sec: 1e6, per_sec: 1e6, builds_share: true, ..LIMITS };
+    let limits =
+        ScheduleLimits { per_guard_per_sec: 1e6, per_sec: 1e6, builds_share: true, ..LIMITS };
     let mut scheduler = Scheduler::new(limits, paths.into_iter());
     for at in 0..4 {
         assert_eq!(begins(scheduler.next(ms(at + 1))), at);
@@ -88,7 +89,7 @@ fn who_need_not_be_alone_shares_relays_and_who_must_waits_for_its_like() {
 #[test]
 fn failures_stop_the_run() {
     let paths = tasks(&[[0, 1, 2]; 200]);
-    let limits = Limits { per_guard_per_sec: 1e6, ..LIMITS };
+    let limits = ScheduleLimits { per_guard_per_sec: 1e6, ..LIMITS };
     let mut scheduler = Scheduler::new(limits, paths.into_iter());
     for at in 0..30 {
         let number = begins(scheduler.next(ms(at * 100)));
@@ -110,7 +111,7 @@ fn what_was_never_begun_changes_nothing() {
 }
 
 /// A world in which circuits take a random time to be built and measured; checks every limit at every moment.
-fn simulate(seed: u64, limits: Limits) {
+fn simulate(seed: u64, limits: ScheduleLimits) {
     let mut rng = ChaCha20Rng::seed_from_u64(seed);
     let paths: Vec<Task> = (0..400)
         .map(|number| {
@@ -173,13 +174,13 @@ fn simulate(seed: u64, limits: Limits) {
 fn no_limit_is_ever_broken() {
     for seed in 0..20 {
         simulate(seed, LIMITS);
-        simulate(seed, Limits { builds_share: true, in_flight: 50, ..LIMITS });
+        simulate(seed, ScheduleLimits { builds_share: true, in_flight: 50, ..LIMITS });
     }
 }
 
 #[test]
 fn a_held_gate_lets_none_begin_and_a_closed_one_ends_it() {
-    let limits = Limits { per_guard_per_sec: 1e6, ..LIMITS };
+    let limits = ScheduleLimits { per_guard_per_sec: 1e6, ..LIMITS };
     let mut scheduler =
         Scheduler::new(limits, tasks(&[[0, 1, 2], [3, 4, 5], [6, 7, 8]]).into_iter());
     assert_eq!(begins(scheduler.next(ms(0))), 0);
@@ -198,7 +199,7 @@ fn a_held_gate_lets_none_begin_and_a_closed_one_ends_it() {
 
 #[test]
 fn a_slow_rate_outlasts_a_change_of_the_network() {
-    let limits = Limits { per_sec: 6.0 / 60.0, ..LIMITS };
+    let limits = ScheduleLimits { per_sec: 6.0 / 60.0, ..LIMITS };
     let mut scheduler = Scheduler::new(limits, tasks(&[[0, 1, 2]; 9]).into_iter());
     let mut begun = Vec::new();
     for second in 0..60 {

@@ -85,7 +85,7 @@ pub enum OldFile {
 
 /// The file that a line goes into, and the files to remove before.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Place {
+pub struct LinePlace {
     /// The files to remove first, in this order.
     pub forget: Vec<OldFile>,
     /// The new file that the line goes into; none for the one that is written.
@@ -123,7 +123,7 @@ impl Rotation {
     /// of days, files of days, other lines; each the oldest first. Nothing has changed until [`Self::forgot`] and
     /// [`Self::began`], so it may be asked again.
     #[must_use]
-    pub fn place(&self, line_bytes: u64, now: Now) -> Place {
+    pub fn place(&self, line_bytes: u64, now: Now) -> LinePlace {
         let is_over = self.files.back().is_none_or(|last| self.is_over(last, line_bytes, now));
         let most = self.rule.keep.saturating_sub(1);
         let surplus = if is_over { self.files.len().saturating_sub(most) } else { 0 };
@@ -132,7 +132,7 @@ impl Rotation {
         let is_last = |old: &OldFile| self.last().is_some_and(|last| *old == OldFile::Lines(last));
         let is_new = is_over || forget.iter().any(is_last);
         let name = Name { number: self.next, day: now.unix_secs / DAY_SECS };
-        Place { forget, new: is_new.then_some(name) }
+        LinePlace { forget, new: is_new.then_some(name) }
     }
 
     /// Which files to remove for a day's file of this many bytes, in the same order; the file of lines that is written stays.

@@ -7,12 +7,13 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use ff_circuits::record::Circuit;
+use ff_circuits::record::CircuitRecord;
 
 use super::lines::Numbers;
-use super::rotation::{Name, Now, OldFile, Place, Rotation, Rule};
+use super::rotation::{LinePlace, Name, Now, OldFile, Rotation, Rule};
 use super::{
-    Options, Store, StoreError, check_options, io_error, line, lock, run_unix_secs, write_options,
+    CircuitRunOptions, Store, StoreError, check_options, io_error, line, lock, run_unix_secs,
+    write_options,
 };
 use crate::schedule::WINDOW;
 
@@ -50,7 +51,11 @@ impl Shelf {
     ///
     /// # Errors
     /// [`StoreError`], which names the file.
-    pub fn open(dir: &Path, options: &Options, rule: Rule) -> Result<(Self, u64), StoreError> {
+    pub fn open(
+        dir: &Path,
+        options: &CircuitRunOptions,
+        rule: Rule,
+    ) -> Result<(Self, u64), StoreError> {
         fs::create_dir_all(dir).map_err(io_error(dir))?;
         let lock = lock(dir)?;
         let files = files(dir)?;
@@ -80,7 +85,7 @@ impl Shelf {
     ///
     /// # Errors
     /// [`StoreError::Other`], if they differ.
-    pub fn check(&self, options: &Options) -> Result<Option<String>, StoreError> {
+    pub fn check(&self, options: &CircuitRunOptions) -> Result<Option<String>, StoreError> {
         check_options(&self.dir, options)
     }
 
@@ -143,7 +148,7 @@ impl Shelf {
     ///
     /// # Errors
     /// [`StoreError`]; nothing of the line is left then, if the disk allows it.
-    pub fn add(&mut self, circuit: &Circuit) -> Result<(), StoreError> {
+    pub fn add(&mut self, circuit: &CircuitRecord) -> Result<(), StoreError> {
         self.add_at(circuit, now(self.began))
     }
 
@@ -151,7 +156,7 @@ impl Shelf {
     ///
     /// # Errors
     /// As [`Self::add`].
-    pub fn add_at(&mut self, circuit: &Circuit, now: Now) -> Result<(), StoreError> {
+    pub fn add_at(&mut self, circuit: &CircuitRecord, now: Now) -> Result<(), StoreError> {
         let line = line(circuit, self.run_unix_secs).map_err(io_error(&self.dir))?;
         let bytes = line.len() as u64;
         self.make_room(&self.rotation.place(bytes, now), now)?;
@@ -175,7 +180,7 @@ impl Shelf {
     }
 
     /// Removes the files that have to go, and begins a new one if needed. Removal comes first: on a full disk it makes room.
-    fn make_room(&mut self, place: &Place, now: Now) -> Result<(), StoreError> {
+    fn make_room(&mut self, place: &LinePlace, now: Now) -> Result<(), StoreError> {
         if place.new.is_some() {
             self.finish()?;
         }
@@ -292,13 +297,14 @@ mod tests {
         text.extend(b"{\"schema\":1,\"num");
         fs::write(&path, text).expect("half a line");
 
-        let other = Options { seed: 2, ..options() };
+        let other = CircuitRunOptions { seed: 2, ..options() };
         let error = Shelf::open(dir.path(), &other, SMALL).expect_err("other options").to_string();
         assert!(error.contains("run.json"), "{error}");
         let (mut shelf, next) = Shelf::open(dir.path(), &options(), SMALL).expect("a shelf");
         assert_eq!(next, 3);
         shelf.add(&circuit(3)).expect("a line");
-        let whole = |line: &String| serde_json::from_str::<Circuit>(line).expect("a whole line");
+        let whole =
+            |line: &String| serde_json::from_str::<CircuitRecord>(line).expect("a whole line");
         let all: Vec<_> = lines(dir.path()).iter().map(whole).collect();
         let numbers: Vec<_> = all.iter().map(|circuit| circuit.number).collect();
         assert_eq!(numbers, [0, 2, 1, 3]);
@@ -369,7 +375,8 @@ mod tests {
                 assert_eq!(shelf.left_bytes(), Some(rule.disk_bytes - bytes_there()));
             }
         }
-        let number = |line: &String| serde_json::from_str::<Circuit>(line).expect("a line").number;
+        let number =
+            |line: &String| serde_json::from_str::<CircuitRecord>(line).expect("a line").number;
         let numbers: Vec<u64> = lines(dir.path()).iter().map(number).collect();
         let first = *numbers.first().expect("lines");
         assert!(numbers.iter().copied().eq(first..count), "no line is missing or doubled");

@@ -3,8 +3,8 @@
 use super::*;
 
 /// Options of a run.
-pub(super) fn options() -> Options {
-    Options {
+pub(super) fn options() -> CircuitRunOptions {
+    CircuitRunOptions {
         client: ff_circuits::record::Client::Arti,
         seed: 1,
         path_file: None,
@@ -34,7 +34,7 @@ pub(super) fn options() -> Options {
 }
 
 /// A circuit of this number.
-pub(super) fn circuit(number: u64) -> Circuit {
+pub(super) fn circuit(number: u64) -> CircuitRecord {
     let line = format!(
         r#"{{"schema":1,"number":{number},"client":"arti","began_unix_secs":0.0,"began_us":0,"path":[],"ended_us":9}}"#
     );
@@ -57,7 +57,7 @@ fn a_run_goes_on_behind_its_last_whole_line() {
     fs::write(&path, [&whole[..], b"{\"schema\":1,\"num"].concat()).expect("half a line");
 
     assert!(matches!(Store::open(dir.path(), &options(), false), Err(StoreError::Occupied(_))));
-    let other = Options { seed: 2, ..options() };
+    let other = CircuitRunOptions { seed: 2, ..options() };
     assert!(matches!(Store::open(dir.path(), &other, true), Err(StoreError::Other { .. })));
     let Opened { done, note, .. } = Store::open(dir.path(), &options(), true).expect("a store");
     assert_eq!((done, note), (HashSet::from([3, 5]), None));
@@ -73,7 +73,7 @@ fn lines_of_a_run_have_one_name_and_those_of_the_next_another() {
         numbers.iter().for_each(|number| store.add(&circuit(*number)).expect("a line"));
     }
     let text = fs::read_to_string(dir.path().join(LINES)).expect("lines");
-    let name = |line| serde_json::from_str::<Circuit>(line).expect("a line").run_unix_secs;
+    let name = |line| serde_json::from_str::<CircuitRecord>(line).expect("a line").run_unix_secs;
     let names: Vec<_> = text.lines().map(name).collect();
     assert!(names[0].is_some() && names[0] == names[1], "{names:?}");
     assert!(names[2].is_some() && names[2] == names[3] && names[2] != names[0], "{names:?}");
@@ -82,11 +82,11 @@ fn lines_of_a_run_have_one_name_and_those_of_the_next_another() {
 #[test]
 fn what_differs_from_the_first_run_is_named() {
     let dir = tempfile::tempdir().expect("a directory");
-    let begin = |options: &Options| {
+    let begin = |options: &CircuitRunOptions| {
         write_options(dir.path(), options).expect("options");
         fs::write(dir.path().join(LINES), "{\"number\":1}\n").expect("lines");
     };
-    let go_on = |options: &Options| {
+    let go_on = |options: &CircuitRunOptions| {
         let opened = Store::open(dir.path(), options, true);
         opened.map(|opened| opened.note).map_err(|error| error.to_string())
     };
@@ -95,7 +95,7 @@ fn what_differs_from_the_first_run_is_named() {
     let target = Some("http://b/".to_owned());
     let paths_sha256 = Some("cd".to_owned());
     let other = Setting { target, network: PathBuf::from("/b"), paths_sha256, ..setting };
-    let error = go_on(&Options { setting: Some(other.clone()), seed: 2, ..options() });
+    let error = go_on(&CircuitRunOptions { setting: Some(other.clone()), seed: 2, ..options() });
     let error = error.expect_err("another network");
     for part in [
         "run.json",
@@ -108,22 +108,23 @@ fn what_differs_from_the_first_run_is_named() {
     }
     assert!(!error.contains("resolve"), "only what differs: {error}");
     let pace = Some(Pace { in_flight: 3, per_sec: 1.5, per_guard_per_sec: 2.0 });
-    let slower = Options { pace, ..options() };
+    let slower = CircuitRunOptions { pace, ..options() };
     let note = go_on(&slower).expect("the same circuits").expect("a note");
     assert!(note.ends_with("continues with in_flight 3 instead of 10"), "{note}");
     // A file of an older version does not say; from then on it does.
-    begin(&Options { setting: None, pace: None, ..options() });
+    begin(&CircuitRunOptions { setting: None, pace: None, ..options() });
     assert_eq!(go_on(&options()), Ok(None));
-    go_on(&Options { setting: Some(other), ..options() }).expect_err("another network");
+    go_on(&CircuitRunOptions { setting: Some(other), ..options() }).expect_err("another network");
     // Nor does one of a version that knew no digests.
     let setting = options().setting.expect("a setting");
-    begin(&Options {
+    begin(&CircuitRunOptions {
         setting: Some(Setting { paths_sha256: None, ..setting.clone() }),
         ..options()
     });
     assert_eq!(go_on(&options()), Ok(None));
     let other = Setting { paths_sha256: Some("cd".to_owned()), ..setting };
-    let error = go_on(&Options { setting: Some(other), ..options() }).expect_err("other paths");
+    let error =
+        go_on(&CircuitRunOptions { setting: Some(other), ..options() }).expect_err("other paths");
     assert!(error.contains("paths_sha256 \"cd\" instead of \"ab\""), "{error}");
 }
 
@@ -157,7 +158,8 @@ fn what_another_program_does_to_the_file_costs_no_whole_line() {
     let (path, moved) = (dir.path().join(LINES), dir.path().join("moved"));
     let numbers = |path: &Path| {
         let text = fs::read_to_string(path).expect("lines");
-        let number = |line| serde_json::from_str::<Circuit>(line).expect("a whole line").number;
+        let number =
+            |line| serde_json::from_str::<CircuitRecord>(line).expect("a whole line").number;
         text.lines().map(number).collect::<Vec<_>>()
     };
     let opened = Store::open(dir.path(), &options(), false).expect("a store");

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use ff_circuits::analysis::{Options, Report};
+use ff_circuits::analysis::{AnalysisOptions, Report};
 use ff_circuits::bound::Capacities as Bounds;
 use ff_circuits::buckets::Buckets;
 use ff_circuits::buckets::truth::{self, Compared};
@@ -187,7 +187,7 @@ fn mutated(mut bytes: Vec<u8>, cut: (usize, usize), changes: &[(usize, u8)]) -> 
 
 /// Analyses whatever was read.
 fn analysed(circuits: &Circuits) {
-    let options = Options {
+    let options = AnalysisOptions {
         hops: 3,
         window: 20,
         shares: vec![0.8],

@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ff_circuits::record::Circuit;
+use ff_circuits::record::CircuitRecord;
 use ff_lab::{Network, Node, RelayConfig};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
@@ -146,7 +146,7 @@ fn refuses(network: &Network, dir: &Path, common: &str, known: &str) {
 }
 
 /// The circuits of downloads, as far as there are any whole lines.
-fn lines(out: &Path) -> Vec<Circuit> {
+fn lines(out: &Path) -> Vec<CircuitRecord> {
     let text = std::fs::read_to_string(out.join("circuits-000.jsonl")).unwrap_or_default();
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     whole.lines().map(|line| serde_json::from_str(line).expect("a circuit")).collect()
@@ -158,7 +158,7 @@ fn says_what_it_has_when_it_is_stopped(network: &Network, out: &Path, all: &str)
     let mut command = command(network.dir(), out, &options);
     let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let running = running.expect("the program");
-    let arrived = |circuits: &[Circuit]| {
+    let arrived = |circuits: &[CircuitRecord]| {
         circuits
             .iter()
             .filter(|circuit| {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use ff_circuits::record::{Circuit, Whose};
+use ff_circuits::record::{CircuitRecord, Whose};
 use ff_lab::{Network, Node};
 use ff_perf::client::tor::{Takeover, Tor};
 
@@ -85,7 +85,7 @@ impl Run {
     }
 
     /// The whole lines that are there.
-    fn lines(&self) -> Vec<Circuit> {
+    fn lines(&self) -> Vec<CircuitRecord> {
         let text = fs::read_to_string(self.out.join("circuits-000.jsonl")).unwrap_or_default();
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         whole.lines().map(|line| serde_json::from_str(line).expect("a circuit")).collect()
@@ -97,7 +97,7 @@ impl Run {
     }
 
     /// Waits until this is true of the lines.
-    fn wait_until(&self, is_so: impl Fn(&[Circuit]) -> bool) {
+    fn wait_until(&self, is_so: impl Fn(&[CircuitRecord]) -> bool) {
         let (mut count, mut until) = (0, Instant::now() + PATIENCE);
         loop {
             let lines = self.lines();
@@ -121,7 +121,7 @@ impl Run {
     }
 
     /// Waits for its end; its exit status, what it said of errors, and its lines.
-    fn end(mut self) -> (Option<i32>, String, Vec<Circuit>) {
+    fn end(mut self) -> (Option<i32>, String, Vec<CircuitRecord>) {
         let mut said = String::new();
         let mut errors = self.child.stderr.take().expect("a pipe");
         errors.read_to_string(&mut said).expect("what it says");
@@ -291,7 +291,7 @@ fn goes_on_after_a_reload(client: &Node) {
         thread::sleep(Duration::from_millis(20));
     }
     let since = UNIX_EPOCH.elapsed().expect("after 1970").as_secs_f64();
-    let is_whole = |circuit: &Circuit| circuit.began_unix_secs > since;
+    let is_whole = |circuit: &CircuitRecord| circuit.began_unix_secs > since;
     run.wait_until(|lines| lines.iter().filter(|circuit| is_whole(circuit)).count() >= 10);
     run.signal("-TERM");
     let (code, said, circuits) = run.end();
@@ -305,7 +305,7 @@ fn goes_on_after_a_reload(client: &Node) {
 }
 
 /// Nothing but ourselves is blamed.
-fn all_faults_are_ours(circuits: &[Circuit]) -> usize {
+fn all_faults_are_ours(circuits: &[CircuitRecord]) -> usize {
     let faults: Vec<_> = circuits.iter().filter_map(|circuit| circuit.failure.as_ref()).collect();
     for fault in &faults {
         assert!(fault.whose == Whose::Client && fault.reason.contains("SIGHUP"), "{fault:?}");
@@ -314,7 +314,7 @@ fn all_faults_are_ours(circuits: &[Circuit]) -> usize {
 }
 
 /// How many round trips there were.
-fn trips(circuits: &[Circuit]) -> usize {
+fn trips(circuits: &[CircuitRecord]) -> usize {
     circuits.iter().map(|circuit| circuit.rtt.len()).sum()
 }
 
@@ -378,7 +378,7 @@ impl Truth {
     }
 
     /// A round trip went over its circuit. What tor did with the stream after it was refused there is no matter.
-    fn confirms(&self, circuit: &Circuit, nth: u64) {
+    fn confirms(&self, circuit: &CircuitRecord, nth: u64) {
         // The address that the run asks for with this one.
         let at = circuit.number * 37 + nth;
         let target =

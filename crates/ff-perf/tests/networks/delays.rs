@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ff_circuits::record::{Circuit, Probe};
+use ff_circuits::record::{CircuitRecord, Probe};
 use ff_lab::{Delays, HostsPlan, Network};
 
 /// Where measurements come from.
@@ -32,22 +32,22 @@ fn run(network: &Network, out: &Path, options: &str) {
 }
 
 /// Measures circuits of all kinds; those that count.
-fn measure(network: &Network, out: &Path) -> Vec<Circuit> {
+fn measure(network: &Network, out: &Path) -> Vec<CircuitRecord> {
     let count = BEFORE + COUNTED;
     let options = format!("--select uniform --rtt 5 --resolve 5 --seed 3 --count {count}");
     run(network, out, &options);
     let text = std::fs::read_to_string(out.join("circuits-000.jsonl")).expect("lines");
     let all = text.lines().map(|line| serde_json::from_str(line).expect("a circuit"));
-    all.filter(|circuit: &Circuit| circuit.number >= BEFORE).collect()
+    all.filter(|circuit: &CircuitRecord| circuit.number >= BEFORE).collect()
 }
 
 /// The set round trips in ms from the probe to each hop of a circuit.
-fn set_ms(network: &Network, circuit: &Circuit) -> Vec<f64> {
+fn set_ms(network: &Network, circuit: &CircuitRecord) -> Vec<f64> {
     let ids: HashMap<_, _> = network.relays().map(|node| (node.rsa_fingerprint(), node)).collect();
     let delays = network.delays().expect("hosts");
     let mut at = network.host(PROBE).expect("a host").id();
     let mut sum = 0.0;
-    let hop = |relay: &ff_circuits::record::Relay| {
+    let hop = |relay: &ff_circuits::record::PathRelay| {
         let next = ids[relay.id.as_str()].host().expect("a host").id();
         let both = delays.get(at, next) + delays.get(next, at);
         sum += both.as_secs_f64() * 1e3;
@@ -64,7 +64,7 @@ fn median(mut all: Vec<f64>) -> f64 {
 }
 
 /// The median of a circuit's round trips by a probe, in ms.
-fn rtt_ms(circuit: &Circuit, probe: Probe) -> f64 {
+fn rtt_ms(circuit: &CircuitRecord, probe: Probe) -> f64 {
     let of = circuit.rtt.iter().filter(|trip| trip.probe == probe);
     median(of.map(|trip| trip.us as f64 / 1e3).collect())
 }

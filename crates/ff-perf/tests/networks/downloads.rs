@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::thread;
 
-use ff_circuits::record::{Circuit, Client, Download, Stage, Whose};
+use ff_circuits::record::{CircuitRecord, Client, Download, Stage, Whose};
 use ff_circuits::traffic::of_circuit;
 use ff_lab::Network;
 use ff_perf::pattern::{Pattern, Seed};
@@ -102,7 +102,7 @@ fn arms_take_turns(network: &Network) {
     assert!(output.status.success(), "{output:?}");
     let circuits = lines(&out);
     for (arm, client) in [("one", Client::Arti), ("two", Client::Tor)] {
-        let is_its = |one: &&Circuit| one.arm.as_deref() == Some(arm) && one.client == client;
+        let is_its = |one: &&CircuitRecord| one.arm.as_deref() == Some(arm) && one.client == client;
         assert_eq!(circuits.iter().filter(is_its).count(), 2, "{circuits:?}");
     }
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
@@ -236,7 +236,7 @@ fn put_off(network: &Network, client: &str) {
     assert!((1.0..1_000_000.0).contains(&server.metric("ff_circuits_disk_left_bytes")));
     assert!(server.end().success());
     let before = circuits(&out);
-    let is_late = |circuit: &Circuit| {
+    let is_late = |circuit: &CircuitRecord| {
         circuit.failure.as_ref().is_some_and(|failure| failure.stage == Stage::Budget)
     };
     assert!(before.iter().filter(|circuit| is_late(circuit)).count() >= 2, "{before:?}");
@@ -252,7 +252,7 @@ fn put_off(network: &Network, client: &str) {
 }
 
 /// The lines of all files of a folder that nothing is written to.
-fn circuits(dir: &Path) -> Vec<Circuit> {
+fn circuits(dir: &Path) -> Vec<CircuitRecord> {
     let entries = fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("a file").path());
     let mut files: Vec<_> =
         entries.filter(|path| path.extension().is_some_and(|end| end == "jsonl")).collect();
@@ -262,7 +262,7 @@ fn circuits(dir: &Path) -> Vec<Circuit> {
 }
 
 /// A whole download.
-fn is_whole(circuit: &Circuit) {
+fn is_whole(circuit: &CircuitRecord) {
     assert_eq!(circuit.failure, None, "{circuit:?}");
     let download = circuit.download.as_ref().expect("a download");
     assert!(download.is_checked && download.bytes == SIZE, "{download:?}");

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ff_circuits::record::Circuit;
+use ff_circuits::record::CircuitRecord;
 use ff_lab::Network;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
@@ -98,7 +98,7 @@ struct Scene<'a> {
     /// How many whole downloads earlier sources have served.
     served: u64,
     /// The lines that were seen.
-    lines: Vec<Circuit>,
+    lines: Vec<CircuitRecord>,
     /// What draws.
     rng: ChaCha12Rng,
 }
@@ -186,7 +186,7 @@ impl<'a> Scene<'a> {
 }
 
 /// Whether all bytes of a download have come, and were compared.
-fn is_whole(line: &Circuit) -> bool {
+fn is_whole(line: &CircuitRecord) -> bool {
     let is_all = |download: &ff_circuits::record::Download| {
         download.us.is_some() && download.bytes == SIZE && download.is_checked
     };

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ff_circuits::network::{self, Relay};
-use ff_circuits::record::{Circuit, Failure, Probe, Stage, Whose};
+use ff_circuits::network::{self, NetworkRelay};
+use ff_circuits::record::{CircuitRecord, Failure, Probe, Stage, Whose};
 use ff_lab::net::Namespace;
 use ff_lab::{Network, RelayConfig};
 use ff_measurer::link::control::ControlLink;
@@ -46,7 +46,7 @@ fn run(network: &Network, out: &Path, options: &str) -> Output {
 }
 
 /// Its lines, each of them whole; and there is nothing else but what the run is to be.
-fn lines(out: &Path) -> Vec<Circuit> {
+fn lines(out: &Path) -> Vec<CircuitRecord> {
     let names = fs::read_dir(out).expect("the folder").map(|entry| entry.expect("a file"));
     let mut names: Vec<_> = names.map(|entry| entry.file_name()).collect();
     names.sort();
@@ -100,7 +100,7 @@ fn options(network: &Network, dir: &Path, client: &str, exit: &str) -> String {
 }
 
 /// Each line says that the last relay accepted an address of 127.0.0.0/8, and which; nothing was measured of it.
-fn all_accepted(network: &Network, circuits: &[Circuit]) {
+fn all_accepted(network: &Network, circuits: &[CircuitRecord]) {
     let liar = network.node("liar").rsa_fingerprint();
     for circuit in circuits {
         let Some(Failure { stage, hop, reason, whose }) = &circuit.failure else {
@@ -167,7 +167,7 @@ fn names_who_refuses(network: &Network, client: &str) {
 }
 
 /// Whole circuits to this exit.
-fn succeeds(network: &Network, client: &str, exit: &str) -> Vec<Circuit> {
+fn succeeds(network: &Network, client: &str, exit: &str) -> Vec<CircuitRecord> {
     let dir = tempfile::tempdir().expect("a directory");
     let (out, options) = (dir.path().join("out"), options(network, dir.path(), client, exit));
     let output = run(network, &out, &format!("{options} --count 3"));
@@ -216,9 +216,13 @@ const FALSE: [u8; 4] = [10, 0, 0, 1];
 type Answer = (u8, Vec<u8>);
 
 /// A relay of our own as clients are to know it.
-pub(crate) fn as_known(identity: &LinkIdentity, ntor: [u8; 32], listener: &AsyncListener) -> Relay {
+pub(crate) fn as_known(
+    identity: &LinkIdentity,
+    ntor: [u8; 32],
+    listener: &AsyncListener,
+) -> NetworkRelay {
     let rsa: [u8; 20] = identity.rsa_identity().as_bytes().try_into().expect("20 bytes");
-    Relay {
+    NetworkRelay {
         id: hex::encode_upper(rsa),
         nick: "ours".to_owned(),
         rsa,
@@ -243,7 +247,7 @@ struct Exit {
 
 impl Exit {
     /// Listens for as long as the runtime runs; as clients are to know it.
-    async fn start(answer: Answer) -> Arc<Relay> {
+    async fn start(answer: Answer) -> Arc<NetworkRelay> {
         let identity = LinkIdentity::generate().expect("an identity");
         let ed25519: [u8; 32] = identity.ed_identity().into();
         let server = NtorServer { id: Ed25519Id(ed25519), key: EphemeralKey::new(rand::random()) };
@@ -352,9 +356,9 @@ fn resolved(addresses: &[[u8; 4]]) -> Answer {
 }
 
 /// One circuit of Arti's to an exit that answers so, with one probe.
-async fn measured(probe: Probe, answer: Answer) -> Circuit {
+async fn measured(probe: Probe, answer: Answer) -> CircuitRecord {
     let path = vec![Exit::start(answer).await];
-    let client = Arti::new(&network::Network::default()).expect("Arti");
+    let client = Arti::new(&network::CircuitNetwork::default()).expect("Arti");
     let (time, probes) = (PATIENCE, |of| u32::from(probe == of));
     let program = Program {
         rtt: probes(Probe::Refused),

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ff_circuits::record::{Circuit, Client, Failure, Stage, Whose};
+use ff_circuits::record::{CircuitRecord, Client, Failure, Stage, Whose};
 use ff_lab::Network;
 
 use crate::run::forget_if_idle;
@@ -74,7 +74,7 @@ fn line(out: &Path) -> String {
 /// What became of it.
 fn failure(mut running: Child, out: &Path, stage: Stage) -> (Client, Failure) {
     assert_eq!(running.wait().expect("its end").code(), Some(1));
-    let circuit: Circuit = serde_json::from_str(line(out).trim()).expect("a circuit");
+    let circuit: CircuitRecord = serde_json::from_str(line(out).trim()).expect("a circuit");
     let failure = circuit.failure.expect("a failure");
     assert_eq!(failure.stage, stage, "{failure:?}");
     (circuit.client, failure)

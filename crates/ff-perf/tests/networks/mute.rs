@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ff_circuits::network::{Network, Relay};
+use ff_circuits::network::{CircuitNetwork, NetworkRelay};
 use ff_circuits::record::Whose;
 use ff_measurer::link::control::ControlLink;
 use ff_measurer::link::{LinkIdentity, accept};
@@ -40,7 +40,7 @@ async fn listen(tcp: TcpStream, identity: Arc<LinkIdentity>, said: UnboundedSend
 }
 
 /// Such a guard, which does not answer for a link before it has a permit for that; what it hears.
-async fn guard(gate: Arc<Semaphore>) -> (Vec<Arc<Relay>>, UnboundedReceiver<Option<u8>>) {
+async fn guard(gate: Arc<Semaphore>) -> (Vec<Arc<NetworkRelay>>, UnboundedReceiver<Option<u8>>) {
     let identity = Arc::new(LinkIdentity::generate().expect("an identity"));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
     let relay = as_known(&identity, [9; 32], &listener);
@@ -65,7 +65,7 @@ async fn until(hears: &mut UnboundedReceiver<Option<u8>>, wanted: Option<u8>) {
 
 /// Waits for a circuit at such a guard, which never answers for one. Arti waits 5 s for a link, which is too little on a busy
 /// machine: then it is asked again.
-async fn waits(client: &Arti, path: &[Arc<Relay>], progress: &mut Progress) {
+async fn waits(client: &Arti, path: &[Arc<NetworkRelay>], progress: &mut Progress) {
     loop {
         match client.build(path, progress).await {
             Err(fault) if fault.whose == Whose::Unknown => {}
@@ -78,7 +78,7 @@ async fn waits(client: &Arti, path: &[Arc<Relay>], progress: &mut Progress) {
 #[tokio::test]
 async fn what_is_given_up_at_a_mute_guard_is_gone() {
     let (path, mut hears) = guard(Arc::new(Semaphore::new(LINKS))).await;
-    let client = Arti::new(&Network::default()).expect("Arti");
+    let client = Arti::new(&CircuitNetwork::default()).expect("Arti");
     let mut progress = Progress::new();
     tokio::select! {
         () = waits(&client, &path, &mut progress) => {}
@@ -95,7 +95,7 @@ async fn what_is_given_up_at_a_mute_guard_is_gone() {
 async fn a_link_that_another_circuit_gave_up_is_waited_for() {
     let gate = Arc::new(Semaphore::new(0));
     let (path, mut hears) = guard(Arc::clone(&gate)).await;
-    let client = Arti::new(&Network::default()).expect("Arti");
+    let client = Arti::new(&CircuitNetwork::default()).expect("Arti");
     let (mut first, mut second) = (Progress::new(), Progress::new());
     let gives_up = async {
         let built = timeout(Duration::from_secs(1), client.build(&path, &mut first)).await;

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ff_circuits::record::{Circuit, Failure, Stage, Whose};
+use ff_circuits::record::{CircuitRecord, Failure, Stage, Whose};
 use ff_lab::{Control, Network};
 use serde_json::Value;
 
@@ -52,7 +52,7 @@ fn download(network: &Path, out: &Path, url: &str, options: &str) -> Output {
 }
 
 /// Downloads until one is whole; its line.
-fn whole(network: &Path, dir: &Path, url: &str, client: &str) -> Circuit {
+fn whole(network: &Path, dir: &Path, url: &str, client: &str) -> CircuitRecord {
     let until = Instant::now() + PATIENCE;
     for attempt in 0.. {
         let out = dir.join(format!("{client}-{attempt}"));
@@ -71,7 +71,7 @@ fn whole(network: &Path, dir: &Path, url: &str, client: &str) -> Circuit {
 }
 
 /// The line says what its client told.
-fn is_told(circuit: &Circuit, client: &str) {
+fn is_told(circuit: &CircuitRecord, client: &str) {
     assert!(circuit.as_client && circuit.failure.is_none(), "{circuit:?}");
     let download = circuit.download.as_ref().expect("a download");
     assert!(download.is_checked && download.bytes == SIZE, "{circuit:?}");
@@ -140,7 +140,7 @@ fn arms_choose_their_paths(network: &Path, dir: &Path) {
     assert!(output.status.success(), "{output:?}");
     let all = lines(&out);
     for name in ["a", "b"] {
-        let is_its = |one: &&Circuit| one.arm.as_deref() == Some(name) && one.as_client;
+        let is_its = |one: &&CircuitRecord| one.arm.as_deref() == Some(name) && one.as_client;
         assert_eq!(all.iter().filter(is_its).count(), 2, "{all:?}");
     }
     assert_eq!(guards(), before);

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ff_circuits::record::{Circuit, Client, Probe, Stage, Whose};
+use ff_circuits::record::{CircuitRecord, Client, Probe, Stage, Whose};
 use ff_lab::Network;
 
 use crate::lost;
@@ -41,7 +41,7 @@ fn run(network: &Path, out: &Path, options: &str) -> Output {
 const LINES: &str = "circuits-000.jsonl";
 
 /// Its lines.
-pub(crate) fn lines(out: &Path) -> Vec<Circuit> {
+pub(crate) fn lines(out: &Path) -> Vec<CircuitRecord> {
     let text = fs::read_to_string(out.join(LINES)).expect("lines");
     text.lines().map(|line| serde_json::from_str(line).expect("a circuit")).collect()
 }
@@ -52,7 +52,7 @@ pub(crate) fn lines(out: &Path) -> Vec<Circuit> {
 /// nothing on that link yet (`circuit_expire_old_circuits_serverside` of tor 0.4.9). Arti tells no reason where the circuit
 /// has not been created yet.
 pub(crate) fn forget_if_idle(out: &Path) -> bool {
-    let is_idle = |circuit: &Circuit| {
+    let is_idle = |circuit: &CircuitRecord| {
         circuit.failure.as_ref().is_some_and(|failure| {
             (failure.stage, failure.hop) == (Stage::Build, Some(1))
                 && (failure.reason == "finished"
@@ -68,7 +68,7 @@ pub(crate) fn forget_if_idle(out: &Path) -> bool {
 }
 
 /// Runs it to its end; returns its directory and its lines.
-fn run_whole(network: &Network, options: &str) -> (tempfile::TempDir, Vec<Circuit>) {
+fn run_whole(network: &Network, options: &str) -> (tempfile::TempDir, Vec<CircuitRecord>) {
     let dir = tempfile::tempdir().expect("a directory");
     let output = run(network.dir(), dir.path(), options);
     assert!(output.status.success(), "{output:?}");
@@ -83,7 +83,7 @@ fn error(output: &Output) -> String {
 }
 
 /// No relay is in two measurements at a time.
-fn no_overlaps(circuits: &[Circuit]) {
+fn no_overlaps(circuits: &[CircuitRecord]) {
     for (at, one) in circuits.iter().enumerate() {
         for other in &circuits[..at] {
             let at_once = one.began_us < other.began_us + other.ended_us
@@ -100,7 +100,7 @@ fn no_overlaps(circuits: &[Circuit]) {
 }
 
 /// Everything of a whole circuit is there, and in order.
-fn is_whole(circuit: &Circuit) {
+fn is_whole(circuit: &CircuitRecord) {
     assert_eq!(circuit.failure, None, "{circuit:?}");
     assert!(circuit.hops_us.len() == 3 && circuit.hops_us.is_sorted(), "{circuit:?}");
     let of = |probe| circuit.rtt.iter().filter(|trip| trip.probe == probe).count();
@@ -343,7 +343,7 @@ fn draws_what_paths_draws(network: &Network) {
         paths.args(["paths", "--seed", "7", "--count", "8", "--network"]).arg(&kept);
         let output = paths.args(rules.split(' ')).output().expect("the program");
         let drawn = ff_circuits::paths::file::parse("", &String::from_utf8_lossy(&output.stdout));
-        let ids = |circuit: &Circuit| circuit.path.iter().map(|one| one.id.clone()).collect();
+        let ids = |circuit: &CircuitRecord| circuit.path.iter().map(|one| one.id.clone()).collect();
         let built: Vec<Vec<String>> = circuits.iter().map(ids).collect();
         assert_eq!(drawn.expect("paths"), built, "{rules}");
         known.extend(built.into_iter().flatten());

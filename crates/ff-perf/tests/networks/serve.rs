@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ff_circuits::record::{Circuit, Stage};
+use ff_circuits::record::{CircuitRecord, Stage};
 use ff_lab::Network;
 
 /// How long anything may take that is waited for.
@@ -142,7 +142,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// The circuits of all of its files, while none is written.
-fn circuits(dir: &Path) -> Vec<Circuit> {
+fn circuits(dir: &Path) -> Vec<CircuitRecord> {
     let texts = files(dir).into_iter().map(|file| fs::read_to_string(file).expect("lines"));
     let is_whole = |text: &String| text.is_empty() || text.ends_with('\n');
     assert!(texts.clone().all(|text| is_whole(&text)), "a half line");
@@ -150,7 +150,7 @@ fn circuits(dir: &Path) -> Vec<Circuit> {
 }
 
 /// The circuits of all of its files, while more are written: of a line there may be a half.
-pub(crate) fn circuits_by_now(dir: &Path) -> Vec<Circuit> {
+pub(crate) fn circuits_by_now(dir: &Path) -> Vec<CircuitRecord> {
     let texts = files(dir).into_iter().filter_map(|file| fs::read_to_string(file).ok());
     let texts: Vec<_> = texts.collect();
     let lines = texts.iter().flat_map(|text| text.split_inclusive('\n'));
@@ -165,10 +165,10 @@ fn error(output: &Output) -> String {
 }
 
 /// Whether the figures say what the lines say; if not, which does not.
-fn agree(metrics: &str, circuits: &[Circuit]) -> Result<(), String> {
+fn agree(metrics: &str, circuits: &[CircuitRecord]) -> Result<(), String> {
     let trips = || circuits.iter().flat_map(|circuit| &circuit.rtt);
     let firsts = || circuits.iter().flat_map(|circuit| &circuit.first_bytes);
-    let builds = || circuits.iter().filter_map(Circuit::build_us);
+    let builds = || circuits.iter().filter_map(CircuitRecord::build_us);
     let secs = |us: u64| us as f64 / 1e6;
     for (name, expected) in [
         ("ff_circuit_build_seconds_count", builds().count() as f64),

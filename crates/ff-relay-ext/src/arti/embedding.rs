@@ -45,7 +45,7 @@ use super::provider::MeasuringProvider;
 use super::section::Section;
 use super::tls::MeasuringTls;
 use crate::memory::{self, MemoryError};
-use crate::options::Options;
+use crate::options::TargetOptions;
 
 /// The file in the relay's folder of state that says who has measured it when.
 pub const MEMORY_FILE: &str = "flashflow-measurements";
@@ -72,7 +72,7 @@ pub enum EmbeddingError {
 #[derive(Debug)]
 pub struct Embedding {
     /// What the operator has set, and the extension; `None` without a section, or when nothing can be remembered.
-    on: Option<(Options, Arc<Extension>)>,
+    on: Option<(TargetOptions, Arc<Extension>)>,
     /// What the last consensus said.
     consensus: Mutex<String>,
 }
@@ -139,7 +139,7 @@ impl Embedding {
 }
 
 /// The extension of a relay with these options, which remembers in this folder.
-fn extension(options: &Options, state: &Path) -> Result<Arc<Extension>, MemoryError> {
+fn extension(options: &TargetOptions, state: &Path) -> Result<Arc<Extension>, MemoryError> {
     let path = state.join(MEMORY_FILE);
     // The operator learns now, and not at the first measurement, that the relay may not write there.
     memory::store(&path, &memory::load(&path)?.grants)?;

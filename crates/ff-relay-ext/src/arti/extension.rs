@@ -563,7 +563,7 @@ mod tests {
     use ff_proto::session::coordinator::CoordinatorLink;
 
     use super::*;
-    use crate::options::Options;
+    use crate::options::TargetOptions;
 
     /// No test waits as long, unless what it waits for never comes.
     const LONG: Duration = Duration::from_secs(120);
@@ -594,7 +594,7 @@ mod tests {
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let coordinator = SigningKey::from_bytes(&[1; 32]);
         let id = Ed25519Id(coordinator.verifying_key().to_bytes());
-        let policy = Options::allowing(vec![id]).resolve(&BTreeMap::new());
+        let policy = TargetOptions::allowing(vec![id]).resolve(&BTreeMap::new());
         let extension = Extension::new(policy, Some(path.clone()), None).expect("extension");
         extension.set_hop(HopIdentity::generate().unwrap());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -647,7 +647,7 @@ mod tests {
 
     #[test]
     fn a_panic_inside_turns_measurements_off_and_limits_too() {
-        let policy = Options::default().resolve(&BTreeMap::new());
+        let policy = TargetOptions::default().resolve(&BTreeMap::new());
         let slow = Some(BytesPerSec::new(1));
         let extension = Extension::new(policy, None, slow).expect("extension");
         let cx = Context::from_waker(Waker::noop());

@@ -112,7 +112,7 @@ mod tests {
     use ff_proto::units::BytesPerSec;
 
     use super::*;
-    use crate::options::Options;
+    use crate::options::TargetOptions;
 
     /// A connection that takes all that is written.
     #[derive(Default)]
@@ -145,7 +145,7 @@ mod tests {
 
     /// The extension of a relay with this limit.
     fn extension(limit: Option<u64>) -> Arc<Extension> {
-        let policy = Options::default().resolve(&BTreeMap::new());
+        let policy = TargetOptions::default().resolve(&BTreeMap::new());
         Extension::new(policy, None, limit.map(BytesPerSec::new)).expect("it reads no file")
     }
 

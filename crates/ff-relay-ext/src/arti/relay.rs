@@ -430,7 +430,7 @@ mod tests {
 
     use super::*;
     use crate::arti::background::open_link;
-    use crate::options::Options;
+    use crate::options::TargetOptions;
 
     /// Few places, of which a flood has each again and again during one handshake.
     const FEW: HandshakeLimits = HandshakeLimits { per_host: 2, in_total: 4, time: NEVER };
@@ -443,7 +443,7 @@ mod tests {
     fn relay(limits: HandshakeLimits, sockets: u16) -> (Relay, tor_linkspec::OwnedChanTarget) {
         let coordinator = SigningKey::from_bytes(&[1; 32]);
         let id = Ed25519Id(coordinator.verifying_key().to_bytes());
-        let policy = Options::allowing(vec![id]).resolve(&BTreeMap::new());
+        let policy = TargetOptions::allowing(vec![id]).resolve(&BTreeMap::new());
         let extension = Extension::new(policy, None, None).expect("the extension");
         let keys = RelayKeys::generate().expect("keys");
         let listen = SocketAddr::from((MEASURER, 0));

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::options::{self, OptionError, Options};
+use crate::options::{self, OptionError, TargetOptions};
 
 /// The section `[flashflow]`; without it a relay is as if FlashFlow were not in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub struct Section {
     /// As the file has it.
     texts: Texts,
     /// What it says; `None` without the section.
-    options: Option<Options>,
+    options: Option<TargetOptions>,
 }
 
 /// A section's keys and their values.
@@ -93,7 +93,7 @@ impl TryFrom<Texts> for Section {
         if let Some(key) = texts.keys().find(|key| !keys().any(|known| known == **key)) {
             return Err(SectionError::Unknown(key.clone()));
         }
-        let mut options = Options::default();
+        let mut options = TargetOptions::default();
         // In the order of the list: the bounds of some hang on those before them.
         for (name, key) in options::names().zip(keys()) {
             let Some(value) = texts.get(&key) else { continue };
@@ -116,7 +116,7 @@ impl From<Section> for Texts {
 impl Section {
     /// What the operator has set; `None` without the section.
     #[must_use]
-    pub fn options(&self) -> Option<&Options> {
+    pub fn options(&self) -> Option<&TargetOptions> {
         self.options.as_ref()
     }
 }

@@ -15,7 +15,7 @@ use ff_proto::units::{Cells, MonoTime};
 
 use crate::background::Allowance;
 use crate::memory;
-use crate::options::Options;
+use crate::options::TargetOptions;
 use crate::target::{RelayTarget, Totals};
 
 /// How much the operator wants to hear something.
@@ -38,7 +38,7 @@ pub struct FfTarget {
     /// Whether C keeps the grants.
     host_stores: bool,
     /// What the operator has set.
-    options: Options,
+    options: TargetOptions,
     /// What the consensus says.
     params: BTreeMap<String, i64>,
     /// What C must do in front of the relay's own output.
@@ -94,7 +94,7 @@ impl FfTarget {
         Self {
             relay,
             host_stores,
-            options: Options::default(),
+            options: TargetOptions::default(),
             params: BTreeMap::new(),
             pending,
             links: Vec::new(),
@@ -118,7 +118,7 @@ impl FfTarget {
     }
 
     /// Takes new options in place of the old.
-    pub(super) fn set_options(&mut self, options: Options, now: MonoTime) {
+    pub(super) fn set_options(&mut self, options: TargetOptions, now: MonoTime) {
         self.options = options;
         self.relay.set_policy(self.options.resolve(&self.params), now);
     }
@@ -313,7 +313,7 @@ mod tests {
 
     /// A target with a link in a measurement.
     fn measured() -> FfTarget {
-        let policy = Options::default().resolve(&BTreeMap::new());
+        let policy = TargetOptions::default().resolve(&BTreeMap::new());
         let mut target =
             FfTarget::new(RelayTarget::with_history(policy, memory::Remembered::default()), true);
         target.links.push(LinkId(7));
@@ -347,7 +347,7 @@ mod tests {
         assert!(target.is_allowed());
         // A number, and not the text "1".
         for (value, is_allowed) in [("0", false), ("01", true), (" 1 ", true)] {
-            let mut options = Options::default();
+            let mut options = TargetOptions::default();
             options.set(MEASUREMENTS_ALLOWED, value).unwrap();
             target.set_options(options, now);
             target.set_params(consensus(1 - i64::from(is_allowed)), now);

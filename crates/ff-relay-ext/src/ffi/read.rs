@@ -7,7 +7,7 @@ use std::{ptr, slice};
 
 use super::status::FfStatus;
 use super::types::{FfOption, FfParam};
-use crate::options::Options;
+use crate::options::TargetOptions;
 
 /// Why something from C cannot be taken, and what to say about it.
 pub(super) struct Failure(pub(super) FfStatus, pub(super) String);
@@ -83,8 +83,8 @@ pub(super) unsafe fn read_address(address: *const u8, len: usize) -> Option<IpAd
 pub(super) unsafe fn read_options(
     first: *const FfOption,
     count: usize,
-) -> Result<Options, Failure> {
-    let mut options = Options::default();
+) -> Result<TargetOptions, Failure> {
+    let mut options = TargetOptions::default();
     // SAFETY: the caller's promise.
     for option in unsafe { read_array(first, count) }? {
         // SAFETY: the caller's promise.

@@ -46,14 +46,14 @@ const BURST_BYTES: u64 = 3_000_000;
 
 /// Addresses that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
+pub struct AddressPrefix {
     /// An address in the network.
     address: IpAddr,
     /// The length of the prefix in bits.
     bits: u32,
 }
 
-impl Network {
+impl AddressPrefix {
     /// Whether it contains this address; an IPv4 address that is mapped into IPv6 counts as an IPv4 address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
@@ -71,7 +71,7 @@ impl Network {
     }
 }
 
-impl FromStr for Network {
+impl FromStr for AddressPrefix {
     type Err = IngressError;
 
     /// Reads an address, or one with a mask: `192.0.2.1`, `192.0.2.0/24`, `192.0.2.0/255.255.255.0`,
@@ -150,7 +150,7 @@ pub struct IngressOptions {
     /// Their part of the measured weight, in percent.
     share_percent: Option<u64>,
     /// Which addresses are exempt.
-    addresses: Vec<Network>,
+    addresses: Vec<AddressPrefix>,
     /// The limit in bytes per second.
     rate: Option<u64>,
     /// What a link may save, in bytes.
@@ -311,9 +311,9 @@ fn exempt(value: &str) -> Result<Exempt, IngressError> {
 }
 
 /// Reads addresses.
-fn addresses(value: &str) -> Result<Vec<Network>, IngressError> {
+fn addresses(value: &str) -> Result<Vec<AddressPrefix>, IngressError> {
     let words = value.split([',', ' ', '\t']).filter(|word| !word.is_empty());
-    let addresses = words.map(str::parse::<Network>).collect::<Result<Vec<_>, _>>()?;
+    let addresses = words.map(str::parse::<AddressPrefix>).collect::<Result<Vec<_>, _>>()?;
     if addresses.len() > MAX_ADDRESSES {
         Err(IngressError::TooManyAddresses)
     } else {
@@ -478,12 +478,12 @@ mod tests {
             ("::ffff:192.0.2.0/120", false),
             ("bridge.example", false),
         ] {
-            assert_eq!(text.parse::<Network>().is_ok(), is_good, "{text}");
+            assert_eq!(text.parse::<AddressPrefix>().is_ok(), is_good, "{text}");
         }
-        let everything: Network = "192.0.2.1/0".parse().unwrap();
+        let everything: AddressPrefix = "192.0.2.1/0".parse().unwrap();
         assert!(everything.contains("10.0.0.1".parse().unwrap()));
         assert!(!everything.contains("2001:db8::1".parse().unwrap()));
-        let mapped: Network = "::ffff:192.0.2.1".parse().unwrap();
+        let mapped: AddressPrefix = "::ffff:192.0.2.1".parse().unwrap();
         assert!(mapped.contains("192.0.2.1".parse().unwrap()));
         assert!(mapped.contains("::ffff:192.0.2.1".parse().unwrap()));
         let many = vec!["192.0.2.1"; MAX_ADDRESSES + 1].join(" ");

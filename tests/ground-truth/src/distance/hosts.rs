@@ -12,8 +12,8 @@ use anyhow::{Context, Result, bail};
 use ed25519_dalek::SigningKey;
 use ff_coordinator::team::{LocalMeasurer, TeamMeasurer, cores};
 use ff_lab::link::{Direction, HostId, PairDelays};
-use ff_lab::net::{Emulation, HostPlan, Namespace, Place, Plan, Report};
-use ff_measurer::service::admission::Limits;
+use ff_lab::net::{Emulation, EmulationPlan, HostPlace, HostPlan, Namespace, Report};
+use ff_measurer::service::admission::AdmissionLimits;
 use ff_measurer::service::server::{Coordinator, Service, Settings};
 use ff_measurer::{Host, measurer_id};
 use ff_team::RemoteMeasurer;
@@ -115,7 +115,7 @@ fn serve(
 ) -> Result<oneshot::Sender<()>> {
     let settings = Settings {
         coordinators: vec![Coordinator { name: "lab".to_owned(), id: coordinator }],
-        limits: Limits { private_targets: true, ..Limits::default() },
+        limits: AdmissionLimits { private_targets: true, ..AdmissionLimits::default() },
     };
     let service = Service::new(Host::new(key, cores()), settings);
     let listen = || -> io::Result<_> {
@@ -147,11 +147,11 @@ fn serve(
 }
 
 /// The hosts and links of a case. From one measurer to another it is as far as over the relay.
-fn plan(case: &Case) -> Result<Plan> {
+fn plan(case: &Case) -> Result<EmulationPlan> {
     let (up, down) = case.link()?;
     let host = |number: usize, up: &Direction, down: &Direction| HostPlan {
         name: format!("host{number}"),
-        place: Place::Namespace,
+        place: HostPlace::Namespace,
         address: address(number),
         up: up.clone(),
         down: down.clone(),
@@ -173,7 +173,7 @@ fn plan(case: &Case) -> Result<Plan> {
             pairs.set(HostId(from), HostId(to), one_way(from) + one_way(to));
         }
     }
-    Ok(Plan {
+    Ok(EmulationPlan {
         hosts,
         pairs,
         prefix_bits: 24,

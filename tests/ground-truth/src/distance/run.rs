@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use base64ct::{Base64Unpadded, Encoding};
 use ed25519_dalek::SigningKey;
-use ff_coordinator::measure::{Plan, measure};
+use ff_coordinator::measure::{MeasurePlan, measure};
 use ff_coordinator::team::TeamMember;
 use ff_lab::net::Report;
 use ff_measurer::link::LinkOptions;
@@ -176,7 +176,7 @@ async fn measure_all(
 }
 
 /// What a coordinator does that knows what the relay carries.
-fn plan(case: &Case, relay: &Relay, key: &SigningKey, team: &Team) -> Plan {
+fn plan(case: &Case, relay: &Relay, key: &SigningKey, team: &Team) -> MeasurePlan {
     let rate = BytesPerSec::new(case.rate()).scale(case.multiple);
     let expected = (case.links == 0).then_some(BytesPerSec::new(case.rate()));
     let by_rate = |expected| links_for(expected, &KnownPath::default());
@@ -187,7 +187,7 @@ fn plan(case: &Case, relay: &Relay, key: &SigningKey, team: &Team) -> Plan {
         sockets: sockets / count + u16::from(number < sockets % count),
         rate: Some(rate.scale(1.0 / f64::from(count))),
     };
-    Plan {
+    MeasurePlan {
         target: relay.target,
         address_text: relay.target.addr.to_string(),
         fingerprint: None,

@@ -13,7 +13,7 @@ use ff_store::{AttemptId, Kind, PlanId, Planned, StoreError, ToPlan};
 use super::Core;
 use super::rows::Taken;
 use crate::daemon::course::Course;
-use crate::daemon::running::Running;
+use crate::daemon::running::RunningMeasurement;
 
 /// Why a new relay that had a slot has none any more.
 const NO_TURN: &str = "no slot has room after new relays of networks that have been given less";
@@ -37,7 +37,7 @@ pub(in crate::daemon) struct Finished {
     known: String,
 }
 
-impl Running {
+impl RunningMeasurement {
     /// With what it is measured.
     pub(super) fn together(&self) -> Together {
         (self.period, self.slot, self.head)

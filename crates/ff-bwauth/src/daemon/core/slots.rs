@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use ff_base::identity::Fingerprint;
-use ff_coordinator::measure::{Place, Plan};
+use ff_coordinator::measure::{MeasurePlan, StartPlace};
 use ff_coordinator::team::TeamMember;
 use ff_plan::outcome::{Method, TargetInfo};
 use ff_plan::period::GRANTS;
@@ -20,7 +20,7 @@ use ff_store::{Begin, Planned, StoreError};
 use super::missed::GONE;
 use super::{Core, Effect, Member};
 use crate::daemon::plan::{Job, links, shares, stored};
-use crate::daemon::running::Running;
+use crate::daemon::running::RunningMeasurement;
 
 /// After this part of it a slot does not begin any more.
 const LATE_PART: u32 = 3;
@@ -115,7 +115,7 @@ impl Core {
         });
         for mut together in jobs.into_values() {
             if together.len() > 1 {
-                let places = Place::of(together.len());
+                let places = StartPlace::of(together.len());
                 for (job, place) in together.iter_mut().zip(places) {
                     job.plan.place = Some(place);
                 }
@@ -313,7 +313,7 @@ impl Core {
             shares: stored(&team),
         };
         let attempt = self.store.begin_attempt(&begin)?;
-        let running = Running {
+        let running = RunningMeasurement {
             fingerprint,
             nickname: contact.nickname.clone(),
             period,
@@ -327,7 +327,7 @@ impl Core {
         };
         self.running.insert(attempt, running);
         let round_trip = self.paths.of(&fingerprint).round_trip;
-        let plan = Plan { round_trip, ..self.means.plan(fingerprint, &contact, team) };
+        let plan = MeasurePlan { round_trip, ..self.means.plan(fingerprint, &contact, team) };
         let (nickname, deadline) = (contact.nickname, self.means.deadline);
         Ok(Some(Job { attempt, fingerprint, nickname, plan, deadline }))
     }

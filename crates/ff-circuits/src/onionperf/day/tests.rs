@@ -3,13 +3,13 @@ use serde_json::json;
 
 use super::*;
 use crate::read::Circuits;
-use crate::read::downloads::{DownloadRecord, Downloads};
+use crate::read::downloads::{DownloadRecord, DownloadRecords};
 
 /// The host of these tests.
 const MAKER: Maker<'static> = Maker { host: "op-test", address: None };
 
 /// A line of a whole download of 5 MiB from an exit, whose circuit began at this time.
-fn whole(number: u64, began_unix_secs: f64) -> Circuit {
+fn whole(number: u64, began_unix_secs: f64) -> CircuitRecord {
     let path: Vec<Value> =
         ["A", "B", "C"].map(|id| json!({ "id": id.repeat(40), "nick": "n1" })).to_vec();
     let tenths: Vec<u64> = (0..=10).map(|tenth| 400_000 + 100_000 * tenth).collect();
@@ -25,7 +25,7 @@ fn whole(number: u64, began_unix_secs: f64) -> Circuit {
 }
 
 /// The same from an onion service that tor could not connect, without a circuit.
-fn refused(number: u64, began_unix_secs: f64) -> Circuit {
+fn refused(number: u64, began_unix_secs: f64) -> CircuitRecord {
     let mut line = serde_json::to_value(whole(number, began_unix_secs)).expect("JSON");
     (line["path"], line["hops_us"], line["link_us"]) = (json!([]), json!([]), Value::Null);
     line["download"] = json!({ "bytes": 0, "asked_bytes": 5_242_880, "source": "http://abc.onion:80", "at_us": 0 });
@@ -35,7 +35,7 @@ fn refused(number: u64, began_unix_secs: f64) -> Circuit {
 }
 
 /// The same as the first, cut off when 1 MB had come.
-fn cut(number: u64, began_unix_secs: f64) -> Circuit {
+fn cut(number: u64, began_unix_secs: f64) -> CircuitRecord {
     let mut line = whole(number, began_unix_secs);
     let download = line.download.as_mut().expect("a download");
     (download.bytes, download.us) = (1_000_000, None);
@@ -92,7 +92,7 @@ fn what_is_written_is_read_back() {
     let dir = tempfile::tempdir().expect("a folder");
     write(dir.path(), &files(&lines, MAKER).expect("files")).expect("written");
     let paths = [dir.path().to_owned()];
-    let found = Downloads::read(&paths, &mut Inputs::default()).expect("downloads");
+    let found = DownloadRecords::read(&paths, &mut Inputs::default()).expect("downloads");
     assert_eq!((found.damaged.count, found.hosts.as_slice()), (0, &["op-test".to_owned()][..]));
     for (DownloadRecord { circuit, .. }, line) in found.all.iter().zip(&lines) {
         assert_eq!((&circuit.path, &circuit.hops_us), (&line.path, &line.hops_us));
@@ -179,13 +179,14 @@ fn the_index_lists_what_is_there_and_odd_names_and_times_are_refused() {
     let days = [1.0, 2e5, -1e9, 1e300].map(|began| day_of(&whole(1, began)));
     assert_eq!(days, [Some(0), Some(2), None, None]);
     assert!(matches!(files([&whole(6, -1e9)], MAKER), Err(DayError::Time(6))));
-    let none = Circuit { download: None, ..whole(1, 1.7e9) };
+    let none = CircuitRecord { download: None, ..whole(1, 1.7e9) };
     assert!(files([&none], MAKER).expect("no file").is_empty());
 }
 
 #[test]
 fn a_path_that_the_client_chose_has_no_times_and_is_left_out() {
-    let line = Circuit { as_client: true, hops_us: Vec::new(), link_us: None, ..whole(7, 1.7e9) };
+    let line =
+        CircuitRecord { as_client: true, hops_us: Vec::new(), link_us: None, ..whole(7, 1.7e9) };
     let documents = documents(&files([&line], MAKER).expect("files"));
     let circuit = &documents[0]["data"]["op-test"]["tor"]["circuits"]["1"];
     let last = circuit["elapsed_seconds"].as_array().and_then(|events| events.last());

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use ff_report::input::Inputs;
 
-use super::{DownloadRecord, Downloads};
+use super::{DownloadRecord, DownloadRecords};
 use crate::read::{ReadError, files, lines, name, onionperf, torperf};
 use crate::record::Stage;
 
 /// The number of downloads of a file of ours that are in memory together.
 const AT_ONCE: usize = 4096;
 
-impl Downloads {
+impl DownloadRecords {
     /// Reads files, and all such files of directories.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ struct Known {
 
 impl Known {
     /// Checks that no download of this file is in an earlier one.
-    fn check(&mut self, file: &str, read: &Downloads) -> Result<(), ReadError> {
+    fn check(&mut self, file: &str, read: &DownloadRecords) -> Result<(), ReadError> {
         if self.files.last().is_none_or(|last| last != file) {
             self.files.push(file.to_owned());
         }

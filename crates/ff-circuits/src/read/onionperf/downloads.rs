@@ -4,15 +4,15 @@ use super::format::{Download, Guard, TorCircuit, TorStream};
 use super::{
     HostRecords, ReadError, Reader, ends_of, ends_of_streams, fingerprint, hosts, join, parse,
 };
-use crate::read::downloads::{DownloadRecord, Downloads, GuardsSeen, failure_of, line_of};
+use crate::read::downloads::{DownloadRecord, DownloadRecords, GuardsSeen, failure_of, line_of};
 use crate::read::is_time;
-use crate::record::{self, Circuit, Failure, Relay, unix_us};
+use crate::record::{self, CircuitRecord, Failure, PathRelay, unix_us};
 
 /// Adds the downloads of a file. Those that `onionperf filter` has left out are counted.
 ///
 /// # Errors
 /// [`ReadError::Content`] names the file.
-pub fn read(file: &str, bytes: &[u8], into: &mut Downloads) -> Result<(), ReadError> {
+pub fn read(file: &str, bytes: &[u8], into: &mut DownloadRecords) -> Result<(), ReadError> {
     let analysis = parse(file, bytes)?;
     let filters = analysis.filters.as_ref();
     let is_filtered = filters.is_some_and(|filters| filters.get("tor/circuits").is_some());
@@ -52,7 +52,7 @@ fn line(
     download: &Download<'_>,
     stream: Option<&TorStream>,
     circuit: Option<&TorCircuit>,
-) -> Option<Circuit> {
+) -> Option<CircuitRecord> {
     let has_day = |secs: &f64| is_time(*secs);
     let asked_secs = download.began.filter(has_day)?;
     let began_unix_secs = circuit.and_then(|one| one.unix_ts_start).filter(has_day);
@@ -77,7 +77,7 @@ fn line(
         us: download.last_us.filter(|_| download.is_whole),
         is_checked: false,
     };
-    Some(Circuit {
+    Some(CircuitRecord {
         path: path.iter().map(|(name, _)| relay(name)).collect(),
         hops_us: path.iter().map_while(|(_, secs)| since(0, unix_us(*secs))).collect(),
         failure: (!download.is_whole).then(|| failure(download, stream)),
@@ -100,13 +100,13 @@ fn failure(download: &Download<'_>, stream: Option<&TorStream>) -> Failure {
 }
 
 /// A relay of `$FINGERPRINT~nickname`.
-fn relay(name: &str) -> Relay {
+fn relay(name: &str) -> PathRelay {
     let nick = name.split_once(['~', '=']).map(|(_, nick)| nick).unwrap_or_default();
-    Relay { id: fingerprint(name).to_owned(), nick: nick.to_owned() }
+    PathRelay { id: fingerprint(name).to_owned(), nick: nick.to_owned() }
 }
 
 /// The guards that tor had, and which of them a circuit began with.
-fn seen(guards: &[Guard], used: Option<&Relay>) -> GuardsSeen {
+fn seen(guards: &[Guard], used: Option<&PathRelay>) -> GuardsSeen {
     let country = |guard: &Guard| format!("'{}'", guard.country.as_deref().unwrap_or("N/A"));
     let countries: Vec<String> = guards.iter().map(country).collect();
     GuardsSeen {

@@ -130,7 +130,7 @@ fn copies_and_late_packets_have_their_shares() {
 }
 
 /// A link of 1 Mbit/s with ten packets of 10 ms, which at 25 ms is cut for 100 ms.
-fn handover(keeps_queue: bool) -> (Vec<(u32, Duration)>, Counts) {
+fn handover(keeps_queue: bool) -> (Vec<(u32, Duration)>, PacketCounts) {
     let change = Change {
         at: ms(25),
         rate: Some(mbit(2)),
@@ -160,7 +160,7 @@ fn a_handover_keeps_the_queue_or_loses_it() {
 }
 
 /// What a link does before 1,000 ms and after, if the rest of it is nothing: packets of 100 bytes, one a ms.
-fn changed(change: Change) -> (Vec<(u32, Duration)>, Counts, Counts) {
+fn changed(change: Change) -> (Vec<(u32, Duration)>, PacketCounts, PacketCounts) {
     let timetable = Timetable::new(vec![Change { at: ms(1000), ..change }], None).unwrap();
     let mut link = Link::new(&Direction { timetable, ..Direction::default() }, 4);
     let mut found = Vec::new();

@@ -44,7 +44,7 @@ pub(super) fn order(
 }
 
 /// All seconds and the totals of an exchange.
-pub(super) fn drain(mut running: Running) -> (Vec<HostSecond>, ExchangeTotals) {
+pub(super) fn drain(mut running: RunningExchange) -> (Vec<HostSecond>, ExchangeTotals) {
     let mut seconds = Vec::new();
     loop {
         match running.blocking_next().expect("an exchange ends with its totals") {

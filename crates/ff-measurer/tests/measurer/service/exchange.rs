@@ -152,7 +152,7 @@ async fn two_services_exchange_no_more_than_their_rate_and_count_the_same() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exchanges_are_refused_to_strangers_and_beyond_the_operators_bounds() {
-    let lab = Lab::start(Limits::default()).await;
+    let lab = Lab::start(AdmissionLimits::default()).await;
     let stranger = lab.connect(&fresh_key(), &lab.key);
     assert!(refused_exchange(&stranger).await.contains("no connection"));
     // The other measurer's address is no public one.
@@ -162,7 +162,7 @@ async fn exchanges_are_refused_to_strangers_and_beyond_the_operators_bounds() {
     let message = failure.expect_err("it is refused").message;
     assert!(message.contains("private_targets"), "{message}");
     until_free(&lab).await;
-    let limits = Limits { rate: Some(BytesPerSec::from_mbit(15)), ..private() };
+    let limits = AdmissionLimits { rate: Some(BytesPerSec::from_mbit(15)), ..private() };
     lab.service.set(settings(&lab.coordinator, limits));
     let message = refused_exchange(&lab.client()).await;
     assert!(message.contains("more than is left"), "{message}");

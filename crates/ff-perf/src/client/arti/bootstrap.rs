@@ -7,7 +7,7 @@ use std::time::Duration;
 use arti_client::TorClient;
 use arti_client::config::dir::{FallbackDir, FallbackDirBuilder};
 use arti_client::config::{TorClientConfig, TorClientConfigBuilder};
-use ff_circuits::network::{Network, Relay};
+use ff_circuits::network::{CircuitNetwork, NetworkRelay};
 use tokio::time::timeout;
 use tor_llcrypto::pk::rsa::RsaIdentity;
 use tor_rtcompat::PreferredRuntime;
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(900);
 /// # Errors
 /// One sentence with what Arti says, and how far it has come.
 pub async fn start(
-    network: &Network,
+    network: &CircuitNetwork,
     dir: &Path,
 ) -> Result<Arc<TorClient<PreferredRuntime>>, String> {
     choose_cryptography();
@@ -44,7 +44,7 @@ pub async fn start(
 }
 
 /// The configuration of a client: Arti's own, but of a private network its authorities, and what its addresses need.
-fn config(network: &Network, dir: &Path) -> Result<TorClientConfig, String> {
+fn config(network: &CircuitNetwork, dir: &Path) -> Result<TorClientConfig, String> {
     let mut builder =
         TorClientConfigBuilder::from_directories(dir.join("state"), dir.join("cache"));
     if !network.is_public() {
@@ -60,7 +60,7 @@ fn config(network: &Network, dir: &Path) -> Result<TorClientConfig, String> {
 }
 
 /// A relay that a client without documents asks for them.
-fn fallback(relay: &Relay) -> FallbackDirBuilder {
+fn fallback(relay: &NetworkRelay) -> FallbackDirBuilder {
     let mut builder = FallbackDir::builder();
     builder.rsa_identity(relay.rsa.into()).ed_identity(relay.ed25519.into());
     builder.orports().extend(relay.addrs.iter().copied());
@@ -74,8 +74,8 @@ mod tests {
     use super::*;
 
     /// A network with one relay at this address.
-    fn network(address: &str) -> Network {
-        let relay = Relay {
+    fn network(address: &str) -> CircuitNetwork {
+        let relay = NetworkRelay {
             id: "01".repeat(20),
             nick: "one".to_owned(),
             rsa: [1; 20],
@@ -85,7 +85,7 @@ mod tests {
             protocols: String::new(),
             flags: Flags::default(),
         };
-        let mut network = Network::default();
+        let mut network = CircuitNetwork::default();
         (network.relays, network.authorities) = (vec![relay], vec![[7; 20]]);
         network
     }
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn only_a_private_network_brings_its_own_authorities() {
         let dir = tempfile::tempdir().expect("a directory");
-        let of = |network: &Network| config(network, dir.path()).expect("a configuration");
+        let of = |network: &CircuitNetwork| config(network, dir.path()).expect("a configuration");
         let own = of(&network("127.0.0.1:5000"));
         let internet = of(&network("192.0.2.1:5000"));
         assert_ne!(own, internet);

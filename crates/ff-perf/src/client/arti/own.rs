@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, OnceLock};
 
 use arti_client::{ErrorKind, HasKind as _, StreamPrefs, TorClient};
-use ff_circuits::network::{Network, Relay};
+use ff_circuits::network::{CircuitNetwork, NetworkRelay};
 use ff_circuits::record::{self, Probe, Whose};
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt as _};
 use tor_linkspec::HasRelayIds as _;
@@ -30,7 +30,7 @@ pub struct OwnArti {
 }
 
 /// What a download needs of such an Arti: circuits that no other download gets.
-pub struct Circuit {
+pub struct OwnArtiCircuit {
     /// Its isolation.
     prefs: StreamPrefs,
     /// The circuits of its stream, and whether they lead to an onion service.
@@ -42,31 +42,40 @@ pub struct Circuit {
 impl OwnArti {
     /// A client of a network, started.
     #[must_use]
-    pub fn new(client: Arc<TorClient<PreferredRuntime>>, network: &Network) -> Self {
-        let nick = |relay: &Relay| (relay.id.clone(), relay.nick.clone());
+    pub fn new(client: Arc<TorClient<PreferredRuntime>>, network: &CircuitNetwork) -> Self {
+        let nick = |relay: &NetworkRelay| (relay.id.clone(), relay.nick.clone());
         let nicks = Arc::new(network.relays.iter().map(nick).collect());
         Self { client, nicks }
     }
 }
 
 impl Client for OwnArti {
-    type Circuit = Circuit;
+    type Circuit = OwnArtiCircuit;
     type Stream = Compat<DataStream>;
 
     const NAME: record::Client = record::Client::Arti;
     const KEEPS_UNUSED: bool = true;
 
-    async fn build(&self, _: &[Arc<Relay>], _: &mut Progress) -> Result<Circuit, Fault> {
+    async fn build(
+        &self,
+        _: &[Arc<NetworkRelay>],
+        _: &mut Progress,
+    ) -> Result<OwnArtiCircuit, Fault> {
         let mut prefs = StreamPrefs::new();
         prefs.new_isolation_group();
-        Ok(Circuit { prefs, tunnel: OnceLock::new(), nicks: Arc::clone(&self.nicks) })
+        Ok(OwnArtiCircuit { prefs, tunnel: OnceLock::new(), nicks: Arc::clone(&self.nicks) })
     }
 
-    async fn probe(&self, _: &Circuit, _: Probe, _: Ipv4Addr) -> Result<Answer, Fault> {
+    async fn probe(&self, _: &OwnArtiCircuit, _: Probe, _: Ipv4Addr) -> Result<Answer, Fault> {
         Err(Fault::client("a client that chooses its paths has no circuit to probe"))
     }
 
-    async fn open(&self, circuit: &Circuit, host: &str, port: u16) -> Result<Self::Stream, Fault> {
+    async fn open(
+        &self,
+        circuit: &OwnArtiCircuit,
+        host: &str,
+        port: u16,
+    ) -> Result<Self::Stream, Fault> {
         let to_onion = is_onion(host);
         let stream = self.client.connect_with_prefs((host, port), &circuit.prefs).await;
         let stream = stream.map_err(|error| not_open(&error, to_onion))?;
@@ -76,7 +85,7 @@ impl Client for OwnArti {
         Ok(stream.compat())
     }
 
-    fn own_path(circuit: &Circuit) -> Option<OwnPath> {
+    fn own_path(circuit: &OwnArtiCircuit) -> Option<OwnPath> {
         let Some((tunnel, _)) = circuit.tunnel.get() else {
             return Some(OwnPath::Unknown(
                 "Arti does not tell the path before the stream is open".to_owned(),
@@ -94,13 +103,13 @@ impl Client for OwnArti {
         let relay = |id: Vec<u8>| {
             let id = hex::encode_upper(id);
             let nick = circuit.nicks.get(&id).cloned().unwrap_or_default();
-            record::Relay { id, nick }
+            record::PathRelay { id, nick }
         };
         Some(OwnPath::of_legs(ids.map(|ids| ids.into_iter().map(relay).collect()).collect()))
     }
 
     async fn lost(
-        circuit: &Circuit,
+        circuit: &OwnArtiCircuit,
         stream: &mut Self::Stream,
         error: Option<&io::Error>,
     ) -> Option<Fault> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ff_lab::Control;
 use tokio::sync::oneshot;
 
-use super::Circuit;
+use super::TorCircuit;
 use super::options::Taken;
 use super::refusal::RejectsInternal;
 use super::table::Table;
@@ -45,7 +45,7 @@ enum Command {
     /// Answer with the first line of the reply.
     Ask(String, oneshot::Sender<Result<String, Fault>>),
     /// Answer with the new circuit, which is closed if nobody takes it.
-    Extend(String, oneshot::Sender<Result<Circuit, Fault>>),
+    Extend(String, oneshot::Sender<Result<TorCircuit, Fault>>),
 }
 
 /// How long tor may take to have its options back: longer than its control connection waits for two replies.
@@ -127,7 +127,7 @@ impl Commands {
     }
 
     /// Has tor begin a circuit.
-    pub(super) async fn extend(&self, line: String) -> Result<Circuit, Fault> {
+    pub(super) async fn extend(&self, line: String) -> Result<TorCircuit, Fault> {
         let (sender, answer) = oneshot::channel();
         let _ = self.0.send(Command::Extend(line, sender));
         answer.await.unwrap_or_else(|_| Err(Fault::client(GONE)))
@@ -178,7 +178,7 @@ fn carry_out(
             });
             match (begun, own.commands()) {
                 (Ok(id), Some(commands)) => {
-                    drop(answer.send(Ok(Circuit::new(id, commands, table))));
+                    drop(answer.send(Ok(TorCircuit::new(id, commands, table))));
                 }
                 // Nobody uses the tor any more.
                 (Ok(id), None) => drop(send(&format!("CLOSECIRCUIT {id}"))),

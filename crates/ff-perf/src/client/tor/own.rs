@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use ff_circuits::network::Relay;
+use ff_circuits::network::NetworkRelay;
 use ff_circuits::record::{self, Probe, Whose};
 use ff_lab::{Control, Reply, ReplyLine};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -93,7 +93,7 @@ fn check_isolation(reply: &Reply, port: u16) -> Result<(), String> {
 }
 
 /// What a download needs of such a tor: circuits that no other download gets.
-pub struct Circuit {
+pub struct OwnTorCircuit {
     /// Its name at the SocksPort.
     name: String,
     /// What is told of its stream, and whether that leads to an onion service.
@@ -171,26 +171,30 @@ struct Asked {
 }
 
 impl Client for OwnTor {
-    type Circuit = Circuit;
+    type Circuit = OwnTorCircuit;
     type Stream = Stream;
 
     const NAME: record::Client = record::Client::Tor;
     const KEEPS_UNUSED: bool = true;
 
-    async fn build(&self, _: &[Arc<Relay>], _: &mut Progress) -> Result<Circuit, Fault> {
+    async fn build(
+        &self,
+        _: &[Arc<NetworkRelay>],
+        _: &mut Progress,
+    ) -> Result<OwnTorCircuit, Fault> {
         // Before the time of the download begins.
         let _ = self.reached()?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         // Random, too: tor remembers the names of earlier runs.
         let name = format!("ff-perf-{:016x}-{number}", rand::random::<u64>());
-        Ok(Circuit { name, told: OnceLock::new() })
+        Ok(OwnTorCircuit { name, told: OnceLock::new() })
     }
 
-    async fn probe(&self, _: &Circuit, _: Probe, _: Ipv4Addr) -> Result<Answer, Fault> {
+    async fn probe(&self, _: &OwnTorCircuit, _: Probe, _: Ipv4Addr) -> Result<Answer, Fault> {
         Err(Fault::client("a client that chooses its paths has no circuit to probe"))
     }
 
-    async fn open(&self, circuit: &Circuit, host: &str, port: u16) -> Result<Stream, Fault> {
+    async fn open(&self, circuit: &OwnTorCircuit, host: &str, port: u16) -> Result<Stream, Fault> {
         let to_onion = is_onion(host);
         let Asked { socket, watched, code } = self.ask(&circuit.name, host, port).await?;
         let mut told = watched.told();
@@ -203,7 +207,7 @@ impl Client for OwnTor {
         Err(not_open(code, end, host))
     }
 
-    fn own_path(circuit: &Circuit) -> Option<OwnPath> {
+    fn own_path(circuit: &OwnTorCircuit) -> Option<OwnPath> {
         let path = circuit.told.get().and_then(|(watched, _)| watched.told().borrow().path.clone());
         Some(path.unwrap_or_else(|| {
             OwnPath::Unknown("tor did not tell the circuit of the stream".to_owned())
@@ -211,7 +215,7 @@ impl Client for OwnTor {
     }
 
     /// A SocksPort closes a stream in one way, whatever has ended it; what tor tells of the stream says what it was.
-    async fn lost(circuit: &Circuit, _: &mut Stream, _: Option<&io::Error>) -> Option<Fault> {
+    async fn lost(circuit: &OwnTorCircuit, _: &mut Stream, _: Option<&io::Error>) -> Option<Fault> {
         let (watched, to_onion) = circuit.told.get()?;
         match end(&mut watched.told(), TOLD).await {
             // The END of a stream to an onion service is the service's.

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::Circuit;
+use super::TorCircuit;
 use super::table::{Slot, StreamState};
 use crate::client::{Fault, by_exit};
 
@@ -71,7 +71,7 @@ impl Stream {
     }
 
     /// Why it has ended, which was on this circuit, if it was not the target that has ended it.
-    pub(super) async fn lost(&mut self, circuit: &Circuit) -> Option<Fault> {
+    pub(super) async fn lost(&mut self, circuit: &TorCircuit) -> Option<Fault> {
         match timeout(TOLD, self.news.end()).await {
             Ok(Ok((reason, true))) => by_exit(reason),
             Ok(Ok((reason, false))) => {

@@ -7,7 +7,7 @@ use anyhow::Result;
 use ff_circuits::bound::tcp_bytes_per_sec;
 use serde::Serialize;
 
-use crate::cli::bound::{BoundArgs, Link};
+use crate::cli::bound::{BoundArgs, TcpLink};
 use crate::run::print;
 
 /// What is found.
@@ -39,7 +39,7 @@ struct Row {
 /// # Errors
 /// When it cannot be printed.
 pub(super) fn run(args: &BoundArgs) -> Result<ExitCode> {
-    let row = |&Link { rtt_ms, loss, packet_bytes }: &Link| {
+    let row = |&TcpLink { rtt_ms, loss, packet_bytes }: &TcpLink| {
         let kbytes_per_sec = tcp_bytes_per_sec(packet_bytes, rtt_ms / 1e3, loss) / 1e3;
         Row { rtt_ms, loss, packet_bytes, kbytes_per_sec }
     };

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use ff_base::text::read_file;
 use ff_circuits::capacities::Capacities;
 use ff_circuits::check::{Known, history};
-use ff_circuits::network::Network;
+use ff_circuits::network::CircuitNetwork;
 use ff_circuits::paths::file;
 use ff_report::input::Inputs;
 
@@ -26,7 +26,7 @@ pub(super) struct Told {
 
 impl Told {
     /// Reads it.
-    pub(super) fn read(args: &CheckArgs, network: &Network) -> Result<Self> {
+    pub(super) fn read(args: &CheckArgs, network: &CircuitNetwork) -> Result<Self> {
         let rates = match &args.histories {
             Some(path) => {
                 let text = read_file(path, MOST_BYTES);
@@ -71,7 +71,7 @@ impl Told {
 }
 
 /// The relays of a list, or of a file that has one.
-fn relays(list: &str, network: &Network) -> Result<Vec<usize>> {
+fn relays(list: &str, network: &CircuitNetwork) -> Result<Vec<usize>> {
     let (name, text) = if Path::new(list).is_file() {
         let text = read_file(Path::new(list), MOST_BYTES).with_context(|| list.to_owned())?;
         (list.to_owned(), text)

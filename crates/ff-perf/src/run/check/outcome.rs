@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use ff_circuits::check::Outcome;
-use ff_circuits::record::{Circuit, Stage, Whose};
+use ff_circuits::record::{CircuitRecord, Stage, Whose};
 
 /// How long a round trip of the circuit took: the last hop's answer came all the way.
-pub(super) fn trip_secs(circuit: &Circuit) -> Option<f64> {
+pub(super) fn trip_secs(circuit: &CircuitRecord) -> Option<f64> {
     let is_whole = circuit.hops_us.len() == circuit.path.len();
     match circuit.hops_us[..] {
         [.., before, last] if is_whole => Some(last.saturating_sub(before) as f64 / 1e6),
@@ -15,13 +15,13 @@ pub(super) fn trip_secs(circuit: &Circuit) -> Option<f64> {
 }
 
 /// How long a circuit that has failed was downloaded over: since it stood.
-fn download_time(circuit: &Circuit) -> Duration {
+fn download_time(circuit: &CircuitRecord) -> Duration {
     let stood_us = circuit.build_us().unwrap_or(circuit.ended_us);
     Duration::from_micros(circuit.ended_us.saturating_sub(stood_us))
 }
 
 /// What came of a circuit, of which the relay at this place is looked at; so many bytes were to come over it in this time.
-pub(super) fn outcome(circuit: &Circuit, at: usize, size: u64, time: Duration) -> Outcome {
+pub(super) fn outcome(circuit: &CircuitRecord, at: usize, size: u64, time: Duration) -> Outcome {
     let whole = circuit.download.as_ref().and_then(|download| Some((download.bytes, download.us?)));
     if let Some((bytes, us)) = whole {
         // The first byte's time counts, too: who has clients wait starves them.
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     /// A circuit that failed.
-    fn failed(stage: &str, hop: u8, whose: &str) -> Circuit {
+    fn failed(stage: &str, hop: u8, whose: &str) -> CircuitRecord {
         let line = format!(
             r#"{{"schema":1,"number":0,"client":"arti","began_unix_secs":0,"began_us":0,"path":[],"ended_us":9,
                 "failure":{{"stage":"{stage}","hop":{hop},"reason":"timeout","whose":"{whose}"}}}}"#
@@ -66,7 +66,7 @@ mod tests {
     }
 
     /// What came of a circuit over which 6 MB were to come in two minutes.
-    fn of(circuit: &Circuit, at: usize) -> Outcome {
+    fn of(circuit: &CircuitRecord, at: usize) -> Outcome {
         outcome(circuit, at, 6_000_000, Duration::from_secs(120))
     }
 
@@ -99,9 +99,9 @@ mod tests {
     #[test]
     fn what_had_all_its_time_got_less_than_would_have_come_in_it() {
         let stood = |whose, ended_us| {
-            let relay = ff_circuits::record::Relay { id: "A".repeat(40), nick: String::new() };
+            let relay = ff_circuits::record::PathRelay { id: "A".repeat(40), nick: String::new() };
             let (path, hops_us) = (vec![relay; 3], vec![1, 2, 3_000_000]);
-            Circuit { path, hops_us, ended_us, ..failed("download", 3, whose) }
+            CircuitRecord { path, hops_us, ended_us, ..failed("download", 3, whose) }
         };
         assert_eq!(of(&stood("unknown", 123_000_001), 0), Outcome::TimedOut(5e4));
         assert_eq!(of(&stood("unknown", 122_000_000), 0), Outcome::NeverCame);

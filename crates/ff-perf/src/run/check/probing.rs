@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use ff_circuits::check::plan::{Gaps, Planned, plan};
 use ff_circuits::check::{Outcome, Probe};
-use ff_circuits::network::{Network, Relay};
+use ff_circuits::network::{CircuitNetwork, NetworkRelay};
 use ff_circuits::paths::Choice;
 use ff_circuits::paths::through::Through;
-use ff_circuits::record::Circuit;
+use ff_circuits::record::CircuitRecord;
 use ff_report::progress::ProgressLine;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha20Rng;
@@ -26,7 +26,7 @@ use crate::probe::{Measured, Program};
 use crate::run::paths::say_unknown;
 use crate::signals::Signals;
 use crate::store::Store;
-use crate::target::Target;
+use crate::target::StreamTarget;
 
 /// How long a circuit may take to be built.
 const BUILD_TIME: Duration = Duration::from_secs(60);
@@ -49,7 +49,12 @@ pub(super) struct Drawer {
 impl Drawer {
     /// Of paths through these relays of a network, for streams to a port. Relays of a private network may be of one
     /// subnet, and its weights are young.
-    pub(super) fn new(network: &Network, checked: &[usize], port: u16, seed: u64) -> Result<Self> {
+    pub(super) fn new(
+        network: &CircuitNetwork,
+        checked: &[usize],
+        port: u16,
+        seed: u64,
+    ) -> Result<Self> {
         let is_private = !network.is_public();
         let choice = Choice::of_clients(port, is_private)?;
         say_unknown(&network.consensus, &network.pool, &choice);
@@ -77,17 +82,17 @@ pub(super) struct Probing<'a, C> {
     /// Who builds circuits.
     client: Arc<C>,
     /// The network's relays.
-    relays: Vec<Arc<Relay>>,
+    relays: Vec<Arc<NetworkRelay>>,
     /// Who is checked.
     told: &'a Told,
     /// What is downloaded.
-    target: Target,
+    target: StreamTarget,
     /// Times between two downloads.
     gaps: Gaps,
 }
 
 /// A download that has ended.
-type Ended = (Planned, Vec<usize>, Circuit);
+type Ended = (Planned, Vec<usize>, CircuitRecord);
 
 /// Downloads that have begun.
 struct Running {
@@ -111,9 +116,9 @@ impl<'a, C: Client> Probing<'a, C> {
     pub(super) fn new(
         args: &'a CheckArgs,
         client: C,
-        network: &Network,
+        network: &CircuitNetwork,
         told: &'a Told,
-        target: Target,
+        target: StreamTarget,
         gaps: Gaps,
     ) -> Self {
         let relays = network.relays.iter().cloned().map(Arc::new).collect();
@@ -311,7 +316,7 @@ mod tests {
         let policy = |i| ["reject 1-65535", "accept 443", "accept 80"][i];
         let policies = [0, 0, 0, 0, 0, 0, 1, 2, 1].map(|i| policy(i).parse().expect("a policy"));
         pool.policies = Some(policies.to_vec());
-        let mut network = Network::default();
+        let mut network = CircuitNetwork::default();
         network.pool = pool;
         let mut drawer = Drawer::new(&network, &[4], 443, 1).expect("paths");
         for _ in 0..300 {

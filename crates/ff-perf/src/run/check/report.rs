@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use ff_circuits::check::{Finding, LEAST_OTHERS, Verdict, found};
-use ff_circuits::network::Network;
+use ff_circuits::check::{Finding, LEAST_OTHERS, RelayVerdict, found};
+use ff_circuits::network::CircuitNetwork;
 use serde::Serialize;
 
 use super::STARVES;
@@ -52,7 +52,7 @@ struct Row<'a> {
 /// Prints what was found.
 pub(super) fn print(
     args: &CheckArgs,
-    network: &Network,
+    network: &CircuitNetwork,
     told: &Told,
     findings: &[Finding],
     seed: u64,
@@ -69,7 +69,7 @@ pub(super) fn print(
     let relays = told.checked.iter().zip(findings).filter_map(row).collect();
     let report = Report { schema: 1, seed, most: args.most, ended_early, relays };
     let code = print_results(args.json, &report, text)?;
-    let starves = findings.iter().any(|finding| finding.verdict == Verdict::Starves);
+    let starves = findings.iter().any(|finding| finding.verdict == RelayVerdict::Starves);
     Ok(if starves { ExitCode::from(STARVES) } else { code })
 }
 
@@ -132,13 +132,13 @@ fn verdict(row: &Row<'_>) -> String {
         );
     }
     match finding.verdict {
-        Verdict::Starves => "starves clients".to_owned(),
-        Verdict::Serves => "serves clients".to_owned(),
-        Verdict::Undecided if finding.unclear > 0 => format!(
+        RelayVerdict::Starves => "starves clients".to_owned(),
+        RelayVerdict::Serves => "serves clients".to_owned(),
+        RelayVerdict::Undecided if finding.unclear > 0 => format!(
             "undecided: slow downloads that are unclear: {} (fewer than {LEAST_OTHERS} other relays in its position show what is usual, or it is far away, or time ran out)",
             finding.unclear
         ),
-        Verdict::Undecided => "undecided: more downloads are needed".to_owned(),
-        Verdict::TooBusy => "too busy to judge".to_owned(),
+        RelayVerdict::Undecided => "undecided: more downloads are needed".to_owned(),
+        RelayVerdict::TooBusy => "too busy to judge".to_owned(),
     }
 }

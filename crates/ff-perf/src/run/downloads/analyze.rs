@@ -8,7 +8,7 @@ use anyhow::{Result, bail, ensure};
 use ff_circuits::downloads::{
     DownloadReport, DownloadSet, figures, metrics, outliers, relays, text, viz, viz_stats,
 };
-use ff_circuits::read::downloads::Downloads;
+use ff_circuits::read::downloads::DownloadRecords;
 use ff_report::input::Inputs;
 use ff_report::markup::Visible;
 use ff_report::output::{Folder, Rows, Summary, Table};
@@ -31,7 +31,7 @@ pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
             labels.insert(label),
             "--data {label}=… is given twice: name all paths of a set together"
         );
-        let downloads = Downloads::read(&one.paths, &mut inputs)?;
+        let downloads = DownloadRecords::read(&one.paths, &mut inputs)?;
         let first = downloads.damaged.first.first();
         let first = first.map_or_else(String::new, |first| format!(" ({first})"));
         let others = downloads.other_circuits + downloads.left_out + downloads.damaged.count;

@@ -11,8 +11,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
 use ff_circuits::onionperf::day::{self, Maker};
-use ff_circuits::read::downloads::{DownloadRecord, Downloads};
-use ff_circuits::record::Circuit;
+use ff_circuits::read::downloads::{DownloadRecord, DownloadRecords};
+use ff_circuits::record::CircuitRecord;
 use ff_report::input::Inputs;
 use tempfile::TempDir;
 
@@ -24,7 +24,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<ExitCode> {
     std::fs::create_dir_all(&args.out)
         .with_context(|| format!("{} cannot be made", args.out.display()))?;
     let mut days = Days::new(args)?;
-    let read = Downloads::each(&args.paths, &mut Inputs::default(), |all| days.add(all))?;
+    let read = DownloadRecords::each(&args.paths, &mut Inputs::default(), |all| days.add(all))?;
     ensure!(
         !days.counts.is_empty() || days.undated > 0,
         "no download was read: name files with downloads"
@@ -95,16 +95,16 @@ impl Days {
     }
 
     /// The downloads of a day, in the order in which they were asked for.
-    fn of(&self, day: u64) -> Result<Vec<Circuit>> {
+    fn of(&self, day: u64) -> Result<Vec<CircuitRecord>> {
         let path = self.dir.path().join(day.to_string());
         let failed = || format!("{} cannot be read", path.display());
         let file = BufReader::new(File::open(&path).with_context(failed)?);
         let mut all = Vec::with_capacity(self.counts.get(&day).copied().unwrap_or_default());
         for line in file.lines() {
             let line = line.with_context(failed)?;
-            all.push(serde_json::from_str::<Circuit>(&line).with_context(failed)?);
+            all.push(serde_json::from_str::<CircuitRecord>(&line).with_context(failed)?);
         }
-        all.sort_by_key(Circuit::asked_unix_us);
+        all.sort_by_key(CircuitRecord::asked_unix_us);
         Ok(all)
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use ff_circuits::downloads::parts::NAMES;
 use ff_circuits::lab::mobile::{ProfileResult, wrong};
-use ff_circuits::record::Circuit;
+use ff_circuits::record::CircuitRecord;
 use ff_circuits::traffic::WIRE;
 use ff_lab::console::note;
 use ff_lab::profile::Profile;
@@ -241,7 +241,7 @@ fn wait(running: &mut [Running], folders: &[PathBuf], ending: &Ending) -> Result
 }
 
 /// The lines of a folder.
-fn lines(folder: &Path) -> Result<Vec<Circuit>> {
+fn lines(folder: &Path) -> Result<Vec<CircuitRecord>> {
     let path = folder.join(LINES);
     let text = fs::read_to_string(&path)
         .with_context(|| format!("{}: nothing was measured; see above", path.display()))?;

@@ -9,15 +9,15 @@ use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use ff_circuits::analysis::{Options, Report, figures, tables, text};
+use ff_circuits::analysis::{AnalysisOptions, Report, figures, tables, text};
 use ff_circuits::buckets::INTERVAL_MS;
-use ff_circuits::lab::verdicts::{Verdict, any_fails, verdicts};
+use ff_circuits::lab::verdicts::{ClaimVerdict, any_fails, verdicts};
 use ff_circuits::read::Circuits;
 use ff_circuits::replay::Timeout;
 use ff_lab::console::note;
 use ff_lab::run::DOES_NOT_COUNT;
 use ff_lab::{
-    CpuQuota, Delays, DownloadPlan, Downloads, Ending, HostsPlan, Network, Node, RelayConfig,
+    CpuQuota, Delays, DownloadPlan, Ending, HostsPlan, Network, Node, RelayConfig, RunningDownloads,
 };
 use ff_report::input::Inputs;
 use ff_report::output::{Folder, Summary};
@@ -81,7 +81,7 @@ struct Found {
     /// The share of packets that were lost in hosts' devices before the emulator read them, and not on a link.
     emulator_overflowed_share: f64,
     /// 002's orders, and whether they hold here.
-    verdicts: Vec<Verdict>,
+    verdicts: Vec<ClaimVerdict>,
     /// What circuits say.
     analysis: Report,
 }
@@ -110,7 +110,7 @@ pub(super) fn run(args: &LabNavigatorArgs, ending: &Ending) -> Result<ExitCode> 
     let circuits = Circuits::read(std::slice::from_ref(&dir), &mut inputs)?;
     drop(network);
     let window = usize::try_from(args.circuits().clamp(20, 20_000) / 20).unwrap_or(1000);
-    let options = Options {
+    let options = AnalysisOptions {
         hops: 3,
         window,
         shares: SHARES.to_vec(),
@@ -192,7 +192,7 @@ fn short_of_cpu(network: &Network) -> Result<Vec<CpuQuota>> {
 }
 
 /// Downloads that go on beside.
-fn background(network: &Network, rng: &mut ChaCha12Rng) -> Result<Vec<Downloads>> {
+fn background(network: &Network, rng: &mut ChaCha12Rng) -> Result<Vec<RunningDownloads>> {
     let (exits, others) = places(network);
     let client = network.node("client0");
     let one = |_| {

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use clap::Parser as _;
-use ff_circuits::network::Relay;
+use ff_circuits::network::NetworkRelay;
 use ff_circuits::paths::pool::Pool;
-use ff_circuits::record::{Circuit, Probe};
+use ff_circuits::record::{CircuitRecord, Probe};
 use ff_sim::network::Flags;
 use tokio::io::DuplexStream;
 
@@ -28,7 +28,11 @@ impl Client for Fake {
     const NAME: ff_circuits::record::Client = ff_circuits::record::Client::Arti;
     const KEEPS_UNUSED: bool = true;
 
-    async fn build(&self, path: &[Arc<Relay>], progress: &mut Progress) -> Result<(), Fault> {
+    async fn build(
+        &self,
+        path: &[Arc<NetworkRelay>],
+        progress: &mut Progress,
+    ) -> Result<(), Fault> {
         progress.has_link = true;
         if !self.builds {
             return Err(Fault::relay("destroyed"));
@@ -68,7 +72,7 @@ fn args(out: &Path, more: &str) -> MeasureArgs {
 }
 
 /// Three guards, three other relays, two exits, of which the first has this weight and can be with no guard.
-fn network(weight: f64) -> Network {
+fn network(weight: f64) -> CircuitNetwork {
     let relay = |i: u8| ff_sim::network::Relay {
         fingerprint: [i; 20],
         flags: Flags { running: true, guard: i < 3, exit: i > 5, ..Flags::default() },
@@ -81,14 +85,14 @@ fn network(weight: f64) -> Network {
         ..Default::default()
     };
     let relays: Vec<_> = (0..8).map(relay).collect();
-    let mut network = Network::default();
+    let mut network = CircuitNetwork::default();
     network.pool = Pool::from(ff_sim::network::Network { relays, ..Default::default() });
     network.pool.factors = Some(ff_sim::flow::path::Factors {
         guard: [1.0, 0.0, 0.0, 0.0],
         middle: [0.0, 1.0, 0.0, 0.0],
         exit: [0.0, 0.0, 1.0, 0.0],
     });
-    let known = |i: u8| Relay {
+    let known = |i: u8| NetworkRelay {
         id: hex::encode_upper([i; 20]),
         nick: format!("relay{i}"),
         rsa: [i; 20],
@@ -106,7 +110,7 @@ fn network(weight: f64) -> Network {
 fn run_by(
     client: Fake,
     args: &MeasureArgs,
-    network: Network,
+    network: CircuitNetwork,
     given: Option<&[[usize; 3]]>,
 ) -> Came {
     let choice = args.measuring.rules.choice(true, None);
@@ -138,7 +142,7 @@ struct Asked {
 }
 
 impl Keeper for Asked {
-    fn keep(&mut self, circuit: Circuit) -> Result<(), Ended> {
+    fn keep(&mut self, circuit: CircuitRecord) -> Result<(), Ended> {
         self.whole += u32::from(circuit.failure.is_none());
         Ok(())
     }
@@ -161,7 +165,7 @@ async fn a_run_of_hours_waits_as_it_did_in_the_first() {
     let limits = limits(&args.measuring, 1e5, 1.0);
     let client = Arc::new(Fake { builds: true });
     let course = course(&args.measuring, limits, client, &network(1.0), None);
-    let plan = Plan::given(vec![vec![0, 3, 7]], args.count, Box::new(|_| false));
+    let plan = PathPlan::given(vec![vec![0, 3, 7]], args.count, Box::new(|_| false));
     let began = Instant::now().checked_sub(Duration::from_secs(7200)).expect("two hours ago");
     let mut state = State::begun_at(limits, course.tasks(plan), began);
     let mut asked = Asked::default();
@@ -190,7 +194,7 @@ fn too_few_paths_are_no_success_and_what_was_measured_is_kept_and_said() {
     // One draw in 100,000 is a path: one network in 100 seems to have any, and such a one soon seems to have no more.
     let choice = args(Path::new("nowhere"), "").measuring.rules.choice(true, None);
     let paths = |seed| {
-        let plan = Plan::drawn(&network, &choice, seed, COUNT, Box::new(|_| false));
+        let plan = PathPlan::drawn(&network, &choice, seed, COUNT, Box::new(|_| false));
         plan.map_or(0, |plan| plan.count() as u64)
     };
     let mut drawn = (0..10_000).map(|seed| (seed, paths(seed)));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
 use ff_circuits::network;
-use ff_circuits::record::{Circuit, Client, Stage, Whose};
+use ff_circuits::record::{CircuitRecord, Client, Stage, Whose};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -17,10 +17,10 @@ use crate::course::{Ended, Keeper, Refusal, failure};
 use crate::figures::Figures;
 use crate::probe::not_begun;
 use crate::schedule::Gate;
-use crate::store::Options;
+use crate::store::CircuitRunOptions;
 use crate::store::rotation::Now;
 use crate::store::shelf::{Shelf, now};
-use crate::target::Target;
+use crate::target::StreamTarget;
 
 /// How long circuits may go on after a signal.
 const GRACE: Duration = Duration::from_secs(5);
@@ -71,7 +71,7 @@ pub(super) struct Serving {
     /// How often the network's documents were read again, or could not be.
     looks: u64,
     /// Where downloads come from.
-    target: Option<Target>,
+    target: Option<StreamTarget>,
     /// The downloads, if nothing else is measured: then each slot has a line.
     orders: Option<Orders>,
     /// The clocks of files and budgets.
@@ -158,7 +158,7 @@ impl Serving {
     ///
     /// # Errors
     /// When they differ.
-    pub(super) fn check(&self, options: &Options) -> Result<Option<String>> {
+    pub(super) fn check(&self, options: &CircuitRunOptions) -> Result<Option<String>> {
         Ok(self.shelf.check(options)?)
     }
 
@@ -202,8 +202,8 @@ impl Serving {
     }
 
     /// Keeps a circuit that has ended.
-    fn take(&mut self, circuit: Circuit) {
-        let circuit = Circuit { arm: self.arm.clone(), ..circuit };
+    fn take(&mut self, circuit: CircuitRecord) {
+        let circuit = CircuitRecord { arm: self.arm.clone(), ..circuit };
         self.figures.note(&circuit);
         self.judge(&circuit);
         self.next = self.next.max(circuit.number + 1);
@@ -345,7 +345,7 @@ impl Serving {
     }
 
     /// Counts failures that follow each other.
-    fn judge(&mut self, circuit: &Circuit) {
+    fn judge(&mut self, circuit: &CircuitRecord) {
         let Some(fault) = &circuit.failure else {
             if self.failures >= MANY {
                 say("circuits succeed again");
@@ -369,7 +369,7 @@ impl Serving {
 }
 
 impl Keeper for Serving {
-    fn keep(&mut self, circuit: Circuit) -> Result<(), Ended> {
+    fn keep(&mut self, circuit: CircuitRecord) -> Result<(), Ended> {
         self.take(circuit);
         Ok(())
     }

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
-use ff_circuits::record::Circuit;
+use ff_circuits::record::CircuitRecord;
 use ff_circuits::traffic;
 
 use crate::budget::{Budget, Counter};
@@ -84,7 +84,7 @@ impl Orders {
 
     /// The circuit of a download has ended; a circuit that never began has taken nothing. If the budget cannot be written now,
     /// that is done when the next download begins, and this one counts in full until then.
-    pub(super) fn ended(&mut self, circuit: &Circuit, now: Now) {
+    pub(super) fn ended(&mut self, circuit: &CircuitRecord, now: Now) {
         if circuit.path.is_empty() && !circuit.as_client {
             return;
         }
@@ -192,7 +192,7 @@ mod tests {
     }
 
     /// A circuit on which `came` of `asked` bytes came; whole if that is all.
-    fn circuit(came: u64, asked: u64) -> Circuit {
+    fn circuit(came: u64, asked: u64) -> CircuitRecord {
         let us = (came == asked).then_some(9);
         let download =
             serde_json::json!({ "bytes": came, "asked_bytes": asked, "connected_us": 1, "us": us });

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ff_circuits::record::{Circuit, Stage};
+use ff_circuits::record::{CircuitRecord, Stage};
 
 use super::say;
 use crate::store::StoreError;
@@ -17,7 +17,7 @@ pub(super) const MOST: usize = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     /// Those of circuits that were in flight when the disk was full, and at most [`MOST`] that did not begin then.
-    lines: VecDeque<Circuit>,
+    lines: VecDeque<CircuitRecord>,
     /// Why they cannot be written, if there are any.
     full: Option<String>,
     /// How many were dropped since lines could be written.
@@ -26,7 +26,7 @@ pub(super) struct Waiting {
 
 impl Waiting {
     /// Adds a line; whether it was kept. If too many wait, it is dropped if its circuit never began.
-    pub(super) fn add(&mut self, circuit: Circuit) -> bool {
+    pub(super) fn add(&mut self, circuit: CircuitRecord) -> bool {
         let is_kept = self.lines.len() < MOST || !never_began(&circuit);
         if is_kept {
             self.lines.push_back(circuit);
@@ -89,7 +89,7 @@ impl Waiting {
 }
 
 /// Whether a line is of a circuit that never began.
-fn never_began(circuit: &Circuit) -> bool {
+fn never_began(circuit: &CircuitRecord) -> bool {
     let stage = circuit.failure.as_ref().map(|failure| failure.stage);
     matches!(stage, Some(Stage::Client | Stage::Budget | Stage::Disk))
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 use ff_base::text::read_file;
-use ff_circuits::network::Network;
+use ff_circuits::network::CircuitNetwork;
 use ff_circuits::paths::file;
 use ff_report::input::Inputs;
 
@@ -137,7 +137,7 @@ impl Way {
 }
 
 /// The paths that can be used still: relays come and go.
-fn usable(text: &str, network: &Network) -> Result<Vec<Vec<usize>>> {
+fn usable(text: &str, network: &CircuitNetwork) -> Result<Vec<Vec<usize>>> {
     let find = |id: &str| network.find(id);
     let paths = text.lines().filter_map(|line| file::find("", line, find).ok());
     let paths: Vec<_> = paths.flatten().collect();

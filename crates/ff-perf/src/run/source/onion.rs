@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 use axum::Router;
-use ff_circuits::network::{self, Network};
+use ff_circuits::network::{self, CircuitNetwork};
 use ff_operator::http;
 use tokio::net::TcpListener;
 
@@ -23,9 +23,9 @@ pub(super) enum Onion {
     /// None was asked for.
     None,
     /// Arti's, whose state lasts as long as it.
-    Arti(Box<arti::Service>, State),
+    Arti(Box<arti::ArtiService>, State),
     /// A tor's, and where its streams come.
-    Tor(tor::Service, TcpListener),
+    Tor(tor::TorService, TcpListener),
 }
 
 impl Onion {
@@ -55,7 +55,7 @@ impl Onion {
         };
         let dir = network::directory(named);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let network = Network::read(&dir, now)?;
+        let network = CircuitNetwork::read(&dir, now)?;
         check_internet(&dir, &network, args.public)?;
         let client = started(&network, state.path(), signals).await?;
         let idle = Duration::from_secs(args.timeout) + SPARE;
@@ -81,7 +81,7 @@ impl Onion {
         match self {
             Self::None => std::future::pending().await,
             Self::Arti(service, _state) => {
-                let arti::Service { streams, ended, .. } = *service;
+                let arti::ArtiService { streams, ended, .. } = *service;
                 tokio::select! {
                     never = http::serve_to_all(streams, router, STALL) => match never {},
                     _ = ended => bail!("Arti has ended the onion service"),

@@ -14,7 +14,7 @@ fn at(day: u64, hour: u64, elapsed_hours: u64) -> Now {
 
 /// Adds a line; the file's number and day, and whom that has cost.
 fn add(rotation: &mut Rotation, bytes: u64, now: Now) -> (u64, u64, Vec<u64>) {
-    let Place { forget, new } = rotation.place(bytes, now);
+    let LinePlace { forget, new } = rotation.place(bytes, now);
     let number = |old: &OldFile| match old {
         OldFile::Lines(name) => Some(name.number),
         OldFile::Day(_) => None,

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use ff_base::utc::DAY_SECS;
 use ff_circuits::onionperf::day::{self, DayFile, Maker};
-use ff_circuits::record::Circuit;
+use ff_circuits::record::CircuitRecord;
 use serde::{Deserialize, Serialize};
 
 use super::Shelf;
@@ -93,7 +93,7 @@ struct Group {
     /// Where they begin.
     open: Option<Open>,
     /// Those with a download.
-    lines: Vec<Circuit>,
+    lines: Vec<CircuitRecord>,
     /// The number after the last one.
     end: u64,
     /// Where the lines after them begin.
@@ -134,9 +134,9 @@ impl DayFiles {
     }
 
     /// The file of a day.
-    fn make(&self, dir: &Path, day: u64, lines: &[Circuit]) -> Result<DayFile, StoreError> {
+    fn make(&self, dir: &Path, day: u64, lines: &[CircuitRecord]) -> Result<DayFile, StoreError> {
         let maker = Maker { host: &self.host, address: self.address.as_deref() };
-        let lines: Vec<&Circuit> = lines.iter().collect();
+        let lines: Vec<&CircuitRecord> = lines.iter().collect();
         let failed = |error| io_error(&self.path(dir, day))(io::Error::other(error));
         day::file(day, &lines, maker).map_err(failed)
     }
@@ -144,7 +144,7 @@ impl DayFiles {
 
 impl Group {
     /// Adds a line of the file with this number, with its day if that has no file; whether it belongs to them.
-    fn add(&mut self, file: u64, day: Option<u64>, circuit: Circuit) -> bool {
+    fn add(&mut self, file: u64, day: Option<u64>, circuit: CircuitRecord) -> bool {
         let open = self.open.get_or_insert(Open { file, day });
         if day.is_some() && open.day.is_some() && open.day != day {
             self.rest = Some(Open { file, day });
@@ -284,7 +284,7 @@ impl Shelf {
     fn file_of(&self, circuit: u64) -> Result<u64, StoreError> {
         for name in self.rotation.names().rev() {
             let mut is_there = false;
-            let _ = self.lines_of(name, &mut |_: Name, first: Circuit| {
+            let _ = self.lines_of(name, &mut |_: Name, first: CircuitRecord| {
                 is_there = first.number <= circuit;
                 ControlFlow::Break(())
             })?;
@@ -323,7 +323,7 @@ impl Shelf {
     }
 
     /// The day of a line, if it has one, and that has no file.
-    pub(super) fn open_day(&self, circuit: &Circuit) -> Option<u64> {
+    pub(super) fn open_day(&self, circuit: &CircuitRecord) -> Option<u64> {
         day::day_of(circuit).filter(|day| !self.rotation.has_day(*day))
     }
 
@@ -332,7 +332,7 @@ impl Shelf {
     fn each_line(
         &self,
         first: u64,
-        mut take: impl FnMut(Name, Circuit) -> ControlFlow<()>,
+        mut take: impl FnMut(Name, CircuitRecord) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
         for name in self.rotation.names().filter(|name| name.number >= first) {
             if self.lines_of(name, &mut take)?.is_break() {
@@ -346,7 +346,7 @@ impl Shelf {
     fn lines_of(
         &self,
         name: Name,
-        take: &mut impl FnMut(Name, Circuit) -> ControlFlow<()>,
+        take: &mut impl FnMut(Name, CircuitRecord) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, StoreError> {
         let path = self.dir.join(name.file());
         let file = match File::open(&path) {
@@ -358,7 +358,7 @@ impl Shelf {
         };
         let mut end = ControlFlow::Continue(());
         let read = lines::each(BufReader::new(file), |_, line| {
-            let circuit = line.and_then(|line| serde_json::from_slice::<Circuit>(line).ok());
+            let circuit = line.and_then(|line| serde_json::from_slice::<CircuitRecord>(line).ok());
             if let Some(circuit) = circuit.filter(|circuit| circuit.number <= MOST_NUMBER) {
                 end = take(name, circuit);
             }

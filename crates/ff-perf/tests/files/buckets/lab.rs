@@ -13,8 +13,8 @@ use std::time::Duration;
 use std::{env, fs};
 
 use ff_lab::{
-    BwSecond, BwWatch, CpuQuota, Delays, DownloadPlan, Downloads, HostsPlan, Network, Node,
-    RelayConfig,
+    BwSecond, BwWatch, CpuQuota, Delays, DownloadPlan, HostsPlan, Network, Node, RelayConfig,
+    RunningDownloads,
 };
 use serde_json::Value;
 
@@ -43,7 +43,7 @@ struct Lab {
     /// The network.
     network: Network,
     /// What runs through it.
-    downloads: Vec<Downloads>,
+    downloads: Vec<RunningDownloads>,
     /// What is drawn, and where hosts are.
     seed: u64,
     /// Keeps others waiting; given back last.
@@ -67,7 +67,7 @@ impl Lab {
             let plan = DownloadPlan::through(&nodes);
             network.download(network.node(client), &plan).expect("a download")
         };
-        let all = |client: String, name: &str| -> Vec<Downloads> {
+        let all = |client: String, name: &str| -> Vec<RunningDownloads> {
             paths(name).iter().map(|path| download(&client, path)).collect()
         };
         let downloads = scope(|scope| {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ff_circuits::network::Network;
+use ff_circuits::network::CircuitNetwork;
 use ff_lab::{Control, NetworkBuilder, RelayConfig};
 
 use super::{Places, compare, count, ours};
@@ -142,7 +142,7 @@ fn paths_are_drawn_as_a_c_tor_draws_them() {
     });
     let lab = started.expect("a network");
     let client = lab.node("client0");
-    let mut network = Network::read(client.data_dir(), 0).expect("its consensus");
+    let mut network = CircuitNetwork::read(client.data_dir(), 0).expect("its consensus");
     let pool = &mut network.pool;
     assert!(pool.factors.is_some() && pool.policies.is_some(), "{pool:?}");
     let weights: HashMap<&str, f64> =

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::super::{Options, Site, now, run};
+use super::super::{PageOptions, Site, now, run};
 use crate::watch::page::connection::Deadlines;
 use crate::watch::problems::{self, Found};
 use crate::watch::status::{
@@ -73,11 +73,11 @@ impl Served {
     ) -> Self {
         let (status, live) = watch::channel(Some(Arc::new(shown)));
         let (_, network) = watch::channel(Some(Arc::new(network)));
-        let options = Options {
+        let options = PageOptions {
             publish_dir: Some(PathBuf::from(dir.path())),
             network: Some(network),
             figures_per_relay: true,
-            ..Options::default()
+            ..PageOptions::default()
         };
         let site = Arc::new(Site::new(live, store.to_owned(), options));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::downloads::{Target, last_mbit_per_sec};
+use crate::downloads::{DownloadTarget, last_mbit_per_sec};
 use crate::onionperf::ErrorWords;
 use crate::read::onionperf::read_downloads;
 
@@ -12,12 +12,12 @@ fn sample(name: &str) -> PathBuf {
 }
 
 /// The downloads of files.
-fn read(paths: &[PathBuf]) -> Downloads {
-    Downloads::read(paths, &mut Inputs::default()).expect("downloads")
+fn read(paths: &[PathBuf]) -> DownloadRecords {
+    DownloadRecords::read(paths, &mut Inputs::default()).expect("downloads")
 }
 
 /// First bytes in seconds, in the order in which downloads began.
-fn first_bytes(downloads: &Downloads) -> Vec<Option<f64>> {
+fn first_bytes(downloads: &DownloadRecords) -> Vec<Option<f64>> {
     let first = |one: &DownloadRecord| one.circuit.download.as_ref()?.first_byte_us;
     downloads.all.iter().map(|one| first(one).map(|us| us as f64 / 1e6)).collect()
 }
@@ -66,7 +66,7 @@ fn the_day_of_2020_has_one_download_and_one_timeout_of_tors() {
     let words = ErrorWords::of(&failed.circuit).expect("it failed");
     assert_eq!((words.code().as_str(), ErrorWords::of(&whole.circuit)), ("TOR/TIMEOUT", None));
     assert!(failed.circuit.path.is_empty());
-    assert!(found.all.iter().all(|one| Target::of(&one.circuit) == Target::Onion));
+    assert!(found.all.iter().all(|one| DownloadTarget::of(&one.circuit) == DownloadTarget::Onion));
 }
 
 #[test]
@@ -78,7 +78,10 @@ fn torperfs_files_are_read() {
     assert_eq!(last, [9_910_000, 51_820_000, 57_420_000, 14_150_000].map(Some));
     assert_eq!(first_bytes(&found), [0.56, 3.73, 1.75, 1.64].map(Some));
     let onion = &found.all[3];
-    assert_eq!((Target::of(&onion.circuit), onion.circuit.path.len()), (Target::Onion, 3));
+    assert_eq!(
+        (DownloadTarget::of(&onion.circuit), onion.circuit.path.len()),
+        (DownloadTarget::Onion, 3)
+    );
     assert_eq!(onion.circuit.build_us(), Some(220_000));
     let at = onion.circuit.download.as_ref().and_then(|one| one.at_us);
     assert_eq!((at, found.hosts.as_slice()), (Some(297_380_000), &["op-nl".to_owned()][..]));
@@ -96,7 +99,7 @@ fn a_long_file_is_handed_over_in_parts() {
     let text: String = (0..AT_ONCE + 5).map(line).collect();
     std::fs::write(&paths[0], format!("{text}{{")).expect("written");
     let mut parts = Vec::new();
-    let found = Downloads::each(&paths, &mut Inputs::default(), |part| {
+    let found = DownloadRecords::each(&paths, &mut Inputs::default(), |part| {
         parts.push(part.len());
         Ok::<_, ReadError>(())
     });
@@ -104,7 +107,8 @@ fn a_long_file_is_handed_over_in_parts() {
     assert_eq!((parts, found.all.len(), found.half_lines), (vec![AT_ONCE, 5], 0, 1));
     assert_eq!(read(&paths).all.len(), AT_ONCE + 5);
     let full = |_: Vec<DownloadRecord>| Err(Failed("full".to_owned()));
-    let error = Downloads::each(&paths, &mut Inputs::default(), full).expect_err("it is not taken");
+    let error =
+        DownloadRecords::each(&paths, &mut Inputs::default(), full).expect_err("it is not taken");
     assert_eq!(error.0, "full");
 }
 
@@ -124,13 +128,14 @@ fn torperf(more: &str) -> String {
 }
 
 /// Reads files with these texts.
-fn read_texts(files: &[(&str, &[u8])]) -> Result<Downloads, String> {
+fn read_texts(files: &[(&str, &[u8])]) -> Result<DownloadRecords, String> {
     let dir = tempfile::tempdir().expect("a folder");
     for (name, text) in files {
         std::fs::write(dir.path().join(name), text).expect("written");
     }
     let paths = [dir.path().to_owned()];
-    let found = Downloads::read(&paths, &mut Inputs::default()).map_err(|error| error.to_string());
+    let found =
+        DownloadRecords::read(&paths, &mut Inputs::default()).map_err(|error| error.to_string());
     found.map_err(|error| error.replace(&format!("{}/", dir.path().display()), ""))
 }
 
@@ -216,7 +221,7 @@ fn records_that_cannot_be_read_are_named_and_files_refused_in_one_sentence() {
 fn downloads_of_a_file_that_was_filtered_need_a_circuit_that_was_kept() {
     let mut value = analysis("is_success", true.into());
     let of = |value: &Value| {
-        let mut found = Downloads::default();
+        let mut found = DownloadRecords::default();
         read_downloads("f", value.to_string().as_bytes(), &mut found).expect("a file");
         (found.all.len(), found.left_out)
     };
@@ -259,8 +264,8 @@ fn of_our_lines_those_count_that_carry_a_download_or_failed_in_one() {
 proptest! {
     #[test]
     fn any_bytes_are_downloads_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-        let _ = read_downloads("f", &bytes, &mut Downloads::default());
-        let _ = torperf::read("f", &bytes, &mut Downloads::default());
+        let _ = read_downloads("f", &bytes, &mut DownloadRecords::default());
+        let _ = torperf::read("f", &bytes, &mut DownloadRecords::default());
     }
 
     #[test]
@@ -268,10 +273,10 @@ proptest! {
         let mut file = analysis("is_success", true.into()).to_string().into_bytes();
         let place = at.index(file.len());
         file[place] = byte;
-        let _ = read_downloads("f", &file, &mut Downloads::default());
+        let _ = read_downloads("f", &file, &mut DownloadRecords::default());
         let mut file = torperf("DATACOMPLETE=101.50 LAUNCH=99.1 BUILDTIMES=0.1,0.2").into_bytes();
         let place = at.index(file.len());
         file[place] = byte;
-        let _ = torperf::read("f", &file, &mut Downloads::default());
+        let _ = torperf::read("f", &file, &mut DownloadRecords::default());
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use ff_circuits::record::Relay;
+use ff_circuits::record::PathRelay;
 use ff_lab::{Control, Event};
 use tokio::sync::watch;
 
@@ -195,12 +195,12 @@ fn legs(status: &str, circuit: &str) -> OwnPath {
 }
 
 /// The relays of a circuit.
-fn relays(circuit: &Event) -> Vec<Relay> {
+fn relays(circuit: &Event) -> Vec<PathRelay> {
     let path = circuit.words().nth(2).filter(|word| word.starts_with('$')).unwrap_or_default();
     let relay = |name: &str| {
         let name = name.trim_start_matches('$');
         let (id, nick) = name.split_once(['~', '=']).unwrap_or((name, ""));
-        Relay { id: id.to_owned(), nick: nick.to_owned() }
+        PathRelay { id: id.to_owned(), nick: nick.to_owned() }
     };
     path.split(',').filter(|name| !name.is_empty()).map(relay).collect()
 }

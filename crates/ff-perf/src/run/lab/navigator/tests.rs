@@ -9,10 +9,10 @@ use super::*;
 use crate::cli::lab::LabCommand;
 use crate::cli::{Cli, Command as Told};
 use crate::course::Course;
-use crate::path::Plan;
+use crate::path::PathPlan;
 use crate::probe::Program;
 use crate::run::measure::tests::{Fake, parsed};
-use crate::schedule::{Limits, Task};
+use crate::schedule::{ScheduleLimits, Task};
 
 /// How many paths are drawn.
 const DRAWS: u32 = 20_000;
@@ -53,7 +53,7 @@ fn downloads(args: &LabNavigatorArgs, circuits: u64) -> Vec<u64> {
         trip_time: Duration::ZERO,
         download_time: Duration::ZERO,
     };
-    let limits = Limits {
+    let limits = ScheduleLimits {
         in_flight: 1,
         per_guard_per_sec: told.per_guard,
         per_sec: 1.0,
@@ -69,7 +69,7 @@ fn downloads(args: &LabNavigatorArgs, circuits: u64) -> Vec<u64> {
         limits,
     };
     // Where probes share relays, those are alone that download something.
-    let plan = Plan::given(vec![vec![0, 1, 2]], circuits, Box::new(|_| false));
+    let plan = PathPlan::given(vec![vec![0, 1, 2]], circuits, Box::new(|_| false));
     course.tasks(plan).filter(|task: &Task| task.is_alone).map(|task| task.number).collect()
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use ff_lab::console::note;
-use ff_lab::{DownloadPlan, Downloads, Ending, Network, Node, relay_statuses};
+use ff_lab::{DownloadPlan, Ending, Network, Node, RunningDownloads, relay_statuses};
 use ff_sim::flow::tortoise::PAYLOAD;
 use serde::Serialize;
 
@@ -304,19 +304,19 @@ impl Bench<'_> {
     }
 
     /// Downloads through a guard, each stream on a circuit of its own.
-    fn download(&self, client: &str, guard: &str, streams: usize) -> Result<Downloads> {
+    fn download(&self, client: &str, guard: &str, streams: usize) -> Result<RunningDownloads> {
         let path = [guard, "middle0", "exit0"].map(|name| self.node(name));
         let plan = DownloadPlan::through(&path).streams(streams);
         Ok(self.network.download(self.node(client), &plan)?)
     }
 
     /// What downloads get together, divided by the limit.
-    fn rate(&self, downloads: &[Downloads]) -> Result<f64> {
+    fn rate(&self, downloads: &[RunningDownloads]) -> Result<f64> {
         self.ending.sleep(SETTLE)?;
-        let bytes = || downloads.iter().map(Downloads::bytes).sum::<u64>();
+        let bytes = || downloads.iter().map(RunningDownloads::bytes).sum::<u64>();
         let (before, began) = (bytes(), Instant::now());
         self.ending.sleep(self.time)?;
-        let error = downloads.iter().flat_map(Downloads::errors).next();
+        let error = downloads.iter().flat_map(RunningDownloads::errors).next();
         error.map_or_else(
             || Ok(per_limit(bytes() - before, began.elapsed())),
             |error| Err(anyhow::anyhow!("a download ended early: {error}")),

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::cli::downloads::Downloads;
+use crate::cli::downloads::DownloadsCommand;
 use crate::cli::{Cli, Command};
 use crate::course::{self, Tasks};
 use crate::figures::OptionalFigures;
@@ -42,20 +42,20 @@ fn args(dir: &Path, more: &str) -> ServeArgs {
     let words = words.split(' ').chain(more.split(' ')).map(OsString::from);
     let words = words.chain(["--dir".into(), dir.as_os_str().to_owned()]);
     match Cli::try_parse_from(words).expect("a command").command {
-        Command::Downloads(Downloads::Serve(args)) => args.circuits(),
+        Command::Downloads(DownloadsCommand::Serve(args)) => args.circuits(),
         other => panic!("{other:?}"),
     }
 }
 
 /// What all starts have in common.
-fn options() -> Options {
+fn options() -> CircuitRunOptions {
     let options = json!({ "client": "arti", "seed": 0, "path_file": null, "rules": "tor", "rtt": 0,
         "ttfb": 0, "download_bytes": 5_242_880, "download_share": 1.0 });
     serde_json::from_value(options).expect("options")
 }
 
 /// A whole download that began then, or one that failed in one of two ways.
-fn came(number: u64, bytes: u64, unix_secs: u64) -> Circuit {
+fn came(number: u64, bytes: u64, unix_secs: u64) -> CircuitRecord {
     let path: Vec<Value> =
         ["A", "B", "C"].map(|id| json!({ "id": id.repeat(40), "nick": "relay" })).to_vec();
     let tenths: Vec<u64> = (0..=10).map(|tenth| 400_000 + 1_900_000 * tenth + number).collect();
@@ -85,9 +85,9 @@ struct Dated<'a> {
 }
 
 impl Keeper for Dated<'_> {
-    fn keep(&mut self, circuit: Circuit) -> Result<(), Ended> {
+    fn keep(&mut self, circuit: CircuitRecord) -> Result<(), Ended> {
         let began_unix_secs = self.unix_secs as f64;
-        self.serving.keep(Circuit { began_unix_secs, ..circuit })
+        self.serving.keep(CircuitRecord { began_unix_secs, ..circuit })
     }
 
     fn order(&mut self, bytes: u64) -> Result<u64, Refusal> {
@@ -228,7 +228,7 @@ fn bytes_in(dir: &Path) -> u64 {
 }
 
 /// The lines of a folder, in their order.
-fn lines(dir: &Path) -> Vec<Circuit> {
+fn lines(dir: &Path) -> Vec<CircuitRecord> {
     let entries = fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("a file").path());
     let mut files: Vec<_> =
         entries.filter(|path| path.extension().is_some_and(|end| end == "jsonl")).collect();
@@ -331,7 +331,7 @@ fn a_full_disk_keeps_a_bounded_number_of_lines_and_those_of_circuits_first() {
     serving.second(0);
     assert!(serving.unwritten.is_empty() && serving.unwritten.dropped() == 0);
     let lines = lines(&out);
-    let stage = |line: &Circuit| line.failure.as_ref().map(|failure| failure.stage);
+    let stage = |line: &CircuitRecord| line.failure.as_ref().map(|failure| failure.stage);
     assert_eq!((lines.len(), stage(&lines[0])), (waiting::MOST, None));
     assert!(lines[1..].iter().all(|line| stage(line) == Some(Stage::Disk)));
     assert!(lines.iter().map(|line| line.number).eq(0..waiting::MOST as u64));

@@ -20,7 +20,7 @@ fn at(secs: u64, elapsed: u64) -> Now {
 }
 
 /// A line whose download began then.
-fn line(number: u64, secs: u64) -> Circuit {
+fn line(number: u64, secs: u64) -> CircuitRecord {
     let line = serde_json::json!({ "schema": 1, "number": number, "client": "arti",
         "began_unix_secs": BEGIN + secs, "began_us": 0, "path": [],
         "download": { "bytes": 7, "asked_bytes": 7, "us": 9 }, "ended_us": 9 });
