@@ -52,7 +52,7 @@ impl Counts {
         html! {
             p { "Failed attempts by cause, as of " (time(self.made_unix_secs)) "." }
             @if rows.is_empty() { p.notice { "No failures." } } @else {
-                div.wide {
+                div.wide tabindex="0" {
                     table.failures.cards {
                         thead { tr {
                             th scope="col" { "Code" }

@@ -176,7 +176,7 @@ fn running(status: &Status) -> Markup {
         @if status.running.is_empty() {
             p { "Nothing." }
         } @else {
-            div.wide {
+            div.wide tabindex="0" {
                 table.cards {
                     thead { tr {
                         th scope="col" { "Relay" } th.n scope="col" { "Slot" } th.n scope="col" { "Second" }

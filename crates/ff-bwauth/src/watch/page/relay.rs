@@ -161,7 +161,7 @@ impl Known {
             return html! { p { "None." } };
         }
         html! {
-            div.wide {
+            div.wide tabindex="0" {
                 table.cards {
                     thead { tr {
                         th scope="col" { "Began" } th scope="col" { "Verdict" } th.n scope="col" { "Estimate" }

@@ -144,7 +144,7 @@ fn sources(list: &List) -> Markup {
 /// The table.
 fn table(rows: &[&Row], asked: &Asked, now: u64) -> Markup {
     html! {
-        div.wide {
+        div.wide tabindex="0" {
             table.cards.sorted {
                 caption.hidden { "Relays" }
                 thead { tr { @for column in Column::ALL { (head(column, asked)) } } }

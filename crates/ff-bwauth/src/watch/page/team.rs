@@ -39,7 +39,7 @@ pub(super) fn live(site: &Site) -> Markup {
     html! {
         (state(site))
         @if let Some(status) = status {
-            div.wide {
+            div.wide tabindex="0" {
                 table.cards {
                     thead { tr {
                         th scope="col" { "Measurer, its address and key" } th scope="col" { "State" } th scope="col" { "Version" }
@@ -88,7 +88,7 @@ fn row(member: &MemberStatus, now: u64) -> Markup {
 fn capacities(rows: &[MeasurerRow]) -> Markup {
     html! {
         @if rows.is_empty() { p { "No measurer is known yet." } } @else {
-            div.wide {
+            div.wide tabindex="0" {
                 table.cards {
                     thead { tr {
                         th scope="col" { "Measurer" } th.n scope="col" { "Configured" } th.n scope="col" { "Measured" }
