@@ -79,8 +79,8 @@ impl Loopback {
     }
 }
 
-/// The relay grants so much more than is measured: it ends links when its time is over, and on a full machine the
-/// measurer may come to that seconds later.
+/// The relay grants so much more than is measured: it ends links when its time is over, and on a
+/// full machine the measurer may come to that seconds later.
 const SPARE_SECS: u16 = 10;
 /// What tor's clients use, and so what an echo has to cost.
 const CRYPTO: CryptoKind = CryptoKind::CGO_AES128;

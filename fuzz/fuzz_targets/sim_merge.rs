@@ -1,4 +1,5 @@
-//! Any bytes as a table of results: it merges with another, or does not, and merging the same again gives the same.
+//! Any bytes as a table of results: it merges with another, or does not, and merging the same again
+//! gives the same.
 #![no_main]
 
 use std::fs;

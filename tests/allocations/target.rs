@@ -85,7 +85,8 @@ fn a_peer_that_does_not_read_keeps_no_task_of_the_relay_waiting() {
     link.write(&mut cell);
     measurer.pipe.send(&cell);
     (0..4).for_each(|_| measurer.poll());
-    // The coordinator's end ends the measurement, and tor-proto wants to say so on the measurer's link.
+    // The coordinator's end ends the measurement, and tor-proto wants to say so on the measurer's
+    // link.
     drop(coordinator);
     let mut cx = Context::from_waker(Waker::noop());
     let stream = &mut measurer.stream;
@@ -193,8 +194,8 @@ fn request() -> Cell {
     request
 }
 
-/// Has a relay without TLS, whose circuits get to our next hop, grant a measurement: the measurer's link, what it is to
-/// send on it, and the coordinator's.
+/// Has a relay without TLS, whose circuits get to our next hop, grant a measurement: the measurer's
+/// link, what it is to send on it, and the coordinator's.
 fn granted() -> (End, OpeningLink, Cell, End) {
     let extension = extension();
     extension.set_hop(HOP.clone());

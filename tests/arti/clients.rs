@@ -43,7 +43,8 @@ impl Clients {
     }
 }
 
-/// Fills a relay with clients and measures it meanwhile: what clients had, and when the measurement began and ended.
+/// Fills a relay with clients and measures it meanwhile: what clients had, and when the measurement
+/// began and ended.
 fn measured_full(
     relay: &ArtiRelay,
     namespace: &Namespace,
@@ -72,8 +73,8 @@ fn measured_full(
     (Clients { seconds }, outcome, times)
 }
 
-/// Measures a full relay that has the first core to itself by this plan; what clients had before and in each second meanwhile,
-/// in bytes, and the measurement.
+/// Measures a full relay that has the first core to itself by this plan; what clients had before
+/// and in each second meanwhile, in bytes, and the measurement.
 fn full(change: impl FnOnce(&mut Plan), params: Params) -> (f64, Vec<f64>, Outcome, Duration) {
     on_second_core();
     let namespace = namespace();

@@ -41,8 +41,8 @@ fn echoed(relay: &ArtiRelay, key: &SigningKey, sockets: u16) -> (f64, f64) {
 /// What was forwarded and what was echoed in one round: bytes a second, and CPU seconds a GB.
 type Round = [(f64, f64); 2];
 
-/// The medians of rounds of both in turn, with the relay on the first core and everything else on the second, as the line of
-/// a figure; and whether their ratio is within its bounds.
+/// The medians of rounds of both in turn, with the relay on the first core and everything else on
+/// the second, as the line of a figure; and whether their ratio is within its bounds.
 fn compare(threads: usize, sockets: u16, quota: Option<f64>) -> (String, bool) {
     on_second_core();
     let namespace = namespace();

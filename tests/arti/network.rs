@@ -19,7 +19,8 @@ const PERCENT: u8 = 10;
 /// How long it may take until the relay follows the consensus that it has.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Starts a network whose consensus permits measurements, with an arti-relay that this coordinator may measure.
+/// Starts a network whose consensus permits measurements, with an arti-relay that this coordinator
+/// may measure.
 fn start(key: &SigningKey) -> Network {
     let section = format!("[flashflow]\nallowed_coordinators = [{:?}]\n", identity(key));
     let relay = ArtiRelayConfig::new("arti0", program()).sections(&section);

@@ -13,10 +13,10 @@
 //! measurers' (within a millisecond on loopback), and tor's counters are interpolated at those
 //! moments ([`meter`]). Even so one second is not known exactly: a relay at its limit moves bursts,
 //! each time its buckets are refilled, and what it has written is counted by a measurer when it has
-//! come through the sockets' buffers. Neither adds up. So all runs of consecutive seconds are looked
-//! at, from one to all of them, and each may be off by a share of it and by what is under way.
-//! With buckets refilled every 10 ms ([`STEADY`]) that is 4 % of a single second and less than 3 %
-//! of two; with tor's default of 100 ms ([`BURSTY`]) less than 3 % of the whole measurement.
+//! come through the sockets' buffers. Neither adds up. So all runs of consecutive seconds are
+//! looked at, from one to all of them, and each may be off by a share of it and by what is under
+//! way. With buckets refilled every 10 ms ([`STEADY`]) that is 4 % of a single second and less than
+//! 3 % of two; with tor's default of 100 ms ([`BURSTY`]) less than 3 % of the whole measurement.
 //! The machine may stall once: what measurers could not read before the end of a second is then in
 //! the next one, so all runs that begin or end with that moment have [`STALL_SECS`] more under way.
 //!

@@ -6,17 +6,19 @@
 //!   core 1   clients ─▶ guards ─▶ (relay) ─▶ exits, and the measurer
 //! ```
 //!
-//! What clients have at least is what their guards read, as these say themselves: the relay's bytes for
-//! clients, and now and then a descriptor or a test of the guard's own. What they have at most is what
-//! the relay reports; that is the smaller of what it reads and writes for them, and so less in a second
-//! in which it reads little and writes what waits in it: circuits' windows hold seconds of a slow relay.
-//! What a guard has not read when a second ends it reads in the next one: seconds with 1.1 and 0.9 of what is due take turns, and
-//! one of 216 had 0.78. So guards are asked for each two seconds in a row.
+//! What clients have at least is what their guards read, as these say themselves: the relay's bytes
+//! for clients, and now and then a descriptor or a test of the guard's own. What they have at most
+//! is what the relay reports; that is the smaller of what it reads and writes for them, and so less
+//! in a second in which it reads little and writes what waits in it: circuits' windows hold seconds
+//! of a slow relay. What a guard has not read when a second ends it reads in the next one: seconds
+//! with 1.1 and 0.9 of what is due take turns, and one of 216 had 0.78. So guards are asked for
+//! each two seconds in a row.
 //!
-//! The same over distance: clients, exits and the measurer on hosts of their own, at distances of their own.
+//! The same over distance: clients, exits and the measurer on hosts of their own, at distances of
+//! their own.
 //!
-//! One relay is measured once for each demand with all tests. `FF_TEST_FULL_RUNS=20` measures all of
-//! them so many times, at three minutes a run; `FF_TEST_FULL_MBIT=10,20` some only.
+//! One relay is measured once for each demand with all tests. `FF_TEST_FULL_RUNS=20` measures all
+//! of them so many times, at three minutes a run; `FF_TEST_FULL_MBIT=10,20` some only.
 
 use std::ops::RangeInclusive;
 use std::thread;
@@ -46,15 +48,16 @@ const CLIENTS: usize = 4;
 const STREAMS: usize = 5;
 /// Links over the whole team, as a measurement has by default.
 const SOCKETS: u16 = 160;
-/// How long each measurement takes, in seconds: as long as by default. In its first second clients may have most of the relay, by
-/// what was on its way when it began, and little of that counts; an estimate is no more than the mean of all seconds.
+/// How long each measurement takes, in seconds: as long as by default. In its first second clients
+/// may have most of the relay, by what was on its way when it began, and little of that counts; an
+/// estimate is no more than the mean of all seconds.
 const DURATION_SECS: u16 = 10;
 /// How long downloads take until they are as fast as they will be.
 const WARM_UP: Duration = Duration::from_secs(3);
 /// How far the estimate may be off.
 const TOLERANCE: f64 = 0.05;
-/// What clients have of their due: as their guards count it in each two seconds in a row at least, and as the relay reports it
-/// in each second at most; but for the first second.
+/// What clients have of their due: as their guards count it in each two seconds in a row at least,
+/// and as the relay reports it in each second at most; but for the first second.
 const SHARE: RangeInclusive<f64> = 0.8..=1.1;
 /// What a coordinator's team sends that takes a relay's time and gives nothing.
 const LITTLE: BytesPerSec = BytesPerSec::from_mbit(1);
@@ -172,7 +175,8 @@ fn name(mbit: u64) -> String {
     format!("limit{mbit}")
 }
 
-/// Hosts whose round trips to the relay of 50 Mbit/s are 20 to 140 ms, and those of clients to their guards up to 160 ms.
+/// Hosts whose round trips to the relay of 50 Mbit/s are 20 to 140 ms, and those of clients to
+/// their guards up to 160 ms.
 fn far() -> HostsPlan {
     let relay = name(50);
     let rows = [
@@ -289,12 +293,13 @@ struct Case {
     demand: u64,
     /// What came of it.
     outcome: Outcome,
-    /// What guards read in each two of its full seconds in a row but the first, in proportion to a quarter of the limit.
+    /// What guards read in each two of its full seconds in a row but the first, in proportion to a
+    /// quarter of the limit.
     had: Vec<f64>,
     /// What clients downloaded in these, as a part of what guards read.
     arrived: f64,
-    /// What the relay reported in each second but the first, in proportion to a quarter of the limit, or to what is due
-    /// beside the echoes of that second if that is more.
+    /// What the relay reported in each second but the first, in proportion to a quarter of the
+    /// limit, or to what is due beside the echoes of that second if that is more.
     reported: Vec<f64>,
 }
 
@@ -336,7 +341,8 @@ impl Case {
             && self.reported.iter().all(|share| share <= SHARE.end())
     }
 
-    /// What it shows, as `.ci/measure` takes it: the estimate, and what clients had of their share in the seconds.
+    /// What it shows, as `.ci/measure` takes it: the estimate, and what clients had of their share
+    /// in the seconds.
     fn figure(&self) -> String {
         format!(
             "estimate / limit at {} Mbit/s, clients want {:.1} | 1 +- {TOLERANCE} | {:.3} | clients {} of their share",

@@ -5,9 +5,9 @@
 //!   workers        open links and send orders; half of the links ask to be measurement links first
 //! ```
 //!
-//! An order is 1 to 24 cells of the commands that mean something to a relay or to us, on three circuit
-//! ids and none, sent at once; a link that stays open gets the next one. The seed gives the orders, but
-//! not which of them come while a measurement is granted, running or over.
+//! An order is 1 to 24 cells of the commands that mean something to a relay or to us, on three
+//! circuit ids and none, sent at once; a link that stays open gets the next one. The seed gives the
+//! orders, but not which of them come while a measurement is granted, running or over.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

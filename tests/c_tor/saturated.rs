@@ -6,9 +6,9 @@
 //!   core 1   client ─▶ guard ─▶ (target) ─▶ exit, and the measurer
 //! ```
 //!
-//! It measures ten times (`FF_TEST_PAIRS`), and compares what the relay forwarded before each time with
-//! what it was measured at then; over fewer links, because each costs a slow relay something: 160 for a
-//! whole core.
+//! It measures ten times (`FF_TEST_PAIRS`), and compares what the relay forwarded before each time
+//! with what it was measured at then; over fewer links, because each costs a slow relay something:
+//! 160 for a whole core.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -105,8 +105,9 @@ fn spread(ratios: &[f64]) -> String {
     format!("{least:.3}..{most:.3}")
 }
 
-/// Measures the relay over this many links while its clients want all of it: what it forwarded before and the estimate,
-/// both in bytes per second, and which part of their share the clients had.
+/// Measures the relay over this many links while its clients want all of it: what it forwarded
+/// before and the estimate, both in bytes per second, and which part of their share the clients
+/// had.
 fn measure(
     (target, sockets): (&Node, u16),
     key: &SigningKey,

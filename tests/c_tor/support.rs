@@ -128,7 +128,8 @@ pub(crate) fn measure(plan: &Plan) -> Outcome {
     measure_watched(plan, |_| {})
 }
 
-/// Whether it failed because the machine stood still for long: cells or reports came too late, or not at all.
+/// Whether it failed because the machine stood still for long: cells or reports came too late, or
+/// not at all.
 pub(crate) fn stood_still(outcome: &Outcome) -> bool {
     let failure = outcome.result.as_ref().err();
     let is_it = failure.is_some_and(|failure| {

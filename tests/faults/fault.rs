@@ -221,8 +221,9 @@ impl Run {
         self.drain();
     }
 
-    /// Makes a fault: waits for its phase, lets it happen, ends it, and has all checked. Says to which measurer or
-    /// target it happened, or by how many seconds a clock jumped, and for how long.
+    /// Makes a fault: waits for its phase, lets it happen, ends it, and has all checked. Says to
+    /// which measurer or target it happened, or by how many seconds a clock jumped, and for how
+    /// long.
     pub(crate) fn make(&mut self, kind: Kind, phase: Phase) -> String {
         let target = self.wait_for(phase);
         let measurer = self.random.random_range(0..MEASURERS);

@@ -1,5 +1,5 @@
-//! Relays that share a machine and its line, and join and leave the network: the sum of their published values is at most what
-//! the machine carries.
+//! Relays that share a machine and its line, and join and leave the network: the sum of their
+//! published values is at most what the machine carries.
 
 use std::collections::BTreeSet;
 use std::thread;

@@ -1,5 +1,6 @@
-//! A target: a relay of Arti's crates in a process of its own, which says on standard output what its extension
-//! tells its operator. That is the test's witness, and the coordinator has no part in it.
+//! A target: a relay of Arti's crates in a process of its own, which says on standard output what
+//! its extension tells its operator. That is the test's witness, and the coordinator has no part in
+//! it.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
@@ -19,8 +20,8 @@ use tracing_subscriber::fmt::time::FormatTime;
 
 use crate::pulse::BEAT;
 
-/// The variable that makes this test's executable a target: its number, where it listens, its memory's file and
-/// the coordinator that it allows.
+/// The variable that makes this test's executable a target: its number, where it listens, its
+/// memory's file and the coordinator that it allows.
 const ROLE: &str = "FF_FAULTS_TARGET";
 /// What a target is limited to: 4 Mbit/s.
 pub(crate) const LIMIT: BytesPerSec = BytesPerSec::new(500_000);

@@ -1,4 +1,5 @@
-//! What must hold whatever happens, by what targets say and what the store and the published file have.
+//! What must hold whatever happens, by what targets say and what the store and the published file
+//! have.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +15,8 @@ use crate::pulse::Pulse;
 use crate::target::{Heard, Said};
 use crate::world::{MEASUREMENT, TARGETS, World};
 
-/// How long a target may be limited beyond what it was asked for, or beyond its coordinator's life, while it runs.
+/// How long a target may be limited beyond what it was asked for, or beyond its coordinator's life,
+/// while it runs.
 pub(crate) const AFTER: Duration = Duration::from_secs(2);
 /// How long a target keeps what it has granted, if nobody comes (PROTOCOL.md §7).
 const GRANT_KEPT: Duration = Duration::from_secs(30);
@@ -152,7 +154,8 @@ impl Witness {
         self.before_start = self.rows.len();
     }
 
-    /// Fails if the store has lost or changed something, or does not know of what a target was asked.
+    /// Fails if the store has lost or changed something, or does not know of what a target was
+    /// asked.
     fn check_store(&mut self, world: &World) {
         let status = ff_bwauth::watch::client::status(&format!("http://{}", world.page));
         let store = Store::open_read_only(&world.path("state/store.sqlite")).expect("the store");
@@ -215,8 +218,8 @@ impl Witness {
     }
 }
 
-/// Fails if a target was asked too often or limited too long, by its own clock and while it ran. It learns of its
-/// coordinator's death by proxies.
+/// Fails if a target was asked too often or limited too long, by its own clock and while it ran. It
+/// learns of its coordinator's death by proxies.
 fn check_target(number: usize, seen: &Seen, proxies: &Pulse, killed: Option<Instant>) {
     assert!(!seen.refused.contains_key("too_soon"), "t{number} was asked beyond its grants");
     for one in &seen.measurements {

@@ -111,8 +111,9 @@ pub(crate) struct World {
     dir: TempDir,
 }
 
-/// A world's addresses: nobody else has these. On 127.0.0.1, from where connections come, a port that was free when it
-/// was chosen may be a connection's when it is bound, for the first time or after a restart.
+/// A world's addresses: nobody else has these. On 127.0.0.1, from where connections come, a port
+/// that was free when it was chosen may be a connection's when it is bound, for the first time or
+/// after a restart.
 #[derive(Clone, Copy, Debug)]
 struct Net([u8; 2]);
 
@@ -181,7 +182,8 @@ pub(crate) fn has_clocks() -> bool {
 }
 
 impl World {
-    /// Starts everything. With `has_disks`, the coordinator's files are on small disks of their own.
+    /// Starts everything. With `has_disks`, the coordinator's files are on small disks of their
+    /// own.
     pub(crate) fn start(has_disks: bool) -> Self {
         Self::of(&Shape { has_disks, ..Shape::default() })
     }

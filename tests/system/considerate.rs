@@ -135,8 +135,8 @@ async fn send_little(little: BytesPerSec, limit: BytesPerSec) {
     assert_eq!(relay.totals().failed, 1);
 }
 
-/// Measures a relay with so little, and fails unless its clients keep what they had before, as a part of
-/// `limit`, and the relay ends it.
+/// Measures a relay with so little, and fails unless its clients keep what they had before, as a
+/// part of `limit`, and the relay ends it.
 async fn measure_with_little(
     little: BytesPerSec,
     (relay, clients, coordinator): (&TestRelay, &Background, &SigningKey),

@@ -56,8 +56,8 @@ fn request_for(
     asked.expect("a request").1
 }
 
-/// A link of a measurement, its circuit open and six echo cells on it; `None` if the relay has just ended the
-/// measurement.
+/// A link of a measurement, its circuit open and six echo cells on it; `None` if the relay has just
+/// ended the measurement.
 async fn echoing(
     relay: &TestRelay,
     measurement: MeasurementId,

@@ -99,7 +99,8 @@ async fn one_forged_cell_in_ten_is_caught_by_sparse_checks() {
     let mut plan = plan(&relay, &coordinator, PLANNED_SECS);
     plan.params.check_probability = 1e-2;
     let outcome = measure(&plan).await;
-    // Of 1,000 cells one is forged and checked: after 20,000 only two in a thousand million liars go on.
+    // Of 1,000 cells one is forged and checked: after 20,000 only two in a thousand million liars
+    // go on.
     assert!(outcome.cells.echoed < 20_000, "{:?}", outcome.cells);
     assert_eq!(failure(&outcome).code(), "wrong_content");
     assert_eq!(outcome.cells.bad, 1);
@@ -203,8 +204,8 @@ async fn a_relay_that_stops_reading_gets_nothing_and_costs_no_memory() {
         return;
     }
     let coordinator = fresh_key();
-    // Few echoes, so that they do not come in three of the five seconds, and no longer: a link is given up that has
-    // been silent for five.
+    // Few echoes, so that they do not come in three of the five seconds, and no longer: a link is
+    // given up that has been silent for five.
     let lie = Lie::StopReading { after: 50 };
     let relay = TestRelay::start(Setup { lie, limit: None, ..Setup::allowing(&[&coordinator]) });
     let plan = plan(&relay, &coordinator, 5);
@@ -233,14 +234,15 @@ async fn half_of_the_links_are_enough_and_fewer_are_not() {
     assert_ended_early(&fewer);
 }
 
-/// Fails unless the measurement ended before its time; a lie is told within the first quarter of a second.
+/// Fails unless the measurement ended before its time; a lie is told within the first quarter of a
+/// second.
 pub(crate) fn assert_ended_early(outcome: &Outcome) {
     let seconds = outcome.seconds.len();
     assert!(seconds < usize::from(PLANNED_SECS), "after {seconds} seconds only");
 }
 
-/// Fails if the estimate is above the truth by more than this fraction of it. How far it is below is the machine's
-/// affair where others work beside.
+/// Fails if the estimate is above the truth by more than this fraction of it. How far it is below
+/// is the machine's affair where others work beside.
 pub(crate) fn assert_no_faster(estimate: Option<BytesPerSec>, truth: BytesPerSec, most: f64) {
     let estimate = estimate.expect("an estimate").mbit();
     assert!(estimate <= truth.mbit() * (1.0 + most), "{estimate:.2} Mbit/s of {:.2}", truth.mbit());

@@ -2,9 +2,10 @@
 //! the clients meanwhile.
 //!
 //! Two cases run with all tests. The whole matrix runs so many times with
-//! `FF_TEST_SATURATED_RUNS=20 cargo test --test system matrix -- --ignored --nocapture`, and prints a line
-//! for each measurement; a run takes two minutes. `FF_TEST_SATURATED_MBIT=10,20` takes some of the
-//! limits only. With 250 Mbit/s the core that runs the relay is full, and the estimate is what that forwards.
+//! `FF_TEST_SATURATED_RUNS=20 cargo test --test system matrix -- --ignored --nocapture`, and prints
+//! a line for each measurement; a run takes two minutes. `FF_TEST_SATURATED_MBIT=10,20` takes some
+//! of the limits only. With 250 Mbit/s the core that runs the relay is full, and the estimate is
+//! what that forwards.
 
 use std::time::Duration;
 
@@ -88,7 +89,8 @@ impl Case {
             && seconds.into_iter().all(|share| SHARE.contains(share))
     }
 
-    /// What it shows, as `.ci/measure` takes it: the estimate, and what clients had of their share in the seconds.
+    /// What it shows, as `.ci/measure` takes it: the estimate, and what clients had of their share
+    /// in the seconds.
     fn figure(&self) -> String {
         let seconds = || self.counted.iter().copied();
         let (least, most) = (seconds().fold(f64::MAX, f64::min), seconds().fold(0.0, f64::max));

@@ -11,9 +11,9 @@
 //!                 Refresh      Describe      Measure      Publish      End
 //! ```
 //!
-//! All that is decided is decided in [`Core::apply`], which has no clock and no socket; its tests make the
-//! actions up. What it decides is in the store before it is done, so whoever starts again behind a crash
-//! goes on where the last one was.
+//! All that is decided is decided in [`Core::apply`], which has no clock and no socket; its tests
+//! make the actions up. What it decides is in the store before it is done, so whoever starts again
+//! behind a crash goes on where the last one was.
 
 pub mod config;
 pub mod core;

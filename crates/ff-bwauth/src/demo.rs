@@ -1,4 +1,5 @@
-//! `demo --network`: a whole network on this machine, with coordinators that run as they would for months.
+//! `demo --network`: a whole network on this machine, with coordinators that run as they would for
+//! months.
 //!
 //! ```text
 //!   relays of Arti's crates, each at an address of its own ──▶ consensus, descriptors: files
@@ -6,8 +7,8 @@
 //!      three measurers, gRPC ◀── two coordinators, each a Daemon ◀───┘
 //! ```
 //!
-//! It has no directory authorities: the consensus that coordinators read is made here, and takes over as weights
-//! what they have published, as a real one does.
+//! It has no directory authorities: the consensus that coordinators read is made here, and takes
+//! over as weights what they have published, as a real one does.
 
 mod documents;
 
@@ -51,7 +52,8 @@ const SLOT_MARGIN_SECS: u32 = 3;
 const PUBLISH_SECS: u64 = 10;
 /// The address of a coordinator's page before the system has chosen a port.
 const ANY_PORT: &str = "127.0.0.1:0";
-/// How long to wait for the file with the last result: it may be refused, and a busy machine writes it late.
+/// How long to wait for the file with the last result: it may be refused, and a busy machine writes
+/// it late.
 const LAST_FILE: Duration = Duration::from_secs(3 * PUBLISH_SECS);
 
 /// A relay of the network.
@@ -82,7 +84,8 @@ pub(crate) fn run(options: &DemoArgs) -> Result<ExitCode> {
         .enable_all()
         .build()
         .context("Failed to start a runtime")?;
-    // Arti's TLS wants to know whose cryptography it is to use; another part may have said so already.
+    // Arti's TLS wants to know whose cryptography it is to use; another part may have said so
+    // already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let result = runtime.block_on(Network::start(options, dir));
     let network = result?;
@@ -218,7 +221,8 @@ impl Network {
         self.documents.write(&files.collect::<Vec<_>>())
     }
 
-    /// Ends everything and prints what came of it; with `--once` the statuses are the whole period's last.
+    /// Ends everything and prints what came of it; with `--once` the statuses are the whole
+    /// period's last.
     async fn end(
         mut self,
         options: &DemoArgs,

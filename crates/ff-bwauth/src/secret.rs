@@ -14,7 +14,8 @@ const MAX_BYTES: u64 = 4096;
 /// Reads a secret.
 ///
 /// # Errors
-/// Naming the file: when it cannot be read, when others can read or replace it, or when it is too short or too long.
+/// Naming the file: when it cannot be read, when others can read or replace it, or when it is too
+/// short or too long.
 pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>> {
     let secret = secret_file::read(path, MAX_BYTES)?;
     if secret.len() < MIN_BYTES {

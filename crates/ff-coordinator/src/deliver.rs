@@ -17,7 +17,8 @@ use crate::options::Common;
 use crate::report;
 use crate::screen::summary;
 
-/// Prints an error as a failed measurement, where a program was told to print JSON and has printed nothing.
+/// Prints an error as a failed measurement, where a program was told to print JSON and has printed
+/// nothing.
 ///
 /// # Errors
 /// The same, or that it cannot be printed.

@@ -47,8 +47,8 @@ pub use crate::progress::Progress;
 
 /// How long the team may take to open its links: longer than the grant waits is in vain.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a relay may be busy with another measurement before that counts: so long one can overrun its slot, when its
-/// links open slowly.
+/// How long a relay may be busy with another measurement before that counts: so long one can
+/// overrun its slot, when its links open slowly.
 const BUSY_PATIENCE: Duration = Duration::from_secs(5);
 /// How long to wait before a busy relay is asked again.
 const BUSY_PAUSE: Duration = Duration::from_millis(500);
@@ -76,10 +76,11 @@ pub struct Plan {
     /// Whether the relay is on this machine, so that only processors lie between it and the team.
     /// Elsewhere a team whose capacity is not told by its rates may itself be what is measured.
     pub is_local: bool,
-    /// The longest round trip from a measurer to it, where it is known; otherwise the coordinator's is taken for it.
+    /// The longest round trip from a measurer to it, where it is known; otherwise the coordinator's
+    /// is taken for it.
     pub round_trip: Option<Duration>,
-    /// What it is expected to carry, if links are to follow from the path as it is measured; otherwise there are as many as
-    /// the team has.
+    /// What it is expected to carry, if links are to follow from the path as it is measured;
+    /// otherwise there are as many as the team has.
     pub expected: Option<BytesPerSec>,
     /// Its place among measurements that begin together, if it is made together with others.
     pub place: Option<Arc<Place>>,
@@ -88,7 +89,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan for a relay on another machine, by its address alone; callers set what else they know.
+    /// A plan for a relay on another machine, by its address alone; callers set what else they
+    /// know.
     #[must_use]
     pub fn new(target: TargetAddr, key: SigningKey, params: Params, team: Vec<TeamMember>) -> Self {
         Self {
@@ -107,12 +109,14 @@ impl Plan {
         }
     }
 
-    /// Whether nothing but processors lies between the relay and the team: a connection over loopback waits for a program.
+    /// Whether nothing but processors lies between the relay and the team: a connection over
+    /// loopback waits for a program.
     fn is_beside(&self) -> bool {
         self.is_local || self.target.addr.ip().to_canonical().is_loopback()
     }
 
-    /// Gives the team as many links as what is expected takes over a path of this length, divided as before.
+    /// Gives the team as many links as what is expected takes over a path of this length, divided
+    /// as before.
     fn spread_links(&mut self, round_trip: Option<Duration>) {
         let Some(expected) = self.expected else { return };
         let before: u32 = self.team.iter().map(|member| u32::from(member.sockets)).sum();
@@ -225,7 +229,8 @@ impl Run {
         result
     }
 
-    /// Asks the relay, and again for a while if another coordinator's measurement, of the slot before, is not over yet.
+    /// Asks the relay, and again for a while if another coordinator's measurement, of the slot
+    /// before, is not over yet.
     async fn ask(
         &mut self,
         watch: &mut impl FnMut(Progress<'_>),
@@ -303,10 +308,12 @@ impl Run {
             },
         };
         let mut team = team;
-        // A measurer to which the way is shorter than it was begins before the others, and the relay with it.
+        // A measurer to which the way is shorter than it was begins before the others, and the
+        // relay with it.
         let earliest = team.iter_mut().map(|part| part.start(at)).min().unwrap_or(at);
         session.start(earliest);
-        // A relay may put this off, so only what begins at the same time from here on is measured together.
+        // A relay may put this off, so only what begins at the same time from here on is measured
+        // together.
         let begun = unix_time() + earliest.saturating_duration_since(Instant::now());
         (self.has_started, self.started) = (true, begun);
         watch(Progress::Started { at, seconds: grant.duration_secs });
@@ -390,7 +397,8 @@ impl Run {
         }
     }
 
-    /// When the first second that counts began, in milliseconds since 1970, if the measurers have begun.
+    /// When the first second that counts began, in milliseconds since 1970, if the measurers have
+    /// begun.
     fn counted_unix_millis(&self) -> Option<u64> {
         let first = Duration::from_secs(self.samples.first_counted() as u64);
         let begun = self.started + first;
@@ -484,8 +492,8 @@ async fn prepare(
     futures::future::try_join_all(preparing).await
 }
 
-/// Brings all measurers' events together. The measurers stop when the tasks are dropped, and one that has
-/// more to say than is taken in has to wait.
+/// Brings all measurers' events together. The measurers stop when the tasks are dropped, and one
+/// that has more to say than is taken in has to wait.
 fn forward_events(
     team: Vec<Box<dyn ReadyPart>>,
 ) -> (mpsc::Receiver<(usize, PartEvent)>, JoinSet<()>) {

@@ -1,8 +1,8 @@
 //! The report: one self-contained HTML page that shows how an estimate came about.
 //!
 //! The page has no script and loads nothing (its content security policy forbids both), so it can
-//! be kept, mailed and opened anywhere. Whatever a relay or a user chose is escaped. It looks like the
-//! coordinator's page, light or dark as set in the reader's system.
+//! be kept, mailed and opened anywhere. Whatever a relay or a user chose is escaped. It looks like
+//! the coordinator's page, light or dark as set in the reader's system.
 
 use core::fmt::{self, Write as _};
 

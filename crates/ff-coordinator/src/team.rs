@@ -6,7 +6,8 @@
 //!             └ RemoteMeasurer: the same on another host, by gRPC
 //! ```
 //!
-//! A measurement is over for a measurer when its [`ReadyPart`] is dropped, whatever has happened before.
+//! A measurement is over for a measurer when its [`ReadyPart`] is dropped, whatever has happened
+//! before.
 
 mod local;
 mod share;
@@ -53,8 +54,8 @@ pub trait ReadyPart: Send {
     /// How long before the start it must be told of it.
     fn start_lead(&self) -> Duration;
 
-    /// Starts the sending at a moment that lies ahead; returns when it can begin at the earliest, as far as is
-    /// known here.
+    /// Starts the sending at a moment that lies ahead; returns when it can begin at the earliest,
+    /// as far as is known here.
     fn start(&mut self, at: Instant) -> Instant;
 
     /// What happens next; cancel-safe. After `Done` or `Failed` nothing does.

@@ -1,7 +1,7 @@
 //! A bandwidth file as a directory authority reads it: any version, by whatever software.
 //!
-//! The rules are those of tor's `bwauth.c` (dirserv_read_measured_bandwidths): what it does not take is
-//! a finding, and so is what bandwidth-file-spec forbids and tor takes all the same.
+//! The rules are those of tor's `bwauth.c` (dirserv_read_measured_bandwidths): what it does not
+//! take is a finding, and so is what bandwidth-file-spec forbids and tor takes all the same.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -11,13 +11,13 @@ use ff_base::utc::{DAY_SECS, Utc};
 /// tor's `MAX_MEASUREMENT_AGE`: a file whose newest result is older is refused. A good greatest
 /// age of single results, too: with one measurement a day, two may be missed.
 pub const MAX_FILE_AGE_SECS: u64 = 3 * DAY_SECS;
-/// Characters that a line may have without its end (bandwidth-file-spec §2.1): tor before 0.3.5 skips longer ones, and
-/// parsers may.
+/// Characters that a line may have without its end (bandwidth-file-spec §2.1): tor before 0.3.5
+/// skips longer ones, and parsers may.
 pub const MAX_LINE: usize = 510;
 /// The line behind the headers.
 const TERMINATOR: &str = "=====";
-/// Header lines that go into an authority's vote: tor's 50 (MAX_BW_FILE_HEADER_COUNT_IN_VOTE), of which the timestamp is
-/// one.
+/// Header lines that go into an authority's vote: tor's 50 (MAX_BW_FILE_HEADER_COUNT_IN_VOTE), of
+/// which the timestamp is one.
 const MAX_HEADERS: usize = 49;
 
 /// How bad a finding is.
@@ -271,7 +271,8 @@ impl Reading {
     }
 }
 
-/// Reads a relay's line, or says why an authority would not; nothing of one that nobody votes with anyway.
+/// Reads a relay's line, or says why an authority would not; nothing of one that nobody votes with
+/// anyway.
 fn parse_relay(number: usize, line: &str) -> Result<ReadLine, Option<String>> {
     let words = || line.trim_end_matches('\n').split([' ', '\t']).filter(|word| !word.is_empty());
     let votes = !words().any(|word| word.starts_with("vote=0"));
@@ -319,7 +320,8 @@ pub struct Change {
     pub new_bw: Option<u64>,
 }
 
-/// What changes for relays between two files as authorities vote with them, in the order of fingerprints.
+/// What changes for relays between two files as authorities vote with them, in the order of
+/// fingerprints.
 #[must_use]
 pub fn diff(old: &Reading, new: &Reading) -> Vec<Change> {
     let (old, new) = (old.votes(), new.votes());

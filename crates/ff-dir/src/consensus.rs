@@ -30,7 +30,8 @@ pub struct Entry {
     pub nickname: String,
     /// Its fingerprint.
     pub fingerprint: Fingerprint,
-    /// Its Ed25519 identity. Consensuses do not have it, but votes; a descriptor or microdescriptor has it, too.
+    /// Its Ed25519 identity. Consensuses do not have it, but votes; a descriptor or microdescriptor
+    /// has it, too.
     pub ed25519: Option<[u8; 32]>,
     /// Where it listens, its IPv4 address first.
     pub or_ports: Vec<SocketAddr>,
@@ -205,7 +206,8 @@ impl Entry {
             "a" => self.or_ports.push(rest.parse().map_err(|_| bad("the address"))?),
             "s" => self.flags = Flags::parse(rest),
             "w" => self.read_weight(rest)?,
-            // Votes have several digests in a line of another form, with a list of methods in front.
+            // Votes have several digests in a line of another form, with a list of methods in
+            // front.
             "m" if !rest.contains(' ') => {
                 let digest = key_base64(rest).ok_or_else(|| bad("the digest"))?;
                 self.microdescriptor = Some(digest);

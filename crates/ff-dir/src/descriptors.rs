@@ -1,7 +1,8 @@
 //! Server descriptors, as many as a file has (dir-spec 2.1.1): what relays say of their rates and
 //! families.
 //!
-//! Signatures are not checked: the file must come from somebody who has, as directory authorities do.
+//! Signatures are not checked: the file must come from somebody who has, as directory authorities
+//! do.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -49,12 +50,13 @@ impl Descriptor {
 /// What is read of a file.
 #[derive(Clone, Debug, Default)]
 pub struct Descriptors {
-    /// The descriptors by relay; of one that has several, the newest, and of equally old ones the last.
+    /// The descriptors by relay; of one that has several, the newest, and of equally old ones the
+    /// last.
     pub relays: HashMap<Fingerprint, Descriptor>,
     /// The other ones.
     older: Vec<(Fingerprint, Descriptor)>,
-    /// Descriptors that cannot be read, each by its first line that cannot. One relay's is no reason to do
-    /// without the others.
+    /// Descriptors that cannot be read, each by its first line that cannot. One relay's is no
+    /// reason to do without the others.
     pub skipped: Vec<DocumentError>,
 }
 
@@ -150,7 +152,8 @@ impl Begun {
 }
 
 impl Descriptors {
-    /// Reads the descriptors of a file. Contact lines may have any encoding; digests are of the file's bytes.
+    /// Reads the descriptors of a file. Contact lines may have any encoding; digests are of the
+    /// file's bytes.
     #[must_use]
     pub fn parse(bytes: impl AsRef<[u8]>) -> Self {
         let bytes = bytes.as_ref();
@@ -223,7 +226,8 @@ impl Descriptors {
     }
 }
 
-/// Text of the same length in bytes, with a `?` for each byte that is not UTF-8: everything that is parsed is ASCII.
+/// Text of the same length in bytes, with a `?` for each byte that is not UTF-8: everything that is
+/// parsed is ASCII.
 #[must_use]
 pub fn readable(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes) {
@@ -237,7 +241,8 @@ pub fn readable(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// The digest of the descriptor at the start of a file's rest; its line `router-signature` starts at byte `last`.
+/// The digest of the descriptor at the start of a file's rest; its line `router-signature` starts
+/// at byte `last`.
 fn digest(bytes: &[u8], last: usize) -> [u8; 20] {
     let end = bytes[last..].iter().position(|byte| *byte == b'\n');
     let end = end.map_or(bytes.len(), |end| last + end + 1);

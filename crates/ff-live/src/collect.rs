@@ -1,8 +1,8 @@
 //! Fetches the pieces that are listed and not there, from several servers at the same time.
 //!
-//! A few servers are asked for a batch each. One that fails, is slow, or answers with something that it was
-//! not asked for is given up, and its batch goes to another one. What a server does not have is asked of
-//! others in a next round, and of the authorities in the last.
+//! A few servers are asked for a batch each. One that fails, is slow, or answers with something
+//! that it was not asked for is given up, and its batch goes to another one. What a server does not
+//! have is asked of others in a next round, and of the authorities in the last.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -16,7 +16,8 @@ use super::ask::{Ask, AskError, Request, Servers};
 use super::parts::{Microdescriptor, Part, ServerDescriptor};
 use super::shelf::Shelf;
 
-/// Digests in one request at most, as tor's own: a request is one line, and its answer is bounded by it.
+/// Digests in one request at most, as tor's own: a request is one line, and its answer is bounded
+/// by it.
 pub(super) const MAX_BATCH: usize = 96;
 /// Rounds with caches before the authorities are asked.
 const CACHE_ROUNDS: usize = 2;

@@ -29,15 +29,15 @@ pub struct LiveConfig {
     /// The network's directory authorities; Tor's if there are none here.
     #[serde(default, rename = "authority")]
     pub authorities: Vec<Authority>,
-    /// Whom to ask as long as there is no directory; the authorities, or with Tor's Arti's own list, if there
-    /// are none here.
+    /// Whom to ask as long as there is no directory; the authorities, or with Tor's Arti's own
+    /// list, if there are none here.
     #[serde(default, rename = "fallback")]
     pub fallbacks: Vec<Fallback>,
     /// A private network's directory, of chutney's or ff-lab's kind: its authorities are used.
     #[serde(default)]
     pub private_network: Option<PathBuf>,
-    /// Whether to ask servers at addresses that are nobody's on the Internet, 127.0.0.1 for instance. A
-    /// `private_network` has no others.
+    /// Whether to ask servers at addresses that are nobody's on the Internet, 127.0.0.1 for
+    /// instance. A `private_network` has no others.
     #[serde(default)]
     pub allow_private_addresses: bool,
     /// What may be kept and asked for.
@@ -106,7 +106,8 @@ impl LiveConfig {
     /// Finds invalid values.
     ///
     /// # Errors
-    /// [`DirectoryError`], also when the private network's directory cannot be read, or other users could change kept files.
+    /// [`DirectoryError`], also when the private network's directory cannot be read, or other users
+    /// could change kept files.
     pub fn check(&self) -> Result<(), DirectoryError> {
         self.resolve()?;
         [Some(&self.cache_dir), self.state_dir.as_ref()]

@@ -7,8 +7,8 @@ use super::head::secs;
 
 /// The network's documents of one moment, each verified.
 ///
-/// The consensuses' signatures have been checked; descriptors and microdescriptors are those whose digests
-/// the consensuses have. Copies share their texts.
+/// The consensuses' signatures have been checked; descriptors and microdescriptors are those whose
+/// digests the consensuses have. Copies share their texts.
 #[derive(Clone, Debug)]
 pub struct Documents {
     /// The consensus of the flavour ns, which has the digests of the descriptors.

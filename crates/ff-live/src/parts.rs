@@ -1,10 +1,11 @@
 //! Server descriptors and microdescriptors as pieces of text that are known by their digests.
 //!
-//! A consensus names each by its digest, and a majority of the authorities has signed the consensus, so a
-//! piece whose digest is named in it is the one that the authorities have checked: their signatures in the
-//! pieces need not be checked again. A server descriptor's digest is a SHA-1; a relay that can make two
-//! descriptors with one digest can show us another of its own than it showed the authorities, and the line
-//! `fingerprint` is compared so that it stays one of its own.
+//! A consensus names each by its digest, and a majority of the authorities has signed the
+//! consensus, so a piece whose digest is named in it is the one that the authorities have checked:
+//! their signatures in the pieces need not be checked again. A server descriptor's digest is a
+//! SHA-1; a relay that can make two descriptors with one digest can show us another of its own than
+//! it showed the authorities, and the line `fingerprint` is compared so that it stays one of its
+//! own.
 
 use std::fmt::Debug;
 use std::hash::Hash;

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 pub struct Authority {
     /// What it is called in messages.
     pub name: String,
-    /// The fingerprint of the key that its votes hang on, 40 hexadecimal digits: the `fingerprint` line of
-    /// its `keys/authority_certificate`.
+    /// The fingerprint of the key that its votes hang on, 40 hexadecimal digits: the `fingerprint`
+    /// line of its `keys/authority_certificate`.
     pub v3ident: String,
     /// Its RSA fingerprint as a relay, 40 hexadecimal digits.
     pub fingerprint: String,

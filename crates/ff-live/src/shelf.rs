@@ -39,8 +39,8 @@ impl<P: Part> Default for Shelf<P> {
 }
 
 impl<P: Part> Shelf<P> {
-    /// Reads a file that [`Self::render`] has written. A piece that has been damaged has another digest, so
-    /// that no consensus lists it.
+    /// Reads a file that [`Self::render`] has written. A piece that has been damaged has another
+    /// digest, so that no consensus lists it.
     pub(super) fn read(text: &str) -> Self {
         let mut shelf = Self::default();
         let mut rest = text;

@@ -1,7 +1,7 @@
 //! Whether a consensus is one to go by: of this network, signed, whole, and of now.
 //!
-//! The signatures are checked by Arti's tor-netdoc: more than half of the configured authorities must have
-//! signed, each with a key that its certificate vouches for.
+//! The signatures are checked by Arti's tor-netdoc: more than half of the configured authorities
+//! must have signed, each with a key that its certificate vouches for.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,7 +15,8 @@ use tor_netdoc::parse2::{ParseInput, parse_netdoc};
 
 use super::head::{Flavor, Head, signing_keys};
 
-/// How far ahead of our clock a consensus may be. Authorities' clocks agree within minutes, and so should ours.
+/// How far ahead of our clock a consensus may be. Authorities' clocks agree within minutes, and so
+/// should ours.
 const MAX_AHEAD_SECS: u64 = 30 * 60;
 
 /// Why a consensus is not one to go by.
@@ -186,8 +187,8 @@ pub(super) fn verify(
     }
 }
 
-/// Checks the signatures of one that has been parsed. All certificates are authorities' of ours, so that who
-/// else has signed does not count.
+/// Checks the signatures of one that has been parsed. All certificates are authorities' of ours, so
+/// that who else has signed does not count.
 fn check_signatures<T>(
     parsed: &impl ExternallySigned<T, Key = [AuthCert], KeyHint = Vec<AuthCertKeyIds>>,
     certificates: &[AuthCert],

@@ -63,7 +63,8 @@ pub struct Outcome {
     pub limit: Option<BytesPerSec>,
     /// What the estimate is worth, or why there is none.
     pub result: Result<Verdict, Failure>,
-    /// The samples of the seconds that count; what measurers counted, as far as the relay does not dispute it.
+    /// The samples of the seconds that count; what measurers counted, as far as the relay does not
+    /// dispute it.
     pub seconds: Vec<SecondSample>,
     /// The measurers that say that they got more than the relay says that it has echoed to them.
     pub disputes: Vec<Dispute>,
@@ -177,8 +178,8 @@ impl Outcome {
     }
 }
 
-/// What a measurement that found this is worth as a draw. It is that of what is believed, not that of a dispute: a
-/// relay must not win another attempt by saying that it has echoed less.
+/// What a measurement that found this is worth as a draw. It is that of what is believed, not that
+/// of a dispute: a relay must not win another attempt by saying that it has echoed less.
 fn draw(
     asked: &Asked,
     measured: &MeasuredSeconds,
@@ -214,8 +215,8 @@ fn unless_disputed<T>(result: Result<T, Failure>, disputes: &[Dispute]) -> Resul
     }
 }
 
-/// An attempt as files and JSON have it. Keys carry their units and are never renamed; new keys may be added, so
-/// readers have to skip what they do not know.
+/// An attempt as files and JSON have it. Keys carry their units and are never renamed; new keys may
+/// be added, so readers have to skip what they do not know.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AttemptRow {
     /// What was measured and how.
@@ -264,7 +265,8 @@ pub struct MeasurementRow {
     pub settling_bytes: Vec<u64>,
 }
 
-/// The terms of a measurement: what the relay was asked for, what it granted, and what its seconds become.
+/// The terms of a measurement: what the relay was asked for, what it granted, and what its seconds
+/// become.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TermsRow {
     /// Seconds that should count.

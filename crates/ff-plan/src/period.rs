@@ -6,8 +6,8 @@
 //!   seed ─▶ draw ─▶ room of each slot ───────────────┘   the first slot with room ─▶ allocate: measurers' shares
 //! ```
 //!
-//! All of it is arithmetic: no clock, no socket, no file, and no library that has one. Coordinators that
-//! have the same inputs come to the same schedule without a word; PROTOCOL.md §11 has vectors.
+//! All of it is arithmetic: no clock, no socket, no file, and no library that has one. Coordinators
+//! that have the same inputs come to the same schedule without a word; PROTOCOL.md §11 has vectors.
 
 pub mod allocate;
 pub mod carried;
@@ -29,18 +29,21 @@ use ff_base::identity::Fingerprint;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
-/// The least guess of a relay's capacity, so that every relay is measured with something: 100 kbit/s.
+/// The least guess of a relay's capacity, so that every relay is measured with something: 100
+/// kbit/s.
 pub const MIN_GUESS: BytesPerSec = BytesPerSec::new(12_500);
 
-/// The guess of new relays' capacities when none has been measured yet: the 75th percentile of July 2019
-/// (paper §7).
+/// The guess of new relays' capacities when none has been measured yet: the 75th percentile of July
+/// 2019 (paper §7).
 pub const FIRST_GUESS: BytesPerSec = BytesPerSec::from_mbit(51);
 
-/// How often a relay lets a coordinator measure it in a period: once, and once again (PROTOCOL.md §7.2).
+/// How often a relay lets a coordinator measure it in a period: once, and once again (PROTOCOL.md
+/// §7.2).
 pub const GRANTS: u32 = 2;
 
-/// Seconds of a slot in addition to those that count. Opening links and finding the relay's rate takes 5 s over a round trip
-/// of 0.12 s, and 7 s over 0.21 s. A longer measurement overlaps the next slot while that opens its links.
+/// Seconds of a slot in addition to those that count. Opening links and finding the relay's rate
+/// takes 5 s over a round trip of 0.12 s, and 7 s over 0.21 s. A longer measurement overlaps the
+/// next slot while that opens its links.
 const SLOT_MARGIN_SECS: u32 = 7;
 
 /// The usual length of a slot, in seconds, where relays are measured for so many.
@@ -54,7 +57,8 @@ pub fn usual_slot_secs(measure_secs: u16) -> u32 {
 pub struct ScheduledRelay {
     /// Its fingerprint.
     pub fingerprint: Fingerprint,
-    /// z0: what it was last measured at; `None` for a new one, that is, one that was not within a month.
+    /// z0: what it was last measured at; `None` for a new one, that is, one that was not within a
+    /// month.
     pub estimate: Option<BytesPerSec>,
     /// Where it listens.
     pub addresses: Vec<IpAddr>,
@@ -118,8 +122,9 @@ pub fn next_guess(measured: BytesPerSec, guess: BytesPerSec) -> BytesPerSec {
     measured.max(guess.scale(2.0))
 }
 
-/// The same for a team that has no more than `most`: what needs all of that is the last guess. `None` when it
-/// has been measured with all of that already, or is surely too fast for it: no more is to be learnt.
+/// The same for a team that has no more than `most`: what needs all of that is the last guess.
+/// `None` when it has been measured with all of that already, or is surely too fast for it: no more
+/// is to be learnt.
 #[must_use]
 pub fn next_guess_within(
     measured: BytesPerSec,

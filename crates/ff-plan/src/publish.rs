@@ -7,7 +7,8 @@
 //!   the last file ─▶ what was voted for
 //! ```
 //!
-//! [`publish`] does all of it; [`prepare`] all but the writing. Everything up to the limits is arithmetic.
+//! [`publish`] does all of it; [`prepare`] all but the writing. Everything up to the limits is
+//! arithmetic.
 
 use std::path::{Path, PathBuf};
 

@@ -17,7 +17,8 @@ impl Store {
     /// Notes that a relay is about to be asked. Only when this has returned may it be.
     ///
     /// # Errors
-    /// [`StoreError::NotPlanned`] when the row of the plan has been begun or left out, or is another relay's.
+    /// [`StoreError::NotPlanned`] when the row of the plan has been begun or left out, or is
+    /// another relay's.
     pub fn begin_attempt(&mut self, begin: &Begin) -> Result<AttemptId, StoreError> {
         let id = self.write("begin an attempt", |writing| {
             if let Some(plan) = begin.plan {
@@ -73,8 +74,8 @@ impl Store {
     }
 
     /// Finishes what another process had begun and did not finish, as failed by
-    /// [`FailureKind::Interrupted`](ff_proto::failure::FailureKind::Interrupted), and returns what that was. Nobody knows how far it had come, so each
-    /// counts as a grant used.
+    /// [`FailureKind::Interrupted`](ff_proto::failure::FailureKind::Interrupted), and returns what
+    /// that was. Nobody knows how far it had come, so each counts as a grant used.
     ///
     /// # Errors
     /// [`StoreError`].

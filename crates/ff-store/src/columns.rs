@@ -1,5 +1,5 @@
-//! The columns of attempts, each named once: SQL writes and reads those that are stored, and tables for other programs have
-//! those that are exported, in the order of [`PARTS`].
+//! The columns of attempts, each named once: SQL writes and reads those that are stored, and tables
+//! for other programs have those that are exported, in the order of [`PARTS`].
 
 use std::sync::LazyLock;
 
@@ -29,7 +29,8 @@ pub(super) struct Part {
     exported: &'static [Column<Attempt>],
 }
 
-/// A field of an attempt, or what it is `asked` with: where it is stored, and what is exported of it.
+/// A field of an attempt, or what it is `asked` with: where it is stored, and what is exported of
+/// it.
 macro_rules! part {
     (asked $($field:ident).+ [$($stored:literal),+] $($exported:expr),*) => {
         part!(@ true, [$($stored),+], $($field).+, [$($exported),*])

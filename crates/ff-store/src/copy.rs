@@ -1,9 +1,10 @@
-//! A copy of when relays were asked, in a file beside the store: a new store in place of a damaged one still knows whom not to
-//! ask again.
+//! A copy of when relays were asked, in a file beside the store: a new store in place of a damaged
+//! one still knows whom not to ask again.
 //!
-//! `store.sqlite.grants` has a line `FINGERPRINT UNIX_SECS` for each attempt, written when that begins. It is not synced, and
-//! lines that cannot be read are skipped: it is a copy, and relays refuse a coordinator that asks too often. Opening a store
-//! rewrites it without lines older than two days; of a long file the last 64 MiB are read.
+//! `store.sqlite.grants` has a line `FINGERPRINT UNIX_SECS` for each attempt, written when that
+//! begins. It is not synced, and lines that cannot be read are skipped: it is a copy, and relays
+//! refuse a coordinator that asks too often. Opening a store rewrites it without lines older than
+//! two days; of a long file the last 64 MiB are read.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};

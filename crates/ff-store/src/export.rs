@@ -1,6 +1,8 @@
-//! Tables for other programs: CSV and Parquet of what the store holds (doc/store.md has the columns).
+//! Tables for other programs: CSV and Parquet of what the store holds (doc/store.md has the
+//! columns).
 //!
-//! Rows go from the database to the file a group at a time, so that a year takes no more memory than a day.
+//! Rows go from the database to the file a group at a time, so that a year takes no more memory
+//! than a day.
 
 mod parquet;
 pub(super) mod table;

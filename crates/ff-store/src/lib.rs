@@ -87,7 +87,8 @@ impl Deref for Store {
 impl Store {
     /// Opens the store of this coordinator, or makes it; reads all of it once to find damage.
     ///
-    /// Attempts that the last process has not finished are still begun: [`Store::close_interrupted`].
+    /// Attempts that the last process has not finished are still begun:
+    /// [`Store::close_interrupted`].
     ///
     /// # Errors
     /// [`StoreError`], saying what to do.
@@ -125,8 +126,9 @@ impl Store {
         }
     }
 
-    /// Checks, without changing it, that this coordinator can use the store at `path`. A missing store is accepted, because
-    /// it is made at the start, and so is one of an older version, because it is converted.
+    /// Checks, without changing it, that this coordinator can use the store at `path`. A missing
+    /// store is accepted, because it is made at the start, and so is one of an older version,
+    /// because it is converted.
     ///
     /// # Errors
     /// [`StoreError`], with what to do.

@@ -20,7 +20,8 @@ pub(super) struct Lock {
 }
 
 impl Drop for Lock {
-    /// To close the file would not be enough while a program that was just started still has a copy of it.
+    /// To close the file would not be enough while a program that was just started still has a copy
+    /// of it.
     fn drop(&mut self) {
         // If it fails, the lock ends with the file.
         let _ = self.file.unlock();

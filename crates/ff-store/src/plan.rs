@@ -10,8 +10,9 @@ use super::row::Columns;
 use super::value::{Number, Stored};
 use super::{PlanId, Reader, Store, StoreError, Writing, events};
 
-/// Why a row of a plan is not carried out whose relay has left the consensus. Where a measurement was to be repeated because the
-/// path was the limit, it counts for this reason as one without a value.
+/// Why a row of a plan is not carried out whose relay has left the consensus. Where a measurement
+/// was to be repeated because the path was the limit, it counts for this reason as one without a
+/// value.
 pub const GONE: &str = "it is not in the consensus any more";
 
 /// A measurement period.
@@ -44,7 +45,8 @@ pub enum Kind {
     Old,
     /// It has none.
     New,
-    /// It has been measured in the period, and that was not enough; or its first measurement was put off.
+    /// It has been measured in the period, and that was not enough; or its first measurement was
+    /// put off.
     Retry,
 }
 
@@ -143,13 +145,14 @@ impl Store {
     /// Stores a period and its plan, once.
     ///
     /// # Errors
-    /// [`StoreError::AlreadyPlanned`]: a coordinator that was started again carries on what it had planned.
+    /// [`StoreError::AlreadyPlanned`]: a coordinator that was started again carries on what it had
+    /// planned.
     pub fn set_plan(&mut self, period: &Period, rows: &[ToPlan]) -> Result<(), StoreError> {
         self.write("store a plan", |writing| plan(writing, period, rows))
     }
 
-    /// Stores a period and its plan with what the period begins with, its first event: all of it or nothing,
-    /// because without that event nobody could take the plan up again.
+    /// Stores a period and its plan with what the period begins with, its first event: all of it or
+    /// nothing, because without that event nobody could take the plan up again.
     ///
     /// # Errors
     /// As [`Store::set_plan`].
@@ -165,7 +168,8 @@ impl Store {
         })
     }
 
-    /// Adds rows to the plan of a period, all or none: retries, and relays that are new in the network.
+    /// Adds rows to the plan of a period, all or none: retries, and relays that are new in the
+    /// network.
     ///
     /// # Errors
     /// [`StoreError::NoSuchPeriod`].
@@ -179,7 +183,8 @@ impl Store {
         })
     }
 
-    /// Adds rows of relays to the plan of a period that are refused a retry, with the reason and its code.
+    /// Adds rows of relays to the plan of a period that are refused a retry, with the reason and
+    /// its code.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -208,8 +213,9 @@ impl Store {
         self.write("change a plan", |writing| leave_out(writing, plan, reason))
     }
 
-    /// Notes what has happened in a period, with the rows that this adds to its plan, pending ones that it moves to other
-    /// slots, and that these others are not carried out for this reason: all of it or nothing.
+    /// Notes what has happened in a period, with the rows that this adds to its plan, pending ones
+    /// that it moves to other slots, and that these others are not carried out for this reason: all
+    /// of it or nothing.
     ///
     /// # Errors
     /// [`StoreError::NotPlanned`] when one of the others is not pending.
@@ -340,13 +346,14 @@ impl Reader {
         Ok(self.all("periods", &sql, [], period)?.pop())
     }
 
-    /// The relays of a period that are measured at the same time because they may share what is measured: those
-    /// of each group that has several.
+    /// The relays of a period that are measured at the same time because they may share what is
+    /// measured: those of each group that has several.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn groups(&self, period: u64) -> Result<Vec<Vec<Fingerprint>>, StoreError> {
-        // Sorted here: most groups have one relay, and SQLite would write all of them into a table of its own.
+        // Sorted here: most groups have one relay, and SQLite would write all of them into a table
+        // of its own.
         let sql =
             "SELECT id, group_number, fingerprint FROM plan WHERE period = ?1 AND kind <> 'retry'";
         let mut rows = self.all("plan", sql, [Number(period)], |columns| {

@@ -1,5 +1,5 @@
-//! What a store adds to a bandwidth file beside the outcomes: what is remembered of a month, who was measured together
-//! or shared an address, and whom the schedule has no place for.
+//! What a store adds to a bandwidth file beside the outcomes: what is remembered of a month, who
+//! was measured together or shared an address, and whom the schedule has no place for.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
@@ -91,8 +91,8 @@ impl Store {
 }
 
 impl Reader {
-    /// Adds what the store knows to what the documents say: with it everybody who makes a bandwidth file of this store makes
-    /// the same.
+    /// Adds what the store knows to what the documents say: with it everybody who makes a bandwidth
+    /// file of this store makes the same.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -163,7 +163,8 @@ impl Reader {
         Ok(relays.into_iter().collect())
     }
 
-    /// What all attempts of a month until now counted as. Targets are read once each: a join reads them for each attempt.
+    /// What all attempts of a month until now counted as. Targets are read once each: a join reads
+    /// them for each attempt.
     fn drawn(&self, now: u64) -> Result<Vec<Drawn>, StoreError> {
         let sql = "SELECT id, ed_identity, shown_fingerprint, address FROM targets";
         let targets: HashMap<_, _> =
@@ -196,8 +197,9 @@ impl Reader {
         Ok(ids.into_iter().collect())
     }
 
-    /// Attempts that were to be repeated because the path was the limit, on relays that had gone before that. They count, without
-    /// a value: else a relay that is slow could drop packets and leave for an hour.
+    /// Attempts that were to be repeated because the path was the limit, on relays that had gone
+    /// before that. They count, without a value: else a relay that is slow could drop packets and
+    /// leave for an hour.
     fn evaded(&self) -> Result<HashSet<i64>, StoreError> {
         let sql = "SELECT a.id, again.period FROM plan again
                    JOIN periods p ON p.number = again.period

@@ -5,16 +5,17 @@
 //!   column:  unit | least | width | count numbers of `width` bits, and zeros up to the next byte
 //! ```
 //!
-//! `1` is the version. `count`, `unit` and `least` are varints (LEB128), `width` is a byte of 0 to 64, and each
-//! number stands for `least + unit · number`, modulo 2^64; of a byte's bits the lowest come first. Relays
-//! report the same bytes in both directions, and measurers count whole cells, so that of thirty seconds of a
-//! relay of 1 Gbit/s 180 bytes are left, and of 10 Gbit/s 203.
+//! `1` is the version. `count`, `unit` and `least` are varints (LEB128), `width` is a byte of 0 to
+//! 64, and each number stands for `least + unit · number`, modulo 2^64; of a byte's bits the lowest
+//! come first. Relays report the same bytes in both directions, and measurers count whole cells, so
+//! that of thirty seconds of a relay of 1 Gbit/s 180 bytes are left, and of 10 Gbit/s 203.
 
 use ff_proto::aggregate::SecondSample;
 
 /// The version of the encoding.
 const VERSION: u8 = 1;
-/// The most seconds that are read: the greatest duration there is (PROTOCOL.md §4.1) many times over.
+/// The most seconds that are read: the greatest duration there is (PROTOCOL.md §4.1) many times
+/// over.
 const MAX_SECONDS: usize = 1 << 16;
 
 /// Bytes that are no seconds.

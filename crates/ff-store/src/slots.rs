@@ -27,7 +27,8 @@ pub struct SlotCount {
 }
 
 impl Reader {
-    /// What became of the slots of a period, in their order. Slots without a relay are not among them.
+    /// What became of the slots of a period, in their order. Slots without a relay are not among
+    /// them.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -21,7 +21,8 @@ pub struct MeasurerRow {
     pub measured: Option<Measured>,
     /// Why it was not measured when that was last tried.
     pub not_measured: Option<String>,
-    /// In how many attempts, of all that there have been, it counted what the relay says that it has not echoed.
+    /// In how many attempts, of all that there have been, it counted what the relay says that it
+    /// has not echoed.
     pub disputes: u64,
 }
 
@@ -54,8 +55,8 @@ impl Store {
         })
     }
 
-    /// Notes what a measurer at this address was measured to carry, or why it was not; then what was measured
-    /// before stays.
+    /// Notes what a measurer at this address was measured to carry, or why it was not; then what
+    /// was measured before stays.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -66,8 +66,8 @@ impl Told {
     }
 }
 
-/// What each measurer's network carries, by these pairs of this many seconds and what they told; those that
-/// told nothing have their reason.
+/// What each measurer's network carries, by these pairs of this many seconds and what they told;
+/// those that told nothing have their reason.
 fn judge(pairs: &[Vec<ExchangePeer>], told: Vec<Result<Told, String>>, secs: u16) -> Vec<Found> {
     let of = |index: u8| told.get(usize::from(index)).and_then(|told| told.as_ref().ok());
     let said: Said = (0_u8..=u8::MAX)

@@ -140,7 +140,8 @@ pub fn judge<'a>(
         *least = least.iter().copied().chain(network).min();
         all.join(said);
     }
-    // Groups that agree with a measurer or dispute it, by networks; without an address each is by itself.
+    // Groups that agree with a measurer or dispute it, by networks; without an address each is by
+    // itself.
     let mut said_in = BTreeMap::<(Ed25519Id, Result<IpAddr, u64>), (u64, u64)>::new();
     for (group, (network, mut said)) in groups {
         said.0.retain(|measurer, _| team.contains(measurer));
@@ -238,7 +239,8 @@ mod tests {
         let networks = |count: usize| judged(&vec![lie.clone(); 256 * count], &[1, 2], 24);
         assert_eq!((networks(9)[0].words, networks(9)[0].is_aside), (9, false));
         assert!(networks(10)[0].is_aside);
-        // A few liars have no word in a network of honest relays, and as many as these leave it without one.
+        // A few liars have no word in a network of honest relays, and as many as these leave it
+        // without one.
         let mixed = |liars: usize| {
             let mut all = vec![honest.clone(); 256 - liars];
             all.extend(vec![lie.clone(); liars]);

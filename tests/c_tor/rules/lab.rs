@@ -2,7 +2,8 @@
 //!
 //! A network takes ten seconds to start, and a test at most a few; so a module's tests share one,
 //! and run at the same time. A relay carries out one measurement at a time, so tests of the same
-//! relay take turns ([`Lab::relay`]). The network lasts as long as a test runs or waits for its turn.
+//! relay take turns ([`Lab::relay`]). The network lasts as long as a test runs or waits for its
+//! turn.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -155,8 +156,8 @@ impl Relay<'_> {
         plan(self.node, key, params)
     }
 
-    /// Measures it by a fresh coordinator, and by another one if the machine stood still meanwhile. With what `before`
-    /// has given just before it, and the coordinator.
+    /// Measures it by a fresh coordinator, and by another one if the machine stood still meanwhile.
+    /// With what `before` has given just before it, and the coordinator.
     pub(crate) async fn measured<T>(
         &self,
         plan: impl Fn(&SigningKey) -> Plan,
@@ -177,8 +178,8 @@ impl Relay<'_> {
         measure(&self.plan(key, 1)).await
     }
 
-    /// Has it grant a measurement and echo cells, each of which is checked. However busy the machine is,
-    /// they come back; a measurement by the clock may have seconds in which none did.
+    /// Has it grant a measurement and echo cells, each of which is checked. However busy the
+    /// machine is, they come back; a measurement by the clock may have seconds in which none did.
     ///
     /// # Panics
     /// If they do not come back, or there is no grant.

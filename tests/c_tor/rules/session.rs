@@ -200,7 +200,8 @@ impl Coordinator {
         }
     }
 
-    /// Asks for a measurement, and again as long as the relay has not noticed the end of the one before.
+    /// Asks for a measurement, and again as long as the relay has not noticed the end of the one
+    /// before.
     ///
     /// # Panics
     /// If it is refused, or the relay stays busy.
@@ -240,8 +241,8 @@ impl Coordinator {
         next_message(&mut self.link).await
     }
 
-    /// Ends the measurement as planned, and waits for the relay to agree. On a busy machine it may have gone
-    /// on for so long without a cell that the relay has ended it.
+    /// Ends the measurement as planned, and waits for the relay to agree. On a busy machine it may
+    /// have gone on for so long without a cell that the relay has ended it.
     ///
     /// # Panics
     /// If it does not.
@@ -280,8 +281,8 @@ impl MeasurementLink {
         Self::join(open(target).await, measurement, key).await
     }
 
-    /// Opens a measurement circuit on a link, or gives the code that the relay refuses with. Answers
-    /// to other cells are dropped.
+    /// Opens a measurement circuit on a link, or gives the code that the relay refuses with.
+    /// Answers to other cells are dropped.
     ///
     /// # Panics
     /// If neither happens.

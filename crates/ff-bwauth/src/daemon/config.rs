@@ -25,8 +25,8 @@ use self::address::check_addresses;
 /// How long before a period its consensus must have been there, so that all coordinators have it.
 pub(super) const CONSENSUS_LEAD_SECS: u64 = 1800;
 
-/// A config as it stands in the file. While it is read, it is known which kind of network it is about, so that
-/// what is wrong with that is found where it stands.
+/// A config as it stands in the file. While it is read, it is known which kind of network it is
+/// about, so that what is wrong with that is found where it stands.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config<N = Network> {
@@ -66,7 +66,8 @@ pub struct Config<N = Network> {
 pub struct Watch {
     /// Where the page is; none if it is not to be.
     pub listen: Option<SocketAddr>,
-    /// Names, beside those of loopback, by which the page may be asked for: those of a proxy in front of it.
+    /// Names, beside those of loopback, by which the page may be asked for: those of a proxy in
+    /// front of it.
     pub hosts: Vec<String>,
     /// Whether the figures name relays.
     pub figures_per_relay: bool,
@@ -105,7 +106,8 @@ pub struct Files {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PeriodTable {
-    /// The coordinators' common secret: a file of 32 random bytes, which [`secret_file::locate`] finds.
+    /// The coordinators' common secret: a file of 32 random bytes, which [`secret_file::locate`]
+    /// finds.
     pub secret: PathBuf,
     /// The length of a period in seconds.
     #[serde(default = "period_secs")]
@@ -416,8 +418,8 @@ impl Config {
         Ok(())
     }
 
-    /// What a coordinator that runs with this config can take over of a new one, and the names of what else has
-    /// changed: that takes a new start.
+    /// What a coordinator that runs with this config can take over of a new one, and the names of
+    /// what else has changed: that takes a new start.
     #[must_use]
     pub fn with(&self, new: &Self) -> (Self, Vec<&'static str>) {
         let refresh_secs = new.period.refresh_secs;

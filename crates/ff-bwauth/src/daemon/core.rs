@@ -40,7 +40,8 @@ use super::running::Running;
 use super::view::View;
 use crate::watch::status::{DiskStatus, PeriodStatus};
 
-/// How many consensuses are remembered, so that a late coordinator begins a period with that of the others.
+/// How many consensuses are remembered, so that a late coordinator begins a period with that of the
+/// others.
 const VIEWS: usize = 4;
 /// How often measurers are asked how they are, in seconds.
 const DESCRIBE_SECS: u64 = 20;
@@ -48,11 +49,11 @@ const DESCRIBE_SECS: u64 = 20;
 const LOST_SECS: u64 = 900;
 /// How often what is too old is deleted, in seconds.
 const RETAIN_SECS: u64 = 3600;
-/// So long, in seconds, nothing is begun behind a jump of the clock: it may jump back, and a period in which it was
-/// wrong would ask relays for more than they grant.
+/// So long, in seconds, nothing is begun behind a jump of the clock: it may jump back, and a period
+/// in which it was wrong would ask relays for more than they grant.
 const CLOCK_SECS: u64 = 600;
-/// All coordinators have a consensus after [`CONSENSUS_LEAD_SECS`] (PROTOCOL.md §11), because they ask for documents twice
-/// in that time, or after this part of a period, if that is shorter.
+/// All coordinators have a consensus after [`CONSENSUS_LEAD_SECS`] (PROTOCOL.md §11), because they
+/// ask for documents twice in that time, or after this part of a period, if that is shorter.
 const SPREAD_PART_OF_PERIOD: u64 = 8;
 
 /// When something is due next, in seconds since 1970.
@@ -88,9 +89,11 @@ pub struct Core {
     pub(super) course: Option<Course>,
     /// What is being measured.
     pub(super) running: BTreeMap<AttemptId, Running>,
-    /// What is to be measured again once all that were measured with it are done, with what each came to.
+    /// What is to be measured again once all that were measured with it are done, with what each
+    /// came to.
     again: BTreeMap<Together, Vec<TaskResult>>,
-    /// When the counted seconds of each measurement of a group began, until the whole group is over.
+    /// When the counted seconds of each measurement of a group began, until the whole group is
+    /// over.
     begun: BTreeMap<Together, Vec<Begun>>,
     /// What is known of the paths to relays.
     paths: KnownPaths,
@@ -338,8 +341,8 @@ impl Core {
         let number = self.common.number(now);
         let current = self.course.as_ref().map(|course| course.number);
         if current != Some(number) && !self.take_up(number, now)? {
-            // A clock that was set back does not begin the period before; one that had been far ahead, where no
-            // period of ours can have been, begins the one that it is in.
+            // A clock that was set back does not begin the period before; one that had been far
+            // ahead, where no period of ours can have been, begins the one that it is in.
             if current == Some(number + 1) {
                 return Ok(());
             }
@@ -470,7 +473,8 @@ impl Core {
         Ok(())
     }
 
-    /// Removes relays that have left, with their rows of the plan from a slot on. A relay that returns gets new rows.
+    /// Removes relays that have left, with their rows of the plan from a slot on. A relay that
+    /// returns gets new rows.
     fn note_gone(
         &mut self,
         period: u64,
@@ -532,8 +536,8 @@ impl Core {
     }
 }
 
-/// Whether something can be begun that was begun before then, if it has not ended: after so long it is taken
-/// for lost, and also if the clock went back.
+/// Whether something can be begun that was begun before then, if it has not ended: after so long it
+/// is taken for lost, and also if the clock went back.
 fn is_free(since: Option<u64>, now: u64) -> bool {
     since.is_none_or(|since| !(since..since.saturating_add(LOST_SECS)).contains(&now))
 }

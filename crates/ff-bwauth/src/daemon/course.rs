@@ -37,7 +37,8 @@ impl Common {
         unix_secs / u64::from(self.length_secs)
     }
 
-    /// Since when disputes count at this time, in seconds since 1970: since the period before this one began.
+    /// Since when disputes count at this time, in seconds since 1970: since the period before this
+    /// one began.
     #[must_use]
     pub fn disputes_since(&self, unix_secs: u64) -> u64 {
         self.number(unix_secs).saturating_sub(1).saturating_mul(self.length_secs.into())
@@ -49,8 +50,8 @@ impl Common {
         self.length_secs / self.slot_secs
     }
 
-    /// The consensus of a period among these, which rise: the last that was valid long enough before, or if
-    /// none was the first.
+    /// The consensus of a period among these, which rise: the last that was valid long enough
+    /// before, or if none was the first.
     #[must_use]
     pub fn choose<'a>(&self, views: &'a [std::sync::Arc<View>], number: u64) -> Option<&'a View> {
         let start = number * u64::from(self.length_secs);
@@ -157,8 +158,8 @@ impl Course {
         self.start + u64::from(slot) * u64::from(self.slot_secs)
     }
 
-    /// A number that two coordinators have in common only if all of their schedule is the same: SHA-256 over
-    /// each team's slots with their relays.
+    /// A number that two coordinators have in common only if all of their schedule is the same:
+    /// SHA-256 over each team's slots with their relays.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         self.digest

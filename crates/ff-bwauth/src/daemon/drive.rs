@@ -49,12 +49,13 @@ use crate::watch::page;
 const CLOCK_JUMP: Duration = Duration::from_secs(2);
 /// How often the core looks at the clock.
 const TICK: Duration = Duration::from_millis(250);
-/// How long opening links may take, also where slots have less room for it: longer than a measurer takes to
-/// be found out that does not answer. A relay that is not ready then would be measured beside those of the next
-/// slot, with capacity that is theirs.
+/// How long opening links may take, also where slots have less room for it: longer than a measurer
+/// takes to be found out that does not answer. A relay that is not ready then would be measured
+/// beside those of the next slot, with capacity that is theirs.
 const MIN_SETUP: Duration = Duration::from_secs(20);
-/// Time for the seconds before the first that counts, the last reports and the farewell, in addition to a measurement's
-/// seconds. It is longer than a relay may take, so that no relay decides by it whether a measurement counts.
+/// Time for the seconds before the first that counts, the last reports and the farewell, in
+/// addition to a measurement's seconds. It is longer than a relay may take, so that no relay
+/// decides by it whether a measurement counts.
 const FAREWELL: Duration = Duration::from_secs(25);
 /// The status takes no more than about one part in so many of the loop's time.
 const STATUS_PART: u32 = 20;
@@ -172,7 +173,8 @@ pub(super) fn common(config: &Config, me: [u8; 32]) -> Result<Common> {
     })
 }
 
-/// The coordinator's identity. Checks that its key fits the config's coordinators and that its secret is valid.
+/// The coordinator's identity. Checks that its key fits the config's coordinators and that its
+/// secret is valid.
 ///
 /// # Errors
 /// When the key or the secret cannot be read or is not valid.
@@ -227,7 +229,8 @@ impl Daemon {
         Ok((daemon, handle))
     }
 
-    /// Runs until SIGTERM or SIGINT, or until it is told to end. At SIGHUP it reads its config, which is there, again.
+    /// Runs until SIGTERM or SIGINT, or until it is told to end. At SIGHUP it reads its config,
+    /// which is there, again.
     ///
     /// # Errors
     /// When signals cannot be listened for.
@@ -284,8 +287,8 @@ impl Daemon {
         }
     }
 
-    /// Shows how it is, once a second, and more seldom when there is so much to look at that it would take the
-    /// time that measurements need.
+    /// Shows how it is, once a second, and more seldom when there is so much to look at that it
+    /// would take the time that measurements need.
     fn show(&mut self) {
         let (now, begin) = (now(), Instant::now());
         let is_shown = self.status.borrow().as_ref().is_some_and(|last| last.now_unix_secs == now);
@@ -429,14 +432,15 @@ async fn carry_out(job: Job, sender: mpsc::UnboundedSender<Action>) {
     let _ = sender.send(Action::Finished(attempt, Box::new(outcome)));
 }
 
-/// A measurement that did not begin in its slot. Relays can bring that about, so it counts as one that
-/// failed on the way to the relay.
+/// A measurement that did not begin in its slot. Relays can bring that about, so it counts as one
+/// that failed on the way to the relay.
 fn stuck(job: &Job, setup: Duration) -> Outcome {
     let message = format!("its links were not open within {} s", setup.as_secs());
     given_up(job, FailureKind::Timeout, message)
 }
 
-/// A measurement that did not end. The relay's reports have deadlines of their own, so it was a measurer.
+/// A measurement that did not end. The relay's reports have deadlines of their own, so it was a
+/// measurer.
 fn endless(job: &Job) -> Outcome {
     let message = format!("a measurer did not end within {} s in all", job.deadline.as_secs());
     given_up(job, FailureKind::MeasurerFailed, message)

@@ -41,8 +41,9 @@ pub struct Means {
     pub deadline: Duration,
 }
 
-/// The links of all relays of a slot, of which these are expected over these paths, by the shares of the team: as many
-/// as their capacities and paths ask for, as long as no measurer opens more than it can in all.
+/// The links of all relays of a slot, of which these are expected over these paths, by the shares
+/// of the team: as many as their capacities and paths ask for, as long as no measurer opens more
+/// than it can in all.
 #[must_use]
 pub fn links(relays: &[(BytesPerSec, KnownPath, &[MeasurerShare])]) -> Vec<Vec<u16>> {
     let wanted = relays.iter().map(|(guess, path, shares)| (links_for(*guess, path), *shares));

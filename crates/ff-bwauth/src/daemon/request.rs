@@ -1,4 +1,5 @@
-//! How an operator tells a running coordinator what to do: by a file in its state directory, where only those write who may.
+//! How an operator tells a running coordinator what to do: by a file in its state directory, where
+//! only those write who may.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! What the daemon says of itself, as one value: the page, the figures and `ff-bwauth status` show it.
+//! What the daemon says of itself, as one value: the page, the figures and `ff-bwauth status` show
+//! it.
 
 use ff_store::{Coverage, StoreError};
 
@@ -15,8 +16,8 @@ pub use crate::watch::status::{
 const TOO_FAST: usize = 20;
 
 impl Core {
-    /// The current status. Called once a second, so only what has changed is counted again. If the store cannot be read,
-    /// the period is as in the last status.
+    /// The current status. Called once a second, so only what has changed is counted again. If the
+    /// store cannot be read, the period is as in the last status.
     pub fn status(&mut self, now: u64) -> Status {
         let period = match self.period_status(now) {
             // A failed store can end the course; the period is then as it was.
@@ -75,7 +76,8 @@ impl Core {
         self
     }
 
-    /// When the first whole period ends, in seconds since 1970: the one after the period in which the coordinator started.
+    /// When the first whole period ends, in seconds since 1970: the one after the period in which
+    /// the coordinator started.
     fn young_until(&self, now: u64) -> u64 {
         let first = self.first_period.unwrap_or_else(|| self.common.number(now));
         first.saturating_add(2).saturating_mul(self.common.length_secs.into())

@@ -1,4 +1,5 @@
-//! What the daemon knows of its network: the relays of one consensus, with what their descriptors say.
+//! What the daemon knows of its network: the relays of one consensus, with what their descriptors
+//! say.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -21,8 +21,8 @@ pub(super) fn consensus(path: &Path) -> Result<Consensus> {
     Consensus::parse(&text(path)?).with_context(|| format!("Failed to read {}", path.display()))
 }
 
-/// Reads descriptors; of a relay that has several, the one that the consensus names counts, or the newest. Of one that cannot be
-/// read, a note is made.
+/// Reads descriptors; of a relay that has several, the one that the consensus names counts, or the
+/// newest. Of one that cannot be read, a note is made.
 ///
 /// # Errors
 /// When a file cannot be read, or has none.

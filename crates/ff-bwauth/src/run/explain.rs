@@ -1,8 +1,9 @@
 //! The command `explain`.
 //!
-//! A relay's number depends on all others: on the median, on those that had its addresses, and on the times in which most had no
-//! value. So the command reads what all attempts of a month counted as. With ten thousand relays these are 300,000 rows, and
-//! SQLite alone takes 0.2 s for them. A relay's page, which says the same, has them at hand and takes a tenth of that.
+//! A relay's number depends on all others: on the median, on those that had its addresses, and on
+//! the times in which most had no value. So the command reads what all attempts of a month counted
+//! as. With ten thousand relays these are 300,000 rows, and SQLite alone takes 0.2 s for them. A
+//! relay's page, which says the same, has them at hand and takes a tenth of that.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -28,7 +29,8 @@ const MOST: usize = 20;
 /// Carries the command out.
 ///
 /// # Errors
-/// When the store, the documents or the last file cannot be read, and when it is not clear which relay is meant.
+/// When the store, the documents or the last file cannot be read, and when it is not clear which
+/// relay is meant.
 pub(super) fn run(options: &ExplainArgs) -> Result<ExitCode> {
     let config = Config::load(&options.config)?;
     let now = now_unix_secs();
@@ -78,7 +80,8 @@ fn shelf(dir: &Path) -> Option<Shelf> {
         .ok()
 }
 
-/// The relay that a text means: by its whole fingerprint or nickname, otherwise by a [`Search`] of those in the store.
+/// The relay that a text means: by its whole fingerprint or nickname, otherwise by a [`Search`] of
+/// those in the store.
 fn find(text: &str, consensus: &Consensus, reader: &Reader) -> Result<Fingerprint> {
     if let Some(relay) = fingerprint(text) {
         return Ok(relay);

@@ -1,7 +1,7 @@
 //! The hidden command `generate`: what a package has beside the two programs.
 //!
-//! All of it follows from what the programs know of themselves, so it is made when they are packaged and
-//! stands in no repository.
+//! All of it follows from what the programs know of themselves, so it is made when they are
+//! packaged and stands in no repository.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;

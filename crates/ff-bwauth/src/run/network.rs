@@ -59,7 +59,8 @@ struct Summary {
     problems: Vec<String>,
 }
 
-/// Carries the command out. The exit status is 1 when the documents could not be brought up to date.
+/// Carries the command out. The exit status is 1 when the documents could not be brought up to
+/// date.
 ///
 /// # Errors
 /// When nothing can be fetched or written at all.

@@ -38,8 +38,8 @@ struct Report {
     relays: Vec<Row>,
     /// Relays that need more than any team has.
     too_fast: Vec<Shortage>,
-    /// Relays that are measured with less than they need: together with the others on their addresses they
-    /// need more than any team has.
+    /// Relays that are measured with less than they need: together with the others on their
+    /// addresses they need more than any team has.
     capped: Vec<Shortage>,
     /// Relays for which there is no room, each as often as coordinators have none.
     no_room: Vec<String>,

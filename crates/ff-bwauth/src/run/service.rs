@@ -38,7 +38,8 @@ pub(super) fn init(args: &InitArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The absolute path of the state directory, so that it means the same in the config as on the command line.
+/// The absolute path of the state directory, so that it means the same in the config as on the
+/// command line.
 ///
 /// # Errors
 /// When the path is not UTF-8, as a config must be.
@@ -52,7 +53,8 @@ fn state_dir(args: &InitArgs) -> Result<PathBuf> {
     Ok(absolute)
 }
 
-/// Writes a file unless it is there; if it is, its directory need not be one that may be written to.
+/// Writes a file unless it is there; if it is, its directory need not be one that may be written
+/// to.
 fn write_once(path: &Path, bytes: &[u8], readers: Readers) -> Result<()> {
     if !path.exists() {
         match files::write_new(path, bytes, readers) {
@@ -106,7 +108,8 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
         .enable_all()
         .build()
         .context("Failed to start a runtime")?;
-    // Arti's TLS wants to know whose cryptography it is to use; another part may have said so already.
+    // Arti's TLS wants to know whose cryptography it is to use; another part may have said so
+    // already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     runtime.block_on(async {
         let (daemon, handle) = Daemon::new(&config)?;

@@ -8,7 +8,8 @@ use ff_measurer::dial::{self, DialError};
 
 use super::status::Status;
 
-/// How long the coordinator may take to answer, and each address of its name to accept a connection.
+/// How long the coordinator may take to answer, and each address of its name to accept a
+/// connection.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// The longest answer: a status with a full team has a few kilobytes.
 const MAX_BYTES: u64 = 4 << 20;

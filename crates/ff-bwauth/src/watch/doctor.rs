@@ -1,4 +1,5 @@
-//! What is wrong with a coordinator's machine, its files and its team, before it shows in the numbers.
+//! What is wrong with a coordinator's machine, its files and its team, before it shows in the
+//! numbers.
 //!
 //! ```text
 //!   Config ─┬─▶ host: clock, kernel buffers, congestion control, file descriptors

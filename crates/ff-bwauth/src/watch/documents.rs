@@ -1,8 +1,8 @@
 //! The network's documents that a coordinator has kept, read beside it.
 //!
-//! Ten thousand descriptors are too many to read for the sake of one relay. So it is only noted where each
-//! stands, and those are read that have to do with the relay: its own, and those of relays that are measured
-//! with it.
+//! Ten thousand descriptors are too many to read for the sake of one relay. So it is only noted
+//! where each stands, and those are read that have to do with the relay: its own, and those of
+//! relays that are measured with it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -38,8 +38,8 @@ pub fn consensus(network: &Network) -> Result<Consensus, String> {
     read.map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// What the documents say of a relay, and of those that are or were measured with it; the others are only counted. `beside`
-/// are those that were.
+/// What the documents say of a relay, and of those that are or were measured with it; the others
+/// are only counted. `beside` are those that were.
 #[must_use]
 pub fn publication_around(
     consensus: &Consensus,
@@ -193,7 +193,8 @@ impl Descriptions {
         Descriptors::parse(bytes.unwrap_or_default()).relays
     }
 
-    /// What a relay says of itself; if it has said several things, what has this digest, or the newest.
+    /// What a relay says of itself; if it has said several things, what has this digest, or the
+    /// newest.
     fn of(&self, relay: &Fingerprint, named: Option<[u8; 20]>) -> Option<Descriptor> {
         let places = self.places.get(relay)?.iter();
         let all = places.filter_map(|place| self.at(place).remove(relay));

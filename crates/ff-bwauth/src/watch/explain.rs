@@ -1,7 +1,8 @@
 //! Why a relay has the number that it has: its trace beside what the last bandwidth file says.
 //!
-//! The trace is that of [`ff_plan::publish::trace`], of the relay itself and of those that it shares a machine
-//! with, so that neither the whole store nor the whole network has to be gone through.
+//! The trace is that of [`ff_plan::publish::trace`], of the relay itself and of those that it
+//! shares a machine with, so that neither the whole store nor the whole network has to be gone
+//! through.
 
 use core::fmt;
 use std::collections::BTreeSet;
@@ -24,8 +25,8 @@ const MOST_ATTEMPTS: u32 = 200;
 pub struct Explanation {
     /// How it would come about now.
     pub trace: Trace,
-    /// Measurements of the last period's plan that are not carried out, by slot. Empty while the relay waits for a slot:
-    /// the time of its next measurement is secret.
+    /// Measurements of the last period's plan that are not carried out, by slot. Empty while the
+    /// relay waits for a slot: the time of its next measurement is secret.
     pub left_out: Vec<LeftOut>,
     /// What the last bandwidth file says.
     pub published: Option<InFile>,
@@ -71,8 +72,8 @@ pub enum ExplainError {
 impl Explanation {
     /// Explains a relay's number.
     ///
-    /// `memory` is what the store knows, `network` what the documents say of all relays, at the time that is explained; `last`
-    /// is the last bandwidth file.
+    /// `memory` is what the store knows, `network` what the documents say of all relays, at the
+    /// time that is explained; `last` is the last bandwidth file.
     ///
     /// # Errors
     /// [`ExplainError`].
@@ -102,7 +103,8 @@ impl Explanation {
     }
 }
 
-/// The relay's measurements in the last period's plan that are not carried out; none while the relay waits for a slot.
+/// The relay's measurements in the last period's plan that are not carried out; none while the
+/// relay waits for a slot.
 fn left_out(reader: &Reader, relay: &Fingerprint) -> Result<Vec<LeftOut>, StoreError> {
     let Some(period) = reader.last_period()? else { return Ok(Vec::new()) };
     let rows = reader.planned_of(period.number, relay)?;
@@ -118,7 +120,8 @@ fn left_out(reader: &Reader, relay: &Fingerprint) -> Result<Vec<LeftOut>, StoreE
     Ok(rows.into_iter().filter_map(of).collect())
 }
 
-/// What came of a relay's attempts within the greatest age, with their seconds; one that is older says that there was one.
+/// What came of a relay's attempts within the greatest age, with their seconds; one that is older
+/// says that there was one.
 fn own(
     reader: &Reader,
     relay: &Fingerprint,

@@ -1,8 +1,8 @@
-//! The figures for Prometheus, in the text format of OpenMetrics, which [`ff_operator::http`] converts to the older format. All
-//! begin with `flashflow_`.
+//! The figures for Prometheus, in the text format of OpenMetrics, which [`ff_operator::http`]
+//! converts to the older format. All begin with `flashflow_`.
 //!
-//! They are made anew for each scrape, from the status and from what the system says. Relays are not named,
-//! unless the operator asks for it: ten thousand names are ten thousand time series.
+//! They are made anew for each scrape, from the status and from what the system says. Relays are
+//! not named, unless the operator asks for it: ten thousand names are ten thousand time series.
 
 use std::fmt;
 use std::fs;

@@ -1,4 +1,5 @@
-//! What the daemon says of itself, as one value: the page, the figures and `ff-bwauth status` show it.
+//! What the daemon says of itself, as one value: the page, the figures and `ff-bwauth status` show
+//! it.
 
 use ff_plan::period::carried::Carried;
 use ff_plan::publish::Shift;
@@ -31,7 +32,8 @@ pub struct Status {
     pub now_unix_secs: u64,
     /// When the daemon started.
     pub started_unix_secs: u64,
-    /// The end of its first whole period, until which the coordinator is too young to judge; `None` afterwards.
+    /// The end of its first whole period, until which the coordinator is too young to judge; `None`
+    /// afterwards.
     #[serde(default)]
     pub young_until_unix_secs: Option<u64>,
     /// Until when no measurement starts because the clock has jumped; `None` otherwise.
@@ -149,9 +151,11 @@ pub struct MemberStatus {
     pub clock_ahead_millis: i64,
     /// How its kernel controls congestion.
     pub congestion_control: Option<String>,
-    /// Groups of relays that dispute what it has counted, in this period or the one before, and agree with other measurers.
+    /// Groups of relays that dispute what it has counted, in this period or the one before, and
+    /// agree with other measurers.
     pub disputes: u64,
-    /// Groups of relays that were measured with it, in this period or the one before, and agree with a measurer.
+    /// Groups of relays that were measured with it, in this period or the one before, and agree
+    /// with a measurer.
     #[serde(default)]
     pub words: u64,
     /// Whether it is set aside because of that: nothing is measured with it.

@@ -25,8 +25,8 @@ fn request(plan: &Plan, measurement: MeasurementId, settle_secs: u16) -> MeasPar
     let grant = |member: &TeamMember| MeasurerGrant {
         id: member.measurer.id(),
         sockets: member.sockets,
-        // So that the target's defence against floods lets its links pass. They come from an address of the
-        // family that the target has.
+        // So that the target's defence against floods lets its links pass. They come from an
+        // address of the family that the target has.
         address: member
             .measurer
             .addresses()

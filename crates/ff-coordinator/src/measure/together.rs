@@ -1,5 +1,5 @@
-//! Measurements of relays that may share a machine begin at the same moment: what they have in common is then not counted
-//! once for each of them (paper §5).
+//! Measurements of relays that may share a machine begin at the same moment: what they have in
+//! common is then not counted once for each of them (paper §5).
 //!
 //! ```text
 //!   links are open ─▶ ready ─┬▶ all others are ready, or have failed: all begin at one moment
@@ -46,7 +46,8 @@ impl Place {
         std::iter::repeat_n((), count).map(place).map(Arc::new).collect()
     }
 
-    /// Waits until all are ready, and says when they begin. This one needs to know it so long before.
+    /// Waits until all are ready, and says when they begin. This one needs to know it so long
+    /// before.
     pub async fn ready(&self, lead: Duration) -> Instant {
         let soonest = Instant::now() + lead;
         self.note(lead);

@@ -122,8 +122,8 @@ fn a_measurer_that_did_not_run_in_half_of_the_seconds_is_not_the_relays_doing() 
     }
 }
 
-/// Samples of five granted seconds of which three count; the rate is found before the second with this number,
-/// in each of which so many cells are sent and come back.
+/// Samples of five granted seconds of which three count; the rate is found before the second with
+/// this number, in each of which so many cells are sent and come back.
 fn settling(found: u16, cells: &[(u64, u64); 5]) -> Samples {
     let mut samples = samples(5, 2);
     for (second, &(sent_cells, echoed_cells)) in (0..).zip(cells) {
@@ -167,7 +167,8 @@ fn seconds_count_from_the_first_that_begins_when_the_rate_is_found() {
 
 #[test]
 fn what_was_on_its_way_before_the_first_second_that_counts_is_left_out() {
-    // 20 cells are held back until then, of each measurer; so many are on their way at the end, too, or none.
+    // 20 cells are held back until then, of each measurer; so many are on their way at the end,
+    // too, or none.
     let held = [(30, 10), (10, 30), (10, 10), (10, 10), (10, 10)];
     assert_eq!(measured_cells(&settling(1, &held)), [20, 20, 20]);
     let honest = [(30, 10), (10, 10), (10, 10), (10, 10), (10, 10)];
@@ -215,7 +216,8 @@ fn a_way_that_could_carry_hardly_more_is_what_was_measured() {
     };
     let unknown = TcpSecond::default();
     assert!(!is_limited(tcp, tcp, Some(3)) && !is_limited(unknown, unknown, None));
-    // Ten segments on the way on each link, of which 1 % are lost: TCP would carry 1.22 times as much.
+    // Ten segments on the way on each link, of which 1 % are lost: TCP would carry 1.22 times as
+    // much.
     let lossy = TcpSecond { resent_segments: 10, resending_links: 7, ..tcp };
     assert!(is_limited(lossy, lossy, Some(3)) && is_limited(lossy, lossy, None));
     assert!(is_limited(lossy, tcp, Some(3)));

@@ -180,7 +180,8 @@ async fn what_has_come_before_the_deadline_is_kept() {
     let fake = Fake::new(&network, HOUR);
     let few = servers(&[Does::GiveHalf], Does::Hang);
     let patient = Limits { answer_secs: 3600, ..QUICK };
-    // Only the deadline ends it. It is put off until the machine has come as far as to the server that hangs.
+    // Only the deadline ends it. It is put off until the machine has come as far as to the server
+    // that hangs.
     let (mut millis, asked_last) = (200, FakeServer(0, Does::Hang));
     let (_dir, view, refreshed) = loop {
         let dir = tempfile::tempdir().expect("a directory");

@@ -274,9 +274,11 @@ pub struct PathRow {
     pub loss_out: f64,
     /// Part of the segments that were lost on the way back.
     pub loss_back: f64,
-    /// How many times what it carried it could have carried, by its losses; `None` where these set no bound.
+    /// How many times what it carried it could have carried, by its losses; `None` where these set
+    /// no bound.
     pub headroom: Option<f64>,
-    /// Whether it was cut, or its round trip too long for measurers' windows, which no more links mend.
+    /// Whether it was cut, or its round trip too long for measurers' windows, which no more links
+    /// mend.
     pub is_too_far: bool,
 }
 

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use ff_proto::units::BytesPerSec;
 
-/// Links that a measurer opens at once in all: what measurers allow unless their operators say otherwise. Each
-/// takes a file descriptor, of which systemd lets a service have 524,288, and a port, of which Linux gives
-/// 28,232 for one address of a relay; what it costs is the handshakes, a millisecond of a core each.
+/// Links that a measurer opens at once in all: what measurers allow unless their operators say
+/// otherwise. Each takes a file descriptor, of which systemd lets a service have 524,288, and a
+/// port, of which Linux gives 28,232 for one address of a relay; what it costs is the handshakes, a
+/// millisecond of a core each.
 pub const LINKS_OF_HOST: u32 = 4096;
 
 /// What one measurer does for one relay.
@@ -19,9 +20,9 @@ pub struct MeasurerShare {
     pub rate: BytesPerSec,
 }
 
-/// Gives a relay that needs this much to measurers that have so much left each: again and again the one
-/// with most left gives all it has, or what is still needed. Of two with as much left, the first.
-/// `None`, and nothing is taken, when all together have too little.
+/// Gives a relay that needs this much to measurers that have so much left each: again and again the
+/// one with most left gives all it has, or what is still needed. Of two with as much left, the
+/// first. `None`, and nothing is taken, when all together have too little.
 #[must_use]
 pub fn allocate(left: &mut [BytesPerSec], demand: BytesPerSec) -> Option<Vec<MeasurerShare>> {
     if left.iter().copied().sum::<BytesPerSec>() < demand {
@@ -40,8 +41,8 @@ pub fn allocate(left: &mut [BytesPerSec], demand: BytesPerSec) -> Option<Vec<Mea
     Some(shares)
 }
 
-/// Divides links among shares by their rates, the rest going to the greatest remainders; each gets one
-/// at least, also when there are fewer links than shares.
+/// Divides links among shares by their rates, the rest going to the greatest remainders; each gets
+/// one at least, also when there are fewer links than shares.
 #[must_use]
 pub fn divide_links(links: u16, shares: &[MeasurerShare]) -> Vec<u16> {
     let total: u128 = shares.iter().map(|share| u128::from(share.rate.get())).sum();
@@ -61,9 +62,9 @@ pub fn divide_links(links: u16, shares: &[MeasurerShare]) -> Vec<u16> {
     divided
 }
 
-/// The links of all relays of a slot, each wanting so many by these shares, so that no measurer opens more
-/// than `most`: where all would be more, each is left the same part of what it wants and one at least. If
-/// there are more relays than links, the last ones get none.
+/// The links of all relays of a slot, each wanting so many by these shares, so that no measurer
+/// opens more than `most`: where all would be more, each is left the same part of what it wants and
+/// one at least. If there are more relays than links, the last ones get none.
 #[must_use]
 pub fn links_in_slot(relays: &[(u16, &[MeasurerShare])], most: u32) -> Vec<Vec<u16>> {
     let mut links: Vec<Vec<u16>> =

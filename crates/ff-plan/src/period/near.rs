@@ -1,5 +1,5 @@
-//! Who of a team measures which relay of a slot: near measurers first, which need fewer links and lose less on their way,
-//! and none that the relay disputes, as long as others have room.
+//! Who of a team measures which relay of a slot: near measurers first, which need fewer links and
+//! lose less on their way, and none that the relay disputes, as long as others have room.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -20,7 +20,8 @@ pub enum Fitness {
     Near,
     /// It is far.
     Far,
-    /// The relay disputes what it has counted: it measures it only if all others together have too little.
+    /// The relay disputes what it has counted: it measures it only if all others together have too
+    /// little.
     Disputed,
 }
 
@@ -36,10 +37,11 @@ impl Fitness {
     }
 }
 
-/// The shares of a slot in which each relay is measured by those that suit it best, as far as they have room, and by others
-/// with what is left. Where all are near and have capacity, nothing changes. The rates that relays get stay, and no measurer
-/// gives more than its capacity, which is 0 for one that is set aside. What then has no room is dropped; with a measurer that
-/// is set aside it keeps its shares, which say why. `head` tells which relays are measured together.
+/// The shares of a slot in which each relay is measured by those that suit it best, as far as they
+/// have room, and by others with what is left. Where all are near and have capacity, nothing
+/// changes. The rates that relays get stay, and no measurer gives more than its capacity, which is
+/// 0 for one that is set aside. What then has no room is dropped; with a measurer that is set aside
+/// it keeps its shares, which say why. `head` tells which relays are measured together.
 #[must_use]
 pub fn near_first(
     assigned: Vec<Assignment>,
@@ -77,7 +79,8 @@ pub fn near_first(
         let fitness = |measurer: usize| fitness(one.relay, measurer);
         let mut choice: Vec<usize> =
             (0..left.len()).filter(|&measurer| fitness(measurer) < Fitness::Disputed).collect();
-        // If those have too little in an empty slot for all that is measured together, all are needed.
+        // If those have too little in an empty slot for all that is measured together, all are
+        // needed.
         let others: u64 = choice.iter().map(|&measurer| capacities[measurer].get()).sum();
         if others < needs[&head(one.relay)] {
             choice = (0..left.len()).collect();
@@ -97,7 +100,8 @@ fn rate(one: &Assignment) -> u64 {
     one.shares.iter().map(|share| share.rate.get()).sum()
 }
 
-/// Takes so much from what these have left, one after the other; `None`, and nothing is taken, if that is too little.
+/// Takes so much from what these have left, one after the other; `None`, and nothing is taken, if
+/// that is too little.
 fn give(mut demand: u64, choice: &[usize], left: &mut [BytesPerSec]) -> Option<Vec<MeasurerShare>> {
     let mut shares = Vec::new();
     for &measurer in choice {

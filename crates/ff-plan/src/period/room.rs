@@ -20,8 +20,9 @@ impl Rooms {
         }
     }
 
-    /// A slot with room for this demand, apart from those taken: the one with the number that `pick`
-    /// draws below their count, by what is left in them and then by slot. Drawn again if it is taken.
+    /// A slot with room for this demand, apart from those taken: the one with the number that
+    /// `pick` draws below their count, by what is left in them and then by slot. Drawn again if it
+    /// is taken.
     pub(super) fn draw(
         &self,
         demand: u64,

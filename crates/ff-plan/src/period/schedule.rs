@@ -1,8 +1,8 @@
 //! Which relays are measured in which slot, by whom (paper §4.3).
 //!
-//! Old relays come first, those with the greatest demand in front: for each coordinator a slot is drawn
-//! among all that have room and in which no other coordinator measures them. New ones come behind, each in
-//! the first slot with room, in the order of their turns (the module `queue`).
+//! Old relays come first, those with the greatest demand in front: for each coordinator a slot is
+//! drawn among all that have room and in which no other coordinator measures them. New ones come
+//! behind, each in the first slot with room, in the order of their turns (the module `queue`).
 
 use std::borrow::Borrow;
 use std::cmp::Reverse;
@@ -61,8 +61,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The schedule of these relays, each listed once. In which order they are listed matters only for
-    /// new ones whose networks have been given the same.
+    /// The schedule of these relays, each listed once. In which order they are listed matters only
+    /// for new ones whose networks have been given the same.
     #[must_use]
     pub fn new(relays: &[ScheduledRelay], mut rules: ScheduleRules) -> Self {
         rules.teams.sort_by_key(|team| team.coordinator);
@@ -92,8 +92,8 @@ impl Schedule {
         Self { rules, grouped, places }
     }
 
-    /// The schedule that is over soonest: each group in the first slot with room, the greatest first
-    /// (paper §7). It has as many slots as that takes. Coordinators may meet at a relay.
+    /// The schedule that is over soonest: each group in the first slot with room, the greatest
+    /// first (paper §7). It has as many slots as that takes. Coordinators may meet at a relay.
     #[must_use]
     pub fn greedy<R: Borrow<ScheduledRelay>>(relays: &[R], mut rules: ScheduleRules) -> Self {
         rules.teams.sort_by_key(|team| team.coordinator);
@@ -131,7 +131,8 @@ impl Schedule {
         self.rules.slots
     }
 
-    /// Relays that some team has no room for, by their place in the list, as often as teams have none.
+    /// Relays that some team has no room for, by their place in the list, as often as teams have
+    /// none.
     pub fn without_room(&self) -> impl Iterator<Item = u32> {
         let groups = 0..self.grouped.groups.len() * self.rules.teams.len();
         let without = groups.filter(|&place| self.places[place] == NOWHERE);
@@ -140,15 +141,15 @@ impl Schedule {
         })
     }
 
-    /// Relays that this team has no room for in any slot, though all of it would be enough, by their place in the
-    /// list.
+    /// Relays that this team has no room for in any slot, though all of it would be enough, by
+    /// their place in the list.
     pub fn without_room_of(&self, team: usize) -> impl Iterator<Item = u32> {
         self.without_place(team, |demand, capacity| demand <= capacity)
             .flat_map(|group| group.members.iter().copied())
     }
 
-    /// Relays of groups that need more than this team has, and not more than the greatest: only others measure
-    /// them.
+    /// Relays of groups that need more than this team has, and not more than the greatest: only
+    /// others measure them.
     pub fn too_much_for(&self, team: usize) -> impl Iterator<Item = Shortage> {
         self.without_place(team, |demand, capacity| demand > capacity).flat_map(|group| {
             let given = BytesPerSec::new(0);
@@ -185,8 +186,8 @@ impl Schedule {
         &self.grouped.too_fast
     }
 
-    /// Relays that are measured with less than they need, because what is on their addresses needs more than
-    /// any team has.
+    /// Relays that are measured with less than they need, because what is on their addresses needs
+    /// more than any team has.
     #[must_use]
     pub fn capped(&self) -> &[Shortage] {
         &self.grouped.capped
@@ -250,8 +251,8 @@ fn draw(
     }
 }
 
-/// Gives a group that needs so much of each team the first slots with room from this one on, a different one for each. A team
-/// of which it needs nothing has none.
+/// Gives a group that needs so much of each team the first slots with room from this one on, a
+/// different one for each. A team of which it needs nothing has none.
 pub(super) fn place_first(
     demands: &[Option<u64>],
     places: &mut [u32],
@@ -271,9 +272,9 @@ pub(super) fn place_first(
     }
 }
 
-/// Packs demands into as few slots as it can by putting each, the greatest first, into the first slot
-/// with room (first fit decreasing): how fast a team could measure all (paper §7). Returns a slot for
-/// each, `None` for what is greater than the capacity, and how many slots there are.
+/// Packs demands into as few slots as it can by putting each, the greatest first, into the first
+/// slot with room (first fit decreasing): how fast a team could measure all (paper §7). Returns a
+/// slot for each, `None` for what is greater than the capacity, and how many slots there are.
 #[must_use]
 pub fn pack(demands: &[BytesPerSec], capacity: BytesPerSec) -> (Vec<Option<u32>>, u32) {
     let capacity = capacity.get();

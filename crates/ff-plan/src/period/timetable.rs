@@ -1,16 +1,17 @@
 //! A schedule while its period goes on: relays come, go and are measured again.
 //!
-//! What follows from a consensus (who has come, who has gone) every coordinator finds in the same way, and
-//! so knows where the others measure what has come. Measuring again is one coordinator's own business: it
-//! happens in slots that its team keeps for that (the module `kept`), so it needs nobody's consent.
-//! What has begun anywhere stays where it is. New groups that have begun nowhere get other slots when relays come whose
-//! turn is before theirs (the module `queue`).
+//! What follows from a consensus (who has come, who has gone) every coordinator finds in the same
+//! way, and so knows where the others measure what has come. Measuring again is one coordinator's
+//! own business: it happens in slots that its team keeps for that (the module `kept`), so it needs
+//! nobody's consent. What has begun anywhere stays where it is. New groups that have begun nowhere
+//! get other slots when relays come whose turn is before theirs (the module `queue`).
 //!
-//! A new relay beside one that is measured, on its address or in its family, is measured with it if its slot
-//! is still to come and has room, or else waits for the next period: measured by itself it would show
-//! once more what the two share.
+//! A new relay beside one that is measured, on its address or in its family, is measured with it if
+//! its slot is still to come and has room, or else waits for the next period: measured by itself it
+//! would show once more what the two share.
 //!
-//! All of it follows from the inputs and the [`Event`]s in their order, so these are what must be stored.
+//! All of it follows from the inputs and the [`Event`]s in their order, so these are what must be
+//! stored.
 //!
 //! Decisions: doc/decisions.md, "A timetable is stored as what happened".
 
@@ -39,7 +40,8 @@ pub enum Event {
         /// They are measured in this slot at the earliest.
         from_slot: u32,
     },
-    /// What has come and gone by the consensus that became valid then follows. No older one is taken any more.
+    /// What has come and gone by the consensus that became valid then follows. No older one is
+    /// taken any more.
     Consensus {
         /// In seconds since 1970.
         valid_after: u64,
@@ -57,7 +59,8 @@ pub enum Event {
         team: usize,
         /// These, which came to so much or failed.
         measured: Vec<TaskResult>,
-        /// In a slot after this one: the slot that is running, or the last one in which they grant nothing.
+        /// In a slot after this one: the slot that is running, or the last one in which they grant
+        /// nothing.
         now_slot: u32,
         /// The grants of theirs that count then.
         grants_used: u32,
@@ -235,8 +238,9 @@ impl Timetable {
         &self.relays
     }
 
-    /// Relays that need more than this team has, and how much: those that need more than any has, those that only
-    /// another team measures, then those that were found so when they were measured.
+    /// Relays that need more than this team has, and how much: those that need more than any has,
+    /// those that only another team measures, then those that were found so when they were
+    /// measured.
     pub fn too_fast(&self, team: usize) -> impl Iterator<Item = (Fingerprint, BytesPerSec)> {
         let planned = self.schedule.too_fast().iter().copied();
         let planned = planned.chain(self.schedule.too_much_for(team));

@@ -7,8 +7,9 @@
 //!   not counted          the number stays
 //! ```
 //!
-//! n is at least [`LEAST_DAYS`]. A relay that is away now and then loses little. One that refuses on its slow days gains
-//! nothing: behind a day without a value, its next fast value is a rise above 4 times.
+//! n is at least [`LEAST_DAYS`]. A relay that is away now and then loses little. One that refuses
+//! on its slow days gains nothing: behind a day without a value, its next fast value is a rise
+//! above 4 times.
 //!
 //! Decisions: doc/decisions.md, "Numbers come from a month of draws, not from the last file".
 
@@ -24,7 +25,8 @@ pub const LEAST_DAYS: u64 = 10;
 pub enum Day {
     /// Its lowest draw, and one of them was conclusive.
     Value(BytesPerSec),
-    /// The same, but all that was conclusive was measured soon after the relay had come, so at a time that it could choose.
+    /// The same, but all that was conclusive was measured soon after the relay had come, so at a
+    /// time that it could choose.
     Arrived(BytesPerSec),
     /// No value; if it has shown something all the same, the lowest.
     Blank(Option<BytesPerSec>),
@@ -48,7 +50,8 @@ pub struct Bounds {
     pub first: Option<BytesPerSec>,
     /// A rise by more than this factor has to last; `None` if any is believed at once.
     pub rise: Option<f64>,
-    /// The greatest value of a day on which the relay could choose when it is measured, but for the first day; `None` for any.
+    /// The greatest value of a day on which the relay could choose when it is measured, but for the
+    /// first day; `None` for any.
     pub arrived: Option<BytesPerSec>,
 }
 
@@ -141,7 +144,8 @@ fn risen(
     }
 }
 
-/// What is left of a number after `run` days in a row without a value; `blanks` of `days` days were so.
+/// What is left of a number after `run` days in a row without a value; `blanks` of `days` days were
+/// so.
 fn faded(had: BytesPerSec, days: u64, blanks: u64, run: u32) -> BytesPerSec {
     let days = u128::from(days.max(LEAST_DAYS));
     let good = days.saturating_sub(blanks.into());
@@ -260,8 +264,8 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing that a relay leaves out gives it a greater number than the greatest value that two days in a row or a small
-        /// rise gave it.
+        /// Nothing that a relay leaves out gives it a greater number than the greatest value that
+        /// two days in a row or a small rise gave it.
         #[test]
         fn no_number_is_greater_than_what_was_shown_or_had(
             values in proptest::collection::vec(prop_oneof![Just(0), 1_u64..100_000], 0..40),

@@ -1,13 +1,13 @@
-//! The directory that bandwidth files are in: `2026-11-20-09-30-00.v3bw`, one for each time one was made, and
-//! the link [`LATEST`] to the newest.
+//! The directory that bandwidth files are in: `2026-11-20-09-30-00.v3bw`, one for each time one was
+//! made, and the link [`LATEST`] to the newest.
 //!
-//! Authorities read at any moment, and the power may fail at any moment. So a file is written under another
-//! name, synced and renamed, and the link moves last, at once. Whatever happens in between leaves the link at
-//! the old file or at the new one, and both whole.
+//! Authorities read at any moment, and the power may fail at any moment. So a file is written under
+//! another name, synced and renamed, and the link moves last, at once. Whatever happens in between
+//! leaves the link at the old file or at the new one, and both whole.
 //!
-//! The directory may be somebody else's by mistake. Nothing is replaced or deleted that is not a file of ours:
-//! a plain file, its owner ours, with `software=flashflow` in its header. A link that leads elsewhere, or to
-//! what is not ours, is left alone, and that is an error.
+//! The directory may be somebody else's by mistake. Nothing is replaced or deleted that is not a
+//! file of ours: a plain file, its owner ours, with `software=flashflow` in its header. A link that
+//! leads elsewhere, or to what is not ours, is left alone, and that is an error.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -112,8 +112,8 @@ impl Shelf {
         self.last.as_ref()
     }
 
-    /// What authorities voted with a day before: the newest file that is at least a day older than [`Shelf::last`], or
-    /// else the oldest one.
+    /// What authorities voted with a day before: the newest file that is at least a day older than
+    /// [`Shelf::last`], or else the oldest one.
     ///
     /// # Errors
     /// [`ShelfError`] when the directory or the file cannot be read, or the file is not ours.
@@ -131,12 +131,12 @@ impl Shelf {
         name.map_or(Ok(None), |name| self.read_named(name))
     }
 
-    /// Puts a file there under the time it was made, and then leads the link to it. Returns its path, not the
-    /// link's.
+    /// Puts a file there under the time it was made, and then leads the link to it. Returns its
+    /// path, not the link's.
     ///
     /// # Errors
-    /// [`ShelfError`]; the link then still leads to the file before, unless it was only the directory
-    /// that could not be synced.
+    /// [`ShelfError`]; the link then still leads to the file before, unless it was only the
+    /// directory that could not be synced.
     pub fn place(&self, file: &BandwidthFile) -> Result<PathBuf, ShelfError> {
         let name = format!("{}{ENDING}", file.header().file_created.file_stamp());
         let path = self.dir.join(&name);
@@ -146,8 +146,9 @@ impl Shelf {
         Ok(path)
     }
 
-    /// Deletes files of ours that were made more than so many days ago, but not the one that the link leads
-    /// to, and what crashes have left of others since more than a day. Returns their names.
+    /// Deletes files of ours that were made more than so many days ago, but not the one that the
+    /// link leads to, and what crashes have left of others since more than a day. Returns their
+    /// names.
     ///
     /// # Errors
     /// [`FileError`] when the directory cannot be read. A file that cannot be deleted stays.

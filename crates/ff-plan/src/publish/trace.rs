@@ -6,8 +6,8 @@
 //!   ─▶ rounding to kB/s ─▶ its operator's limit ─▶ bw=
 //! ```
 //!
-//! It is read off the same [`Decisions`] that the bandwidth file is written from. `to_string()` is for the
-//! relay's operator. The seconds tell of the relay's clients: for nobody else.
+//! It is read off the same [`Decisions`] that the bandwidth file is written from. `to_string()` is
+//! for the relay's operator. The seconds tell of the relay's clients: for nobody else.
 
 use base64ct::{Base64Unpadded, Encoding};
 use ff_base::identity::Fingerprint;

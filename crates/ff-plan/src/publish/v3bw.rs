@@ -1,13 +1,14 @@
 //! The bandwidth file that a directory authority votes with (`V3BandwidthsFile`).
 //!
 //! [`BandwidthFile::from_outcomes`] chooses what may be published, [`BandwidthFile::new`] refuses
-//! what an authority would refuse, `to_string()` renders it and [`crate::publish::shelf`] puts it in place.
-//! Whatever follows from the relay lines (times, counts, `bw`, `vote`) is computed from them when
-//! it is written, so that header and lines cannot disagree.
+//! what an authority would refuse, `to_string()` renders it and [`crate::publish::shelf`] puts it
+//! in place. Whatever follows from the relay lines (times, counts, `bw`, `vote`) is computed from
+//! them when it is written, so that header and lines cannot disagree.
 //!
-//! The format is bandwidth-file-spec 1.5.0; the reader's rules are those of tor's `bwauth.c`.
-//! Keys of our own begin with `ff_`. Relays of the consensus that were tried in vain have a line that
-//! nobody votes with (`unmeasured=1 vote=0`) and `ff_reason` in it; it counts nowhere in the header.
+//! The format is bandwidth-file-spec 1.5.0; the reader's rules are those of tor's `bwauth.c`. Keys
+//! of our own begin with `ff_`. Relays of the consensus that were tried in vain have a line that
+//! nobody votes with (`unmeasured=1 vote=0`) and `ff_reason` in it; it counts nowhere in the
+//! header.
 //!
 //! The file is public. So it says nothing of a relay's clients: no background, and no time more
 //! exact than the hour, whether of a measurement or of the file (with few relays the one tells the

@@ -1,4 +1,5 @@
-//! An exchange over gRPC: everybody is told to listen, then of the others, and then watched to the end.
+//! An exchange over gRPC: everybody is told to listen, then of the others, and then watched to the
+//! end.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -37,7 +38,8 @@ struct Listening {
     rate: BytesPerSec,
 }
 
-/// Has measurers exchange with each other for so many seconds; what came of it for each, in their order.
+/// Has measurers exchange with each other for so many seconds; what came of it for each, in their
+/// order.
 ///
 /// It ends by itself, whatever they do, and when it is dropped.
 pub async fn exchange(partners: &[Partner], secs: u16) -> Vec<Found> {

@@ -1,9 +1,9 @@
 //! When the measurers are measured, and what follows from it.
 //!
-//! By itself the coordinator has them exchange when one is new or has another address, in a gap of the plan that
-//! is long enough. When its operator asks for it, no slot begins until it is over; who would have been measured
-//! in it waits for the next period. What was measured bounds a slot's shares, and not the schedule: that follows
-//! from what all coordinators know.
+//! By itself the coordinator has them exchange when one is new or has another address, in a gap of
+//! the plan that is long enough. When its operator asks for it, no slot begins until it is over;
+//! who would have been measured in it waits for the next period. What was measured bounds a slot's
+//! shares, and not the schedule: that follows from what all coordinators know.
 //!
 //! Decisions: doc/decisions.md, "Measurers are measured when no relay is".
 
@@ -18,7 +18,8 @@ use crate::daemon::config::ExchangeTable;
 
 /// How long measurers may take beside an exchange's seconds, to listen and to say what came of it.
 const MARGIN_SECS: u64 = 15;
-/// After an exchange that has not measured all, the next one by itself is so long after, in seconds.
+/// After an exchange that has not measured all, the next one by itself is so long after, in
+/// seconds.
 const AGAIN_SECS: u64 = 6 * 3600;
 
 /// The exchanges of the team.

@@ -70,8 +70,8 @@ impl Core {
         }
     }
 
-    /// Notes when the seconds of a measurement began. If the measurements of its group began too far apart to count together,
-    /// the whole group is measured again.
+    /// Notes when the seconds of a measurement began. If the measurements of its group began too
+    /// far apart to count together, the whole group is measured again.
     fn note_begun(&mut self, together: Together, begun: Option<Begun>) {
         self.begun.entry(together).or_default().extend(begun);
         if self.running.values().any(|one| one.together() == together) {
@@ -83,8 +83,8 @@ impl Core {
         }
     }
 
-    /// Has measured again what is to be, of those that were measured together once all of them are over. What the store does
-    /// not take is tried again with the next tick.
+    /// Has measured again what is to be, of those that were measured together once all of them are
+    /// over. What the store does not take is tried again with the next tick.
     pub(super) fn decide(&mut self, now: u64) -> Result<(), StoreError> {
         let Some(course) = &self.course else { return Ok(()) };
         let period = course.number;
@@ -111,8 +111,8 @@ impl Core {
         }
     }
 
-    /// Has relays that were measured together measured again, if the period has room and they have grants
-    /// left.
+    /// Has relays that were measured together measured again, if the period has room and they have
+    /// grants left.
     pub(super) fn measure_again(
         &mut self,
         period: u64,
@@ -147,8 +147,9 @@ impl Core {
         Ok(())
     }
 
-    /// The slot after which these relays and those that are measured with them grant a measurement, and how many of their grants
-    /// count then. Their older grant may be from the period before, and lapse within this one.
+    /// The slot after which these relays and those that are measured with them grant a measurement,
+    /// and how many of their grants count then. Their older grant may be from the period before,
+    /// and lapse within this one.
     fn when_granted(
         &self,
         course: &Course,
@@ -176,7 +177,8 @@ impl Core {
         self.note_instead(event, &[], |_| String::new())
     }
 
-    /// The same, and that these rows of the plan are not carried out, for a reason that depends on what follows.
+    /// The same, and that these rows of the plan are not carried out, for a reason that depends on
+    /// what follows.
     pub(super) fn note_instead(
         &mut self,
         event: Event,
@@ -250,8 +252,8 @@ struct Moved {
     without_slot: Vec<PlanId>,
 }
 
-/// Whether a relay is to be measured again after this, and what it came to if that was no failure of ours: only
-/// then it needs more (paper §4.2).
+/// Whether a relay is to be measured again after this, and what it came to if that was no failure
+/// of ours: only then it needs more (paper §4.2).
 pub(super) fn again(outcome: &Outcome) -> Option<Option<BytesPerSec>> {
     let nothing = Some(None);
     match &outcome.result {

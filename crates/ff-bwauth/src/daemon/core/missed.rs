@@ -1,4 +1,5 @@
-//! What a period is owed: slots that went by while nobody was here, and repetitions that were not decided.
+//! What a period is owed: slots that went by while nobody was here, and repetitions that were not
+//! decided.
 //!
 //! ```text
 //!   a slot went by: down, busy with an exchange, without a consensus, behind a jump of the clock
@@ -39,8 +40,8 @@ pub(super) fn decided(events: &[Event], team: usize) -> Decided {
 }
 
 impl Core {
-    /// Has relays measured again whose measurement the last process has finished, or that were interrupted with it, if that
-    /// is called for and was not decided.
+    /// Has relays measured again whose measurement the last process has finished, or that were
+    /// interrupted with it, if that is called for and was not decided.
     pub(super) fn decide_again(&mut self, decided: &Decided, now: u64) -> Result<(), StoreError> {
         let Some(course) = &self.course else { return Ok(()) };
         let (number, span) = (course.number, course.start..now.saturating_add(1));
@@ -121,7 +122,8 @@ impl Core {
         Ok(())
     }
 
-    /// Has a relay, with all that is measured together with it, measured behind this slot, in place of these rows of the plan.
+    /// Has a relay, with all that is measured together with it, measured behind this slot, in place
+    /// of these rows of the plan.
     pub(super) fn put_off_group(
         &mut self,
         relay: Fingerprint,

@@ -1,7 +1,7 @@
 //! What measurements have shown of the paths to relays, and what follows for the next measurement.
 //!
-//! If the path was the limit, the measurement says nothing about the relay. It is repeated once in the period, with
-//! twice the links:
+//! If the path was the limit, the measurement says nothing about the relay. It is repeated once in
+//! the period, with twice the links:
 //!
 //! ```text
 //!   path_limited ─▶ again, twice the links ─┬▶ another verdict: that one counts
@@ -9,7 +9,8 @@
 //!                                           └▶ path_limited, another rate: counts as a draw, not published
 //! ```
 //!
-//! A relay can drop packets to be measured again at a better time; so there is one repetition, and its draw counts.
+//! A relay can drop packets to be measured again at a better time; so there is one repetition, and
+//! its draw counts.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -28,8 +29,8 @@ const SAME: f64 = 1.07;
 const REMEMBERED_SECS: u64 = 30 * 86_400;
 /// Measurers remembered for each relay: more than a team has.
 const MAX_MEASURERS: usize = 16;
-/// Relays remembered: twice as many as the network has. The half that was measured longest ago is forgotten when
-/// there are more.
+/// Relays remembered: twice as many as the network has. The half that was measured longest ago is
+/// forgotten when there are more.
 const MAX_RELAYS: usize = 20_000;
 
 /// What is known of the paths to all relays.
@@ -77,7 +78,8 @@ struct OwnLine {
 }
 
 impl Limited {
-    /// Whether twice the links of the same measurers reached the same rate. Not all of them may have opened.
+    /// Whether twice the links of the same measurers reached the same rate. Not all of them may
+    /// have opened.
     fn is_no_more_than(&self, before: &Self) -> bool {
         self.links * 4 >= before.links * 7
             && is_same(before.rate, self.rate)
@@ -103,8 +105,8 @@ impl KnownPaths {
         known.iter().find(|(id, _)| id == measurer).map(|(_, round_trip)| *round_trip)
     }
 
-    /// Learns from a measurement. Makes its outcome conclusive, or lets it count as a draw, where that follows from the
-    /// measurement before. Returns what is to be stored.
+    /// Learns from a measurement. Makes its outcome conclusive, or lets it count as a draw, where
+    /// that follows from the measurement before. Returns what is to be stored.
     #[must_use]
     pub(super) fn note(
         &mut self,
@@ -162,7 +164,8 @@ impl Known {
         let before = self.limited.take().filter(|before| before.period == period);
         let is_same_again = before.as_ref().is_some_and(|before| limited.is_no_more_than(before));
         self.limited = Some(limited);
-        // More links mend no path that is cut or too long, and a rate that still grows is nobody's line.
+        // More links mend no path that is cut or too long, and a rate that still grows is nobody's
+        // line.
         let is_steady = !outcome.paths.iter().any(|path| path.is_too_far)
             && !is_growing(&outcome.seconds, outcome.ratio);
         let is_own_line = (is_line || is_same_again) && is_steady;

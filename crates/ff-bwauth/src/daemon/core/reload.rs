@@ -14,7 +14,8 @@ pub struct Settings {
     pub rhythm: Rhythm,
     /// How the measurers are measured: at once.
     pub exchange: ExchangeTable,
-    /// Who measures: from the next period on, because the plan of this one is made for the teams that there are.
+    /// Who measures: from the next period on, because the plan of this one is made for the teams
+    /// that there are.
     pub teams: Teams,
 }
 
@@ -43,7 +44,8 @@ impl Core {
         );
     }
 
-    /// Takes the teams of the last reload over, if they are others; what is known of a measurer stays.
+    /// Takes the teams of the last reload over, if they are others; what is known of a measurer
+    /// stays.
     pub(super) fn take_team(&mut self, effects: &mut Vec<Effect>) -> Result<(), StoreError> {
         let Some(teams) = &self.next else { return Ok(()) };
         for member in &teams.own {

@@ -41,8 +41,8 @@ struct Ready {
 type Wanting = BTreeMap<u32, (String, Vec<Planned>)>;
 
 impl Core {
-    /// Begins the slot that is due. Without a consensus it waits. What was due in slots that went by is moved to later ones:
-    /// everything in them would be measured at once.
+    /// Begins the slot that is due. Without a consensus it waits. What was due in slots that went
+    /// by is moved to later ones: everything in them would be measured at once.
     pub(super) fn begin_slots(
         &mut self,
         now: u64,
@@ -86,7 +86,8 @@ impl Core {
         Ok(())
     }
 
-    /// Begins what is due in a slot. What is measured together begins together: if one has no room, all wait.
+    /// Begins what is due in a slot. What is measured together begins together: if one has no room,
+    /// all wait.
     fn begin_all(
         &mut self,
         slot: u32,
@@ -147,8 +148,8 @@ impl Core {
         Ok(())
     }
 
-    /// Divides what is due in a slot among the team. What cannot begin comes with the reason, by its head, with all that is due
-    /// together with it.
+    /// Divides what is due in a slot among the team. What cannot begin comes with the reason, by
+    /// its head, with all that is due together with it.
     fn divided(
         &self,
         slot: u32,
@@ -212,7 +213,8 @@ impl Core {
         due.collect()
     }
 
-    /// What each measurer does in a slot: near ones first, none that a relay disputes, none that is set aside.
+    /// What each measurer does in a slot: near ones first, none that a relay disputes, none that is
+    /// set aside.
     fn assigned(&self, slot: u32, tasks: &HashMap<Fingerprint, SlotTask>) -> Vec<Assignment> {
         let Some(course) = &self.course else { return Vec::new() };
         let relays = course.timetable.relays();
@@ -233,8 +235,8 @@ impl Core {
         })
     }
 
-    /// Puts off what is due of relays that grant nothing now, as after a late retry in the period before, with all
-    /// that is measured together with them.
+    /// Puts off what is due of relays that grant nothing now, as after a late retry in the period
+    /// before, with all that is measured together with them.
     fn put_off_without_grant(
         &mut self,
         tasks: &HashMap<Fingerprint, SlotTask>,
@@ -263,8 +265,9 @@ impl Core {
         Ok(())
     }
 
-    /// Until when a relay grants nothing, in seconds since 1970, if it grants nothing now. It counts its grants in the
-    /// time that has passed, and not by our periods, and from a moment that we do not know exactly.
+    /// Until when a relay grants nothing, in seconds since 1970, if it grants nothing now. It
+    /// counts its grants in the time that has passed, and not by our periods, and from a moment
+    /// that we do not know exactly.
     pub(super) fn grants_nothing_until(
         &self,
         relay: &Fingerprint,

@@ -332,7 +332,8 @@ fn what_the_way_has_limited_is_measured_once_more_over_twice_the_links_and_that_
         tried.push(job.plan.team.iter().map(|member| member.sockets).sum());
         let mbit = BytesPerSec::from_mbit;
         Some(match (job.fingerprint[0], tried.len()) {
-            // Twice as many links find no more, or half as much again, or all there is, or no more because the rate still grows.
+            // Twice as many links find no more, or half as much again, or all there is, or no more
+            // because the rate still grows.
             (1, _) => path_limited(job, mbit(5), now),
             (2, 1) => path_limited(job, mbit(4), now),
             (2, _) => path_limited(job, mbit(6), now),

@@ -49,8 +49,9 @@ impl Heard {
         self.is_new = true;
     }
 
-    /// What all relays have said, with the numbers of their groups: by their families in this consensus, and by the
-    /// addresses at which they were measured. Without a dispute it does not matter who belongs to whom.
+    /// What all relays have said, with the numbers of their groups: by their families in this
+    /// consensus, and by the addresses at which they were measured. Without a dispute it does not
+    /// matter who belongs to whom.
     fn by_group(&self, view: &View) -> Vec<(Speaker, &Said)> {
         if !self.relays.values().any(|(said, _)| said.disputes_any()) {
             return (0..).zip(self.relays.values()).map(|(n, said)| spoken(n, said)).collect();
@@ -84,8 +85,8 @@ fn spoken(group: u64, (said, addresses): &(Said, Vec<IpAddr>)) -> (Speaker, &Sai
 }
 
 impl Core {
-    /// Adds what a relay says of the measurers of a measurement. One that disputes all that it has met is doubted: its
-    /// draw has no value.
+    /// Adds what a relay says of the measurers of a measurement. One that disputes all that it has
+    /// met is doubted: its draw has no value.
     pub(super) fn hear(
         &mut self,
         relay: Fingerprint,
@@ -112,8 +113,8 @@ impl Core {
         }
     }
 
-    /// Judges the team by what was said since the period before this one began, if anything is new. Without a consensus
-    /// families are not known, so it waits.
+    /// Judges the team by what was said since the period before this one began, if anything is new.
+    /// Without a consensus families are not known, so it waits.
     pub(super) fn judge_team(&mut self) {
         let Some(view) = self.views.last().filter(|_| self.heard.is_new) else { return };
         self.heard.is_new = false;

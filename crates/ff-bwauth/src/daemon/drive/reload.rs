@@ -10,7 +10,8 @@ use crate::daemon::core::{Action, Settings, Teams};
 use crate::daemon::publish::Publisher;
 
 impl Daemon {
-    /// Takes over what may change while it runs. Of a config that is not good nothing is taken over.
+    /// Takes over what may change while it runs. Of a config that is not good nothing is taken
+    /// over.
     pub(super) fn reload(&mut self, path: &Path) {
         match self.take_over(path) {
             Ok(fixed) => {

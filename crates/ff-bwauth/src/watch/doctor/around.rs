@@ -26,7 +26,8 @@ const CLOCK_MILLIS: u64 = 500;
 /// Files that a measurer should be able to have open: links of several relays at once.
 const MEASURER_FILES: u64 = 4096;
 
-/// The round trip for which it is said what a link carries: as far as relays on other continents are.
+/// The round trip for which it is said what a link carries: as far as relays on other continents
+/// are.
 const FAR_MILLIS: u64 = 200;
 /// Of a socket's buffer the kernel takes one part in so many for itself.
 const USABLE_PART: u64 = 2;

@@ -1,4 +1,5 @@
-//! What changes, as server-sent events: parts of pages, made by the server like the pages themselves.
+//! What changes, as server-sent events: parts of pages, made by the server like the pages
+//! themselves.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -15,8 +16,8 @@ use tokio::time::timeout;
 
 use super::{Live, Site, overview, team};
 
-/// How often something is sent when nothing happens, so that a reader who is gone is noticed, and that a
-/// coordinator that hangs is said to.
+/// How often something is sent when nothing happens, so that a reader who is gone is noticed, and
+/// that a coordinator that hangs is said to.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// A part of a page that changes.

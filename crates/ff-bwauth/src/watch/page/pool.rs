@@ -17,7 +17,8 @@ const WAIT: Duration = Duration::from_secs(3);
 /// How long somebody waits for an answer.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// How much work something is: what takes long has readers of its own, so that the rest does not wait.
+/// How much work something is: what takes long has readers of its own, so that the rest does not
+/// wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     /// A few rows, or a period's.
@@ -70,7 +71,8 @@ impl Pool {
         &self.path
     }
 
-    /// Asks the store. Work that is begun goes on when nobody waits for it any more, and keeps its place.
+    /// Asks the store. Work that is begun goes on when nobody waits for it any more, and keeps its
+    /// place.
     ///
     /// # Errors
     /// [`AskError`].

@@ -97,8 +97,8 @@ impl Grouped {
         }
         all.too_fast.sort_unstable_by_key(|shortage| shortage.relay);
         all.capped.sort_unstable_by_key(|shortage| shortage.relay);
-        // Those with new members come behind: else whoever adds such to an old relay would get room before
-        // the others' old ones.
+        // Those with new members come behind: else whoever adds such to an old relay would get room
+        // before the others' old ones.
         all.groups.sort_by_cached_key(|group| {
             let old = (Reverse(group.demand()), least(&group.members, relays));
             (group.age, (group.age != Age::New).then_some(old))
@@ -191,8 +191,8 @@ fn sum(members: &[usize], demands: &[BytesPerSec]) -> u128 {
     members.iter().map(|&index| u128::from(demands[index].get())).sum()
 }
 
-/// What each gets of those that need this where that is more than there is: of that as large a part as it needs
-/// of what all of them do.
+/// What each gets of those that need this where that is more than there is: of that as large a part
+/// as it needs of what all of them do.
 pub(in crate::period) fn capped(
     needs: &[BytesPerSec],
     most: BytesPerSec,
@@ -204,8 +204,8 @@ pub(in crate::period) fn capped(
     (needed > most).then(|| needs.iter().map(given).collect())
 }
 
-/// Divides relays that no team can measure at once by hosts, as many of which as fit make a part. A host that
-/// is too much by itself stays whole: its relays could each show all of it.
+/// Divides relays that no team can measure at once by hosts, as many of which as fit make a part. A
+/// host that is too much by itself stays whole: its relays could each show all of it.
 fn divide<R: Borrow<ScheduledRelay>>(
     members: &[usize],
     demands: &[BytesPerSec],

@@ -14,8 +14,9 @@ use crate::period::{GRANTS, demand, next_guess, next_guess_within};
 
 /// The counter of the first draw for measuring again; those below are for the first measurement.
 const FIRST_DRAW: u32 = 1 << 31;
-/// New relays of a network are measured again if those of it that wait for that need no more than one part in so many of the
-/// room that is left. So n networks that want all they can get leave 1 / (1 + n / 4) of it to others.
+/// New relays of a network are measured again if those of it that wait for that need no more than
+/// one part in so many of the room that is left. So n networks that want all they can get leave 1 /
+/// (1 + n / 4) of it to others.
 const SHARE: u128 = 4;
 
 /// When relays are measured again, and with what.
@@ -27,7 +28,8 @@ pub struct Retry {
     pub tasks: Vec<SlotTask>,
 }
 
-/// A relay and z, what its measurement came to; `None` when that failed for a reason that is not the relay's.
+/// A relay and z, what its measurement came to; `None` when that failed for a reason that is not
+/// the relay's.
 pub type TaskResult = (Fingerprint, Option<BytesPerSec>);
 
 /// Why relays are not measured again in this period.
@@ -51,7 +53,8 @@ pub enum NoRetry {
         /// What the team would need in a slot.
         needs: BytesPerSec,
     },
-    /// Other new relays of its network wait for a repetition, and what is left of the room is for those of others.
+    /// Other new relays of its network wait for a repetition, and what is left of the room is for
+    /// those of others.
     #[error(
         "new relays of its network (/24, of IPv6 /48) wait for {waiting} already, more than their share of the slots"
     )]
@@ -83,7 +86,8 @@ impl NoRetry {
         }
     }
 
-    /// What a code says of relays that are not measured again; `None` for one that is not known here.
+    /// What a code says of relays that are not measured again; `None` for one that is not known
+    /// here.
     #[must_use]
     pub fn meaning(code: &str) -> Option<&'static str> {
         Self::CODES.iter().find(|(known, _)| *known == code).map(|(_, meaning)| *meaning)
@@ -106,10 +110,11 @@ pub(super) struct Again {
 }
 
 impl Timetable {
-    /// Measures relays again whose measurement by this team came to so much and was not conclusive, or failed
-    /// and came to nothing; with them all that were measured together, because they may share what is measured.
-    /// What is not known to be too little is given again. The slot is drawn among those behind `now_slot` that
-    /// the team keeps and that have room, apart from those in which anybody measures these relays.
+    /// Measures relays again whose measurement by this team came to so much and was not conclusive,
+    /// or failed and came to nothing; with them all that were measured together, because they may
+    /// share what is measured. What is not known to be too little is given again. The slot is drawn
+    /// among those behind `now_slot` that the team keeps and that have room, apart from those in
+    /// which anybody measures these relays.
     ///
     /// # Errors
     /// [`NoRetry`] says why they are not measured again.
@@ -128,16 +133,16 @@ impl Timetable {
         self.place_again(team, head, tasks, now_slot)
     }
 
-    /// The relays that [`retry`](Self::retry) measures again with these: all that were measured together. None if these do not
-    /// belong together.
+    /// The relays that [`retry`](Self::retry) measures again with these: all that were measured
+    /// together. None if these do not belong together.
     #[must_use]
     pub fn again_with(&self, team: usize, measured: &[TaskResult]) -> Vec<Fingerprint> {
         let (_, tasks) = self.last(team, measured).unwrap_or_default();
         tasks.iter().map(|task| self.relays[task.relay as usize].fingerprint).collect()
     }
 
-    /// Measures a relay behind this slot instead of where it was to be measured by this team last, and with it all
-    /// that were to be measured together.
+    /// Measures a relay behind this slot instead of where it was to be measured by this team last,
+    /// and with it all that were to be measured together.
     ///
     /// # Errors
     /// [`NoRetry`] says why they are not measured.
@@ -151,8 +156,8 @@ impl Timetable {
         self.place_again(team, head, tasks, behind)
     }
 
-    /// A team's measurers that carry so much are set aside: what is measured again or later gets a slot where the others have
-    /// room.
+    /// A team's measurers that carry so much are set aside: what is measured again or later gets a
+    /// slot where the others have room.
     pub fn set_aside(&mut self, team: usize, less: BytesPerSec) {
         if let Some(aside) = self.aside.get_mut(team) {
             *aside = less;
@@ -247,7 +252,8 @@ impl Timetable {
         }
     }
 
-    /// The group beside which these relays are measured, and what was measured there last by this team.
+    /// The group beside which these relays are measured, and what was measured there last by this
+    /// team.
     fn last(&self, team: usize, measured: &[TaskResult]) -> Option<(u32, Vec<SlotTask>)> {
         let (relay, _) = measured.first()?;
         let group = *self.group_of.get(*self.numbers.get(relay)? as usize)?;
@@ -307,7 +313,8 @@ impl Timetable {
         Ok(())
     }
 
-    /// The slots in which anybody measures what is measured beside this group, as far as is known here.
+    /// The slots in which anybody measures what is measured beside this group, as far as is known
+    /// here.
     fn slots_of(&self, head: u32, team: usize) -> Vec<u32> {
         let groups = (0..self.beside.len()).filter(|&group| self.beside[group] == head);
         let teams = 0..self.teams().len();

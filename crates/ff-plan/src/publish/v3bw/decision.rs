@@ -1,4 +1,5 @@
-//! What is decided about one relay by itself: which of its attempts stands, and its line or why it has none.
+//! What is decided about one relay by itself: which of its attempts stands, and its line or why it
+//! has none.
 
 use std::ops::Range;
 

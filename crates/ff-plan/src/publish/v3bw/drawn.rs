@@ -23,7 +23,8 @@ pub struct Drawn {
     pub started_unix_secs: u64,
     /// What it counted as.
     pub draw: Draw,
-    /// What came through a path that was the limit, so that the attempt was to be repeated and is no draw.
+    /// What came through a path that was the limit, so that the attempt was to be repeated and is
+    /// no draw.
     pub limited: Option<BytesPerSec>,
     /// Whether it was conclusive.
     pub concludes: bool,

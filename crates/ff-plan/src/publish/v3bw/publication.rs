@@ -17,14 +17,15 @@ pub struct Publication {
     pub now_unix_secs: u64,
     /// The age above which a result is not used.
     pub max_age_secs: u64,
-    /// The length of a period in seconds, within which attempts are draws of one; `None` for the protocol's day.
+    /// The length of a period in seconds, within which attempts are draws of one; `None` for the
+    /// protocol's day.
     pub period_secs: Option<u64>,
     /// When the program that measures was started, in seconds since 1970, where it is known.
     pub generator_started_unix_secs: Option<u64>,
     /// Relays in the consensus; 0 when it is not known, and then nobody votes with the file.
     pub consensus_relays: u64,
-    /// When the consensus became valid. If it is known, `directory` has all relays of it, and no other is
-    /// published.
+    /// When the consensus became valid. If it is known, `directory` has all relays of it, and no
+    /// other is published.
     pub consensus_valid_after_unix_secs: Option<u64>,
     /// What directory documents say of the relays, by RSA fingerprint.
     pub directory: BTreeMap<Fingerprint, DirectoryFacts>,

@@ -37,7 +37,8 @@ pub enum NoNumber {
     },
     /// No link has shown its RSA fingerprint, by which authorities know relays.
     NoFingerprint,
-    /// It had a greater number than the median relay, and was lately measured only at times that it could choose.
+    /// It had a greater number than the median relay, and was lately measured only at times that it
+    /// could choose.
     OnlyAtArrival,
     /// Its link shows the RSA fingerprint of another relay.
     OtherIdentity,
@@ -69,7 +70,8 @@ impl NotScheduled {
 }
 
 impl NoNumber {
-    /// Why nothing stands of these attempts, of which the newest come first, in periods of so many seconds.
+    /// Why nothing stands of these attempts, of which the newest come first, in periods of so many
+    /// seconds.
     pub(super) fn of_attempts(
         attempts: &[&Outcome],
         newest_old_unix_secs: Option<u64>,

@@ -33,7 +33,8 @@ fn with_old(dir: &Path) -> Core {
     core
 }
 
-/// Measures until so many seconds of the period have passed. Returns how often each relay has been asked so far.
+/// Measures until so many seconds of the period have passed. Returns how often each relay has been
+/// asked so far.
 fn live(life: &mut Life, core: &mut Core, until: u64) -> BTreeMap<Fingerprint, usize> {
     life.until(core, START + until, |job, now| Some(outcome(job, TRUTH, now)));
     life.times()
@@ -85,7 +86,8 @@ fn a_flood_of_one_network_waits_for_itself_and_the_plan_follows_also_behind_a_re
 /// The pair of relays on one host.
 const PAIR: [u8; 2] = [50, 51];
 
-/// A consensus of old relays, of a queue of 156 networks with one new relay each, and of these on one host.
+/// A consensus of old relays, of a queue of 156 networks with one new relay each, and of these on
+/// one host.
 fn with_pair(valid_after: u64, pair: &[u8]) -> Action {
     let mut relays = network(OLD);
     relays.extend(pair.iter().copied().chain(100..=255).map(|number| (number, None)));

@@ -16,7 +16,8 @@ fn carried(mbit: u64) -> Found {
     Ok(Carried { rate, sent: rate, received: rate, tested, loss_permille: 0 })
 }
 
-/// A coordinator whose period has begun, with a measured network of so many relays, and whose measurers answer.
+/// A coordinator whose period has begun, with a measured network of so many relays, and whose
+/// measurers answer.
 fn begun(dir: &Path, relays: u8) -> Core {
     let mut core = coordinator(1, dir, START - 100).with_exchanges(BY_ITSELF);
     core.apply(Action::Documents(Ok(view(START - 100, &network(relays)))), START - 100);

@@ -37,8 +37,8 @@ fn who_was_killed_goes_on_and_repeats_only_what_was_interrupted() {
     assert_eq!((asked as u64, coverage.relays_conclusive), (30 + interrupted, 30));
 }
 
-/// One process, from `begin` until it is killed at `end`: each measurement takes six seconds, and what is not over then is
-/// interrupted. Notes which relays were asked, and which came to a result.
+/// One process, from `begin` until it is killed at `end`: each measurement takes six seconds, and
+/// what is not over then is interrupted. Notes which relays were asked, and which came to a result.
 fn live_and_die(
     dir: &Path,
     documents: &Arc<View>,
@@ -143,7 +143,8 @@ fn a_repetition_waits_for_the_grants_of_all_that_are_measured_with_it() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut core = coordinator(1, dir.path(), START - 100);
     let second = START + u64::from(LENGTH_SECS);
-    // In the second period two relays each are on one host, so those with the greater numbers have other grants than their mates.
+    // In the second period two relays each are on one host, so those with the greater numbers have
+    // other grants than their mates.
     let apart = view(START - 100, &network(30));
     let in_pairs = view_at(second - 60, &network(30), |number| number / 2);
     core.apply(Action::Documents(Ok(apart)), START - 100);
@@ -258,9 +259,9 @@ fn what_is_measured_together_begins_together_also_when_it_disputes_a_measurer() 
     );
 }
 
-/// How often relays are asked if pairs of them share a host and their first measurements begin this far apart, in milliseconds.
-/// Relays that are first measured near the end of the period are left out. If `dies`, the process ends after each slot and
-/// another one continues.
+/// How often relays are asked if pairs of them share a host and their first measurements begin this
+/// far apart, in milliseconds. Relays that are first measured near the end of the period are left
+/// out. If `dies`, the process ends after each slot and another one continues.
 fn asked_in_pairs(apart_millis: u64, dies: bool) -> BTreeSet<usize> {
     let dir = tempfile::tempdir().expect("a directory");
     let documents = || view_at(START - 100, &network(10), |number| number.div_ceil(2));

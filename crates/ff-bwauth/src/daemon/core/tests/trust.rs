@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// One in which the relay says that it has echoed less to the first coordinator's first measurer than that one
-/// counted, if it takes part.
+/// One in which the relay says that it has echoed less to the first coordinator's first measurer
+/// than that one counted, if it takes part.
 fn disputed(job: &Job, now: u64) -> Box<Outcome> {
     let framed = Ed25519Id([20; 32]);
     let place = job.plan.team.iter().position(|member| member.measurer.id() == framed);
@@ -19,8 +19,8 @@ fn apart(valid_after: u64, relays: u8) -> Action {
     Action::Documents(Ok(view_in(valid_after, &network(relays), |number| (number, 1))))
 }
 
-/// Which of so many relays are measured conclusively in each of some periods, if the first `liars` of them dispute the team's
-/// first measurer, and whom the team has set aside behind the last.
+/// Which of so many relays are measured conclusively in each of some periods, if the first `liars`
+/// of them dispute the team's first measurer, and whom the team has set aside behind the last.
 fn periods_with(relays: u8, liars: u8, periods: u64) -> (Vec<BTreeSet<u8>>, Vec<bool>) {
     let dir = tempfile::tempdir().expect("a directory");
     let period = |number: u64| START + number * u64::from(LENGTH_SECS);

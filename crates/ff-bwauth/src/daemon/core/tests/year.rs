@@ -1,7 +1,8 @@
 //! A coordinator of ten thousand relays through days that pass in seconds: what memory it takes.
 //!
-//! The clock goes from slot to slot, documents come four times a day and a bandwidth file is written once; the
-//! store and the files are real, and kept in memory where there is a /dev/shm. `FF_TEST_DAYS` says how many days.
+//! The clock goes from slot to slot, documents come four times a day and a bandwidth file is
+//! written once; the store and the files are real, and kept in memory where there is a /dev/shm.
+//! `FF_TEST_DAYS` says how many days.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -186,8 +187,8 @@ fn memory_is_flat_over_a_year_of_ten_thousand_relays() {
         }
     }
     assert!(memory("VmHWM") < MOST_BYTES, "{} bytes", memory("VmHWM"));
-    // From then on no file has more days in it than the one before. Single days are up to a fifth larger, whenever
-    // the allocator has not given back yet what writing a file took.
+    // From then on no file has more days in it than the one before. Single days are up to a fifth
+    // larger, whenever the allocator has not given back yet what writing a file took.
     let settled = median(sizes.get(7..).unwrap_or(&sizes).iter().take(30));
     let last = median(sizes.iter().rev().take(30));
     assert!(
