@@ -1,4 +1,4 @@
-//! The command line.
+//! Parses the command line.
 
 mod demo;
 mod export;
@@ -51,10 +51,9 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Finds options that are right by themselves and wrong together.
+    /// Rejects options that are valid alone and contradict each other.
     ///
-    /// # Errors
-    /// One for [`clap::Error::exit`], as those of parsing.
+    /// # Errors A [`clap::Error`], whose exit status is that of a parsing error.
     pub fn check(&self) -> Result<(), clap::Error> {
         match &self.command {
             Command::Demo(_) => Ok(()),

@@ -1,4 +1,4 @@
-//! What `demo` takes.
+//! Options of `demo`.
 
 use std::path::PathBuf;
 

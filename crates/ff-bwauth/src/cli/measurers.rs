@@ -1,4 +1,4 @@
-//! What `measurers` takes.
+//! Options of `measurers`.
 
 use std::path::PathBuf;
 

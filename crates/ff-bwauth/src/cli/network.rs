@@ -1,4 +1,4 @@
-//! What `network` takes.
+//! Options of `network`.
 
 use std::path::PathBuf;
 

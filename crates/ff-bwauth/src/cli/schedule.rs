@@ -1,4 +1,4 @@
-//! What `schedule` takes.
+//! Options of `schedule`.
 
 use std::path::PathBuf;
 
@@ -66,7 +66,7 @@ pub struct ScheduleArgs {
 }
 
 impl ScheduleArgs {
-    /// Finds options that are right by themselves and wrong together.
+    /// Rejects options that are valid alone and contradict each other.
     pub(super) fn check(&self) -> Result<(), clap::Error> {
         if self.greedy && self.coordinators > 1 {
             let text = "with --greedy there is one coordinator: several would meet at one relay";
@@ -76,7 +76,6 @@ impl ScheduleArgs {
     }
 }
 
-/// Reads a seed.
 fn parse_seed(text: &str) -> Result<[u8; 32], String> {
     let mut seed = [0; 32];
     hex::decode_to_slice(text, &mut seed)

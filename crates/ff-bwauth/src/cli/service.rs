@@ -1,10 +1,10 @@
-//! What `init`, `run` and `generate` take.
+//! Options of `init`, `run` and `generate`.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// Where a coordinator keeps its store, its caches and its bandwidth files.
+/// The directory of a coordinator's store, caches and bandwidth files.
 pub const STATE_DIR: &str = "/var/lib/flashflow";
 
 /// Options of `init`.

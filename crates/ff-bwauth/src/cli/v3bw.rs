@@ -1,4 +1,4 @@
-//! What `v3bw` takes.
+//! Options of `v3bw`.
 
 use std::path::PathBuf;
 

@@ -1,10 +1,10 @@
-//! What `status`, `explain` and `doctor` take.
+//! Options of `status`, `explain` and `doctor`.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// Where the packages have the config.
+/// The path at which the packages install the config.
 pub(super) const CONFIG: &str = "/etc/flashflow/bwauth.toml";
 
 /// Options of `status`.

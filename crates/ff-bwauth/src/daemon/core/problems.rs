@@ -76,7 +76,7 @@ mod tests {
             since(vec![found(Cause::MeasurerDown, "b", "x")], 100),
             [of(Cause::MeasurerDown, "b", 100, "x")]
         );
-        // A problem with another text is the same; that of another subject is not.
+        // A problem with another text is the same problem; one with another subject is not.
         let two = vec![found(Cause::MeasurerDown, "b", "y"), found(Cause::MeasurerDown, "a", "x")];
         assert_eq!(
             since(two, 105),
