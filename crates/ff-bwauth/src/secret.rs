@@ -6,9 +6,9 @@ use anyhow::{Result, bail};
 use ff_measurer::secret_file;
 use zeroize::Zeroizing;
 
-/// Bytes of a secret at least.
+/// The least number of bytes of a secret.
 const MIN_BYTES: usize = 32;
-/// And at most: what is longer is another file.
+/// The largest number of bytes: a longer file is not a secret.
 const MAX_BYTES: u64 = 4096;
 
 /// Reads a secret.
