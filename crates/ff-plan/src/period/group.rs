@@ -1,5 +1,5 @@
 //! Relays that may share a machine or a line are measured at the same time, so that what they share
-//! is not counted once for each of them (paper §5).
+//! is not counted once for each of them (FlashFlow, §5).
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
@@ -84,7 +84,7 @@ pub fn network(address: IpAddr) -> IpAddr {
     first_bits(address, 24, 48)
 }
 
-/// An address with so many bits of it, and then zeros.
+/// An address with this many leading bits, followed by zeros.
 fn first_bits(address: IpAddr, of_ipv4: u32, of_ipv6: u32) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4((address.to_bits() & u32::MAX << (32 - of_ipv4)).into()),

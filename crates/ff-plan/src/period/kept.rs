@@ -20,7 +20,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Those of team number `team` of so many, with so many slots in the period.
+    /// The slots of team number `team` of `teams`, with this many slots in the period.
     pub(super) fn of(team: usize, teams: usize, slots: u32) -> Self {
         let row = u32::try_from(teams).unwrap_or(u32::MAX).max(ROW);
         let place = u32::try_from(team).unwrap_or(u32::MAX);
@@ -32,8 +32,8 @@ impl Kept {
         slot < self.whole && slot % self.row == self.place
     }
 
-    /// Those behind this slot in which a relay can be measured again; new relays only in every
-    /// other one, so that they leave others' room to old ones.
+    /// The slots after this one in which a relay can be measured again; new relays use only every
+    /// other one, so that room is left for old ones.
     pub(super) fn behind(self, now: u32, is_new: bool) -> impl Iterator<Item = u32> {
         let rows = self.whole / self.row;
         let open = (0..rows).filter(move |row| !is_new || row % 2 == 1);

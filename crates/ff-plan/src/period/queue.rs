@@ -24,7 +24,7 @@ use super::group::{host, network};
 pub(super) struct Waiting {
     /// Its first relay; relays that came earlier have smaller numbers.
     pub(super) first: u32,
-    /// What it is measured with.
+    /// The capacity with which it is measured.
     pub(super) demand: u64,
     /// Where its relays listen.
     pub(super) addresses: Vec<IpAddr>,
@@ -39,10 +39,10 @@ impl Waiting {
     }
 }
 
-/// What has been given to hosts, or to networks, in a period.
+/// The capacity given to hosts, or to networks, in a period.
 type Given = HashMap<IpAddr, u64>;
 
-/// What a period has given to whom.
+/// The capacity that a period has given to hosts and networks.
 #[derive(Debug, Default)]
 pub(super) struct Served {
     /// To hosts.
@@ -144,7 +144,8 @@ mod tests {
 
     #[test]
     fn who_needs_little_waits_for_no_more_from_any_network() {
-        // A full host of each of two networks, and small ones beside and behind them.
+        // A full host in each of two networks, and small hosts in the same networks before and
+        // after them.
         let groups = waiting(&[
             (20, &["192.0.2.1"]),
             (20, &["198.51.100.1"]),

@@ -1,4 +1,4 @@
-//! Where a schedule's randomness comes from (paper §4.3).
+//! Where a schedule's randomness comes from (FlashFlow, §4.3).
 //!
 //! Decisions: doc/decisions.md, "Coordinators agree on the schedule without talking".
 
@@ -6,7 +6,7 @@ use hkdf::Hkdf;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-/// What the seed is derived for.
+/// The purpose of the seed, an input to its derivation.
 const INFO: &[u8] = b"flashflow-schedule-1";
 
 /// The seed of a period: HKDF-SHA256 of the network's shared random value (srv-spec) as salt and

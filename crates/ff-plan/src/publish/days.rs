@@ -15,17 +15,17 @@
 
 use ff_proto::units::BytesPerSec;
 
-/// For so many days what came of a relay counts.
+/// For how many days the results of a relay count.
 pub const MEMORY_DAYS: u64 = 30;
-/// Days without a value count as parts of so many at least.
+/// The least number of days of which days without a value count as a part.
 pub const LEAST_DAYS: u64 = 10;
 
-/// What came of a relay on a day on which it was asked, and that was not our fault.
+/// The result of a relay on a day on which it was asked and we did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Day {
     /// Its lowest draw, and one of them was conclusive.
     Value(BytesPerSec),
-    /// The same, but all that was conclusive was measured soon after the relay had come, so at a
+    /// A value, but all conclusive measurements took place soon after the relay had joined, at a
     /// time that it could choose.
     Arrived(BytesPerSec),
     /// No value; if it has shown something all the same, the lowest.
@@ -55,14 +55,14 @@ pub struct Bounds {
     pub arrived: Option<BytesPerSec>,
 }
 
-/// What a relay's number is.
+/// A relay's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number {
     /// The number.
     pub rate: BytesPerSec,
     /// Which day has the value that it comes from, counted from the first.
     pub day: usize,
-    /// What it is in place of, if it rises by too much.
+    /// The value that it replaces, if that rises by too much.
     pub instead_of: Option<BytesPerSec>,
     /// Whether it is the value of the day before, which confirms a great rise and is less.
     pub is_of_day_before: bool,
@@ -125,7 +125,7 @@ pub fn number(days: &[Day], bounds: Bounds) -> Option<Number> {
     last
 }
 
-/// What counts of a value, and what it is in place of if that is less because it rises by too much.
+/// The counted part of a value, and the value itself if less counts because it rises by too much.
 fn risen(
     value: BytesPerSec,
     yesterday: Option<BytesPerSec>,
@@ -144,8 +144,8 @@ fn risen(
     }
 }
 
-/// What is left of a number after `run` days in a row without a value; `blanks` of `days` days were
-/// so.
+/// The rest of a number after `run` days in a row without a value; `blanks` of `days` days had
+/// none.
 fn faded(had: BytesPerSec, days: u64, blanks: u64, run: u32) -> BytesPerSec {
     let days = u128::from(days.max(LEAST_DAYS));
     let good = days.saturating_sub(blanks.into());

@@ -102,7 +102,7 @@ impl PublishRules {
 pub struct BadRule {
     /// Which.
     name: &'static str,
-    /// What it is.
+    /// Its value.
     value: f64,
     /// The least that it may be.
     least: f64,
@@ -192,11 +192,11 @@ impl fmt::Display for Broken {
 pub struct Moved {
     /// The relay, in 40 hexadecimal digits.
     pub fingerprint: String,
-    /// What authorities voted for, in kilobytes a second.
+    /// The number that authorities voted for, in kilobytes a second.
     pub old_bw: u64,
-    /// What it was measured at, in kilobytes a second.
+    /// The measured number, in kilobytes a second.
     pub measured_bw: u64,
-    /// What authorities will vote for.
+    /// The number that authorities will vote for.
     pub new_bw: u64,
 }
 
@@ -211,9 +211,9 @@ pub fn moved(
         let old_bw = *previous.get(&line.rsa_fingerprint)?;
         let new_bw = u64::from(line.bw_kilobytes().get());
         let rising = line.held.map_or(new_bw, |held| held.instead_of_kilobytes.get().into());
-        // That its operator has limited it further is nothing that was measured.
+        // An operator's new limit is not a measured change.
         let falling = rounded_kilobytes(line.counted()).max(1);
-        // Who is back behind days without a value has only what it had.
+        // A relay that returns after days without a value has only its earlier number.
         let had = line.most_before.map_or(0, rounded_kilobytes);
         let is_risen = is_above(rising, old_bw, factor) && is_above(rising, had, factor);
         let is_moved = is_risen || is_above(old_bw, falling, factor);

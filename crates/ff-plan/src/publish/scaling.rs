@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::v3bw::Decisions;
 
-/// What the formulas would be given and is not known here.
+/// Inputs of the formulas that are unknown here.
 pub const LACKING: [&str; 4] = [
     "their measurements are downloads through two relays, ours are capacities, one to three in the days that count",
     "the observed bandwidth is that of the last descriptor, where sbws may take the mean of days",
@@ -29,7 +29,7 @@ const SBWS_DIGITS: i32 = 2;
 /// Bytes of a kilobyte.
 const KILOBYTE: f64 = 1000.0;
 
-/// Whose formula.
+/// The software whose formula is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scaling {
@@ -41,12 +41,12 @@ pub enum Scaling {
     Sbws,
 }
 
-/// What a formula needs of a relay.
+/// A formula's inputs for a relay.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inputs {
-    /// What it was measured at, in bytes a second.
+    /// Its measured rates, in bytes a second.
     pub measured: Vec<f64>,
-    /// What it says it has seen itself do, in bytes a second.
+    /// The observed bandwidth in its descriptor, in bytes a second.
     pub observed: f64,
     /// The least of what it says it may do in the long run and for a moment, and of whatever else
     /// bounds it by sbws's rule; infinite where that is not known.

@@ -29,7 +29,7 @@ pub const LATEST: &str = "latest.v3bw";
 const ENDING: &str = ".v3bw";
 /// The greatest file that is read: a hundred thousand relays' lines have a fifth of it.
 const MAX_FILE_BYTES: u64 = 1 << 28;
-/// What of a file shows whose it is: its header, and more.
+/// The bytes at the start of a file that show which software wrote it: its header, and more.
 const HEAD_BYTES: u64 = 1 << 14;
 
 /// A directory that bandwidth files are in.
@@ -37,7 +37,7 @@ const HEAD_BYTES: u64 = 1 << 14;
 pub struct Shelf {
     /// Where it is.
     dir: PathBuf,
-    /// Who we are: whoever owns what we make there.
+    /// Our user ID: the owner of files that we make there.
     owner: u32,
     /// The file that the link leads to.
     last: Option<Last>,
@@ -50,7 +50,7 @@ pub struct Last {
     pub name: PathBuf,
     /// When it was made, in seconds since 1970, if its name says that.
     pub made_unix_secs: Option<u64>,
-    /// What is in it.
+    /// The content of the file.
     pub reading: Reading,
 }
 
@@ -76,9 +76,9 @@ pub enum ShelfError {
     /// Something is in the way.
     #[error("{} is {what}; it is left alone: move it, or publish to another directory", path.display())]
     NotOurs {
-        /// What is.
+        /// The path.
         path: PathBuf,
-        /// What it is.
+        /// A description of the file or object there.
         what: String,
     },
     /// Another user's file is in the way.
@@ -112,11 +112,11 @@ impl Shelf {
         self.last.as_ref()
     }
 
-    /// What authorities voted with a day before: the newest file that is at least a day older than
-    /// [`Shelf::last`], or else the oldest one.
+    /// The file that authorities voted with a day before: the newest file that is at least a day
+    /// older than [`Shelf::last`], or else the oldest one.
     ///
-    /// # Errors
-    /// [`ShelfError`] when the directory or the file cannot be read, or the file is not ours.
+    /// # Errors [`ShelfError`] when the directory or the file cannot be read, or the file is not
+    /// ours.
     pub fn day_before(&self) -> Result<Option<Last>, ShelfError> {
         let Some(last) = self.last.as_ref().and_then(|last| last.made_unix_secs) else {
             return Ok(None);
@@ -251,7 +251,7 @@ fn is_leftover(name: &Path, path: &Path, now_unix_secs: u64) -> bool {
         && modified().is_some_and(|at| at.as_secs().saturating_add(DAY_SECS) < now_unix_secs)
 }
 
-/// The beginning of a file; `None` if it is not there any more.
+/// The beginning of a file; `None` if it no longer exists.
 fn read_up_to(path: &Path, most_bytes: u64) -> Result<Option<Vec<u8>>, FileError> {
     let mut bytes = Vec::new();
     match File::open(path).and_then(|file| file.take(most_bytes).read_to_end(&mut bytes)) {

@@ -1,4 +1,4 @@
-//! What relays count for that may share a machine (paper §5).
+//! What relays count for that may share a machine (FlashFlow, §5).
 //!
 //! A group of the schedule is measured in one slot. What its relays carried in the same seconds
 //! they can carry at once, whatever they share, so each keeps what it was measured at. What was
@@ -39,20 +39,20 @@ use crate::outcome::Outcome;
 /// Measurements whose seconds began no further apart were made together.
 pub const SAME_START_MILLIS: u64 = 2000;
 
-/// What a relay counts for, given the relays that it was measured together with.
+/// A relay's share, given the relays that it was measured together with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct GroupShare {
     /// Relays of its group that have a value, with it.
     pub relays: u64,
-    /// What these stand at, in sum.
+    /// The sum of their values.
     pub standing_bytes_per_sec: u64,
-    /// What the group has shown together.
+    /// The greatest sum that the group has shown together.
     pub together_bytes_per_sec: u64,
-    /// What is left to this relay of what it stands at.
+    /// The relay's share of its value.
     pub bytes_per_sec: u64,
 }
 
-/// What a relay of a group has shown.
+/// A relay's result in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// Which relay.
@@ -61,7 +61,7 @@ pub struct Shown {
     pub unix_millis: u64,
     /// How many there were.
     pub secs: u64,
-    /// What it carried.
+    /// The rate that it carried.
     pub rate: BytesPerSec,
 }
 
@@ -127,8 +127,7 @@ fn overlapping(sum: BytesPerSec, took: u64, apart: u64) -> BytesPerSec {
     BytesPerSec::new(u64::try_from(left).unwrap_or(u64::MAX))
 }
 
-/// What each relay of a group counts for, by what it stands at and what the group has carried
-/// together.
+/// Each relay's share, from the relays' values and the greatest sum of the group.
 #[must_use]
 pub fn shares(standing: &[BytesPerSec], together: BytesPerSec) -> Vec<GroupShare> {
     let sum: u128 = standing.iter().map(|rate| u128::from(rate.get())).sum();

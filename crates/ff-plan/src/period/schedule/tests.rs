@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::period::made_up::{relay, rules, team};
 
-/// What a team moves in each slot, by its measurers.
+/// The capacity used in each slot by a team's measurers.
 fn used(schedule: &Schedule, team: usize) -> Vec<u64> {
     let rate = |a: &Assignment| a.shares.iter().map(|share| share.rate.get()).sum::<u64>();
     let slots = schedule.by_slot(team);

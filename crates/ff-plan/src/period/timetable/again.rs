@@ -35,22 +35,22 @@ pub type TaskResult = (Fingerprint, Option<BytesPerSec>);
 /// Why relays are not measured again in this period.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoRetry {
-    /// They have not been measured by this team, or do not belong together.
+    /// The relays have not been measured by this team, or do not belong together.
     #[error("these relays have no common measurement by this team")]
     NotMeasured,
-    /// They do not grant more measurements.
+    /// The relays grant no more measurements.
     #[error("the relay has granted this coordinator all {GRANTS} measurements of the period")]
     NoGrant,
     /// The team has nothing more to measure them with.
     #[error("the relay is too fast for this team: it would take {needs}")]
     TooFast {
-        /// What a team would need.
+        /// The capacity that a team would need.
         needs: BytesPerSec,
     },
     /// No slot that is left has room.
     #[error("no slot that is left has room for {needs}")]
     NoRoom {
-        /// What the team would need in a slot.
+        /// The capacity that the team would need in a slot.
         needs: BytesPerSec,
     },
     /// Other new relays of its network wait for a repetition, and what is left of the room is for
@@ -59,7 +59,7 @@ pub enum NoRetry {
         "new relays of its network (/24, of IPv6 /48) wait for {waiting} already, more than their share of the slots"
     )]
     NoShare {
-        /// What these need.
+        /// The demand of the waiting relays.
         waiting: BytesPerSec,
     },
 }
@@ -86,18 +86,17 @@ impl NoRetry {
         }
     }
 
-    /// What a code says of relays that are not measured again; `None` for one that is not known
-    /// here.
+    /// The meaning of a code for relays that are not measured again; `None` for an unknown code.
     #[must_use]
     pub fn meaning(code: &str) -> Option<&'static str> {
         Self::CODES.iter().find(|(known, _)| *known == code).map(|(_, meaning)| *meaning)
     }
 }
 
-/// What is measured again.
+/// A repeated measurement.
 #[derive(Clone, Debug)]
 pub(super) struct Again {
-    /// Beside which group.
+    /// The head of the group with which it is measured.
     pub(super) head: u32,
     /// New relays' networks.
     networks: Vec<IpAddr>,
@@ -141,11 +140,10 @@ impl Timetable {
         tasks.iter().map(|task| self.relays[task.relay as usize].fingerprint).collect()
     }
 
-    /// Measures a relay behind this slot instead of where it was to be measured by this team last,
-    /// and with it all that were to be measured together.
+    /// Moves a relay's measurement to a slot after this one, instead of the last slot planned by
+    /// this team, with all relays to be measured together with it.
     ///
-    /// # Errors
-    /// [`NoRetry`] says why they are not measured.
+    /// # Errors [`NoRetry`] says why they are not measured.
     pub fn put_off(
         &mut self,
         team: usize,
@@ -156,7 +154,7 @@ impl Timetable {
         self.place_again(team, head, tasks, behind)
     }
 
-    /// A team's measurers that carry so much are set aside: what is measured again or later gets a
+    /// Excludes measurers of this capacity from a team: repeated or postponed measurements get a
     /// slot where the others have room.
     pub fn set_aside(&mut self, team: usize, less: BytesPerSec) {
         if let Some(aside) = self.aside.get_mut(team) {
@@ -164,7 +162,7 @@ impl Timetable {
         }
     }
 
-    /// What of a team is set aside.
+    /// The excluded capacity of a team.
     #[must_use]
     pub fn aside(&self, team: usize) -> BytesPerSec {
         self.aside.get(team).copied().unwrap_or_default()
@@ -180,7 +178,7 @@ impl Timetable {
         again.or_else(|| self.schedule.slot(group as usize, team))
     }
 
-    /// Finds a slot behind this one among those that the team keeps.
+    /// Finds a kept slot of the team after this one.
     fn place_again(
         &mut self,
         team: usize,
@@ -223,7 +221,8 @@ impl Timetable {
         parts(&addresses, network)
     }
 
-    /// What a team is to measure again behind a slot in one of these networks, the most of them.
+    /// The greatest demand of any of these networks: the sum of its measurements that a team is to
+    /// repeat after a slot.
     fn most_waiting(&self, team: usize, networks: &[IpAddr], behind: u32) -> BytesPerSec {
         let of_network = |network: &IpAddr| {
             let these = self.again.iter().filter(|again| {
@@ -234,7 +233,7 @@ impl Timetable {
         networks.iter().map(of_network).max().unwrap_or_default()
     }
 
-    /// What a team measures again in a slot.
+    /// The measurements that a team repeats in a slot.
     pub(super) fn again_in(&self, team: usize, slot: u32) -> impl Iterator<Item = SlotTask> {
         let these = self.again.iter().filter(move |again| again.team == team && again.slot == slot);
         these.flat_map(|again| again.tasks.iter().copied())

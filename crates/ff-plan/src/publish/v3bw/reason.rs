@@ -23,7 +23,7 @@ pub enum NoNumber {
     },
     /// All its results claim to be of the future.
     InTheFuture,
-    /// It was measured, and the result is not its capacity.
+    /// The relay was measured, and the result is not its capacity.
     Inconclusive {
         /// The verdict's name.
         verdict: &'static str,
@@ -42,14 +42,14 @@ pub enum NoNumber {
     OnlyAtArrival,
     /// Its link shows the RSA fingerprint of another relay.
     OtherIdentity,
-    /// It is not in the consensus.
+    /// The relay is not in the consensus.
     NotListed,
 }
 
 /// Why the schedule has no place for a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotScheduled {
-    /// It needs more than the team has.
+    /// The relay needs more than the team has.
     TooFast,
     /// All slots were full.
     NoRoom,

@@ -40,10 +40,10 @@ impl BandwidthFile {
     }
 }
 
-/// What is decided about each relay that anybody has tried to measure.
+/// The decisions about all relays that were ever measured or tried.
 #[derive(Clone, Debug)]
 pub struct Decisions<'a> {
-    /// What it was decided with.
+    /// The inputs other than the outcomes.
     publication: &'a Publication,
     /// The relays, by their Ed25519 identities.
     relays: Vec<Decision<'a>>,
@@ -83,7 +83,7 @@ impl<'a> Decisions<'a> {
         &self.relays
     }
 
-    /// What it was decided with.
+    /// The inputs other than the outcomes.
     #[must_use]
     pub fn publication(&self) -> &Publication {
         self.publication
