@@ -1,4 +1,4 @@
-//! What becomes of a measurement that its user waits for: files, what is printed, the exit status.
+//! Writes the files of a single measurement, prints the result, and chooses the exit status.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -55,7 +55,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(500);
 /// Measurers' events that wait to be taken in.
 const EVENTS: usize = 64;
 
-/// What to measure, and with what.
+/// The relay to measure, the team and the parameters.
 #[derive(Clone)]
 pub struct Plan {
     /// The relay.
@@ -79,8 +79,8 @@ pub struct Plan {
     /// The longest round trip from a measurer to it, where it is known; otherwise the coordinator's
     /// is taken for it.
     pub round_trip: Option<Duration>,
-    /// What it is expected to carry, if links are to follow from the path as it is measured;
-    /// otherwise there are as many as the team has.
+    /// The expected capacity, if the number of links is to follow from the measured path; otherwise
+    /// the team's number of links is used.
     pub expected: Option<BytesPerSec>,
     /// Its place among measurements that begin together, if it is made together with others.
     pub place: Option<Arc<Place>>,
@@ -130,7 +130,7 @@ impl Plan {
         }
     }
 
-    /// What is known of the measurement before the relay answers.
+    /// The known facts about the measurement before the relay answers.
     fn asked(&self, started_unix_secs: u64) -> Asked {
         Asked {
             target: TargetInfo {
@@ -181,7 +181,7 @@ fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// What came of a measurement that this process gave up by itself.
+/// The outcome of a measurement that this process aborted.
 #[must_use]
 pub fn failed(plan: &Plan, started_unix_secs: u64, failure: Failure) -> Outcome {
     Outcome {
@@ -193,17 +193,17 @@ pub fn failed(plan: &Plan, started_unix_secs: u64, failure: Failure) -> Outcome 
 
 /// A measurement that is going on.
 struct Run {
-    /// What was asked for, with as many links as the path takes.
+    /// The plan, with as many links as the path needs.
     plan: Plan,
-    /// What was counted.
+    /// The counts.
     samples: Samples,
-    /// What the relay's links showed.
+    /// The RSA fingerprint that the relay's links showed.
     rsa_fingerprint: Option<[u8; 20]>,
     /// Seconds that it is asked for beyond those that count.
     settle_secs: u16,
     /// Whether it takes seconds to find the relay's rate over this path.
     is_far: bool,
-    /// What the relay granted.
+    /// The relay's grant.
     grant: Option<MeasParamsOk>,
     /// Whether the measurers have begun to send.
     has_started: bool,
@@ -241,13 +241,13 @@ impl Run {
             let link = link::open(&self.plan.target, &self.plan.link).await?;
             self.rsa_fingerprint = link.rsa_identity.and_then(|id| id.as_bytes().try_into().ok());
             self.check_fingerprint()?;
-            // It has no seconds left to settle in where the longest measurement is asked for.
+            // The longest measurement leaves the relay no seconds to settle in.
             let longest = DURATION_SECS.end() - self.plan.params.duration_secs;
             let round_trip = link.round_trip().max(self.plan.round_trip);
             self.plan.spread_links(round_trip);
             let settle = settle_secs(round_trip);
             self.is_far = settle > 0;
-            // What is made together counts the same seconds.
+            // Measurements of a group count the same seconds.
             let settle = if self.plan.place.is_some() { MAX_SETTLE_SECS } else { settle };
             self.settle_secs = settle.min(longest);
             let mut session = Session::ask(link, &self.plan, self.settle_secs).await?;
@@ -459,7 +459,7 @@ fn is_about_a_cell(kind: FailureKind) -> bool {
     matches!(kind, FailureKind::WrongContent | FailureKind::OutOfOrder | FailureKind::MoreThanSent)
 }
 
-/// What each measurer is to do.
+/// The task of each measurer.
 fn tasks(plan: &Plan, grant: &MeasParamsOk) -> Vec<Task> {
     let task = |member: &TeamMember| Task {
         measurement: grant.measurement,

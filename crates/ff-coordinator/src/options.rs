@@ -138,7 +138,7 @@ mod tests {
         common: Common,
     }
 
-    /// What a command line asks for.
+    /// The parameters of a command line with these options.
     fn params(more: &[&str]) -> ff_proto::params::Params {
         let args = ["program"].iter().chain(more);
         let common = Program::try_parse_from(args).expect("a good command line").common;

@@ -33,7 +33,7 @@ pub(crate) struct MissingSample {
     pub(crate) second: usize,
 }
 
-/// One second and who has reported it.
+/// The data of one second, and which reports of it have arrived.
 #[derive(Clone, Copy, Debug, Default)]
 struct Second {
     /// The sample.
@@ -65,7 +65,7 @@ struct Echoed {
     reported: Vec<u64>,
     /// Cells that it says that it sent.
     sent: Vec<u64>,
-    /// What TCP says of its links.
+    /// TCP's data about its links.
     tcp: Vec<TcpSecond>,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Samples {
     is_fixed: bool,
     /// Whether the path is so long that the rate is not found at once.
     is_far: bool,
-    /// What each measurer of the team got.
+    /// The echoes that each measurer of the team received.
     echoed: Vec<Echoed>,
     /// The ratio background is counted with.
     ratio: Ratio,
@@ -115,8 +115,7 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    /// Nothing counted yet, of so many measurers; as long as nothing is granted, there are no
-    /// seconds.
+    /// Empty samples of this many measurers; without a grant there are no seconds.
     pub(crate) fn new(params: &Params, team: usize) -> Self {
         let echoed =
             Echoed { claimed: Vec::new(), reported: Vec::new(), sent: Vec::new(), tcp: Vec::new() };
@@ -247,7 +246,7 @@ impl Samples {
         }
     }
 
-    /// Shows the seconds that are left, whoever has reported them.
+    /// Shows the remaining seconds, whichever reports of them have arrived.
     pub(crate) fn show_rest(&mut self, watch: &mut impl FnMut(Progress<'_>)) {
         while self.shown < self.seconds.len() {
             self.show_next(watch);
@@ -425,7 +424,7 @@ enum HeadStart {
     LeftOut,
 }
 
-/// Leaves so many cells out of these seconds, from the first on.
+/// Subtracts this many cells from these seconds, from the first on.
 fn leave_out(seconds: &mut [u64], mut cells: u64) {
     for second in seconds {
         let left_out = cells.min(*second);

@@ -1,5 +1,5 @@
 //! Measurements of relays that may share a machine begin at the same moment: what they have in
-//! common is then not counted once for each of them (paper §5).
+//! common is then not counted once for each of them (FlashFlow, §5).
 //!
 //! ```text
 //!   links are open ─▶ ready ─┬▶ all others are ready, or have failed: all begin at one moment
@@ -19,13 +19,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A measurement's place among those that begin together. One that is dropped holds nobody up.
 #[derive(Debug)]
 pub struct Place {
-    /// What all have in common.
+    /// The state shared by all measurements of the group.
     all: Arc<watch::Sender<All>>,
     /// Whether this one is ready, or over.
     is_ready: AtomicBool,
 }
 
-/// What measurements that begin together have in common.
+/// The state shared by measurements that begin together.
 #[derive(Debug)]
 struct All {
     /// How many are not ready yet.
@@ -37,7 +37,7 @@ struct All {
 }
 
 impl Place {
-    /// Places for so many.
+    /// The places of a group of this many measurements.
     #[must_use]
     pub fn of(count: usize) -> Vec<Arc<Self>> {
         let all = watch::Sender::new(All { open: count, lead: Duration::ZERO, at: None });
@@ -57,7 +57,7 @@ impl Place {
                 all.at = all.at.or(Some(Instant::now() + all.lead));
             });
         }
-        // Who comes when the others have begun begins alone.
+        // A measurement that is ready after the others have begun begins alone.
         self.all.borrow().at.filter(|at| *at >= soonest).unwrap_or(soonest)
     }
 

@@ -33,11 +33,11 @@ pub async fn measure_transit(
 
 /// A measurement that is going on.
 struct Run<'a> {
-    /// What was asked for.
+    /// The order.
     order: &'a TransitOrder,
-    /// What came through.
+    /// The seconds of cells that came through.
     seconds: Vec<SecondSample>,
-    /// What both ends did over all.
+    /// The totals of both ends.
     totals: Option<Box<[WorkerTotals; 2]>>,
     /// Links that opened.
     opened: u64,

@@ -42,8 +42,8 @@ impl Echoed {
 }
 
 impl Samples {
-    /// What each measurer's links have shown of its path, and whether that was too far; nothing of
-    /// one whose host does not tell.
+    /// The measured path of each measurer's links, and whether it was too long; `None` for a host
+    /// without TCP's data.
     pub(crate) fn paths(&self) -> Vec<Option<(PathSeen, bool)>> {
         let counted = self.counted();
         let of = |measurer: &Echoed| {
@@ -123,7 +123,7 @@ fn is_too_long(tcp: &TcpSecond) -> bool {
     tcp.round_trip_micros > ROUND_TRIP_MICROS || longer > LONGER_MICROS
 }
 
-/// What links have shown of their path in these seconds.
+/// The path that links have shown in these seconds.
 fn path_seen(seconds: &[TcpSecond]) -> Option<PathSeen> {
     let known = || seconds.iter().filter(|second| second.links > 0);
     let sum = |number: fn(&TcpSecond) -> u64| as_float(known().map(number).sum());
