@@ -9,7 +9,7 @@ use ff_plan::period::{Measurer, ScheduledRelay, Team};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
-/// Relays: those of July 2019 (paper §7), and far more than there will be.
+/// Relays: those of July 2019 (FlashFlow, §7), and far more than there will be.
 const SIZES: [u32; 3] = [6456, 100_000, 1_000_000];
 /// Slots of 30 s in a day.
 const SLOTS: u32 = 2880;

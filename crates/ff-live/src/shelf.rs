@@ -114,7 +114,7 @@ impl<P: Part> Shelf<P> {
         let mut text = String::new();
         for (_, piece) in sorted {
             let time = Iso8601TimeSp(UNIX_EPOCH + Duration::from_secs(piece.last_listed_secs));
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "{LAST_LISTED}{time}");
             text.push_str(&piece.text);
         }

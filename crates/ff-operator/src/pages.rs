@@ -196,7 +196,7 @@ fn escaped(text: &str) -> String {
     let mut roff = String::new();
     for line in text.trim_end().lines() {
         let start = if line.starts_with(['.', '\'']) { "\\&" } else { "" };
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(roff, "{start}{}", line.replace('\\', "\\e").replace('-', "\\-"));
     }
     roff.trim_end_matches('\n').to_owned()

@@ -1,4 +1,4 @@
-//! Measuring the measurers (paper §4.2): all of a team exchange UDP with all others at once.
+//! Measuring the measurers (FlashFlow, §4.2): all of a team exchange UDP with all others at once.
 //!
 //! ```text
 //!   Partner ─▶ describe, Bind ─▶ Listening ─▶ pairs() ─▶ Begin ─▶ seconds ─▶ judge() ─▶ Carried

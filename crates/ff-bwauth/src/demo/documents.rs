@@ -105,7 +105,7 @@ impl Documents {
             let name = Base64Unpadded::encode_string(fingerprint);
             let digest = Base64Unpadded::encode_string(digest);
             let (ip, port) = (address.ip(), address.port());
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "r {nickname} {name} {digest} {} {ip} {port} 0", stamp(now)?);
             let _ = writeln!(text, "s Fast Running Stable Valid");
             let _ = match votes.get(fingerprint).map(Vec::as_slice) {

@@ -93,7 +93,7 @@ fn check(file: &Path, reading: &Reading) -> String {
             Severity::Skipped => "the line is skipped",
             Severity::Against => "against the specification",
         };
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{}:{}: {severity}: {}", file.display(), finding.line, finding.text);
     }
     let votes = match reading.worst() {

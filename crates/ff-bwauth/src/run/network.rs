@@ -151,7 +151,7 @@ impl Report {
     fn text(&self) -> String {
         let mut text = String::new();
         let mut row = |name: &str, value: String| {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "{name:>16}  {value}");
         };
         let Some(documents) = &self.documents else {

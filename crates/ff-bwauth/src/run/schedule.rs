@@ -293,7 +293,7 @@ fn summary(args: &ScheduleArgs, report: &Report) -> String {
         ("no room", format!("{} measurements", report.no_room.len())),
     ];
     for (name, value) in rows {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{name:>9}  {value}");
     }
     let rate = |bytes: u64| BytesPerSec::new(bytes);

@@ -32,7 +32,7 @@ impl Difference {
         let mut order: Vec<_> = self.changes.iter().collect();
         order.sort_by_key(|change| std::cmp::Reverse(bws(change)[0].abs_diff(bws(change)[1])));
         for change in order {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "{}", line(change));
         }
         let sum = |which: usize| {

@@ -110,7 +110,7 @@ fn text(
     let held = file.relays().iter().filter(|line| line.held.is_some()).count();
     let votes =
         if file.is_under_minimum() { ": too few, so authorities do not vote with it" } else { "" };
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let mut line = |name: &str, value: String| {
         let _ = writeln!(text, "{name:>10}  {value}");
     };
