@@ -22,15 +22,15 @@ const GRACE: Duration = Duration::from_secs(20);
 /// A measurer that is to be measured.
 #[derive(Clone)]
 pub struct Partner {
-    /// It.
+    /// The connection to the measurer.
     pub remote: RemoteMeasurer,
-    /// What its operator says that it carries.
+    /// The configured capacity of its network.
     pub stated: BytesPerSec,
 }
 
 /// A measurer that listens for the others.
 struct Listening {
-    /// Its stream.
+    /// The stream of the exchange.
     remote: RemoteExchange,
     /// Where the others reach it.
     addr: SocketAddr,
