@@ -9,7 +9,7 @@ use ff_base::utc::Utc;
 use super::error::{self, StoreError};
 use super::lock::{Lock, with_suffix};
 
-/// What a store consists of, as it is called behind the store's name.
+/// The files of a store: the suffixes after its name.
 const PARTS: [&str; 3] = ["", "-wal", "-shm"];
 /// Names that are tried before giving up: stores that were moved aside in one second.
 const MAX_SAME_SECOND: u32 = 1000;

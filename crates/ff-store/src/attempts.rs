@@ -39,10 +39,9 @@ impl Store {
         Ok(id)
     }
 
-    /// Stores what came of an attempt, once.
+    /// Stores the outcome of an attempt, once.
     ///
-    /// # Errors
-    /// [`StoreError::NotBegun`] when it is not begun, or finished already.
+    /// # Errors [`StoreError::NotBegun`] when it is not begun, or finished already.
     pub fn finish_attempt(
         &mut self,
         id: AttemptId,
@@ -55,10 +54,9 @@ impl Store {
         })
     }
 
-    /// The same, with what is known of the path to the relay since then.
+    /// As [`Store::finish_attempt`], with the known properties of the path to the relay.
     ///
-    /// # Errors
-    /// As [`Store::finish_attempt`].
+    /// # Errors As [`Store::finish_attempt`].
     pub fn finish_attempt_on_path(
         &mut self,
         id: AttemptId,
@@ -146,7 +144,7 @@ fn insert_share(writing: &Writing<'_>, id: AttemptId, share: &Share) -> Result<(
     writing.execute(sql, params![id.0, measurer, number(share.rate), share.links]).map(drop)
 }
 
-/// Writes what came of an attempt.
+/// Writes the outcome of an attempt.
 fn finish(
     writing: &Writing<'_>,
     id: AttemptId,
@@ -182,20 +180,18 @@ fn finish(
 }
 
 impl Reader {
-    /// What is begun and not finished: what the coordinator does at this moment.
+    /// The attempts that are begun and not finished.
     ///
-    /// # Errors
-    /// [`StoreError`].
+    /// # Errors [`StoreError`].
     pub fn running(&self) -> Result<Vec<Running>, StoreError> {
         self.all("attempts", &columns::RUNNING, [], |columns| {
             columns::read_asked(columns).map(Running::from)
         })
     }
 
-    /// Who measured in an attempt.
+    /// The measurers of an attempt with their shares.
     ///
-    /// # Errors
-    /// [`StoreError`].
+    /// # Errors [`StoreError`].
     pub fn shares(&self, id: AttemptId) -> Result<Vec<Share>, StoreError> {
         let sql = "SELECT attempt, identity, rate_bytes_per_sec, links FROM shares
                    JOIN measurers ON measurers.id = measurer WHERE attempt = ?1 ORDER BY measurer";

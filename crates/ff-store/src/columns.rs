@@ -17,7 +17,7 @@ use super::{AttemptId, PlanId};
 
 /// A part of an attempt, and its columns.
 pub(super) struct Part {
-    /// Those of the table `attempts`.
+    /// Columns of the table `attempts`.
     stored: &'static [&'static str],
     /// Whether these are written before the relay is asked.
     is_asked: bool,
@@ -25,7 +25,7 @@ pub(super) struct Part {
     write: fn(&Attempt, &mut Vec<Value>),
     /// Reads it.
     read: fn(&mut Attempt, &mut Columns<'_, '_>) -> rusqlite::Result<()>,
-    /// Those of tables for other programs.
+    /// Columns of tables for other programs.
     exported: &'static [Column<Attempt>],
 }
 
@@ -192,14 +192,14 @@ fn select(of: fn(&Part) -> bool) -> String {
     )
 }
 
-/// What stands in all stored columns.
+/// The values of all stored columns.
 pub(super) fn values(attempt: &Attempt) -> Vec<Value> {
     let mut values = Vec::new();
     PARTS.iter().for_each(|part| (part.write)(attempt, &mut values));
     values
 }
 
-/// What stands in those that are written before the relay is asked.
+/// The values of the columns that are written before the relay is asked.
 pub(super) fn values_asked(attempt: &Attempt) -> Vec<Value> {
     let mut values = Vec::new();
     PARTS.iter().filter(|part| part.is_asked).for_each(|part| (part.write)(attempt, &mut values));

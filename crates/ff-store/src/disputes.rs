@@ -48,10 +48,9 @@ pub(super) fn insert(
 }
 
 impl Store {
-    /// What relays have said of a measurer until now does not count any more.
+    /// Discards the reports of relays on a measurer until now.
     ///
-    /// # Errors
-    /// [`StoreError`].
+    /// # Errors [`StoreError`].
     pub fn trust(&mut self, identity: [u8; 32], now_unix_secs: u64) -> Result<(), StoreError> {
         self.write("trust a measurer", |writing| {
             let id = measurer(writing, &identity)?;
@@ -112,7 +111,7 @@ impl Reader {
         span: Range<u64>,
         visit: impl FnMut(DisputeRow) -> Result<(), E>,
     ) -> Result<(), E> {
-        // The attempts of a span are few beside all disputes that there have ever been.
+        // The attempts of a span are few compared with all disputes in the store.
         let sql = "SELECT a.id, a.started_unix_secs, t.fingerprint, m.identity, d.claimed_cells,
                    d.reported_cells FROM attempts a CROSS JOIN disputes d ON d.attempt = a.id
                    JOIN targets t ON t.id = a.target JOIN measurers m ON m.id = d.measurer

@@ -1,4 +1,4 @@
-//! What has happened in a period, so that its timetable can be made anew.
+//! The events of a period, from which its timetable can be made again.
 
 use rusqlite::params;
 
@@ -31,10 +31,9 @@ pub(super) fn add(writing: &Writing<'_>, period: u64, event: &str) -> Result<(),
 }
 
 impl Reader {
-    /// What has happened in a period, in its order; what it began with comes first.
+    /// The events of a period in their order, beginning with its start.
     ///
-    /// # Errors
-    /// [`StoreError`].
+    /// # Errors [`StoreError`].
     pub fn events(&self, period: u64) -> Result<Vec<String>, StoreError> {
         let sql = "SELECT event FROM events WHERE period = ?1 ORDER BY number";
         self.all("events", sql, [Number(period)], |columns| columns.take())

@@ -16,7 +16,7 @@ use self::table::{Cell, Column, CsvSink, Sink};
 use self::tables::{Scheduled, SecondOf};
 use super::{Attempt, DisputeRow, Reader, Seconds, StoreError};
 
-/// What is exported.
+/// A table to export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// A row for each finished attempt.
@@ -44,7 +44,7 @@ impl What {
         Self::Measurers,
     ];
 
-    /// What it is called.
+    /// The table's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

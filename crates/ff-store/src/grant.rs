@@ -15,7 +15,7 @@ pub(super) fn may_be_used(outcome: &Outcome) -> bool {
     is_asked && outcome.result.as_ref().err().is_none_or(|failure| may_follow_a_grant(failure.kind))
 }
 
-/// Whether a failure without a known grant may have come behind one.
+/// Whether a failure without a known grant may have come after one.
 fn may_follow_a_grant(kind: FailureKind) -> bool {
     !matches!(
         kind,

@@ -54,7 +54,7 @@ pub struct AttemptId(pub i64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PlanId(pub i64);
 
-/// A store that is read, whoever writes to it meanwhile.
+/// A store opened for reading, also while a coordinator writes to it.
 #[derive(Debug)]
 pub struct Reader {
     /// The database.
@@ -186,7 +186,7 @@ struct Writing<'a> {
     db: Transaction<'a>,
     /// The store, for errors.
     path: &'a Path,
-    /// What is being done, for errors.
+    /// The current action, for errors.
     action: &'static str,
 }
 

@@ -56,7 +56,7 @@ pub(super) fn writable(path: &Path, coordinator: &[u8; 32]) -> Result<Connection
     Ok(db)
 }
 
-/// Opens the store at `path` to read it, beside whoever writes to it.
+/// Opens the store at `path` for reading, while a coordinator may write to it.
 pub(super) fn read_only(path: &Path) -> Result<Connection, StoreError> {
     if !exists(path)? {
         return Err(StoreError::Missing(path.to_owned()));

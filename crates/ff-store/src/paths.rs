@@ -18,10 +18,9 @@ pub(super) fn put(
 }
 
 impl Reader {
-    /// What is known of the paths to relays.
+    /// The known properties of the paths to relays.
     ///
-    /// # Errors
-    /// [`StoreError`].
+    /// # Errors [`StoreError`].
     pub fn paths(&self) -> Result<Vec<(Fingerprint, String)>, StoreError> {
         self.all("paths", "SELECT id, fingerprint, known FROM paths", [], |columns| {
             let _id: i64 = columns.take()?;

@@ -41,12 +41,12 @@ pub struct Period {
 /// Why a relay is in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// It has an estimate.
+    /// A relay with an estimate.
     Old,
-    /// It has none.
+    /// A relay without an estimate.
     New,
-    /// It has been measured in the period, and that was not enough; or its first measurement was
-    /// put off.
+    /// A relay that has been measured in the period, inconclusively, or whose first measurement was
+    /// postponed.
     Retry,
 }
 
@@ -88,7 +88,7 @@ pub struct ToPlan {
     pub kind: Kind,
     /// Relays with one number are measured at the same time.
     pub group: u32,
-    /// What it is to have of the team.
+    /// The capacity of the team for it.
     pub demand: BytesPerSec,
 }
 
@@ -101,7 +101,7 @@ pub enum State {
     Begun,
     /// There is an outcome.
     Done,
-    /// It is not carried out, for this reason.
+    /// The row is not carried out, for this reason.
     LeftOut(String),
 }
 
@@ -121,9 +121,9 @@ impl State {
 /// A row of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// Its name.
+    /// The row's ID.
     pub id: PlanId,
-    /// What is planned.
+    /// The planned measurement.
     pub what: ToPlan,
     /// How far it is.
     pub state: State,
@@ -390,10 +390,9 @@ impl Reader {
         self.all("plan", &sql, params![Number(period), relay], planned)
     }
 
-    /// What of a slot is still to be begun.
+    /// The rows of a slot that are not begun.
     ///
-    /// # Errors
-    /// [`StoreError`].
+    /// # Errors [`StoreError`].
     pub fn pending_in(&self, period: u64, slot: u32) -> Result<Vec<Planned>, StoreError> {
         let sql = format!(
             "SELECT {PLANNED} {FROM} WHERE period = ?1 AND slot = ?2 AND {PENDING} ORDER BY plan.id"
@@ -401,10 +400,9 @@ impl Reader {
         self.all("plan", &sql, params![Number(period), slot], planned)
     }
 
-    /// What of the slots before this one is still to be begun: the first rows of it.
+    /// The first rows of earlier slots that are not begun.
     ///
-    /// # Errors
-    /// [`StoreError`].
+    /// # Errors [`StoreError`].
     pub fn pending_before(
         &self,
         period: u64,
@@ -434,10 +432,9 @@ impl Reader {
         Ok(found.first().copied())
     }
 
-    /// What of a period's plan is still to be begun, by slots.
+    /// The rows of a period's plan that are not begun, by slots.
     ///
-    /// # Errors
-    /// [`StoreError`].
+    /// # Errors [`StoreError`].
     pub fn pending(&self, period: u64) -> Result<Vec<Planned>, StoreError> {
         let sql = format!(
             "SELECT {PLANNED} {FROM} WHERE period = ?1 AND {PENDING} ORDER BY slot, plan.id"

@@ -1,4 +1,4 @@
-//! What status, explain, the page and the bandwidth file ask a store for.
+//! The queries of status, explain, the page and the bandwidth file.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -71,7 +71,7 @@ pub struct FailureCount {
     pub attempts: u64,
 }
 
-/// What a relay was last measured at.
+/// The last estimate of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
     /// The relay.
@@ -115,11 +115,10 @@ impl Reader {
         self.finished(condition, span, seconds, visit)
     }
 
-    /// What came of all finished attempts that began in a span of time, with their seconds, the
-    /// oldest first: what a bandwidth file is made of.
+    /// The outcomes of all finished attempts that began in a span of time, with their seconds, the
+    /// oldest first: the input of a bandwidth file.
     ///
-    /// # Errors
-    /// [`StoreError`].
+    /// # Errors [`StoreError`].
     pub fn outcomes(&self, span: Range<u64>) -> Result<Vec<Outcome>, StoreError> {
         let mut outcomes = Vec::new();
         self.attempts(span, Seconds::With, |attempt| {
@@ -129,10 +128,9 @@ impl Reader {
         Ok(outcomes)
     }
 
-    /// The same of some relays, without seconds.
+    /// As [`Reader::outcomes`], for some relays, without seconds.
     ///
-    /// # Errors
-    /// [`StoreError`].
+    /// # Errors [`StoreError`].
     pub fn outcomes_of<'a>(
         &self,
         relays: impl Iterator<Item = &'a Fingerprint>,
@@ -184,11 +182,10 @@ impl Reader {
         held.map_or(Ok(()), visit)
     }
 
-    /// What each relay was last measured at, of conclusive measurements that began at `since` or
-    /// later, by fingerprint.
+    /// The last estimate of each relay, of conclusive measurements that began at `since` or later,
+    /// by fingerprint.
     ///
-    /// # Errors
-    /// [`StoreError`].
+    /// # Errors [`StoreError`].
     pub fn estimates(&self, since_unix_secs: u64) -> Result<Vec<Estimate>, StoreError> {
         // It is all in the index of conclusive attempts, one behind the other for each target.
         let newest = "FROM attempts WHERE verdict = 'conclusive' AND target = t.id

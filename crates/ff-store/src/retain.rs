@@ -24,11 +24,11 @@ const VACUUM_PAGES: u32 = 256;
 pub struct Retention {
     /// The seconds of measurements.
     pub samples_days: u32,
-    /// What came of them, and the plans.
+    /// Days for which outcomes and plans are kept.
     pub results_days: u32,
 }
 
-/// What was deleted.
+/// The numbers of deleted records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deleted {
     /// Attempts whose seconds were deleted before they were.
@@ -119,8 +119,8 @@ impl Store {
         Ok(self.shrink()?.then(Deleted::default))
     }
 
-    /// Deletes what nothing refers to, and gives some of the pages that are not used any more back
-    /// to the system; says whether there were any.
+    /// Deletes unreferenced rows, and returns some unused pages to the system; returns whether
+    /// there were any.
     fn shrink(&mut self) -> Result<bool, StoreError> {
         self.write("delete what nothing refers to", |writing| {
             writing.execute(

@@ -51,7 +51,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Vec<SecondSample>, BadSeconds> {
     decode_version_1(&mut rest).filter(|_| rest.is_empty()).ok_or(BadSeconds::Malformed)
 }
 
-/// What stands behind the version.
+/// Decodes the bytes after the version.
 fn decode_version_1(rest: &mut &[u8]) -> Option<Vec<SecondSample>> {
     let count = usize::try_from(take_varint(rest)?).ok().filter(|&count| count <= MAX_SECONDS)?;
     let [x, sent, more] =
@@ -92,7 +92,7 @@ fn put_column(out: &mut Vec<u8>, numbers: impl Iterator<Item = u64> + Clone) {
     }
 }
 
-/// Reads a column of so many numbers.
+/// Reads a column of this many numbers.
 fn take_column(rest: &mut &[u8], count: usize) -> Option<Vec<u64>> {
     let (unit, least) = (take_varint(rest)?, take_varint(rest)?);
     let width = u32::from(rest.split_off_first().copied().filter(|&width| width <= 64)?);

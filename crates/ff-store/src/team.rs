@@ -1,4 +1,4 @@
-//! What is known of the measurers.
+//! The records of measurers.
 
 use ff_plan::period::carried::Carried;
 use ff_proto::units::BytesPerSec;
@@ -13,11 +13,11 @@ use super::{Reader, Store, StoreError, Writing};
 pub struct MeasurerRow {
     /// Its Ed25519 identity.
     pub identity: [u8; 32],
-    /// What the configuration calls it.
+    /// The name in the config.
     pub name: String,
-    /// What its operator says that it carries.
+    /// The configured capacity of its network.
     pub stated: Option<BytesPerSec>,
-    /// What it was measured to carry.
+    /// The measured capacity of its network.
     pub measured: Option<Measured>,
     /// Why it was not measured when that was last tried.
     pub not_measured: Option<String>,
@@ -26,10 +26,10 @@ pub struct MeasurerRow {
     pub disputes: u64,
 }
 
-/// What a measurer was measured to carry.
+/// A measured capacity of a measurer's network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Measured {
-    /// What.
+    /// The capacity.
     pub carried: Carried,
     /// Where it was, as the configuration had it.
     pub address: String,
