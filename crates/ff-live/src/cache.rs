@@ -21,9 +21,9 @@ use super::shelf::Shelf;
 /// The documents' directory.
 #[derive(Debug)]
 pub(super) struct Cache {
-    /// It.
+    /// The directory.
     dir: PathBuf,
-    /// What may be kept.
+    /// The limits of the cache.
     limits: Limits,
     /// Locked for as long as this is here.
     _lock: File,

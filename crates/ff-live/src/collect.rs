@@ -55,7 +55,7 @@ pub(super) struct Pace {
     pub(super) max_bytes: u64,
 }
 
-/// What went wrong on the way, a sentence for each server.
+/// Problems during a refresh, a sentence for each server.
 #[derive(Debug, Default)]
 pub(super) struct Problems(Vec<String>);
 
@@ -97,7 +97,7 @@ pub(super) async fn collect<P: Wanted, A: Ask>(
     missing(listed, shelf).len()
 }
 
-/// What is listed and not there.
+/// The listed documents that are missing.
 fn missing<P: Part>(listed: &[(Fingerprint, P::Digest)], shelf: &Shelf<P>) -> Vec<P::Digest> {
     let digests = listed.iter().map(|(_, digest)| *digest);
     let mut missing: Vec<_> = digests.filter(|digest| !shelf.has(digest)).collect();
@@ -118,7 +118,7 @@ struct Round<'a, P: Wanted, A: Ask> {
     supply: &'a mut VecDeque<A::Server>,
     /// Where pieces go.
     shelf: &'a mut Shelf<P>,
-    /// What went wrong.
+    /// The problems so far.
     problems: &'a mut Problems,
     /// How many bytes there is room for.
     bytes_left: u64,
@@ -127,7 +127,7 @@ struct Round<'a, P: Wanted, A: Ask> {
 impl<P: Wanted, A: Ask> Round<'_, P, A> {
     /// Asks until all batches have been asked for, or nobody is left to ask.
     async fn run(mut self) {
-        // The first few are asked again and again, so that few connections are made.
+        // The first few servers are asked repeatedly, so that few connections are made.
         let count = self.supply.len().min(self.pace.parallel);
         let mut idle: Vec<_> = self.supply.drain(..count).collect();
         let mut asked = FuturesUnordered::new();

@@ -29,8 +29,8 @@ pub struct LiveConfig {
     /// The network's directory authorities; Tor's if there are none here.
     #[serde(default, rename = "authority")]
     pub authorities: Vec<Authority>,
-    /// Whom to ask as long as there is no directory; the authorities, or with Tor's Arti's own
-    /// list, if there are none here.
+    /// The servers to ask without a directory; if empty, the authorities, or for Tor's network
+    /// Arti's own list.
     #[serde(default, rename = "fallback")]
     pub fallbacks: Vec<Fallback>,
     /// A private network's directory, of chutney's or ff-lab's kind: its authorities are used.
@@ -40,18 +40,18 @@ pub struct LiveConfig {
     /// instance. A `private_network` has no others.
     #[serde(default)]
     pub allow_private_addresses: bool,
-    /// What may be kept and asked for.
+    /// The limits of the cache and of requests.
     #[serde(default)]
     pub limits: Limits,
 }
 
-/// What may be kept and asked for.
+/// The limits of the cache and of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// How many consensuses are kept, the current one included.
     pub consensuses: usize,
-    /// Bytes of documents, on disk and in one view, beside Arti's own cache.
+    /// Bytes of documents, on disk and in one view, in addition to Arti's own cache.
     pub cache_bytes: u64,
     /// Requests at the same time.
     pub parallel: usize,
@@ -143,7 +143,7 @@ impl LiveConfig {
         })
     }
 
-    /// What Arti wants to know of the network.
+    /// The network's config in Arti's form.
     fn arti(&self, authorities: &[Authority]) -> Result<NetworkConfig, DirectoryError> {
         let mut builder = NetworkConfig::builder();
         let mut fallbacks = Vec::new();

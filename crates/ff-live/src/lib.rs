@@ -43,11 +43,11 @@ pub use self::relay::{Authority, Fallback};
 
 /// Fetches the network's documents and keeps them.
 pub struct DirectoryClient {
-    /// Runs what goes on beside.
+    /// Runs background tasks.
     runtime: PreferredRuntime,
     /// Arti's client.
     arti: Arti,
-    /// What is kept.
+    /// The documents.
     view: Arc<View>,
     /// Whether to ask servers at private addresses.
     allow_private_addresses: bool,

@@ -17,12 +17,12 @@ use tor_llcrypto::d::Sha1;
 
 /// A kind of such pieces.
 pub(super) trait Part: Debug + Send + Sync + 'static {
-    /// What a piece is known by.
+    /// The digest that identifies a piece.
     type Digest: Copy + Debug + Eq + Ord + Hash + Send + Sync + AsRef<[u8]>;
-    /// What pieces are called.
+    /// The name of such pieces.
     const NAME: &'static str;
 
-    /// Finds the first piece in a text, and what comes behind it.
+    /// Finds the first piece in a text; returns it and the rest.
     fn first(text: &str) -> Option<(&str, &str)>;
 
     /// The digest of a piece.
@@ -59,7 +59,7 @@ impl Part for ServerDescriptor {
     }
 
     fn digest(piece: &str) -> [u8; 20] {
-        // dir-spec 2.1.1: from `router` through the newline behind `router-signature`.
+        // dir-spec 2.1.1: from `router` through the newline after `router-signature`.
         let end = piece.find(SIGNATURE).map_or(piece.len(), |start| start + SIGNATURE.len());
         Sha1::digest(&piece.as_bytes()[..end]).into()
     }
@@ -90,7 +90,7 @@ impl Part for Microdescriptor {
     fn first(text: &str) -> Option<(&str, &str)> {
         let start = line_start(text, "onion-key")?;
         let text = text.get(start..)?;
-        // It ends where the next one begins; tor and we put lines with @ before them.
+        // The piece ends where the next one begins; tor and we put lines with @ before them.
         let end = text.match_indices('\n').map(|(index, _)| index + 1).find(|&next| {
             let line = &text[next..];
             line.is_empty() || line.starts_with("onion-key") || line.starts_with('@')

@@ -11,15 +11,15 @@ use tor_netdoc::types::Iso8601TimeSp;
 use super::head::unix_secs;
 use super::parts::Part;
 
-/// How long pieces are kept that no consensus lists any more: relays come back.
+/// How long pieces are kept that consensuses no longer list: relays return.
 const KEEP_UNLISTED_SECS: u64 = 2 * 24 * 3600;
-/// What stands before the time in a file, as in tor's cached-microdescs.
+/// The prefix of the time in a file, as in tor's cached-microdescs.
 const LAST_LISTED: &str = "@last-listed ";
 
 /// The pieces of one kind that are there.
 #[derive(Debug)]
 pub(super) struct Shelf<P: Part> {
-    /// They.
+    /// The pieces.
     pieces: HashMap<P::Digest, Piece>,
 }
 
@@ -107,7 +107,7 @@ impl<P: Part> Shelf<P> {
         self.pieces.values().map(|piece| (piece.text.len() + annotation) as u64).sum()
     }
 
-    /// The file's text: each piece behind a line with its time, in the order of their digests.
+    /// The file's text: each piece after a line with its time, in the order of their digests.
     pub(super) fn render(&self) -> String {
         let mut sorted: Vec<_> = self.pieces.iter().collect();
         sorted.sort_unstable_by_key(|(digest, _)| **digest);

@@ -22,25 +22,25 @@ const MAX_AHEAD_SECS: u64 = 30 * 60;
 /// Why a consensus is not one to go by.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    /// It is something else.
+    /// The document is not a consensus of this flavour.
     #[error("this is not a consensus of the flavour {}", .0.name())]
     NotConsensus(Flavor),
-    /// Its end is missing.
+    /// The document's end is missing.
     #[error("the consensus ends too early: it has no signatures")]
     Cut,
-    /// It cannot be read.
+    /// The document cannot be read.
     #[error("the consensus cannot be read: {0}")]
     Unreadable(String),
-    /// It says that it is from tomorrow.
+    /// The document's time is in the future.
     #[error("the consensus is from the future, of {}: is this machine's clock right?", time(*.0))]
     FromTheFuture(u64),
-    /// It was valid once.
+    /// The document has expired.
     #[error("the consensus expired at {}", time(*.0))]
     Expired(u64),
     /// There is one as new already.
     #[error("its consensus of {} is not newer than the present one", time(*.0))]
     NotNewer(u64),
-    /// It is of another moment than the one that it should go with.
+    /// The document is of another time than the one that it must match.
     #[error("the consensus is of {}, not of the same time as the other flavour's", time(*.0))]
     OtherTime(u64),
     /// Nobody whom we know has signed it.
@@ -74,7 +74,7 @@ pub(super) struct Certificates {
     known: HashMap<AuthCertKeyIds, (AuthCert, String)>,
 }
 
-/// What a certificate begins with.
+/// The first line of a certificate.
 const CERTIFICATE_START: &str = "dir-key-certificate-version ";
 
 impl Certificates {
