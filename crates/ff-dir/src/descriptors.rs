@@ -15,18 +15,18 @@ use super::consensus::Consensus;
 use super::family::{FamilyCert, family_id};
 use super::{DocumentError, Item, Items, unix_secs, words};
 
-/// What is read of a descriptor.
+/// The fields read from a descriptor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
     /// SHA-1 of it, without its signature's value: by this a consensus names it (dir-spec 3.4.1).
     pub digest: [u8; 20],
     /// The relay's Ed25519 identity.
     pub ed25519: Option<[u8; 32]>,
-    /// What its operator lets it forward for long, in bytes a second.
+    /// The operator's limit for sustained traffic, in bytes a second.
     pub rate_bytes_per_sec: u64,
     /// And for a short while.
     pub burst_bytes_per_sec: u64,
-    /// What it has seen itself forward.
+    /// The relay's own observation of its traffic, in bytes a second.
     pub observed_bytes_per_sec: u64,
     /// When it was made, in seconds since 1970.
     pub published_unix_secs: Option<u64>,
@@ -47,7 +47,7 @@ impl Descriptor {
     }
 }
 
-/// What is read of a file.
+/// The descriptors of a file.
 #[derive(Clone, Debug, Default)]
 pub struct Descriptors {
     /// The descriptors by relay; of one that has several, the newest, and of equally old ones the
@@ -69,11 +69,11 @@ struct Begun {
     start_byte: usize,
     /// Its relay.
     fingerprint: Option<Fingerprint>,
-    /// What it says.
+    /// The parsed fields.
     descriptor: Descriptor,
     /// Whom its families' keys have signed, and in which line.
     signed: Vec<([u8; 32], usize)>,
-    /// What cannot be read.
+    /// The first error in it.
     error: Option<DocumentError>,
 }
 
@@ -95,7 +95,7 @@ impl Begun {
                 self.descriptor.published_unix_secs = unix_secs(rest);
                 self.descriptor.published_unix_secs.is_some()
             }
-            // Its form has a version, so what is unknown is nothing.
+            // The form has a version; an unknown version is ignored.
             "overload-general" => {
                 let time = rest.strip_prefix("1 ").and_then(unix_secs);
                 self.descriptor.overloaded_unix_secs = time;

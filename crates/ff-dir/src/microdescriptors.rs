@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use super::consensus::Entry;
 use super::{DocumentError, Item, Items, ed25519_id, words, x25519_key};
 
-/// What is read of a microdescriptor.
+/// The fields read from a microdescriptor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Microdescriptor {
     /// The relay's Ed25519 identity.
@@ -30,7 +30,7 @@ pub struct Microdescriptor {
     pub policy: Option<String>,
 }
 
-/// What is read of a file.
+/// The microdescriptors of a file.
 #[derive(Clone, Debug, Default)]
 pub struct Microdescriptors {
     /// The microdescriptors by their SHA-256.
@@ -43,9 +43,9 @@ pub struct Microdescriptors {
 struct Begun {
     /// Where it begins in the text.
     start: usize,
-    /// What it says.
+    /// The parsed fields.
     microdescriptor: Microdescriptor,
-    /// What cannot be read.
+    /// The first error in it.
     error: Option<DocumentError>,
 }
 
@@ -105,7 +105,7 @@ impl Microdescriptors {
         all
     }
 
-    /// That of a relay in a consensus of the microdesc flavour.
+    /// The microdescriptor of a relay in a consensus of the microdesc flavour.
     #[must_use]
     pub fn of(&self, entry: &Entry) -> Option<&Microdescriptor> {
         self.by_digest.get(&entry.microdescriptor?)
