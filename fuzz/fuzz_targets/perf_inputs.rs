@@ -155,7 +155,7 @@ fn assert_kept(network: &Network, found: &Capacities) {
 }
 
 fn results(bytes: &[u8]) {
-    // They have a reader that wants a file.
+    // Their reader needs a file.
     let mut file = tempfile::Builder::new().suffix(".jsonl").tempfile().expect("a file");
     file.write_all(bytes).expect("written");
     match Capacities::read(file.path(), &mut Inputs::default()) {

@@ -8,7 +8,7 @@ use std::path::Path;
 use ff_sim::merge;
 use libfuzzer_sys::fuzz_target;
 
-/// What every folder of results has.
+/// A file of every folder of results.
 const SUMMARY: &str =
     "{\"schema\":1,\"command\":\"flow\",\"version\":\"0\",\"inputs\":[],\"seed\":0,\"results\":[]}";
 
