@@ -23,10 +23,10 @@ const COUNTED_CELLS: u64 = 200_000;
 /// How long a measurement is planned, which ends when these have come: nearly as long as one may
 /// be.
 pub(crate) const PLANNED_SECS: u16 = 110;
-/// What a socket may hold.
+/// The most bytes that a socket may hold.
 const MAX_BYTES_PER_SOCKET: usize = 64 * 1024;
 
-/// What threads have allocated.
+/// The allocations of threads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Allocations {
     /// Allocations and reallocations.
@@ -55,9 +55,9 @@ impl Allocations {
         }
     }
 
-    /// Fails unless these are of so many reports and of buffers of so many sockets. Reports go
-    /// through a channel, which takes a block of memory for 32 of them; each socket has one buffer
-    /// that is made when it is needed.
+    /// Fails unless these are the allocations of this many reports and of buffers of this many
+    /// sockets. Reports go through a channel, which allocates a block for 32 of them; each socket
+    /// has one buffer that is made when it is needed.
     pub(crate) fn assert_of(self, reports: u64, sockets: u64) {
         let made = self.allocations - self.growths;
         assert!(made <= reports + sockets, "{made} things made: {self:?}");

@@ -1,4 +1,5 @@
-//! What these tests share: a relay in a namespace, and measuring it or sending cells through it.
+//! Parts shared by these tests: a relay in a namespace, and measuring it or sending cells through
+//! it.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
@@ -124,7 +125,7 @@ pub(crate) fn target(relay: &ArtiRelay) -> TargetAddr {
     TargetAddr { addr: relay.addr().into(), ed_identity: relay.ed_identity().into() }
 }
 
-/// What to measure a relay with: one measurer in this process.
+/// The plan for a relay: one measurer in this process.
 pub(crate) fn plan(relay: &ArtiRelay, key: &SigningKey, params: Params) -> Plan {
     let (target, sockets) = (target(relay), params.sockets);
     Plan {

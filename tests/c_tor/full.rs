@@ -40,7 +40,7 @@ use crate::support::{
 
 /// The relays' limits, in Mbit/s.
 const LIMITS_MBIT: [u64; 4] = [10, 20, 50, 250];
-/// What clients want of them, in tenths of the limit.
+/// The clients' demand, in tenths of the limit.
 const DEMANDS: [u64; 3] = [10, 15, 50];
 /// Clients, each with streams on circuits of their own.
 const CLIENTS: usize = 4;
@@ -59,11 +59,11 @@ const TOLERANCE: f64 = 0.05;
 /// What clients have of their due: as their guards count it in each two seconds in a row at least,
 /// and as the relay reports it in each second at most; but for the first second.
 const SHARE: RangeInclusive<f64> = 0.8..=1.1;
-/// What a coordinator's team sends that takes a relay's time and gives nothing.
+/// A team's rate that takes little of a relay's time and gives no result.
 const LITTLE: BytesPerSec = BytesPerSec::from_mbit(1);
 /// The relay looks back ten seconds to see what clients had.
 const LOOKS_BACK: Duration = Duration::from_secs(12);
-/// What clients keep then of what they had.
+/// The part of their traffic that clients keep then.
 const KEPT: f64 = 0.9;
 /// Relay cells that carry 498 bytes of a stream are 514 bytes long.
 const CELL_PER_PAYLOAD: f64 = 514.0 / 498.0;
@@ -204,12 +204,12 @@ fn far() -> HostsPlan {
 struct Lab {
     /// The network.
     network: Network,
-    /// Who measures.
+    /// The coordinators' keys.
     keys: Vec<SigningKey>,
 }
 
 impl Lab {
-    /// Starts the network, with coordinators for so many runs; on hosts, if they are planned.
+    /// Starts the network, with coordinators for this many runs; on hosts, if they are planned.
     fn start(limits: &[u64], runs: u64, hosts: Option<HostsPlan>) -> Self {
         let keys: Vec<_> = (0..=runs * 3 / 2).map(|_| coordinator()).collect();
         let relay = |mbit: u64| {
@@ -246,7 +246,7 @@ impl Lab {
         (0..CLIENTS).map(download).collect()
     }
 
-    /// Lets clients want so many tenths of a relay.
+    /// Sets the clients' demand to this many tenths of a relay.
     fn demand(&self, mbit: u64, tenths: u64) {
         let each = BytesPerSec::from_mbit(mbit).get() * tenths / 10 / as_u64(CLIENTS);
         for client in 0..CLIENTS {
@@ -258,7 +258,7 @@ impl Lab {
         }
     }
 
-    /// Measures a relay of which clients want so many tenths.
+    /// Measures a relay with a client demand of this many tenths.
     fn measure(&self, mbit: u64, demand: u64, key: &SigningKey, downloads: &[Downloads]) -> Case {
         self.demand(mbit, demand);
         thread::sleep(WARM_UP);
@@ -289,9 +289,9 @@ impl Lab {
 struct Case {
     /// The relay's limit.
     limit: BytesPerSec,
-    /// What clients want, in tenths of it.
+    /// The clients' demand, in tenths of the limit.
     demand: u64,
-    /// What came of it.
+    /// The outcome.
     outcome: Outcome,
     /// What guards read in each two of its full seconds in a row but the first, in proportion to a
     /// quarter of the limit.

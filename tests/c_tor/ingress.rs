@@ -16,11 +16,11 @@ use crate::support::meter::as_f64;
 
 /// The limit of the relays that have it in torrc, in bytes per second.
 const LIMIT: u64 = 100_000;
-/// What their links may save, in bytes: the least that is allowed.
+/// The tokens that limited links may save, in bytes: the least allowed.
 const BURST: u64 = 20_000;
 /// The limit of the consensus, in bytes per second.
 const CONSENSUS_LIMIT: i64 = 150_000;
-/// What its links may save, in bytes.
+/// The tokens that limited links may save by the consensus, in bytes.
 const CONSENSUS_BURST: i64 = 40_000;
 /// How long a download is observed.
 const LOOK: Duration = Duration::from_secs(8);

@@ -37,7 +37,7 @@ use crate::support::ff_tor;
 /// The network of these tests.
 static LAB: SharedLab = SharedLab::new(start);
 
-/// What relays are limited to, so that a measurement leaves the machine's cores to others.
+/// The relays' limit, so that a measurement leaves the machine's cores to others.
 const RATE_BYTES_PER_SEC: u64 = 5_000_000;
 
 /// Starts the network.

@@ -34,10 +34,11 @@ const STREAMS: usize = 10;
 const BEFORE: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(4)];
 /// How long the measurement takes.
 const DURATION_SECS: u16 = 10;
-/// What clients have of their share: at least in each measurement, and the median's bounds.
+/// The clients' part of their share: the least in each measurement, and the median's bounds.
 const LEAST_OF_SHARE: f64 = 0.7;
 const OF_SHARE: (f64, f64) = (0.9, 1.1);
-/// What the estimate is of what the relay forwarded before, in the medians of ten pairs.
+/// The bounds of the estimate as a part of the rate that the relay forwarded before, in the medians
+/// of ten pairs.
 const OF_FORWARDED: (f64, f64) = (0.90, 1.10);
 
 #[test]

@@ -119,7 +119,7 @@ fn has_all(consensus: &str, network: &Network) -> bool {
     others.clone().count() == network.relays().count() && others.clone().all(is_measured)
 }
 
-/// What a relay is limited to, in kilobytes per second.
+/// A relay's limit, in kilobytes per second.
 fn limit_kilobytes(relay: &RelayStatus) -> u64 {
     let found = RELAYS_MBIT.iter().find(|(name, _)| *name == relay.nickname);
     found.expect("a relay of the network").1 * 125
@@ -134,7 +134,7 @@ fn others(consensus: &str) -> Vec<RelayStatus> {
 
 /// A relay's weight in the consensus, its limit, and its estimates, in kilobytes per second.
 struct Weighed {
-    /// What clients go by.
+    /// The weight that clients use.
     weight: f64,
     /// The most that its operator allows.
     limit: f64,

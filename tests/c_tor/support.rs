@@ -1,4 +1,4 @@
-//! What these tests share: which tor to test, relays that may be measured, and measuring them.
+//! Parts shared by these tests: the tor to test, relays that may be measured, and measuring them.
 
 pub(crate) mod meter;
 
@@ -92,7 +92,7 @@ pub(crate) fn on_two_cores(builder: NetworkBuilder, node: &str) -> NetworkBuilde
     builder.core(1).core_of(node, 0)
 }
 
-/// What to measure a relay with: one measurer in this process.
+/// The plan for a relay: one measurer in this process.
 pub(crate) fn plan(node: &Node, key: &SigningKey, params: Params) -> Plan {
     let addr = node.or_addr();
     let sockets = params.sockets;

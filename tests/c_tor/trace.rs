@@ -18,7 +18,7 @@ use crate::support::{alone, coordinator, estimate, measurable, measure, on_two_c
 
 /// The target's BandwidthRate and BandwidthBurst: 100 Mbit/s.
 const LIMIT_BYTES: u64 = 12_500_000;
-/// What the client takes: 16 Mbit/s, less than its share of a measured relay.
+/// The client's rate: 16 Mbit/s, less than its share of a measured relay.
 const CLIENT_BYTES: u64 = 2_000_000;
 /// Its streams, each on a circuit of its own.
 const STREAMS: usize = 4;
@@ -129,7 +129,7 @@ fn params(duration_secs: u16) -> Params {
     Params { sockets: SOCKETS, duration_secs, ..Params::default() }
 }
 
-/// What a relay has open.
+/// The open connections and circuits of a relay.
 #[derive(Debug, PartialEq, Eq)]
 struct State {
     /// Sockets.

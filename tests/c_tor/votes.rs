@@ -27,7 +27,7 @@ use crate::support::{
     among_others, coordinator, estimate, ff_tor, identity, measure, plan, stood_still,
 };
 
-/// What the relays are limited to, in Mbit/s; the last one is the exit.
+/// The relays' limits in Mbit/s; the last one is the exit.
 const RELAYS_MBIT: [(&str, u64); 5] =
     [("m10", 10), ("m20", 20), ("m40", 40), ("m80", 80), ("exit60", 60)];
 /// How long each relay is measured: cells come back in most of the seconds even if this machine
@@ -35,7 +35,7 @@ const RELAYS_MBIT: [(&str, u64); 5] =
 const DURATION_SECS: u16 = 5;
 /// How often it is measured if the machine stands still.
 const TRIES: usize = 8;
-/// Over so many sockets.
+/// The number of sockets.
 const SOCKETS: u16 = 16;
 /// How far relays' weights may be apart in proportion to what they were measured at.
 const WEIGHT_TOLERANCE: f64 = 0.02;
@@ -108,7 +108,7 @@ struct Coordinator<'a> {
     dir: &'a Path,
     /// When it was started, in seconds since 1970.
     started_unix_secs: u64,
-    /// What has been measured.
+    /// The outcomes so far.
     outcomes: Vec<Outcome>,
 }
 
@@ -155,7 +155,7 @@ impl<'a> Coordinator<'a> {
         Published { content, path }
     }
 
-    /// What the network's documents say of a relay.
+    /// The network documents' data about a relay.
     fn directory_facts(&self, fingerprint: &str, relays: &[RelayStatus]) -> DirectoryFacts {
         let mut control = self.network.node("auth0").control().expect("a control connection");
         let descriptor = control.getinfo(&format!("desc/id/{fingerprint}")).expect("a descriptor");
@@ -179,7 +179,7 @@ impl<'a> Coordinator<'a> {
 
 /// A bandwidth file that authorities find.
 struct Published {
-    /// What it says.
+    /// The file's content.
     content: BandwidthFile,
     /// Where it is.
     path: PathBuf,

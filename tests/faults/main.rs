@@ -40,7 +40,7 @@ use crate::world::{PERIOD, TARGETS, World};
 /// The variable that says that this process is in namespaces of its own: its mounts are nobody
 /// else's, and all that it has started ends with it.
 const INSIDE: &str = "FF_FAULTS_INSIDE";
-/// So many faults where nobody says how many.
+/// The default number of faults.
 const FEW: usize = 5;
 
 /// A number from the environment.

@@ -20,7 +20,7 @@ use crate::world::{MEASURERS, SLOT_SECS, Shape, TARGETS, World};
 const RESTARTS: usize = 300;
 /// Networks that run at the same time: most of their time is waiting.
 const WORLDS: usize = 20;
-/// What a measurer carries: each measures all targets at once, so that every slot has room.
+/// Each measurer's capacity: each measures all targets at once, so that every slot has room.
 const CAPACITY: &str = "100Mbit";
 /// The length of a period: 24 slots.
 const PERIOD: Duration = Duration::from_secs(120);
@@ -204,11 +204,11 @@ fn restart(world: &mut World, kind: Kind, measurer: usize, down: Duration) {
 struct Attempt {
     /// When it began, in seconds since 1970.
     at: u64,
-    /// What came of it: a failure's code, or [`MEASURED`].
+    /// The result: a failure's code, or [`MEASURED`].
     result: &'static str,
 }
 
-/// What came of one that measured.
+/// The result of a successful measurement.
 const MEASURED: &str = "measured";
 
 /// All attempts, by target, in their order.

@@ -1,5 +1,5 @@
-//! What must hold whatever happens, by what targets say and what the store and the published file
-//! have.
+//! The invariants under any faults, checked with the targets' messages, the store and the published
+//! file.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ struct Measurement {
     is_complete: bool,
 }
 
-/// What the witness knows of a target.
+/// The witness's records of a target.
 #[derive(Default)]
 struct Seen {
     /// Its measurements.
@@ -55,20 +55,20 @@ impl Seen {
     }
 }
 
-/// An attempt in the store: what must not change any more.
+/// An attempt in the store: these values must not change later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Row {
     /// Whose.
     fingerprint: [u8; 20],
     /// When it was over.
     finished: u64,
-    /// What came of it: its verdict, or a failure's code.
+    /// The result: its verdict, or a failure's code.
     result: &'static str,
 }
 
 /// The witness.
 pub(crate) struct Witness {
-    /// What it knows of targets.
+    /// The records of targets.
     targets: Vec<Seen>,
     /// Attempts that are finished, by id.
     rows: BTreeMap<i64, Row>,
@@ -76,7 +76,7 @@ pub(crate) struct Witness {
     before_start: usize,
     /// How often which result was seen.
     pub(crate) results: BTreeMap<&'static str, u64>,
-    /// Who watches the published file.
+    /// The watch on the published file.
     file: FileWatch,
 }
 
@@ -208,7 +208,7 @@ impl Witness {
         self.file.shared.files.load(Ordering::Relaxed)
     }
 
-    /// What targets have refused, by code.
+    /// The targets' refusals, by code.
     pub(crate) fn refusals(&self) -> BTreeMap<String, u64> {
         let mut all = BTreeMap::new();
         for (code, count) in self.targets.iter().flat_map(|seen| &seen.refused) {
@@ -243,18 +243,18 @@ fn check_target(number: usize, seen: &Seen, proxies: &Pulse, killed: Option<Inst
 
 /// Looks at the published file all the time.
 struct FileWatch {
-    /// What it has found.
+    /// The findings.
     shared: Arc<Found>,
 }
 
-/// What was found.
+/// The findings of the watch.
 #[derive(Default)]
 struct Found {
-    /// What was wrong first.
+    /// The first error found.
     wrong: Mutex<Option<String>>,
     /// How many files there were.
     files: AtomicU64,
-    /// Whether nobody asks any more.
+    /// Whether the watch should end.
     is_over: AtomicBool,
 }
 

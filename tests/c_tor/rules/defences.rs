@@ -21,7 +21,7 @@ use super::session::{
 const MOST_LINKS: usize = 6;
 /// Links of the measurement: more than that, and more than the 40 that may come at once.
 const MEASUREMENT_LINKS: u16 = 60;
-/// What the limits for single clients leave to each of them.
+/// The rate that the limits for single clients leave to each.
 const CLIENT_BYTES_PER_SEC: u64 = 50_000;
 /// The longest record of TLS.
 const RECORD_BYTES: u64 = 1 << 14;
@@ -109,7 +109,8 @@ async fn open_all(
     }
 }
 
-/// How many links can be open at once beside those that are. They are closed again when it returns.
+/// The number of links that can be opened in addition to the open ones. They are closed again when
+/// it returns.
 async fn most_links(relay: &Relay<'_>, target: &TargetAddr, open: usize) -> usize {
     relay.wait_for_links(open).await;
     let mut links = Vec::new();

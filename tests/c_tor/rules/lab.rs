@@ -50,7 +50,7 @@ struct Keys {
 pub(crate) struct SharedLab {
     /// Starts it.
     start: fn() -> Lab,
-    /// It, while a test needs it.
+    /// The network, while a test needs it.
     lab: Mutex<Weak<OnceLock<Lab>>>,
 }
 
@@ -60,7 +60,7 @@ impl SharedLab {
         Self { start, lab: Mutex::new(Weak::new()) }
     }
 
-    /// Runs a test, beside others.
+    /// Runs a test, concurrently with others.
     pub(crate) fn run(&self, test: impl AsyncFnOnce(&Lab)) {
         // Held while waiting, so that the network outlives the test that is running.
         let lab = self.get();
@@ -103,7 +103,7 @@ impl Lab {
         Self { network, keys }
     }
 
-    /// One of the relays, when no other test measures it any more.
+    /// One of the relays, as soon as no other test measures it.
     pub(crate) fn relay(&self, name: &str) -> Relay<'_> {
         let Self { network, keys } = self;
         let keys = &keys[name];
@@ -128,7 +128,7 @@ pub(crate) struct Relay<'a> {
     pub(crate) node: &'a Node,
     /// The network that it is in.
     network: &'a Network,
-    /// Who may measure it.
+    /// The keys that may measure it.
     keys: &'a Keys,
     /// Keeps other tests from it.
     _turn: MutexGuard<'a, ()>,
@@ -221,18 +221,16 @@ impl Relay<'_> {
         self.node.control().and_then(set).expect("a good value");
     }
 
-    /// Waits until it holds no link of ours any more.
+    /// Waits until the relay holds none of our links.
     ///
-    /// # Panics
-    /// If it does not come to that.
+    /// # Panics If it still holds one after a long time.
     pub(crate) async fn wait_until_no_link_is_open(&self) {
         self.wait_for_links(0).await;
     }
 
-    /// Waits until it holds so many links of ours.
+    /// Waits until the relay holds this many of our links.
     ///
-    /// # Panics
-    /// If it does not come to that.
+    /// # Panics If it does not reach that number.
     pub(crate) async fn wait_for_links(&self, count: usize) {
         let deadline = Instant::now() + PATIENCE;
         loop {

@@ -17,7 +17,7 @@ const AT_ONCE: usize = 32;
 /// grew with their number, and in between, by ratio, lies its square root. Caches, and what else
 /// the machine does, have come to 1.7.
 const MOST: f64 = 2.45;
-/// What all ends of links cost is too little to be compared if it is less than this.
+/// A cost of all link ends below this is too small to be compared.
 const NOISE: Duration = Duration::from_millis(60);
 
 #[test]
@@ -44,7 +44,7 @@ fn issue_11_a_link_costs_the_same_among_thousands() {
     });
 }
 
-/// What the relay needs to open so many measurement links, and to close them again.
+/// The relay's CPU time to open this many measurement links, and to close them again.
 async fn costs(relay: &Relay<'_>, links: u16) -> [Duration; 2] {
     let cpu = || relay.node.cpu_time().expect("the relay runs");
     let per_member = links.div_ceil(8);

@@ -44,10 +44,9 @@ pub(crate) async fn open(target: &TargetAddr) -> ControlLink {
     try_open(target).await.expect("the relay takes links")
 }
 
-/// The next cell that is no padding; `None` when the relay has closed the link.
+/// The next cell that is not padding; `None` when the relay has closed the link.
 ///
-/// # Panics
-/// If nothing happens for a long time.
+/// # Panics If nothing happens for a long time.
 pub(crate) async fn next_cell(link: &mut ControlLink) -> Option<OwnedCell> {
     loop {
         let cell = timeout(PATIENCE, link.recv_cell()).await.expect("the relay does something");
@@ -103,7 +102,7 @@ pub(crate) fn control_cell(message: &Msg) -> Cell {
     fixed_cell(0, CMD_MEASUREMENT, &body).expect("a body is as long as a body")
 }
 
-/// A request for a measurement, and the probe behind it.
+/// A request for a measurement, followed by the probe.
 pub(crate) fn request(
     link: &ControlLink,
     measurement: MeasurementId,
@@ -339,10 +338,9 @@ impl MeasurementLink {
         (0..count).map(make).collect()
     }
 
-    /// Sends so many echo cells and checks that they come back as they must.
+    /// Sends this many echo cells and checks that they come back correctly.
     ///
-    /// # Panics
-    /// If they do not, or something else does.
+    /// # Panics If they do not, or another cell comes.
     pub(crate) async fn echo(&mut self, cells: u64) {
         for sent in (0..cells).step_by(usize::try_from(BATCH).expect("a small number")) {
             let batch = self.cells(BATCH.min(cells - sent));

@@ -126,7 +126,7 @@ fn address(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 1, number)
 }
 
-/// Starts the relay that is no tor, and has it in the consensus.
+/// Starts the relay of Arti's crates, and has it in the consensus.
 fn start_arti(coordinators: &[&Coordinator; 2], network: &Network) -> RelayHost {
     let (nickname, mbit) = ARTI_MBIT;
     let identity = |one: &&Coordinator| key::parse_identity(&one.identity).expect("an identity");
@@ -155,8 +155,8 @@ fn start_arti(coordinators: &[&Coordinator; 2], network: &Network) -> RelayHost 
 /// The digests of both coordinators' schedules, by period.
 type Digests = BTreeMap<u64, [Option<String>; 2]>;
 
-/// Looks on until so many whole periods are over: their numbers, and what both said of their
-/// schedules last.
+/// Watches until this many whole periods are over; returns their numbers, and the last schedule
+/// digests of both coordinators.
 fn watch(running: &[(Running, String); 2], periods: u64) -> (std::ops::Range<u64>, Digests) {
     let mut digests = Digests::new();
     let begin = Instant::now();
