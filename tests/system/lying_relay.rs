@@ -27,7 +27,8 @@ async fn measure_liar(lie: Lie, seconds: u16, check_probability: f64) -> Outcome
     outcome
 }
 
-/// Fails unless the lie ends the measurement at once with this failure and so many bad cells.
+/// Fails unless the lie ends the measurement at once with this failure and this number of bad
+/// cells.
 async fn assert_caught(lie: Lie, check_probability: f64, code: &str, bad: u64) {
     let _turn = turn().await;
     let outcome = measure_liar(lie, PLANNED_SECS, check_probability).await;
@@ -37,7 +38,7 @@ async fn assert_caught(lie: Lie, check_probability: f64, code: &str, bad: u64) {
     assert_ended_early(&outcome);
 }
 
-/// What all the others are compared with: the same setup without a lie.
+/// The baseline of the others: the same setup without a lie.
 #[tokio::test]
 async fn an_honest_relay_passes_every_check() {
     let _turn = turn().await;

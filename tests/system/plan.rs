@@ -116,6 +116,6 @@ pub(crate) fn assert_refused(outcome: &Outcome, code: &str) {
     assert_eq!(failure.relay_code.map(ErrCode::name), Some(code), "{failure:?}");
     assert!(failure.message.contains(&format!("({code})")), "{failure:?}");
     assert_eq!((outcome.estimate, outcome.cells.sent), (None, 0));
-    // It is no free retry.
+    // The attempt does not count as a free retry.
     assert_eq!(outcome.draw, Draw::Blank);
 }

@@ -1,4 +1,4 @@
-//! What a relay's operator allows, as a coordinator meets it.
+//! An operator's rules, as a coordinator meets them.
 
 use std::time::Duration;
 

@@ -15,7 +15,7 @@ use crate::plan::{failure, fresh_key, local, measure, plan};
 use crate::relay::{Setup, TestRelay};
 use crate::turn;
 
-/// What happens to a measurer.
+/// A fault of a measurer.
 #[derive(Clone, Copy)]
 enum What {
     /// It begins so much earlier than it was to: the way to it had been taken for longer than it

@@ -68,7 +68,7 @@ fn of_team(
     Plan { params, team: (0..).zip(team).map(member).collect(), ..plan }
 }
 
-/// What a relay is measured at, in Mbit/s.
+/// A relay's estimate, in Mbit/s.
 async fn estimate(plan: &Plan) -> f64 {
     let outcome = measure(plan).await;
     let estimate = outcome.estimate.unwrap_or_else(|| panic!("no estimate: {outcome:#?}"));

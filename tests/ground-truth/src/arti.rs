@@ -17,7 +17,7 @@ use ff_measurer::measurer_id;
 
 use crate::case::{Case, Limit};
 
-/// What messages call the namespace of this program.
+/// The name of this program's namespace in messages.
 const NAMESPACE: &str = "ground-truth";
 /// The address of all of them.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);

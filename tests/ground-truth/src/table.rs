@@ -15,14 +15,14 @@ pub(crate) struct Series {
     pub(crate) samples: Vec<Sample>,
 }
 
-/// What a case came to for one number of sockets.
+/// The result of a case for one number of sockets.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    /// What it is compared with.
+    /// The work that it is compared with.
     pub(crate) truth: Work,
-    /// What the relay did.
+    /// The relay's work.
     pub(crate) work: Work,
-    /// What was measured.
+    /// The rates.
     pub(crate) rates: Rates,
     /// What it would have been at one and the same speed of the relay's core, where CPU time is the
     /// limit and that can be told.
@@ -42,7 +42,7 @@ pub(crate) struct Row {
     rejected: usize,
 }
 
-/// What a relay forwarded and was measured at.
+/// A relay's forwarded rate and its estimate.
 #[derive(Clone, Debug)]
 pub(crate) struct Rates {
     /// Median of the forwarding samples, in bytes per second.
@@ -54,7 +54,7 @@ pub(crate) struct Rates {
 }
 
 impl Rates {
-    /// Those of two kinds of work.
+    /// The rates of two kinds of work.
     fn of(samples: &[Sample], truth: Work, work: Work) -> Self {
         let forwarded = by_round(of(samples, truth), |sample| sample.rate);
         let echoed = by_round(of(samples, work), |sample| sample.rate);
@@ -147,7 +147,7 @@ impl Series {
     }
 }
 
-/// What kind of work it was, without how many sockets.
+/// The kind of work, without the number of sockets.
 fn name(work: Work) -> &'static str {
     match work {
         Work::Forward => "downloads",
@@ -211,7 +211,7 @@ pub(crate) fn markdown(series: &[Series]) -> String {
     table
 }
 
-/// What kind of work it was, as the CSV has it.
+/// The kind of work, as in the CSV.
 fn column(work: Work) -> &'static str {
     match work {
         Work::Forward => "forward",

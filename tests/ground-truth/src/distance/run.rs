@@ -30,13 +30,13 @@ const ATTEMPTS: u32 = 5;
 /// milliseconds, and is there all the same.
 const MAX_LATE_US: f64 = 10_000.0;
 
-/// What all runs need.
+/// Settings of all runs.
 pub(crate) struct Bench {
     /// The tor.
     tor: PathBuf,
 }
 
-/// What came of measuring one relay.
+/// The result of measuring one relay.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     /// The estimate divided by what the relay can echo ([`Case::truth`]); `None` without an
@@ -177,7 +177,7 @@ async fn measure_all(
     Ok(join_all(plans.iter().map(timed)).await)
 }
 
-/// What a coordinator does that knows what the relay carries.
+/// The plan of a coordinator that knows the relay's capacity.
 fn plan(case: &Case, relay: &Relay, key: &SigningKey, team: &Team) -> Plan {
     let rate = BytesPerSec::new(case.rate()).scale(case.multiple);
     let expected = (case.links == 0).then_some(BytesPerSec::new(case.rate()));
