@@ -59,7 +59,8 @@ impl FileError {
 
 /// Writes `bytes` to `path`: a reader sees either the earlier contents or all of `bytes`.
 ///
-/// # Errors [`FileError`] naming the path; the earlier contents are then untouched, unless only the
+/// # Errors
+/// [`FileError`] naming the path; the earlier contents are then untouched, unless only the
 /// directory could not be synced.
 pub fn write_atomically(path: &Path, bytes: &[u8], readers: Readers) -> Result<(), FileError> {
     write_atomically_with(path, readers, |file| {

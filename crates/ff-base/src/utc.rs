@@ -32,7 +32,8 @@ impl Utc {
 
     /// The time this many seconds after the beginning of 1970.
     ///
-    /// # Errors [`OutOfRange`] after the year 9999.
+    /// # Errors
+    /// [`OutOfRange`] after the year 9999.
     pub fn from_unix_secs(secs: u64) -> Result<Self, OutOfRange> {
         let time =
             i64::try_from(secs).ok().and_then(|s| OffsetDateTime::from_unix_timestamp(s).ok());

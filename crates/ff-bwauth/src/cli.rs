@@ -53,7 +53,8 @@ pub struct Cli {
 impl Cli {
     /// Rejects options that are valid alone and contradict each other.
     ///
-    /// # Errors A [`clap::Error`], whose exit status is that of a parsing error.
+    /// # Errors
+    /// A [`clap::Error`], whose exit status is that of a parsing error.
     pub fn check(&self) -> Result<(), clap::Error> {
         match &self.command {
             Command::Demo(_) => Ok(()),

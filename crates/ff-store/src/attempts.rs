@@ -41,7 +41,8 @@ impl Store {
 
     /// Stores the outcome of an attempt, once.
     ///
-    /// # Errors [`StoreError::NotBegun`] when it is not begun, or finished already.
+    /// # Errors
+    /// [`StoreError::NotBegun`] when it is not begun, or finished already.
     pub fn finish_attempt(
         &mut self,
         id: AttemptId,
@@ -56,7 +57,8 @@ impl Store {
 
     /// As [`Store::finish_attempt`], with the known properties of the path to the relay.
     ///
-    /// # Errors As [`Store::finish_attempt`].
+    /// # Errors
+    /// As [`Store::finish_attempt`].
     pub fn finish_attempt_on_path(
         &mut self,
         id: AttemptId,
@@ -182,7 +184,8 @@ fn finish(
 impl Reader {
     /// The attempts that are begun and not finished.
     ///
-    /// # Errors [`StoreError`].
+    /// # Errors
+    /// [`StoreError`].
     pub fn running(&self) -> Result<Vec<Running>, StoreError> {
         self.all("attempts", &columns::RUNNING, [], |columns| {
             columns::read_asked(columns).map(Running::from)
@@ -191,7 +194,8 @@ impl Reader {
 
     /// The measurers of an attempt with their shares.
     ///
-    /// # Errors [`StoreError`].
+    /// # Errors
+    /// [`StoreError`].
     pub fn shares(&self, id: AttemptId) -> Result<Vec<Share>, StoreError> {
         let sql = "SELECT attempt, identity, rate_bytes_per_sec, links FROM shares
                    JOIN measurers ON measurers.id = measurer WHERE attempt = ?1 ORDER BY measurer";

@@ -50,7 +50,8 @@ pub(super) fn insert(
 impl Store {
     /// Discards the reports of relays on a measurer until now.
     ///
-    /// # Errors [`StoreError`].
+    /// # Errors
+    /// [`StoreError`].
     pub fn trust(&mut self, identity: [u8; 32], now_unix_secs: u64) -> Result<(), StoreError> {
         self.write("trust a measurer", |writing| {
             let id = measurer(writing, &identity)?;

@@ -33,7 +33,8 @@ pub(super) fn add(writing: &Writing<'_>, period: u64, event: &str) -> Result<(),
 impl Reader {
     /// The events of a period in their order, beginning with its start.
     ///
-    /// # Errors [`StoreError`].
+    /// # Errors
+    /// [`StoreError`].
     pub fn events(&self, period: u64) -> Result<Vec<String>, StoreError> {
         let sql = "SELECT event FROM events WHERE period = ?1 ORDER BY number";
         self.all("events", sql, [Number(period)], |columns| columns.take())

@@ -20,7 +20,8 @@ pub(super) fn put(
 impl Reader {
     /// The known properties of the paths to relays.
     ///
-    /// # Errors [`StoreError`].
+    /// # Errors
+    /// [`StoreError`].
     pub fn paths(&self) -> Result<Vec<(Fingerprint, String)>, StoreError> {
         self.all("paths", "SELECT id, fingerprint, known FROM paths", [], |columns| {
             let _id: i64 = columns.take()?;

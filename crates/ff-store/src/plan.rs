@@ -392,7 +392,8 @@ impl Reader {
 
     /// The rows of a slot that are not begun.
     ///
-    /// # Errors [`StoreError`].
+    /// # Errors
+    /// [`StoreError`].
     pub fn pending_in(&self, period: u64, slot: u32) -> Result<Vec<Planned>, StoreError> {
         let sql = format!(
             "SELECT {PLANNED} {FROM} WHERE period = ?1 AND slot = ?2 AND {PENDING} ORDER BY plan.id"
@@ -402,7 +403,8 @@ impl Reader {
 
     /// The first rows of earlier slots that are not begun.
     ///
-    /// # Errors [`StoreError`].
+    /// # Errors
+    /// [`StoreError`].
     pub fn pending_before(
         &self,
         period: u64,
@@ -434,7 +436,8 @@ impl Reader {
 
     /// The rows of a period's plan that are not begun, by slots.
     ///
-    /// # Errors [`StoreError`].
+    /// # Errors
+    /// [`StoreError`].
     pub fn pending(&self, period: u64) -> Result<Vec<Planned>, StoreError> {
         let sql = format!(
             "SELECT {PLANNED} {FROM} WHERE period = ?1 AND {PENDING} ORDER BY slot, plan.id"

@@ -118,7 +118,8 @@ impl Reader {
     /// The outcomes of all finished attempts that began in a span of time, with their seconds, the
     /// oldest first: the input of a bandwidth file.
     ///
-    /// # Errors [`StoreError`].
+    /// # Errors
+    /// [`StoreError`].
     pub fn outcomes(&self, span: Range<u64>) -> Result<Vec<Outcome>, StoreError> {
         let mut outcomes = Vec::new();
         self.attempts(span, Seconds::With, |attempt| {
@@ -130,7 +131,8 @@ impl Reader {
 
     /// As [`Reader::outcomes`], for some relays, without seconds.
     ///
-    /// # Errors [`StoreError`].
+    /// # Errors
+    /// [`StoreError`].
     pub fn outcomes_of<'a>(
         &self,
         relays: impl Iterator<Item = &'a Fingerprint>,
@@ -185,7 +187,8 @@ impl Reader {
     /// The last estimate of each relay, of conclusive measurements that began at `since` or later,
     /// by fingerprint.
     ///
-    /// # Errors [`StoreError`].
+    /// # Errors
+    /// [`StoreError`].
     pub fn estimates(&self, since_unix_secs: u64) -> Result<Vec<Estimate>, StoreError> {
         // It is all in the index of conclusive attempts, one behind the other for each target.
         let newest = "FROM attempts WHERE verdict = 'conclusive' AND target = t.id

@@ -29,7 +29,8 @@ pub struct SlotCount {
 impl Reader {
     /// The state of the slots of a period, in their order, except slots without a relay.
     ///
-    /// # Errors [`StoreError`].
+    /// # Errors
+    /// [`StoreError`].
     pub fn slots(&self, period: u64) -> Result<Vec<SlotCount>, StoreError> {
         let without = FailureKind::NotSupported.code();
         let sql = format!(

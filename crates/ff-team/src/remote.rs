@@ -45,7 +45,8 @@ impl RemoteMeasurer {
 
     /// Asks for the measurer's properties and its operator's limits.
     ///
-    /// # Errors [`PartFailure`], when it does not answer in time.
+    /// # Errors
+    /// [`PartFailure`], when it does not answer in time.
     pub async fn describe(&self) -> Result<Capability, PartFailure> {
         self.resolve().await;
         self.client.describe().await

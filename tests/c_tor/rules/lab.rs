@@ -223,14 +223,16 @@ impl Relay<'_> {
 
     /// Waits until the relay holds none of our links.
     ///
-    /// # Panics If it still holds one after a long time.
+    /// # Panics
+    /// If it still holds one after a long time.
     pub(crate) async fn wait_until_no_link_is_open(&self) {
         self.wait_for_links(0).await;
     }
 
     /// Waits until the relay holds this many of our links.
     ///
-    /// # Panics If it does not reach that number.
+    /// # Panics
+    /// If it does not reach that number.
     pub(crate) async fn wait_for_links(&self, count: usize) {
         let deadline = Instant::now() + PATIENCE;
         loop {

@@ -46,7 +46,8 @@ pub(crate) async fn open(target: &TargetAddr) -> ControlLink {
 
 /// The next cell that is not padding; `None` when the relay has closed the link.
 ///
-/// # Panics If nothing happens for a long time.
+/// # Panics
+/// If nothing happens for a long time.
 pub(crate) async fn next_cell(link: &mut ControlLink) -> Option<OwnedCell> {
     loop {
         let cell = timeout(PATIENCE, link.recv_cell()).await.expect("the relay does something");
@@ -340,7 +341,8 @@ impl MeasurementLink {
 
     /// Sends this many echo cells and checks that they come back correctly.
     ///
-    /// # Panics If they do not, or another cell comes.
+    /// # Panics
+    /// If they do not, or another cell comes.
     pub(crate) async fn echo(&mut self, cells: u64) {
         for sent in (0..cells).step_by(usize::try_from(BATCH).expect("a small number")) {
             let batch = self.cells(BATCH.min(cells - sent));

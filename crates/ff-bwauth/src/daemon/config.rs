@@ -308,7 +308,8 @@ impl<N> Config<N> {
 impl Config {
     /// Reads a config; relative paths in it start in its directory.
     ///
-    /// # Errors Names the file, the line and what is wrong with it.
+    /// # Errors
+    /// Names the file, the line and what is wrong with it.
     pub fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path);
         let text = text.with_context(|| format!("Failed to read {}", path.display()))?;

@@ -148,7 +148,8 @@ pub struct Core {
 impl Core {
     /// Continues from the state in the store.
     ///
-    /// # Errors When the store cannot be read or written.
+    /// # Errors
+    /// When the store cannot be read or written.
     pub fn new(
         common: Common,
         means: Means,

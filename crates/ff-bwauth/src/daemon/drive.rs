@@ -111,7 +111,8 @@ pub struct Daemon {
 
 /// Serves the page if the config has one, and returns its address.
 ///
-/// # Errors When the address cannot be bound.
+/// # Errors
+/// When the address cannot be bound.
 pub async fn page(
     config: &Config,
     handle: &Handle,
@@ -143,7 +144,8 @@ pub async fn page(
 
 /// The settings common to all periods.
 ///
-/// # Errors When the secret cannot be read.
+/// # Errors
+/// When the secret cannot be read.
 pub(super) fn common(config: &Config, me: [u8; 32]) -> Result<Common> {
     let own = config
         .measurers
@@ -185,7 +187,8 @@ pub fn identity(config: &Config) -> Result<Ed25519Id> {
 impl Daemon {
     /// Opens all files, connections and directories that the config names.
     ///
-    /// # Errors Names what cannot be opened.
+    /// # Errors
+    /// Names what cannot be opened.
     pub fn new(config: &Config) -> Result<(Self, Handle)> {
         let key = key::load(&config.key)?;
         let me = measurer_id(&key).0;
@@ -229,7 +232,8 @@ impl Daemon {
     /// Runs until SIGTERM, SIGINT or [`Action::End`]. SIGHUP makes the daemon read this config file
     /// again.
     ///
-    /// # Errors When signal handlers cannot be installed.
+    /// # Errors
+    /// When signal handlers cannot be installed.
     pub async fn run(self, config: &Path) -> Result<()> {
         let events = Events::new(true)?;
         notify(&[NotifyState::Ready]);
@@ -238,7 +242,8 @@ impl Daemon {
 
     /// Runs until [`Action::End`].
     ///
-    /// # Errors None at present.
+    /// # Errors
+    /// None at present.
     pub async fn run_until_told(self) -> Result<()> {
         self.run_with(Events::new(false)?, Path::new("")).await
     }

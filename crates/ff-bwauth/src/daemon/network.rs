@@ -30,7 +30,8 @@ pub(super) enum Source {
 impl Source {
     /// The source that the config names; must be called inside the runtime.
     ///
-    /// # Errors When the directory client cannot be set up.
+    /// # Errors
+    /// When the directory client cannot be set up.
     pub(super) fn new(network: &Network) -> Result<Self> {
         match network {
             Network::Files(files) => Ok(Self::Files(files.clone())),
@@ -44,7 +45,8 @@ impl Source {
 
     /// Fetches the newest documents.
     ///
-    /// # Errors A sentence that says why that failed.
+    /// # Errors
+    /// A sentence that says why that failed.
     pub(super) async fn refresh(&self) -> Result<View, String> {
         match self {
             Self::Files(files) => {

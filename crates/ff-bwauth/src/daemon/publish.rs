@@ -51,7 +51,8 @@ impl Publisher {
 
     /// Writes a file of all results, with these data of the network.
     ///
-    /// # Errors Why no file was written; the previous one stays.
+    /// # Errors
+    /// Why no file was written; the previous one stays.
     pub(super) fn publish(&self, mut network: Publication) -> Result<Written, NotWritten> {
         let now = network.now_unix_secs;
         network.max_age_secs = self.rules.max_age_secs;

@@ -16,7 +16,8 @@ const TRUST: &str = "trust.request-";
 
 /// Asks the coordinator with this state directory to measure its measurers.
 ///
-/// # Errors When the file cannot be written.
+/// # Errors
+/// When the file cannot be written.
 pub fn exchange(state_dir: &Path) -> Result<(), FileError> {
     write_atomically(&state_dir.join(EXCHANGE), b"", Readers::Owner)
 }

@@ -39,7 +39,8 @@ pub struct Contact {
 impl View {
     /// The network in these documents.
     ///
-    /// # Errors A sentence that says why they are not valid.
+    /// # Errors
+    /// A sentence that says why they are not valid.
     pub fn parse(consensus: &str, descriptors: &[impl AsRef<[u8]>]) -> Result<Self, String> {
         let consensus =
             Consensus::parse(consensus).map_err(|error| format!("the consensus: {error}"))?;
@@ -73,7 +74,8 @@ impl View {
 
     /// A relay's address and identity.
     ///
-    /// # Errors A sentence that says why the relay cannot be reached.
+    /// # Errors
+    /// A sentence that says why the relay cannot be reached.
     pub fn contact(&self, fingerprint: &Fingerprint) -> Result<Contact, &'static str> {
         let number = self.numbers.get(fingerprint).ok_or(GONE)?;
         let entry = &self.consensus.relays[*number];

@@ -15,7 +15,8 @@ const MAX_BYTES: u64 = 1 << 30;
 
 /// Reads a consensus.
 ///
-/// # Errors When the file cannot be read, or is not a consensus.
+/// # Errors
+/// When the file cannot be read, or is not a consensus.
 pub(super) fn consensus(path: &Path) -> Result<Consensus> {
     Consensus::parse(&text(path)?).with_context(|| format!("Failed to read {}", path.display()))
 }
@@ -23,7 +24,8 @@ pub(super) fn consensus(path: &Path) -> Result<Consensus> {
 /// Reads descriptors. If a relay has several, the one that the consensus names counts, or the
 /// newest. Notes each descriptor that cannot be read.
 ///
-/// # Errors When a file cannot be read, or contains no descriptor.
+/// # Errors
+/// When a file cannot be read, or contains no descriptor.
 pub(super) fn descriptors(
     paths: &[PathBuf],
     consensus: &Consensus,

@@ -22,7 +22,8 @@ const PROBLEMS: u8 = 3;
 
 /// Carries the command out.
 ///
-/// # Errors When the config cannot be read, or the answer is not from a coordinator.
+/// # Errors
+/// When the config cannot be read, or the answer is not from a coordinator.
 pub(super) fn run(options: &StatusArgs) -> Result<ExitCode> {
     let config = match &options.page {
         Some(_) => None,

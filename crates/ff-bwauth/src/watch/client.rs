@@ -45,7 +45,8 @@ pub enum AskError {
 
 /// Asks the page at `http://HOST:PORT` for the coordinator's status.
 ///
-/// # Errors [`AskError`].
+/// # Errors
+/// [`AskError`].
 pub fn status(page: &str) -> Result<Status, AskError> {
     status_within(DEADLINE, page)
 }

@@ -74,7 +74,8 @@ impl Explanation {
     /// `memory` has the store's results, `network` the documents' data about all relays, at the
     /// time that is explained; `last` is the last bandwidth file.
     ///
-    /// # Errors [`ExplainError`].
+    /// # Errors
+    /// [`ExplainError`].
     pub fn of(
         reader: &Reader,
         memory: &Memory,

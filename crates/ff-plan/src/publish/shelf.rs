@@ -115,8 +115,8 @@ impl Shelf {
     /// The file that authorities voted with a day before: the newest file that is at least a day
     /// older than [`Shelf::last`], or else the oldest one.
     ///
-    /// # Errors [`ShelfError`] when the directory or the file cannot be read, or the file is not
-    /// ours.
+    /// # Errors
+    /// [`ShelfError`] when the directory or the file cannot be read, or the file is not ours.
     pub fn day_before(&self) -> Result<Option<Last>, ShelfError> {
         let Some(last) = self.last.as_ref().and_then(|last| last.made_unix_secs) else {
             return Ok(None);

@@ -18,8 +18,9 @@ use crate::run::documents;
 
 /// Carries the command out.
 ///
-/// # Errors When something cannot be read or written, or there is nothing to publish. A broken
-/// limit is not an error, but gives an exit status and a sentence on standard error.
+/// # Errors
+/// When something cannot be read or written, or there is nothing to publish. A broken limit is not
+/// an error, but gives an exit status and a sentence on standard error.
 pub(super) fn run(args: &WriteArgs) -> Result<ExitCode> {
     let rules =
         PublishRules { force: args.force.iter().copied().collect(), ..PublishRules::default() };

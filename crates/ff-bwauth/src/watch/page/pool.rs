@@ -73,7 +73,8 @@ impl Pool {
     /// Asks the store. Work that has begun continues if the request is dropped, and keeps its
     /// permit.
     ///
-    /// # Errors [`AskError`].
+    /// # Errors
+    /// [`AskError`].
     pub(super) async fn ask<T: Send + 'static>(
         self: &Arc<Self>,
         work: Work,
@@ -134,7 +135,8 @@ impl<T> Cached<T> {
     /// The kept value for the key `of`, or a new one: made by one caller, while the others wait for
     /// it.
     ///
-    /// # Errors Those of `make`.
+    /// # Errors
+    /// Those of `make`.
     pub(super) async fn get<E>(
         &self,
         of: u64,

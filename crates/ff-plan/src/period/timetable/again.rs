@@ -143,7 +143,8 @@ impl Timetable {
     /// Moves a relay's measurement to a slot after this one, instead of the last slot planned by
     /// this team, with all relays to be measured together with it.
     ///
-    /// # Errors [`NoRetry`] says why they are not measured.
+    /// # Errors
+    /// [`NoRetry`] says why they are not measured.
     pub fn put_off(
         &mut self,
         team: usize,
