@@ -1,4 +1,4 @@
-//! Makes up for slots that passed while the coordinator was not running, and for repetitions that
+//! Makes up for slots that passed before the coordinator could begin them, and for repetitions that
 //! were not decided.
 //!
 //! ```text
