@@ -18,7 +18,7 @@ use rustls::{ConnectionTrafficSecrets, ExtractedSecrets};
 const CELLS: usize = 8;
 /// Where a buffer cuts its first cell in the benchmark of cells that lie across buffers.
 const CUT: usize = 100;
-/// What stands for a link's TLS exporter.
+/// Stands for a link's TLS exporter.
 const EXPORTER: [u8; 32] = [5; 32];
 
 /// All of them.

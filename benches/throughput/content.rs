@@ -1,4 +1,4 @@
-//! What a cell costs in AES: made and checked by the measurer, echoed by the target.
+//! The cost of a cell in AES: made and checked by the measurer, echoed by the target.
 
 use std::hint::black_box;
 

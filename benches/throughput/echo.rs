@@ -1,4 +1,4 @@
-//! What a measurer gets through a relay without limit over loopback: both ends' whole work.
+//! A measurer's throughput through an unlimited relay over loopback: the whole work of both ends.
 //!
 //! The links are opened once per benchmark; then every sample is one second of a measurement that
 //! goes on, and an iteration is one cell of it.

@@ -79,10 +79,10 @@ impl Loopback {
     }
 }
 
-/// The relay grants so much more than is measured: it ends links when its time is over, and on a full machine the
-/// measurer may come to that seconds later.
+/// The relay grants this much more time than is measured: it ends links when its time is over, and
+/// on a busy machine the measurer may reach that point seconds later.
 const SPARE_SECS: u16 = 10;
-/// What tor's clients use, and so what an echo has to cost.
+/// The cipher of tor's clients, which determines an echo's cost.
 const CRYPTO: CryptoKind = CryptoKind::CGO_AES128;
 
 /// Asks for the order's measurement and waits for the grant.

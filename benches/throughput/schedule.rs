@@ -9,14 +9,15 @@ use ff_plan::period::{Measurer, ScheduledRelay, Team};
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
-/// Relays: those of July 2019 (paper §7), and far more than there will be.
+/// Relays: those of July 2019 (FlashFlow, §7), and far more than there will be.
 const SIZES: [u32; 3] = [6456, 100_000, 1_000_000];
 /// Slots of 30 s in a day.
 const SLOTS: u32 = 2880;
 /// The sum of all relays' capacities is that of 6,456 relays of 94 Mbit/s, 608 Gbit/s.
 const MEAN_MBIT: u64 = 94;
 
-/// Relays whose capacities fall like one over their rank; each address has two, the last ten are new.
+/// Relays whose capacities fall like one over their rank; each address has two, the last ten are
+/// new.
 fn relays(count: u32) -> Vec<ScheduledRelay> {
     let sum: f64 = (1..=count).map(|rank| 1.0 / f64::from(rank + 300)).sum();
     let all = BytesPerSec::from_mbit(MEAN_MBIT * u64::from(count));

@@ -1,4 +1,5 @@
-//! Any bytes as a bandwidth file: whatever is read is bounded by what is there, and every finding has its line.
+//! Any bytes as a bandwidth file: whatever is read is bounded by what is there, and every finding
+//! has its line.
 #![no_main]
 
 use ff_dir::bandwidth::Reading;

@@ -1,4 +1,5 @@
-//! Any bytes from a control port: messages are taken apart, and what is read of a part is what is read of the whole.
+//! Any bytes from a control port: messages are taken apart, and what is read of a part is what is
+//! read of the whole.
 #![no_main]
 
 use ff_lab::{Event, Reply};

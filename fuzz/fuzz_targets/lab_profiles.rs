@@ -1,5 +1,5 @@
-//! Any bytes as a profile of a link, its trace or its table of delays, and as a table of delays between hosts; whatever is
-//! read drives a link in which every packet comes to an end.
+//! Any bytes as a profile of a link, its trace or its table of delays, and as a table of delays
+//! between hosts; whatever is read drives a link in which every packet comes to an end.
 #![no_main]
 
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Any bytes as circuits and downloads: our own lines, OnionPerf's files and Torperf's; whatever is read can be analysed and
-//! shown.
+//! Any bytes as circuits and downloads: our own lines, OnionPerf's files and Torperf's; whatever is
+//! read can be analysed and shown.
 #![no_main]
 
 use ff_circuits::analysis::{AnalysisOptions, Report, figures, tables, text};

@@ -1,6 +1,7 @@
-//! Any bytes as what ff-perf is told of relays. The first byte says as what: `p`ath files, `l`ists of relays, the `t`ruth
-//! about token buckets, `h`istories of extra-info documents, `c`apacities as an export or a bandwidth file, `n`etworks that
-//! have capacities, `r`esults files. What is read is consistent, and a mistake is named by its file and line.
+//! Any bytes as what ff-perf is told of relays. The first byte says as what: `p`ath files, `l`ists
+//! of relays, the `t`ruth about token buckets, `h`istories of extra-info documents, `c`apacities as
+//! an export or a bandwidth file, `n`etworks that have capacities, `r`esults files. What is read is
+//! consistent, and a mistake is named by its file and line.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -154,7 +155,7 @@ fn assert_kept(network: &Network, found: &Capacities) {
 }
 
 fn results(bytes: &[u8]) {
-    // They have a reader that wants a file.
+    // Their reader needs a file.
     let mut file = tempfile::Builder::new().suffix(".jsonl").tempfile().expect("a file");
     file.write_all(bytes).expect("written");
     match Capacities::read(file.path(), &mut Inputs::default()) {

@@ -1,5 +1,5 @@
-//! Any bytes as a consensus with microdescriptors, which a 0 parts: paths that are drawn from what is read keep all rules.
-//! The first byte says by which of them.
+//! Any bytes as a consensus with microdescriptors, which a 0 parts: paths that are drawn from what
+//! is read keep all rules. The first byte says by which of them.
 #![no_main]
 
 use std::collections::HashSet;
@@ -98,7 +98,8 @@ fn net(relay: &Relay) -> [u8; 2] {
     [one, two]
 }
 
-/// A path is of relays that run, of which no two belong together, with a guard first and an exit last.
+/// A path is of relays that run, of which no two belong together, with a guard first and an exit
+/// last.
 fn assert_allowed(pool: &Pool, choice: &Choice, path: &[u32]) {
     assert!((1..=8).contains(&path.len()), "{path:?}");
     let relays: Vec<&Relay> =

@@ -1,4 +1,5 @@
-//! Any bytes as a file of documents, plain, as an xz file or as a tar: all that comes out was in it.
+//! Any bytes as a file of documents, plain, as an xz file or as a tar: all that comes out was in
+//! it.
 #![no_main]
 
 use std::fs;

@@ -1,4 +1,5 @@
-//! Any bytes as a consensus: what is read is in order and can be looked at, and reading again is the same.
+//! Any bytes as a consensus: what is read is in order and can be looked at, and reading again is
+//! the same.
 #![no_main]
 
 use ff_sim::read::consensus::Consensus;

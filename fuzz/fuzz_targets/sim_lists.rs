@@ -1,5 +1,5 @@
-//! Any bytes as lists that are given by hand: relays that come during a period, capacities, hosts' links, and ratios of
-//! errors.
+//! Any bytes as lists that are given by hand: relays that come during a period, capacities, hosts'
+//! links, and ratios of errors.
 #![no_main]
 
 use ff_sim::schedule::arrivals::{Arrivals, Listed, capacities};

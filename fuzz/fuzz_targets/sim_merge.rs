@@ -1,4 +1,5 @@
-//! Any bytes as a table of results: it merges with another, or does not, and merging the same again gives the same.
+//! Any bytes as a table of results: it merges with another, or does not, and merging the same again
+//! gives the same.
 #![no_main]
 
 use std::fs;
@@ -7,7 +8,7 @@ use std::path::Path;
 use ff_sim::merge;
 use libfuzzer_sys::fuzz_target;
 
-/// What every folder of results has.
+/// A file of every folder of results.
 const SUMMARY: &str =
     "{\"schema\":1,\"command\":\"flow\",\"version\":\"0\",\"inputs\":[],\"seed\":0,\"results\":[]}";
 

@@ -16,7 +16,7 @@ fuzz_target!(|input: &[u8]| {
     let mut packed = Vec::new();
     liblzma::read::XzEncoder::new(input, 0).read_to_end(&mut packed).expect("it fits");
     let (unpacked, _) = relayinfo::parse("relayinfo.json", &*packed);
-    // What begins as an xz file does was unpacked the first time already.
+    // Input that begins like an xz file was unpacked the first time already.
     if !input.starts_with(b"\xfd7zXZ\0") {
         assert_eq!(unpacked.relays.len(), network.relays.len());
     }

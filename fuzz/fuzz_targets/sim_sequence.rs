@@ -1,4 +1,5 @@
-//! Any bytes as consensuses one after the other, which `ingest` reads by what they have in common: each is as alone.
+//! Any bytes as consensuses one after the other, which `ingest` reads by what they have in common:
+//! each is as alone.
 #![no_main]
 
 use ff_sim::read::archive;

@@ -1,4 +1,5 @@
-//! Any bytes as a table of relays by times, of each kind: what the cursor gives is what single values are.
+//! Any bytes as a table of relays by times, of each kind: what the cursor gives is what single
+//! values are.
 #![no_main]
 
 use ff_sim::read::series::{Series, SeriesKind, daily};

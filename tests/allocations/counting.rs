@@ -27,7 +27,7 @@ thread_local! {
     static PLACE: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// What one thread has allocated.
+/// The allocations of one thread.
 pub(crate) struct ThreadCounts {
     /// The kernel's id of the thread.
     id: AtomicI32,
@@ -35,7 +35,7 @@ pub(crate) struct ThreadCounts {
     allocations: AtomicU64,
     /// Of these, the reallocations: what was there already has become longer or shorter.
     growths: AtomicU64,
-    /// Bytes allocated minus bytes freed, whoever allocated them.
+    /// Bytes allocated minus bytes freed, by any thread.
     live_bytes: AtomicI64,
 }
 
@@ -63,14 +63,14 @@ impl ThreadCounts {
         &THREADS[place]
     }
 
-    /// That of the only running thread with this name.
+    /// The counts of the only running thread with this name.
     pub(crate) fn of(name: &str) -> &'static Self {
         let all = Self::all(name);
         let [one] = all[..] else { panic!("one thread is named {name}, not {}", all.len()) };
         one
     }
 
-    /// Those of all running threads with this name.
+    /// The counts of all running threads with this name.
     pub(crate) fn all(name: &str) -> Vec<&'static Self> {
         let ids: Vec<i32> = fs::read_dir("/proc/self/task")
             .expect("Linux lists the threads")

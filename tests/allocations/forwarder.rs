@@ -1,4 +1,5 @@
-//! A relay of one circuit in place of tor-proto: it forwards cells to the next hop, and allocates nothing for them.
+//! A relay of one circuit in place of tor-proto: it forwards cells to the next hop, and allocates
+//! nothing for them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
@@ -99,7 +100,8 @@ impl Circuit {
     fn extend(&mut self, cell: CellRef<'_>, extension: &Extension) -> Cell {
         let mut body: [u8; BODY_LEN] = cell.body.try_into().expect("a whole body");
         self.keys[0].apply(&mut body);
-        // Command, recognized, stream, digest, length; then three link specifiers, of which the address is the first.
+        // Command, recognized, stream, digest, length; then three link specifiers, of which the
+        // address is the first.
         assert_eq!((body[0], &body[11..14]), (RELAY_EXTEND2, &[3, 0, 6][..]));
         let ip = Ipv4Addr::new(body[14], body[15], body[16], body[17]);
         let addr = SocketAddr::from((ip, u16::from_be_bytes([body[18], body[19]])));

@@ -1,4 +1,4 @@
-//! What the hot paths allocate, and what a socket holds: nothing per cell, and 64 KiB.
+//! Tests of allocations: the hot paths make none per cell, and a socket holds at most 64 KiB.
 
 mod counting;
 mod forwarder;

@@ -17,14 +17,16 @@ const CELLS_PER_RECORD: usize = 6;
 const SOCKETS: u16 = 10;
 /// Cells before the counting, in which windows and buffers grow.
 const FIRST_CELLS: u64 = 50_000;
-/// Cells that are counted at least, however long that takes: a thousand for each allocation there may be.
+/// Cells that are counted at least, however long that takes: a thousand for each allocation there
+/// may be.
 const COUNTED_CELLS: u64 = 200_000;
-/// How long a measurement is planned, which ends when these have come: nearly as long as one may be.
+/// How long a measurement is planned, which ends when these have come: nearly as long as one may
+/// be.
 pub(crate) const PLANNED_SECS: u16 = 110;
-/// What a socket may hold.
+/// The most bytes that a socket may hold.
 const MAX_BYTES_PER_SOCKET: usize = 64 * 1024;
 
-/// What threads have allocated.
+/// The allocations of threads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Allocations {
     /// Allocations and reallocations.
@@ -34,8 +36,9 @@ pub(crate) struct Allocations {
 }
 
 impl Allocations {
-    /// Growths of a socket's buffer for the front of a record that was cut in two. It grows to the longest so
-    /// far: of n that come in any order every other one less often, so that of 10,000 fewer than ten are.
+    /// Growths of a socket's buffer for the front of a record that was cut in two. It grows to the
+    /// longest so far: of n that come in any order every other one less often, so that of 10,000
+    /// fewer than ten are.
     const GROWTHS_PER_SOCKET: u64 = 16;
 
     /// A thread's so far.
@@ -52,8 +55,9 @@ impl Allocations {
         }
     }
 
-    /// Fails unless these are of so many reports and of buffers of so many sockets. Reports go through a channel,
-    /// which takes a block of memory for 32 of them; each socket has one buffer that is made when it is needed.
+    /// Fails unless these are the allocations of this many reports and of buffers of this many
+    /// sockets. Reports go through a channel, which allocates a block for 32 of them; each socket
+    /// has one buffer that is made when it is needed.
     pub(crate) fn assert_of(self, reports: u64, sockets: u64) {
         let made = self.allocations - self.growths;
         assert!(made <= reports + sockets, "{made} things made: {self:?}");
@@ -85,8 +89,8 @@ fn the_worker_allocates_for_its_reports_and_not_for_cells() {
 
 #[test]
 fn the_relay_allocates_a_few_times_per_cell() {
-    // An echoed cell is allocated where tor-proto's channels and circuits hand it on, and rustls allocates for every
-    // record; `target.rs` shows that the extension adds nothing.
+    // An echoed cell is allocated where tor-proto's channels and circuits hand it on, and rustls
+    // allocates for every record; `target.rs` shows that the extension adds nothing.
     let Counted { relay, cells, .. } = *COUNTED;
     println!("relay: {:.3} allocations per echoed cell", relay.allocations as f64 / cells as f64);
     assert!(relay.allocations < 5 * cells);

@@ -26,13 +26,13 @@ use tor_rtcompat::{CertifiedConn, StreamOps};
 use crate::counting::ThreadCounts;
 use crate::forwarder::Forwarder;
 
-/// Who the next hop is.
+/// The identity of the next hop.
 static HOP: LazyLock<HopIdentity> = LazyLock::new(|| HopIdentity::generate().expect("an identity"));
 /// A VERSIONS cell: with it in front, circuit ids have four bytes.
 const VERSIONS: [u8; 7] = [0, 0, 7, 0, 2, 0, 5];
 /// The measurement.
 const MEASUREMENT: MeasurementId = MeasurementId([2; 16]);
-/// What stands for a TLS session's exporter.
+/// Stands for a TLS session's exporter.
 const EXPORTER: [u8; 32] = [5; 32];
 /// Cells given to the relay at once.
 const BATCH: usize = 31;
@@ -85,7 +85,8 @@ fn a_peer_that_does_not_read_keeps_no_task_of_the_relay_waiting() {
     link.write(&mut cell);
     measurer.pipe.send(&cell);
     (0..4).for_each(|_| measurer.poll());
-    // The coordinator's end ends the measurement, and tor-proto wants to say so on the measurer's link.
+    // The coordinator's end ends the measurement, and tor-proto wants to say so on the measurer's
+    // link.
     drop(coordinator);
     let mut cx = Context::from_waker(Waker::noop());
     let stream = &mut measurer.stream;
@@ -181,7 +182,7 @@ fn extension() -> Arc<Extension> {
     Extension::new(policy, None, None).expect("it has no file to read")
 }
 
-/// What the coordinator asks for.
+/// The coordinator's request.
 fn request() -> Cell {
     let grant = MeasurerGrant { id: measurer_id(&key()), sockets: 1, address: None };
     let crypto = vec![CryptoKind::CGO_AES128];
@@ -193,8 +194,8 @@ fn request() -> Cell {
     request
 }
 
-/// Has a relay without TLS, whose circuits get to our next hop, grant a measurement: the measurer's link, what it is to
-/// send on it, and the coordinator's.
+/// Has a relay without TLS, whose circuits get to our next hop, grant a measurement: the measurer's
+/// link, what it is to send on it, and the coordinator's.
 fn granted() -> (End, OpeningLink, Cell, End) {
     let extension = extension();
     extension.set_hop(HOP.clone());
@@ -250,7 +251,7 @@ impl End {
         let mut end = Self::new_without_versions(extension);
         end.pipe.send(&VERSIONS);
         end.poll();
-        // That was VERSIONS, which the relay takes for nothing.
+        // That was VERSIONS, which the relay ignores.
         end.relay = Forwarder::default();
         end
     }
@@ -305,7 +306,7 @@ impl End {
 #[derive(Clone)]
 struct Pipe(Arc<Mutex<Bytes>>);
 
-/// What is in a pipe.
+/// The bytes in a pipe.
 struct Bytes {
     /// To the relay, and how many of them it has read.
     to_relay: (Vec<u8>, usize),

@@ -56,8 +56,8 @@ fn both_ends_allocate_for_their_reports_and_not_for_cells() {
     assert!(allocated.allocations * 1000 < cells, "far from one per 1000 cells");
 }
 
-/// Circuits that are there. A tor ends one as finished that it finds idle when it looks, also if it is only being made; then
-/// they are made once more.
+/// Circuits that are there. A tor ends one as finished that it finds idle when it looks, also if it
+/// is only being made; then they are made once more.
 async fn prepared(order: &TransitOrder) -> Transit {
     for _ in 0..2 {
         match Transit::prepare(order).await {

@@ -1,4 +1,4 @@
-//! What `build-arti-relay` does with another version's source.
+//! `build-arti-relay` with the source of another version.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -25,10 +25,10 @@ const BEFORE: Duration = Duration::from_secs(8);
 const SETTLING_SECS: usize = 2;
 /// The share of clients while they are measured with, as the relay's default is.
 const SHARE: f64 = 0.25;
-/// What a coordinator's team sends that takes a relay's time and gives nothing.
+/// A team's rate that takes little of a relay's time and gives no result.
 const LITTLE: BytesPerSec = BytesPerSec::from_mbit(1);
 
-/// What clients had.
+/// The clients' traffic.
 struct Clients {
     /// Bytes in each second, and when it was over.
     seconds: Vec<(Instant, f64)>,
@@ -43,7 +43,8 @@ impl Clients {
     }
 }
 
-/// Fills a relay with clients and measures it meanwhile: what clients had, and when the measurement began and ended.
+/// Fills a relay with clients and measures it meanwhile: what clients had, and when the measurement
+/// began and ended.
 fn measured_full(
     relay: &ArtiRelay,
     namespace: &Namespace,

@@ -28,7 +28,7 @@ fn forwarded(relay: &ArtiRelay, links: u16) -> (f64, f64) {
     (median(rates), cpu.as_secs_f64() / as_f64(all) * 1e9)
 }
 
-/// What it is measured at, and what a GB of that costs.
+/// The estimate, and the CPU time of a GB.
 fn echoed(relay: &ArtiRelay, key: &SigningKey, sockets: u16) -> (f64, f64) {
     let before = relay.cpu_time().expect("its CPU time");
     let params = Params { sockets, duration_secs: SECS, ..Params::default() };
@@ -38,11 +38,11 @@ fn echoed(relay: &ArtiRelay, key: &SigningKey, sockets: u16) -> (f64, f64) {
     (estimate, cpu.as_secs_f64() / as_f64(Cells(outcome.cells.echoed).bytes()) * 1e9)
 }
 
-/// What was forwarded and what was echoed in one round: bytes a second, and CPU seconds a GB.
+/// The forwarded and the echoed traffic of one round: bytes a second, and CPU seconds a GB.
 type Round = [(f64, f64); 2];
 
-/// The medians of rounds of both in turn, with the relay on the first core and everything else on the second, as the line of
-/// a figure; and whether their ratio is within its bounds.
+/// The medians of rounds of both in turn, with the relay on the first core and everything else on
+/// the second, as the line of a figure; and whether their ratio is within its bounds.
 fn compare(threads: usize, sockets: u16, quota: Option<f64>) -> (String, bool) {
     on_second_core();
     let namespace = namespace();

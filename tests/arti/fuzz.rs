@@ -1,6 +1,8 @@
-//! Random orders of cells against arti-relay while it is measured all the time: it goes on, forwards, and is measured again.
+//! Random orders of cells against arti-relay while it is measured all the time: it goes on,
+//! forwards, and is measured again.
 //!
-//! FF_FUZZ_ORDERS says how many, by default 100,000, which takes some two minutes; FF_TEST_SEED gives them again.
+//! FF_FUZZ_ORDERS says how many, by default 100,000, which takes some two minutes; FF_TEST_SEED
+//! gives them again.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

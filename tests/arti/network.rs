@@ -14,12 +14,13 @@ use crate::support::{coordinator, identity, measure, order, program, send_throug
 
 /// The host of the coordinator, the measurer and the sinks.
 const MEASURER: &str = "measurer";
-/// What the consensus gives clients of a relay that is measured, in percent. The default is 25.
+/// The consensus parameter for clients' share of a measured relay, in percent. The default is 25.
 const PERCENT: u8 = 10;
 /// How long it may take until the relay follows the consensus that it has.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Starts a network whose consensus permits measurements, with an arti-relay that this coordinator may measure.
+/// Starts a network whose consensus permits measurements, with an arti-relay that this coordinator
+/// may measure.
 fn start(key: &SigningKey) -> Network {
     let section = format!("[flashflow]\nallowed_coordinators = [{:?}]\n", identity(key));
     let relay = ArtiRelayConfig::new("arti0", program()).sections(&section);

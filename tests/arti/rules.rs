@@ -1,5 +1,5 @@
-//! What a relay promises its operator, its clients and its coordinators. The rules of links, grants and cells are those of
-//! tests/c_tor, and so are their tests.
+//! A relay's guarantees to its operator, its clients and its coordinators. The rules of links,
+//! grants and cells are those of tests/c_tor, and so are their tests.
 
 #[path = "../c_tor/rules/garbage.rs"]
 mod garbage;

@@ -123,7 +123,8 @@ fn killed_at_any_moment_it_forgets_no_grant() {
     assert!(measure(&relay, &keys[0], short()).result.is_ok(), "once more, to repeat the first");
 }
 
-/// Has a measurement granted, echoes cells for this long after the grant, and kills the relay while all links are open.
+/// Has a measurement granted, echoes cells for this long after the grant, and kills the relay while
+/// all links are open.
 async fn measure_and_kill(relay: &ArtiRelay, key: &SigningKey, after: Duration) {
     let (target, team) = (target(relay), [Member::new(1)]);
     let (coordinator, _) = Coordinator::granted(&target, key, 30, &team).await;

@@ -1,4 +1,5 @@
-//! What these tests share: a relay in a namespace, and measuring it or sending cells through it.
+//! Parts shared by these tests: a relay in a namespace, and measuring it or sending cells through
+//! it.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;

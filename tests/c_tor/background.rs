@@ -13,10 +13,10 @@
 //! measurers' (within a millisecond on loopback), and tor's counters are interpolated at those
 //! moments ([`meter`]). Even so one second is not known exactly: a relay at its limit moves bursts,
 //! each time its buckets are refilled, and what it has written is counted by a measurer when it has
-//! come through the sockets' buffers. Neither adds up. So all runs of consecutive seconds are looked
-//! at, from one to all of them, and each may be off by a share of it and by what is under way.
-//! With buckets refilled every 10 ms ([`STEADY`]) that is 4 % of a single second and less than 3 %
-//! of two; with tor's default of 100 ms ([`BURSTY`]) less than 3 % of the whole measurement.
+//! come through the sockets' buffers. Neither adds up. So all runs of consecutive seconds are
+//! looked at, from one to all of them, and each may be off by a share of it and by what is under
+//! way. With buckets refilled every 10 ms ([`STEADY`]) that is 4 % of a single second and less than
+//! 3 % of two; with tor's default of 100 ms ([`BURSTY`]) less than 3 % of the whole measurement.
 //! The machine may stall once: what measurers could not read before the end of a second is then in
 //! the next one, so all runs that begin or end with that moment have [`STALL_SECS`] more under way.
 //!
@@ -58,7 +58,7 @@ const BURSTY: Target = Target {
 };
 /// How long each measurement takes.
 const DURATION_SECS: u16 = 15;
-/// Over so many sockets.
+/// The number of sockets.
 const SOCKETS: u16 = 20;
 /// Clients, each with streams on circuits of their own.
 const CLIENTS: usize = 4;
@@ -138,7 +138,7 @@ struct Target {
 struct Lab {
     /// The network.
     network: Network,
-    /// Who measures.
+    /// The coordinator's key.
     key: SigningKey,
 }
 
@@ -150,7 +150,7 @@ struct Measured {
     begin: Instant,
     /// When its first second began.
     start: Instant,
-    /// What it came to.
+    /// The outcome.
     outcome: Outcome,
 }
 
@@ -217,17 +217,17 @@ impl Lab {
 struct Second {
     /// From 0.
     number: u16,
-    /// What the coordinator has of it.
+    /// The coordinator's sample.
     sample: SecondSample,
-    /// What the relay read.
+    /// Bytes that the relay read.
     read: f64,
-    /// What the relay wrote.
+    /// Bytes that the relay wrote.
     written: f64,
-    /// What clients downloaded.
+    /// Bytes that clients downloaded.
     downloaded: f64,
 }
 
-/// A measurement with what was seen beside it.
+/// A measurement with independent counts of its traffic.
 struct Report {
     /// Of which target.
     name: &'static str,
@@ -237,11 +237,11 @@ struct Report {
     ratio: Ratio,
     /// The estimate, in bytes per second.
     estimate: f64,
-    /// What clients downloaded in each second before.
+    /// Bytes that clients downloaded in each second before.
     before: Vec<f64>,
     /// The seconds of the measurement.
     seconds: Vec<Second>,
-    /// What clients downloaded in each second after its end.
+    /// Bytes that clients downloaded in each second after its end.
     after: Vec<f64>,
 }
 
@@ -274,7 +274,7 @@ impl Report {
         }
     }
 
-    /// What is not as it should be.
+    /// The deviations from the expected values.
     fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if self.seconds.len() != usize::from(DURATION_SECS) {
@@ -376,7 +376,7 @@ fn failing(
     Some(format!("{what} in {count} of {all} runs, one of {length} s from second {first} on"))
 }
 
-/// What some seconds come to, in bytes.
+/// The sums of some seconds, in bytes.
 #[derive(Debug, Default)]
 struct Sums {
     /// x.
@@ -389,9 +389,9 @@ struct Sums {
     background: f64,
     /// x·r/(1-r).
     share: f64,
-    /// What tor read.
+    /// Bytes that tor read.
     read: f64,
-    /// What tor wrote.
+    /// Bytes that tor wrote.
     written: f64,
 }
 

@@ -1,4 +1,5 @@
-//! What a relay had saved when its measurement began does not count, however much it may save.
+//! The tokens that a relay had saved when its measurement began do not count, however many they
+//! are.
 
 use std::thread;
 use std::time::Duration;
@@ -52,7 +53,7 @@ fn a_relay_is_measured_at_its_rate_however_much_it_has_saved() {
     assert!(problems.is_empty(), "{problems:#?}");
 }
 
-/// A relay that may save so many seconds of its rate.
+/// A relay that may save this many seconds of its rate.
 fn limited(relay: RelayConfig, burst: u64) -> RelayConfig {
     relay
         .torrc(format!("BandwidthRate {RATE} bytes"))

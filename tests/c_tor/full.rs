@@ -6,17 +6,19 @@
 //!   core 1   clients ─▶ guards ─▶ (relay) ─▶ exits, and the measurer
 //! ```
 //!
-//! What clients have at least is what their guards read, as these say themselves: the relay's bytes for
-//! clients, and now and then a descriptor or a test of the guard's own. What they have at most is what
-//! the relay reports; that is the smaller of what it reads and writes for them, and so less in a second
-//! in which it reads little and writes what waits in it: circuits' windows hold seconds of a slow relay.
-//! What a guard has not read when a second ends it reads in the next one: seconds with 1.1 and 0.9 of what is due take turns, and
-//! one of 216 had 0.78. So guards are asked for each two seconds in a row.
+//! What clients have at least is what their guards read, as these say themselves: the relay's bytes
+//! for clients, and now and then a descriptor or a test of the guard's own. What they have at most
+//! is what the relay reports; that is the smaller of what it reads and writes for them, and so less
+//! in a second in which it reads little and writes what waits in it: circuits' windows hold seconds
+//! of a slow relay. What a guard has not read when a second ends it reads in the next one: seconds
+//! with 1.1 and 0.9 of what is due take turns, and one of 216 had 0.78. So guards are asked for
+//! each two seconds in a row.
 //!
-//! The same over distance: clients, exits and the measurer on hosts of their own, at distances of their own.
+//! The same over distance: clients, exits and the measurer on hosts of their own, at distances of
+//! their own.
 //!
-//! One relay is measured once for each demand with all tests. `FF_TEST_FULL_RUNS=20` measures all of
-//! them so many times, at three minutes a run; `FF_TEST_FULL_MBIT=10,20` some only.
+//! One relay is measured once for each demand with all tests. `FF_TEST_FULL_RUNS=20` measures all
+//! of them so many times, at three minutes a run; `FF_TEST_FULL_MBIT=10,20` some only.
 
 use std::ops::RangeInclusive;
 use std::thread;
@@ -38,7 +40,7 @@ use crate::support::{
 
 /// The relays' limits, in Mbit/s.
 const LIMITS_MBIT: [u64; 4] = [10, 20, 50, 250];
-/// What clients want of them, in tenths of the limit.
+/// The clients' demand, in tenths of the limit.
 const DEMANDS: [u64; 3] = [10, 15, 50];
 /// Clients, each with streams on circuits of their own.
 const CLIENTS: usize = 4;
@@ -46,21 +48,22 @@ const CLIENTS: usize = 4;
 const STREAMS: usize = 5;
 /// Links over the whole team, as a measurement has by default.
 const SOCKETS: u16 = 160;
-/// How long each measurement takes, in seconds: as long as by default. In its first second clients may have most of the relay, by
-/// what was on its way when it began, and little of that counts; an estimate is no more than the mean of all seconds.
+/// How long each measurement takes, in seconds: as long as by default. In its first second clients
+/// may have most of the relay, by what was on its way when it began, and little of that counts; an
+/// estimate is no more than the mean of all seconds.
 const DURATION_SECS: u16 = 10;
 /// How long downloads take until they are as fast as they will be.
 const WARM_UP: Duration = Duration::from_secs(3);
 /// How far the estimate may be off.
 const TOLERANCE: f64 = 0.05;
-/// What clients have of their due: as their guards count it in each two seconds in a row at least, and as the relay reports it
-/// in each second at most; but for the first second.
+/// What clients have of their due: as their guards count it in each two seconds in a row at least,
+/// and as the relay reports it in each second at most; but for the first second.
 const SHARE: RangeInclusive<f64> = 0.8..=1.1;
-/// What a coordinator's team sends that takes a relay's time and gives nothing.
+/// A team's rate that takes little of a relay's time and gives no result.
 const LITTLE: BytesPerSec = BytesPerSec::from_mbit(1);
 /// The relay looks back ten seconds to see what clients had.
 const LOOKS_BACK: Duration = Duration::from_secs(12);
-/// What clients keep then of what they had.
+/// The part of their traffic that clients keep then.
 const KEPT: f64 = 0.9;
 /// Relay cells that carry 498 bytes of a stream are 514 bytes long.
 const CELL_PER_PAYLOAD: f64 = 514.0 / 498.0;
@@ -172,7 +175,8 @@ fn name(mbit: u64) -> String {
     format!("limit{mbit}")
 }
 
-/// Hosts whose round trips to the relay of 50 Mbit/s are 20 to 140 ms, and those of clients to their guards up to 160 ms.
+/// Hosts whose round trips to the relay of 50 Mbit/s are 20 to 140 ms, and those of clients to
+/// their guards up to 160 ms.
 fn far() -> HostsPlan {
     let relay = name(50);
     let rows = [
@@ -200,12 +204,12 @@ fn far() -> HostsPlan {
 struct Lab {
     /// The network.
     network: Network,
-    /// Who measures.
+    /// The coordinators' keys.
     keys: Vec<SigningKey>,
 }
 
 impl Lab {
-    /// Starts the network, with coordinators for so many runs; on hosts, if they are planned.
+    /// Starts the network, with coordinators for this many runs; on hosts, if they are planned.
     fn start(limits: &[u64], runs: u64, hosts: Option<HostsPlan>) -> Self {
         let keys: Vec<_> = (0..=runs * 3 / 2).map(|_| coordinator()).collect();
         let relay = |mbit: u64| {
@@ -242,7 +246,7 @@ impl Lab {
         (0..CLIENTS).map(download).collect()
     }
 
-    /// Lets clients want so many tenths of a relay.
+    /// Sets the clients' demand to this many tenths of a relay.
     fn demand(&self, mbit: u64, tenths: u64) {
         let each = BytesPerSec::from_mbit(mbit).get() * tenths / 10 / as_u64(CLIENTS);
         for client in 0..CLIENTS {
@@ -291,16 +295,17 @@ impl Lab {
 struct Case {
     /// The relay's limit.
     limit: BytesPerSec,
-    /// What clients want, in tenths of it.
+    /// The clients' demand, in tenths of the limit.
     demand: u64,
-    /// What came of it.
+    /// The outcome.
     outcome: Outcome,
-    /// What guards read in each two of its full seconds in a row but the first, in proportion to a quarter of the limit.
+    /// What guards read in each two of its full seconds in a row but the first, in proportion to a
+    /// quarter of the limit.
     had: Vec<f64>,
     /// What clients downloaded in these, as a part of what guards read.
     arrived: f64,
-    /// What the relay reported in each second but the first, in proportion to a quarter of the limit, or to what is due
-    /// beside the echoes of that second if that is more.
+    /// What the relay reported in each second but the first, in proportion to a quarter of the
+    /// limit, or to what is due beside the echoes of that second if that is more.
     reported: Vec<f64>,
 }
 
@@ -342,7 +347,8 @@ impl Case {
             && self.reported.iter().all(|share| share <= SHARE.end())
     }
 
-    /// What it shows, as `.ci/measure` takes it: the estimate, and what clients had of their share in the seconds.
+    /// What it shows, as `.ci/measure` takes it: the estimate, and what clients had of their share
+    /// in the seconds.
     fn figure(&self) -> String {
         format!(
             "estimate / limit at {} Mbit/s, clients want {:.1} | 1 +- {TOLERANCE} | {:.3} | clients {} of their share",

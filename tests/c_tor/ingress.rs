@@ -1,5 +1,5 @@
-//! The limit where clients enter: which options are accepted, what clients get, which links are exempt, and
-//! what the operator sees.
+//! The limit where clients enter: which options are accepted, what clients get, which links are
+//! exempt, and what the operator sees.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -16,18 +16,19 @@ use crate::support::meter::as_f64;
 
 /// The limit of the relays that have it in torrc, in bytes per second.
 const LIMIT: u64 = 100_000;
-/// What their links may save, in bytes: the least that is allowed.
+/// The tokens that limited links may save, in bytes: the least allowed.
 const BURST: u64 = 20_000;
 /// The limit of the consensus, in bytes per second.
 const CONSENSUS_LIMIT: i64 = 150_000;
-/// What its links may save, in bytes.
+/// The tokens that limited links may save by the consensus, in bytes.
 const CONSENSUS_BURST: i64 = 40_000;
 /// How long a download is observed.
 const LOOK: Duration = Duration::from_secs(8);
 /// How long a download takes to reach its rate.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// How long a new circuit and a stream on it may take during downloads of the same client. They wait for the
-/// limited link five times: without the hook `kist-limit` that is 40 seconds, with it less than one.
+/// How long a new circuit and a stream on it may take during downloads of the same client. They
+/// wait for the limited link five times: without the hook `kist-limit` that is 40 seconds, with it
+/// less than one.
 const DURING_BULK: Duration = Duration::from_secs(10);
 /// How long to wait for what a relay does at once: the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -97,7 +98,8 @@ fn bad_values_are_refused_with_the_option_the_value_and_the_bounds() {
     }
 }
 
-/// The network of the other tests. Its consensus has a limit, and one parameter that is out of bounds.
+/// The network of the other tests. Its consensus has a limit, and one parameter that is out of
+/// bounds.
 static LAB: SharedLab = SharedLab::new(|| {
     // With the longest interval no relay fetches a consensus during the tests.
     let builder = Network::builder()
@@ -203,7 +205,8 @@ fn a_client_gets_its_limit_however_many_circuits_it_has() {
             assert!(Instant::now() < late, "{most}");
             let part = part_of_limit(metrics);
             println!("a limited link moved {part:.3} of its limit");
-            // The client's link saves a fifth of a second at most, and other limited links carry little.
+            // The client's link saves a fifth of a second at most, and other limited links carry
+            // little.
             assert!(part < 1.06, "{part}");
             most = most.max(part);
         }
@@ -276,7 +279,8 @@ fn exemptions_and_the_limit_change_at_runtime() {
 
         set(&mut tor, "FFIngressExemptAddress", "127.0.0.0/8");
         has("limited", false);
-        // The next relay does not know this one, and limits it to what the consensus says: 1.5 times as much.
+        // The next relay does not know this one, and limits it to what the consensus says: 1.5
+        // times as much.
         wait_until("more than the limit", || bytes_per_sec(&downloads) > 1.2 * as_f64(LIMIT));
         tor.command("RESETCONF FFIngressExemptAddress").expect("an option");
         has("limited", true);

@@ -2,8 +2,8 @@
 //!
 //! All of it needs a tor that `crates/ff-relay-ext/tor/build-tor` has built, named by the
 //! environment variable `FF_TEST_TOR`, and is therefore ignored unless asked for:
-//! `FF_TEST_TOR=target/tor/bin/tor cargo test --test c_tor -- --ignored`. One of the tests sets a CPU
-//! quota, for which it must be root.
+//! `FF_TEST_TOR=target/tor/bin/tor cargo test --test c_tor -- --ignored`. One of the tests sets a
+//! CPU quota, for which it must be root.
 
 mod background;
 mod bursts;

@@ -16,8 +16,8 @@ fn identities(count: usize, separator: &str) -> String {
     all.join(separator)
 }
 
-/// What `tor --verify-config` says of some lines of a torrc: whether it takes them, and all that
-/// it prints.
+/// Runs `tor --verify-config` on some lines of a torrc: whether tor accepts them, and its whole
+/// output.
 pub(crate) fn verify(lines: &str) -> (bool, String) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let (torrc, empty, data) =
@@ -134,8 +134,8 @@ static LAB: SharedLab = SharedLab::new(|| {
     Lab::start(builder, relays)
 });
 
-/// What a relay grants to a fresh coordinator who asks for the longest measurement there is:
-/// seconds, and background in percent.
+/// A relay's grant to a new coordinator that asks for the longest measurement: seconds, and
+/// background in percent.
 async fn grant(relay: &Relay<'_>) -> (u16, u8) {
     let team = [Member::new(1)];
     let granted = Coordinator::granted(&relay.target(), relay.key(), 120, &team).await;

@@ -5,9 +5,9 @@
 //!   workers        open links and send orders; half of the links ask to be measurement links first
 //! ```
 //!
-//! An order is 1 to 24 cells of the commands that mean something to a relay or to us, on three circuit
-//! ids and none, sent at once; a link that stays open gets the next one. The seed gives the orders, but
-//! not which of them come while a measurement is granted, running or over.
+//! An order is 1 to 24 cells of the commands that mean something to a relay or to us, on three
+//! circuit ids and none, sent at once; a link that stays open gets the next one. The seed gives the
+//! orders, but not which of them come while a measurement is granted, running or over.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -41,7 +41,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// tor-spec's commands for circuits, and what else has a meaning on a link.
 const COMMANDS: [u8; 19] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 80, 81, 82, 128, 130, 131];
-/// Those that matter most: CREATE, RELAY, DESTROY, CREATE_FAST, CREATE2, MEASUREMENT and MEAS_ECHO.
+/// The most important commands: CREATE, RELAY, DESTROY, CREATE_FAST, CREATE2, MEASUREMENT and
+/// MEAS_ECHO.
 const FREQUENT: [u8; 9] = [1, 3, 4, 5, 10, 10, 80, 81, 81];
 /// CREATE2's type of the ntor handshake, and how long that is.
 const NTOR: [u8; 4] = [0, 2, 0, 84];
@@ -54,7 +55,7 @@ struct Joinable {
     keys: Vec<SigningKey>,
 }
 
-/// What workers and the granter share.
+/// The state shared by the workers and the granter.
 pub(crate) struct Fuzz {
     /// The relay.
     pub(crate) target: TargetAddr,

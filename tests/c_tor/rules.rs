@@ -2,12 +2,12 @@
 //! runs in a private network.
 //!
 //! All tests here share a network ([`lab`]). What the real coordinator and measurers never do is
-//! done by hand ([`session`]), and so is what must not depend on how busy the machine is: a grant waits
-//! 30 s for the first echo cell and then lasts [`LONGEST_SECS`] at most, so a test with many cases has one
-//! for each of them.
+//! done by hand ([`session`]), and so is what must not depend on how busy the machine is: a grant
+//! waits 30 s for the first echo cell and then lasts [`LONGEST_SECS`] at most, so a test with many
+//! cases has one for each of them.
 //!
-//! `garbage`, `grants`, `order`, `session` and `turns` are modules of tests/arti, too, which brings a `LAB` of its own: they use of it
-//! what both have.
+//! `garbage`, `grants`, `order`, `session` and `turns` are modules of tests/arti, too, which brings
+//! a `LAB` of its own: they use of it what both have.
 
 mod counts;
 mod defences;
@@ -37,7 +37,7 @@ use crate::support::ff_tor;
 /// The network of these tests.
 static LAB: SharedLab = SharedLab::new(start);
 
-/// What relays are limited to, so that a measurement leaves the machine's cores to others.
+/// The relays' limit, so that a measurement leaves the machine's cores to others.
 const RATE_BYTES_PER_SEC: u64 = 5_000_000;
 
 /// Starts the network.
@@ -54,7 +54,8 @@ fn start() -> Lab {
         silent("silent"),
         defences::with_dos_defences(measurable("dos")),
         defences::with_slow_clients(measurable("slow")),
-        // What a directory's cache compresses, whenever a consensus comes, has no part in their memory.
+        // What a directory's cache compresses, whenever a consensus comes, has no part in their
+        // memory.
         RelayConfig { bandwidth_rate: None, ..measurable("deaf").torrc("DirCache 0") },
         measurable("flood").torrc("DirCache 0"),
     ];

@@ -6,9 +6,9 @@
 //!   core 1   client ─▶ guard ─▶ (target) ─▶ exit, and the measurer
 //! ```
 //!
-//! It measures ten times (`FF_TEST_PAIRS`), and compares what the relay forwarded before each time with
-//! what it was measured at then; over fewer links, because each costs a slow relay something: 160 for a
-//! whole core.
+//! It measures ten times (`FF_TEST_PAIRS`), and compares what the relay forwarded before each time
+//! with what it was measured at then; over fewer links, because each costs a slow relay something:
+//! 160 for a whole core.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,10 +34,11 @@ const STREAMS: usize = 10;
 const BEFORE: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(4)];
 /// How long the measurement takes.
 const DURATION_SECS: u16 = 10;
-/// What clients have of their share: at least in each measurement, and the median's bounds.
+/// The clients' part of their share: the least in each measurement, and the median's bounds.
 const LEAST_OF_SHARE: f64 = 0.7;
 const OF_SHARE: (f64, f64) = (0.9, 1.1);
-/// What the estimate is of what the relay forwarded before, in the medians of ten pairs.
+/// The bounds of the estimate as a part of the rate that the relay forwarded before, in the medians
+/// of ten pairs.
 const OF_FORWARDED: (f64, f64) = (0.90, 1.10);
 
 #[test]
@@ -105,8 +106,9 @@ fn spread(ratios: &[f64]) -> String {
     format!("{least:.3}..{most:.3}")
 }
 
-/// Measures the relay over this many links while its clients want all of it: what it forwarded before and the estimate,
-/// both in bytes per second, and which part of their share the clients had.
+/// Measures the relay over this many links while its clients want all of it: what it forwarded
+/// before and the estimate, both in bytes per second, and which part of their share the clients
+/// had.
 fn measure(
     (target, sockets): (&Node, u16),
     key: &SigningKey,

@@ -1,8 +1,8 @@
-//! The service, as it will run: coordinators and measurers as processes of their own, a network of C tors, and
-//! authorities that vote with what is published.
+//! The service, as it will run: coordinators and measurers as processes of their own, a network of
+//! C tors, and authorities that vote with what is published.
 //!
-//! All authorities vote with the first coordinator's files; a consensus has a measured weight where three
-//! authorities have one. All relays are on one address here, so they are one machine to
+//! All authorities vote with the first coordinator's files; a consensus has a measured weight where
+//! three authorities have one. All relays are on one address here, so they are one machine to
 //! FlashFlow, and measured at the same time.
 
 mod periods;
@@ -18,23 +18,26 @@ use self::processes::{Coordinator, PERIOD_SECS};
 use crate::support::meter::as_f64;
 use crate::support::{among_others, ff_tor};
 
-/// What the relays are limited to, in Mbit/s; the last one is the exit. They also are the directory of a network that has
-/// a consensus every few seconds, which takes up to 80 kB/s of one of them and is no traffic of clients: that is little of
-/// these. And each has an eighth of a team of 400 Mbit/s, which is enough for 17.
+/// What the relays are limited to, in Mbit/s; the last one is the exit. They also are the directory
+/// of a network that has a consensus every few seconds, which takes up to 80 kB/s of one of them
+/// and is no traffic of clients: that is little of these. And each has an eighth of a team of 400
+/// Mbit/s, which is enough for 17.
 const RELAYS_MBIT: [(&str, u64); 5] =
     [("m8", 8), ("m10", 10), ("m12", 12), ("m14", 14), ("exit16", 16)];
-/// What the measurers of each coordinator are said to carry. All relays here are one machine, which needs more
-/// than a team has and so gets all of the greatest one: the other must be as great.
+/// What the measurers of each coordinator are said to carry. All relays here are one machine, which
+/// needs more than a team has and so gets all of the greatest one: the other must be as great.
 const TEAMS: [&[&str]; 2] = [&["200Mbit", "200Mbit"], &["400Mbit"]];
-/// What the authorities are limited to: they are measured, too, and without a limit would take all CPU meanwhile.
+/// What the authorities are limited to: they are measured, too, and without a limit would take all
+/// CPU meanwhile.
 const AUTHORITY_LIMIT: &str = "BandwidthRate 1250000 bytes\nBandwidthBurst 1250000 bytes";
-/// Seconds of a measurement. All relays are measured at the same time, and an estimate is the median of seconds: a machine
-/// that stands still in one or two of them does not change it.
+/// Seconds of a measurement. All relays are measured at the same time, and an estimate is the
+/// median of seconds: a machine that stands still in one or two of them does not change it.
 const MEASURE_SECS: u64 = 5;
-/// From the network's start to a consensus with everybody's weight: what fails on a busy machine is done again in the next
-/// period.
+/// From the network's start to a consensus with everybody's weight: what fails on a busy machine is
+/// done again in the next period.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// How far a weight may be from what its estimate leads to, for its kilobytes: by this part of it, and by one.
+/// How far a weight may be from what its estimate leads to, for its kilobytes: by this part of it,
+/// and by one.
 const WEIGHT_TOLERANCE: f64 = 0.01;
 
 #[test]
@@ -62,7 +65,8 @@ fn authorities_vote_with_what_a_service_of_many_processes_publishes() {
         let one = attempt.outcome;
         eprintln!("{:?}: {:?}, {:?}", one.target.nickname, one.result, one.seconds);
     }
-    // Authorities may have voted with two files in a row, before and after a relay was measured again.
+    // Authorities may have voted with two files in a row, before and after a relay was measured
+    // again.
     let follow = |text: &str| weights_follow(text, &one.attempts(Seconds::Without));
     let consensus = network.wait_for_consensus(follow, PATIENCE);
     assert_limits(&consensus.expect("weights that follow the estimates in the store"));
@@ -86,8 +90,8 @@ fn authorities_vote_with_what_a_service_of_many_processes_publishes() {
 /// Starts the network: each authority reads one coordinator's file.
 fn start_network(coordinators: &[&Coordinator; 2], dir: &Path) -> Network {
     let allowed: Vec<_> = coordinators.iter().map(|one| one.identity.as_str()).collect();
-    // All authorities have one setting, and the first coordinator's files: those of the second are checked
-    // by the tests of demo --network.
+    // All authorities have one setting, and the first coordinator's files: those of the second are
+    // checked by the tests of demo --network.
     let file = coordinators[0].dir.join("v3bw/latest.v3bw");
     let builder = Network::builder()
         .tor(ff_tor())
@@ -115,7 +119,7 @@ fn has_all(consensus: &str, network: &Network) -> bool {
     others.clone().count() == network.relays().count() && others.clone().all(is_measured)
 }
 
-/// What a relay is limited to, in kilobytes per second.
+/// A relay's limit, in kilobytes per second.
 fn limit_kilobytes(relay: &RelayStatus) -> u64 {
     let found = RELAYS_MBIT.iter().find(|(name, _)| *name == relay.nickname);
     found.expect("a relay of the network").1 * 125
@@ -130,7 +134,7 @@ fn others(consensus: &str) -> Vec<RelayStatus> {
 
 /// A relay's weight in the consensus, its limit, and its estimates, in kilobytes per second.
 struct Weighed {
-    /// What clients go by.
+    /// The weight that clients use.
     weight: f64,
     /// The most that its operator allows.
     limit: f64,
@@ -159,8 +163,8 @@ impl Weighed {
     }
 }
 
-/// Whether each relay's weight is one of its estimates or, since they are one machine and may not have been measured
-/// together, the same part of one for all of them.
+/// Whether each relay's weight is one of its estimates or, since they are one machine and may not
+/// have been measured together, the same part of one for all of them.
 fn weights_follow(consensus: &str, attempts: &[Attempt]) -> bool {
     let weighed: Vec<_> =
         others(consensus).iter().map(|relay| Weighed::new(relay, attempts)).collect();

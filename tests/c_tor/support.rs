@@ -1,4 +1,4 @@
-//! What these tests share: which tor to test, relays that may be measured, and measuring them.
+//! Parts shared by these tests: the tor to test, relays that may be measured, and measuring them.
 
 pub(crate) mod meter;
 
@@ -128,7 +128,8 @@ pub(crate) fn measure(plan: &MeasurePlan) -> Outcome {
     measure_watched(plan, |_| {})
 }
 
-/// Whether it failed because the machine stood still for long: cells or reports came too late, or not at all.
+/// Whether it failed because the machine stood still for long: cells or reports came too late, or
+/// not at all.
 pub(crate) fn stood_still(outcome: &Outcome) -> bool {
     let failure = outcome.result.as_ref().err();
     let is_it = failure.is_some_and(|failure| {

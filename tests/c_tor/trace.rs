@@ -18,7 +18,7 @@ use crate::support::{alone, coordinator, estimate, measurable, measure, on_two_c
 
 /// The target's BandwidthRate and BandwidthBurst: 100 Mbit/s.
 const LIMIT_BYTES: u64 = 12_500_000;
-/// What the client takes: 16 Mbit/s, less than its share of a measured relay.
+/// The client's rate: 16 Mbit/s, less than its share of a measured relay.
 const CLIENT_BYTES: u64 = 2_000_000;
 /// Its streams, each on a circuit of its own.
 const STREAMS: usize = 4;
@@ -38,8 +38,8 @@ const KEPT_BYTES: u64 = 4 << 20;
 const CLIENT_TOLERANCE: f64 = 0.1;
 /// How far bytes in and bytes out may be from each other.
 const IN_OUT_TOLERANCE: f64 = 0.01;
-/// The most that measurers have on the way, in seconds of what the relay echoes: a queue of 0.3 s and a
-/// round trip, with a refill of tor's buckets in it.
+/// The most that measurers have on the way, in seconds of what the relay echoes: a queue of 0.3 s
+/// and a round trip, with a refill of tor's buckets in it.
 const ON_WAY_SECS: f64 = 0.45;
 
 #[test]
@@ -129,7 +129,7 @@ fn params(duration_secs: u16) -> Params {
     Params { sockets: SOCKETS, duration_secs, ..Params::default() }
 }
 
-/// What a relay has open.
+/// The open connections and circuits of a relay.
 #[derive(Debug, PartialEq, Eq)]
 struct State {
     /// Sockets.
@@ -220,7 +220,8 @@ fn assert_in_and_out(name: &str, outcome: &Outcome, seconds: &[BwSecond]) {
     let read: u64 = seconds.iter().map(|second| second.read_bytes).sum();
     let written: u64 = seconds.iter().map(|second| second.written_bytes).sum();
     let echoed = outcome.cells.echoed * 514;
-    // What was on the way at the end, three tenths of a second at most, it may have read and dropped.
+    // What was on the way at the end, three tenths of a second at most, it may have read and
+    // dropped.
     let on_way = (outcome.cells.sent - outcome.cells.echoed) * 514;
     eprintln!("{name}: {read} read, {written} written, {echoed} echoed, {on_way} on the way");
     let ratio = |written| as_f64(written) / as_f64(read);

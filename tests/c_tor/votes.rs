@@ -27,19 +27,20 @@ use crate::support::{
     among_others, coordinator, estimate, ff_tor, identity, measure, plan, stood_still,
 };
 
-/// What the relays are limited to, in Mbit/s; the last one is the exit.
+/// The relays' limits in Mbit/s; the last one is the exit.
 const RELAYS_MBIT: [(&str, u64); 5] =
     [("m10", 10), ("m20", 20), ("m40", 40), ("m80", 80), ("exit60", 60)];
-/// How long each relay is measured: cells come back in most of the seconds even if this machine stands still in
-/// two of them.
+/// How long each relay is measured: cells come back in most of the seconds even if this machine
+/// stands still in two of them.
 const DURATION_SECS: u16 = 5;
 /// How often it is measured if the machine stands still.
 const TRIES: usize = 8;
-/// Over so many sockets.
+/// The number of sockets.
 const SOCKETS: u16 = 16;
 /// How far relays' weights may be apart in proportion to what they were measured at.
 const WEIGHT_TOLERANCE: f64 = 0.02;
-/// Many voting intervals: a file may come too late for the next vote, and a vote too late for the others.
+/// Many voting intervals: a file may come too late for the next vote, and a vote too late for the
+/// others.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 #[test]
@@ -107,7 +108,7 @@ struct Coordinator<'a> {
     dir: &'a Path,
     /// When it was started, in seconds since 1970.
     started_unix_secs: u64,
-    /// What has been measured.
+    /// The outcomes so far.
     outcomes: Vec<Outcome>,
 }
 
@@ -154,7 +155,7 @@ impl<'a> Coordinator<'a> {
         Published { content, path }
     }
 
-    /// What the network's documents say of a relay.
+    /// The network documents' data about a relay.
     fn directory_facts(&self, fingerprint: &str, relays: &[RelayStatus]) -> DirectoryFacts {
         let mut control = self.network.node("auth0").control().expect("a control connection");
         let descriptor = control.getinfo(&format!("desc/id/{fingerprint}")).expect("a descriptor");
@@ -178,7 +179,7 @@ impl<'a> Coordinator<'a> {
 
 /// A bandwidth file that authorities find.
 struct Published {
-    /// What it says.
+    /// The file's content.
     content: BandwidthFile,
     /// Where it is.
     path: PathBuf,
@@ -243,8 +244,9 @@ fn has_final_weight(relay: &RelayStatus) -> bool {
     relay.weights.contains_key("Unmeasured") == relay.has_flag("Authority")
 }
 
-/// Fails unless the relays' weights are what the file has for them, in proportion to what they were measured at, and
-/// no more than they are limited to. How near a relay's estimate comes to its limit is a figure.
+/// Fails unless the relays' weights are what the file has for them, in proportion to what they were
+/// measured at, and no more than they are limited to. How near a relay's estimate comes to its
+/// limit is a figure.
 fn assert_weights(network: &Network, consensus: &str, file: &BandwidthFile, outcomes: &[Outcome]) {
     let mut relays = relay_statuses(consensus);
     relays.retain(|relay| !relay.has_flag("Authority"));

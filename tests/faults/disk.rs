@@ -38,8 +38,8 @@ impl Disk {
         fs::remove_file(self.path.join("fill")).expect("the file that fills it");
     }
 
-    /// Lets nothing be written, or lets it again. Returns whether that was possible: not while a file is
-    /// being written.
+    /// Lets nothing be written, or lets it again. Returns whether that was possible: not while a
+    /// file is being written.
     pub(crate) fn set_read_only(&self, is_read_only: bool) -> bool {
         let how = if is_read_only { "remount,ro" } else { "remount,rw" };
         let mut mount = Command::new("mount");

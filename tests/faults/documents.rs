@@ -18,7 +18,8 @@ const CONSENSUS_SECS: u64 = 5;
 pub(crate) struct Documents {
     /// It.
     dir: PathBuf,
-    /// Lines of the consensus for each relay, without the time, in the order of their fingerprints, with their numbers.
+    /// Lines of the consensus for each relay, without the time, in the order of their fingerprints,
+    /// with their numbers.
     relays: Vec<([u8; 20], SocketAddr, usize)>,
 }
 

@@ -11,7 +11,7 @@ use crate::target::{Heard, Said};
 use crate::witness::Witness;
 use crate::world::{MEASURERS, TARGETS, World, has_clocks};
 
-/// What happens.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// The coordinator is killed, and started again.
@@ -28,13 +28,13 @@ pub(crate) enum Kind {
     HangTarget,
     /// The coordinator's connections to a measurer are reset.
     CutMeasurer,
-    /// They carry nothing for a while.
+    /// The connections to a measurer carry nothing for a while.
     StallMeasurer,
-    /// They are slow for a while.
+    /// The connections to a measurer are slow for a while.
     SlowMeasurer,
     /// All connections to a target are reset.
     CutTarget,
-    /// They carry nothing for a while.
+    /// The connections to a target carry nothing for a while.
     StallTarget,
     /// The store's disk is full.
     FullStore,
@@ -123,11 +123,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The test's run: what runs, who watches, what is drawn.
 pub(crate) struct Run {
-    /// What runs.
+    /// The running processes.
     pub(crate) world: World,
-    /// Who watches.
+    /// The witness of all events.
     pub(crate) witness: Witness,
-    /// What decides.
+    /// The source of random decisions.
     pub(crate) random: StdRng,
 }
 
@@ -166,7 +166,7 @@ impl Run {
         heard.expect("targets are measured again").target
     }
 
-    /// A time up to so many milliseconds.
+    /// A random time in this range of milliseconds.
     fn draw_millis(&mut self, range: std::ops::Range<u64>) -> Duration {
         Duration::from_millis(self.random.random_range(range))
     }
@@ -221,8 +221,9 @@ impl Run {
         self.drain();
     }
 
-    /// Makes a fault: waits for its phase, lets it happen, ends it, and has all checked. Says to which measurer or
-    /// target it happened, or by how many seconds a clock jumped, and for how long.
+    /// Makes a fault: waits for its phase, lets it happen, ends it, and has all checked. Says to
+    /// which measurer or target it happened, or by how many seconds a clock jumped, and for how
+    /// long.
     pub(crate) fn make(&mut self, kind: Kind, phase: Phase) -> String {
         let target = self.wait_for(phase);
         let measurer = self.random.random_range(0..MEASURERS);
@@ -345,7 +346,7 @@ impl Run {
     }
 }
 
-/// What a fault does to connections.
+/// The effect of a fault on connections.
 fn mode_of(kind: Kind) -> Mode {
     match kind {
         Kind::CutMeasurer | Kind::CutTarget => Mode::Cut,

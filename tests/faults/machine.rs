@@ -1,5 +1,5 @@
-//! Relays that share a machine and its line, and join and leave the network: the sum of their published values is at most what
-//! the machine carries.
+//! Relays that share a machine and its line, and join and leave the network: the sum of their
+//! published values is at most what the machine carries.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -22,13 +22,13 @@ const OTHERS: usize = 4;
 const PERIOD: Duration = Duration::from_secs(60);
 /// The default number of periods.
 const PERIODS: u64 = 12;
-/// What is published at most of what the machine carries.
+/// The most that may be published, as a part of the machine's capacity.
 const MOST: f64 = 1.05;
 
-/// What is published at least of a relay elsewhere, of its limit.
+/// The least that may be published of a relay elsewhere, as a part of its limit.
 const LEAST: f64 = 0.85;
 
-/// What was published of a machine.
+/// The published numbers of a machine.
 #[derive(Default)]
 struct Published {
     /// The greatest sum of its relays in one file.

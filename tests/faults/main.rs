@@ -1,15 +1,17 @@
-//! Faults: a coordinator, its measurers and its targets as processes of their own, which are killed, stopped, cut
-//! off from each other, left without room on their disks, and whose clocks jump; drawn from a seed, at drawn
-//! phases of measurements.
+//! Faults: a coordinator, its measurers and its targets as processes of their own, which are
+//! killed, stopped, cut off from each other, left without room on their disks, and whose clocks
+//! jump; drawn from a seed, at drawn phases of measurements.
 //!
-//! After each: no finished result is lost or changed, and each failure has its code; no target is asked beyond its
-//! grants, by its own count; none is left limited; the published file is always whole; and measuring goes on.
+//! After each: no finished result is lost or changed, and each failure has its code; no target is
+//! asked beyond its grants, by its own count; none is left limited; the published file is always
+//! whole; and measuring goes on.
 //!
-//! In the same world, as figures: a restart in each period (`restarts`), and relays of one machine that come and go (`machine`).
+//! In the same world, as figures: a restart in each period (`restarts`), and relays of one machine
+//! that come and go (`machine`).
 //!
-//! Disks need root and clocks libfaketime; without them these kinds are left out.
-//! `FF_TEST_FAULTS` says how many faults, `FF_TEST_SEED` which. With the former it is a figure, which wants the machine
-//! for itself.
+//! Disks need root and clocks libfaketime; without them these kinds are left out. `FF_TEST_FAULTS`
+//! says how many faults, `FF_TEST_SEED` which. With the former it is a figure, which wants the
+//! machine for itself.
 
 mod disk;
 mod documents;
@@ -35,10 +37,10 @@ use crate::fault::{Kind, PATIENCE, Phase, Run};
 use crate::witness::Witness;
 use crate::world::{PERIOD, TARGETS, World};
 
-/// The variable that says that this process is in namespaces of its own: its mounts are nobody else's, and all
-/// that it has started ends with it.
+/// The variable that says that this process is in namespaces of its own: its mounts are nobody
+/// else's, and all that it has started ends with it.
 const INSIDE: &str = "FF_FAULTS_INSIDE";
-/// So many faults where nobody says how many.
+/// The default number of faults.
 const FEW: usize = 5;
 
 /// A number from the environment.
@@ -85,7 +87,8 @@ fn faults_lose_nothing_and_leave_nobody_limited() {
     tell(&run, &made);
 }
 
-/// After the last fault every target is measured to its end again; as a figure, within two periods and a bit.
+/// After the last fault every target is measured to its end again; as a figure, within two periods
+/// and a bit.
 fn end_well(run: &mut Run) {
     let (before, begin) = (run.witness.complete(), Instant::now());
     let is_well = |run: &Run| {

@@ -23,9 +23,9 @@ pub(crate) fn finish(command: &mut Command) -> String {
 
 /// A process and how it is made; it ends with this.
 pub(crate) struct Process {
-    /// What starts it.
+    /// Makes the command that starts it.
     make: Box<dyn Fn() -> Command>,
-    /// It, if it runs.
+    /// The running process, if any.
     child: Option<Child>,
 }
 

@@ -1,4 +1,4 @@
-//! What lies between two processes: it passes connections on, and can hold, slow or reset them.
+//! A proxy between two processes: it forwards connections, and can hold, slow or reset them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,16 +17,16 @@ const READ_LEN: usize = 64 * 1024;
 /// How long each read waits while connections are slow.
 const SLOWNESS: Duration = Duration::from_millis(120);
 
-/// What happens to connections.
+/// The treatment of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// They are passed on.
+    /// Forward them.
     Pass,
     /// Nothing passes, and nothing is said of it.
     Stall,
     /// All that is there is slow.
     Slow,
-    /// They are reset, new ones too.
+    /// Reset them, new ones too.
     Cut,
 }
 
@@ -50,7 +50,7 @@ struct Way {
 }
 
 impl Line {
-    /// One that carries so much each way.
+    /// A line with this capacity each way.
     pub(crate) fn new(rate: BytesPerSec) -> Self {
         let byte_secs = 1.0 / rate.get() as f64;
         let way = || Way { byte_secs, free: Mutex::new(Instant::now()) };
@@ -75,7 +75,7 @@ impl Way {
 pub(crate) struct Proxy {
     /// Where it listens.
     pub(crate) addr: SocketAddr,
-    /// What happens.
+    /// The present mode.
     mode: watch::Sender<Mode>,
 }
 
@@ -85,7 +85,7 @@ impl Proxy {
         Self::over(None, from, to).await
     }
 
-    /// The same over a line that others may share.
+    /// As [`Self::start`], over a line that others may share.
     pub(crate) async fn over(line: Option<Arc<Line>>, from: SocketAddr, to: SocketAddr) -> Self {
         let listener = TcpListener::bind(from).await.expect("a port");
         let addr = listener.local_addr().expect("the port");

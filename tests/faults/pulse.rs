@@ -1,5 +1,5 @@
-//! When a process had no processor: its pulse came late. A busy machine is nobody's fault, so what stood still has as
-//! much longer.
+//! When a process had no processor: its pulse came late. A busy machine is nobody's fault, so what
+//! stood still has as much longer.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

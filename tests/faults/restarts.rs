@@ -1,6 +1,7 @@
-//! A restart in each period, of the coordinator or of a measurer: every target is measured in that period if it grants that in
-//! a slot that is kept for measuring again, because there is room in all of them, and none is asked too often. A target that
-//! was tried two slots after the restart, or later, had its chance, whatever the result.
+//! A restart in each period, of the coordinator or of a measurer: every target is measured in that
+//! period if it grants that in a slot that is kept for measuring again, because there is room in
+//! all of them, and none is asked too often. A target that was tried two slots after the restart,
+//! or later, had its chance, whatever the result.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,15 +20,18 @@ use crate::world::{MEASURERS, SLOT_SECS, Shape, TARGETS, World};
 const RESTARTS: usize = 300;
 /// Networks that run at the same time: most of their time is waiting.
 const WORLDS: usize = 20;
-/// What a measurer carries: each measures all targets at once, so that every slot has room.
+/// Each measurer's capacity: each measures all targets at once, so that every slot has room.
 const CAPACITY: &str = "100Mbit";
 /// The length of a period: 24 slots.
 const PERIOD: Duration = Duration::from_secs(120);
-/// Slots of a row: a coordinator alone keeps the first slot of each row for repetitions (PROTOCOL.md §12).
+/// Slots of a row: a coordinator alone keeps the first slot of each row for repetitions
+/// (PROTOCOL.md §12).
 const ROW: u64 = 4;
-/// The last moment of a period, in milliseconds, at which somebody is ended: two slots that are kept are left then.
+/// The last moment of a period, in milliseconds, at which somebody is ended: two slots that are
+/// kept are left then.
 const LAST: u64 = 75_000;
-/// For how long a coordinator takes a grant to count: a target counts from a moment that it does not know exactly.
+/// For how long a coordinator takes a grant to count: a target counts from a moment that it does
+/// not know exactly.
 const GRANT_SECS: u64 = PERIOD.as_secs() + SLOT_SECS;
 /// Downtime, in milliseconds.
 const DOWN: Range<u64> = 50..1500;
@@ -50,7 +54,8 @@ enum Kind {
 struct Found {
     /// Restarts of each kind.
     made: BTreeMap<Kind, usize>,
-    /// Targets that were not measured: the period's restart, and all attempts by their seconds from its start.
+    /// Targets that were not measured: the period's restart, and all attempts by their seconds from
+    /// its start.
     missed: Vec<String>,
     /// Targets that were not measured because they had granted all that they do.
     spent: usize,
@@ -61,7 +66,8 @@ struct Found {
 }
 
 impl Found {
-    /// Notes the targets that were not measured in a period with a restart, after which all ran again at `up`.
+    /// Notes the targets that were not measured in a period with a restart, after which all ran
+    /// again at `up`.
     fn judge(&mut self, world: &World, period: Range<u64>, up: u64, restart: &str) {
         let all = attempts(world);
         for target in &world.fingerprints {
@@ -149,8 +155,8 @@ fn run(number: usize, count: usize, mut random: StdRng) -> Found {
     let mut world = World::of(&Shape { capacity: CAPACITY, period: PERIOD, ..Shape::default() });
     let period = u64::try_from(PERIOD.as_millis()).expect("seconds");
     let mut found = Found::default();
-    // After one whole period: a coordinator that starts within a period has missed slots, and new targets are repeated in every
-    // other row only.
+    // After one whole period: a coordinator that starts within a period has missed slots, and new
+    // targets are repeated in every other row only.
     let mut start = (now_millis() / period + 2) * period;
     for _ in 0..count {
         let kind =
@@ -198,11 +204,11 @@ fn restart(world: &mut World, kind: Kind, measurer: usize, down: Duration) {
 struct Attempt {
     /// When it began, in seconds since 1970.
     at: u64,
-    /// What came of it: a failure's code, or [`MEASURED`].
+    /// The result: a failure's code, or [`MEASURED`].
     result: &'static str,
 }
 
-/// What came of one that measured.
+/// The result of a successful measurement.
 const MEASURED: &str = "measured";
 
 /// All attempts, by target, in their order.
@@ -221,8 +227,8 @@ fn attempts(world: &World) -> BTreeMap<[u8; 20], Vec<Attempt>> {
     all
 }
 
-/// Whether a target that was asked so grants a measurement in a slot that is kept and begins between these seconds: two within
-/// a period.
+/// Whether a target that was asked so grants a measurement in a slot that is kept and begins
+/// between these seconds: two within a period.
 fn grants_a_slot(asked: &[Attempt], from: u64, to: u64) -> bool {
     let row = ROW * SLOT_SECS;
     let mut slots = (from.div_ceil(row)..to / row).map(|number| number * row);

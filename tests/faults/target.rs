@@ -1,5 +1,6 @@
-//! A target: a relay of Arti's crates in a process of its own, which says on standard output what its extension
-//! tells its operator. That is the test's witness, and the coordinator has no part in it.
+//! A target: a relay of Arti's crates in a process of its own, which says on standard output what
+//! its extension tells its operator. That is the test's witness, and the coordinator has no part in
+//! it.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
@@ -19,45 +20,45 @@ use tracing_subscriber::fmt::time::FormatTime;
 
 use crate::pulse::BEAT;
 
-/// The variable that makes this test's executable a target: its number, where it listens, its memory's file and
-/// the coordinator that it allows.
+/// The variable that makes this test's executable a target: its number, where it listens, its
+/// memory's file and the coordinator that it allows.
 const ROLE: &str = "FF_FAULTS_TARGET";
-/// What a target is limited to: 4 Mbit/s.
+/// A target's limit: 4 Mbit/s.
 pub(crate) const LIMIT: BytesPerSec = BytesPerSec::new(500_000);
 /// The longest measurement that a target grants, in seconds.
 const MAX_SECS: u16 = 30;
 
-/// What a target has said.
+/// A message of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// It serves.
+    /// The target serves.
     Up,
-    /// Its process is gone.
+    /// The target's process has ended.
     Down,
-    /// It has granted the measurement with this name.
+    /// The target has granted the measurement with this name.
     Granted(String),
     /// The first cell of this measurement has come: clients are limited from now on.
     Started(String),
     /// This measurement is over, and so is what limits clients; why, if that was too early.
     Ended(String, Option<String>),
-    /// It has refused a request, with this code.
+    /// The target has refused a request, with this code.
     Refused(String),
-    /// It runs.
+    /// The target is running.
     Pulse,
 }
 
-/// What a target has said, and when.
+/// A message of a target, and its time.
 #[derive(Clone, Debug)]
 pub(crate) struct Heard {
     /// Its number.
     pub(crate) target: usize,
     /// When it said so, by its own clock; for its end, when that was noticed.
     pub(crate) at: Instant,
-    /// It.
+    /// The message.
     pub(crate) said: Said,
 }
 
-/// Who a target is.
+/// The identity of a target.
 pub(crate) struct Identity {
     /// Its fingerprint.
     pub(crate) fingerprint: [u8; 20],
@@ -71,14 +72,14 @@ fn keys(number: usize) -> RelayKeys {
     RelayKeys::from_seed([number + 1; 32]).expect("its keys")
 }
 
-/// Who the target with this number is.
+/// The identity of the target with this number.
 pub(crate) fn identity(number: usize) -> Identity {
     let keys = keys(number);
     let fingerprint = keys.rsa_identity().as_bytes().try_into().expect("20 bytes");
     Identity { fingerprint, ed_identity: keys.ed_identity().into() }
 }
 
-/// What starts a target: this test's own executable.
+/// The command that starts a target: this test's own executable.
 pub(crate) fn command(
     number: usize,
     listen: SocketAddr,
@@ -116,7 +117,7 @@ pub(crate) fn serve() {
         let keys = keys(number.parse().expect("a number"));
         let listen = listen.parse().expect("an address");
         let _relay = Relay::launch(RelayConfig { listen, keys, extension }).expect("a relay");
-        // Not println: that the pipe is closed is no reason to panic.
+        // Not println: a closed pipe is not a reason to panic.
         let say = |what| drop(writeln!(std::io::stdout(), "{} {what}", Boot::micros()));
         say(SERVING);
         loop {
@@ -126,9 +127,9 @@ pub(crate) fn serve() {
     });
 }
 
-/// What a target says when it serves.
+/// A target prints this when it serves.
 const SERVING: &str = "FlashFlow: serving";
-/// What it says as long as it runs.
+/// A target prints this regularly while it runs.
 const PULSE: &str = "FlashFlow: pulse";
 
 /// The time since the system started, which is the same for all processes.

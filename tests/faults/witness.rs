@@ -1,4 +1,5 @@
-//! What must hold whatever happens, by what targets say and what the store and the published file have.
+//! The invariants under any faults, checked with the targets' messages, the store and the published
+//! file.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +15,8 @@ use crate::pulse::Pulse;
 use crate::target::{Heard, Said};
 use crate::world::{MEASUREMENT, TARGETS, World};
 
-/// How long a target may be limited beyond what it was asked for, or beyond its coordinator's life, while it runs.
+/// How long a target may be limited beyond what it was asked for, or beyond its coordinator's life,
+/// while it runs.
 pub(crate) const AFTER: Duration = Duration::from_secs(2);
 /// How long a target keeps what it has granted, if nobody comes (PROTOCOL.md §7).
 const GRANT_KEPT: Duration = Duration::from_secs(30);
@@ -34,7 +36,7 @@ struct Measurement {
     is_complete: bool,
 }
 
-/// What the witness knows of a target.
+/// The witness's records of a target.
 #[derive(Default)]
 struct Seen {
     /// Its measurements.
@@ -53,20 +55,20 @@ impl Seen {
     }
 }
 
-/// An attempt in the store: what must not change any more.
+/// An attempt in the store: these values must not change later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Row {
     /// Whose.
     fingerprint: [u8; 20],
     /// When it was over.
     finished: u64,
-    /// What came of it: its verdict, or a failure's code.
+    /// The result: its verdict, or a failure's code.
     result: &'static str,
 }
 
 /// The witness.
 pub(crate) struct Witness {
-    /// What it knows of targets.
+    /// The records of targets.
     targets: Vec<Seen>,
     /// Attempts that are finished, by id.
     rows: BTreeMap<i64, Row>,
@@ -74,7 +76,7 @@ pub(crate) struct Witness {
     before_start: usize,
     /// How often which result was seen.
     pub(crate) results: BTreeMap<&'static str, u64>,
-    /// Who watches the published file.
+    /// The watch on the published file.
     file: FileWatch,
 }
 
@@ -152,7 +154,8 @@ impl Witness {
         self.before_start = self.rows.len();
     }
 
-    /// Fails if the store has lost or changed something, or does not know of what a target was asked.
+    /// Fails if the store has lost or changed something, or does not know of what a target was
+    /// asked.
     fn check_store(&mut self, world: &World) {
         let status = ff_bwauth::watch::client::status(&format!("http://{}", world.page));
         let store = Store::open_read_only(&world.path("state/store.sqlite")).expect("the store");
@@ -205,7 +208,7 @@ impl Witness {
         self.file.shared.files.load(Ordering::Relaxed)
     }
 
-    /// What targets have refused, by code.
+    /// The targets' refusals, by code.
     pub(crate) fn refusals(&self) -> BTreeMap<String, u64> {
         let mut all = BTreeMap::new();
         for (code, count) in self.targets.iter().flat_map(|seen| &seen.refused) {
@@ -215,8 +218,8 @@ impl Witness {
     }
 }
 
-/// Fails if a target was asked too often or limited too long, by its own clock and while it ran. It learns of its
-/// coordinator's death by proxies.
+/// Fails if a target was asked too often or limited too long, by its own clock and while it ran. It
+/// learns of its coordinator's death by proxies.
 fn check_target(number: usize, seen: &Seen, proxies: &Pulse, killed: Option<Instant>) {
     assert!(!seen.refused.contains_key("too_soon"), "t{number} was asked beyond its grants");
     for one in &seen.measurements {
@@ -240,18 +243,18 @@ fn check_target(number: usize, seen: &Seen, proxies: &Pulse, killed: Option<Inst
 
 /// Looks at the published file all the time.
 struct FileWatch {
-    /// What it has found.
+    /// The findings.
     shared: Arc<Found>,
 }
 
-/// What was found.
+/// The findings of the watch.
 #[derive(Default)]
 struct Found {
-    /// What was wrong first.
+    /// The first error found.
     wrong: Mutex<Option<String>>,
     /// How many files there were.
     files: AtomicU64,
-    /// Whether nobody asks any more.
+    /// Whether the watch should end.
     is_over: AtomicBool,
 }
 

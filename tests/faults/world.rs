@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const TARGETS: usize = 6;
 /// How many measurers the coordinator has.
 pub(crate) const MEASURERS: usize = 3;
-/// What each is said to carry: less than a target needs, so that two measure it together.
+/// Each measurer's capacity: less than a target needs, so that two measure it together.
 const CAPACITY: &str = "8Mbit";
 /// The length of a period.
 pub(crate) const PERIOD: Duration = Duration::from_secs(30);
@@ -46,15 +46,15 @@ pub(crate) const MEASUREMENT: Duration = Duration::from_secs(3);
 /// How often there is a bandwidth file.
 const PUBLISH_SECS: u64 = 2;
 
-/// What runs.
+/// The processes to run.
 pub(crate) struct Shape {
     /// How many targets.
     pub(crate) targets: usize,
     /// How many of them, the first ones, share an address and a line.
     pub(crate) machine: usize,
-    /// What that line carries each way.
+    /// The capacity of that line each way.
     pub(crate) line: Option<BytesPerSec>,
-    /// What a measurer is said to carry.
+    /// A measurer's configured capacity.
     pub(crate) capacity: &'static str,
     /// The length of a period.
     pub(crate) period: Duration,
@@ -87,11 +87,11 @@ pub(crate) struct World {
     pub(crate) to_measurers: Vec<Proxy>,
     /// The ways to the targets.
     pub(crate) to_targets: Vec<Proxy>,
-    /// What targets say.
+    /// The targets' messages.
     pub(crate) heard: Receiver<Heard>,
     /// Where they say it.
     telling: Sender<Heard>,
-    /// Who they are.
+    /// The targets' fingerprints.
     pub(crate) fingerprints: Vec<[u8; 20]>,
     /// Where the coordinator's page is.
     pub(crate) page: SocketAddr,
@@ -101,9 +101,9 @@ pub(crate) struct World {
     pub(crate) absent: Arc<Mutex<BTreeSet<usize>>>,
     /// Whether consensuses are still to be written.
     is_over: Arc<AtomicBool>,
-    /// What writes them.
+    /// The thread that writes the documents.
     writer: Option<JoinHandle<()>>,
-    /// What proxies run on.
+    /// The runtime of the proxies.
     runtime: tokio::runtime::Runtime,
     /// When that stood still.
     pub(crate) proxies: Pulse,
@@ -111,8 +111,9 @@ pub(crate) struct World {
     dir: TempDir,
 }
 
-/// A world's addresses: nobody else has these. On 127.0.0.1, from where connections come, a port that was free when it
-/// was chosen may be a connection's when it is bound, for the first time or after a restart.
+/// A world's addresses: nobody else has these. On 127.0.0.1, from where connections come, a port
+/// that was free when it was chosen may be a connection's when it is bound, for the first time or
+/// after a restart.
 #[derive(Clone, Copy, Debug)]
 struct Net([u8; 2]);
 
@@ -181,7 +182,8 @@ pub(crate) fn has_clocks() -> bool {
 }
 
 impl World {
-    /// Starts everything. With `has_disks`, the coordinator's files are on small disks of their own.
+    /// Starts everything. With `has_disks`, the coordinator's files are on small disks of their
+    /// own.
     pub(crate) fn start(has_disks: bool) -> Self {
         Self::of(&Shape { has_disks, ..Shape::default() })
     }
@@ -342,7 +344,7 @@ impl World {
         self.dir.path().join(name)
     }
 
-    /// Sets the clock of a process off by so many seconds.
+    /// Sets the offset of a process's clock, in seconds.
     pub(crate) fn set_clock(&self, who: &str, secs: i64) {
         let (path, new) = (self.path(&format!("{who}.clock")), self.path("clock.new"));
         fs::write(&new, format!("{secs:+}\n")).expect("a clock");
@@ -372,7 +374,7 @@ fn tail(path: &Path) -> String {
     lines[lines.len().saturating_sub(60)..].join("\n")
 }
 
-/// What starts the coordinator.
+/// Makes the command that starts the coordinator.
 fn coordinator_command(dir: &Path) -> impl Fn() -> Command + 'static {
     let dir = dir.to_owned();
     move || logged("ff-bwauth", &["run"], &dir.join("bwauth.toml"), &dir, "coordinator")

@@ -16,13 +16,13 @@ use crate::plan::{failure, fresh_key, measure, measure_and_tell, plan};
 use crate::relay::{Setup, TestRelay};
 use crate::turn;
 
-/// What the clients ask for. The relay has 20 Mbit/s, and their share of it in a measurement is
-/// a quarter.
+/// The clients' demand. The relay has 20 Mbit/s, and their share of it in a measurement is a
+/// quarter.
 const OFFERED: BytesPerSec = BytesPerSec::from_mbit(10);
-/// That share.
+/// The clients' share.
 const SHARE: BytesPerSec = BytesPerSec::from_mbit(5);
 
-/// What the clients get over some time, in proportion to `of`.
+/// The clients' rate over some time, in proportion to `of`.
 async fn share_over(clients: &Background, time: Duration, of: BytesPerSec) -> f64 {
     let (before, start) = (clients.echoed_bytes(), Instant::now());
     sleep(time).await;
@@ -135,8 +135,8 @@ async fn send_little(little: BytesPerSec, limit: BytesPerSec) {
     assert_eq!(relay.totals().failed, 1);
 }
 
-/// Measures a relay with so little, and fails unless its clients keep what they had before, as a part of
-/// `limit`, and the relay ends it.
+/// Measures a relay with so little, and fails unless its clients keep what they had before, as a
+/// part of `limit`, and the relay ends it.
 async fn measure_with_little(
     little: BytesPerSec,
     (relay, clients, coordinator): (&TestRelay, &Background, &SigningKey),

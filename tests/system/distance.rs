@@ -15,9 +15,9 @@ const LIMIT: BytesPerSec = BytesPerSec::from_mbit(50);
 /// Links to it.
 const SOCKETS: u16 = 20;
 
-/// Measures an honest relay at a distance for so many seconds; the estimate is to be its limit. As
-/// windows double once in a round trip, the first second is the slower the longer the way is, and so
-/// is the mean of few seconds.
+/// Measures an honest relay at a distance for this many seconds; the estimate must be its limit.
+/// Windows double once in a round trip, so the first second is slower at a longer distance, and
+/// with it the mean of few seconds.
 ///
 /// Returns the estimate as a part of the median second.
 async fn measure_from(round_trip: Duration, seconds: u16) -> f64 {

@@ -1,9 +1,9 @@
 //! Relays that save themselves the cipher for one cell in a hundred.
 //!
 //! The n-th cell that a measurer gets back is checked with a probability of at least 300/n, so that
-//! forging a hundredth of the cells is found with 95 % however few there are (PROTOCOL.md §6). Whoever
-//! forges evenly is found more surely, because the first cells are all checked; 5 % is what is left
-//! for a relay that forges the last hundredth only.
+//! forging a hundredth of the cells is found with 95 % however few there are (PROTOCOL.md §6).
+//! Whoever forges evenly is found more surely, because the first cells are all checked; 5 % is what
+//! is left for a relay that forges the last hundredth only.
 
 use std::time::Duration;
 
@@ -18,8 +18,9 @@ use crate::plan::{failure, fresh_key, measure, plan};
 use crate::relay::{Setup, TestRelay};
 use crate::turn;
 
-/// Measures a relay of 10 Mbit/s that lies, with the default probability of checking a cell. A link that does not come
-/// up, because a busy machine takes longer than a relay waits, says nothing of it.
+/// Measures a relay of 10 Mbit/s that lies, with the default probability of checking a cell. A link
+/// that does not come up, because a busy machine takes longer than a relay waits, says nothing of
+/// it.
 async fn measure_slow_liar(lie: Lie, seconds: u16) -> Outcome {
     let coordinator = fresh_key();
     let limit = Some(BytesPerSec::from_mbit(10));
@@ -34,7 +35,8 @@ async fn measure_slow_liar(lie: Lie, seconds: u16) -> Outcome {
     }
 }
 
-/// So many measurements at a time, and so many times: of each that catches this lie the cells of its full seconds.
+/// So many measurements at a time, and so many times: of each that catches this lie the cells of
+/// its full seconds.
 async fn caught(lie: Lie, seconds: u16, at_a_time: usize, times: usize) -> Vec<u64> {
     let mut caught = Vec::new();
     for _ in 0..times {
@@ -54,8 +56,9 @@ async fn caught(lie: Lie, seconds: u16, at_a_time: usize, times: usize) -> Vec<u
 #[tokio::test]
 async fn one_forged_cell_in_a_hundred_of_a_slow_relay_is_caught() {
     let _turn = turn().await;
-    // Of 2,400 cells 300 (1 + ln 8) are checked, 9 forged ones: with so many again, and again, hardly a liar of a
-    // million is left after 24,000. How long that takes is the machine's affair; what is caught ends at once.
+    // Of 2,400 cells 300 (1 + ln 8) are checked, 9 forged ones: with so many again, and again,
+    // hardly a liar of a million is left after 24,000. How long that takes is the machine's affair;
+    // what is caught ends at once.
     let caught = caught(Lie::Forge { one_in: 100 }, 40, 2, 10).await;
     assert_eq!(caught.len(), 20);
     assert!(caught.iter().all(|cells| *cells < 24_000), "{caught:?}");

@@ -48,8 +48,8 @@ impl Forwarder {
         Self::start_losing(to, round_trip, None)
     }
 
-    /// The same, and the connection with this number loses everything from some time after its
-    /// beginning.
+    /// As [`Self::start`], and the connection with this number loses everything from some time
+    /// after its beginning.
     pub(crate) fn start_losing(
         to: SocketAddr,
         round_trip: Duration,

@@ -20,7 +20,7 @@ use crate::plan::{fresh_key, measure, plan};
 use crate::relay::{Setup, TestRelay};
 use crate::turn;
 
-/// What the relay can decrypt.
+/// The rate that the relay can decrypt.
 const CAPACITY: BytesPerSec = BytesPerSec::from_mbit(10);
 /// Links of a measurement.
 const LINKS: usize = 8;
@@ -30,7 +30,7 @@ const MOST: f64 = 1.08;
 /// And with the background lie: 1.05 / (1 - r).
 const MOST_WITH_LIE: f64 = 1.43;
 
-/// What a variant reached.
+/// The result of a variant.
 struct Reached {
     /// Which.
     hold: Hold,
@@ -116,14 +116,14 @@ async fn attack(hold: Hold) -> Reached {
     }
 }
 
-/// A variant on all links of a measurement of so many seconds.
+/// A variant on all links of a measurement of this many seconds.
 fn hold(pattern: Pattern, held_millis: u64, seconds: u16) -> Hold {
     let held = Duration::from_millis(held_millis);
     let (links, of_links, capacity, round_trip) = (LINKS, LINKS, CAPACITY, Duration::ZERO);
     Hold { pattern, held, links, of_links, seconds, capacity, round_trip }
 }
 
-/// The same of a relay at this distance; so many seconds count.
+/// The same for a relay at this distance; this many seconds count.
 fn hold_from(round_trip: Duration, hold: Hold) -> Hold {
     Hold { round_trip, seconds: hold.seconds + settle_secs(Some(round_trip)), ..hold }
 }
@@ -183,7 +183,7 @@ async fn nor_over_many_links_of_which_only_some_have_cells_on_the_way() {
     hold_every_way(160).await;
 }
 
-/// Tries all variants over so many links.
+/// Tries all variants over this many links.
 async fn hold_every_way(of_links: usize) {
     let _turn = turn().await;
     let mut all = Vec::new();

@@ -68,18 +68,18 @@ pub(crate) struct Hold {
     pub(crate) seconds: u16,
     /// How far the relay is.
     pub(crate) round_trip: Duration,
-    /// What it can decrypt.
+    /// The rate that it can decrypt.
     pub(crate) capacity: BytesPerSec,
 }
 
-/// What may go now.
+/// The echoes that may be sent now.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Pace {
     /// All that is held.
     Everything,
-    /// What is older than this.
+    /// Echoes older than this.
     Delayed(Duration),
-    /// So many times what the relay can decrypt.
+    /// This multiple of the rate that the relay can decrypt.
     Times(f64),
     /// What the relay can decrypt, and what is held beyond that within so many seconds.
     Within(f64),
@@ -96,7 +96,7 @@ impl Hold {
         }
     }
 
-    /// What may go so many seconds after the first echo.
+    /// The pace at this many seconds after the first echo.
     fn pace(&self, time: f64) -> Pace {
         let held = self.held.as_secs_f64();
         let go = |is_so| if is_so { Pace::Everything } else { Pace::Times(0.0) };
@@ -119,7 +119,7 @@ impl Hold {
         }
     }
 
-    /// What may go in a pattern of slow and fast seconds, so long after its beginning.
+    /// The pace in a pattern of slow and fast seconds, at this time after its beginning.
     fn uneven_pace(&self, time: f64) -> Pace {
         let seconds = u64::from(self.seconds - self.lead());
         let slow = seconds - u64::from(self.seconds / 2 + 1);
@@ -149,7 +149,7 @@ pub(crate) trait Holder: Send {
     fn push(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
-/// What all links of a relay that holds echoes back have in common.
+/// The state shared by all links of a relay that holds echoes back.
 #[derive(Default)]
 pub(crate) struct Holding {
     /// When the first echo was made.

@@ -33,7 +33,7 @@ use crate::holding::{Hold, Holder, Holding, lock};
 /// told: late enough for the measurement to be well under way.
 const WHEN: u64 = 100;
 
-/// What a relay does to the cells it sends.
+/// A relay's lie about the cells that it sends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lie {
     /// Nothing.
@@ -66,7 +66,7 @@ pub(crate) enum Lie {
         /// The ratio of background that it claims beside the echoes it sent; `None` for the truth.
         claim: Option<Ratio>,
     },
-    /// Reports so many background bytes every second.
+    /// Reports this many background bytes every second.
     Background(u64),
     /// Reports all the background that this percentage allows it beside its echoes, so many times.
     ClaimShare(u8, u64),
@@ -74,11 +74,11 @@ pub(crate) enum Lie {
     CountEchoes(Count),
     /// Sends the first report with the grant.
     ReportWithGrant,
-    /// Sends the reports of so many seconds at the end of the first.
+    /// Sends the reports of this many seconds at the end of the first.
     ReportAtOnce(u16),
-    /// Says so many times how it fares.
+    /// Sends its statistics this many times.
     ChatterStats(u16),
-    /// Grants so many seconds, whatever it was asked for.
+    /// Grants this many seconds, regardless of the request.
     GrantSecs(u16),
     /// Grants this cipher, whatever it was asked for.
     GrantCrypto(CryptoKind),
@@ -91,12 +91,12 @@ pub(crate) enum Lie {
         /// How.
         how: Stop,
     },
-    /// Reads nothing more on a measurement link after so many echoes.
+    /// Reads nothing more on a measurement link after this many echoes.
     StopReading {
         /// Echoes on each link.
         after: u64,
     },
-    /// Closes some measurement links after so many echoes.
+    /// Closes some measurement links after this many echoes.
     CloseLinks {
         /// How many links.
         links: usize,
@@ -105,7 +105,7 @@ pub(crate) enum Lie {
     },
 }
 
-/// What a relay says that it has echoed.
+/// A relay's claim of its echoes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Count {
     /// To the measurer with this index, so many percent of what it has.
@@ -119,11 +119,11 @@ pub(crate) enum Count {
 /// How a relay stops before the end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stop {
-    /// It says that something is wrong.
+    /// Sends an error.
     Error,
-    /// It says that all is over.
+    /// Reports the end.
     End,
-    /// It closes the coordinator's link.
+    /// Closes the coordinator's link.
     Close,
 }
 
@@ -136,10 +136,10 @@ pub(crate) struct LyingTls<P> {
     liar: Arc<Liar>,
 }
 
-/// What the links of a lying relay share.
+/// The state shared by the links of a lying relay.
 #[derive(Debug)]
 struct Liar {
-    /// What they do.
+    /// The lie.
     lie: Lie,
     /// Measurement links so far.
     links: AtomicUsize,
@@ -205,7 +205,7 @@ where
 #[derive(Debug)]
 pub(crate) struct LyingStream<T>(Arc<Mutex<Link<T>>>);
 
-/// What there is to a lying connection.
+/// The state of a lying connection.
 #[derive(Debug)]
 struct Link<T> {
     /// The honest connection.

@@ -1,4 +1,4 @@
-//! What single links may do to a relay: the coordinator's, and those with circuits of their own.
+//! Limits of single links: the coordinator's, and those with circuits of their own.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ async fn open(relay: &TestRelay) -> ControlLink {
     ControlLink::new(link).expect("a socket for tokio")
 }
 
-/// A request of this coordinator on this link, and the probe behind it.
+/// A request of this coordinator on this link, followed by the probe.
 fn request(link: &ControlLink, coordinator: &SigningKey) -> [Cell; 2] {
     request_for(link, coordinator, MeasurementId(rand::random()), &fresh_key(), 1)
 }
@@ -56,8 +56,8 @@ fn request_for(
     asked.expect("a request").1
 }
 
-/// A link of a measurement, its circuit open and six echo cells on it; `None` if the relay has just ended the
-/// measurement.
+/// A link of a measurement, its circuit open and six echo cells on it; `None` if the relay has just
+/// ended the measurement.
 async fn echoing(
     relay: &TestRelay,
     measurement: MeasurementId,

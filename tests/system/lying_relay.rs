@@ -27,7 +27,8 @@ async fn measure_liar(lie: Lie, seconds: u16, check_probability: f64) -> Outcome
     outcome
 }
 
-/// Fails unless the lie ends the measurement at once with this failure and so many bad cells.
+/// Fails unless the lie ends the measurement at once with this failure and this number of bad
+/// cells.
 async fn assert_caught(lie: Lie, check_probability: f64, code: &str, bad: u64) {
     let _turn = turn().await;
     let outcome = measure_liar(lie, PLANNED_SECS, check_probability).await;
@@ -37,7 +38,7 @@ async fn assert_caught(lie: Lie, check_probability: f64, code: &str, bad: u64) {
     assert_ended_early(&outcome);
 }
 
-/// What all the others are compared with: the same setup without a lie.
+/// The baseline of the others: the same setup without a lie.
 #[tokio::test]
 async fn an_honest_relay_passes_every_check() {
     let _turn = turn().await;
@@ -99,7 +100,8 @@ async fn one_forged_cell_in_ten_is_caught_by_sparse_checks() {
     let mut plan = plan(&relay, &coordinator, PLANNED_SECS);
     plan.params.check_probability = 1e-2;
     let outcome = measure(&plan).await;
-    // Of 1,000 cells one is forged and checked: after 20,000 only two in a thousand million liars go on.
+    // Of 1,000 cells one is forged and checked: after 20,000 only two in a thousand million liars
+    // go on.
     assert!(outcome.cells.echoed < 20_000, "{:?}", outcome.cells);
     assert_eq!(failure(&outcome).code(), "wrong_content");
     assert_eq!(outcome.cells.bad, 1);
@@ -203,8 +205,8 @@ async fn a_relay_that_stops_reading_gets_nothing_and_costs_no_memory() {
         return;
     }
     let coordinator = fresh_key();
-    // Few echoes, so that they do not come in three of the five seconds, and no longer: a link is given up that has
-    // been silent for five.
+    // Few echoes, so that they do not come in three of the five seconds, and no longer: a link is
+    // given up that has been silent for five.
     let lie = Lie::StopReading { after: 50 };
     let relay = TestRelay::start(Setup { lie, limit: None, ..Setup::allowing(&[&coordinator]) });
     let plan = plan(&relay, &coordinator, 5);
@@ -233,14 +235,15 @@ async fn half_of_the_links_are_enough_and_fewer_are_not() {
     assert_ended_early(&fewer);
 }
 
-/// Fails unless the measurement ended before its time; a lie is told within the first quarter of a second.
+/// Fails unless the measurement ended before its time; a lie is told within the first quarter of a
+/// second.
 pub(crate) fn assert_ended_early(outcome: &Outcome) {
     let seconds = outcome.seconds.len();
     assert!(seconds < usize::from(PLANNED_SECS), "after {seconds} seconds only");
 }
 
-/// Fails if the estimate is above the truth by more than this fraction of it. How far it is below is the machine's
-/// affair where others work beside.
+/// Fails if the estimate is above the truth by more than this fraction of it. How far it is below
+/// is the machine's affair where others work beside.
 pub(crate) fn assert_no_faster(estimate: Option<BytesPerSec>, truth: BytesPerSec, most: f64) {
     let estimate = estimate.expect("an estimate").mbit();
     assert!(estimate <= truth.mbit() * (1.0 + most), "{estimate:.2} Mbit/s of {:.2}", truth.mbit());

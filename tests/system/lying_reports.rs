@@ -15,7 +15,8 @@ use crate::plan::{assert_refused, failure, fresh_key, measure, measurer, plan};
 use crate::relay::{Setup, TestRelay};
 use crate::turn;
 
-/// The rate of the slower one of two measurers: a quarter of the relay's, so that it is what binds it.
+/// The rate of the slower one of two measurers: a quarter of the relay's, so that it is what binds
+/// it.
 const SLOWER: BytesPerSec = BytesPerSec::from_mbit(5);
 
 /// Measures a relay of 20 Mbit/s that lies, and asks for CGO only as `measure` does.
@@ -74,8 +75,8 @@ async fn a_refusal_by_mood_counts() {
     assert_refused(&measure_liar(Lie::Refuse(ErrCode::DISABLED), 20).await, "disabled");
 }
 
-/// Measures a relay of 20 Mbit/s for three seconds by two measurers, of which the first sends no faster than this
-/// and the second more than the relay takes. Returns the second one's key, too.
+/// Measures a relay of 20 Mbit/s for three seconds by two measurers, of which the first sends no
+/// faster than this and the second more than the relay takes. Returns the second one's key, too.
 async fn measure_by_two(lie: Lie, slower: BytesPerSec) -> (Outcome, Ed25519Id) {
     let coordinator = fresh_key();
     let relay = TestRelay::start(Setup { lie, ..Setup::allowing(&[&coordinator]) });
@@ -92,8 +93,8 @@ async fn a_relay_counts_each_measurers_cells_as_its_own() {
     let _turn = turn().await;
     let (outcome, _) = measure_by_two(Lie::Nothing, SLOWER).await;
     assert_eq!((outcome.result, outcome.disputes), (Ok(Verdict::Conclusive), vec![]));
-    // The other way round the faster one has more than was echoed to the slower, which sends 150 cells and what its
-    // bucket holds.
+    // The other way round the faster one has more than was echoed to the slower, which sends 150
+    // cells and what its bucket holds.
     let lie = Lie::CountEchoes(Count::Swap);
     let (outcome, faster) = measure_by_two(lie, BytesPerSec::new(25_000)).await;
     assert_eq!(failure(&outcome).code(), "counts_disagree");
@@ -101,7 +102,8 @@ async fn a_relay_counts_each_measurers_cells_as_its_own() {
     assert_eq!((dispute.measurer, dispute.measurer_id), (1, faster));
     assert!(dispute.reported_cells < dispute.claimed_cells, "{dispute:?}");
     assert!(dispute.reported_cells <= 200, "{dispute:?}");
-    // What is believed is what the slower one claims, and as much again of the faster one's at most.
+    // What is believed is what the slower one claims, and as much again of the faster one's at
+    // most.
     let believed: u64 = outcome.seconds.iter().map(|second| second.measurement_bytes).sum();
     assert!(believed <= Cells(2 * dispute.reported_cells).bytes(), "{believed} B, {dispute:?}");
 }
@@ -124,8 +126,8 @@ async fn a_relay_that_frames_a_measurer_only_lowers_its_own_draw() {
             assert!(failure.message.contains(&part), "{part} in {}", failure.message);
         }
         assert_eq!((outcome.estimate, outcome.publishable()), (None, None));
-        // It is no free attempt: what is believed stands, with the first measurer's part, which nobody disputes and
-        // its rate bounds.
+        // It is no free attempt: what is believed stands, with the first measurer's part, which
+        // nobody disputes and its rate bounds.
         let believed = estimate(&outcome.seconds, outcome.ratio).expect("there are seconds");
         assert_eq!(outcome.draw, Draw::Value(believed));
         let slower = SLOWER.mbit();

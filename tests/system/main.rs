@@ -1,12 +1,13 @@
 //! The whole system over real TLS and real Tor links on loopback.
 //!
 //! Each module is one scenario: [`lying_relay`], [`forging`], [`held_back`], [`lying_reports`],
-//! [`rules`], [`considerate`], [`saturated`], [`links`], [`distance`], [`teams`], [`stopped`]. A relay
-//! runs in a thread of its own ([`relay`]), its TLS may lie ([`liar`]) and hold echoes back ([`holding`]), and the coordinator
-//! and measurers are those of `ff_coordinator::measure`.
+//! [`rules`], [`considerate`], [`saturated`], [`links`], [`distance`], [`teams`], [`stopped`]. A
+//! relay runs in a thread of its own ([`relay`]), its TLS may lie ([`liar`]) and hold echoes back
+//! ([`holding`]), and the coordinator and measurers are those of `ff_coordinator::measure`.
 //!
-//! Figures that want the machine for themselves are ignored, and `.ci/measure` has them. What the others ask holds
-//! however busy the machine is; they wait for their [`turn`], so that no measurement has less than a fair part of it.
+//! Figures that want the machine for themselves are ignored, and `.ci/measure` has them. What the
+//! others ask holds however busy the machine is; they wait for their [`turn`], so that no
+//! measurement has less than a fair part of it.
 
 mod considerate;
 mod distance;
@@ -30,7 +31,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// How many tests measure at once.
 static TURNS: Semaphore = Semaphore::const_new(4);
 
-/// Runs a test in a process of its own, where it says that it has not been run so yet: it looks at the process' memory.
+/// Runs a test in a process of its own, where it says that it has not been run so yet: it looks at
+/// the process' memory.
 fn is_run_by_itself(name: &str) -> bool {
     const INSIDE: &str = "FF_TEST_BY_ITSELF";
     if std::env::var_os(INSIDE).is_some() {

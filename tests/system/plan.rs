@@ -27,8 +27,8 @@ pub(crate) fn fresh_key() -> SigningKey {
     SigningKey::from_bytes(&rand::random())
 }
 
-/// A measurer in this process, or behind the service on loopback if `FF_TEST_TEAM` is `remote`: whatever
-/// these tests say of one must hold for the other.
+/// A measurer in this process, or behind the service on loopback if `FF_TEST_TEAM` is `remote`:
+/// whatever these tests say of one must hold for the other.
 pub(crate) fn measurer(name: &str) -> Arc<dyn TeamMeasurer> {
     match std::env::var_os("FF_TEST_TEAM").is_some_and(|team| team == "remote") {
         true => remote(name),
@@ -116,6 +116,6 @@ pub(crate) fn assert_refused(outcome: &Outcome, code: &str) {
     assert_eq!(failure.relay_code.map(ErrCode::name), Some(code), "{failure:?}");
     assert!(failure.message.contains(&format!("({code})")), "{failure:?}");
     assert_eq!((outcome.estimate, outcome.cells.sent), (None, 0));
-    // It is no free retry.
+    // The attempt does not count as a free retry.
     assert_eq!(outcome.draw, Draw::Blank);
 }

@@ -24,7 +24,7 @@ use crate::liar::{Lie, LyingTls};
 /// Longer than anything takes that comes by itself.
 const HANG: Duration = Duration::from_secs(60);
 
-/// What a [`TestRelay`] is like.
+/// The properties of a [`TestRelay`].
 pub(crate) struct Setup {
     /// Its operator's rules.
     pub(crate) policy: Policy,

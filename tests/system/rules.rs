@@ -1,4 +1,4 @@
-//! What a relay's operator allows, as a coordinator meets it.
+//! An operator's rules, as a coordinator meets them.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use crate::plan::{assert_refused, fresh_key, measure, plan};
 use crate::relay::{Setup, TestRelay};
 use crate::turn;
 
-/// How long a measurement takes here: in most of its seconds something is echoed, also where a thread stands still.
+/// How long a measurement takes here: in most of its seconds something is echoed, also where a
+/// thread stands still.
 const SECONDS: u16 = 3;
 /// Longer than any of these measurements takes.
 const HANG: Duration = Duration::from_secs(60);

@@ -2,9 +2,10 @@
 //! the clients meanwhile.
 //!
 //! Two cases run with all tests. The whole matrix runs so many times with
-//! `FF_TEST_SATURATED_RUNS=20 cargo test --test system matrix -- --ignored --nocapture`, and prints a line
-//! for each measurement; a run takes two minutes. `FF_TEST_SATURATED_MBIT=10,20` takes some of the
-//! limits only. With 250 Mbit/s the core that runs the relay is full, and the estimate is what that forwards.
+//! `FF_TEST_SATURATED_RUNS=20 cargo test --test system matrix -- --ignored --nocapture`, and prints
+//! a line for each measurement; a run takes two minutes. `FF_TEST_SATURATED_MBIT=10,20` takes some
+//! of the limits only. With 250 Mbit/s the core that runs the relay is full, and the estimate is
+//! what that forwards.
 
 use std::time::Duration;
 
@@ -21,20 +22,20 @@ use crate::turn;
 
 /// Relays' limits, in Mbit/s.
 const LIMITS_MBIT: [u64; 4] = [10, 20, 50, 150];
-/// What clients want of them, in tenths of the limit.
+/// The clients' demand, in tenths of the limit.
 const DEMANDS: [u64; 3] = [10, 15, 50];
 /// Links over the whole team, as a measurement has by default.
 const SOCKETS: u16 = 160;
 /// How far the estimate may be off.
 const TOLERANCE: f64 = 0.05;
-/// What clients have of their due in every second but the first.
+/// The bounds of the clients' traffic as a part of their share, in every second but the first.
 const SHARE: std::ops::RangeInclusive<f64> = 0.8..=1.1;
 
-/// A relay with this limit, full of clients, and what became of its measurement.
+/// A relay with this limit, full of clients, and the result of its measurement.
 struct Case {
     /// The relay's limit.
     limit: BytesPerSec,
-    /// What clients want, in tenths of it.
+    /// The clients' demand, in tenths of the limit.
     demand: u64,
     /// The measurement.
     outcome: Outcome,
@@ -88,7 +89,8 @@ impl Case {
             && seconds.into_iter().all(|share| SHARE.contains(share))
     }
 
-    /// What it shows, as `.ci/measure` takes it: the estimate, and what clients had of their share in the seconds.
+    /// What it shows, as `.ci/measure` takes it: the estimate, and what clients had of their share
+    /// in the seconds.
     fn figure(&self) -> String {
         let seconds = || self.counted.iter().copied();
         let (least, most) = (seconds().fold(f64::MAX, f64::min), seconds().fold(0.0, f64::max));

@@ -15,11 +15,11 @@ use crate::plan::{failure, fresh_key, local, measure, plan};
 use crate::relay::{Setup, TestRelay};
 use crate::turn;
 
-/// What happens to a measurer.
+/// A fault of a measurer.
 #[derive(Clone, Copy)]
 enum What {
-    /// It begins so much earlier than it was to: the way to it had been taken for longer than it is, because one of
-    /// both hosts stood still while it was looked at.
+    /// It begins so much earlier than it was to: the way to it had been taken for longer than it
+    /// is, because one of both hosts stood still while it was looked at.
     Early(Duration),
     /// It runs in the first seconds only, so many.
     Stopped {

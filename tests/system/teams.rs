@@ -1,8 +1,8 @@
 //! What teams say of limited relays: here and elsewhere, and of several relays at once.
 //!
-//! Both are about estimates and not about what a machine carries: relays are limited, and all have core time to
-//! spare. They run by themselves on a calm machine:
-//! `cargo test --workspace --test system teams -- --ignored --nocapture --test-threads 1`.
+//! Both are about estimates and not about what a machine carries: relays are limited, and all have
+//! core time to spare. They run by themselves on a calm machine: `cargo test --workspace --test
+//! system teams -- --ignored --nocapture --test-threads 1`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,8 +30,9 @@ const ROUNDS: usize = 10;
 const LIMIT: BytesPerSec = BytesPerSec::from_mbit(100);
 /// How far the two teams' medians may be apart.
 const TOLERANCE: f64 = 0.02;
-/// Relays at once and the limit of each, in Mbit/s: a fifth of the paper's rates (Table 4), because all relays and
-/// measurers share this machine's cores and an Arti relay's echo costs at least 10 CPU s/GB.
+/// Relays at once and the limit of each, in Mbit/s: a fifth of the paper's rates (Table 4), because
+/// all relays and measurers share this machine's cores and an Arti relay's echo costs at least 10
+/// CPU s/GB.
 const AT_ONCE: [(usize, u64); 3] = [(8, 20), (4, 40), (2, 80)];
 /// How often they are measured at once.
 const ROUNDS_AT_ONCE: usize = 3;

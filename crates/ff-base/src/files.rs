@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, NamedTempFile};
 
-/// Who may read a file.
+/// The users that may read a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readers {
-    /// Its owner: it tells of a relay's clients.
+    /// The owner: the file tells of a relay's clients.
     Owner,
     /// Everybody, as far as the umask allows: the tor process that votes with a bandwidth file
     /// runs as a user of its own.
@@ -35,11 +35,11 @@ impl Readers {
 #[derive(Debug, thiserror::Error)]
 #[error("failed to {action} {}", path.display())]
 pub struct FileError {
-    /// What was tried.
+    /// The failed action.
     action: &'static str,
     /// On which file.
     path: PathBuf,
-    /// What the system said.
+    /// The system's error.
     source: io::Error,
 }
 
@@ -57,12 +57,11 @@ impl FileError {
     }
 }
 
-/// Writes `bytes` to `path`: whoever opens it reads either what was there before or all of
-/// `bytes`.
+/// Writes `bytes` to `path`: a reader sees either the earlier contents or all of `bytes`.
 ///
 /// # Errors
-/// [`FileError`] naming the path; what was there before is then untouched, unless it was only the
-/// directory that could not be synced.
+/// [`FileError`] naming the path; the earlier contents are then untouched, unless only the
+/// directory could not be synced.
 pub fn write_atomically(path: &Path, bytes: &[u8], readers: Readers) -> Result<(), FileError> {
     write_atomically_with(path, readers, |file| {
         file.write_all(bytes).map_err(FileError::new("write", path))
@@ -117,7 +116,7 @@ pub fn point_symlink(link: &Path, target_name: &str) -> Result<(), FileError> {
     replace().map_err(fail)
 }
 
-/// A synced temporary file beside `path` with these bytes in it.
+/// A synced temporary file next to `path` with these bytes.
 fn temporary_with(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<NamedTempFile> {
     let mut file = temporary(path, readers)?;
     file.write_all(bytes)?;
@@ -129,7 +128,7 @@ fn temporary_with(path: &Path, bytes: &[u8], readers: Readers) -> io::Result<Nam
 const PREFIX: &str = ".ff-";
 /// How they end.
 const SUFFIX: &str = ".tmp";
-/// An empty temporary file beside `path`.
+/// An empty temporary file next to `path`.
 fn temporary(path: &Path, readers: Readers) -> io::Result<NamedTempFile> {
     hidden_name().permissions(readers.permissions()).tempfile_in(directory_of(path))
 }

@@ -7,7 +7,8 @@ use std::path::Path;
 /// The file that names a host's users.
 const USERS: &str = "/etc/passwd";
 
-/// What to do about a file of another user; `None` if the file is this user's or cannot be examined.
+/// What to do about a file of another user; `None` if the file is this user's or cannot be
+/// examined.
 #[must_use]
 pub fn advice(path: &Path) -> Option<String> {
     let owner = fs::metadata(path).ok()?.uid();

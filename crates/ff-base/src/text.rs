@@ -1,9 +1,11 @@
-//! Text files as other systems leave them: packed, with a byte order mark in front, or with DOS line ends.
+//! Text files as other systems leave them: packed, with a byte order mark in front, or with DOS
+//! line ends.
 //!
-//! Readers of files from other systems start here, so that all of them accept and refuse the same. The mark and the `\r`
-//! of DOS line ends are removed: digests are then those of the document before it was converted. A file has DOS line ends
-//! if its first line has one; a `\r` elsewhere is part of the text. A packed file is refused with the name of its packing,
-//! unless the reader unpacks it.
+//! Readers of files from other systems start here, so that all of them accept and refuse the same.
+//! The mark and the `\r` of DOS line ends are removed: digests are then those of the document
+//! before it was converted. A file has DOS line ends if its first line has one; a `\r` elsewhere is
+//! part of the text. A packed file is refused with the name of its packing, unless the reader
+//! unpacks it.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -30,7 +32,8 @@ pub enum Packing {
 }
 
 impl Packing {
-    /// How a file with these first bytes is packed, regardless of its name; `None` if it is not packed.
+    /// How a file with these first bytes is packed, regardless of its name; `None` if it is not
+    /// packed.
     #[must_use]
     pub fn of(head: &[u8]) -> Option<Self> {
         match head {
@@ -118,7 +121,8 @@ pub fn into_unix(bytes: Vec<u8>) -> Vec<u8> {
     changed.unwrap_or(bytes)
 }
 
-/// Reads a text file of at most `most_bytes`, in any encoding, without a byte order mark and with Unix line ends.
+/// Reads a text file of at most `most_bytes`, in any encoding, without a byte order mark and with
+/// Unix line ends.
 ///
 /// # Errors
 /// When the file cannot be read, is longer, or is packed; the error does not name the file.
@@ -157,7 +161,8 @@ pub struct UnixText<R> {
     has_begun: bool,
     /// Whether it has DOS line ends, once its first line has ended.
     is_dos: Option<bool>,
-    /// Whether the last byte was a `\r` that has not been returned: the next byte decides whether it will be.
+    /// Whether the last byte was a `\r` that has not been returned: the next byte decides whether
+    /// it will be.
     is_return_held: bool,
 }
 
@@ -175,7 +180,8 @@ impl<R: BufRead> UnixText<R> {
         Ok(())
     }
 
-    /// Reads up to the next `\r` that may belong to a line end, which is held back; 0 if it is the next byte, or at the end.
+    /// Reads up to the next `\r` that may belong to a line end, which is held back; 0 if it is the
+    /// next byte, or at the end.
     fn read_to_return(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let buffer = self.inner.fill_buf()?;
         let part = buffer.get(..to.len().min(buffer.len())).unwrap_or_default();

@@ -30,7 +30,7 @@ impl Utc {
     /// The last second of the year 9999, since the beginning of 1970.
     pub const LAST_UNIX_SECS: u64 = 253_402_300_799;
 
-    /// The point so many seconds after the beginning of 1970.
+    /// The time this many seconds after the beginning of 1970.
     ///
     /// # Errors
     /// [`OutOfRange`] after the year 9999.
@@ -88,7 +88,7 @@ pub struct ParseUtcError(String);
 impl FromStr for Utc {
     type Err = ParseUtcError;
 
-    /// Reads `2026-11-20` and `2026-11-20T09:30:00`, this also with a `Z` behind it.
+    /// Reads `2026-11-20` and `2026-11-20T09:30:00`, the latter also with a trailing `Z`.
     fn from_str(text: &str) -> Result<Self, ParseUtcError> {
         let (day, clock) = match text.split_once('T') {
             Some((day, clock)) => (day, clock.strip_suffix('Z').unwrap_or(clock)),
@@ -107,7 +107,7 @@ impl FromStr for Utc {
     }
 }
 
-/// Three numbers of so many digits each.
+/// Three numbers with these numbers of digits.
 fn numbers(text: &str, between: char, digits: [usize; 3]) -> Option<[u16; 3]> {
     let mut numbers = [0; 3];
     let mut parts = text.split(between);

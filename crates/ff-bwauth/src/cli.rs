@@ -1,4 +1,4 @@
-//! The command line.
+//! Parses the command line.
 
 mod demo;
 mod export;
@@ -51,10 +51,10 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Finds options that are right by themselves and wrong together.
+    /// Rejects options that are valid alone and contradict each other.
     ///
     /// # Errors
-    /// One for [`clap::Error::exit`], as those of parsing.
+    /// A [`clap::Error`], whose exit status is that of a parsing error.
     pub fn check(&self) -> Result<(), clap::Error> {
         match &self.command {
             Command::Demo(_) => Ok(()),
@@ -83,10 +83,12 @@ pub enum Command {
         after_help = "Exit status:\n  0  ended by SIGTERM or SIGINT; with --check, the config is valid\n  1  failure, with its cause on standard error; with --check, the config is not valid\n  2  invalid command line"
     )]
     Run(RunArgs),
-    /// Write the files that a package adds to the two programs: man pages, completions, example configs.
+    /// Write the files that a package adds to the two programs: man pages, completions, example
+    /// configs.
     #[command(hide = true)]
     Generate(GenerateArgs),
-    /// Start a network on this machine, two coordinators and three measurers, and measure it for as long as it runs.
+    /// Start a network on this machine, two coordinators and three measurers, and measure it for as
+    /// long as it runs.
     ///
     /// The coordinators measure it in shortened periods. Ctrl-C ends it. The demo of one
     /// relay is a program of its own: `ff-demo`.
@@ -119,29 +121,31 @@ pub enum Command {
     V3bw(V3bw),
     /// Show the coordinator's state: measurers, period, coverage, failures, time left.
     ///
-    /// Asks the page of the running coordinator, and prints problems first; a new coordinator may be too young to judge.
-    /// If none runs, shows what its store knows.
+    /// Asks the page of the running coordinator, and prints problems first; a new coordinator may
+    /// be too young to judge. If none runs, shows what its store knows.
     #[command(
         after_help = "Exit status:\n  0  no problems\n  1  no coordinator runs, or it does not answer\n  2  invalid command line\n  3  problems, which are listed first"
     )]
     Status(StatusArgs),
-    /// Explain a relay's number in the bandwidth file: every step from its seconds to bw=, or why there is none.
+    /// Explain a relay's number in the bandwidth file: every step from its seconds to bw=, or why
+    /// there is none.
     ///
-    /// For the relay's operator. Reads the store, the last consensus that the coordinator has kept, and the last bandwidth
-    /// file; the coordinator need not run.
+    /// For the relay's operator. Reads the store, the last consensus that the coordinator has kept,
+    /// and the last bandwidth file; the coordinator need not run.
     #[command(
         after_help = "Exit status:\n  0  success\n  1  no relay or more than one matches, or the store cannot be read\n  2  invalid command line"
     )]
     Explain(ExplainArgs),
     /// Check this host, its files and the team, and suggest fixes.
     ///
-    /// Checks the clock, kernel, file descriptors, keys, store, disk, the directory of the bandwidth files, the page's port,
-    /// the consensus, and every measurer.
+    /// Checks the clock, kernel, file descriptors, keys, store, disk, the directory of the
+    /// bandwidth files, the page's port, the consensus, and every measurer.
     #[command(
         after_help = "Exit status:\n  0  all checks passed\n  1  a check failed\n  2  invalid command line\n  3  only warnings"
     )]
     Doctor(DoctorArgs),
-    /// Show each measurer's network capacity, configured and measured; with --measure, measure it now.
+    /// Show each measurer's network capacity, configured and measured; with --measure, measure it
+    /// now.
     ///
     /// The lower of the two is used.
     #[command(
@@ -153,7 +157,8 @@ pub enum Command {
 /// Options of `measure`.
 #[derive(Args, Clone, Debug)]
 pub struct Measure {
-    /// The relay's ORPort. If the name has several addresses, the first that accepts a connection is measured.
+    /// The relay's ORPort. If the name has several addresses, the first that accepts a connection
+    /// is measured.
     #[arg(long, value_name = "HOST:PORT")]
     pub target: String,
     /// The relay's Ed25519 identity in base64, as its file fingerprint-ed25519 has it.
@@ -162,7 +167,8 @@ pub struct Measure {
     /// The relay's RSA fingerprint, as the consensus has it: 40 hexadecimal digits.
     ///
     /// The bandwidth file names relays by it, and the Ed25519 identity does not prove it. A relay
-    /// that shows another one is not measured. Without this option, the file has the one that the link has shown.
+    /// that shows another one is not measured. Without this option, the file has the one that the
+    /// link has shown.
     #[arg(long, value_name = "HEX", value_parser = parse_fingerprint)]
     pub fingerprint: Option<Fingerprint>,
     /// The file of the coordinator's key; created with a new key if missing.

@@ -1,4 +1,4 @@
-//! The coordinator that runs for months.
+//! The daemon: a coordinator that measures a network continuously.
 //!
 //! ```text
 //!            ┌──────────────── select: the next Action ────────────────┐
@@ -11,9 +11,9 @@
 //!                 Refresh      Describe      Measure      Publish      End
 //! ```
 //!
-//! All that is decided is decided in [`Core::apply`], which has no clock and no socket; its tests make the
-//! actions up. What it decides is in the store before it is done, so whoever starts again behind a crash
-//! goes on where the last one was.
+//! [`Core::apply`] makes all decisions, without a clock or a socket; its tests feed it actions. A
+//! decision is in the store before it is carried out, so a coordinator that restarts after a crash
+//! continues where the last one ended.
 
 pub mod config;
 pub mod core;

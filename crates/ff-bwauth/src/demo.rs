@@ -1,4 +1,5 @@
-//! `demo --network`: a whole network on this machine, with coordinators that run as they would for months.
+//! `demo --network`: a whole network on this machine, with the same coordinators as in a
+//! deployment.
 //!
 //! ```text
 //!   relays of Arti's crates, each at an address of its own ──▶ consensus, descriptors: files
@@ -6,8 +7,8 @@
 //!      three measurers, gRPC ◀── two coordinators, each a Daemon ◀───┘
 //! ```
 //!
-//! It has no directory authorities: the consensus that coordinators read is made here, and takes over as weights
-//! what they have published, as a real one does.
+//! There are no directory authorities: this module writes the consensus that coordinators read,
+//! with the published numbers as weights, like a real consensus.
 
 mod documents;
 
@@ -39,19 +40,20 @@ use crate::daemon::config::Config;
 use crate::daemon::status::Status;
 use crate::daemon::{self, Action, Daemon, Handle};
 
-/// Coordinators, and how many measurers each has.
+/// The number of measurers of each coordinator.
 const TEAMS: [usize; 2] = [2, 1];
-/// What each measurer is said to carry.
+/// The configured capacity of each measurer.
 const CAPACITY: &str = "400Mbit";
-/// The slowest relay's limit; each is this much faster than the one before.
+/// The slowest relay's limit, and the step from each relay to the next.
 const LIMIT_STEP: BytesPerSec = BytesPerSec::new(500_000);
-/// A slot has so many seconds beside the measurement.
+/// Seconds of a slot in addition to the measurement.
 const SLOT_MARGIN_SECS: u32 = 3;
-/// Between two bandwidth files.
+/// Interval between two bandwidth files, in seconds.
 const PUBLISH_SECS: u64 = 10;
 /// The address of a coordinator's page before the system has chosen a port.
 const ANY_PORT: &str = "127.0.0.1:0";
-/// How long to wait for the file with the last result: it may be refused, and a busy machine writes it late.
+/// How long to wait for the file with the last result: it may be refused, and a busy machine writes
+/// it late.
 const LAST_FILE: Duration = Duration::from_secs(3 * PUBLISH_SECS);
 
 /// A relay of the network.
@@ -60,15 +62,15 @@ struct Relay {
     nickname: String,
     /// Its rate limit.
     limit: BytesPerSec,
-    /// It.
+    /// The running relay.
     host: RelayHost,
 }
 
 /// A coordinator of the network.
 struct Member {
-    /// Where its files are.
+    /// The directory of its files.
     dir: PathBuf,
-    /// Its daemon's.
+    /// The handle of its daemon.
     handle: Handle,
 }
 
@@ -85,7 +87,7 @@ pub(crate) fn run(options: &DemoArgs) -> Result<ExitCode> {
     code
 }
 
-/// All that runs.
+/// All running parts.
 struct Network {
     /// The relays.
     relays: Vec<Relay>,
@@ -157,7 +159,7 @@ impl Network {
         Ok((addr, id))
     }
 
-    /// Shows how it goes, and ends when it is told to, or when a period is over.
+    /// Shows the progress, and ends on request or after a period.
     async fn watch(mut self, options: &DemoArgs) -> Result<ExitCode> {
         let mut ticks = tokio::time::interval(Duration::from_secs(1));
         let (mut first, mut over, mut shown) = (None, None, String::new());
@@ -175,7 +177,7 @@ impl Network {
             show(&statuses, &mut shown);
             let number = statuses.iter().flatten().filter_map(|one| one.period.as_ref());
             let number = number.map(|period| period.number).max();
-            // The period in which it all began is not a whole one.
+            // The period in which the demo started is not a whole one.
             first = first.or(number);
             for (kept, status) in of_whole.iter_mut().zip(statuses) {
                 let period = status.as_ref().and_then(|status| status.period.as_ref());
@@ -201,18 +203,19 @@ impl Network {
         self.end(options, whole, statuses).await
     }
 
-    /// How the coordinators are.
+    /// The coordinators' statuses.
     fn statuses(&self) -> Vec<Option<Arc<Status>>> {
         self.members.iter().map(|member| member.handle.status.borrow().clone()).collect()
     }
 
-    /// Writes a new consensus, with what the coordinators have published.
+    /// Writes a new consensus with the numbers that the coordinators have published.
     fn take_over(&self) -> Result<()> {
         let files = self.members.iter().map(|member| member.dir.join("v3bw/latest.v3bw"));
         self.documents.write(&files.collect::<Vec<_>>())
     }
 
-    /// Ends everything and prints what came of it; with `--once` the statuses are the whole period's last.
+    /// Ends everything and prints the results; with `--once` the statuses are the whole period's
+    /// last.
     async fn end(
         mut self,
         options: &DemoArgs,
@@ -220,7 +223,7 @@ impl Network {
         statuses: Vec<Option<Arc<Status>>>,
     ) -> Result<ExitCode> {
         for member in &self.members {
-            // It may have ended already.
+            // The daemon may have ended already.
             let _ = member.handle.actions.send(Action::End);
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -238,7 +241,7 @@ impl Network {
         Ok(if all || !options.once { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// What came of each relay in a period, by each coordinator.
+    /// The result of each relay in a period, by each coordinator.
     fn results(&self, period: Option<u64>) -> Result<Vec<RelayResult>> {
         let mut results = Vec::new();
         for (number, member) in self.members.iter().enumerate() {
@@ -289,7 +292,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("Failed to write {}", path.display()))
 }
 
-/// Says how the coordinators are, if that has changed.
+/// Prints the coordinators' state if it has changed.
 fn show(statuses: &[Option<Arc<Status>>], shown: &mut String) {
     let one = |(number, status): (usize, &Option<Arc<Status>>)| {
         let number = number + 1;
@@ -315,14 +318,14 @@ fn show(statuses: &[Option<Arc<Status>>], shown: &mut String) {
     }
 }
 
-/// What came of a relay by one coordinator.
+/// A coordinator's result for a relay.
 #[derive(serde::Serialize)]
 struct RelayResult {
     /// The relay.
     nickname: String,
     /// The coordinator, from 1.
     coordinator: usize,
-    /// How often it was measured in the period.
+    /// Number of measurements in the period.
     attempts: u64,
     /// The relay's rate limit.
     limit_bytes_per_sec: u64,

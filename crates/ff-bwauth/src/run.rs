@@ -32,7 +32,7 @@ use ff_plan::period::links::KnownPath;
 use crate::cli::{Cli, Command, Measure};
 use crate::demo;
 
-/// Where `measure` writes when it is not told.
+/// The default output directory of `measure`.
 const MEASURE_DIR: &str = "flashflow-results";
 
 /// Carries out the command; the exit status is the measurement's.
@@ -119,7 +119,7 @@ async fn run_transit(options: &Measure, order: &TransitOrder) -> Result<ExitCode
     finish(&options.common, &dir, &outcome, OutcomeSource::Measure)
 }
 
-/// How to open links to a relay that may take so many seconds for each.
+/// Options for links to a relay, each of which may take this many seconds to open.
 fn link_options(timeout_secs: u16) -> LinkOptions {
     let timeout = Duration::from_secs(timeout_secs.into());
     let default = LinkOptions::default();

@@ -6,15 +6,16 @@ use anyhow::{Result, bail};
 use ff_measurer::secret_file;
 use zeroize::Zeroizing;
 
-/// Bytes of a secret at least.
+/// The least number of bytes of a secret.
 const MIN_BYTES: usize = 32;
-/// And at most: what is longer is another file.
+/// The largest number of bytes: a longer file is not a secret.
 const MAX_BYTES: u64 = 4096;
 
 /// Reads a secret.
 ///
 /// # Errors
-/// Naming the file: when it cannot be read, when others can read or replace it, or when it is too short or too long.
+/// Naming the file: when it cannot be read, when others can read or replace it, or when it is too
+/// short or too long.
 pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>> {
     let secret = secret_file::read(path, MAX_BYTES)?;
     if secret.len() < MIN_BYTES {

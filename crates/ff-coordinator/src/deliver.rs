@@ -1,4 +1,4 @@
-//! What becomes of a measurement that its user waits for: files, what is printed, the exit status.
+//! Writes the files of a single measurement, prints the result, and chooses the exit status.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,8 @@ use crate::options::Common;
 use crate::report;
 use crate::screen::summary;
 
-/// Prints an error as a failed measurement, where a program was told to print JSON and has printed nothing.
+/// Prints an error as a failed measurement, where a program was told to print JSON and has printed
+/// nothing.
 ///
 /// # Errors
 /// The same, or that it cannot be printed.

@@ -47,15 +47,15 @@ pub use crate::progress::Progress;
 
 /// How long the team may take to open its links: longer than the grant waits is in vain.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a relay may be busy with another measurement before that counts: so long one can overrun its slot, when its
-/// links open slowly.
+/// How long a relay may be busy with another measurement before that counts: so long one can
+/// overrun its slot, when its links open slowly.
 const BUSY_PATIENCE: Duration = Duration::from_secs(5);
 /// How long to wait before a busy relay is asked again.
 const BUSY_PAUSE: Duration = Duration::from_millis(500);
 /// Measurers' events that wait to be taken in.
 const EVENTS: usize = 64;
 
-/// What to measure, and with what.
+/// The relay to measure, the team and the parameters.
 #[derive(Clone)]
 pub struct MeasurePlan {
     /// The relay.
@@ -76,10 +76,11 @@ pub struct MeasurePlan {
     /// Whether the relay is on this machine, so that only processors lie between it and the team.
     /// Elsewhere a team whose capacity is not told by its rates may itself be what is measured.
     pub is_local: bool,
-    /// The longest round trip from a measurer to it, where it is known; otherwise the coordinator's is taken for it.
+    /// The longest round trip from a measurer to it, where it is known; otherwise the coordinator's
+    /// is taken for it.
     pub round_trip: Option<Duration>,
-    /// What it is expected to carry, if links are to follow from the path as it is measured; otherwise there are as many as
-    /// the team has.
+    /// The expected capacity, if the number of links is to follow from the measured path; otherwise
+    /// the team's number of links is used.
     pub expected: Option<BytesPerSec>,
     /// Its place among measurements that begin together, if it is made together with others.
     pub place: Option<Arc<StartPlace>>,
@@ -107,12 +108,14 @@ impl MeasurePlan {
         }
     }
 
-    /// Whether nothing but processors lies between the relay and the team: a connection over loopback waits for a program.
+    /// Whether nothing but processors lies between the relay and the team: a connection over
+    /// loopback waits for a program.
     fn is_beside(&self) -> bool {
         self.is_local || self.target.addr.ip().to_canonical().is_loopback()
     }
 
-    /// Gives the team as many links as what is expected takes over a path of this length, divided as before.
+    /// Gives the team as many links as what is expected takes over a path of this length, divided
+    /// as before.
     fn spread_links(&mut self, round_trip: Option<Duration>) {
         let Some(expected) = self.expected else { return };
         let before: u32 = self.team.iter().map(|member| u32::from(member.sockets)).sum();
@@ -126,7 +129,7 @@ impl MeasurePlan {
         }
     }
 
-    /// What is known of the measurement before the relay answers.
+    /// The known facts about the measurement before the relay answers.
     fn asked(&self, started_unix_secs: u64) -> Asked {
         Asked {
             target: TargetInfo {
@@ -177,7 +180,7 @@ fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// What came of a measurement that this process gave up by itself.
+/// The outcome of a measurement that this process aborted.
 #[must_use]
 pub fn failed(plan: &MeasurePlan, started_unix_secs: u64, failure: Failure) -> Outcome {
     Outcome {
@@ -193,13 +196,13 @@ struct Run {
     plan: MeasurePlan,
     /// What was counted.
     samples: Samples,
-    /// What the relay's links showed.
+    /// The RSA fingerprint that the relay's links showed.
     rsa_fingerprint: Option<[u8; 20]>,
     /// Seconds that it is asked for beyond those that count.
     settle_secs: u16,
     /// Whether it takes seconds to find the relay's rate over this path.
     is_far: bool,
-    /// What the relay granted.
+    /// The relay's grant.
     grant: Option<MeasParamsOk>,
     /// Whether the measurers have begun to send.
     has_started: bool,
@@ -225,7 +228,8 @@ impl Run {
         result
     }
 
-    /// Asks the relay, and again for a while if another coordinator's measurement, of the slot before, is not over yet.
+    /// Asks the relay, and again for a while if another coordinator's measurement, of the slot
+    /// before, is not over yet.
     async fn ask(
         &mut self,
         watch: &mut impl FnMut(Progress<'_>),
@@ -236,13 +240,13 @@ impl Run {
             let link = link::open(&self.plan.target, &self.plan.link).await?;
             self.rsa_fingerprint = link.rsa_identity.and_then(|id| id.as_bytes().try_into().ok());
             self.check_fingerprint()?;
-            // It has no seconds left to settle in where the longest measurement is asked for.
+            // The longest measurement leaves the relay no seconds to settle in.
             let longest = DURATION_SECS.end() - self.plan.params.duration_secs;
             let round_trip = link.round_trip().max(self.plan.round_trip);
             self.plan.spread_links(round_trip);
             let settle = settle_secs(round_trip);
             self.is_far = settle > 0;
-            // What is made together counts the same seconds.
+            // Measurements of a group count the same seconds.
             let settle = if self.plan.place.is_some() { MAX_SETTLE_SECS } else { settle };
             self.settle_secs = settle.min(longest);
             let mut session = Session::ask(link, &self.plan, self.settle_secs).await?;
@@ -303,10 +307,12 @@ impl Run {
             },
         };
         let mut team = team;
-        // A measurer to which the way is shorter than it was begins before the others, and the relay with it.
+        // A measurer to which the way is shorter than it was begins before the others, and the
+        // relay with it.
         let earliest = team.iter_mut().map(|part| part.start(at)).min().unwrap_or(at);
         session.start(earliest);
-        // A relay may put this off, so only what begins at the same time from here on is measured together.
+        // A relay may put this off, so only what begins at the same time from here on is measured
+        // together.
         let begun = unix_time() + earliest.saturating_duration_since(Instant::now());
         (self.has_started, self.started) = (true, begun);
         watch(Progress::Started { at, seconds: grant.duration_secs });
@@ -390,7 +396,8 @@ impl Run {
         }
     }
 
-    /// When the first second that counts began, in milliseconds since 1970, if the measurers have begun.
+    /// When the first second that counts began, in milliseconds since 1970, if the measurers have
+    /// begun.
     fn counted_unix_millis(&self) -> Option<u64> {
         let first = Duration::from_secs(self.samples.first_counted() as u64);
         let begun = self.started + first;
@@ -484,8 +491,8 @@ async fn prepare(
     futures::future::try_join_all(preparing).await
 }
 
-/// Brings all measurers' events together. The measurers stop when the tasks are dropped, and one that has
-/// more to say than is taken in has to wait.
+/// Brings all measurers' events together. The measurers stop when the tasks are dropped, and one
+/// that has more to say than is taken in has to wait.
 fn forward_events(
     team: Vec<Box<dyn ReadyPart>>,
 ) -> (mpsc::Receiver<(usize, PartEvent)>, JoinSet<()>) {

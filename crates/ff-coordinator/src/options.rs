@@ -15,8 +15,8 @@ pub struct Common {
     #[arg(long, default_value_t = Params::default().duration_secs, value_name = "SECONDS",
           value_parser = clap::value_parser!(u16).range(1..=120))]
     pub duration: u16,
-    /// Links to the relay over the whole team (1 to 4096) [default: one for each 12.5 Mbit/s of the fastest
-    /// relay that --rate is enough for, 20 to 160; without --rate 160].
+    /// Links to the relay over the whole team (1 to 4096) [default: one for each 12.5 Mbit/s of the
+    /// fastest relay that --rate is enough for, 20 to 160; without --rate 160].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub sockets: Option<u16>,
     /// The largest share of the relay's traffic that clients may have meanwhile (0 to 0.99).
@@ -37,13 +37,13 @@ pub struct Common {
     /// The cipher that the relay puts each echoed cell through.
     ///
     /// The clients of tor 0.4.9 and later use CGO, which costs a relay more than the AES-CTR of
-    /// older ones; with it, the result is what the relay can forward for them. A relay that does not
-    /// support CGO is then not measured. `any` uses CGO with relays that support it, and AES-CTR
-    /// with others, which may then look faster than they are.
+    /// older ones; with it, the result is what the relay can forward for them. A relay that does
+    /// not support CGO is then not measured. `any` uses CGO with relays that support it, and
+    /// AES-CTR with others, which may then look faster than they are.
     #[arg(long, value_enum, default_value_t = Crypto::Cgo)]
     pub crypto: Crypto,
-    /// Write results (JSON lines), report.html and latest.v3bw into this directory; created if missing
-    /// [default: flashflow-demo or flashflow-results].
+    /// Write results (JSON lines), report.html and latest.v3bw into this directory; created if
+    /// missing [default: flashflow-demo or flashflow-results].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Print one JSON object on standard output, and everything else on standard error.
@@ -138,7 +138,7 @@ mod tests {
         common: Common,
     }
 
-    /// What a command line asks for.
+    /// The parameters of a command line with these options.
     fn params(more: &[&str]) -> ff_proto::params::Params {
         let args = ["program"].iter().chain(more);
         let common = Program::try_parse_from(args).expect("a good command line").common;

@@ -1,8 +1,8 @@
-//! What may be watched while a relay is measured.
+//! The progress of a measurement, for display.
 
 use std::time::Instant;
 
-/// What happens.
+/// An event of a measurement.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Progress<'a> {
@@ -15,7 +15,7 @@ pub enum Progress<'a> {
         /// How many seconds the relay has granted.
         seconds: u16,
     },
-    /// A second is full, of so many.
+    /// A second has ended.
     Second {
         /// From 0.
         second: u16,

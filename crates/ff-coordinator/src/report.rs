@@ -1,8 +1,8 @@
 //! The report: one self-contained HTML page that shows how an estimate came about.
 //!
 //! The page has no script and loads nothing (its content security policy forbids both), so it can
-//! be kept, mailed and opened anywhere. Whatever a relay or a user chose is escaped. It looks like the
-//! coordinator's page, light or dark as set in the reader's system.
+//! be kept, mailed and opened anywhere. Whatever a relay or a user chose is escaped. It looks like
+//! the coordinator's page, light or dark as set in the reader's system.
 
 use core::fmt::{self, Write as _};
 
@@ -17,7 +17,7 @@ pub mod escape;
 
 use escape::Escaped;
 
-/// Rows of a table: a label and what stands beside it.
+/// Rows of a table: a label and its value.
 type Rows = Vec<(&'static str, String)>;
 
 /// The page about one measurement.
@@ -141,7 +141,7 @@ fn write_rows(page: &mut String, heading: &str, rows: &Rows) -> fmt::Result {
     Ok(())
 }
 
-/// What came of the measurement.
+/// The rows of the result.
 fn result_rows(outcome: &Outcome) -> Rows {
     let rate = |rate: Option<BytesPerSec>, none: &str| {
         rate.map_or_else(

@@ -33,7 +33,7 @@ pub(crate) struct MissingSample {
     pub(crate) second: usize,
 }
 
-/// One second and who has reported it.
+/// The data of one second, and which reports of it have arrived.
 #[derive(Clone, Copy, Debug, Default)]
 struct Second {
     /// The sample.
@@ -65,7 +65,7 @@ struct Echoed {
     reported: Vec<u64>,
     /// Cells that it says that it sent.
     sent: Vec<u64>,
-    /// What TCP says of its links.
+    /// TCP's data about its links.
     tcp: Vec<TcpSecond>,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Samples {
     is_fixed: bool,
     /// Whether the path is so long that the rate is not found at once.
     is_far: bool,
-    /// What each measurer of the team got.
+    /// The echoes that each measurer of the team received.
     echoed: Vec<Echoed>,
     /// The ratio background is counted with.
     ratio: Ratio,
@@ -115,7 +115,7 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    /// Nothing counted yet, of so many measurers; as long as nothing is granted, there are no seconds.
+    /// Empty samples of this many measurers; without a grant there are no seconds.
     pub(crate) fn new(params: &Params, team: usize) -> Self {
         let echoed =
             Echoed { claimed: Vec::new(), reported: Vec::new(), sent: Vec::new(), tcp: Vec::new() };
@@ -215,8 +215,8 @@ impl Samples {
         }
     }
 
-    /// The seconds that count, as far as it is known: from the first that begins when the relay's rate has been
-    /// found, as many as were asked for.
+    /// The seconds that count, as far as it is known: from the first that begins when the relay's
+    /// rate has been found, as many as were asked for.
     fn counted(&self) -> Range<usize> {
         let team = self.echoed.len();
         let has_settled = |second: &Second| second.measurers == team && !second.is_starting;
@@ -246,7 +246,7 @@ impl Samples {
         }
     }
 
-    /// Shows the seconds that are left, whoever has reported them.
+    /// Shows the remaining seconds, whichever reports of them have arrived.
     pub(crate) fn show_rest(&mut self, watch: &mut impl FnMut(Progress<'_>)) {
         while self.shown < self.seconds.len() {
             self.show_next(watch);
@@ -272,7 +272,8 @@ impl Samples {
         });
     }
 
-    /// The seconds that count, as they are believed, or those up to the first that no measurer has reported.
+    /// The seconds that count, as they are believed, or those up to the first that no measurer has
+    /// reported.
     pub(crate) fn reported(&self) -> Vec<SecondSample> {
         self.whole().unwrap_or_else(|_| {
             let reported = self.seconds.iter().take_while(|second| second.measurers > 0).count();
@@ -281,8 +282,8 @@ impl Samples {
         })
     }
 
-    /// The seconds that count, as they are believed. The whole team and the relay must have reported them and all
-    /// others (PROTOCOL.md §9).
+    /// The seconds that count, as they are believed. The whole team and the relay must have
+    /// reported them and all others (PROTOCOL.md §9).
     ///
     /// # Errors
     /// [`MissingSample`] naming the first that is not whole.
@@ -300,7 +301,8 @@ impl Samples {
         self.sum_up(self.counted(), HeadStart::Counted)
     }
 
-    /// Some seconds, with the measurers' cells as far as they are believed, once the relay has said what it has echoed.
+    /// Some seconds, with the measurers' cells as far as they are believed, once the relay has said
+    /// what it has echoed.
     fn sum_up(&self, range: Range<usize>, head_start: HeadStart) -> Vec<SecondSample> {
         let is_whole = self.seconds.iter().all(|second| second.measurers == self.echoed.len());
         let believes = is_whole && self.relay_counts();
@@ -335,8 +337,8 @@ impl Samples {
         self.seconds.iter().all(|second| second.has_echoed)
     }
 
-    /// The measurers that say that they got more than the relay says that it has echoed to them, and
-    /// both numbers; none as long as not all seconds are whole, or if the relay does not say.
+    /// The measurers that say that they got more than the relay says that it has echoed to them,
+    /// and both numbers; none as long as not all seconds are whole, or if the relay does not say.
     pub(crate) fn overclaims(&self) -> Vec<(usize, Overclaim)> {
         if self.whole().is_err() || !self.relay_counts() {
             return Vec::new();
@@ -407,8 +409,8 @@ impl Samples {
     }
 }
 
-/// Whether a measurer did not run in a second, because its host or its process was stopped. One that waits in vain
-/// for a relay is idle, so no relay can cause this.
+/// Whether a measurer did not run in a second, because its host or its process was stopped. One
+/// that waits in vain for a relay is idle, so no relay can cause this.
 fn is_stopped(report: &SecondReport) -> bool {
     (report.idle_micros, report.sent_cells, report.echoed_cells) == (0, 0, 0)
 }
@@ -422,7 +424,7 @@ enum HeadStart {
     LeftOut,
 }
 
-/// Leaves so many cells out of these seconds, from the first on.
+/// Subtracts this many cells from these seconds, from the first on.
 fn leave_out(seconds: &mut [u64], mut cells: u64) {
     for second in seconds {
         let left_out = cells.min(*second);

@@ -1,4 +1,4 @@
-//! What the user sees: a line a second, a progress bar on a terminal, and the summary.
+//! The text for the user: a line a second, a progress bar on a terminal, and the summary.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -64,7 +64,7 @@ impl Screen {
     fn line(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
-            // Nobody may be reading standard error, and that is no reason to stop.
+            // Standard error may be closed, and that is not a reason to stop.
             None => drop(writeln!(std::io::stderr(), "{text}")),
         }
     }
@@ -200,7 +200,7 @@ fn verdict(outcome: &Outcome) -> String {
     }
 }
 
-/// What the attempt counts as when the relay is measured again.
+/// How the attempt counts when the relay is measured again.
 fn draw(draw: Draw) -> String {
     match draw {
         Draw::Void => "does not count".to_owned(),

@@ -6,7 +6,8 @@
 //!             └ RemoteMeasurer: the same on another host, by gRPC
 //! ```
 //!
-//! A measurement is over for a measurer when its [`ReadyPart`] is dropped, whatever has happened before.
+//! A measurement is over for a measurer when its [`ReadyPart`] is dropped, whatever has happened
+//! before.
 
 mod local;
 mod share;
@@ -53,29 +54,29 @@ pub trait ReadyPart: Send {
     /// How long before the start it must be told of it.
     fn start_lead(&self) -> Duration;
 
-    /// Starts the sending at a moment that lies ahead; returns when it can begin at the earliest, as far as is
-    /// known here.
+    /// Starts the sending at a moment that lies ahead; returns when it can begin at the earliest,
+    /// as far as is known here.
     fn start(&mut self, at: Instant) -> Instant;
 
-    /// What happens next; cancel-safe. After `Done` or `Failed` nothing does.
+    /// Waits for the next event; cancel-safe. There are none after `Done` or `Failed`.
     async fn next_event(&mut self) -> PartEvent;
 }
 
-/// What a measurer tells of its part.
+/// An event of a measurer's part of a measurement.
 #[derive(Debug)]
 pub enum PartEvent {
     /// A second is full.
     Second(SecondReport),
-    /// It is over.
+    /// The part is over.
     Done(Box<WorkerTotals>),
-    /// It has failed, and its links are closing.
+    /// The part has failed, and its links are closing.
     Failed(PartFailure),
 }
 
 /// A measurer with its share of one measurement.
 #[derive(Clone)]
 pub struct TeamMember {
-    /// Who.
+    /// The measurer.
     pub measurer: Arc<dyn TeamMeasurer>,
     /// Its share of the sockets.
     pub sockets: u16,

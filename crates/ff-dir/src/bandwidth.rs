@@ -1,7 +1,7 @@
 //! A bandwidth file as a directory authority reads it: any version, by whatever software.
 //!
-//! The rules are those of tor's `bwauth.c` (dirserv_read_measured_bandwidths): what it does not take is
-//! a finding, and so is what bandwidth-file-spec forbids and tor takes all the same.
+//! The rules are those of tor's `bwauth.c` (dirserv_read_measured_bandwidths): what it does not
+//! take is a finding, and so is what bandwidth-file-spec forbids and tor takes all the same.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -11,13 +11,13 @@ use ff_base::utc::{DAY_SECS, Utc};
 /// tor's `MAX_MEASUREMENT_AGE`: a file whose newest result is older is refused. A good greatest
 /// age of single results, too: with one measurement a day, two may be missed.
 pub const MAX_FILE_AGE_SECS: u64 = 3 * DAY_SECS;
-/// Characters that a line may have without its end (bandwidth-file-spec §2.1): tor before 0.3.5 skips longer ones, and
-/// parsers may.
+/// Characters that a line may have without its end (bandwidth-file-spec §2.1): tor before 0.3.5
+/// skips longer ones, and parsers may.
 pub const MAX_LINE: usize = 510;
-/// The line behind the headers.
+/// The line after the headers.
 const TERMINATOR: &str = "=====";
-/// Header lines that go into an authority's vote: tor's 50 (MAX_BW_FILE_HEADER_COUNT_IN_VOTE), of which the timestamp is
-/// one.
+/// Header lines that go into an authority's vote: tor's 50 (MAX_BW_FILE_HEADER_COUNT_IN_VOTE), of
+/// which the timestamp is one.
 const MAX_HEADERS: usize = 49;
 
 /// How bad a finding is.
@@ -39,7 +39,7 @@ pub struct FileFinding {
     pub line: usize,
     /// How bad it is.
     pub severity: Severity,
-    /// What it is.
+    /// The finding's text.
     pub text: String,
 }
 
@@ -48,9 +48,9 @@ pub struct FileFinding {
 pub struct HeaderLine {
     /// Its number, from 1.
     pub line: usize,
-    /// What stands in front of the first `=`.
+    /// The text before the first `=`.
     pub key: String,
-    /// What stands behind it.
+    /// The text after it.
     pub value: String,
 }
 
@@ -65,11 +65,11 @@ pub struct ReadLine {
     pub bw: u64,
     /// Whether authorities vote with it: not if it says `vote=0`.
     pub votes: bool,
-    /// Its nickname, if it says one.
+    /// Its nickname, if the line has one.
     pub nickname: Option<String>,
 }
 
-/// What is in a file.
+/// The contents of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// When the newest result was obtained.
@@ -78,7 +78,7 @@ pub struct Reading {
     pub header: Vec<HeaderLine>,
     /// The relays.
     pub lines: Vec<ReadLine>,
-    /// What is wrong, by line.
+    /// The problems, by line.
     pub findings: Vec<FileFinding>,
 }
 
@@ -133,7 +133,7 @@ impl Reading {
         lines.map(|relay| (relay.fingerprint, relay)).collect()
     }
 
-    /// What they come to, in kilobytes a second.
+    /// The sum of all weights, in kilobytes a second.
     #[must_use]
     pub fn total_kilobytes(&self) -> u64 {
         self.votes().values().fold(0, |sum, line| sum.saturating_add(line.bw))
@@ -271,7 +271,8 @@ impl Reading {
     }
 }
 
-/// Reads a relay's line, or says why an authority would not; nothing of one that nobody votes with anyway.
+/// Reads a relay's line, or says why an authority would not; nothing of one that nobody votes with
+/// anyway.
 fn parse_relay(number: usize, line: &str) -> Result<ReadLine, Option<String>> {
     let words = || line.trim_end_matches('\n').split([' ', '\t']).filter(|word| !word.is_empty());
     let votes = !words().any(|word| word.starts_with("vote=0"));
@@ -306,7 +307,7 @@ fn parse_relay(number: usize, line: &str) -> Result<ReadLine, Option<String>> {
     }
 }
 
-/// What differs between two files for one relay.
+/// The difference between two files for one relay.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Change {
     /// The relay, in 40 hexadecimal digits.
@@ -315,11 +316,12 @@ pub struct Change {
     pub nickname: Option<String>,
     /// Its weight in the older file, if authorities voted with that, in kilobytes a second.
     pub old_bw: Option<u64>,
-    /// Its weight in the newer one.
+    /// Its weight in the newer file.
     pub new_bw: Option<u64>,
 }
 
-/// What changes for relays between two files as authorities vote with them, in the order of fingerprints.
+/// The relays' differences between two files as authorities vote with them, in the order of
+/// fingerprints.
 #[must_use]
 pub fn diff(old: &Reading, new: &Reading) -> Vec<Change> {
     let (old, new) = (old.votes(), new.votes());

@@ -8,7 +8,7 @@ use ff_proto::units::BytesPerSec;
 
 use super::{DocumentError, Item, Items, ed25519_id, unix_secs, words};
 
-/// What is read of a consensus.
+/// The fields read from a consensus.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Consensus {
     /// When it became valid: `2019-07-14 00:00:00`, in UTC.
@@ -30,11 +30,12 @@ pub struct Entry {
     pub nickname: String,
     /// Its fingerprint.
     pub fingerprint: Fingerprint,
-    /// Its Ed25519 identity. Consensuses do not have it, but votes; a descriptor or microdescriptor has it, too.
+    /// Its Ed25519 identity. Consensuses do not have it, but votes; a descriptor or microdescriptor
+    /// has it, too.
     pub ed25519: Option<[u8; 32]>,
     /// Where it listens, its IPv4 address first.
     pub or_ports: Vec<SocketAddr>,
-    /// What the authorities say of it.
+    /// The authorities' flags.
     pub flags: Flags,
     /// The SHA-1 of its descriptor, in the ns flavour.
     pub descriptor: Option<[u8; 20]>,
@@ -53,7 +54,7 @@ impl Entry {
         self.or_ports.iter().map(SocketAddr::ip).collect()
     }
 
-    /// What it was measured at, if it was: its weight.
+    /// The relay's estimate, if it was measured: its weight.
     #[must_use]
     pub fn estimate(&self) -> Option<BytesPerSec> {
         let weight = self.weight.filter(|_| !self.is_unmeasured);
@@ -61,25 +62,25 @@ impl Entry {
     }
 }
 
-/// What authorities say of a relay, as far as it matters here.
+/// The flags of a relay that are used here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 pub struct Flags {
-    /// It can be used.
+    /// Usable now.
     pub is_running: bool,
-    /// It should be used.
+    /// Should be used.
     pub is_valid: bool,
-    /// It may be a client's first relay.
+    /// May be a client's first relay.
     pub is_guard: bool,
-    /// It may be a circuit's last relay.
+    /// May be a circuit's last relay.
     pub is_exit: bool,
-    /// It must not be a circuit's last relay.
+    /// Must not be a circuit's last relay.
     pub is_bad_exit: bool,
-    /// It is fast enough for common circuits.
+    /// Fast enough for common circuits.
     pub is_fast: bool,
-    /// It has been there for long enough for circuits that last.
+    /// Has been running long enough for long-lived circuits.
     pub is_stable: bool,
-    /// It is a directory authority.
+    /// A directory authority.
     pub is_authority: bool,
 }
 
@@ -182,7 +183,7 @@ fn random(rest: &str) -> Option<[u8; 32]> {
 }
 
 impl Entry {
-    /// What stands behind `r`; the flavours differ in the middle.
+    /// Parses the text after `r`; the flavours differ in the middle.
     fn parse(rest: &str) -> Option<Self> {
         let mut words = words(rest);
         let (nickname, fingerprint) = (words.next()?, words.next()?);
@@ -205,7 +206,8 @@ impl Entry {
             "a" => self.or_ports.push(rest.parse().map_err(|_| bad("the address"))?),
             "s" => self.flags = Flags::parse(rest),
             "w" => self.read_weight(rest)?,
-            // Votes have several digests in a line of another form, with a list of methods in front.
+            // Votes have several digests in a line of another form, with a list of methods in
+            // front.
             "m" if !rest.contains(' ') => {
                 let digest = key_base64(rest).ok_or_else(|| bad("the digest"))?;
                 self.microdescriptor = Some(digest);

@@ -1,7 +1,8 @@
 //! Server descriptors, as many as a file has (dir-spec 2.1.1): what relays say of their rates and
 //! families.
 //!
-//! Signatures are not checked: the file must come from somebody who has, as directory authorities do.
+//! Signatures are not checked: the file must come from somebody who has, as directory authorities
+//! do.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,18 +15,18 @@ use super::consensus::Consensus;
 use super::family::{FamilyCert, family_id};
 use super::{DocumentError, Item, Items, unix_secs, words};
 
-/// What is read of a descriptor.
+/// The fields read from a descriptor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
     /// SHA-1 of it, without its signature's value: by this a consensus names it (dir-spec 3.4.1).
     pub digest: [u8; 20],
     /// The relay's Ed25519 identity.
     pub ed25519: Option<[u8; 32]>,
-    /// What its operator lets it forward for long, in bytes a second.
+    /// The operator's limit for sustained traffic, in bytes a second.
     pub rate_bytes_per_sec: u64,
     /// And for a short while.
     pub burst_bytes_per_sec: u64,
-    /// What it has seen itself forward.
+    /// The relay's own observation of its traffic, in bytes a second.
     pub observed_bytes_per_sec: u64,
     /// When it was made, in seconds since 1970.
     pub published_unix_secs: Option<u64>,
@@ -46,15 +47,16 @@ impl Descriptor {
     }
 }
 
-/// What is read of a file.
+/// The descriptors of a file.
 #[derive(Clone, Debug, Default)]
 pub struct Descriptors {
-    /// The descriptors by relay; of one that has several, the newest, and of equally old ones the last.
+    /// The descriptors by relay; of one that has several, the newest, and of equally old ones the
+    /// last.
     pub relays: HashMap<Fingerprint, Descriptor>,
     /// The other ones.
     older: Vec<(Fingerprint, Descriptor)>,
-    /// Descriptors that cannot be read, each by its first line that cannot. One relay's is no reason to do
-    /// without the others.
+    /// Descriptors that cannot be read, each by its first line that cannot. One relay's is no
+    /// reason to do without the others.
     pub skipped: Vec<DocumentError>,
 }
 
@@ -67,11 +69,11 @@ struct Begun {
     start_byte: usize,
     /// Its relay.
     fingerprint: Option<Fingerprint>,
-    /// What it says.
+    /// The parsed fields.
     descriptor: Descriptor,
     /// Whom its families' keys have signed, and in which line.
     signed: Vec<([u8; 32], usize)>,
-    /// What cannot be read.
+    /// The first error in it.
     error: Option<DocumentError>,
 }
 
@@ -93,7 +95,7 @@ impl Begun {
                 self.descriptor.published_unix_secs = unix_secs(rest);
                 self.descriptor.published_unix_secs.is_some()
             }
-            // Its form has a version, so what is unknown is nothing.
+            // The form has a version; an unknown version is ignored.
             "overload-general" => {
                 let time = rest.strip_prefix("1 ").and_then(unix_secs);
                 self.descriptor.overloaded_unix_secs = time;
@@ -150,7 +152,8 @@ impl Begun {
 }
 
 impl Descriptors {
-    /// Reads the descriptors of a file. Contact lines may have any encoding; digests are of the file's bytes.
+    /// Reads the descriptors of a file. Contact lines may have any encoding; digests are of the
+    /// file's bytes.
     #[must_use]
     pub fn parse(bytes: impl AsRef<[u8]>) -> Self {
         let bytes = bytes.as_ref();
@@ -223,7 +226,8 @@ impl Descriptors {
     }
 }
 
-/// Text of the same length in bytes, with a `?` for each byte that is not UTF-8: everything that is parsed is ASCII.
+/// Text of the same length in bytes, with a `?` for each byte that is not UTF-8: everything that is
+/// parsed is ASCII.
 #[must_use]
 pub fn readable(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes) {
@@ -237,7 +241,8 @@ pub fn readable(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// The digest of the descriptor at the start of a file's rest; its line `router-signature` starts at byte `last`.
+/// The digest of the descriptor at the start of a file's rest; its line `router-signature` starts
+/// at byte `last`.
 fn digest(bytes: &[u8], last: usize) -> [u8; 20] {
     let end = bytes[last..].iter().position(|byte| *byte == b'\n');
     let end = end.map_or(bytes.len(), |end| last + end + 1);

@@ -1,4 +1,5 @@
-//! Families by key (proposal 321): a family's key signs the identities of its relays, and the key is the family's name.
+//! Families by key (proposal 321): a family's key signs the identities of its relays, and the key
+//! is the family's name.
 
 use base64ct::{Base64, Base64Unpadded, Encoding};
 
@@ -12,10 +13,10 @@ pub struct FamilyCert {
 }
 
 impl FamilyCert {
-    /// Reads the base64 between the first and the last line of the object (Tor's cert-spec; proposal 321: type 12, with
-    /// the key that signed it in an extension); `None` if it is not such a certificate. Does not check its signature or the
-    /// descriptor's: every tor that reads a descriptor, an authority too, checks them and rejects descriptors with a wrong
-    /// certificate.
+    /// Reads the base64 between the first and the last line of the object (Tor's cert-spec;
+    /// proposal 321: type 12, with the key that signed it in an extension); `None` if it is not
+    /// such a certificate. Does not check its signature or the descriptor's: every tor that reads a
+    /// descriptor, an authority too, checks them and rejects descriptors with a wrong certificate.
     #[must_use]
     pub fn parse(object: &str) -> Option<Self> {
         const FAMILY_V_IDENTITY: u8 = 12;

@@ -15,7 +15,7 @@ use time::{Date, Month};
 pub struct DocumentError {
     /// In which line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The problem.
     pub reason: String,
 }
 
@@ -26,16 +26,16 @@ impl DocumentError {
     }
 }
 
-/// A line of a document, with the object behind it if there is one (dir-spec 1.2).
+/// A line of a document, with the object after it if there is one (dir-spec 1.2).
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'a> {
     /// The line's number, from 1.
     pub line: usize,
     /// Its first word; keywords may be marked as optional.
     pub keyword: &'a str,
-    /// What stands behind it.
+    /// The text after it.
     pub rest: &'a str,
-    /// What stands between the object's first and last line.
+    /// The text between the object's first and last line.
     pub object: Option<&'a str>,
     /// Where it begins in the text.
     pub start: usize,
@@ -55,7 +55,7 @@ pub struct Items<'a> {
 }
 
 impl<'a> Items<'a> {
-    /// Those of a document.
+    /// The items of a document.
     #[must_use]
     pub fn of(text: &'a str) -> Self {
         Self { text, at: 0, line: 0, is_cut: false }
@@ -69,7 +69,7 @@ impl<'a> Items<'a> {
         Some(line.trim_end_matches(['\r', '\n']))
     }
 
-    /// What stands in the object that begins here, if one does.
+    /// Takes the object that begins here, if there is one.
     fn object(&mut self) -> Option<&'a str> {
         if !self.text.get(self.at..)?.starts_with("-----BEGIN ") {
             return None;

@@ -1,8 +1,9 @@
-//! Microdescriptors, as many as a file has (dir-spec 3.3): what authorities have made of descriptors. From them come
-//! relays' Ed25519 identities and families.
+//! Microdescriptors, as many as a file has (dir-spec 3.3): what authorities have made of
+//! descriptors. From them come relays' Ed25519 identities and families.
 //!
-//! Nothing in them is signed; the consensus names each by its digest, so whoever trusts the consensus may trust
-//! what is found by [`Microdescriptors::of`]. One that was changed or cut is one that nobody names.
+//! Nothing in them is signed; the consensus names each by its digest, so whoever trusts the
+//! consensus may trust what is found by [`Microdescriptors::of`]. One that was changed or cut is
+//! one that nobody names.
 
 use std::collections::HashMap;
 
@@ -12,7 +13,7 @@ use sha2::{Digest, Sha256};
 use super::consensus::Entry;
 use super::{DocumentError, Item, Items, ed25519_id, words, x25519_key};
 
-/// What is read of a microdescriptor.
+/// The fields read from a microdescriptor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Microdescriptor {
     /// The relay's Ed25519 identity.
@@ -21,13 +22,15 @@ pub struct Microdescriptor {
     pub ntor: Option<[u8; 32]>,
     /// The relays that it declares as its family; authorities put itself among them.
     pub family: Vec<Fingerprint>,
-    /// The families whose keys have signed its identity: `ed25519:` and a key, or what may come later.
+    /// The families whose keys have signed its identity: `ed25519:` and a key, or what may come
+    /// later.
     pub family_ids: Vec<String>,
-    /// The ports that it lets streams to: `accept` or `reject` and ranges. Without it, it lets none out.
+    /// The ports that it lets streams to: `accept` or `reject` and ranges. Without it, it lets none
+    /// out.
     pub policy: Option<String>,
 }
 
-/// What is read of a file.
+/// The microdescriptors of a file.
 #[derive(Clone, Debug, Default)]
 pub struct Microdescriptors {
     /// The microdescriptors by their SHA-256.
@@ -40,9 +43,9 @@ pub struct Microdescriptors {
 struct Begun {
     /// Where it begins in the text.
     start: usize,
-    /// What it says.
+    /// The parsed fields.
     microdescriptor: Microdescriptor,
-    /// What cannot be read.
+    /// The first error in it.
     error: Option<DocumentError>,
 }
 
@@ -57,7 +60,8 @@ impl Begun {
         let said = &mut self.microdescriptor;
         match item.keyword {
             "family" => said.family = words(item.rest).filter_map(fingerprint_hex).collect(),
-            // One that cannot be read is one that no circuit can be built with, and no more than that.
+            // One that cannot be read is one that no circuit can be built with, and no more than
+            // that.
             "ntor-onion-key" => said.ntor = x25519_key(item.rest),
             "family-ids" => said.family_ids = words(item.rest).map(str::to_owned).collect(),
             "p" => said.policy = Some(item.rest.to_owned()),
@@ -101,7 +105,7 @@ impl Microdescriptors {
         all
     }
 
-    /// That of a relay in a consensus of the microdesc flavour.
+    /// The microdescriptor of a relay in a consensus of the microdesc flavour.
     #[must_use]
     pub fn of(&self, entry: &Entry) -> Option<&Microdescriptor> {
         self.by_digest.get(&entry.microdescriptor?)

@@ -1,8 +1,9 @@
 //! Arti's directory client, and what it needs around it.
 //!
-//! It finds its way into the network, keeps a directory of it up to date in its own cache, and fetches
-//! certificates and microdescriptors. Consensuses as text, those of the flavour ns, and server descriptors are
-//! not to be had through it: [`super::server`] asks for them over its channels.
+//! It finds its way into the network, keeps a directory of it up to date in its own cache, and
+//! fetches certificates and microdescriptors. Consensuses as text, those of the flavour ns, and
+//! server descriptors are not to be had through it: [`super::server`] asks for them over its
+//! channels.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -114,8 +115,8 @@ impl Arti {
         Ok(Self { dirs, channels, _tasks: tasks })
     }
 
-    /// The directory that it has, waiting for one until the deadline. It may be old: its relays still tell
-    /// where newer ones are.
+    /// The directory that it has, waiting for one until the deadline. It may be old: its relays
+    /// still tell where newer ones are.
     pub(super) async fn directory(&self, deadline: Instant) -> Result<Arc<NetDir>, DirectoryError> {
         // This begins to fetch one, and does nothing if that goes on already.
         let begun = timeout_at(deadline, self.dirs.bootstrap()).await;

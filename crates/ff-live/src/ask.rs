@@ -1,4 +1,4 @@
-//! What is asked of directory servers, and what goes wrong with an answer.
+//! Requests to directory servers, and errors of their answers.
 
 use core::fmt::Display;
 use core::future::Future;
@@ -11,7 +11,7 @@ use tor_netdoc::doc::authcert::AuthCertKeyIds;
 
 use super::head::Flavor;
 
-/// What is asked of a server.
+/// A request to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     /// The current consensus, if these have signed it.
@@ -44,7 +44,7 @@ impl Request {
     }
 }
 
-/// Why there is no answer.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum AskError {
     /// The server cannot be reached.
@@ -53,7 +53,7 @@ pub(super) enum AskError {
     /// The answer did not come, or not in time.
     #[error("no answer within {0} s")]
     TooSlow(u64),
-    /// The answer is no answer.
+    /// The answer is not valid.
     #[error("{0}")]
     BadAnswer(String),
 }

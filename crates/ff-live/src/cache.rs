@@ -1,8 +1,8 @@
 //! Documents on disk: what was fetched survives a restart, and is there without a network.
 //!
-//! Each file is replaced as a whole. Nothing in a file is believed: consensuses are verified again when they
-//! are read, and pieces have other digests when they have been damaged. What cannot be read is as if it were
-//! not there, and is fetched anew.
+//! Each file is replaced as a whole. Nothing in a file is believed: consensuses are verified again
+//! when they are read, and pieces have other digests when they have been damaged. What cannot be
+//! read is as if it were not there, and is fetched anew.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read};
@@ -21,7 +21,7 @@ use super::shelf::Shelf;
 /// The documents' directory.
 #[derive(Debug)]
 pub(super) struct Cache {
-    /// It.
+    /// The directory.
     dir: PathBuf,
     /// What may be kept.
     limits: DocumentLimits,
@@ -53,7 +53,8 @@ pub(super) fn dir(cache_dir: &Path) -> PathBuf {
     cache_dir.join("documents")
 }
 
-/// The file of the server descriptors that are kept there, also while a client keeps them up to date.
+/// The file of the server descriptors that are kept there, also while a client keeps them up to
+/// date.
 #[must_use]
 pub fn descriptors(cache_dir: &Path) -> PathBuf {
     dir(cache_dir).join(ServerDescriptor::FILE)
@@ -168,8 +169,8 @@ impl Cache {
         Ok(bytes)
     }
 
-    /// Reads a file; one that is not there is empty. Bytes that are no UTF-8 are replaced, and what they stand
-    /// in is not what it was.
+    /// Reads a file; one that is not there is empty. Bytes that are no UTF-8 are replaced, and what
+    /// they stand in is not what it was.
     fn read(&self, path: &Path) -> Result<String, FileError> {
         let failed = || FileError::new("read", path);
         let file = match File::open(path) {

@@ -1,8 +1,8 @@
 //! A circuit of one hop to a directory server.
 //!
-//! What is fetched is public and checked by itself, so the link's proof of who the server is suffices, and
-//! CREATE_FAST, which all relays know, makes the circuit. It cannot negotiate congestion control, so Arti uses
-//! the fixed window of the circuit's parameters.
+//! What is fetched is public and checked by itself, so the link's proof of who the server is
+//! suffices, and CREATE_FAST, which all relays know, makes the circuit. It cannot negotiate
+//! congestion control, so Arti uses the fixed window of the circuit's parameters.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Fetches the pieces that are listed and not there, from several servers at the same time.
 //!
-//! A few servers are asked for a batch each. One that fails, is slow, or answers with something that it was
-//! not asked for is given up, and its batch goes to another one. What a server does not have is asked of
-//! others in a next round, and of the authorities in the last.
+//! A few servers are asked for a batch each. One that fails, is slow, or answers with something
+//! that it was not asked for is given up, and its batch goes to another one. What a server does not
+//! have is asked of others in a next round, and of the authorities in the last.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -16,7 +16,8 @@ use super::ask::{Ask, AskError, Request, Servers};
 use super::parts::{Microdescriptor, Part, ServerDescriptor};
 use super::shelf::Shelf;
 
-/// Digests in one request at most, as tor's own: a request is one line, and its answer is bounded by it.
+/// Digests in one request at most, as tor's own: a request is one line, and its answer is bounded
+/// by it.
 pub(super) const MAX_BATCH: usize = 96;
 /// Rounds with caches before the authorities are asked.
 const CACHE_ROUNDS: usize = 2;
@@ -54,7 +55,7 @@ pub(super) struct Pace {
     pub(super) max_bytes: u64,
 }
 
-/// What went wrong on the way, a sentence for each server.
+/// Problems during a refresh, a sentence for each server.
 #[derive(Debug, Default)]
 pub(super) struct Problems(Vec<String>);
 
@@ -96,7 +97,7 @@ pub(super) async fn collect<P: Wanted, A: Ask>(
     missing(listed, shelf).len()
 }
 
-/// What is listed and not there.
+/// The listed documents that are missing.
 fn missing<P: Part>(listed: &[(Fingerprint, P::Digest)], shelf: &Shelf<P>) -> Vec<P::Digest> {
     let digests = listed.iter().map(|(_, digest)| *digest);
     let mut missing: Vec<_> = digests.filter(|digest| !shelf.has(digest)).collect();
@@ -117,7 +118,7 @@ struct Round<'a, P: Wanted, A: Ask> {
     supply: &'a mut VecDeque<A::Server>,
     /// Where pieces go.
     shelf: &'a mut Shelf<P>,
-    /// What went wrong.
+    /// The problems so far.
     problems: &'a mut Problems,
     /// How many bytes there is room for.
     bytes_left: u64,
@@ -126,7 +127,7 @@ struct Round<'a, P: Wanted, A: Ask> {
 impl<P: Wanted, A: Ask> Round<'_, P, A> {
     /// Asks until all batches have been asked for, or nobody is left to ask.
     async fn run(mut self) {
-        // The first few are asked again and again, so that few connections are made.
+        // The first few servers are asked repeatedly, so that few connections are made.
         let count = self.supply.len().min(self.pace.parallel);
         let mut idle: Vec<_> = self.supply.drain(..count).collect();
         let mut asked = FuturesUnordered::new();

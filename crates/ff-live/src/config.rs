@@ -29,29 +29,29 @@ pub struct LiveConfig {
     /// The network's directory authorities; Tor's if there are none here.
     #[serde(default, rename = "authority")]
     pub authorities: Vec<Authority>,
-    /// Whom to ask as long as there is no directory; the authorities, or with Tor's Arti's own list, if there
-    /// are none here.
+    /// The servers to ask without a directory; if empty, the authorities, or for Tor's network
+    /// Arti's own list.
     #[serde(default, rename = "fallback")]
     pub fallbacks: Vec<Fallback>,
     /// A private network's directory, of chutney's or ff-lab's kind: its authorities are used.
     #[serde(default)]
     pub private_network: Option<PathBuf>,
-    /// Whether to ask servers at addresses that are nobody's on the Internet, 127.0.0.1 for instance. A
-    /// `private_network` has no others.
+    /// Whether to ask servers at addresses that are nobody's on the Internet, 127.0.0.1 for
+    /// instance. A `private_network` has no others.
     #[serde(default)]
     pub allow_private_addresses: bool,
-    /// What may be kept and asked for.
+    /// The limits of the cache and of requests.
     #[serde(default)]
     pub limits: DocumentLimits,
 }
 
-/// What may be kept and asked for.
+/// The limits of the cache and of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DocumentLimits {
     /// How many consensuses are kept, the current one included.
     pub consensuses: usize,
-    /// Bytes of documents, on disk and in one view, beside Arti's own cache.
+    /// Bytes of documents, on disk and in one view, in addition to Arti's own cache.
     pub cache_bytes: u64,
     /// Requests at the same time.
     pub parallel: usize,
@@ -106,7 +106,8 @@ impl LiveConfig {
     /// Finds invalid values.
     ///
     /// # Errors
-    /// [`DirectoryError`], also when the private network's directory cannot be read, or other users could change kept files.
+    /// [`DirectoryError`], also when the private network's directory cannot be read, or other users
+    /// could change kept files.
     pub fn check(&self) -> Result<(), DirectoryError> {
         self.resolve()?;
         [Some(&self.cache_dir), self.state_dir.as_ref()]
@@ -142,7 +143,7 @@ impl LiveConfig {
         })
     }
 
-    /// What Arti wants to know of the network.
+    /// The network's config in Arti's form.
     fn arti(&self, authorities: &[Authority]) -> Result<NetworkConfig, DirectoryError> {
         let mut builder = NetworkConfig::builder();
         let mut fallbacks = Vec::new();

@@ -7,8 +7,8 @@ use super::head::secs;
 
 /// The network's documents of one moment, each verified.
 ///
-/// The consensuses' signatures have been checked; descriptors and microdescriptors are those whose digests
-/// the consensuses have. Copies share their texts.
+/// The consensuses' signatures have been checked; descriptors and microdescriptors are those whose
+/// digests the consensuses have. Copies share their texts.
 #[derive(Clone, Debug)]
 pub struct Documents {
     /// The consensus of the flavour ns, which has the digests of the descriptors.
@@ -30,9 +30,9 @@ pub struct Documents {
     pub valid_until_secs: u64,
     /// When it was fetched.
     pub fetched_at_secs: u64,
-    /// Who gave it.
+    /// The source of the consensus.
     pub from: String,
-    /// What went wrong on the way, a sentence each; nothing of it makes the documents wrong.
+    /// Problems during the refresh, a sentence each; the documents are valid all the same.
     pub problems: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What goes wrong with the network's view.
+//! Errors of the network's view.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ pub enum DirectoryError {
     Config {
         /// The key, or the file, that it is about.
         field: String,
-        /// What is wrong with it, and what would be right.
+        /// The problem, and a valid value.
         reason: String,
     },
     /// Another process keeps its view in the same directory.

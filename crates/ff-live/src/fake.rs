@@ -168,22 +168,22 @@ impl Network {
     }
 }
 
-/// What a server does.
+/// The behaviour of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Does {
-    /// It gives what it has.
+    /// Gives the documents that it has.
     Right,
-    /// It cannot be reached.
+    /// Cannot be reached.
     Fail,
-    /// It never answers.
+    /// Never answers.
     Hang,
-    /// It gives descriptors with a byte changed.
+    /// Gives descriptors with a byte changed.
     Damage,
-    /// It gives all that it has, whatever it was asked for.
+    /// Gives all that it has, regardless of the request.
     GiveAll,
-    /// It gives only the first half of what it was asked for.
+    /// Gives only the first half of the requested documents.
     GiveHalf,
-    /// It has consensuses, and nothing else.
+    /// Has only consensuses.
     HaveNothing,
 }
 
@@ -245,7 +245,7 @@ impl Fake {
         std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What an honest server answers.
+    /// The answer of an honest server.
     fn right(&self, request: &Request) -> String {
         match request {
             Request::Consensus(flavor, _) => {

@@ -1,5 +1,5 @@
-//! What the directory client itself needs of a consensus: times, signatures' keys, and the digests of the
-//! documents that it lists.
+//! What the directory client itself needs of a consensus: times, signatures' keys, and the digests
+//! of the documents that it lists.
 //!
 //! [`ff_dir::consensus`] reads what a schedule needs; the digests are of no use there.
 

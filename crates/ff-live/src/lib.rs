@@ -43,11 +43,11 @@ pub use self::relay::{Authority, Fallback};
 
 /// Fetches the network's documents and keeps them.
 pub struct DirectoryClient {
-    /// Runs what goes on beside.
+    /// Runs background tasks.
     runtime: PreferredRuntime,
     /// Arti's client.
     arti: Arti,
-    /// What is kept.
+    /// The documents.
     view: Arc<View>,
     /// Whether to ask servers at private addresses.
     allow_private_addresses: bool,
@@ -93,8 +93,8 @@ impl DirectoryClient {
         })
     }
 
-    /// Brings the documents up to date before the deadline. What comes may lack descriptors, and the next
-    /// refresh goes on there; it may be cancelled at any moment.
+    /// Brings the documents up to date before the deadline. What comes may lack descriptors, and
+    /// the next refresh goes on there; it may be cancelled at any moment.
     ///
     /// # Errors
     /// When there is no valid consensus to be had. [`Self::last`] has what there was then.
@@ -148,7 +148,8 @@ fn make_dir(path: &Path) -> Result<(), DirectoryError> {
     checked_dir(path, Mistrust::new().verifier().make_directory(path))
 }
 
-/// Fails if [`make_dir`] would refuse a directory because other users could change a directory above it.
+/// Fails if [`make_dir`] would refuse a directory because other users could change a directory
+/// above it.
 fn check_dir(path: &Path) -> Result<(), DirectoryError> {
     let existing = path.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
     checked_dir(path, Mistrust::new().verifier().permit_readable().check(existing))

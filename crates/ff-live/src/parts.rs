@@ -1,10 +1,11 @@
 //! Server descriptors and microdescriptors as pieces of text that are known by their digests.
 //!
-//! A consensus names each by its digest, and a majority of the authorities has signed the consensus, so a
-//! piece whose digest is named in it is the one that the authorities have checked: their signatures in the
-//! pieces need not be checked again. A server descriptor's digest is a SHA-1; a relay that can make two
-//! descriptors with one digest can show us another of its own than it showed the authorities, and the line
-//! `fingerprint` is compared so that it stays one of its own.
+//! A consensus names each by its digest, and a majority of the authorities has signed the
+//! consensus, so a piece whose digest is named in it is the one that the authorities have checked:
+//! their signatures in the pieces need not be checked again. A server descriptor's digest is a
+//! SHA-1; a relay that can make two descriptors with one digest can show us another of its own than
+//! it showed the authorities, and the line `fingerprint` is compared so that it stays one of its
+//! own.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -16,12 +17,12 @@ use tor_llcrypto::d::Sha1;
 
 /// A kind of such pieces.
 pub(super) trait Part: Debug + Send + Sync + 'static {
-    /// What a piece is known by.
+    /// The digest that identifies a piece.
     type Digest: Copy + Debug + Eq + Ord + Hash + Send + Sync + AsRef<[u8]>;
-    /// What pieces are called.
+    /// The name of such pieces.
     const NAME: &'static str;
 
-    /// Finds the first piece in a text, and what comes behind it.
+    /// Finds the first piece in a text; returns it and the rest.
     fn first(text: &str) -> Option<(&str, &str)>;
 
     /// The digest of a piece.
@@ -58,7 +59,7 @@ impl Part for ServerDescriptor {
     }
 
     fn digest(piece: &str) -> [u8; 20] {
-        // dir-spec 2.1.1: from `router` through the newline behind `router-signature`.
+        // dir-spec 2.1.1: from `router` through the newline after `router-signature`.
         let end = piece.find(SIGNATURE).map_or(piece.len(), |start| start + SIGNATURE.len());
         Sha1::digest(&piece.as_bytes()[..end]).into()
     }
@@ -89,7 +90,7 @@ impl Part for Microdescriptor {
     fn first(text: &str) -> Option<(&str, &str)> {
         let start = line_start(text, "onion-key")?;
         let text = text.get(start..)?;
-        // It ends where the next one begins; tor and we put lines with @ before them.
+        // The piece ends where the next one begins; tor and we put lines with @ before them.
         let end = text.match_indices('\n').map(|(index, _)| index + 1).find(|&next| {
             let line = &text[next..];
             line.is_empty() || line.starts_with("onion-key") || line.starts_with('@')

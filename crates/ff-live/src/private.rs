@@ -1,7 +1,7 @@
 //! The authorities of a private network, from its nodes' directories.
 //!
-//! chutney's and ff-lab's networks have a directory for each node, with tor's own files in it. A node with an
-//! authority's certificate is an authority.
+//! chutney's and ff-lab's networks have a directory for each node, with tor's own files in it. A
+//! node with an authority's certificate is an authority.
 
 use std::fs;
 use std::io::Read;

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Authority {
-    /// What it is called in messages.
+    /// The authority's name in messages.
     pub name: String,
-    /// The fingerprint of the key that its votes hang on, 40 hexadecimal digits: the `fingerprint` line of
-    /// its `keys/authority_certificate`.
+    /// The fingerprint of the key that its votes hang on, 40 hexadecimal digits: the `fingerprint`
+    /// line of its `keys/authority_certificate`.
     pub v3ident: String,
     /// Its RSA fingerprint as a relay, 40 hexadecimal digits.
     pub fingerprint: String,

@@ -36,7 +36,8 @@ impl fmt::Display for Server {
     }
 }
 
-/// The servers of a directory: some caches by chance, so that each refresh asks others, and the authorities.
+/// The servers of a directory: some caches by chance, so that each refresh asks others, and the
+/// authorities.
 pub(super) fn servers(directory: &NetDir, allow_private_addresses: bool) -> Servers<Server> {
     let mut servers = Servers { caches: Vec::new(), authorities: Vec::new() };
     for relay in directory.relays() {

@@ -11,15 +11,15 @@ use tor_netdoc::types::Iso8601TimeSp;
 use super::head::unix_secs;
 use super::parts::Part;
 
-/// How long pieces are kept that no consensus lists any more: relays come back.
+/// How long pieces are kept that consensuses no longer list: relays return.
 const KEEP_UNLISTED_SECS: u64 = 2 * 24 * 3600;
-/// What stands before the time in a file, as in tor's cached-microdescs.
+/// The prefix of the time in a file, as in tor's cached-microdescs.
 const LAST_LISTED: &str = "@last-listed ";
 
 /// The pieces of one kind that are there.
 #[derive(Debug)]
 pub(super) struct Shelf<P: Part> {
-    /// They.
+    /// The pieces.
     pieces: HashMap<P::Digest, Piece>,
 }
 
@@ -39,8 +39,8 @@ impl<P: Part> Default for Shelf<P> {
 }
 
 impl<P: Part> Shelf<P> {
-    /// Reads a file that [`Self::render`] has written. A piece that has been damaged has another digest, so
-    /// that no consensus lists it.
+    /// Reads a file that [`Self::render`] has written. A piece that has been damaged has another
+    /// digest, so that no consensus lists it.
     pub(super) fn read(text: &str) -> Self {
         let mut shelf = Self::default();
         let mut rest = text;
@@ -107,14 +107,14 @@ impl<P: Part> Shelf<P> {
         self.pieces.values().map(|piece| (piece.text.len() + annotation) as u64).sum()
     }
 
-    /// The file's text: each piece behind a line with its time, in the order of their digests.
+    /// The file's text: each piece after a line with its time, in the order of their digests.
     pub(super) fn render(&self) -> String {
         let mut sorted: Vec<_> = self.pieces.iter().collect();
         sorted.sort_unstable_by_key(|(digest, _)| **digest);
         let mut text = String::new();
         for (_, piece) in sorted {
             let time = Iso8601TimeSp(UNIX_EPOCH + Duration::from_secs(piece.last_listed_secs));
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "{LAST_LISTED}{time}");
             text.push_str(&piece.text);
         }

@@ -1,7 +1,7 @@
 //! Whether a consensus is one to go by: of this network, signed, whole, and of now.
 //!
-//! The signatures are checked by Arti's tor-netdoc: more than half of the configured authorities must have
-//! signed, each with a key that its certificate vouches for.
+//! The signatures are checked by Arti's tor-netdoc: more than half of the configured authorities
+//! must have signed, each with a key that its certificate vouches for.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,31 +15,32 @@ use tor_netdoc::parse2::{ParseInput, parse_netdoc};
 
 use super::head::{Flavor, Head, signing_keys};
 
-/// How far ahead of our clock a consensus may be. Authorities' clocks agree within minutes, and so should ours.
+/// How far ahead of our clock a consensus may be. Authorities' clocks agree within minutes, and so
+/// should ours.
 const MAX_AHEAD_SECS: u64 = 30 * 60;
 
 /// Why a consensus is not one to go by.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    /// It is something else.
+    /// The document is not a consensus of this flavour.
     #[error("this is not a consensus of the flavour {}", .0.name())]
     NotConsensus(Flavor),
-    /// Its end is missing.
+    /// The document's end is missing.
     #[error("the consensus ends too early: it has no signatures")]
     Cut,
-    /// It cannot be read.
+    /// The document cannot be read.
     #[error("the consensus cannot be read: {0}")]
     Unreadable(String),
-    /// It says that it is from tomorrow.
+    /// The document's time is in the future.
     #[error("the consensus is from the future, of {}: is this machine's clock right?", time(*.0))]
     FromTheFuture(u64),
-    /// It was valid once.
+    /// The document has expired.
     #[error("the consensus expired at {}", time(*.0))]
     Expired(u64),
     /// There is one as new already.
     #[error("its consensus of {} is not newer than the present one", time(*.0))]
     NotNewer(u64),
-    /// It is of another moment than the one that it should go with.
+    /// The document is of another time than the one that it must match.
     #[error("the consensus is of {}, not of the same time as the other flavour's", time(*.0))]
     OtherTime(u64),
     /// Nobody whom we know has signed it.
@@ -73,7 +74,7 @@ pub(super) struct Certificates {
     known: HashMap<AuthCertKeyIds, (AuthCert, String)>,
 }
 
-/// What a certificate begins with.
+/// The first line of a certificate.
 const CERTIFICATE_START: &str = "dir-key-certificate-version ";
 
 impl Certificates {
@@ -186,8 +187,8 @@ pub(super) fn verify(
     }
 }
 
-/// Checks the signatures of one that has been parsed. All certificates are authorities' of ours, so that who
-/// else has signed does not count.
+/// Checks the signatures of one that has been parsed. All certificates are authorities' of ours, so
+/// that who else has signed does not count.
 fn check_signatures<T>(
     parsed: &impl ExternallySigned<T, Key = [AuthCert], KeyHint = Vec<AuthCertKeyIds>>,
     certificates: &[AuthCert],

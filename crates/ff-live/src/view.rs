@@ -29,21 +29,21 @@ use super::signed::{self, Certificates, Refusal};
 /// Directory caches that are asked for a consensus, before authorities are.
 const CONSENSUS_CACHES: usize = 3;
 
-/// Who gave what was kept.
+/// The source of cached documents.
 const THE_CACHE: &str = "the cache";
 
-/// What keeps the network's view.
+/// The network's view and its cache.
 #[derive(Debug)]
 pub(super) struct View {
     /// Where documents are kept.
     cache: Cache,
-    /// Whose signatures count.
+    /// The authorities whose signatures count.
     authorities: Vec<RsaIdentity>,
     /// What may be kept and asked for.
     limits: DocumentLimits,
 }
 
-/// What a refresh has come to.
+/// The result of a refresh.
 #[derive(Debug)]
 pub(super) struct Refreshed {
     /// The documents.
@@ -55,7 +55,7 @@ pub(super) struct Refreshed {
 /// A consensus that has been verified.
 type Verified = (Head, Arc<str>);
 
-/// What is kept.
+/// The documents at hand.
 #[derive(Debug, Default)]
 struct Held {
     /// The authorities' certificates.
@@ -64,7 +64,7 @@ struct Held {
     consensus: Option<Verified>,
     /// When it was fetched.
     fetched_at_secs: u64,
-    /// Its other flavour.
+    /// The same consensus of the microdesc flavour.
     microdesc: Option<Verified>,
     /// Descriptors.
     descriptors: Shelf<ServerDescriptor>,
@@ -283,7 +283,7 @@ impl<A: Ask> Inquiry<'_, A> {
         if !held.consensus.as_ref().is_some_and(is_valid) {
             return Err(DirectoryError::NoConsensus { tried });
         }
-        // Caches are some minutes behind as a rule, which is no problem when another one is not.
+        // Caches usually lag by some minutes, which does not matter if another one is up to date.
         if !is_fresh(held) {
             tried.into_iter().for_each(|sentence| problems.note(sentence));
         }

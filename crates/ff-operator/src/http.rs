@@ -1,5 +1,6 @@
-//! Serves HTTP: to the operator on loopback, the page of a coordinator and figures of other programs, under loopback's
-//! names and those that the operator lists; to everybody, what is protected by a secret of its own.
+//! Serves HTTP: to the operator on loopback, the page of a coordinator and figures of other
+//! programs, under loopback's names and those that the operator lists; to everybody, what is
+//! protected by a secret of its own.
 //!
 //! Connections are bounded in number and time.
 
@@ -21,7 +22,8 @@ pub async fn serve(listener: TcpListener, router: Router, hosts: &[String]) -> I
     connection::serve(listener, guarded(router, hosts), connection::Deadlines::default()).await
 }
 
-/// Answers all clients, under any name, until it is dropped. Disconnects a client that reads nothing for `stall`.
+/// Answers all clients, under any name, until it is dropped. Disconnects a client that reads
+/// nothing for `stall`.
 pub async fn serve_to_all(listener: impl Accept, router: Router, stall: Duration) -> Infallible {
     let deadlines = connection::Deadlines { stall, ..connection::Deadlines::default() };
     connection::serve(listener, router, deadlines).await

@@ -1,7 +1,7 @@
 //! Man pages and completions, generated from the command lines of programs.
 //!
-//! The page of a command has its help, then EXIT STATUS, FILES, EXAMPLES and SEE ALSO. A config has a page in section 5,
-//! its example with comments.
+//! The page of a command has its help, then EXIT STATUS, FILES, EXAMPLES and SEE ALSO. A config has
+//! a page in section 5, its example with comments.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -45,7 +45,8 @@ pub struct ConfigPage<'a> {
 }
 
 impl Program<'_> {
-    /// Writes the directories man, completions and examples of the program into a directory of its name.
+    /// Writes the directories man, completions and examples of the program into a directory of its
+    /// name.
     ///
     /// # Errors
     /// When a file or directory cannot be written.
@@ -195,7 +196,7 @@ fn escaped(text: &str) -> String {
     let mut roff = String::new();
     for line in text.trim_end().lines() {
         let start = if line.starts_with(['.', '\'']) { "\\&" } else { "" };
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(roff, "{start}{}", line.replace('\\', "\\e").replace('-', "\\-"));
     }
     roff.trim_end_matches('\n').to_owned()

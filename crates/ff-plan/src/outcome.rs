@@ -25,7 +25,7 @@ pub use self::parts::{
     RoundTrip, SampleRow, SecondRow, SocketCounts, TargetInfo,
 };
 
-/// What stands in place of a verdict where there is none.
+/// Stands in place of a verdict where there is none.
 pub const FAILED: &str = "failed";
 
 /// The outcome of one measurement.
@@ -57,13 +57,14 @@ pub struct Outcome {
     pub method: Method,
     /// The estimate; `None` when it failed.
     pub estimate: Option<BytesPerSec>,
-    /// What this attempt is worth to whoever decides when the relay is measured again.
+    /// How this attempt counts when the relay is measured again.
     pub draw: Draw,
     /// The relay's known limit, where it is known.
     pub limit: Option<BytesPerSec>,
-    /// What the estimate is worth, or why there is none.
+    /// The estimate's verdict, or why there is no estimate.
     pub result: Result<Verdict, Failure>,
-    /// The samples of the seconds that count; what measurers counted, as far as the relay does not dispute it.
+    /// The samples of the seconds that count; what measurers counted, as far as the relay does not
+    /// dispute it.
     pub seconds: Vec<SecondSample>,
     /// The measurers that say that they got more than the relay says that it has echoed to them.
     pub disputes: Vec<Dispute>,
@@ -79,7 +80,7 @@ pub struct Outcome {
     pub paths: Vec<PathRow>,
 }
 
-/// What is known of a measurement before the relay answers.
+/// The known facts about a measurement before the relay answers.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// The relay.
@@ -113,10 +114,10 @@ impl Asked {
     }
 }
 
-/// What was measured before a measurement was over.
+/// The data of a measurement until it ended.
 #[derive(Debug, Default)]
 pub struct MeasuredSeconds {
-    /// What the relay has granted.
+    /// The relay's grant.
     pub grant: Option<MeasParamsOk>,
     /// Of the granted seconds, those in which measurers find its rate.
     pub settle_secs: u16,
@@ -135,7 +136,7 @@ impl Outcome {
         Self::of(asked, MeasuredSeconds::default(), Err(failure))
     }
 
-    /// What a measurement came to that found this. The draw follows from that.
+    /// The outcome of a measurement with this result. The draw follows from the result.
     #[must_use]
     pub fn of(
         asked: Asked,
@@ -177,8 +178,8 @@ impl Outcome {
     }
 }
 
-/// What a measurement that found this is worth as a draw. It is that of what is believed, not that of a dispute: a
-/// relay must not win another attempt by saying that it has echoed less.
+/// How a measurement with this result counts as a draw: by the believed counts, not by those of a
+/// dispute, because a relay must not win another attempt by reporting fewer echoes.
 fn draw(
     asked: &Asked,
     measured: &MeasuredSeconds,
@@ -214,8 +215,8 @@ fn unless_disputed<T>(result: Result<T, Failure>, disputes: &[Dispute]) -> Resul
     }
 }
 
-/// An attempt as files and JSON have it. Keys carry their units and are never renamed; new keys may be added, so
-/// readers have to skip what they do not know.
+/// An attempt as files and JSON have it. Keys carry their units and are never renamed; new keys may
+/// be added, so readers have to skip what they do not know.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AttemptRow {
     /// What was measured and how.
@@ -223,7 +224,7 @@ pub struct AttemptRow {
     pub measurement: MeasurementRow,
     /// The seconds that count.
     pub seconds: Vec<SampleRow>,
-    /// What came of it.
+    /// The result.
     #[serde(flatten)]
     pub result: ResultRow,
 }
@@ -241,12 +242,12 @@ pub struct MeasurementRow {
     pub fingerprint_hex: Option<String>,
     /// When it began.
     pub started_unix_secs: u64,
-    /// The same for people, in ISO 8601.
+    /// The same time in ISO 8601.
     #[serde(skip_deserializing)]
     pub started_utc: Option<String>,
     /// Seconds measured.
     pub duration_secs: u64,
-    /// What the relay was asked for, and what it granted.
+    /// The terms that the relay was asked for, and its grant.
     #[serde(flatten)]
     pub terms: TermsRow,
     /// r.
@@ -264,7 +265,8 @@ pub struct MeasurementRow {
     pub settling_bytes: Vec<u64>,
 }
 
-/// The terms of a measurement: what the relay was asked for, what it granted, and what its seconds become.
+/// The terms of a measurement: what the relay was asked for, what it granted, and what its seconds
+/// become.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TermsRow {
     /// Seconds that should count.
@@ -282,21 +284,21 @@ pub struct TermsRow {
     pub estimator: Estimator,
 }
 
-/// What came of it.
+/// The result of a measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ResultRow {
     /// The verdict's name, or `failed`.
     pub verdict: String,
     /// Why it failed.
     pub failure: Option<FailureRow>,
-    /// What the attempt is worth as a draw.
+    /// How the attempt counts as a draw.
     pub draw: DrawRow,
     /// The measurers whose counts the relay disputes.
     #[serde(default)]
     pub disputes: Vec<Dispute>,
     /// The estimate (PROTOCOL.md §9).
     pub estimate_bytes_per_sec: Option<u64>,
-    /// What cells in transit came to.
+    /// The rate of cells in transit.
     pub lower_bound_bytes_per_sec: Option<u64>,
     /// How far that is from the known limit.
     #[serde(skip_deserializing)]
@@ -454,7 +456,7 @@ impl MeasurementRow {
 }
 
 impl ResultRow {
-    /// What the verdict and the failure say.
+    /// The verdict and the failure of the row.
     fn result(&self) -> Result<Result<Verdict, Failure>, String> {
         let verdict = match (self.verdict.as_str(), &self.failure) {
             (FAILED, Some(row)) => return Failure::try_from(row).map(Err),
@@ -475,7 +477,7 @@ mod tests {
 
     use super::*;
 
-    /// What is asked of a relay.
+    /// The request to a relay.
     fn asked(method: Method) -> Asked {
         Asked {
             target: TargetInfo {
@@ -498,7 +500,7 @@ mod tests {
         Failure { kind, relay_code: None, message: String::new() }
     }
 
-    /// Two seconds of so many bytes, of four that were granted after one to settle in.
+    /// Two seconds with this many bytes, of four that were granted after one to settle.
     fn measured(has_started: bool, disputes: usize) -> MeasuredSeconds {
         let second = SecondSample { measurement_bytes: 100, ..SecondSample::default() };
         let dispute = Dispute {

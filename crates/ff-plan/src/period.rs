@@ -1,4 +1,5 @@
-//! A measurement period: who is measured when, by whom and with how much (paper §4.2 and §4.3).
+//! A measurement period: who is measured when, by whom and with how much (FlashFlow, §4.2 and
+//! §4.3).
 //!
 //! ```text
 //!   relays ─▶ group: those that may share a machine ─┐
@@ -6,8 +7,8 @@
 //!   seed ─▶ draw ─▶ room of each slot ───────────────┘   the first slot with room ─▶ allocate: measurers' shares
 //! ```
 //!
-//! All of it is arithmetic: no clock, no socket, no file, and no library that has one. Coordinators that
-//! have the same inputs come to the same schedule without a word; PROTOCOL.md §11 has vectors.
+//! All of it is arithmetic: no clock, no socket, no file, and no library that has one. Coordinators
+//! that have the same inputs come to the same schedule without a word; PROTOCOL.md §11 has vectors.
 
 pub mod allocate;
 pub mod carried;
@@ -29,21 +30,24 @@ use ff_base::identity::Fingerprint;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
-/// The least guess of a relay's capacity, so that every relay is measured with something: 100 kbit/s.
+/// The least guess of a relay's capacity, so that every relay is measured with something: 100
+/// kbit/s.
 pub const MIN_GUESS: BytesPerSec = BytesPerSec::new(12_500);
 
-/// The guess of new relays' capacities when none has been measured yet: the 75th percentile of July 2019
-/// (paper §7).
+/// The guess of new relays' capacities when none has been measured yet: the 75th percentile of July
+/// 2019 (FlashFlow, §7).
 pub const FIRST_GUESS: BytesPerSec = BytesPerSec::from_mbit(51);
 
-/// How often a relay lets a coordinator measure it in a period: once, and once again (PROTOCOL.md §7.2).
+/// How often a relay lets a coordinator measure it in a period: once, and once again (PROTOCOL.md
+/// §7.2).
 pub const GRANTS: u32 = 2;
 
-/// Seconds of a slot in addition to those that count. Opening links and finding the relay's rate takes 5 s over a round trip
-/// of 0.12 s, and 7 s over 0.21 s. A longer measurement overlaps the next slot while that opens its links.
+/// Seconds of a slot in addition to those that count. Opening links and finding the relay's rate
+/// takes 5 s over a round trip of 0.12 s, and 7 s over 0.21 s. A longer measurement overlaps the
+/// next slot while that opens its links.
 const SLOT_MARGIN_SECS: u32 = 7;
 
-/// The usual length of a slot, in seconds, where relays are measured for so many.
+/// The usual length of a slot, in seconds, for measurements of this length.
 #[must_use]
 pub fn usual_slot_secs(measure_secs: u16) -> u32 {
     u32::from(measure_secs) + SLOT_MARGIN_SECS
@@ -54,7 +58,8 @@ pub fn usual_slot_secs(measure_secs: u16) -> u32 {
 pub struct ScheduledRelay {
     /// Its fingerprint.
     pub fingerprint: Fingerprint,
-    /// z0: what it was last measured at; `None` for a new one, that is, one that was not within a month.
+    /// z0: what it was last measured at; `None` for a new one, that is, one that was not within a
+    /// month.
     pub estimate: Option<BytesPerSec>,
     /// Where it listens.
     pub addresses: Vec<IpAddr>,
@@ -85,21 +90,21 @@ pub struct Team {
 }
 
 impl Team {
-    /// What all of them carry.
+    /// The sum of the measurers' capacities.
     #[must_use]
     pub fn capacity(&self) -> BytesPerSec {
         self.measurers.iter().map(|measurer| measurer.capacity).sum()
     }
 }
 
-/// What a relay is taken to be able to carry, before it is measured: its estimate, or `new_guess`.
+/// The expected capacity of a relay before it is measured: its estimate, or `new_guess`.
 #[must_use]
 pub fn guess(relay: &ScheduledRelay, new_guess: BytesPerSec) -> BytesPerSec {
     relay.estimate.unwrap_or(new_guess).max(MIN_GUESS)
 }
 
-/// The guess for new relays: the 75th percentile of what others were measured at in the last month
-/// (paper §4.2), by the nearest rank; of nothing [`FIRST_GUESS`].
+/// The guess for new relays: the 75th percentile of the last month's estimates (FlashFlow, §4.2),
+/// by the nearest rank; without estimates, [`FIRST_GUESS`].
 #[must_use]
 pub fn guess_for_new(mut estimates: Vec<BytesPerSec>) -> BytesPerSec {
     if estimates.is_empty() {
@@ -111,15 +116,16 @@ pub fn guess_for_new(mut estimates: Vec<BytesPerSec>) -> BytesPerSec {
     at_rank.copied().unwrap_or(MIN_GUESS).max(MIN_GUESS)
 }
 
-/// What a relay is taken for when `measured` was no conclusive estimate after a guess: max(z, 2·z0)
-/// (paper §4.2).
+/// The next guess for a relay when `measured` was not a conclusive estimate after a guess: max(z,
+/// 2·z0) (FlashFlow, §4.2).
 #[must_use]
 pub fn next_guess(measured: BytesPerSec, guess: BytesPerSec) -> BytesPerSec {
     measured.max(guess.scale(2.0))
 }
 
-/// The same for a team that has no more than `most`: what needs all of that is the last guess. `None` when it
-/// has been measured with all of that already, or is surely too fast for it: no more is to be learnt.
+/// As [`next_guess`] for a team with the capacity `most`: the last guess is one that needs all of
+/// it. `None` when the relay has been measured with all of it already, or is surely too fast for
+/// it: another measurement would show nothing new.
 #[must_use]
 pub fn next_guess_within(
     measured: BytesPerSec,
@@ -132,7 +138,7 @@ pub fn next_guess_within(
     can_conclude.then(|| next_guess(measured, guess).min(last))
 }
 
-/// f·z0: what a team needs to measure a relay of which this is guessed (paper §4.2).
+/// f·z0: the team capacity needed to measure a relay with this guess (FlashFlow, §4.2).
 #[must_use]
 pub fn demand(guess: BytesPerSec, params: &Params) -> BytesPerSec {
     guess.scale(params.excess_factor())
@@ -142,7 +148,7 @@ pub fn demand(guess: BytesPerSec, params: &Params) -> BytesPerSec {
 mod tests {
     use super::*;
 
-    /// Rates of so many bytes a second.
+    /// Rates of these numbers of bytes a second.
     fn rates(bytes: &[u64]) -> Vec<BytesPerSec> {
         bytes.iter().copied().map(BytesPerSec::new).collect()
     }
@@ -182,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_right_guess_concludes_at_once() {
-        // Paper §4.2: z < z0(1 + e2) = z0·f(1 - e1)/m for every z0.
+        // FlashFlow, §4.2: z < z0(1 + e2) = z0·f(1 - e1)/m for every z0.
         let params = Params::PAPER;
         for bytes in [12_500, 1_000_000, 6_375_000, 124_750_000, 1_250_000_000] {
             let truth = BytesPerSec::new(bytes);

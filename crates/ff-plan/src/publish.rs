@@ -7,7 +7,8 @@
 //!   the last file ─▶ what was voted for
 //! ```
 //!
-//! [`publish`] does all of it; [`prepare`] all but the writing. Everything up to the limits is arithmetic.
+//! [`publish`] does all of it; [`prepare`] all but the writing. Everything up to the limits is
+//! arithmetic.
 
 use std::path::{Path, PathBuf};
 
@@ -35,7 +36,7 @@ use v3bw::{BandwidthFile, InvalidFile, Publication};
 pub struct Published {
     /// Where it is.
     pub path: PathBuf,
-    /// What it was made of.
+    /// The prepared file.
     pub prepared: Prepared,
     /// Old files that were deleted, by name.
     pub deleted: Vec<PathBuf>,
@@ -68,10 +69,10 @@ pub enum Refused {
     /// The rules are none.
     #[error(transparent)]
     Rules(#[from] limits::BadRule),
-    /// It would be no bandwidth file.
+    /// The result would not be a valid bandwidth file.
     #[error("there is no bandwidth file to write: {0}")]
     Invalid(#[from] InvalidFile),
-    /// What is in the directory is not ours, or cannot be read or written.
+    /// The directory has a file of other software, or cannot be read or written.
     #[error(transparent)]
     Shelf(#[from] ShelfError),
     /// The directory cannot be read or written.

@@ -9,14 +9,14 @@ use ff_base::utc::Utc;
 use super::error::{self, StoreError};
 use super::lock::{Lock, with_suffix};
 
-/// What a store consists of, as it is called behind the store's name.
+/// The files of a store: the suffixes after its name.
 const PARTS: [&str; 3] = ["", "-wal", "-shm"];
 /// Names that are tried before giving up: stores that were moved aside in one second.
 const MAX_SAME_SECOND: u32 = 1000;
 
-/// Gives the store at `path` and the files beside it another name, `….corrupt-2026-11-20-09-30-00`, and
-/// returns it. Nothing is overwritten, and nothing lost if it is interrupted: each file has both names for a
-/// moment.
+/// Gives the store at `path` and the files beside it another name, `….corrupt-2026-11-20-09-30-00`,
+/// and returns it. Nothing is overwritten, and nothing lost if it is interrupted: each file has
+/// both names for a moment.
 pub(super) fn move_aside(path: &Path, now_unix_secs: u64) -> Result<PathBuf, StoreError> {
     let _lock = Lock::take(path)?;
     let stamp = Utc::from_unix_secs(now_unix_secs)

@@ -8,7 +8,7 @@ use ff_proto::units::{BytesPerSec, Ratio};
 
 use super::{AttemptId, PlanId};
 
-/// What is known of an attempt before the relay is asked.
+/// The known facts about an attempt before the relay is asked.
 #[derive(Clone, Debug)]
 pub struct Begin {
     /// The relay, by the name that the network's documents have for it.
@@ -27,12 +27,12 @@ pub struct Begin {
     pub ratio: Ratio,
     /// Σa over the team; `None` when no measurer is limited in rate.
     pub allocated: Option<BytesPerSec>,
-    /// Who measures.
+    /// The measurers with their shares.
     pub shares: Vec<Share>,
 }
 
 impl Begin {
-    /// What is known of the measurement.
+    /// The known facts about the measurement.
     fn asked(&self) -> Asked {
         Asked {
             target: self.target.clone(),
@@ -49,11 +49,11 @@ impl Begin {
 /// A measurer's part in an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Its Ed25519 identity.
+    /// The measurer's Ed25519 identity.
     pub measurer: [u8; 32],
     /// How fast it may send; `None` for as fast as it can.
     pub rate: Option<BytesPerSec>,
-    /// Its links.
+    /// The number of links.
     pub links: u16,
 }
 
@@ -62,14 +62,14 @@ pub struct Share {
 pub struct RunningAttempt {
     /// Its name.
     pub id: AttemptId,
-    /// What it began with, without its shares: [`Reader::shares`](super::Reader::shares).
+    /// The facts at its beginning, without its shares: [`Reader::shares`](super::Reader::shares).
     pub begin: Begin,
 }
 
 /// An attempt that is finished.
 #[derive(Clone, Debug)]
 pub struct Attempt {
-    /// Its name.
+    /// The attempt's ID.
     pub id: AttemptId,
     /// The relay, by the name that the network's documents have for it.
     pub fingerprint: Fingerprint,
@@ -83,7 +83,7 @@ pub struct Attempt {
     pub grant_used: bool,
     /// Seconds that were measured, also when their samples are not here.
     pub measured_secs: u64,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
@@ -129,7 +129,7 @@ pub enum Seconds {
     Without,
 }
 
-/// What came of an attempt that the coordinator did not live to finish.
+/// The outcome of an attempt during which the coordinator ended.
 pub(super) fn interrupted(begin: &Begin) -> Outcome {
     let kind = FailureKind::Interrupted;
     let message = "the coordinator ended while it was measuring".to_owned();

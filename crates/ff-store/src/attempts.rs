@@ -17,7 +17,8 @@ impl Store {
     /// Notes that a relay is about to be asked. Only when this has returned may it be.
     ///
     /// # Errors
-    /// [`StoreError::NotPlanned`] when the row of the plan has been begun or left out, or is another relay's.
+    /// [`StoreError::NotPlanned`] when the row of the plan has been begun or left out, or is
+    /// another relay's.
     pub fn begin_attempt(&mut self, begin: &Begin) -> Result<AttemptId, StoreError> {
         let id = self.write("begin an attempt", |writing| {
             if let Some(plan) = begin.plan {
@@ -38,7 +39,7 @@ impl Store {
         Ok(id)
     }
 
-    /// Stores what came of an attempt, once.
+    /// Stores the outcome of an attempt, once.
     ///
     /// # Errors
     /// [`StoreError::NotBegun`] when it is not begun, or finished already.
@@ -54,7 +55,7 @@ impl Store {
         })
     }
 
-    /// The same, with what is known of the path to the relay since then.
+    /// As [`Store::finish_attempt`], with the known properties of the path to the relay.
     ///
     /// # Errors
     /// As [`Store::finish_attempt`].
@@ -73,8 +74,8 @@ impl Store {
     }
 
     /// Finishes what another process had begun and did not finish, as failed by
-    /// [`FailureKind::Interrupted`](ff_proto::failure::FailureKind::Interrupted), and returns what that was. Nobody knows how far it had come, so each
-    /// counts as a grant used.
+    /// [`FailureKind::Interrupted`](ff_proto::failure::FailureKind::Interrupted), and returns what
+    /// that was. Nobody knows how far it had come, so each counts as a grant used.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -148,7 +149,7 @@ fn insert_share(writing: &Writing<'_>, id: AttemptId, share: &Share) -> Result<(
     writing.execute(sql, params![id.0, measurer, number(share.rate), share.links]).map(drop)
 }
 
-/// Writes what came of an attempt.
+/// Writes the outcome of an attempt.
 fn finish(
     writing: &Writing<'_>,
     id: AttemptId,
@@ -184,7 +185,7 @@ fn finish(
 }
 
 impl Reader {
-    /// What is begun and not finished: what the coordinator does at this moment.
+    /// The attempts that are begun and not finished.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -194,7 +195,7 @@ impl Reader {
         })
     }
 
-    /// Who measured in an attempt.
+    /// The measurers of an attempt with their shares.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -1,5 +1,5 @@
-//! The columns of attempts, each named once: SQL writes and reads those that are stored, and tables for other programs have
-//! those that are exported, in the order of [`PARTS`].
+//! The columns of attempts, each named once: SQL writes and reads those that are stored, and tables
+//! for other programs have those that are exported, in the order of [`PARTS`].
 
 use std::sync::LazyLock;
 
@@ -17,7 +17,7 @@ use super::{AttemptId, PlanId};
 
 /// A part of an attempt, and its columns.
 pub(super) struct Part {
-    /// Those of the table `attempts`.
+    /// Columns of the table `attempts`.
     stored: &'static [&'static str],
     /// Whether these are written before the relay is asked.
     is_asked: bool,
@@ -25,11 +25,12 @@ pub(super) struct Part {
     write: fn(&Attempt, &mut Vec<Value>),
     /// Reads it.
     read: fn(&mut Attempt, &mut Columns<'_, '_>) -> rusqlite::Result<()>,
-    /// Those of tables for other programs.
+    /// Columns of tables for other programs.
     exported: &'static [Column<Attempt>],
 }
 
-/// A field of an attempt, or what it is `asked` with: where it is stored, and what is exported of it.
+/// A field of an attempt, or what it is `asked` with: where it is stored, and what is exported of
+/// it.
 macro_rules! part {
     (asked $($field:ident).+ [$($stored:literal),+] $($exported:expr),*) => {
         part!(@ true, [$($stored),+], $($field).+, [$($exported),*])
@@ -191,14 +192,14 @@ fn select(of: fn(&Part) -> bool) -> String {
     )
 }
 
-/// What stands in all stored columns.
+/// The values of all stored columns.
 pub(super) fn values(attempt: &Attempt) -> Vec<Value> {
     let mut values = Vec::new();
     PARTS.iter().for_each(|part| (part.write)(attempt, &mut values));
     values
 }
 
-/// What stands in those that are written before the relay is asked.
+/// The values of the columns that are written before the relay is asked.
 pub(super) fn values_asked(attempt: &Attempt) -> Vec<Value> {
     let mut values = Vec::new();
     PARTS.iter().filter(|part| part.is_asked).for_each(|part| (part.write)(attempt, &mut values));

@@ -1,9 +1,10 @@
-//! A copy of when relays were asked, in a file beside the store: a new store in place of a damaged one still knows whom not to
-//! ask again.
+//! A copy of when relays were asked, in a file beside the store: a new store in place of a damaged
+//! one still knows whom not to ask again.
 //!
-//! `store.sqlite.grants` has a line `FINGERPRINT UNIX_SECS` for each attempt, written when that begins. It is not synced, and
-//! lines that cannot be read are skipped: it is a copy, and relays refuse a coordinator that asks too often. Opening a store
-//! rewrites it without lines older than two days; of a long file the last 64 MiB are read.
+//! `store.sqlite.grants` has a line `FINGERPRINT UNIX_SECS` for each attempt, written when that
+//! begins. It is not synced, and lines that cannot be read are skipped: it is a copy, and relays
+//! refuse a coordinator that asks too often. Opening a store rewrites it without lines older than
+//! two days; of a long file the last 64 MiB are read.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -20,7 +21,7 @@ use super::value::Number;
 
 /// For so long grants are of use: the longest period, and what may pass until one is given.
 const KEPT_SECS: u64 = 2 * 24 * 60 * 60;
-/// So much of a file is read, its end: two days of ten thousand relays have a hundredth of it.
+/// The most bytes read, from the end: two days of ten thousand relays take a hundredth of it.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// The copy of a store that is written to.
@@ -28,7 +29,7 @@ const MAX_FILE_BYTES: u64 = 64 << 20;
 pub(super) struct GrantCopy {
     /// Where it is.
     path: PathBuf,
-    /// The file; `None` behind an error, until it can be written to again.
+    /// The file; `None` after an error, until it can be written to again.
     file: Option<File>,
     /// Whether the last write failed.
     has_failed: bool,
@@ -81,10 +82,10 @@ fn append_to(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).open(path)
 }
 
-/// What can be read of a copy.
+/// The readable lines of a copy.
 fn read(path: &Path) -> Vec<(Fingerprint, u64)> {
     let mut bytes = Vec::new();
-    // A pipe would keep waiting whoever opens it.
+    // Opening a pipe would block.
     if !path.is_file() {
         return Vec::new();
     }
@@ -117,7 +118,7 @@ fn take_over(db: &mut Connection, grants: &[(Fingerprint, u64)]) -> rusqlite::Re
     writing.commit()
 }
 
-/// Deletes what is of no use any more.
+/// Deletes lines that are no longer needed.
 fn forget_old(db: &Connection) -> rusqlite::Result<()> {
     let sql = "DELETE FROM copied_grants WHERE unix_secs < ?1";
     db.execute(sql, [Number(now_unix_secs().saturating_sub(KEPT_SECS))]).map(drop)

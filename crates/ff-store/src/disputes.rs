@@ -48,7 +48,7 @@ pub(super) fn insert(
 }
 
 impl Store {
-    /// What relays have said of a measurer until now does not count any more.
+    /// Discards the reports of relays on a measurer until now.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -62,9 +62,10 @@ impl Store {
 }
 
 impl Reader {
-    /// What relays say of measurers in attempts that began at `since` or later, the oldest first, each with the relay's
-    /// address: disputes, and that there is none. Attempts that failed for another reason say nothing, and disputes of
-    /// measurers that have been trusted again behind them do not count.
+    /// What relays say of measurers in attempts that began at `since` or later, the oldest first,
+    /// each with the relay's address: disputes, and that there is none. Attempts that failed for
+    /// another reason say nothing, and disputes of measurers that have been trusted again behind
+    /// them do not count.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -111,7 +112,7 @@ impl Reader {
         span: Range<u64>,
         visit: impl FnMut(DisputeRow) -> Result<(), E>,
     ) -> Result<(), E> {
-        // The attempts of a span are few beside all disputes that there have ever been.
+        // The attempts of a span are few compared with all disputes in the store.
         let sql = "SELECT a.id, a.started_unix_secs, t.fingerprint, m.identity, d.claimed_cells,
                    d.reported_cells FROM attempts a CROSS JOIN disputes d ON d.attempt = a.id
                    JOIN targets t ON t.id = a.target JOIN measurers m ON m.id = d.measurer

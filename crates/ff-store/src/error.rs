@@ -1,4 +1,4 @@
-//! What can go wrong with a store, each with what to do.
+//! The errors of a store, each with advice.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::{AttemptId, PlanId};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// There is no file.
+    /// The store's file does not exist.
     #[error("there is no store {}: give the path of one, or start the coordinator that makes it", .0.display())]
     Missing(PathBuf),
     /// Another process writes to it.
@@ -22,10 +22,10 @@ pub enum StoreError {
     InUse {
         /// The store.
         path: PathBuf,
-        /// Who, as far as its lock file says.
+        /// The process in its lock file, if any.
         pid: Option<u32>,
     },
-    /// It is another coordinator's.
+    /// The store belongs to another coordinator.
     #[error(
         "{} belongs to the coordinator {found}, and this one is {expected}: give each coordinator a store of \
          its own, or this one the other's key", path.display()
@@ -33,9 +33,9 @@ pub enum StoreError {
     OtherCoordinator {
         /// The store.
         path: PathBuf,
-        /// Whose it is, in hexadecimal.
+        /// The owner's identity, in hexadecimal.
         found: String,
-        /// Who wants it, in hexadecimal.
+        /// This coordinator's identity, in hexadecimal.
         expected: String,
     },
     /// A newer program has written it.
@@ -51,7 +51,7 @@ pub enum StoreError {
         /// The newest that is known here.
         known: i64,
     },
-    /// It has to be brought up to date first, by whoever writes to it.
+    /// The store has an older version; a coordinator must migrate it first.
     #[error(
         "{} has version {found} and wants {known}: start the coordinator once, which brings it up to date",
         path.display()
@@ -64,10 +64,10 @@ pub enum StoreError {
         /// The one that is read here.
         known: i64,
     },
-    /// It is a database of something else.
+    /// The file is a database of other software.
     #[error("{} is a database, but not a store of FlashFlow: give another path", .0.display())]
     NotAStore(PathBuf),
-    /// It is damaged.
+    /// The store is damaged.
     #[error(
         "{path} is damaged ({detail}): move it aside with {path}-wal and {path}-shm and put a copy in its place, \
          or start with --new-store, which keeps the damaged files under another name",
@@ -76,18 +76,18 @@ pub enum StoreError {
     Corrupt {
         /// The store.
         path: PathBuf,
-        /// What is wrong, in SQLite's words.
+        /// SQLite's description of the damage.
         detail: String,
     },
-    /// There is no room for more.
+    /// The disk is full.
     #[error("the disk is full: {} cannot {action}; make room, nothing is lost that was stored", path.display())]
     Full {
         /// The store.
         path: PathBuf,
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
     },
-    /// It or its directory may not be written to.
+    /// The store or its directory is not writable.
     #[error(
         "{} cannot {action}: the coordinator's user must own it and be allowed to write to its directory",
         path.display()
@@ -95,7 +95,7 @@ pub enum StoreError {
     Unwritable {
         /// The store.
         path: PathBuf,
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
     },
     /// Another program holds its lock.
@@ -106,10 +106,10 @@ pub enum StoreError {
     Locked {
         /// The store.
         path: PathBuf,
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
     },
-    /// It is on a read-only disk, with a log that must be written back first.
+    /// The store is on a read-only disk, with a log that must be written back first.
     #[error(
         "{path} is on a read-only disk, and its last changes are in {path}-wal: copy both to a writable disk and give the \
          path of the copy", path = path.display()
@@ -124,14 +124,14 @@ pub enum StoreError {
          a reader must be allowed to write to the store's directory", .0.display()
     )]
     Unreadable(PathBuf),
-    /// A file beside it cannot be had.
+    /// A file next to the store cannot be read or written.
     #[error("{} cannot {action}", path.display())]
     Io {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
         /// On which file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// SQLite failed otherwise.
@@ -139,9 +139,9 @@ pub enum StoreError {
     Sqlite {
         /// The store.
         path: PathBuf,
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// What SQLite said.
+        /// SQLite's error.
         source: rusqlite::Error,
     },
     /// A row has something in it that this version does not know.
@@ -155,16 +155,16 @@ pub enum StoreError {
         table: &'static str,
         /// Which row.
         row: i64,
-        /// What is wrong.
+        /// A description of the problem.
         what: String,
     },
     /// The period is planned already, and its plan stands.
     #[error("period {0} already has a plan, which stays in force")]
     AlreadyPlanned(u64),
-    /// There is no such period.
+    /// The period does not exist.
     #[error("there is no period {0} in the store")]
     NoSuchPeriod(u64),
-    /// There is no such row of the plan, or it is of another relay, or left out.
+    /// The row of the plan does not exist, belongs to another relay, or is left out.
     #[error("row {} of the plan cannot be carried out: {what}", plan.0)]
     NotPlanned {
         /// Which.
@@ -172,7 +172,7 @@ pub enum StoreError {
         /// Why.
         what: &'static str,
     },
-    /// There is no such attempt that is begun and not finished.
+    /// The attempt does not exist, is not begun, or is finished.
     #[error("attempt {} does not exist or is already finished: the store is unchanged", .0.0)]
     NotBegun(AttemptId),
 }

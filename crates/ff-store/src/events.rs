@@ -1,4 +1,4 @@
-//! What has happened in a period, so that its timetable can be made anew.
+//! The events of a period, from which its timetable can be made again.
 
 use rusqlite::params;
 
@@ -6,9 +6,10 @@ use super::value::Number;
 use super::{Reader, Store, StoreError, Writing};
 
 impl Store {
-    /// Notes what has happened in a period, behind what happened before. Those of periods before the one that
-    /// precedes it here are forgotten: nobody takes these up again. A clock that was far ahead for a moment, in a
-    /// period that is none, makes nothing forgotten of the one that it comes back to.
+    /// Notes what has happened in a period, behind what happened before. Those of periods before
+    /// the one that precedes it here are forgotten: nobody takes these up again. A clock that was
+    /// far ahead for a moment, in a period that is none, makes nothing forgotten of the one that it
+    /// comes back to.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -30,7 +31,7 @@ pub(super) fn add(writing: &Writing<'_>, period: u64, event: &str) -> Result<(),
 }
 
 impl Reader {
-    /// What has happened in a period, in its order; what it began with comes first.
+    /// The events of a period in their order, beginning with its start.
     ///
     /// # Errors
     /// [`StoreError`].

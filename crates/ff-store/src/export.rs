@@ -1,6 +1,8 @@
-//! Tables for other programs: CSV and Parquet of what the store holds (doc/store.md has the columns).
+//! Tables for other programs: CSV and Parquet of what the store holds (doc/store.md has the
+//! columns).
 //!
-//! Rows go from the database to the file a group at a time, so that a year takes no more memory than a day.
+//! Rows go from the database to the file a group at a time, so that a year takes no more memory
+//! than a day.
 
 mod parquet;
 pub(super) mod table;
@@ -14,7 +16,7 @@ use self::table::{Cell, Column, CsvSink, Sink};
 use self::tables::{Scheduled, SecondOf};
 use super::{Attempt, DisputeRow, Reader, Seconds, StoreError};
 
-/// What is exported.
+/// A table to export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// A row for each finished attempt.
@@ -42,7 +44,7 @@ impl What {
         Self::Measurers,
     ];
 
-    /// What it is called.
+    /// The table's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,10 +1,12 @@
-//! Whether an attempt has cost one of the measurements that a relay grants a coordinator in a period.
+//! Whether an attempt has cost one of the measurements that a relay grants a coordinator in a
+//! period.
 
 use ff_plan::outcome::{Method, Outcome};
 use ff_proto::failure::FailureKind;
 
-/// Whether the relay may have granted it (PROTOCOL.md §7.2: a grant counts whether it was used or not, a refusal
-/// does not). What is not known counts, because an honest coordinator does not ask too often.
+/// Whether the relay may have granted it (PROTOCOL.md §7.2: a grant counts whether it was used or
+/// not, a refusal does not). What is not known counts, because an honest coordinator does not ask
+/// too often.
 pub(super) fn may_be_used(outcome: &Outcome) -> bool {
     if outcome.granted_secs.is_some() {
         return true;
@@ -13,7 +15,7 @@ pub(super) fn may_be_used(outcome: &Outcome) -> bool {
     is_asked && outcome.result.as_ref().err().is_none_or(|failure| may_follow_a_grant(failure.kind))
 }
 
-/// Whether a failure without a known grant may have come behind one.
+/// Whether a failure without a known grant may have come after one.
 fn may_follow_a_grant(kind: FailureKind) -> bool {
     !matches!(
         kind,

@@ -54,7 +54,7 @@ pub struct AttemptId(pub i64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PlanId(pub i64);
 
-/// A store that is read, whoever writes to it meanwhile.
+/// A store opened for reading, also while a coordinator writes to it.
 #[derive(Debug)]
 pub struct Reader {
     /// The database.
@@ -87,7 +87,8 @@ impl Deref for Store {
 impl Store {
     /// Opens the store of this coordinator, or makes it; reads all of it once to find damage.
     ///
-    /// Attempts that the last process has not finished are still begun: [`Store::close_interrupted`].
+    /// Attempts that the last process has not finished are still begun:
+    /// [`Store::close_interrupted`].
     ///
     /// # Errors
     /// [`StoreError`], saying what to do.
@@ -125,8 +126,9 @@ impl Store {
         }
     }
 
-    /// Checks, without changing it, that this coordinator can use the store at `path`. A missing store is accepted, because
-    /// it is made at the start, and so is one of an older version, because it is converted.
+    /// Checks, without changing it, that this coordinator can use the store at `path`. A missing
+    /// store is accepted, because it is made at the start, and so is one of an older version,
+    /// because it is converted.
     ///
     /// # Errors
     /// [`StoreError`], with what to do.
@@ -184,7 +186,7 @@ struct Writing<'a> {
     db: Transaction<'a>,
     /// The store, for errors.
     path: &'a Path,
-    /// What is being done, for errors.
+    /// The current action, for errors.
     action: &'static str,
 }
 

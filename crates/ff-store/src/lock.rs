@@ -10,9 +10,9 @@ use super::error::{self, StoreError};
 /// The longest process number that is read from a lock file, in bytes.
 const MAX_PID_LEN: u64 = 20;
 
-/// A lock that is held as long as it lives, or its process does.
+/// A lock that is held until it is dropped or its process ends.
 ///
-/// The file stays when it ends: whoever removed it could remove the next process' lock.
+/// The file stays afterwards: removing it could remove the next process's lock.
 #[derive(Debug)]
 pub(super) struct Lock {
     /// The locked file.
@@ -20,7 +20,8 @@ pub(super) struct Lock {
 }
 
 impl Drop for Lock {
-    /// To close the file would not be enough while a program that was just started still has a copy of it.
+    /// To close the file would not be enough while a program that was just started still has a copy
+    /// of it.
     fn drop(&mut self) {
         // If it fails, the lock ends with the file.
         let _ = self.file.unlock();
@@ -57,7 +58,7 @@ fn lock_path(path: &Path) -> PathBuf {
     with_suffix(path, ".lock")
 }
 
-/// A path with something behind its name.
+/// A path with a suffix after its name.
 pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);

@@ -25,7 +25,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("schema/006.sql"),
     include_str!("schema/007.sql"),
 ];
-/// How long opening and reading wait for another connection's lock: a reader's, or somebody's `sqlite3`.
+/// How long opening and reading wait for another connection's lock: a reader's, or somebody's
+/// `sqlite3`.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// SQLite's cache of pages, in KiB: the rest is the system's own cache.
 const CACHE_KIB: i64 = 4096;
@@ -55,7 +56,7 @@ pub(super) fn writable(path: &Path, coordinator: &[u8; 32]) -> Result<Connection
     Ok(db)
 }
 
-/// Opens the store at `path` to read it, beside whoever writes to it.
+/// Opens the store at `path` for reading, while a coordinator may write to it.
 pub(super) fn read_only(path: &Path) -> Result<Connection, StoreError> {
     if !exists(path)? {
         return Err(StoreError::Missing(path.to_owned()));
@@ -79,8 +80,8 @@ pub(super) fn read_only(path: &Path) -> Result<Connection, StoreError> {
     Ok(db)
 }
 
-/// Whether there is a store. A store is made whole or not at all, so a file without anything in it is what is
-/// left of one, and so is a log without its store: SQLite would throw the log away.
+/// Whether there is a store. A store is made whole or not at all, so a file without anything in it
+/// is what is left of one, and so is a log without its store: SQLite would throw the log away.
 fn exists(path: &Path) -> Result<bool, StoreError> {
     let corrupt = |detail: &str| {
         Err(StoreError::Corrupt { path: path.to_owned(), detail: detail.to_owned() })

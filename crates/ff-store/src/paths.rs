@@ -5,7 +5,8 @@ use rusqlite::params;
 
 use super::{Reader, StoreError, Writing};
 
-/// Stores what is known of the path to a relay, in place of what was known before. It is deleted with the relay's last attempt.
+/// Stores what is known of the path to a relay, in place of what was known before. It is deleted
+/// with the relay's last attempt.
 pub(super) fn put(
     writing: &Writing<'_>,
     relay: &Fingerprint,
@@ -17,7 +18,7 @@ pub(super) fn put(
 }
 
 impl Reader {
-    /// What is known of the paths to relays.
+    /// The known properties of the paths to relays.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -10,8 +10,9 @@ use super::row::Columns;
 use super::value::{Number, Stored};
 use super::{PlanId, Reader, Store, StoreError, Writing, events};
 
-/// Why a row of a plan is not carried out whose relay has left the consensus. Where a measurement was to be repeated because the
-/// path was the limit, it counts for this reason as one without a value.
+/// Why a row of a plan is not carried out whose relay has left the consensus. Where a measurement
+/// was to be repeated because the path was the limit, it counts for this reason as one without a
+/// value.
 pub const GONE: &str = "it is not in the consensus any more";
 
 /// A measurement period.
@@ -40,11 +41,12 @@ pub struct Period {
 /// Why a relay is in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// It has an estimate.
+    /// A relay with an estimate.
     Old,
-    /// It has none.
+    /// A relay without an estimate.
     New,
-    /// It has been measured in the period, and that was not enough; or its first measurement was put off.
+    /// A relay that has been measured in the period, inconclusively, or whose first measurement was
+    /// postponed.
     Retry,
 }
 
@@ -86,7 +88,7 @@ pub struct ToPlan {
     pub kind: Kind,
     /// Relays with one number are measured at the same time.
     pub group: u32,
-    /// What it is to have of the team.
+    /// The capacity of the team for it.
     pub demand: BytesPerSec,
 }
 
@@ -99,7 +101,7 @@ pub enum State {
     Begun,
     /// There is an outcome.
     Done,
-    /// It is not carried out, for this reason.
+    /// The row is not carried out, for this reason.
     LeftOut(String),
 }
 
@@ -119,9 +121,9 @@ impl State {
 /// A row of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// Its name.
+    /// The row's ID.
     pub id: PlanId,
-    /// What is planned.
+    /// The planned measurement.
     pub what: ToPlan,
     /// How far it is.
     pub state: State,
@@ -143,13 +145,14 @@ impl Store {
     /// Stores a period and its plan, once.
     ///
     /// # Errors
-    /// [`StoreError::AlreadyPlanned`]: a coordinator that was started again carries on what it had planned.
+    /// [`StoreError::AlreadyPlanned`]: a coordinator that was started again carries on what it had
+    /// planned.
     pub fn set_plan(&mut self, period: &Period, rows: &[ToPlan]) -> Result<(), StoreError> {
         self.write("store a plan", |writing| plan(writing, period, rows))
     }
 
-    /// Stores a period and its plan with what the period begins with, its first event: all of it or nothing,
-    /// because without that event nobody could take the plan up again.
+    /// Stores a period and its plan with what the period begins with, its first event: all of it or
+    /// nothing, because without that event nobody could take the plan up again.
     ///
     /// # Errors
     /// As [`Store::set_plan`].
@@ -165,7 +168,8 @@ impl Store {
         })
     }
 
-    /// Adds rows to the plan of a period, all or none: retries, and relays that are new in the network.
+    /// Adds rows to the plan of a period, all or none: retries, and relays that are new in the
+    /// network.
     ///
     /// # Errors
     /// [`StoreError::NoSuchPeriod`].
@@ -179,7 +183,8 @@ impl Store {
         })
     }
 
-    /// Adds rows of relays to the plan of a period that are refused a retry, with the reason and its code.
+    /// Adds rows of relays to the plan of a period that are refused a retry, with the reason and
+    /// its code.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -208,8 +213,9 @@ impl Store {
         self.write("change a plan", |writing| leave_out(writing, plan, reason))
     }
 
-    /// Notes what has happened in a period, with the rows that this adds to its plan, pending ones that it moves to other
-    /// slots, and that these others are not carried out for this reason: all of it or nothing.
+    /// Notes what has happened in a period, with the rows that this adds to its plan, pending ones
+    /// that it moves to other slots, and that these others are not carried out for this reason: all
+    /// of it or nothing.
     ///
     /// # Errors
     /// [`StoreError::NotPlanned`] when one of the others is not pending.
@@ -340,13 +346,14 @@ impl Reader {
         Ok(self.all("periods", &sql, [], period)?.pop())
     }
 
-    /// The relays of a period that are measured at the same time because they may share what is measured: those
-    /// of each group that has several.
+    /// The relays of a period that are measured at the same time because they may share what is
+    /// measured: those of each group that has several.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn groups(&self, period: u64) -> Result<Vec<Vec<Fingerprint>>, StoreError> {
-        // Sorted here: most groups have one relay, and SQLite would write all of them into a table of its own.
+        // Sorted here: most groups have one relay, and SQLite would write all of them into a table
+        // of its own.
         let sql =
             "SELECT id, group_number, fingerprint FROM plan WHERE period = ?1 AND kind <> 'retry'";
         let mut rows = self.all("plan", sql, [Number(period)], |columns| {
@@ -383,7 +390,7 @@ impl Reader {
         self.all("plan", &sql, params![Number(period), relay], planned)
     }
 
-    /// What of a slot is still to be begun.
+    /// The rows of a slot that are not begun.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -394,7 +401,7 @@ impl Reader {
         self.all("plan", &sql, params![Number(period), slot], planned)
     }
 
-    /// What of the slots before this one is still to be begun: the first rows of it.
+    /// The first rows of earlier slots that are not begun.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -427,7 +434,7 @@ impl Reader {
         Ok(found.first().copied())
     }
 
-    /// What of a period's plan is still to be begun, by slots.
+    /// The rows of a period's plan that are not begun, by slots.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -1,5 +1,5 @@
-//! What a store adds to a bandwidth file beside the outcomes: what is remembered of a month, who was measured together
-//! or shared an address, and whom the schedule has no place for.
+//! The store's data for a bandwidth file other than outcomes: the results of a month, which relays
+//! were measured together or shared an address, and which relays the schedule has no slot for.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
@@ -34,7 +34,7 @@ impl Stored for NotScheduled {
     }
 }
 
-/// What a store knows for a bandwidth file beside the outcomes.
+/// The store's data for a bandwidth file other than outcomes.
 #[derive(Clone, Debug)]
 pub struct Memory {
     /// The length of a period in seconds, if one was planned.
@@ -43,7 +43,7 @@ pub struct Memory {
     not_scheduled: BTreeMap<Fingerprint, NotScheduled>,
     /// Relays that were measured at one address.
     groups: Vec<Vec<Fingerprint>>,
-    /// Those that were to be measured at once.
+    /// Relays to be measured at once.
     scheduled: Vec<Scheduled>,
     /// The days of all relays within a month.
     month: Arc<Month>,
@@ -91,8 +91,8 @@ impl Store {
 }
 
 impl Reader {
-    /// Adds what the store knows to what the documents say: with it everybody who makes a bandwidth file of this store makes
-    /// the same.
+    /// Adds what the store knows to what the documents say: with it everybody who makes a bandwidth
+    /// file of this store makes the same.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -163,7 +163,8 @@ impl Reader {
         Ok(relays.into_iter().collect())
     }
 
-    /// What all attempts of a month until now counted as. Targets are read once each: a join reads them for each attempt.
+    /// What all attempts of a month until now counted as. Targets are read once each: a join reads
+    /// them for each attempt.
     fn drawn(&self, now: u64) -> Result<Vec<Drawn>, StoreError> {
         let sql = "SELECT id, ed_identity, shown_fingerprint, address FROM targets";
         let targets: HashMap<_, _> =
@@ -196,8 +197,9 @@ impl Reader {
         Ok(ids.into_iter().collect())
     }
 
-    /// Attempts that were to be repeated because the path was the limit, on relays that had gone before that. They count, without
-    /// a value: else a relay that is slow could drop packets and leave for an hour.
+    /// Attempts that were to be repeated because the path was the limit, on relays that had gone
+    /// before that. They count, without a value: else a relay that is slow could drop packets and
+    /// leave for an hour.
     fn evaded(&self) -> Result<HashSet<i64>, StoreError> {
         let sql = "SELECT a.id, again.period FROM plan again
                    JOIN periods p ON p.number = again.period
@@ -212,22 +214,22 @@ impl Reader {
     }
 }
 
-/// What a draw contains of the relay that was measured.
+/// The part of a draw about the measured relay.
 struct Target {
     /// Its Ed25519 identity.
     ed_identity: [u8; 32],
     /// The RSA fingerprint that its link has shown.
     fingerprint: Option<Fingerprint>,
-    /// Its address then.
+    /// The relay's address at that time.
     host: Option<IpAddr>,
 }
 
-/// What a draw contains of the attempt.
+/// The part of a draw about the attempt.
 #[derive(Clone, Copy)]
 struct OfAttempt {
     /// When it began, in seconds since 1970.
     started_unix_secs: u64,
-    /// What it counted as.
+    /// How the attempt counted.
     draw: Draw,
     /// What came through a path that was the limit, if it is no draw.
     limited: Option<BytesPerSec>,

@@ -1,4 +1,4 @@
-//! What status, explain, the page and the bandwidth file ask a store for.
+//! The queries of status, explain, the page and the bandwidth file.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -71,7 +71,7 @@ pub struct FailureCount {
     pub attempts: u64,
 }
 
-/// What a relay was last measured at.
+/// The last estimate of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
     /// The relay.
@@ -98,7 +98,8 @@ pub struct Known {
 }
 
 impl Reader {
-    /// Visits all finished attempts that began in a span of time, the oldest first. It holds one at a time.
+    /// Visits all finished attempts that began in a span of time, the oldest first. It holds one at
+    /// a time.
     ///
     /// # Errors
     /// [`StoreError`], and whatever `visit` returns, which ends it.
@@ -114,8 +115,8 @@ impl Reader {
         self.finished(condition, span, seconds, visit)
     }
 
-    /// What came of all finished attempts that began in a span of time, with their seconds, the oldest first: what
-    /// a bandwidth file is made of.
+    /// The outcomes of all finished attempts that began in a span of time, with their seconds, the
+    /// oldest first: the input of a bandwidth file.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -128,7 +129,7 @@ impl Reader {
         Ok(outcomes)
     }
 
-    /// The same of some relays, without seconds.
+    /// As [`Reader::outcomes`], for some relays, without seconds.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -151,7 +152,8 @@ impl Reader {
         Ok(outcomes)
     }
 
-    /// Visits the newest finished attempt of each relay that began at `since` or later. It holds two at a time.
+    /// Visits the newest finished attempt of each relay that began at `since` or later. It holds
+    /// two at a time.
     ///
     /// # Errors
     /// [`StoreError`], and whatever `visit` returns, which ends it.
@@ -161,8 +163,8 @@ impl Reader {
         seconds: Seconds,
         mut visit: impl FnMut(Attempt) -> Result<(), E>,
     ) -> Result<(), E> {
-        // The index has the attempts of each target by time, so that only the newest is looked at. A relay that
-        // has moved is several targets, one behind the other.
+        // The index has the attempts of each target by time, so that only the newest is looked at.
+        // A relay that has moved is several targets, one behind the other.
         let condition = "a.id = (SELECT newest.id FROM attempts newest WHERE newest.target = t.id
                          AND newest.started_unix_secs >= ?1 AND newest.finished_unix_secs IS NOT NULL
                          ORDER BY newest.started_unix_secs DESC LIMIT 1) ORDER BY t.fingerprint";
@@ -182,8 +184,8 @@ impl Reader {
         held.map_or(Ok(()), visit)
     }
 
-    /// What each relay was last measured at, of conclusive measurements that began at `since` or later, by
-    /// fingerprint.
+    /// The last estimate of each relay, of conclusive measurements that began at `since` or later,
+    /// by fingerprint.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -252,8 +254,8 @@ impl Reader {
         Ok(found)
     }
 
-    /// When attempts began since a moment that may have cost one of the measurements that a relay grants, in
-    /// seconds since 1970, the first one first.
+    /// When attempts began since a moment that may have cost one of the measurements that a relay
+    /// grants, in seconds since 1970, the first one first.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -325,8 +327,8 @@ impl Reader {
         Ok(coverage)
     }
 
-    /// How often each failure came among attempts that began in a span of time, the most frequent first. Of
-    /// what retention has summed up, whole days count, by their beginning.
+    /// How often each failure came among attempts that began in a span of time, the most frequent
+    /// first. Of what retention has summed up, whole days count, by their beginning.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -1,8 +1,8 @@
 //! What is deleted when, so that the store does not grow for ever.
 //!
-//! Age is counted in days on which something was measured, as well as in days of the clock. A clock that has
-//! jumped ahead, for an hour or for good, deletes nothing then; nor does a coordinator that was switched off
-//! for a year when it starts again.
+//! Age is counted in days on which something was measured, as well as in days of the clock. A clock
+//! that has jumped ahead, for an hour or for good, deletes nothing then; nor does a coordinator
+//! that was switched off for a year when it starts again.
 //!
 //! Decisions: doc/decisions.md, "Retention counts two clocks".
 
@@ -24,11 +24,11 @@ const VACUUM_PAGES: u32 = 256;
 pub struct Retention {
     /// The seconds of measurements.
     pub samples_days: u32,
-    /// What came of them, and the plans.
+    /// Days for which outcomes and plans are kept.
     pub results_days: u32,
 }
 
-/// What was deleted.
+/// The numbers of deleted records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deleted {
     /// Attempts whose seconds were deleted before they were.
@@ -79,8 +79,8 @@ impl Deleted {
 }
 
 impl Store {
-    /// Deletes what is too old and makes the file as much smaller. What is left of an attempt is its part in
-    /// the sums of its day.
+    /// Deletes what is too old and makes the file as much smaller. What is left of an attempt is
+    /// its part in the sums of its day.
     ///
     /// Only whole days are deleted, and never an attempt that is not finished.
     ///
@@ -94,8 +94,8 @@ impl Store {
         Ok(all)
     }
 
-    /// One step of [`Store::retain`], of a fraction of a second, for a coordinator that has other things to do
-    /// in between; `None` when there is nothing more to do.
+    /// One step of [`Store::retain`], of a fraction of a second, for a coordinator that has other
+    /// things to do in between; `None` when there is nothing more to do.
     ///
     /// # Errors
     /// [`StoreError`]; what was deleted before stays deleted.
@@ -119,8 +119,8 @@ impl Store {
         Ok(self.shrink()?.then(Deleted::default))
     }
 
-    /// Deletes what nothing refers to, and gives some of the pages that are not used any more back to the
-    /// system; says whether there were any.
+    /// Deletes unreferenced rows, and returns some unused pages to the system; returns whether
+    /// there were any.
     fn shrink(&mut self) -> Result<bool, StoreError> {
         self.write("delete what nothing refers to", |writing| {
             writing.execute(
@@ -153,8 +153,8 @@ impl Store {
 }
 
 impl Reader {
-    /// The moment before which attempts are older than so many days: by the clock, and by the days on which
-    /// something was begun.
+    /// The moment before which attempts are older than so many days: by the clock, and by the days
+    /// on which something was begun.
     fn cutoff(&self, now_unix_secs: u64, days: u32) -> Result<u64, StoreError> {
         let now_day = now_unix_secs / DAY_SECS;
         let mut cutoff = now_day.saturating_sub(days.into()).saturating_mul(DAY_SECS);
@@ -175,9 +175,9 @@ impl Reader {
 
 /// Deletes the seconds of attempts that began before a moment.
 fn delete_samples(writing: &Writing<'_>, before: u64) -> Result<usize, StoreError> {
-    // Attempts have their numbers in the order in which they began, so it ends at the newest one that is old
-    // enough. One that a clock which went back has dated too early is found on a later day. (A cross join keeps
-    // SQLite from going through all attempts instead.)
+    // Attempts have their numbers in the order in which they began, so it ends at the newest one
+    // that is old enough. One that a clock which went back has dated too early is found on a later
+    // day. (A cross join keeps SQLite from going through all attempts instead.)
     let sql = "DELETE FROM samples WHERE attempt IN (SELECT samples.attempt FROM samples
                CROSS JOIN attempts ON attempts.id = samples.attempt
                WHERE samples.attempt <= (SELECT id FROM attempts WHERE started_unix_secs < ?1
@@ -256,7 +256,8 @@ fn add(writing: &Writing<'_>, key: &(i64, String, String), sum: Sums) -> Result<
     writing.execute(sql, values).map(drop)
 }
 
-/// Deletes plans of periods that began before a moment, as far as nothing that is kept refers to them.
+/// Deletes plans of periods that began before a moment, as far as nothing that is kept refers to
+/// them.
 fn delete_plans(writing: &Writing<'_>, before: u64) -> Result<usize, StoreError> {
     let rows = "DELETE FROM plan WHERE id IN (SELECT plan.id FROM periods
                 CROSS JOIN plan ON plan.period = periods.number

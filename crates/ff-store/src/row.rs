@@ -7,7 +7,7 @@ use super::Reader;
 use super::error::{self, StoreError};
 use super::value::{Of, Stored};
 
-/// The columns of a row, one behind the other. The first one is the row's number, for errors.
+/// The columns of a row in their order. The first one is the row's number, for errors.
 pub(super) struct Columns<'a, 'b> {
     /// The row.
     row: &'a Row<'b>,

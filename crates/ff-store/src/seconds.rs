@@ -5,16 +5,17 @@
 //!   column:  unit | least | width | count numbers of `width` bits, and zeros up to the next byte
 //! ```
 //!
-//! `1` is the version. `count`, `unit` and `least` are varints (LEB128), `width` is a byte of 0 to 64, and each
-//! number stands for `least + unit · number`, modulo 2^64; of a byte's bits the lowest come first. Relays
-//! report the same bytes in both directions, and measurers count whole cells, so that of thirty seconds of a
-//! relay of 1 Gbit/s 180 bytes are left, and of 10 Gbit/s 203.
+//! `1` is the version. `count`, `unit` and `least` are varints (LEB128), `width` is a byte of 0 to
+//! 64, and each number stands for `least + unit · number`, modulo 2^64; of a byte's bits the lowest
+//! come first. Relays report the same bytes in both directions, and measurers count whole cells, so
+//! that of thirty seconds of a relay of 1 Gbit/s 180 bytes are left, and of 10 Gbit/s 203.
 
 use ff_proto::aggregate::SecondSample;
 
 /// The version of the encoding.
 const VERSION: u8 = 1;
-/// The most seconds that are read: the greatest duration there is (PROTOCOL.md §4.1) many times over.
+/// The most seconds that are read: the greatest duration there is (PROTOCOL.md §4.1) many times
+/// over.
 const MAX_SECONDS: usize = 1 << 16;
 
 /// Bytes that are no seconds.
@@ -50,7 +51,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Vec<SecondSample>, BadSeconds> {
     decode_version_1(&mut rest).filter(|_| rest.is_empty()).ok_or(BadSeconds::Malformed)
 }
 
-/// What stands behind the version.
+/// Decodes the bytes after the version.
 fn decode_version_1(rest: &mut &[u8]) -> Option<Vec<SecondSample>> {
     let count = usize::try_from(take_varint(rest)?).ok().filter(|&count| count <= MAX_SECONDS)?;
     let [x, sent, more] =
@@ -91,7 +92,7 @@ fn put_column(out: &mut Vec<u8>, numbers: impl Iterator<Item = u64> + Clone) {
     }
 }
 
-/// Reads a column of so many numbers.
+/// Reads a column of this many numbers.
 fn take_column(rest: &mut &[u8], count: usize) -> Option<Vec<u64>> {
     let (unit, least) = (take_varint(rest)?, take_varint(rest)?);
     let width = u32::from(rest.split_off_first().copied().filter(|&width| width <= 64)?);

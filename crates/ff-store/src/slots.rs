@@ -1,11 +1,11 @@
-//! What became of the slots of a period.
+//! The state of the slots of a period.
 
 use ff_proto::failure::FailureKind;
 
 use super::value::Number;
 use super::{Reader, StoreError};
 
-/// What became of the relays of a slot.
+/// The state of the relays of a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct SlotCount {
     /// Which slot.
@@ -22,12 +22,12 @@ pub struct SlotCount {
     pub failed: u32,
     /// Of these, those without FlashFlow; they are not counted in `failed`.
     pub unsupported: u32,
-    /// Relays beside these that were left out.
+    /// Further relays, which were left out.
     pub left_out: u32,
 }
 
 impl Reader {
-    /// What became of the slots of a period, in their order. Slots without a relay are not among them.
+    /// The state of the slots of a period, in their order, except slots without a relay.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -1,4 +1,4 @@
-//! What is known of the measurers.
+//! The records of measurers.
 
 use ff_plan::period::carried::Carried;
 use ff_proto::units::BytesPerSec;
@@ -13,22 +13,23 @@ use super::{Reader, Store, StoreError, Writing};
 pub struct MeasurerRow {
     /// Its Ed25519 identity.
     pub identity: [u8; 32],
-    /// What the configuration calls it.
+    /// The name in the config.
     pub name: String,
-    /// What its operator says that it carries.
+    /// The configured capacity of its network.
     pub stated: Option<BytesPerSec>,
-    /// What it was measured to carry.
+    /// The measured capacity of its network.
     pub measured: Option<Measured>,
     /// Why it was not measured when that was last tried.
     pub not_measured: Option<String>,
-    /// In how many attempts, of all that there have been, it counted what the relay says that it has not echoed.
+    /// In how many attempts, of all that there have been, it counted what the relay says that it
+    /// has not echoed.
     pub disputes: u64,
 }
 
-/// What a measurer was measured to carry.
+/// A measured capacity of a measurer's network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Measured {
-    /// What.
+    /// The capacity.
     pub carried: Carried,
     /// Where it was, as the configuration had it.
     pub address: String,
@@ -54,8 +55,8 @@ impl Store {
         })
     }
 
-    /// Notes what a measurer at this address was measured to carry, or why it was not; then what was measured
-    /// before stays.
+    /// Notes what a measurer at this address was measured to carry, or why it was not; then what
+    /// was measured before stays.
     ///
     /// # Errors
     /// [`StoreError`].

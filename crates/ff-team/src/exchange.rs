@@ -1,4 +1,4 @@
-//! Measuring the measurers (paper §4.2): all of a team exchange UDP with all others at once.
+//! Measuring the measurers (FlashFlow, §4.2): all of a team exchange UDP with all others at once.
 //!
 //! ```text
 //!   Partner ─▶ describe, Bind ─▶ Listening ─▶ pairs() ─▶ Begin ─▶ seconds ─▶ judge() ─▶ Carried
@@ -24,7 +24,7 @@ pub const EXCHANGE_SECS: u16 = 60;
 /// The shortest exchange that shows anything: the pace still grows in the first seconds.
 pub const MIN_EXCHANGE_SECS: u16 = WARM_UP_SECS + 1;
 
-/// What came of an exchange for a measurer; where it was not measured, why.
+/// A measurer's capacity in an exchange, or why it was not measured.
 pub type Found = Result<Carried, String>;
 
 /// Whom each measurer exchanges with, and how fast: all that listen by the same kind of IP address.
@@ -50,24 +50,24 @@ fn pairs(listening: &[Option<(SocketAddr, BytesPerSec)>]) -> Vec<Vec<ExchangePee
     peers
 }
 
-/// What a measurer told of an exchange that went to its end.
+/// A measurer's report of a complete exchange.
 struct Told {
-    /// Its seconds.
+    /// The seconds of the exchange.
     seconds: Vec<HostSecond>,
-    /// What became of its peers.
+    /// The totals of its peers.
     totals: ExchangeTotals,
 }
 
 impl Told {
-    /// What was wrong with the exchange with a peer.
+    /// The problem in the exchange with a peer, if any.
     fn trouble(&self, index: u8) -> Option<&'static str> {
         let peer = self.totals.peers.iter().find(|peer| peer.counts.index == index);
         peer.map_or(Some("it said nothing of it"), |peer| peer.trouble())
     }
 }
 
-/// What each measurer's network carries, by these pairs of this many seconds and what they told; those that
-/// told nothing have their reason.
+/// What each measurer's network carries, by these pairs of this many seconds and what they told;
+/// those that told nothing have their reason.
 fn judge(pairs: &[Vec<ExchangePeer>], told: Vec<Result<Told, String>>, secs: u16) -> Vec<Found> {
     let of = |index: u8| told.get(usize::from(index)).and_then(|told| told.as_ref().ok());
     let said: Said = (0_u8..=u8::MAX)
@@ -81,7 +81,7 @@ fn judge(pairs: &[Vec<ExchangePeer>], told: Vec<Result<Told, String>>, secs: u16
     let found = |(index, told): (u8, &Result<Told, String>)| -> Found {
         told.as_ref().map_err(String::clone)?;
         let peers = pairs.get(usize::from(index)).map_or(&[][..], Vec::as_slice);
-        // What was tried with somebody who was not there says nothing of this one.
+        // An attempt with a peer that did not respond says nothing about this measurer.
         let there = peers.iter().filter(|peer| trouble(index, peer.index).is_none());
         let tested = there.map(|peer| peer.rate).sum::<BytesPerSec>();
         if tested.get() == 0 {
@@ -115,7 +115,7 @@ mod tests {
         Some((addr(text), BytesPerSec::new(rate)))
     }
 
-    /// What a host tells that exchanged so many bytes a second with each of these.
+    /// The report of a host that exchanged these rates with each of these peers.
     fn told(secs: u16, peers: &[(u8, u64)]) -> Result<Told, String> {
         let second = |second| HostSecond {
             second,

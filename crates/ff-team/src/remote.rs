@@ -19,8 +19,8 @@ pub struct RemoteMeasurer {
     name: String,
     /// Where it is.
     address: Arc<str>,
-    /// What that name stood for last; one of these is where its links to relays come from, unless its host has
-    /// others for that.
+    /// What that name stood for last; one of these is where its links to relays come from, unless
+    /// its host has others for that.
     addresses: Arc<Mutex<Vec<IpAddr>>>,
     /// The connection to it.
     client: client::RemoteMeasurer,
@@ -43,7 +43,7 @@ impl RemoteMeasurer {
         &self.client
     }
 
-    /// What it is and what its operator allows.
+    /// Asks for the measurer's properties and its operator's limits.
     ///
     /// # Errors
     /// [`PartFailure`], when it does not answer in time.

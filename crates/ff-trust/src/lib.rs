@@ -11,7 +11,7 @@ use statrs::function::beta::beta_reg;
 /// The probability below which disputes are not explained by lying relays.
 pub const CHANCE: f64 = 0.001;
 
-/// What one measurement of a relay says of one of its measurers.
+/// A relay's report on one of its measurers, in one measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word {
     /// The relay.
@@ -24,11 +24,11 @@ pub struct Word {
     pub unix_secs: u64,
 }
 
-/// What a relay, or a group of relays, has said of each measurer that it has met.
+/// The reports of a relay, or a group of relays, on each measurer that it has met.
 #[derive(Clone, Debug, Default)]
 pub struct Said(BTreeMap<Ed25519Id, Met>);
 
-/// What it has said of one measurer; times are in seconds since 1970.
+/// The reports on one measurer; times are in seconds since 1970.
 #[derive(Clone, Copy, Debug)]
 struct Met {
     /// When it was measured by it last.
@@ -104,7 +104,7 @@ impl Said {
     }
 }
 
-/// Whose word it is.
+/// The source of reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speaker {
     /// The number of the relay's group.
@@ -113,14 +113,14 @@ pub struct Speaker {
     pub network: Option<IpAddr>,
 }
 
-/// What is thought of a measurer.
+/// The standing of a measurer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Standing {
     /// The measurer.
     pub measurer: Ed25519Id,
     /// Networks with relays that were measured by it and whose word counts.
     pub words: u64,
-    /// Those of them that dispute it.
+    /// Groups among them that dispute it.
     pub disputes: u64,
     /// How probable at least as many are if each disputes with probability 1/2.
     pub chance: f64,
@@ -140,7 +140,8 @@ pub fn judge<'a>(
         *least = least.iter().copied().chain(network).min();
         all.join(said);
     }
-    // Groups that agree with a measurer or dispute it, by networks; without an address each is by itself.
+    // Groups that agree with a measurer or dispute it, by networks; without an address each is by
+    // itself.
     let mut said_in = BTreeMap::<(Ed25519Id, Result<IpAddr, u64>), (u64, u64)>::new();
     for (group, (network, mut said)) in groups {
         said.0.retain(|measurer, _| team.contains(measurer));
@@ -179,7 +180,7 @@ pub fn judge<'a>(
     all
 }
 
-/// How probable `least` heads or more are of so many throws of a coin.
+/// The probability of `least` heads or more in this many throws of a coin.
 #[expect(clippy::cast_precision_loss, reason = "relays are fewer than 2^53")]
 fn chance_of(least: u64, throws: u64) -> f64 {
     if least == 0 { 1.0 } else { beta_reg(least as f64, (throws - least + 1) as f64, 0.5) }
@@ -194,7 +195,7 @@ mod tests {
         Ed25519Id([number; 32])
     }
 
-    /// What a relay says of these measurers, one after the other.
+    /// The reports of a relay on these measurers, one after the other.
     fn said(words: &[(u8, bool)]) -> Said {
         let mut said = Said::default();
         for (unix_secs, &(number, is_dispute)) in (0..).zip(words) {
@@ -204,13 +205,14 @@ mod tests {
         said
     }
 
-    /// A relay of this group, with the least network of so many bits of it.
+    /// A relay of this group, whose smallest network has a prefix of this many bits.
     fn speaker(group: u64, of_network: u32) -> Speaker {
         let address = u32::try_from(group).expect("few groups");
         Speaker { group, network: Some(IpAddr::V4((address >> (32 - of_network)).into())) }
     }
 
-    /// What is thought of these measurers, if each relay is a group, in networks of so many bits.
+    /// The standings of these measurers, if each relay is a group, in networks with a prefix of
+    /// this many bits.
     fn judged(said: &[Said], team: &[u8], of_network: u32) -> Vec<Standing> {
         let team: Vec<_> = team.iter().copied().map(measurer).collect();
         judge((0..).map(|group| speaker(group, of_network)).zip(said), &team)
@@ -238,7 +240,8 @@ mod tests {
         let networks = |count: usize| judged(&vec![lie.clone(); 256 * count], &[1, 2], 24);
         assert_eq!((networks(9)[0].words, networks(9)[0].is_aside), (9, false));
         assert!(networks(10)[0].is_aside);
-        // A few liars have no word in a network of honest relays, and as many as these leave it without one.
+        // A few liars have no word in a network of honest relays, and as many as these leave it
+        // without one.
         let mixed = |liars: usize| {
             let mut all = vec![honest.clone(); 256 - liars];
             all.extend(vec![lie.clone(); liars]);

@@ -1,4 +1,5 @@
-//! The relays of the tests that tests/c_tor has as well: one process for each, in the test's own namespace.
+//! The relays of the tests that tests/c_tor has as well: one process for each, in the test's own
+//! namespace.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

@@ -10,10 +10,12 @@ use ff_proto::units::BytesPerSec;
 use super::{LAB, Lab};
 use crate::support::coordinator;
 
-/// How long each measurement takes: cells come back in most of its seconds even if this machine stands still in two.
+/// How long each measurement takes: cells come back in most of its seconds even if this machine
+/// stands still in two.
 pub(super) const SECONDS: u16 = 5;
 
-/// Measures the relay by a team whose members open so many sockets and send so many Mbit/s.
+/// Measures the relay by a team whose members open these numbers of sockets and send these rates in
+/// Mbit/s.
 async fn assert_counted(lab: &Lab, team: &[(u16, u64)]) {
     let relay = lab.relay("cap");
     let member = |&(sockets, rate)| TeamMember {

@@ -21,7 +21,7 @@ use super::session::{
 const MOST_LINKS: usize = 6;
 /// Links of the measurement: more than that, and more than the 40 that may come at once.
 const MEASUREMENT_LINKS: u16 = 60;
-/// What the limits for single clients leave to each of them.
+/// The rate that the limits for single clients leave to each.
 const CLIENT_BYTES_PER_SEC: u64 = 50_000;
 /// The longest record of TLS.
 const RECORD_BYTES: u64 = 1 << 14;
@@ -79,7 +79,8 @@ fn measurers_are_exempt_from_the_defences_only_while_they_measure() {
     });
 }
 
-/// Has a measurement granted and opens all of its links. If its time is over before they are, it is granted anew.
+/// Has a measurement granted and opens all of its links. If its time is over before they are, it is
+/// granted anew.
 async fn open_all(
     relay: &Relay<'_>,
     from_coordinator: &TargetAddr,
@@ -95,7 +96,8 @@ async fn open_all(
             let (id, key) = (coordinator.measurement, &team[0].key);
             match MeasurementLink::try_open(from_measurer, id, key).await {
                 Ok(mut link) => {
-                    // The grant waits for the first cell, and what brings fewer bytes than others ends.
+                    // The grant waits for the first cell, and what brings fewer bytes than others
+                    // ends.
                     link.echo(BATCH).await;
                     links.push(link);
                 }
@@ -107,7 +109,8 @@ async fn open_all(
     }
 }
 
-/// How many links can be open at once beside those that are. They are closed again when it returns.
+/// The number of links that can be opened in addition to the open ones. They are closed again when
+/// it returns.
 async fn most_links(relay: &Relay<'_>, target: &TargetAddr, open: usize) -> usize {
     relay.wait_for_links(open).await;
     let mut links = Vec::new();
@@ -167,7 +170,8 @@ fn most_cells(time: Duration) -> u64 {
     (CLIENT_BYTES_PER_SEC * millis / 1000 + RECORD_BYTES) / 514
 }
 
-/// Asks for a megabyte of circuits on a new link. Fails unless the relay takes them no faster than a client may send.
+/// Asks for a megabyte of circuits on a new link. Fails unless the relay takes them no faster than
+/// a client may send.
 async fn assert_limited(relay: &Relay<'_>, first_id: u32) {
     let client = &mut open(&relay.target()).await;
     let cells: Vec<_> = (first_id..first_id + 2000)

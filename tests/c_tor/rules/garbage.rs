@@ -25,10 +25,10 @@ const CMD_CREATE2: u8 = 10;
 /// A command that nobody knows.
 const CMD_UNKNOWN: u8 = 82;
 
-/// What becomes of a link.
+/// The fate of a link.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
-    /// It goes on echoing.
+    /// The link still echoes.
     Echoes,
     /// The relay closes it.
     Closes,
@@ -79,7 +79,7 @@ fn cells_that_do_not_belong_on_a_measurement_link_end_at_most_that_link() {
     });
 }
 
-/// Sends echo cells and sees what becomes of the link.
+/// Sends echo cells and returns the fate of the link.
 async fn fate_of(link: &mut MeasurementLink) -> Fate {
     let cells = link.cells(20);
     // The relay may have closed the link already.
@@ -157,7 +157,8 @@ fn random_cells(rng: &mut StdRng) -> Vec<Cell> {
         if rng.random_bool(0.7) {
             cell[..4].copy_from_slice(&MEASUREMENT_CIRC_ID.to_be_bytes());
         }
-        // 128 and above have a length of their own, which cuts the cells behind them differently.
+        // Commands from 128 have a length of their own, which divides the following cells
+        // differently.
         let commands = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 80, 81, 82, 128, 130, 131];
         cell[4] = commands[rng.random_range(0..commands.len())];
         if cell[4] == CMD_MEASUREMENT {

@@ -2,7 +2,8 @@
 //!
 //! A network takes ten seconds to start, and a test at most a few; so a module's tests share one,
 //! and run at the same time. A relay carries out one measurement at a time, so tests of the same
-//! relay take turns ([`Lab::relay`]). The network lasts as long as a test runs or waits for its turn.
+//! relay take turns ([`Lab::relay`]). The network lasts as long as a test runs or waits for its
+//! turn.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,7 +50,7 @@ struct Keys {
 pub(crate) struct SharedLab {
     /// Starts it.
     start: fn() -> Lab,
-    /// It, while a test needs it.
+    /// The network, while a test needs it.
     lab: Mutex<Weak<OnceLock<Lab>>>,
 }
 
@@ -59,7 +60,7 @@ impl SharedLab {
         Self { start, lab: Mutex::new(Weak::new()) }
     }
 
-    /// Runs a test, beside others.
+    /// Runs a test, concurrently with others.
     pub(crate) fn run(&self, test: impl AsyncFnOnce(&Lab)) {
         // Held while waiting, so that the network outlives the test that is running.
         let lab = self.get();
@@ -102,7 +103,7 @@ impl Lab {
         Self { network, keys }
     }
 
-    /// One of the relays, when no other test measures it any more.
+    /// One of the relays, as soon as no other test measures it.
     pub(crate) fn relay(&self, name: &str) -> Relay<'_> {
         let Self { network, keys } = self;
         let keys = &keys[name];
@@ -127,7 +128,7 @@ pub(crate) struct Relay<'a> {
     pub(crate) node: &'a Node,
     /// The network that it is in.
     network: &'a Network,
-    /// Who may measure it.
+    /// The keys that may measure it.
     keys: &'a Keys,
     /// Keeps other tests from it.
     _turn: MutexGuard<'a, ()>,
@@ -155,8 +156,8 @@ impl Relay<'_> {
         plan(self.node, key, params)
     }
 
-    /// Measures it by a fresh coordinator, and by another one if the machine stood still meanwhile. With what `before`
-    /// has given just before it, and the coordinator.
+    /// Measures it by a fresh coordinator, and by another one if the machine stood still meanwhile.
+    /// With what `before` has given just before it, and the coordinator.
     pub(crate) async fn measured<T>(
         &self,
         plan: impl Fn(&SigningKey) -> MeasurePlan,
@@ -177,8 +178,8 @@ impl Relay<'_> {
         measure(&self.plan(key, 1)).await
     }
 
-    /// Has it grant a measurement and echo cells, each of which is checked. However busy the machine is,
-    /// they come back; a measurement by the clock may have seconds in which none did.
+    /// Has it grant a measurement and echo cells, each of which is checked. However busy the
+    /// machine is, they come back; a measurement by the clock may have seconds in which none did.
     ///
     /// # Panics
     /// If they do not come back, or there is no grant.
@@ -220,18 +221,18 @@ impl Relay<'_> {
         self.node.control().and_then(set).expect("a good value");
     }
 
-    /// Waits until it holds no link of ours any more.
+    /// Waits until the relay holds none of our links.
     ///
     /// # Panics
-    /// If it does not come to that.
+    /// If it still holds one after a long time.
     pub(crate) async fn wait_until_no_link_is_open(&self) {
         self.wait_for_links(0).await;
     }
 
-    /// Waits until it holds so many links of ours.
+    /// Waits until the relay holds this many of our links.
     ///
     /// # Panics
-    /// If it does not come to that.
+    /// If it does not reach that number.
     pub(crate) async fn wait_for_links(&self, count: usize) {
         let deadline = Instant::now() + PATIENCE;
         loop {

@@ -1,5 +1,5 @@
-//! Thousands of links: what each costs does not depend on how many there are. It is CPU time, which grows
-//! when others take the caches, and is therefore a figure.
+//! Thousands of links: what each costs does not depend on how many there are. It is CPU time, which
+//! grows when others take the caches, and is therefore a figure.
 
 use std::time::Duration;
 
@@ -13,10 +13,11 @@ const LINKS: u16 = 500;
 const TIMES: u16 = 6;
 /// Links that are opened at the same time.
 const AT_ONCE: usize = 32;
-/// What a link may cost more in CPU time when there are so many more: it would be [`TIMES`] if it grew with their number,
-/// and in between, by ratio, lies its square root. Caches, and what else the machine does, have come to 1.7.
+/// What a link may cost more in CPU time when there are so many more: it would be [`TIMES`] if it
+/// grew with their number, and in between, by ratio, lies its square root. Caches, and what else
+/// the machine does, have come to 1.7.
 const MOST: f64 = 2.45;
-/// What all ends of links cost is too little to be compared if it is less than this.
+/// A cost of all link ends below this is too small to be compared.
 const NOISE: Duration = Duration::from_millis(60);
 
 #[test]
@@ -43,7 +44,7 @@ fn issue_11_a_link_costs_the_same_among_thousands() {
     });
 }
 
-/// What the relay needs to open so many measurement links, and to close them again.
+/// The relay's CPU time to open this many measurement links, and to close them again.
 async fn costs(relay: &Relay<'_>, links: u16) -> [Duration; 2] {
     let cpu = || relay.node.cpu_time().expect("the relay runs");
     let per_member = links.div_ceil(8);

@@ -1,4 +1,4 @@
-//! What a relay remembers of earlier measurements, and what it does when it cannot.
+//! A relay's memory of earlier measurements, and its behaviour when it cannot store them.
 
 use std::fs;
 use std::path::PathBuf;

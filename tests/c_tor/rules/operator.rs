@@ -1,4 +1,4 @@
-//! What the operator of a measured relay sees of it, and the sandbox.
+//! The information about a measurement for the relay's operator, and the sandbox.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,9 +18,10 @@ use super::session::{
 };
 use crate::support::{coordinator, identity};
 
-/// What a relay reads and writes while it is measured, beside cells and their records.
+/// Bytes that the relay reads and writes while it is measured, in addition to cells and their
+/// records.
 const BESIDE_BYTES: u64 = 300_000;
-/// What TLS adds to a record, which has one cell or more.
+/// TLS's overhead for a record of one or more cells.
 const RECORD_BYTES: u64 = 22;
 
 #[test]
@@ -144,7 +145,7 @@ fn metric(addr: SocketAddr, name: &str) -> u64 {
     value.unwrap_or_else(|| panic!("no value of {name} in:\n{page}"))
 }
 
-/// What a MetricsPort shows.
+/// The page of a MetricsPort.
 pub(crate) fn metrics_page(addr: SocketAddr) -> String {
     let mut http = TcpStream::connect(addr).expect("a MetricsPort");
     http.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -198,7 +199,8 @@ fn measured_bytes_are_in_the_relays_statistics() {
         };
         println!("{echoed} bytes came back of {sent}, counted {counted:?}");
         for counted in counted {
-            // Beside that there are TLS's records, nine handshakes, and what a directory's cache does.
+            // Beside that there are TLS's records, nine handshakes, and what a directory's cache
+            // does.
             let most = sent + outcome.cells.sent * RECORD_BYTES + BESIDE_BYTES;
             assert!((echoed..=most).contains(&counted), "{counted} bytes of {echoed} to {sent}");
         }

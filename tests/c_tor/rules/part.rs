@@ -20,7 +20,7 @@ fn a_relay_that_does_not_take_part_answers_as_one_without_flashflow() {
         for target in &targets {
             assert_eq!(first_answer(target).await, (CMD_CREATED_FAST, PROBE_CIRC_ID));
         }
-        // That a coordinator is listed changes nothing.
+        // Listing a coordinator changes nothing.
         let mut plan = off.plan(off.key(), 1);
         for target in targets {
             plan.target = target;

@@ -1,4 +1,5 @@
-//! The coordinator's link carries one probe, and no cell of a measurement becomes one that tor takes as its own.
+//! The coordinator's link carries one probe, and no cell of a measurement becomes one that tor
+//! takes as its own.
 
 use aes::Aes128Dec;
 use aes::cipher::{BlockCipherDecrypt, KeyInit};

@@ -44,7 +44,7 @@ pub(crate) async fn open(target: &TargetAddr) -> ControlLink {
     try_open(target).await.expect("the relay takes links")
 }
 
-/// The next cell that is no padding; `None` when the relay has closed the link.
+/// The next cell that is not padding; `None` when the relay has closed the link.
 ///
 /// # Panics
 /// If nothing happens for a long time.
@@ -103,7 +103,7 @@ pub(crate) fn control_cell(message: &Msg) -> Cell {
     fixed_cell(0, CMD_MEASUREMENT, &body).expect("a body is as long as a body")
 }
 
-/// A request for a measurement, and the probe behind it.
+/// A request for a measurement, followed by the probe.
 pub(crate) fn request(
     link: &ControlLink,
     measurement: MeasurementId,
@@ -200,7 +200,8 @@ impl Coordinator {
         }
     }
 
-    /// Asks for a measurement, and again as long as the relay has not noticed the end of the one before.
+    /// Asks for a measurement, and again as long as the relay has not noticed the end of the one
+    /// before.
     ///
     /// # Panics
     /// If it is refused, or the relay stays busy.
@@ -240,8 +241,8 @@ impl Coordinator {
         next_message(&mut self.link).await
     }
 
-    /// Ends the measurement as planned, and waits for the relay to agree. On a busy machine it may have gone
-    /// on for so long without a cell that the relay has ended it.
+    /// Ends the measurement as planned, and waits for the relay to agree. On a busy machine it may
+    /// have gone on for so long without a cell that the relay has ended it.
     ///
     /// # Panics
     /// If it does not.
@@ -280,8 +281,8 @@ impl MeasurementLink {
         Self::join(open(target).await, measurement, key).await
     }
 
-    /// Opens a measurement circuit on a link, or gives the code that the relay refuses with. Answers
-    /// to other cells are dropped.
+    /// Opens a measurement circuit on a link, or gives the code that the relay refuses with.
+    /// Answers to other cells are dropped.
     ///
     /// # Panics
     /// If neither happens.
@@ -338,10 +339,10 @@ impl MeasurementLink {
         (0..count).map(make).collect()
     }
 
-    /// Sends so many echo cells and checks that they come back as they must.
+    /// Sends this many echo cells and checks that they come back correctly.
     ///
     /// # Panics
-    /// If they do not, or something else does.
+    /// If they do not, or another cell comes.
     pub(crate) async fn echo(&mut self, cells: u64) {
         for sent in (0..cells).step_by(usize::try_from(BATCH).expect("a small number")) {
             let batch = self.cells(BATCH.min(cells - sent));

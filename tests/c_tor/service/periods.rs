@@ -1,9 +1,9 @@
 //! Whole periods in a row, with nobody looking after them.
 //!
-//! Each relay has an address of its own here, so that each is measured by itself. One is made of Arti's crates: it
-//! runs in this process, which tells the authorities of it. Two authorities vote with the files of one
-//! coordinator and the third with the other's; a consensus has a measured weight where three have one, so it
-//! shows both.
+//! Each relay has an address of its own here, so that each is measured by itself. One is made of
+//! Arti's crates: it runs in this process, which tells the authorities of it. Two authorities vote
+//! with the files of one coordinator and the third with the other's; a consensus has a measured
+//! weight where three have one, so it shows both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -24,8 +24,8 @@ use super::AUTHORITY_LIMIT;
 use super::processes::{Coordinator, PERIOD_SECS, Running};
 use crate::support::{among_others, ff_tor, number};
 
-/// What the relays are limited to, in Mbit/s; the last one is the exit. What they carry as the network's directory, up to
-/// 80 kB/s, is little of these.
+/// What the relays are limited to, in Mbit/s; the last one is the exit. What they carry as the
+/// network's directory, up to 80 kB/s, is little of these.
 const TORS_MBIT: [(&str, u64); 8] = [
     ("m8", 8),
     ("m9", 9),
@@ -38,15 +38,16 @@ const TORS_MBIT: [(&str, u64); 8] = [
 ];
 /// The relay made of Arti's crates, and its limit.
 const ARTI_MBIT: (&str, u64) = ("arti5", 5);
-/// What the measurers of each coordinator are said to carry: before anybody has been measured each relay needs 150
-/// Mbit/s, and with 200 a team would have room for eight of them in a period.
+/// What the measurers of each coordinator are said to carry: before anybody has been measured each
+/// relay needs 150 Mbit/s, and with 200 a team would have room for eight of them in a period.
 const TEAMS: [&[&str]; 2] = [&["200Mbit", "200Mbit"], &["400Mbit"]];
-/// Seconds of a measurement: each relay is measured by itself, so that there is a slot for each in a period.
+/// Seconds of a measurement: each relay is measured by itself, so that there is a slot for each in
+/// a period.
 const MEASURE_SECS: u64 = 3;
 /// How often a relay may be measured by each coordinator, and once again.
 const GRANT_PERIOD: Duration = Duration::from_secs(10);
-/// For a consensus with everybody's weight, once all have been measured: two periods, in case that a measurement of
-/// the one that is under way failed.
+/// For a consensus with everybody's weight, once all have been measured: two periods, in case that
+/// a measurement of the one that is under way failed.
 const PATIENCE: Duration = Duration::from_secs(2 * PERIOD_SECS + 30);
 /// How far estimates may be from the relays' limits.
 const TOLERANCE: f64 = 0.15;
@@ -125,7 +126,7 @@ fn address(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 1, number)
 }
 
-/// Starts the relay that is no tor, and has it in the consensus.
+/// Starts the relay of Arti's crates, and has it in the consensus.
 fn start_arti(coordinators: &[&Coordinator; 2], network: &Network) -> RelayHost {
     let (nickname, mbit) = ARTI_MBIT;
     let identity = |one: &&Coordinator| key::parse_identity(&one.identity).expect("an identity");
@@ -154,7 +155,8 @@ fn start_arti(coordinators: &[&Coordinator; 2], network: &Network) -> RelayHost 
 /// The digests of both coordinators' schedules, by period.
 type Digests = BTreeMap<u64, [Option<String>; 2]>;
 
-/// Looks on until so many whole periods are over: their numbers, and what both said of their schedules last.
+/// Watches until this many whole periods are over; returns their numbers, and the last schedule
+/// digests of both coordinators.
 fn watch(running: &[(Running, String); 2], periods: u64) -> (std::ops::Range<u64>, Digests) {
     let mut digests = Digests::new();
     let begin = Instant::now();
@@ -187,7 +189,8 @@ fn measured(consensus: &str) -> BTreeSet<String> {
     relays.into_iter().filter(|_| all).map(|relay| relay.fingerprint).collect()
 }
 
-/// A coordinator's attempts that were not conclusive: the period and slot, the relay's address, and why.
+/// A coordinator's attempts that were not conclusive: the period and slot, the relay's address, and
+/// why.
 fn failed(coordinator: &Coordinator) -> Vec<String> {
     let mut attempts = coordinator.attempts(Seconds::Without);
     attempts.retain(|one| one.outcome.publishable().is_none());
@@ -254,7 +257,8 @@ fn assert_results(
     }
 }
 
-/// Fails unless each authority has voted with a file of its coordinator's, and measured all relays by it.
+/// Fails unless each authority has voted with a file of its coordinator's, and measured all relays
+/// by it.
 fn assert_votes(network: &Network, coordinators: &[&Coordinator; 2]) {
     let votes = network.votes().expect("votes");
     for (vote, coordinator) in votes.iter().zip([0, 0, 1]) {

@@ -11,7 +11,7 @@ use ff_store::{Attempt, Planned, Seconds, Store, StoreError};
 
 /// The length of a period in seconds.
 pub(super) const PERIOD_SECS: u64 = 60;
-/// What of a slot is not measured: links open in it, and end.
+/// The part of a slot without measurement: links open in it, and end.
 const SLOT_REST_SECS: u64 = 3;
 
 /// A process that ends with this.
@@ -42,7 +42,7 @@ fn finish(command: &mut Command) -> String {
     text(&output.stdout)
 }
 
-/// Starts a program and waits until it says this on standard error; returns what stands behind it.
+/// Starts a program and waits until it prints this on standard error; returns the rest of the line.
 fn start(command: &mut Command, says: &str) -> (Running, String) {
     let mut child = command.stderr(Stdio::piped()).spawn().expect("the program runs");
     let stderr = BufReader::new(child.stderr.take().expect("its standard error"));
@@ -142,7 +142,7 @@ impl Coordinator {
         start(run.arg("run").arg("--config").arg(self.dir.join("bwauth.toml")), "page is ")
     }
 
-    /// What it has asked of relays and is over.
+    /// The coordinator's ended attempts.
     pub(super) fn attempts(&self, seconds: Seconds) -> Vec<Attempt> {
         let store = Store::open_read_only(&self.dir.join("state/store.sqlite")).expect("its store");
         let mut attempts = Vec::new();
@@ -154,7 +154,7 @@ impl Coordinator {
         attempts
     }
 
-    /// What it has planned in a period.
+    /// The coordinator's plan of a period.
     pub(super) fn planned(&self, period: u64) -> Vec<Planned> {
         let store = Store::open_read_only(&self.dir.join("state/store.sqlite")).expect("its store");
         store.planned(period).expect("it can be read")

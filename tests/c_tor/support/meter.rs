@@ -120,7 +120,7 @@ impl Record {
         self.at(&counter, to) - self.at(&counter, from)
     }
 
-    /// What a counter stood at.
+    /// The interpolated value of a counter.
     fn at(&self, counter: impl Fn(&Sample) -> u64, moment: Instant) -> f64 {
         let next = self.0.partition_point(|sample| sample.at < moment);
         let (Some(left), Some(right)) = (self.0.get(next.wrapping_sub(1)), self.0.get(next)) else {

@@ -1,4 +1,4 @@
-//! What is compared: where the relay is, and what limits it.
+//! The cases: where the relay is, and its limit.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ pub(crate) enum Limit {
     },
     /// One core, all of it.
     Core,
-    /// What the machine's cores have left; the measurers use one of them, too.
+    /// The rest of the machine's cores; the measurers use one of them.
     AllCores,
     /// BandwidthRate and BandwidthBurst.
     Rate {
@@ -66,7 +66,7 @@ pub(crate) struct Case {
     pub(crate) transits: Transits,
 }
 
-/// What the relay forwards, to be compared with what it is measured at.
+/// The source of the forwarded rate, to be compared with the estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Witness {
     /// Downloads of tor's clients.
@@ -100,7 +100,7 @@ impl Case {
         matches!(self.limit, Limit::Cpu { .. } | Limit::Core | Limit::AllCores)
     }
 
-    /// What the relay is, as in a table.
+    /// The description of the relay in a table.
     pub(crate) fn relay(&self) -> String {
         match self.arti_threads {
             None => self.position.to_string(),

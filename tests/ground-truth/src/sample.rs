@@ -13,24 +13,24 @@ const IN_OUT_TOLERANCE: f64 = 0.01;
 /// As that, of direct echo: it answers in longer records than it reads, and bounds no queue.
 const DIRECT_IN_OUT_TOLERANCE: f64 = 0.05;
 
-/// What the relay did.
+/// The relay's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     /// Forwarded cells of ordinary circuits.
     Forward,
     /// Forwarded cells in transit.
     Transit {
-        /// Over so many links of ours.
+        /// The number of our links.
         sockets: u16,
     },
     /// Echoed a team's cells.
     Echo {
-        /// Over so many links.
+        /// The number of links.
         sockets: u16,
     },
     /// As that, past queue and scheduler.
     DirectEcho {
-        /// Over so many links.
+        /// The number of links.
         sockets: u16,
     },
 }
@@ -45,20 +45,20 @@ impl Work {
     }
 }
 
-/// What the relay has used, at one moment.
+/// The relay's meters at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Meter {
     /// When.
     pub(crate) at: Instant,
-    /// Its CPU time.
+    /// CPU time.
     pub(crate) cpu: Duration,
-    /// What its quota has done.
+    /// The use of its quota.
     pub(crate) quota: QuotaStats,
 }
 
-/// What measurers did, with what was used after the warm-up.
+/// The measured rate, and the CPU time after the warm-up.
 pub(crate) struct Measured {
-    /// What it came to in bytes per second, without the warm-up.
+    /// The rate in bytes per second, without the warm-up.
     pub(crate) rate: f64,
     /// The relay's meters at the end of the warm-up.
     pub(crate) from: Meter,
@@ -71,13 +71,14 @@ pub(crate) struct Measured {
 /// One sample.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
-    /// What the relay did.
+    /// The relay's work.
     pub(crate) work: Work,
     /// In which round, from 0.
     pub(crate) round: u16,
     /// Bytes per second: its own count of what it forwarded, or FlashFlow's estimate.
     pub(crate) rate: f64,
-    /// Full seconds of its own count that lie in the window; 0 of a relay that does not count its bytes.
+    /// Full seconds of its own count that lie in the window; 0 of a relay that does not count its
+    /// bytes.
     pub(crate) full_secs: usize,
     /// Bytes it read in these, by its own count, TLS included.
     pub(crate) read_bytes: u64,
@@ -110,7 +111,7 @@ pub(crate) fn seconds_within(seconds: &[BwSecond], from: Instant, to: Instant) -
 }
 
 impl Sample {
-    /// What the meters say of a window.
+    /// The sample of a window, from the meters at its ends.
     pub(crate) fn new(work: Work, round: u16, case: &Case, from: Meter, to: Meter) -> Self {
         let window_secs = to.at.duration_since(from.at).as_secs_f64();
         let cpu_secs = to.cpu.saturating_sub(from.cpu).as_secs_f64();

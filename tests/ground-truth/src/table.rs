@@ -15,14 +15,14 @@ pub(crate) struct Series {
     pub(crate) samples: Vec<Sample>,
 }
 
-/// What a case came to for one number of sockets.
+/// The result of a case for one number of sockets.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    /// What it is compared with.
+    /// The work that it is compared with.
     pub(crate) truth: Work,
-    /// What the relay did.
+    /// The relay's work.
     pub(crate) work: Work,
-    /// What was measured.
+    /// The rates.
     pub(crate) rates: Rates,
     /// What it would have been at one and the same speed of the relay's core, where CPU time is the
     /// limit and that can be told.
@@ -31,7 +31,8 @@ pub(crate) struct Row {
     truth_cpu: f64,
     /// CPU seconds per GB echoed.
     estimate_cpu: f64,
-    /// Bytes out for each byte in, at their farthest from 1; not a number of a relay that does not count them.
+    /// Bytes out for each byte in, at their farthest from 1; not a number of a relay that does not
+    /// count them.
     out_to_in: f64,
     /// CPU of the measurers by that of the relay.
     measurers_cpu: f64,
@@ -41,7 +42,7 @@ pub(crate) struct Row {
     rejected: usize,
 }
 
-/// What a relay forwarded and was measured at.
+/// A relay's forwarded rate and its estimate.
 #[derive(Clone, Debug)]
 pub(crate) struct Rates {
     /// Median of the forwarding samples, in bytes per second.
@@ -53,7 +54,7 @@ pub(crate) struct Rates {
 }
 
 impl Rates {
-    /// Those of two kinds of work.
+    /// The rates of two kinds of work.
     fn of(samples: &[Sample], truth: Work, work: Work) -> Self {
         let forwarded = by_round(of(samples, truth), |sample| sample.rate);
         let echoed = by_round(of(samples, work), |sample| sample.rate);
@@ -100,8 +101,8 @@ fn median_of<'a>(samples: impl Iterator<Item = &'a Sample>, what: impl Fn(&Sampl
 }
 
 impl Series {
-    /// A row for all that is compared with downloads, and one for each echo that is compared with cells in
-    /// transit.
+    /// A row for all that is compared with downloads, and one for each echo that is compared with
+    /// cells in transit.
     pub(crate) fn rows(&self) -> Vec<Row> {
         let mut works: Vec<Work> = Vec::new();
         for sample in &self.samples {
@@ -146,7 +147,7 @@ impl Series {
     }
 }
 
-/// What kind of work it was, without how many sockets.
+/// The kind of work, without the number of sockets.
 fn name(work: Work) -> &'static str {
     match work {
         Work::Forward => "downloads",
@@ -210,7 +211,7 @@ pub(crate) fn markdown(series: &[Series]) -> String {
     table
 }
 
-/// What kind of work it was, as the CSV has it.
+/// The kind of work, as in the CSV.
 fn column(work: Work) -> &'static str {
     match work {
         Work::Forward => "forward",

@@ -1,4 +1,5 @@
-//! Cells in transit through the relay: what it forwards, at less cost for the others than downloads.
+//! Cells in transit through the relay: what it forwards, at less cost for the others than
+//! downloads.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use crate::observed::Observed;
 use crate::relay::Relay;
 use crate::sample::{Measured, as_f64, median};
 
-/// Has the relay forward them over so many links of ours.
+/// Has the relay forward cells over this many of our links.
 pub(crate) fn forward(case: &Case, observed: &Observed<'_>, links: u16) -> Result<Measured> {
     let order = order(case, observed.relay, links)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -48,7 +49,7 @@ pub(crate) fn forward(case: &Case, observed: &Observed<'_>, links: u16) -> Resul
     })
 }
 
-/// What to send, and where.
+/// The order for cells in transit.
 fn order(case: &Case, relay: Relay<'_>, links: u16) -> Result<TransitOrder> {
     let Transits { circuits, busy, quiet_one_in, sinks, direction, crypto } = case.transits;
     let sinks = vec![(relay.sink(), 0).into(); sinks.into()];

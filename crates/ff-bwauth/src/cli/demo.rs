@@ -1,4 +1,4 @@
-//! What `demo` takes.
+//! Options of `demo`.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,8 @@ pub struct DemoArgs {
     /// End after the first whole period, with exit status 0 if every relay was measured.
     #[arg(long)]
     pub once: bool,
-    /// Number of relays (1 to 32): the first is limited to 4 Mbit/s, and each further one to 4 Mbit/s more.
+    /// Number of relays (1 to 32): the first is limited to 4 Mbit/s, and each further one to 4
+    /// Mbit/s more.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=32))]
     pub relays: u8,
     /// The length of a period in seconds (30 to 86400).

@@ -1,4 +1,4 @@
-//! What `export` takes.
+//! Options of `export`.
 
 use std::path::PathBuf;
 
@@ -36,7 +36,7 @@ pub struct ExportArgs {
 }
 
 impl ExportArgs {
-    /// Finds a span of time with nothing in it.
+    /// Rejects an empty span of time.
     pub(super) fn check(&self) -> Result<(), clap::Error> {
         match (self.from, self.to) {
             (Some(from), Some(to)) if to <= from => {
@@ -56,7 +56,7 @@ fn tables() -> impl TypedValueParser<Value = What> {
     })
 }
 
-/// What a table has, for `--help`.
+/// The description of a table for `--help`.
 fn about(what: What) -> &'static str {
     match what {
         What::Results => "a row for each finished measurement, with or without a result",
@@ -70,7 +70,7 @@ fn about(what: What) -> &'static str {
     }
 }
 
-/// The forms by name.
+/// The formats by name.
 fn forms() -> impl TypedValueParser<Value = Format> {
     PossibleValuesParser::new([
         PossibleValue::new("csv").help("for spreadsheets and scripts"),

@@ -1,4 +1,4 @@
-//! What `measurers` takes.
+//! Options of `measurers`.
 
 use std::path::PathBuf;
 
@@ -10,22 +10,25 @@ pub struct MeasurersArgs {
     /// The coordinator's config.
     #[arg(long, value_name = "FILE", default_value = super::watch::CONFIG)]
     pub config: PathBuf,
-    /// Have all measurers exchange UDP with all others, store what their networks carried, and show it.
+    /// Have all measurers exchange UDP with all others, store what their networks carried, and show
+    /// it.
     ///
-    /// Each sends and receives at its configured capacity. A running coordinator is told to do it as soon as no relay is
-    /// being measured; this command does not wait for that.
+    /// Each sends and receives at its configured capacity. A running coordinator is told to do it
+    /// as soon as no relay is being measured; this command does not wait for that.
     #[arg(long)]
     pub measure: bool,
-    /// Length of the exchange of --measure in seconds (3 to 600); default: that of the config, which a running coordinator
-    /// always uses.
+    /// Length of the exchange of --measure in seconds (3 to 600); default: that of the config,
+    /// which a running coordinator always uses.
     #[arg(long, value_name = "SECONDS", requires = "measure",
           value_parser = clap::value_parser!(u16).range(3..=600))]
     pub duration: Option<u16>,
-    /// Trust this measurer of the config again after relays have disputed its counts: their reports until now are ignored. A
-    /// running coordinator is told. Find the cause first: the measurer's program, its clock, its host.
+    /// Trust this measurer of the config again after relays have disputed its counts: their reports
+    /// until now are ignored. A running coordinator is told. Find the cause first: the measurer's
+    /// program, its clock, its host.
     #[arg(long, value_name = "NAME", conflicts_with = "measure")]
     pub trust: Option<String>,
-    /// Print one JSON object: measurers, and whether an exchange was measured, asked for, or neither.
+    /// Print one JSON object: measurers, and whether an exchange was measured, asked for, or
+    /// neither.
     #[arg(long)]
     pub json: bool,
 }

@@ -1,4 +1,4 @@
-//! What `network` takes.
+//! Options of `network`.
 
 use std::path::PathBuf;
 
@@ -16,8 +16,8 @@ pub struct NetworkArgs {
     /// Keep documents in this directory between runs; with --config, the config names it.
     #[arg(long, value_name = "DIR", default_value = "flashflow-network")]
     pub cache: PathBuf,
-    /// Write the files consensus, consensus-microdesc, descriptors and microdescriptors there, as `schedule`
-    /// reads them.
+    /// Write the files consensus, consensus-microdesc, descriptors and microdescriptors there, as
+    /// `schedule` reads them.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// How long fetching may take, in seconds (1 to 3600).

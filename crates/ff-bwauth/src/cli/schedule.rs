@@ -1,4 +1,4 @@
-//! What `schedule` takes.
+//! Options of `schedule`.
 
 use std::path::PathBuf;
 
@@ -16,24 +16,24 @@ pub struct ScheduleArgs {
     /// A consensus, of either flavour, as a file.
     #[arg(long, value_name = "FILE")]
     pub consensus: PathBuf,
-    /// Files of server descriptors: relays' capacities are then the bandwidths that they advertise, and families are
-    /// measured together. Without them, capacities are the consensus' weights.
+    /// Files of server descriptors: relays' capacities are then the bandwidths that they advertise,
+    /// and families are measured together. Without them, capacities are the consensus' weights.
     #[arg(long, value_name = "FILE,...", value_delimiter = ',')]
     pub descriptors: Vec<PathBuf>,
-    /// Files of microdescriptors, for a consensus of the microdesc flavour: families with and without keys are measured
-    /// together.
+    /// Files of microdescriptors, for a consensus of the microdesc flavour: families with and
+    /// without keys are measured together.
     #[arg(long, value_name = "FILE,...", value_delimiter = ',')]
     pub microdescriptors: Vec<PathBuf>,
     /// The period's seed, 64 hexadecimal digits.
     #[arg(long, value_name = "HEX", value_parser = parse_seed,
           required_unless_present_any = ["greedy", "secret"])]
     pub seed: Option<[u8; 32]>,
-    /// A file with the coordinators' secret, 32 random bytes: the seed is derived from it, the consensus' shared random
-    /// value and the period in which the consensus became valid.
+    /// A file with the coordinators' secret, 32 random bytes: the seed is derived from it, the
+    /// consensus' shared random value and the period in which the consensus became valid.
     #[arg(long, value_name = "FILE", conflicts_with = "seed")]
     pub secret: Option<PathBuf>,
-    /// Pack relays into the first slots with room, without a seed, to find the shortest period; for estimates only: slots
-    /// would be predictable.
+    /// Pack relays into the first slots with room, without a seed, to find the shortest period; for
+    /// estimates only: slots would be predictable.
     #[arg(long, conflicts_with_all = ["seed", "secret", "hours"])]
     pub greedy: bool,
     /// Capacity of each measurer of a team, both ways at once.
@@ -44,8 +44,8 @@ pub struct ScheduleArgs {
         default_value = "1Gbit,1Gbit,1Gbit"
     )]
     pub measurers: Vec<BytesPerSec>,
-    /// Number of coordinators, each with such a team. Their identities, which influence the schedule, are numbers here, so
-    /// real coordinators have another schedule.
+    /// Number of coordinators, each with such a team. Their identities, which influence the
+    /// schedule, are numbers here, so real coordinators have another schedule.
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u8).range(1..=9))]
     pub coordinators: u8,
@@ -66,7 +66,7 @@ pub struct ScheduleArgs {
 }
 
 impl ScheduleArgs {
-    /// Finds options that are right by themselves and wrong together.
+    /// Rejects options that are valid alone and contradict each other.
     pub(super) fn check(&self) -> Result<(), clap::Error> {
         if self.greedy && self.coordinators > 1 {
             let text = "with --greedy there is one coordinator: several would meet at one relay";
@@ -76,7 +76,6 @@ impl ScheduleArgs {
     }
 }
 
-/// Reads a seed.
 fn parse_seed(text: &str) -> Result<[u8; 32], String> {
     let mut seed = [0; 32];
     hex::decode_to_slice(text, &mut seed)

@@ -1,10 +1,10 @@
-//! What `init`, `run` and `generate` take.
+//! Options of `init`, `run` and `generate`.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// Where a coordinator keeps its store, its caches and its bandwidth files.
+/// The directory of a coordinator's store, caches and bandwidth files.
 pub const STATE_DIR: &str = "/var/lib/flashflow";
 
 /// Options of `init`.
@@ -24,17 +24,20 @@ pub struct RunArgs {
     /// The config, as `ff-bwauth init` writes it.
     #[arg(long, value_name = "FILE", default_value = "/etc/flashflow/bwauth.toml")]
     pub config: PathBuf,
-    /// Check the config, the key, the secret, the store, the directories and the page's address, then exit.
+    /// Check the config, the key, the secret, the store, the directories and the page's address,
+    /// then exit.
     ///
-    /// Exit status 1 if `run` would refuse one of them or could not work with it. Changes nothing; a coordinator may be
-    /// running with the same config.
+    /// Exit status 1 if `run` would refuse one of them or could not work with it. Changes nothing;
+    /// a coordinator may be running with the same config.
     #[arg(long)]
     pub check: bool,
-    /// Check the config without reading the key or the secret, then exit. `systemctl reload` does this first.
+    /// Check the config without reading the key or the secret, then exit. `systemctl reload` does
+    /// this first.
     #[arg(long, conflicts_with_all = ["check", "new_store"])]
     pub check_config: bool,
-    /// Move a damaged store aside and create a new one; an undamaged store is not changed, with an error. The new store reads
-    /// from the copy STORE.grants which relays were asked, so that none is asked too often.
+    /// Move a damaged store aside and create a new one; an undamaged store is not changed, with an
+    /// error. The new store reads from the copy STORE.grants which relays were asked, so that none
+    /// is asked too often.
     #[arg(long)]
     pub new_store: bool,
 }

@@ -1,4 +1,4 @@
-//! What `measure --transit` takes.
+//! Options of `measure --transit`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub struct TransitArgs {
 }
 
 impl Measure {
-    /// Finds what does not go with `--transit`.
+    /// Rejects options that contradict `--transit`.
     pub(super) fn check(&self) -> Result<(), clap::Error> {
         if self.transit.transit && self.common.crypto.kinds().len() > 1 {
             let text =
@@ -52,7 +52,7 @@ impl Measure {
         Ok(())
     }
 
-    /// The order for a relay at this address, if cells in transit are asked for.
+    /// The order for a relay at this address, if the options ask for cells in transit.
     #[must_use]
     pub fn transit_order(&self, addr: SocketAddr) -> Option<TransitOrder> {
         let (args, common) = (&self.transit, &self.common);

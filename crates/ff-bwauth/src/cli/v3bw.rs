@@ -1,4 +1,4 @@
-//! What `v3bw` takes.
+//! Options of `v3bw`.
 
 use std::path::PathBuf;
 
@@ -10,15 +10,16 @@ use ff_plan::publish::{Limit, scaling};
 pub enum V3bw {
     /// Write the bandwidth file of measured results, and point latest.v3bw at it.
     ///
-    /// Writes nothing if the new file breaks a safety limit, or if the directory has a latest.v3bw of other software: the
-    /// previous file stays the latest.
+    /// Writes nothing if the new file breaks a safety limit, or if the directory has a latest.v3bw
+    /// of other software: the previous file stays the latest.
     #[command(
         after_help = "Exit status:\n  0  a file was written\n  1  no file was written\n  2  invalid command line"
     )]
     Write(WriteArgs),
     /// Read files as a directory authority does, and name the lines that it would reject.
     ///
-    /// Accepts any version, written by any software. Also names what only bandwidth-file-spec forbids.
+    /// Accepts any version, written by any software. Also names what only bandwidth-file-spec
+    /// forbids.
     #[command(
         after_help = "Exit status:\n  0  an authority takes every line\n  1  an authority refuses a file or skips a line of it\n  2  invalid command line"
     )]
@@ -54,8 +55,8 @@ pub struct WriteArgs {
     /// Results files, or directories of results-*.jsonl.
     #[arg(long, value_name = "PATH", num_args = 1.., required_unless_present = "store")]
     pub results: Vec<PathBuf>,
-    /// A coordinator's store instead of results files; it may be in use. Relays that the last schedule in it measures as a
-    /// group share the group's result.
+    /// A coordinator's store instead of results files; it may be in use. Relays that the last
+    /// schedule in it measures as a group share the group's result.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["results", "families"])]
     pub store: Option<PathBuf>,
     /// The network's consensus, of either flavour, as a file.
@@ -68,21 +69,22 @@ pub struct WriteArgs {
     pub descriptors: Vec<PathBuf>,
     /// Share results among the relays of a family, too, as among relays on the same address.
     ///
-    /// This is right if each family was measured in one slot, and too low for a family that needed more than the team has
-    /// and was measured in parts.
+    /// This is right if each family was measured in one slot, and too low for a family that needed
+    /// more than the team has and was measured in parts.
     #[arg(long, requires = "descriptors")]
     pub families: bool,
     /// Write into this directory of bandwidth files; created if missing.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Print the weights that other software would compute from these capacities next to ours. The file always has ours.
+    /// Print the weights that other software would compute from these capacities next to ours. The
+    /// file always has ours.
     #[arg(long, value_enum, default_value_t = ScalingName::None)]
     pub scaling: ScalingName,
     /// Show what would be written, and write nothing.
     #[arg(long)]
     pub dry_run: bool,
-    /// Write the file even if it breaks this limit: min-relays, min-percent, total-factor, relay-factor (which also lets
-    /// relays rise at once), consensus-age, result-age or clock.
+    /// Write the file even if it breaks this limit: min-relays, min-percent, total-factor,
+    /// relay-factor (which also lets relays rise at once), consensus-age, result-age or clock.
     #[arg(long, value_name = "LIMIT")]
     pub force: Vec<Limit>,
     /// Nickname of the authority that votes with the file, for its header.

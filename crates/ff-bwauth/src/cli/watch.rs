@@ -1,10 +1,10 @@
-//! What `status`, `explain` and `doctor` take.
+//! Options of `status`, `explain` and `doctor`.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// Where the packages have the config.
+/// The path at which the packages install the config.
 pub(super) const CONFIG: &str = "/etc/flashflow/bwauth.toml";
 
 /// Options of `status`.
@@ -16,7 +16,8 @@ pub struct StatusArgs {
     /// Address of the page, such as http://127.0.0.1:9231, instead of the config's.
     #[arg(long, value_name = "URL", conflicts_with = "config")]
     pub page: Option<String>,
-    /// Print one JSON object: is_running, is_young, problems, and status or the contents of the store.
+    /// Print one JSON object: is_running, is_young, problems, and status or the contents of the
+    /// store.
     #[arg(long)]
     pub json: bool,
 }

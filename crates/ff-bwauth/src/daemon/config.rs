@@ -22,11 +22,11 @@ use serde::de::{Deserializer, Error as _};
 
 use self::address::check_addresses;
 
-/// How long before a period its consensus must have been there, so that all coordinators have it.
+/// How long before a period its consensus must be available, so that all coordinators have it.
 pub(super) const CONSENSUS_LEAD_SECS: u64 = 1800;
 
-/// A config as it stands in the file. While it is read, it is known which kind of network it is about, so that
-/// what is wrong with that is found where it stands.
+/// A config as it stands in the file. The kind of network is known while the file is read, so an
+/// error in that table names its line.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config<N = NetworkConfig> {
@@ -36,23 +36,23 @@ pub struct Config<N = NetworkConfig> {
     pub state_dir: PathBuf,
     /// The directory of the bandwidth files.
     pub publish_dir: PathBuf,
-    /// The page and the figures.
+    /// The page and the metrics.
     #[serde(default)]
     pub watch: Watch,
-    /// Which network.
+    /// The table `network`.
     pub network: N,
-    /// When who is measured.
+    /// The table `period`: who is measured when, and for how long.
     pub period: PeriodTable,
-    /// How the measurers are measured.
+    /// The table `exchange`: when measurers' networks are measured.
     #[serde(default)]
     pub exchange: ExchangeTable,
-    /// What is kept for how long.
+    /// The table `keep`: how long the store keeps records.
     #[serde(default)]
     pub keep: Keep,
-    /// The bandwidth file.
+    /// The table `publish`: rules of the bandwidth file.
     #[serde(default)]
     pub publish: Publish,
-    /// The team.
+    /// The tables `measurer`: the team.
     #[serde(default, rename = "measurer")]
     pub measurers: Vec<MeasurerTable>,
     /// The other coordinators of this network.
@@ -60,15 +60,16 @@ pub struct Config<N = NetworkConfig> {
     pub coordinators: Vec<CoordinatorTable>,
 }
 
-/// The table `watch`.
+/// The table `watch`: the page and the metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Watch {
-    /// Where the page is; none if it is not to be.
+    /// The page's address; `None` for no page.
     pub listen: Option<SocketAddr>,
-    /// Names, beside those of loopback, by which the page may be asked for: those of a proxy in front of it.
+    /// Names by which the page may be requested, in addition to those of loopback: names of a
+    /// reverse proxy.
     pub hosts: Vec<String>,
-    /// Whether the figures name relays.
+    /// Whether the metrics name relays.
     pub figures_per_relay: bool,
 }
 
@@ -82,7 +83,7 @@ impl Default for Watch {
     }
 }
 
-/// The table `network`: where its documents come from.
+/// The table `network`: the source of the network's documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NetworkConfig {
     /// Files that somebody else keeps up to date.
@@ -91,7 +92,7 @@ pub enum NetworkConfig {
     Live(LiveConfig),
 }
 
-/// Documents on disk.
+/// Files of the network's documents.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Files {
@@ -101,11 +102,12 @@ pub struct Files {
     pub descriptors: Vec<PathBuf>,
 }
 
-/// The table `period`. All coordinators of a network have the same.
+/// The table `period`. All coordinators of a network need the same one.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PeriodTable {
-    /// The coordinators' common secret: a file of 32 random bytes, which [`secret_file::locate`] finds.
+    /// The coordinators' common secret: a file of 32 random bytes, which [`secret_file::locate`]
+    /// finds.
     pub secret: PathBuf,
     /// The length of a period in seconds.
     #[serde(default = "period_secs")]
@@ -118,7 +120,7 @@ pub struct PeriodTable {
     /// How long before a period its consensus must have become valid, in seconds.
     #[serde(default = "consensus_lead_secs")]
     pub consensus_lead_secs: u64,
-    /// How often the network's documents are asked for, in seconds.
+    /// How often the network's documents are fetched, in seconds.
     #[serde(default = "refresh_secs")]
     pub refresh_secs: u32,
 }
@@ -130,26 +132,27 @@ impl PeriodTable {
         self.slot_secs.unwrap_or_else(|| usual_slot_secs(self.measure_secs))
     }
 
-    /// What relays are measured with.
+    /// The parameters of a measurement.
     #[must_use]
     pub fn params(&self) -> Params {
         Params { duration_secs: self.measure_secs, ..Params::default() }
     }
 
-    /// How many slots a period has.
+    /// The number of slots in a period.
     #[must_use]
     pub fn slots(&self) -> u32 {
         self.length_secs / self.slot_secs()
     }
 }
 
-/// The table `exchange`: when the measurers are measured.
+/// The table `exchange`: when measurers' networks are measured.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExchangeTable {
-    /// For how long all exchange with all others, in seconds.
+    /// The length of an exchange in seconds.
     pub duration_secs: u16,
-    /// Whether they do when one is new or has another address, as soon as the plan has a gap.
+    /// Whether the coordinator starts an exchange itself, in a gap of the plan, for a measurer that
+    /// is new or has another address.
     pub by_itself: bool,
 }
 
@@ -159,13 +162,13 @@ impl Default for ExchangeTable {
     }
 }
 
-/// The table `keep`.
+/// The table `keep`: how long the store keeps records.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Keep {
-    /// For how many days the seconds of measurements are kept.
+    /// How many days the seconds of measurements are kept.
     pub samples_days: u32,
-    /// For how many days results are kept.
+    /// How many days results are kept.
     pub results_days: u32,
 }
 
@@ -175,19 +178,19 @@ impl Default for Keep {
     }
 }
 
-/// The table `publish`.
+/// The table `publish`: rules of the bandwidth file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Publish {
     /// How often a bandwidth file is written, in seconds.
     pub every_secs: u32,
-    /// The nickname of the authority that votes with it.
+    /// The nickname of the authority that votes with the file.
     pub dirauth_nickname: Option<String>,
-    /// How many relays there must be at least.
+    /// The least number of relays in a file.
     pub min_relays: u64,
-    /// By which factor the total may change.
+    /// The largest factor by which the total may change.
     pub max_total_factor: f64,
-    /// By which factor a relay may change.
+    /// The largest factor by which a relay's number may change.
     pub max_relay_factor: f64,
 }
 
@@ -205,7 +208,7 @@ impl Default for Publish {
 }
 
 impl Publish {
-    /// By which rules files are written.
+    /// The rules for bandwidth files.
     #[must_use]
     pub fn rules(&self) -> PublishRules {
         PublishRules {
@@ -217,29 +220,29 @@ impl Publish {
     }
 }
 
-/// A table `measurer`.
+/// A table `measurer`: a measurer of the team.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasurerTable {
-    /// How the operator calls it.
+    /// The operator's name for it.
     pub name: String,
-    /// Where it is: `HOST:PORT`.
+    /// The measurer's address: `HOST:PORT`.
     pub address: String,
-    /// Its identity.
+    /// The measurer's identity.
     #[serde(deserialize_with = "identity")]
     pub identity: Ed25519Id,
-    /// What its network carries both ways at once.
+    /// The capacity of the measurer's network, in both directions at once.
     #[serde(deserialize_with = "parsed")]
     pub capacity: BytesPerSec,
 }
 
-/// A table `coordinator`: another one of this network.
+/// A table `coordinator`: another coordinator of this network.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CoordinatorTable {
-    /// How people call it.
+    /// The operator's name for it.
     pub name: String,
-    /// Its identity.
+    /// The coordinator's identity.
     #[serde(deserialize_with = "identity")]
     pub identity: Ed25519Id,
     /// The capacities of its measurers, in the order of its own config.
@@ -267,24 +270,24 @@ fn refresh_secs() -> u32 {
     900
 }
 
-/// Reads what stands in the file as text.
+/// Parses a rate from its text.
 fn parsed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BytesPerSec, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 
-/// Reads a list of rates.
+/// Parses a list of rates.
 fn rates<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<BytesPerSec>, D::Error> {
     let texts = Vec::<String>::deserialize(deserializer)?;
     texts.iter().map(|text| text.parse().map_err(D::Error::custom)).collect()
 }
 
-/// Reads an identity.
+/// Parses an identity.
 fn identity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ed25519Id, D::Error> {
     key::parse_identity(&String::deserialize(deserializer)?).map_err(D::Error::custom)
 }
 
 impl<N> Config<N> {
-    /// The same about a network of this kind.
+    /// The same config with another type of network.
     fn of<M>(self, kind: impl FnOnce(N) -> M) -> Config<M> {
         Config {
             key: self.key,
@@ -303,10 +306,10 @@ impl<N> Config<N> {
 }
 
 impl Config {
-    /// Reads a config; relative paths in it are from its directory.
+    /// Reads a config; relative paths in it start in its directory.
     ///
     /// # Errors
-    /// Naming the file, the line and what is wrong with it.
+    /// Names the file, the line and what is wrong with it.
     pub fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path);
         let text = text.with_context(|| format!("Failed to read {}", path.display()))?;
@@ -318,7 +321,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads a config's text. One whose network names a consensus is about files.
+    /// Parses a config. A `network` table that names a consensus is one of files.
     fn parse(text: &str) -> Result<Self, toml::de::Error> {
         let table: toml::Table = toml::from_str(text)?;
         let network = table.get("network").and_then(toml::Value::as_table);
@@ -352,7 +355,7 @@ impl Config {
         }
     }
 
-    /// Finds what cannot be meant.
+    /// Rejects values that contradict each other or cannot work.
     fn check(&self) -> Result<()> {
         let PeriodTable { length_secs, measure_secs, .. } = self.period;
         let slot_secs = self.period.slot_secs();
@@ -416,8 +419,8 @@ impl Config {
         Ok(())
     }
 
-    /// What a coordinator that runs with this config can take over of a new one, and the names of what else has
-    /// changed: that takes a new start.
+    /// This config with the new one's values that a running coordinator can adopt, and the names of
+    /// other changed parts, which need a restart.
     #[must_use]
     pub fn with(&self, new: &Self) -> (Self, Vec<&'static str>) {
         let refresh_secs = new.period.refresh_secs;
@@ -454,7 +457,7 @@ impl Config {
 mod tests {
     use super::*;
 
-    /// A config with this network.
+    /// A config with this `network` table.
     fn text(network: &str) -> String {
         let identity = key::identity_text(&Ed25519Id([7; 32]));
         format!(
@@ -464,7 +467,7 @@ mod tests {
         )
     }
 
-    /// Loads it.
+    /// Parses this text as a config.
     fn load(text: &str) -> Result<Config> {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("bwauth.toml");
@@ -612,7 +615,7 @@ mod tests {
             format!("{}[publish]\nmin_relays = 9\n", changed.replace("key = 'k'", "key = '/k'"));
         let new = load(&changed).expect("good");
         let (merged, fixed) = old.with(&new);
-        // The paths of both are from directories of their own.
+        // The paths in both configs are relative to directories of their own.
         assert_eq!(fixed, ["key", "state_dir", "publish_dir", "[network]", "[period]"]);
         assert_eq!((merged.period.refresh_secs, merged.publish.min_relays), (7, 9));
         assert_eq!((&merged.key, &merged.network), (&old.key, &old.network));

@@ -1,4 +1,4 @@
-//! What the coordinator knows and decides.
+//! The coordinator's state and decisions.
 //!
 //! Decisions: doc/decisions.md, "A clock that jumps finds its period as it left it".
 
@@ -40,79 +40,80 @@ use super::running::RunningMeasurement;
 use super::view::View;
 use crate::watch::status::{DiskStatus, PeriodStatus};
 
-/// How many consensuses are remembered, so that a late coordinator begins a period with that of the others.
+/// Consensuses kept, so that a late coordinator begins a period with the same one as the others.
 const VIEWS: usize = 4;
-/// How often measurers are asked how they are, in seconds.
+/// Interval between queries of measurers' state, in seconds.
 const DESCRIBE_SECS: u64 = 20;
-/// What has not ended after so long is lost, in seconds.
+/// A task that has not ended after this time counts as lost, in seconds.
 const LOST_SECS: u64 = 900;
-/// How often what is too old is deleted, in seconds.
+/// Interval between deletions of old records, in seconds.
 const RETAIN_SECS: u64 = 3600;
-/// So long, in seconds, nothing is begun behind a jump of the clock: it may jump back, and a period in which it was
-/// wrong would ask relays for more than they grant.
+/// Nothing begins within this time after a jump of the clock, in seconds: the clock may jump back,
+/// and a period with a wrong clock would ask relays for more than they grant.
 const CLOCK_SECS: u64 = 600;
-/// All coordinators have a consensus after [`CONSENSUS_LEAD_SECS`] (PROTOCOL.md §11), because they ask for documents twice
-/// in that time, or after this part of a period, if that is shorter.
+/// All coordinators have a consensus after [`CONSENSUS_LEAD_SECS`] (PROTOCOL.md §11), because they
+/// ask for documents twice in that time, or after this part of a period, if that is shorter.
 const SPREAD_PART_OF_PERIOD: u64 = 8;
 
-/// When something is due next, in seconds since 1970.
+/// When each task is due next, in seconds since 1970.
 #[derive(Clone, Copy, Debug, Default)]
 struct Due {
-    /// Documents.
+    /// Fetching the network's documents.
     refresh: u64,
-    /// Measurers.
+    /// Querying the measurers.
     describe: u64,
-    /// The bandwidth file.
+    /// Writing the bandwidth file.
     publish: u64,
-    /// The store's retention.
+    /// Deleting old records from the store.
     retain: u64,
-    /// The next test of a failed store.
+    /// Testing a failed store again.
     probe: u64,
 }
 
-/// The coordinator.
+/// The coordinator's state.
 pub struct Core {
-    /// What is the same in all periods.
+    /// Settings common to all periods.
     pub(super) common: Common,
-    /// What is the same in all measurements.
+    /// Settings common to all measurements.
     means: Means,
-    /// How often what is done.
+    /// Intervals of repeated tasks.
     pub(super) rhythm: Rhythm,
-    /// What has happened, durably.
+    /// The durable record of all events.
     pub(super) store: Store,
     /// The team, in the order of the config.
     pub(super) team: Vec<Member>,
-    /// The last consensuses, the newest last.
+    /// The last consensuses; the newest is the last.
     pub(super) views: Vec<Arc<View>>,
-    /// The period under way.
+    /// The current period.
     pub(super) course: Option<Course>,
     /// What is being measured.
     pub(super) running: BTreeMap<AttemptId, RunningMeasurement>,
     /// What is to be measured again once all that were measured with it are done, with what each came to.
     again: BTreeMap<Together, Vec<TaskResult>>,
-    /// When the counted seconds of each measurement of a group began, until the whole group is over.
+    /// When the counted seconds of each measurement of a group began; kept until the whole group
+    /// has ended.
     begun: BTreeMap<Together, Vec<Begun>>,
-    /// What is known of the paths to relays.
+    /// Known properties of the paths to relays.
     paths: KnownPaths,
-    /// What relays say of the measurers.
+    /// Relays' reports on measurers.
     pub(super) heard: Heard,
-    /// Whether slots may have gone by in which something was due.
+    /// Whether slots with planned measurements may have passed.
     has_missed: bool,
-    /// What could not be stored yet.
+    /// Results that could not be stored yet.
     pub(super) unsaved: VecDeque<Finished>,
-    /// What is due when.
+    /// When each task is due.
     due: Due,
-    /// When the measurers are measured.
+    /// Schedule of the measurers' exchanges.
     exchanges: Exchanges,
-    /// Since when documents are being fetched, if they are.
+    /// When the current fetch of documents began, if there is one.
     refreshing: Option<u64>,
-    /// Since when a bandwidth file is being written, if one is.
+    /// When the current writing of a bandwidth file began, if there is one.
     publishing: Option<u64>,
     /// The last bandwidth file.
     pub(super) published: Option<Written>,
     /// Why the last attempt wrote no bandwidth file, if it failed.
     pub(super) not_written: Option<NotWritten>,
-    /// Why there are no newer documents.
+    /// Why the last fetch of documents failed, if it did.
     pub(super) refresh_error: Option<String>,
     /// The problems in the last status.
     pub(super) problems: Problems,
@@ -124,7 +125,7 @@ pub struct Core {
     pub(super) disks: Vec<DiskStatus>,
     /// Attempts that failed since the start, by code.
     pub(super) failed: HashMap<&'static str, u64>,
-    /// How far the period is, as long as nothing has changed since it was counted.
+    /// The period's coverage, until something changes it.
     pub(super) coverage: Option<Coverage>,
     /// The coverage of the period before the one with this number.
     pub(super) before: Option<(u64, Coverage)>,
@@ -132,20 +133,20 @@ pub struct Core {
     pub(super) last_period: Option<PeriodStatus>,
     /// The first planned period.
     pub(super) first_period: Option<u64>,
-    /// Attempts that were finished since the start.
+    /// Attempts that ended since the start.
     pub(super) finished: u64,
-    /// When it started, in seconds since 1970.
+    /// When the coordinator started, in seconds since 1970.
     pub(super) started: u64,
-    /// The teams from the next period on, if they are others.
+    /// The teams from the next period on, if they differ.
     next: Option<Teams>,
-    /// Nothing is begun before that, because the clock has jumped.
+    /// Nothing begins before this time, because the clock has jumped.
     pub(super) quiet_until: u64,
-    /// Whether it is ending.
+    /// Whether the coordinator is stopping.
     ending: bool,
 }
 
 impl Core {
-    /// A coordinator that goes on where the store says that the last one was.
+    /// Continues from the state in the store.
     ///
     /// # Errors
     /// When the store cannot be read or written.
@@ -213,7 +214,7 @@ impl Core {
         Ok(core)
     }
 
-    /// Takes up a period that the store has begun; says whether there was one.
+    /// Resumes a period that the store has begun; returns whether there was one.
     fn take_up(&mut self, number: u64, now: u64) -> Result<bool, StoreError> {
         let mut events = self.store.events(number)?.into_iter();
         let Some(begin) = events.next() else { return Ok(false) };
@@ -236,7 +237,7 @@ impl Core {
         }
     }
 
-    /// Takes an action and says what is to be done. `now` is in seconds since 1970.
+    /// Handles an action and returns the effects to carry out. `now` is in seconds since 1970.
     pub fn apply(&mut self, action: Action, now: u64) -> Vec<Effect> {
         let mut effects = Vec::new();
         match action {
@@ -270,13 +271,13 @@ impl Core {
         effects
     }
 
-    /// Does what is due.
+    /// Does all tasks that are due.
     fn tick(&mut self, now: u64, effects: &mut Vec<Effect>) {
         self.save_unsaved(now);
         if self.ending {
             return;
         }
-        // A clock that went back leaves nothing due for long.
+        // After the clock went back, each task is still due within its interval.
         for (due, period) in [
             (&mut self.due.refresh, self.rhythm.refresh_secs),
             (&mut self.due.describe, DESCRIBE_SECS),
@@ -313,7 +314,7 @@ impl Core {
         }
     }
 
-    /// Deletes some of what is too old; the rest with the next ticks, so that none takes long.
+    /// Deletes a part of the old records; later ticks delete the rest, so that each is short.
     fn retain(&mut self, now: u64) {
         let more = self.store.retain_some(now, &self.rhythm.keep);
         if !matches!(more, Ok(Some(_))) {
@@ -324,13 +325,13 @@ impl Core {
         }
     }
 
-    /// Begins nothing for a while.
+    /// Begins nothing for [`CLOCK_SECS`].
     fn wait_for_clock(&mut self, now: u64) {
         let secs = CLOCK_SECS.min(u64::from(self.common.length_secs) / 4);
         self.quiet_until = now + secs;
     }
 
-    /// Begins the period if there is a new one, and its slots.
+    /// Begins a new period if it is time, and its slots.
     fn keep_course(&mut self, now: u64, effects: &mut Vec<Effect>) -> Result<(), StoreError> {
         if now < self.quiet_until {
             return Ok(());
@@ -338,8 +339,9 @@ impl Core {
         let number = self.common.number(now);
         let current = self.course.as_ref().map(|course| course.number);
         if current != Some(number) && !self.take_up(number, now)? {
-            // A clock that was set back does not begin the period before; one that had been far ahead, where no
-            // period of ours can have been, begins the one that it is in.
+            // After the clock was set back, the period before does not begin. If the clock had been
+            // so far ahead that no coordinator can have been in that period, the present period
+            // begins.
             if current == Some(number + 1) {
                 return Ok(());
             }
@@ -357,7 +359,6 @@ impl Core {
         self.move_missed(now)
     }
 
-    /// Plans a period.
     fn begin_period(
         &mut self,
         number: u64,
@@ -387,7 +388,8 @@ impl Core {
         };
         self.coverage = None;
         match self.store.begin_period(&period, &course.rows(), &text) {
-            // Its beginning cannot be read; what of its plan fits the new one is carried out.
+            // The stored beginning cannot be read; the parts of its plan that fit the new one are
+            // carried out.
             Err(StoreError::AlreadyPlanned(_)) => self.store.add_event(number, &text)?,
             begun => begun?,
         }
@@ -404,7 +406,7 @@ impl Core {
         Ok(())
     }
 
-    /// Takes the network's documents over.
+    /// Adopts the network's documents.
     fn documents(&mut self, result: Result<Arc<View>, String>, now: u64) {
         self.refreshing = None;
         let view = match result {
@@ -435,7 +437,7 @@ impl Core {
         }
     }
 
-    /// Adds relays that have come since the period began, and takes those out that have gone.
+    /// Adds relays that have joined since the period began, and removes those that have left.
     fn note_changes(&mut self, now: u64) -> Result<(), StoreError> {
         let (Some(course), Some(view)) = (&self.course, self.views.last()) else {
             return Ok(());
@@ -446,7 +448,7 @@ impl Core {
         let most = u64::from(self.common.length_secs) / SPREAD_PART_OF_PERIOD;
         let known_by_all = view.valid_after + CONSENSUS_LEAD_SECS.min(most);
         let running = course.slot_at(now).max(course.next_slot);
-        // The first slot that begins then or later.
+        // The first slot that begins at that time or later.
         let begun = known_by_all + u64::from(self.common.slot_secs).saturating_sub(1);
         let from_slot = course.slot_at(begun).max(running + 1);
         let is_known = |relay: &ScheduledRelay| course.timetable.is_expected(&relay.fingerprint);
@@ -456,7 +458,7 @@ impl Core {
             .filter(|relay| is_known(relay) && !is_here(relay))
             .map(|relay| relay.fingerprint)
             .collect();
-        // One that cannot be reached would go and come with each consensus.
+        // A relay that cannot be reached would leave and join with each consensus.
         let mut new = view.relays();
         new.retain(|relay| !is_known(relay) && is_here(relay));
         let (number, valid_after) = (course.number, view.valid_after);
@@ -470,7 +472,8 @@ impl Core {
         Ok(())
     }
 
-    /// Removes relays that have left, with their rows of the plan from a slot on. A relay that returns gets new rows.
+    /// Removes relays that have left, with their rows of the plan from a slot on. A relay that
+    /// returns gets new rows.
     fn note_gone(
         &mut self,
         period: u64,
@@ -493,7 +496,7 @@ impl Core {
         })
     }
 
-    /// Notes how a measurer is.
+    /// Notes a measurer's answer about its state.
     fn described(&mut self, id: Ed25519Id, result: Result<Box<Capability>, String>, now: u64) {
         let member = self.team.iter_mut().find(|member| member.measurer.id() == id);
         let Some(member) = member else { return };
@@ -509,7 +512,7 @@ impl Core {
         }
     }
 
-    /// What the documents say for a bandwidth file; `None` as long as there is no consensus.
+    /// The data of the documents for a bandwidth file; `None` until there is a consensus.
     #[must_use]
     pub fn publication(&self, now: u64) -> Option<Publication> {
         let view = self.views.last()?;
@@ -519,7 +522,7 @@ impl Core {
         Some(publication)
     }
 
-    /// Keeps in the store whom the schedule has no place for.
+    /// Stores the relays that the schedule has no slot for.
     fn keep_not_scheduled(&mut self) -> Result<(), StoreError> {
         let Some(course) = &self.course else { return Ok(()) };
         let (schedule, relays) = (course.timetable.schedule(), course.timetable.relays());
@@ -532,8 +535,8 @@ impl Core {
     }
 }
 
-/// Whether something can be begun that was begun before then, if it has not ended: after so long it is taken
-/// for lost, and also if the clock went back.
+/// Whether a task that began at `since` and has not ended may begin again: after [`LOST_SECS`] the
+/// old one counts as lost, and also if the clock went back.
 fn is_free(since: Option<u64>, now: u64) -> bool {
     since.is_none_or(|since| !(since..since.saturating_add(LOST_SECS)).contains(&now))
 }

@@ -1,4 +1,4 @@
-//! The period under way: its timetable, and which slots have begun.
+//! The current period: its timetable, and which slots have begun.
 
 use ff_plan::period::schedule::ScheduleRules;
 use ff_plan::period::seed::{mixed, of_period};
@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use super::view::View;
 
-/// What is the same in all periods.
+/// Settings common to all periods.
 #[derive(Clone, Debug)]
 pub struct Common {
     /// The teams of all coordinators of the network, as all of them know them.
@@ -37,20 +37,21 @@ impl Common {
         unix_secs / u64::from(self.length_secs)
     }
 
-    /// Since when disputes count at this time, in seconds since 1970: since the period before this one began.
+    /// From when disputes count at this time, in seconds since 1970: from the start of the previous
+    /// period.
     #[must_use]
     pub fn disputes_since(&self, unix_secs: u64) -> u64 {
         self.number(unix_secs).saturating_sub(1).saturating_mul(self.length_secs.into())
     }
 
-    /// How many slots a period has.
+    /// The number of slots in a period.
     #[must_use]
     pub fn slots(&self) -> u32 {
         self.length_secs / self.slot_secs
     }
 
-    /// The consensus of a period among these, which rise: the last that was valid long enough before, or if
-    /// none was the first.
+    /// The consensus of a period among these, in ascending order: the last that was valid long
+    /// enough before, or else the first.
     #[must_use]
     pub fn choose<'a>(&self, views: &'a [std::sync::Arc<View>], number: u64) -> Option<&'a View> {
         let start = number * u64::from(self.length_secs);
@@ -62,57 +63,57 @@ impl Common {
     }
 }
 
-/// What a period begins with, as it is stored.
+/// The state at the start of a period, as it is stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Beginning {
-    /// When its consensus became valid.
+    /// When the consensus became valid.
     pub valid_after: u64,
-    /// The value that the authorities have drawn; zeros where they have drawn none.
+    /// The authorities' shared random value; zeros without one.
     pub shared_random: [u8; 32],
-    /// The relays, in the order that the seed gives them.
+    /// The relays, in the order of the seed.
     pub relays: Vec<ScheduledRelay>,
-    /// z0 of new relays.
+    /// z0, the guess for new relays.
     pub new_guess: BytesPerSec,
 }
 
-/// The period under way.
+/// The current period.
 pub struct Course {
     /// Its number.
     pub number: u64,
     /// When it began, in seconds since 1970.
     pub start: u64,
-    /// Its seed's hash.
+    /// SHA-256 of its seed.
     pub seed_sha256: [u8; 32],
-    /// When its consensus became valid.
+    /// When the consensus of its start became valid.
     pub valid_after: u64,
-    /// When the last consensus became valid that was taken for it.
+    /// When the last consensus became valid that was applied to it.
     pub noted: u64,
-    /// Who is measured when.
+    /// Which relay is measured when.
     pub timetable: Timetable,
-    /// Which team is ours.
+    /// The number of our team.
     pub team: usize,
     /// The first slot that has not begun.
     pub next_slot: u32,
     /// A slot's length in seconds.
     slot_secs: u32,
-    /// What of [`Course::digest`] is known.
+    /// The part of [`Course::digest`] that is known.
     digest: [u8; 32],
 }
 
 impl Course {
-    /// What the period with this number begins with in this network.
+    /// The state at the start of the period with this number in this network.
     #[must_use]
     pub fn beginning(common: &Common, number: u64, view: &View) -> Beginning {
         let shared_random = view.shared_random.unwrap_or_default();
         let seed = of_period(&shared_random, &common.secret, number);
         let mut relays = view.relays();
-        // By fingerprint, whoever chooses a small one would come first.
+        // Sorted by fingerprint, a relay could come first by choosing a small one.
         relays.sort_by_cached_key(|relay| mixed(&seed, &relay.fingerprint));
         let new_guess = guess_for_new(relays.iter().filter_map(|relay| relay.estimate).collect());
         Beginning { valid_after: view.valid_after, shared_random, relays, new_guess }
     }
 
-    /// The period that began so, after these events.
+    /// The period with this start, after these events.
     #[must_use]
     pub fn new(common: &Common, number: u64, begin: Beginning, events: Vec<Event>) -> Self {
         let seed = of_period(&begin.shared_random, &common.secret, number);
@@ -144,7 +145,7 @@ impl Course {
         }
     }
 
-    /// The slot at this time; behind the last one for what is left of the period.
+    /// The slot at this time; the number after the last slot in the rest of the period.
     #[must_use]
     pub fn slot_at(&self, unix_secs: u64) -> u32 {
         let slot = unix_secs.saturating_sub(self.start) / u64::from(self.slot_secs);
@@ -157,14 +158,14 @@ impl Course {
         self.start + u64::from(slot) * u64::from(self.slot_secs)
     }
 
-    /// A number that two coordinators have in common only if all of their schedule is the same: SHA-256 over
+    /// A digest that two coordinators share only if their whole schedule is the same: SHA-256 over
     /// each team's slots with their relays.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         self.digest
     }
 
-    /// Relays have come, see [`Timetable::add`].
+    /// Adds new relays, see [`Timetable::add`].
     pub fn add(&mut self, relays: Vec<ScheduledRelay>, from_slot: u32) {
         self.timetable.add(relays, from_slot);
         self.digest = digest(&self.timetable);

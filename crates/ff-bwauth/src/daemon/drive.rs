@@ -1,4 +1,4 @@
-//! The loop of the daemon: waits for what happens next and carries out what is decided.
+//! The loop of the daemon: waits for the next action and carries out its effects.
 
 mod reload;
 
@@ -45,73 +45,74 @@ use super::status::{DiskStatus, SecondShown, Status};
 use crate::secret;
 use crate::watch::page;
 
-/// What the clock may be set by without having jumped.
+/// The largest step of the clock that is not a jump.
 const CLOCK_JUMP: Duration = Duration::from_secs(2);
-/// How often the core looks at the clock.
+/// Interval between looks at the clock.
 const TICK: Duration = Duration::from_millis(250);
-/// How long opening links may take, also where slots have less room for it: longer than a measurer takes to
-/// be found out that does not answer. A relay that is not ready then would be measured beside those of the next
-/// slot, with capacity that is theirs.
+/// How long opening links may take, also where slots have less room: longer than it takes to detect
+/// a measurer that does not answer. A relay that is not ready then would be measured during the
+/// next slot, with capacity of that slot's relays.
 const MIN_SETUP: Duration = Duration::from_secs(20);
-/// Time for the seconds before the first that counts, the last reports and the farewell, in addition to a measurement's
-/// seconds. It is longer than a relay may take, so that no relay decides by it whether a measurement counts.
+/// Time in addition to a measurement's seconds: for the seconds before the first counted one, the
+/// last reports and the end. It is longer than a relay may take, so that a relay cannot use it to
+/// decide whether a measurement counts.
 const FAREWELL: Duration = Duration::from_secs(25);
-/// The status takes no more than about one part in so many of the loop's time.
+/// The status takes at most about one part in this many of the loop's time.
 const STATUS_PART: u32 = 20;
-/// How long running measurements have to end when the daemon does.
+/// How long running measurements may take to end when the daemon ends.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the daemon shows to others: its last status, and where they may ask for a bandwidth file.
+/// The daemon's outside view: its last status, and the channel for requests.
 #[derive(Clone)]
 pub struct Handle {
-    /// How it is, at most a second ago.
+    /// The last status, at most a second old.
     pub status: watch::Receiver<Option<Arc<Status>>>,
-    /// What the network's documents say of relays.
+    /// The data of the network's documents about relays.
     pub network: watch::Receiver<Option<Arc<Publication>>>,
-    /// What it is asked to do.
+    /// Requests to the daemon.
     pub actions: mpsc::UnboundedSender<Action>,
 }
 
 /// A daemon that is ready to run.
 pub struct Daemon {
-    /// What decides.
+    /// The state and decisions.
     core: Core,
-    /// Where documents come from.
+    /// The source of documents.
     source: Source,
-    /// What writes bandwidth files.
+    /// The writer of bandwidth files.
     publisher: Publisher,
-    /// What is going on beside.
+    /// Concurrent tasks.
     tasks: JoinSet<()>,
-    /// What has happened.
+    /// Actions to handle.
     actions: mpsc::UnboundedReceiver<Action>,
-    /// Where it is told.
+    /// The channel of actions, for tasks.
     sender: mpsc::UnboundedSender<Action>,
-    /// Who looks at the status.
+    /// The channel of the last status.
     status: watch::Sender<Option<Arc<Status>>>,
-    /// Before this it is not made again.
+    /// The status is not computed again before this time.
     status_due: Instant,
-    /// Who looks at the network.
+    /// The channel of the network's data.
     network: watch::Sender<Option<Arc<Publication>>>,
-    /// The measurements, which end when these are dropped.
+    /// Running measurements; dropping this aborts them.
     measurements: JoinSet<()>,
-    /// The team, to ask it how it is.
+    /// The team, to ask for its state.
     remotes: Vec<RemoteMeasurer>,
-    /// The team of the next period, if it is another.
+    /// The team of the next period, if it differs.
     next_remotes: Option<Vec<RemoteMeasurer>>,
-    /// The config that counts.
+    /// The current config.
     config: Config,
     /// The coordinator's key.
     key: SigningKey,
-    /// What has it exchange.
+    /// Carries out exchanges.
     exchanger: Exchanger,
-    /// What its operator asks for.
+    /// Requests of the operator.
     requests: Requests,
 }
 
-/// Serves the page that the config asks for, if it asks for one, and says where it is.
+/// Serves the page if the config has one, and returns its address.
 ///
 /// # Errors
-/// When its address cannot be had.
+/// When the address cannot be bound.
 pub async fn page(
     config: &Config,
     handle: &Handle,
@@ -141,7 +142,7 @@ pub async fn page(
     Ok((addr, serving))
 }
 
-/// What is the same in all periods.
+/// The settings common to all periods.
 ///
 /// # Errors
 /// When the secret cannot be read.
@@ -172,7 +173,8 @@ pub(super) fn common(config: &Config, me: [u8; 32]) -> Result<Common> {
     })
 }
 
-/// The coordinator's identity. Checks that its key fits the config's coordinators and that its secret is valid.
+/// The coordinator's identity. Checks that its key fits the config's coordinators and that its
+/// secret is valid.
 ///
 /// # Errors
 /// When the key or the secret cannot be read or is not valid.
@@ -183,10 +185,10 @@ pub fn identity(config: &Config) -> Result<Ed25519Id> {
 }
 
 impl Daemon {
-    /// Opens everything that the config names.
+    /// Opens all files, connections and directories that the config names.
     ///
     /// # Errors
-    /// Saying what cannot be had.
+    /// Names what cannot be opened.
     pub fn new(config: &Config) -> Result<(Self, Handle)> {
         let key = key::load(&config.key)?;
         let me = measurer_id(&key).0;
@@ -227,20 +229,21 @@ impl Daemon {
         Ok((daemon, handle))
     }
 
-    /// Runs until SIGTERM or SIGINT, or until it is told to end. At SIGHUP it reads its config, which is there, again.
+    /// Runs until SIGTERM, SIGINT or [`Action::End`]. SIGHUP makes the daemon read this config file
+    /// again.
     ///
     /// # Errors
-    /// When signals cannot be listened for.
+    /// When signal handlers cannot be installed.
     pub async fn run(self, config: &Path) -> Result<()> {
         let events = Events::new(true)?;
         notify(&[NotifyState::Ready]);
         self.run_with(events, config).await
     }
 
-    /// Runs until it is told to end.
+    /// Runs until [`Action::End`].
     ///
     /// # Errors
-    /// None so far.
+    /// None at present.
     pub async fn run_until_told(self) -> Result<()> {
         self.run_with(Events::new(false)?, Path::new("")).await
     }
@@ -284,8 +287,8 @@ impl Daemon {
         }
     }
 
-    /// Shows how it is, once a second, and more seldom when there is so much to look at that it would take the
-    /// time that measurements need.
+    /// Updates the status, once a second, or less often when computing it would take the time that
+    /// measurements need.
     fn show(&mut self) {
         let (now, begin) = (now(), Instant::now());
         let is_shown = self.status.borrow().as_ref().is_some_and(|last| last.now_unix_secs == now);
@@ -299,7 +302,7 @@ impl Daemon {
         self.status_due = Instant::now() + begin.elapsed() * STATUS_PART;
     }
 
-    /// Carries out what was decided.
+    /// Carries out an effect.
     fn carry_out(&mut self, effect: Effect) {
         let sender = self.sender.clone();
         match effect {
@@ -307,7 +310,7 @@ impl Daemon {
                 let source = self.source.clone();
                 self.tasks.spawn(async move {
                     let documents = source.refresh().await.map(Arc::new);
-                    // The loop that listens is the one that drops this task.
+                    // The receiving loop also owns this task.
                     let _ = sender.send(Action::Documents(documents));
                 });
             }
@@ -342,11 +345,11 @@ impl Daemon {
         }
     }
 
-    /// Ends what is going on, so that relays are back in normal service at once.
+    /// Ends all tasks, so that relays return to normal service at once.
     async fn end(mut self) -> Result<()> {
         notify(&[NotifyState::Stopping]);
         tracing::info!(measurements = self.measurements.len(), "ending");
-        // A measurement that is dropped closes its links; the store says that it was interrupted.
+        // A dropped measurement closes its links; the store notes that it was interrupted.
         self.measurements.abort_all();
         let ended = async { while self.measurements.join_next().await.is_some() {} };
         let _ = timeout(END_TIMEOUT, ended).await;
@@ -359,7 +362,7 @@ impl Daemon {
 fn disks(config: &Config) -> Vec<DiskStatus> {
     let mut disks = BTreeMap::new();
     for (of, dir) in [("store", &config.state_dir), ("bandwidth files", &config.publish_dir)] {
-        // A missing directory will be made in its parent.
+        // A missing directory will be created in its parent.
         let there = dir.ancestors().find(|dir| dir.is_dir());
         let found = there.and_then(|dir| Some((dir.metadata().ok()?.dev(), statvfs(dir).ok()?)));
         let Some((device, disk)) = found else { continue };
@@ -371,7 +374,7 @@ fn disks(config: &Config) -> Vec<DiskStatus> {
     disks.into_values().collect()
 }
 
-/// How often what is done.
+/// The intervals of repeated tasks.
 fn rhythm(config: &Config) -> Rhythm {
     Rhythm {
         refresh_secs: config.period.refresh_secs.into(),
@@ -383,7 +386,7 @@ fn rhythm(config: &Config) -> Rhythm {
     }
 }
 
-/// The team, and how to ask it how it is.
+/// The team, and its connections for queries.
 fn team(config: &Config, key: &SigningKey) -> Result<(Vec<Member>, Vec<RemoteMeasurer>)> {
     let mut members = Vec::new();
     let mut remotes = Vec::new();
@@ -397,7 +400,7 @@ fn team(config: &Config, key: &SigningKey) -> Result<(Vec<Member>, Vec<RemoteMea
     Ok((members, remotes))
 }
 
-/// Measures a relay and tells what came of it.
+/// Measures a relay and reports the outcome.
 async fn carry_out(job: Job, sender: mpsc::UnboundedSender<Action>) {
     let attempt = job.attempt;
     let (has_started, mut starting) = watch::channel(false);
@@ -416,7 +419,7 @@ async fn carry_out(job: Job, sender: mpsc::UnboundedSender<Action>) {
             std::future::pending::<()>().await;
         }
     };
-    // One that panicked would be taken for one that is running for ever.
+    // After a panic without this, the measurement would count as running for ever.
     let measuring = AssertUnwindSafe(measure::measure(&job.plan, watch)).catch_unwind();
     let mut outcome = tokio::select! {
         outcome = timeout(job.deadline, measuring) => match outcome {
@@ -429,60 +432,61 @@ async fn carry_out(job: Job, sender: mpsc::UnboundedSender<Action>) {
     let _ = sender.send(Action::Finished(attempt, Box::new(outcome)));
 }
 
-/// A measurement that did not begin in its slot. Relays can bring that about, so it counts as one that
-/// failed on the way to the relay.
+/// The outcome of a measurement that did not begin in its slot. Relays can cause that, so it counts
+/// as one that failed on the way to the relay.
 fn stuck(job: &Job, setup: Duration) -> Outcome {
     let message = format!("its links were not open within {} s", setup.as_secs());
     given_up(job, FailureKind::Timeout, message)
 }
 
-/// A measurement that did not end. The relay's reports have deadlines of their own, so it was a measurer.
+/// The outcome of a measurement that did not end. The relay's reports have deadlines of their own,
+/// so a measurer is the cause.
 fn endless(job: &Job) -> Outcome {
     let message = format!("a measurer did not end within {} s in all", job.deadline.as_secs());
     given_up(job, FailureKind::MeasurerFailed, message)
 }
 
-/// A measurement that met a mistake of this program.
+/// The outcome of a measurement in which this program panicked.
 fn panicked(job: &Job) -> Outcome {
     let message = "internal error (panic; see the log): please report it";
     given_up(job, FailureKind::MeasurerFailed, message.to_owned())
 }
 
-/// A measurement that was given up here.
+/// The outcome of a measurement that this daemon aborted.
 fn given_up(job: &Job, kind: FailureKind, message: String) -> Outcome {
     let failure = Failure { kind, relay_code: None, message };
     measure::failed(&job.plan, now(), failure)
 }
 
-/// What the clock and the signals say.
+/// A signal or a tick of the clock.
 enum Event {
-    /// This happens.
+    /// An action for the core.
     Action(Action),
-    /// The config is to be read again.
+    /// The config must be read again.
     Reload,
 }
 
-/// The clock beside one that does not jump.
+/// The wall clock and a monotonic clock.
 #[derive(Clone, Copy)]
 struct Clock {
-    /// What it showed.
+    /// Time of the wall clock.
     wall: SystemTime,
-    /// When.
+    /// Time of the monotonic clock.
     steady: Instant,
 }
 
 impl Clock {
-    /// As it is now.
+    /// The present time of both.
     fn new() -> Self {
         Self { wall: SystemTime::now(), steady: Instant::now() }
     }
 
-    /// Whether it has jumped since this was last asked.
+    /// Whether the wall clock has jumped since the last call.
     fn has_jumped(&mut self) -> bool {
         self.has_jumped_to(Self::new())
     }
 
-    /// Whether it has jumped until now since this was last asked.
+    /// Whether the wall clock has jumped until `now` since the last call.
     fn has_jumped_to(&mut self, now: Self) -> bool {
         let before = std::mem::replace(self, now);
         let passed = self.steady.duration_since(before.steady);
@@ -505,7 +509,7 @@ struct Events {
 }
 
 impl Events {
-    /// Listens for them.
+    /// Installs the signal handlers, if asked for.
     fn new(with_signals: bool) -> Result<Self> {
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -520,7 +524,7 @@ impl Events {
         Ok(Self { tick, clock: Clock::new(), signals, watchdog })
     }
 
-    /// The next one; cancel-safe.
+    /// Waits for the next event; cancel-safe.
     async fn next(&mut self) -> Event {
         loop {
             tokio::select! {
@@ -544,7 +548,7 @@ async fn any(signals: &mut Option<[Signal; 3]>) -> Event {
     }
 }
 
-/// Tells systemd, if it is there.
+/// Notifies systemd, if it runs.
 fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::warn!("cannot notify systemd: {error}");
@@ -561,7 +565,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_relay_that_keeps_its_measurement_from_beginning_has_no_free_attempt() {
-        // It takes connections and says nothing.
+        // This relay accepts connections and sends nothing.
         let relay = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let addr = relay.local_addr().expect("its address");
         let setup = Duration::from_millis(100);
@@ -587,7 +591,7 @@ mod tests {
             (FailureKind::Timeout, Draw::Blank),
             "{failure:?}"
         );
-        // It was given up here, and not by what opens links, which has more time.
+        // The daemon aborted it, not the part that opens links, which has more time.
         assert!(failure.message.contains("its links were not open"), "{failure:?}");
     }
 

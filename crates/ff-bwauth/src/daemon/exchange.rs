@@ -1,4 +1,4 @@
-//! How the team is measured.
+//! Carries out exchanges of the team.
 
 use ff_coordinator::team::TeamMeasurer;
 use ff_proto::ids::Ed25519Id;
@@ -7,14 +7,13 @@ use ff_team::exchange::{Found, Partner, exchange};
 
 use super::config::Config;
 
-/// The team whose measurers exchange with each other.
+/// The measurers that exchange with each other.
 pub(super) struct Exchanger {
-    /// The team.
     partners: Vec<Partner>,
 }
 
 impl Exchanger {
-    /// For this team, which is that of the config.
+    /// The exchanger of the config's team.
     pub(super) fn new(config: &Config, remotes: &[RemoteMeasurer]) -> Self {
         let partner = |(remote, table): (&RemoteMeasurer, &super::config::MeasurerTable)| Partner {
             remote: remote.clone(),
@@ -28,7 +27,7 @@ impl Exchanger {
         self.partners.iter().map(|partner| partner.remote.id()).collect()
     }
 
-    /// Carries an exchange out.
+    /// Carries out an exchange.
     pub(super) fn exchange(
         &self,
         secs: u16,

@@ -1,4 +1,4 @@
-//! Where the network's documents come from: the directory authorities, or files.
+//! The source of the network's documents: the directory authorities, or files.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,20 +15,20 @@ use super::view::View;
 
 /// How long a refresh may take.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(300);
-/// The longest file that is read.
+/// The largest file that is read.
 const MAX_FILE_BYTES: u64 = 256 << 20;
 
-/// Where the documents come from.
+/// The source of the network's documents.
 #[derive(Clone)]
 pub(super) enum Source {
-    /// Files that somebody else keeps up to date.
+    /// Files that other software keeps up to date.
     Files(Files),
     /// The network itself.
     Live(Arc<Mutex<DirectoryClient>>),
 }
 
 impl Source {
-    /// The source that the config names; to be made in the runtime.
+    /// The source that the config names; must be called inside the runtime.
     ///
     /// # Errors
     /// When the directory client cannot be set up.
@@ -43,10 +43,10 @@ impl Source {
         }
     }
 
-    /// The newest documents.
+    /// Fetches the newest documents.
     ///
     /// # Errors
-    /// A sentence that says why there are none.
+    /// A sentence that says why that failed.
     pub(super) async fn refresh(&self) -> Result<View, String> {
         match self {
             Self::Files(files) => {
@@ -65,7 +65,7 @@ impl Source {
     }
 }
 
-/// The network that these documents describe.
+/// The network in these documents.
 fn view(documents: &Documents) -> Result<View, String> {
     let descriptors: Vec<&str> = documents.descriptors.iter().map(AsRef::as_ref).collect();
     View::parse(&documents.consensus, &descriptors)

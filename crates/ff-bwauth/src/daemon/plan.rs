@@ -16,7 +16,7 @@ use ff_store::AttemptId;
 
 use super::view::Contact;
 
-/// A measurement that is to begin now.
+/// A measurement to begin now.
 pub struct Job {
     /// Its row in the store.
     pub attempt: AttemptId,
@@ -30,26 +30,27 @@ pub struct Job {
     pub deadline: Duration,
 }
 
-/// What measurements of a coordinator have in common.
+/// Settings common to a coordinator's measurements.
 #[derive(Clone)]
 pub struct Means {
     /// The coordinator's key.
     pub key: SigningKey,
     /// The parameters.
     pub params: Params,
-    /// How long a measurement may take in all.
+    /// How long a measurement may take in total.
     pub deadline: Duration,
 }
 
-/// The links of all relays of a slot, of which these are expected over these paths, by the shares of the team: as many
-/// as their capacities and paths ask for, as long as no measurer opens more than it can in all.
+/// The links to all relays of a slot, by the shares of the team, from expected capacities and
+/// paths: as many as these need, as long as no measurer opens more links in total than it can.
 #[must_use]
 pub fn links(relays: &[(BytesPerSec, KnownPath, &[MeasurerShare])]) -> Vec<Vec<u16>> {
     let wanted = relays.iter().map(|(guess, path, shares)| (links_for(*guess, path), *shares));
     links_in_slot(&wanted.collect::<Vec<_>>(), LINKS_OF_HOST)
 }
 
-/// A relay's share of the team with the links to it; `None` if a measurer has none left for it.
+/// A relay's share of the team with the links to the relay; `None` if a measurer has no link left
+/// for it.
 #[must_use]
 pub fn shares(
     team: &[Arc<dyn TeamMeasurer>],
@@ -63,7 +64,7 @@ pub fn shares(
     shares.iter().zip(links).map(member).collect()
 }
 
-/// How the store writes shares down.
+/// Shares in the form of the store.
 #[must_use]
 pub fn stored(team: &[TeamMember]) -> Vec<ff_store::Share> {
     let stored = |member: &TeamMember| ff_store::Share {
@@ -75,7 +76,7 @@ pub fn stored(team: &[TeamMember]) -> Vec<ff_store::Share> {
 }
 
 impl Means {
-    /// What to do to measure this relay with that part of the team.
+    /// The plan for measuring this relay with that part of the team.
     #[must_use]
     pub fn plan(
         &self,

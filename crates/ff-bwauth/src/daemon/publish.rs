@@ -1,4 +1,4 @@
-//! Writes the bandwidth file of what the store has.
+//! Writes the bandwidth file from the store.
 
 use std::path::PathBuf;
 
@@ -9,21 +9,21 @@ use ff_store::{Store, StoreError};
 use super::config::Config;
 use super::core::{NotWritten, Written};
 
-/// What writes bandwidth files.
+/// The writer of bandwidth files.
 #[derive(Clone)]
 pub(super) struct Publisher {
     /// The store's file, which is only read.
     pub(super) store: PathBuf,
-    /// Where the files go.
+    /// The directory of the files.
     pub(super) dir: PathBuf,
-    /// By which rules.
+    /// The rules of the files.
     pub(super) rules: PublishRules,
-    /// The nickname of the authority that votes with them.
+    /// The nickname of the authority that votes with the files.
     pub(super) dirauth_nickname: Option<String>,
 }
 
 impl Publisher {
-    /// What the config says.
+    /// The publisher of this config.
     #[must_use]
     pub(super) fn new(config: &Config) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl Publisher {
         })
     }
 
-    /// Writes a file of what has been measured, with what is known of the network.
+    /// Writes a file of all results, with these data of the network.
     ///
     /// # Errors
     /// Why no file was written; the previous one stays.

@@ -1,4 +1,5 @@
-//! How an operator tells a running coordinator what to do: by a file in its state directory, where only those write who may.
+//! An operator's requests to a running coordinator: files in its state directory, which only
+//! authorised users can write.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,9 +9,9 @@ use ff_proto::ids::Ed25519Id;
 
 use super::core::Action;
 
-/// Measure the measurers.
+/// Requests an exchange of the measurers.
 const EXCHANGE: &str = "exchange.request";
-/// Trust the measurer again whose identity ends the name, in hexadecimal.
+/// Requests trust in a measurer again; the name ends with its identity in hexadecimal.
 const TRUST: &str = "trust.request-";
 
 /// Asks the coordinator with this state directory to measure its measurers.
@@ -30,19 +31,18 @@ pub fn trust(state_dir: &Path, measurer: &Ed25519Id) -> Result<(), FileError> {
     write_atomically(&state_dir.join(name), b"", Readers::Owner)
 }
 
-/// Where it is asked.
+/// The directory where requests arrive.
 pub(super) struct Requests {
-    /// The state directory.
     state_dir: PathBuf,
 }
 
 impl Requests {
-    /// In this state directory.
+    /// Requests in this state directory.
     pub(super) fn new(state_dir: &Path) -> Self {
         Self { state_dir: state_dir.to_owned() }
     }
 
-    /// What was asked since the last time.
+    /// Takes the requests since the last call.
     pub(super) fn take(&self, team: &[Ed25519Id]) -> Vec<Action> {
         let is_there = |name: &str| fs::remove_file(self.state_dir.join(name)).is_ok();
         let trusted = team.iter().filter(|id| is_there(&format!("{TRUST}{}", hex::encode(id.0))));

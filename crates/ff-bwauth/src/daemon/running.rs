@@ -1,4 +1,4 @@
-//! A measurement while it goes on.
+//! A running measurement.
 
 use ff_base::identity::Fingerprint;
 use ff_proto::ids::Ed25519Id;
@@ -6,7 +6,7 @@ use ff_proto::units::BytesPerSec;
 
 use crate::watch::status::SecondShown;
 
-/// A measurement that is going on.
+/// A running measurement.
 #[derive(Clone, Debug)]
 pub struct RunningMeasurement {
     /// The relay.
@@ -17,16 +17,16 @@ pub struct RunningMeasurement {
     pub period: u64,
     /// The slot.
     pub slot: u32,
-    /// Of those that are measured with it, the one that they are known by.
+    /// The head of its group.
     pub head: u32,
-    /// When it began, in seconds since 1970.
+    /// When the measurement began, in seconds since 1970.
     pub started: u64,
-    /// How many seconds it is to have.
+    /// Length of the measurement in seconds.
     pub of_secs: u16,
-    /// By these it is measured.
+    /// The measurers that take part.
     pub measurers: Vec<Ed25519Id>,
-    /// What the relay is taken for.
+    /// The expected capacity of the relay.
     pub guess: BytesPerSec,
-    /// Its seconds so far.
+    /// The seconds so far.
     pub seconds: Vec<SecondShown>,
 }

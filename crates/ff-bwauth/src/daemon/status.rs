@@ -1,4 +1,4 @@
-//! What the daemon says of itself, as one value: the page, the figures and `ff-bwauth status` show it.
+//! The daemon's status as one value, for the page, the metrics and `ff-bwauth status`.
 
 use ff_store::{Coverage, StoreError};
 
@@ -11,15 +11,15 @@ pub use crate::watch::status::{
     RunningStatus, SecondShown, Status, TooFast,
 };
 
-/// Relays that are too fast of which the fingerprints are shown.
+/// The number of too fast relays whose fingerprints are shown.
 const TOO_FAST: usize = 20;
 
 impl Core {
-    /// The current status. Called once a second, so only what has changed is counted again. If the store cannot be read,
-    /// the period is as in the last status.
+    /// The current status. Called once a second, so only changed parts are counted again. If the
+    /// store cannot be read, the period is that of the last status.
     pub fn status(&mut self, now: u64) -> Status {
         let period = match self.period_status(now) {
-            // A failed store can end the course; the period is then as it was.
+            // A failed store can end the course; the last known period is shown then.
             Ok(None) if self.store_error.is_some() => self.last_period.clone(),
             Ok(period) => period,
             Err(error) => {
@@ -75,7 +75,8 @@ impl Core {
         self
     }
 
-    /// When the first whole period ends, in seconds since 1970: the one after the period in which the coordinator started.
+    /// When the first whole period ends, in seconds since 1970: the one after the period in which
+    /// the coordinator started.
     fn young_until(&self, now: u64) -> u64 {
         let first = self.first_period.unwrap_or_else(|| self.common.number(now));
         first.saturating_add(2).saturating_mul(self.common.length_secs.into())
@@ -112,7 +113,7 @@ impl Core {
         Ok(Some(coverage).filter(|coverage| coverage.relays > 0))
     }
 
-    /// How a member of the team is.
+    /// The status of a member of the team.
     fn member_status(&self, member: usize) -> MemberStatus {
         let status = MemberStatus::from(&self.team[member]);
         match self.heard.standings.get(member) {
@@ -126,7 +127,7 @@ impl Core {
         }
     }
 
-    /// How the period is.
+    /// The status of the period.
     fn period_status(&mut self, now: u64) -> Result<Option<PeriodStatus>, StoreError> {
         let Some(number) = self.course.as_ref().map(|course| course.number) else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! What the daemon knows of its network: the relays of one consensus, with what their descriptors say.
+//! The daemon's view of its network: the relays of one consensus, with their descriptors.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -10,22 +10,22 @@ use ff_plan::period::ScheduledRelay;
 use ff_plan::publish::view::relays;
 use ff_store::GONE;
 
-/// The network by one consensus.
+/// The network in one consensus.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// When it became valid, in seconds since 1970.
+    /// When the consensus became valid, in seconds since 1970.
     pub valid_after: u64,
-    /// The value that its authorities have drawn together.
+    /// The authorities' shared random value.
     pub shared_random: Option<[u8; 32]>,
-    /// The consensus itself, for the bandwidth file.
+    /// The consensus, for the bandwidth file.
     pub consensus: Consensus,
-    /// Its relays' descriptors.
+    /// The relays' descriptors.
     pub described: HashMap<Fingerprint, Descriptor>,
-    /// Where each relay stands in the consensus.
+    /// Each relay's position in the consensus.
     numbers: HashMap<Fingerprint, usize>,
 }
 
-/// How a relay is reached.
+/// A relay's address and identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contact {
     /// Its nickname.
@@ -37,10 +37,10 @@ pub struct Contact {
 }
 
 impl View {
-    /// The network that these documents describe.
+    /// The network in these documents.
     ///
     /// # Errors
-    /// A sentence that says what is wrong with them.
+    /// A sentence that says why they are not valid.
     pub fn parse(consensus: &str, descriptors: &[impl AsRef<[u8]>]) -> Result<Self, String> {
         let consensus =
             Consensus::parse(consensus).map_err(|error| format!("the consensus: {error}"))?;
@@ -60,22 +60,22 @@ impl View {
         let mut described = all.named_by(&consensus);
         let numbers = consensus.relays.iter().map(|relay| relay.fingerprint);
         let numbers: HashMap<_, _> = numbers.zip(0..).collect();
-        // Those of others are of no use, and there may be many.
+        // Descriptors of other relays are not needed, and there may be many.
         described.retain(|fingerprint, _| numbers.contains_key(fingerprint));
         let shared_random = consensus.shared_random;
         Ok(Self { valid_after, shared_random, consensus, described, numbers })
     }
 
-    /// The relays as a schedule sees them.
+    /// The relays in the form of the schedule.
     #[must_use]
     pub fn relays(&self) -> Vec<ScheduledRelay> {
         relays(&self.consensus, &self.described)
     }
 
-    /// How a relay is reached.
+    /// A relay's address and identity.
     ///
     /// # Errors
-    /// A sentence that says why it is not.
+    /// A sentence that says why the relay cannot be reached.
     pub fn contact(&self, fingerprint: &Fingerprint) -> Result<Contact, &'static str> {
         let number = self.numbers.get(fingerprint).ok_or(GONE)?;
         let entry = &self.consensus.relays[*number];
@@ -89,13 +89,13 @@ impl View {
         })
     }
 
-    /// How many relays there are.
+    /// The number of relays.
     #[must_use]
     pub fn len(&self) -> usize {
         self.consensus.relays.len()
     }
 
-    /// Whether there is none.
+    /// Whether the network has no relays.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.consensus.relays.is_empty()

@@ -18,7 +18,7 @@ use super::Relay;
 /// How often there is a new consensus, in seconds.
 const CONSENSUS_SECS: u64 = 5;
 
-/// What the documents say of a relay.
+/// A relay's entry in the documents.
 struct Entry {
     /// Its nickname.
     nickname: String,
@@ -30,18 +30,18 @@ struct Entry {
     digest: [u8; 20],
 }
 
-/// The files.
+/// The files of the documents.
 pub(super) struct Documents {
     /// Their directory.
     dir: PathBuf,
     /// The relays, in the order of their fingerprints.
     relays: BTreeMap<Fingerprint, Entry>,
-    /// The random value that authorities would have drawn.
+    /// The shared random value, as authorities would draw one.
     shared_random: [u8; 32],
 }
 
 impl Documents {
-    /// Those of these relays, in this directory.
+    /// The documents of these relays, in this directory.
     pub(super) fn new(dir: &Path, relays: &[Relay]) -> Result<Self> {
         let entry = |relay: &Relay| {
             let keys = relay.host.keys();
@@ -70,13 +70,13 @@ impl Documents {
         Ok(self)
     }
 
-    /// Where they are: the consensus and the descriptors.
+    /// The paths of the consensus and the descriptors.
     pub(super) fn paths(&self) -> (PathBuf, PathBuf) {
         let dir = std::path::absolute(&self.dir).unwrap_or_else(|_| self.dir.clone());
         (dir.join("consensus"), dir.join("descriptors"))
     }
 
-    /// Writes the consensus of now, with the mean of what these bandwidth files say as weights.
+    /// Writes a consensus valid now, with the mean of these bandwidth files' numbers as weights.
     pub(super) fn write(&self, files: &[PathBuf]) -> Result<()> {
         let mut votes: BTreeMap<Fingerprint, Vec<u64>> = BTreeMap::new();
         for path in files {
@@ -105,7 +105,7 @@ impl Documents {
             let name = Base64Unpadded::encode_string(fingerprint);
             let digest = Base64Unpadded::encode_string(digest);
             let (ip, port) = (address.ip(), address.port());
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "r {nickname} {name} {digest} {} {ip} {port} 0", stamp(now)?);
             let _ = writeln!(text, "s Fast Running Stable Valid");
             let _ = match votes.get(fingerprint).map(Vec::as_slice) {

@@ -17,7 +17,7 @@ use ff_dir::bandwidth::{Reading, Severity};
 use self::difference::Difference;
 use crate::cli::V3bw;
 
-/// The greatest file that is read: a hundred thousand relays' lines have a fifth of it.
+/// The largest file that is read: the lines of a hundred thousand relays take a fifth of it.
 const MAX_BYTES: u64 = 1 << 28;
 
 /// Carries the command out.
@@ -84,7 +84,7 @@ fn usable(file: &Path) -> Result<Reading> {
     Ok(reading)
 }
 
-/// What is found in a file, for people.
+/// The findings about a file, as text.
 fn check(file: &Path, reading: &Reading) -> String {
     let mut text = String::new();
     for finding in &reading.findings {
@@ -93,7 +93,7 @@ fn check(file: &Path, reading: &Reading) -> String {
             Severity::Skipped => "the line is skipped",
             Severity::Against => "against the specification",
         };
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{}:{}: {severity}: {}", file.display(), finding.line, finding.text);
     }
     let votes = match reading.worst() {
@@ -114,7 +114,7 @@ fn check(file: &Path, reading: &Reading) -> String {
     text
 }
 
-/// The same for programs.
+/// The findings about a file, as JSON.
 fn check_json(file: &Path, reading: &Reading) -> String {
     let object = json!({
         "file": file.display().to_string(),

@@ -1,4 +1,5 @@
-//! `run --check`: finds what would prevent a coordinator from starting or working, without changing anything.
+//! `run --check`: finds what would prevent a coordinator from starting or working, without changing
+//! anything.
 
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;

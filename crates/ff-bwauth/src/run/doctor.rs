@@ -9,7 +9,7 @@ use crate::cli::DoctorArgs;
 use crate::daemon::config::Config;
 use crate::watch::doctor::{Level, examine, worst};
 
-/// Something could be better.
+/// Exit status: at least one check found something to improve, and none failed.
 const WARN: u8 = 3;
 
 /// Carries the command out.

@@ -10,22 +10,22 @@ use ff_dir::DocumentError;
 use ff_dir::consensus::Consensus;
 use ff_dir::descriptors::{Descriptor, Descriptors};
 
-/// The longest document that is read: a consensus has some 3 MB, a month of descriptors 100.
+/// The largest document that is read: a consensus has about 3 MB, a month of descriptors 100.
 const MAX_BYTES: u64 = 1 << 30;
 
 /// Reads a consensus.
 ///
 /// # Errors
-/// When the file cannot be read, or is none.
+/// When the file cannot be read, or is not a consensus.
 pub(super) fn consensus(path: &Path) -> Result<Consensus> {
     Consensus::parse(&text(path)?).with_context(|| format!("Failed to read {}", path.display()))
 }
 
-/// Reads descriptors; of a relay that has several, the one that the consensus names counts, or the newest. Of one that cannot be
-/// read, a note is made.
+/// Reads descriptors. If a relay has several, the one that the consensus names counts, or the
+/// newest. Notes each descriptor that cannot be read.
 ///
 /// # Errors
-/// When a file cannot be read, or has none.
+/// When a file cannot be read, or contains no descriptor.
 pub(super) fn descriptors(
     paths: &[PathBuf],
     consensus: &Consensus,
@@ -42,7 +42,7 @@ pub(super) fn descriptors(
     Ok(all.named_by(consensus))
 }
 
-/// Says what of a file could not be read.
+/// Reports the parts of a file that could not be read.
 pub(super) fn tell_skipped(path: &Path, skipped: &[DocumentError]) {
     for error in skipped {
         ff_measurer::console::note(&format!("{} is skipped from {error}", path.display()));

@@ -1,8 +1,9 @@
 //! The command `explain`.
 //!
-//! A relay's number depends on all others: on the median, on those that had its addresses, and on the times in which most had no
-//! value. So the command reads what all attempts of a month counted as. With ten thousand relays these are 300,000 rows, and
-//! SQLite alone takes 0.2 s for them. A relay's page, which says the same, has them at hand and takes a tenth of that.
+//! A relay's number depends on all others: on the median, on relays that had its addresses, and on
+//! the times in which most had no value. So the command reads the counted values of all attempts of
+//! a month. With ten thousand relays these are 300,000 rows, which take SQLite alone 0.2 s. A
+//! relay's page, which shows the same, has them in memory and takes a tenth of that.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -22,13 +23,14 @@ use crate::watch::documents::{self, Descriptions, publication_around};
 use crate::watch::explain::{Explanation, fingerprint};
 use crate::watch::search::Search;
 
-/// Relays of one name that are listed at most.
+/// The most relays of one name that are listed.
 const MOST: usize = 20;
 
 /// Carries the command out.
 ///
 /// # Errors
-/// When the store, the documents or the last file cannot be read, and when it is not clear which relay is meant.
+/// When the store, the documents or the last file cannot be read, and when it is not clear which
+/// relay is meant.
 pub(super) fn run(options: &ExplainArgs) -> Result<ExitCode> {
     let config = Config::load(&options.config)?;
     let now = now_unix_secs();
@@ -50,7 +52,7 @@ pub(super) fn run(options: &ExplainArgs) -> Result<ExitCode> {
         (consensus, store.join(), descriptions)
     });
     let consensus = consensus.map_err(|error| anyhow!("the last consensus: {error}"))?;
-    // Without descriptors there are no operators' limits and no families; all else can be said.
+    // Without descriptors, operators' limits and families are missing; the rest can be explained.
     let without = |error: &String| note(&format!("ff-bwauth: without descriptors: {error}"));
     let descriptions = descriptions.inspect_err(without).ok();
     let (reader, memory) = store.map_err(|_| anyhow!("reading the store failed"))??;
@@ -68,7 +70,7 @@ pub(super) fn run(options: &ExplainArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The directory of bandwidth files, if it can be looked at.
+/// The directory of bandwidth files, if it can be read.
 fn shelf(dir: &Path) -> Option<Shelf> {
     if !dir.is_dir() {
         return None;
@@ -78,7 +80,8 @@ fn shelf(dir: &Path) -> Option<Shelf> {
         .ok()
 }
 
-/// The relay that a text means: by its whole fingerprint or nickname, otherwise by a [`Search`] of those in the store.
+/// The relay with this fingerprint or nickname, otherwise the result of a [`Search`] in the store's
+/// relays.
 fn find(text: &str, consensus: &Consensus, reader: &Reader) -> Result<Fingerprint> {
     if let Some(relay) = fingerprint(text) {
         return Ok(relay);

@@ -1,7 +1,7 @@
-//! The hidden command `generate`: what a package has beside the two programs.
+//! The hidden command `generate`: files of a package in addition to the two programs.
 //!
-//! All of it follows from what the programs know of themselves, so it is made when they are packaged and
-//! stands in no repository.
+//! All of them are derived from the programs, so they are made during packaging and are not kept in
+//! the repository.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -55,7 +55,7 @@ const MORE_KEYS: &[(&str, &str)] = &[
     ("period.refresh_secs", "How often documents are fetched, in seconds: 900 by default."),
 ];
 
-/// Writes all of it: for each program its man pages, its completions, and a config to begin with.
+/// Writes all files: for each program its man pages, its completions, and an example config.
 pub(super) fn run(args: &GenerateArgs) -> Result<ExitCode> {
     for program in [coordinator(), measurer()] {
         program.write(&args.dir)?;

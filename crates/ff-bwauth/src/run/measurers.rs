@@ -16,17 +16,17 @@ use crate::daemon::config::{Config, MeasurerTable};
 use crate::daemon::request;
 use crate::watch::measurers::MeasurerShown;
 
-/// A measurer was not measured.
+/// Exit status: a measurer was not measured.
 const NOT_ALL: u8 = 3;
 
-/// What came of `--measure`.
+/// The result of `--measure`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Done {
-    /// It was not wanted.
+    /// Not asked for.
     Nothing,
-    /// All have been measured, or not all.
+    /// Whether all measurers have been measured.
     Measured(bool),
-    /// The coordinator that runs will do it.
+    /// The running coordinator will do it.
     Asked,
 }
 
@@ -45,7 +45,7 @@ pub(super) async fn run(options: &MeasurersArgs) -> Result<ExitCode> {
     Ok(if done == Done::Measured(false) { ExitCode::from(NOT_ALL) } else { ExitCode::SUCCESS })
 }
 
-/// Trusts a measurer again, or has the coordinator do it that runs.
+/// Trusts a measurer again, or has the running coordinator do so.
 fn trust(config: &Config, name: &str) -> Result<()> {
     let Some(table) = config.measurers.iter().find(|table| table.name == name) else {
         let names: Vec<_> = config.measurers.iter().map(|table| table.name.as_str()).collect();
@@ -65,7 +65,7 @@ fn trust(config: &Config, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Measures the team, or has the coordinator do it that runs.
+/// Measures the team, or has the running coordinator do so.
 async fn measure(config: &Config, secs: u16) -> Result<Done> {
     let key = key::load(&config.key)?;
     let mut store = match Store::open(&config.store(), measurer_id(&key).0) {
@@ -99,7 +99,7 @@ async fn measure(config: &Config, secs: u16) -> Result<Done> {
     Ok(Done::Measured(found.iter().all(Found::is_ok)))
 }
 
-/// Prints what is known.
+/// Prints the measurers.
 fn show(config: &Config, done: Done, is_json: bool) -> Result<()> {
     let rows = match Store::open_read_only(&config.store()) {
         Ok(reader) => reader.measurers()?,

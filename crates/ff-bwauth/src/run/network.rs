@@ -16,17 +16,17 @@ use tokio::time::Instant;
 
 use crate::cli::NetworkArgs;
 
-/// What is read of a configuration; other tables are for others.
+/// The part of a config that this command reads; other tables are ignored.
 #[derive(Deserialize)]
 struct ConfigFile {
-    /// Which network, and where its documents are kept.
+    /// The network, and the directory of its documents.
     network: LiveConfig,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Report {
-    /// Why it could not be brought up to date, if so.
+    /// Why the documents could not be updated, if so.
     error: Option<String>,
     /// The documents, if there are any.
     documents: Option<Summary>,
@@ -41,25 +41,26 @@ struct Summary {
     valid_after: String,
     /// How long ago that is.
     age_secs: u64,
-    /// Whether there should be no newer one yet.
+    /// Whether a newer consensus is not expected yet.
     is_fresh: bool,
-    /// Whether it has ceased to be valid.
+    /// Whether the consensus is no longer valid.
     is_stale: bool,
-    /// Who gave it.
+    /// The source of the consensus.
     from: String,
-    /// Relays in it.
+    /// Relays in the consensus.
     relays: usize,
-    /// Descriptors of them.
+    /// Number of their descriptors.
     descriptors: usize,
-    /// Microdescriptors of them.
+    /// Number of their microdescriptors.
     microdescriptors: usize,
     /// Bytes of all documents.
     bytes: usize,
-    /// What went wrong on the way.
+    /// Problems while fetching.
     problems: Vec<String>,
 }
 
-/// Carries the command out. The exit status is 1 when the documents could not be brought up to date.
+/// Carries the command out. The exit status is 1 when the documents could not be brought up to
+/// date.
 ///
 /// # Errors
 /// When nothing can be fetched or written at all.
@@ -89,7 +90,7 @@ pub(super) async fn run(args: &NetworkArgs) -> Result<ExitCode> {
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The configuration that the options say.
+/// The config that the options describe.
 fn config(args: &NetworkArgs) -> Result<LiveConfig> {
     let Some(path) = &args.config else {
         let tor = LiveConfig::tor(&args.cache);
@@ -122,7 +123,7 @@ fn write(dir: &Path, documents: &Documents, files: &mut Vec<PathBuf>) -> Result<
 }
 
 impl Summary {
-    /// Of these.
+    /// The numbers of these documents.
     fn new(documents: &Documents) -> Self {
         let now = SystemTime::now();
         let valid_after = Utc::from_unix_secs(documents.valid_after_secs);
@@ -146,11 +147,11 @@ impl Summary {
 }
 
 impl Report {
-    /// For people.
+    /// The report as text.
     fn text(&self) -> String {
         let mut text = String::new();
         let mut row = |name: &str, value: String| {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "{name:>16}  {value}");
         };
         let Some(documents) = &self.documents else {

@@ -23,25 +23,25 @@ use super::documents;
 use crate::cli::ScheduleArgs;
 use crate::secret;
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Report {
     /// When the consensus became valid.
     valid_after: String,
-    /// Slots of the period, or with `--greedy` those that are needed.
+    /// Slots of the period; with `--greedy`, the slots that are needed.
     slots: u32,
     /// The length of a slot.
     slot_secs: u32,
-    /// What all relays are taken to be able to carry.
+    /// The sum of all relays' assumed capacities.
     total_bytes_per_sec: u64,
-    /// A relay and a coordinator a row.
+    /// One row per relay and coordinator.
     relays: Vec<Row>,
     /// Relays that need more than any team has.
     too_fast: Vec<Shortage>,
-    /// Relays that are measured with less than they need: together with the others on their addresses they
-    /// need more than any team has.
+    /// Relays that are measured with less than they need: together with the others on their
+    /// addresses they need more than any team has.
     capped: Vec<Shortage>,
-    /// Relays for which there is no room, each as often as coordinators have none.
+    /// Relays without room, once for each coordinator that has none.
     no_room: Vec<String>,
 }
 
@@ -50,13 +50,13 @@ struct Report {
 struct Shortage {
     /// The relay, in 40 hexadecimal digits.
     fingerprint: String,
-    /// What a team would need for it.
+    /// The capacity that a team would need for it.
     needs_bytes_per_sec: u64,
-    /// What it is measured with; 0 if it is not.
+    /// The capacity it is measured with; 0 if it is not measured.
     given_bytes_per_sec: u64,
 }
 
-/// Who measures a relay when.
+/// A measurement of a relay by a coordinator.
 #[derive(Serialize)]
 struct Row {
     /// The relay, in 40 hexadecimal digits.
@@ -67,18 +67,18 @@ struct Row {
     coordinator: usize,
     /// The slot, from 0.
     slot: u32,
-    /// With what.
+    /// The measurers with their shares.
     measurers: Vec<Share>,
 }
 
-/// What a measurer does for it.
+/// A measurer's share of a measurement.
 #[derive(Serialize)]
 struct Share {
     /// The measurer, from 0.
     measurer: usize,
     /// The rate it may send at.
     rate_bytes_per_sec: u64,
-    /// Over so many links.
+    /// The number of links.
     links: u16,
 }
 
@@ -91,7 +91,8 @@ pub(super) fn run(args: &ScheduleArgs) -> Result<ExitCode> {
     let described = Described::read(args, &consensus)?;
     let mut relays: Vec<ScheduledRelay> =
         consensus.relays.iter().map(|entry| described.relay(entry)).collect();
-    // Nobody knows here who came first, and by fingerprint whoever chooses a small one would.
+    // The order of arrival is unknown here; sorted by fingerprint, a relay could come first by
+    // choosing a small one.
     let seed = seed(args, &consensus)?;
     relays.sort_by_cached_key(|relay| mixed(&seed, &relay.fingerprint));
     if let Some(total) = args.scale_to {
@@ -107,7 +108,7 @@ pub(super) fn run(args: &ScheduleArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The seed: what is given, or what follows from the secret and the consensus.
+/// The seed: the given one, or the one derived from the secret and the consensus.
 fn seed(args: &ScheduleArgs, consensus: &Consensus) -> Result<Zeroizing<[u8; 32]>> {
     let Some(path) = &args.secret else {
         return Ok(Zeroizing::new(args.seed.unwrap_or_default()));
@@ -123,9 +124,9 @@ fn seed(args: &ScheduleArgs, consensus: &Consensus) -> Result<Zeroizing<[u8; 32]
     Ok(of_period(&random, &secret, valid_after / (u64::from(args.hours) * 3600)))
 }
 
-/// What documents beside the consensus say of relays.
+/// Relays' data in documents other than the consensus.
 struct Described {
-    /// Their descriptors, if there are files with such.
+    /// Descriptors, if files of descriptors are given.
     descriptors: Option<HashMap<Fingerprint, Descriptor>>,
     /// Their microdescriptors.
     microdescriptors: Microdescriptors,
@@ -153,7 +154,7 @@ impl Described {
         Ok(Self { descriptors, microdescriptors })
     }
 
-    /// A relay of the consensus, with what they say of it.
+    /// A relay of the consensus, with the data of these documents.
     fn relay(&self, entry: &Entry) -> ScheduledRelay {
         let weight = entry.weight.filter(|_| !entry.is_unmeasured);
         let weight = weight.map(|kilobytes| u64::from(kilobytes) * 1000);
@@ -173,7 +174,7 @@ impl Described {
             relay.family.clone_from(&descriptor.family);
             relay.family_ids.clone_from(&descriptor.family_ids);
         }
-        // The consensus names it, so it comes before what any file may say.
+        // The consensus names it, so it takes precedence over the other files.
         if let Some(microdescriptor) = self.microdescriptors.of(entry) {
             relay.family.clone_from(&microdescriptor.family);
             relay.family_ids.clone_from(&microdescriptor.family_ids);
@@ -182,12 +183,12 @@ impl Described {
     }
 }
 
-/// What all relays come to that have an estimate.
+/// The sum of all estimates.
 fn total(relays: &[ScheduledRelay]) -> BytesPerSec {
     relays.iter().filter_map(|relay| relay.estimate).sum()
 }
 
-/// Scales all estimates so that they come to this.
+/// Scales all estimates to this sum.
 #[expect(clippy::cast_precision_loss, reason = "rates lie far below 2^53")]
 fn scale(relays: &mut [ScheduledRelay], wanted: BytesPerSec) -> Result<()> {
     let sum = total(relays).get();
@@ -201,7 +202,7 @@ fn scale(relays: &mut [ScheduledRelay], wanted: BytesPerSec) -> Result<()> {
     Ok(())
 }
 
-/// Makes the schedule, and what is printed of it.
+/// Makes the schedule and the report.
 fn report(
     args: &ScheduleArgs,
     consensus: &Consensus,
@@ -292,7 +293,7 @@ fn summary(args: &ScheduleArgs, report: &Report) -> String {
         ("no room", format!("{} measurements", report.no_room.len())),
     ];
     for (name, value) in rows {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{name:>9}  {value}");
     }
     let rate = |bytes: u64| BytesPerSec::new(bytes);

@@ -20,7 +20,7 @@ use crate::cli::{InitArgs, RunArgs};
 use crate::daemon::config::Config;
 use crate::daemon::{self, Daemon};
 
-/// Makes a key, a secret and a config, and prints what others need.
+/// Makes a key, a secret and a config, and prints the lines that others need.
 pub(super) fn init(args: &InitArgs) -> Result<ExitCode> {
     let dir = &args.dir;
     fs::create_dir_all(dir).with_context(|| format!("Failed to make {}", dir.display()))?;
@@ -38,7 +38,8 @@ pub(super) fn init(args: &InitArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The absolute path of the state directory, so that it means the same in the config as on the command line.
+/// The absolute path of the state directory, so that it means the same in the config as on the
+/// command line.
 ///
 /// # Errors
 /// When the path is not UTF-8, as a config must be.
@@ -52,7 +53,7 @@ fn state_dir(args: &InitArgs) -> Result<PathBuf> {
     Ok(absolute)
 }
 
-/// Writes a file unless it is there; if it is, its directory need not be one that may be written to.
+/// Writes a file unless it exists; then its directory need not be writable.
 fn write_once(path: &Path, bytes: &[u8], readers: Readers) -> Result<()> {
     if !path.exists() {
         match files::write_new(path, bytes, readers) {
@@ -109,7 +110,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
         if let Some(addr) = addr {
             note(&format!("ff-bwauth: its page is http://{addr}/"));
         }
-        // On its own, so that it answers while the daemon's loop has much to do.
+        // A task of its own, so that the page answers while the daemon's loop is busy.
         let page = tokio::spawn(page);
         tokio::select! {
             ended = daemon.run(&args.config) => ended,

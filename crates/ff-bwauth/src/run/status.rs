@@ -15,15 +15,15 @@ use crate::watch::problems;
 use crate::watch::status::Status;
 use crate::watch::summary::{Remembered, Shown};
 
-/// No coordinator runs.
+/// Exit status: no coordinator runs.
 const NOT_RUNNING: u8 = 1;
-/// It runs, and something is wrong.
+/// Exit status: the coordinator has problems.
 const PROBLEMS: u8 = 3;
 
 /// Carries the command out.
 ///
 /// # Errors
-/// When the config cannot be read, or what answers is no coordinator.
+/// When the config cannot be read, or the answer is not from a coordinator.
 pub(super) fn run(options: &StatusArgs) -> Result<ExitCode> {
     let config = match &options.page {
         Some(_) => None,
@@ -42,7 +42,7 @@ pub(super) fn run(options: &StatusArgs) -> Result<ExitCode> {
     }
 }
 
-/// It runs.
+/// Reports the state of a running coordinator.
 fn running(status: &Status, is_json: bool) -> Result<ExitCode> {
     let problems = problems::all(status, now_unix_secs());
     print(&if is_json {
@@ -58,7 +58,7 @@ fn running(status: &Status, is_json: bool) -> Result<ExitCode> {
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(PROBLEMS) })
 }
 
-/// It does not run: what the store knows is all there is.
+/// Reports what the store contains, because no coordinator runs.
 fn not_running(error: &AskError, config: Option<&Config>, is_json: bool) -> Result<ExitCode> {
     note(&format!("ff-bwauth: {error}"));
     let known = config.map(|config| {

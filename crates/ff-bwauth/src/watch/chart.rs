@@ -1,5 +1,5 @@
-//! Drawings of distributions, as SVG. Their colours are those of the report's chart; the page's style sheet
-//! gives them others in the dark.
+//! Drawings of distributions, as SVG. Their colours are those of the report's chart; the page's
+//! style sheet gives them others in the dark.
 
 use ff_coordinator::report::chart::{DrawingError, MEASUREMENT, short, styled};
 use plotters::prelude::*;
@@ -24,8 +24,8 @@ pub(super) struct Bin {
     pub(super) count: u64,
 }
 
-/// The steps of a histogram over rates in Mbit/s, from the least to the greatest; each has the same part of a
-/// decade.
+/// The steps of a histogram over rates in Mbit/s, from the least to the greatest; each has the same
+/// part of a decade.
 pub(super) fn bins(sorted_mbit: &[f64]) -> Vec<Bin> {
     let index = |mbit: f64| (mbit.max(1e-6).log10() * BINS_PER_DECADE).floor();
     let (Some(first), Some(last)) = (sorted_mbit.first(), sorted_mbit.last()) else {
@@ -101,7 +101,8 @@ type Chart<'a, 'b> = ChartContext<
     Cartesian2d<plotters::coord::types::RangedCoordf64, plotters::coord::types::RangedCoordf64>,
 >;
 
-/// A drawing over the capacities of these bins, with the top of its y-axis and the greatest number of labels on it.
+/// A drawing over the capacities of these bins, with the top of its y-axis and the greatest number
+/// of labels on it.
 fn draw(
     bins: &[Bin],
     (top, labels): (f64, usize),

@@ -8,41 +8,42 @@ use ff_measurer::dial::{self, DialError};
 
 use super::status::Status;
 
-/// How long the coordinator may take to answer, and each address of its name to accept a connection.
+/// How long the coordinator may take to answer, and how long each address of its name may take to
+/// accept a connection.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// The longest answer: a status with a full team has a few kilobytes.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// Why there is no answer.
+/// Why the page did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// It is not the address of a page.
+    /// The text is not the address of a page.
     #[error("{0:?} is not the address of a page: give one such as http://127.0.0.1:9231")]
     Address(String),
-    /// Nobody listens there.
+    /// Nothing listens at the address.
     #[error(
         "nothing answers at {at}: the coordinator does not run, or its page is elsewhere (watch.listen)"
     )]
     NotRunning {
-        /// Where.
+        /// The address.
         at: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// It does not answer, or says something else.
+    /// The page does not answer, or answers something else.
     #[error("no page of a coordinator answers at {at}: {reason}")]
     Odd {
-        /// Where.
+        /// The address.
         at: String,
-        /// What is odd.
+        /// The problem with the answer.
         reason: String,
     },
-    /// It is starting.
+    /// The coordinator is starting.
     #[error("the coordinator at {0} is starting: try again in a moment")]
     Starting(String),
 }
 
-/// Asks the page at `http://HOST:PORT` how its coordinator is.
+/// Asks the page at `http://HOST:PORT` for the coordinator's status.
 ///
 /// # Errors
 /// [`AskError`].
@@ -50,7 +51,7 @@ pub fn status(page: &str) -> Result<Status, AskError> {
     status_within(DEADLINE, page)
 }
 
-/// The same, with this timeout.
+/// As [`status`], with this timeout.
 fn status_within(time: Duration, page: &str) -> Result<Status, AskError> {
     let authority = page.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
     let authority = authority.filter(|text| !text.contains(['/', '@', '?', '#', ' ', '\r', '\n']));
@@ -71,7 +72,7 @@ fn status_within(time: Duration, page: &str) -> Result<Status, AskError> {
     status_over(stream, authority, time)
 }
 
-/// The same over this connection, by this name.
+/// As [`status`], over this connection, with this host name.
 fn status_over(stream: TcpStream, name: &str, time: Duration) -> Result<Status, AskError> {
     let at = || format!("http://{name}");
     let odd = |reason: &str| AskError::Odd { at: at(), reason: reason.to_owned() };
@@ -134,7 +135,7 @@ mod tests {
             let mut request = [0; 512];
             let count = stream.read(&mut request).expect("a request");
             assert_eq!(String::from_utf8_lossy(&request[..count]), expected);
-            // Whoever has read enough goes.
+            // The client closes the connection when it has read enough.
             let _ = stream.write_all(answer);
         });
         let status = status_within(Duration::from_secs(60), &page);

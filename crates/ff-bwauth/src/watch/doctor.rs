@@ -1,4 +1,5 @@
-//! What is wrong with a coordinator's machine, its files and its team, before it shows in the numbers.
+//! What is wrong with a coordinator's machine, its files and its team, before it shows in the
+//! numbers.
 //!
 //! ```text
 //!   Config ─┬─▶ host: clock, kernel buffers, congestion control, file descriptors
@@ -20,33 +21,33 @@ use serde::Serialize;
 use crate::daemon::config::Config;
 use crate::watch::page::text::plain;
 
-/// How bad something is.
+/// How severe a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// It works, and could be better.
+    /// Something works and could be better.
     Warn,
-    /// It does not work, or numbers will be wrong.
+    /// Something does not work, or numbers will be wrong.
     Bad,
 }
 
-/// What was found.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// The subject of the check.
     pub about: String,
-    /// How bad it is.
+    /// How severe the finding is.
     pub level: Level,
-    /// What was found, in a sentence.
+    /// The finding, as a sentence.
     pub found: String,
     /// What to do; empty if there is nothing to do.
     pub advice: String,
 }
 
 impl Finding {
-    /// All is well.
+    /// A check without a problem.
     fn ok(about: &str, found: impl Into<String>) -> Self {
         Self {
             about: about.to_owned(),
@@ -56,13 +57,13 @@ impl Finding {
         }
     }
 
-    /// It could be better.
+    /// A finding about something that could be better.
     fn warn(about: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         let (found, advice) = (found.into(), advice.into());
         Self { about: about.to_owned(), level: Level::Warn, found, advice }
     }
 
-    /// It does not work.
+    /// A finding about something that does not work.
     fn bad(about: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { level: Level::Bad, ..Self::warn(about, found, advice) }
     }
@@ -83,7 +84,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Looks at everything.
+/// Carries out all checks.
 pub async fn examine(config: &Config) -> Vec<Finding> {
     let mut findings = host::look();
     findings.extend(files::look(config));
@@ -91,7 +92,7 @@ pub async fn examine(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// The worst of them.
+/// The most severe level of these findings.
 #[must_use]
 pub fn worst(findings: &[Finding]) -> Level {
     findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok)

@@ -1,8 +1,8 @@
-//! The network's documents that a coordinator has kept, read beside it.
+//! The network's documents that a coordinator has stored, for other readers.
 //!
-//! Ten thousand descriptors are too many to read for the sake of one relay. So it is only noted where each
-//! stands, and those are read that have to do with the relay: its own, and those of relays that are measured
-//! with it.
+//! Ten thousand descriptors are too many to parse for one relay. So only their positions are noted,
+//! and those are parsed that concern the relay: its own, and those of relays that are measured with
+//! it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ use crate::daemon::config::NetworkConfig;
 
 /// The longest file that is read.
 const MAX_FILE_BYTES: u64 = 256 << 20;
-/// Behind this line a descriptor is over; no object goes on behind it.
+/// A descriptor ends with this line.
 const LAST_LINE: &str = "-----END SIGNATURE-----";
 
 /// The last consensus.
@@ -38,8 +38,8 @@ pub fn consensus(network: &NetworkConfig) -> Result<Consensus, String> {
     read.map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// What the documents say of a relay, and of those that are or were measured with it; the others are only counted. `beside`
-/// are those that were.
+/// The documents' data about a relay and about relays that are or were measured with it; the others
+/// are only counted. `beside` are those that were.
 #[must_use]
 pub fn publication_around(
     consensus: &Consensus,
@@ -64,17 +64,17 @@ pub fn publication_around(
     publication
 }
 
-/// The relays that may be measured with one: the groups themselves are made of these as of all.
+/// Finds relays that may be measured with one relay; groups are then made of these as of all.
 struct Around<'a> {
-    /// What relays say of themselves.
+    /// All relays' descriptors.
     descriptions: Option<&'a Descriptions>,
-    /// Who is at which address.
+    /// The relays at each address.
     at: HashMap<IpAddr, Vec<Fingerprint>>,
     /// The addresses of each relay of the consensus.
     addresses: HashMap<Fingerprint, &'a Entry>,
-    /// Those that were found.
+    /// The relays found.
     near: BTreeSet<Fingerprint>,
-    /// What they say.
+    /// The descriptors of relays found.
     described: HashMap<Fingerprint, Descriptor>,
 }
 
@@ -92,7 +92,7 @@ impl<'a> Around<'a> {
         Self { descriptions, at, addresses, near, described }
     }
 
-    /// Finds all that are tied to these relays, also by others in between.
+    /// Finds all relays connected to these, also through others.
     fn go(&mut self, mut ahead: Vec<Fingerprint>) {
         while let Some(relay) = ahead.pop() {
             if !self.near.insert(relay) {
@@ -104,7 +104,7 @@ impl<'a> Around<'a> {
                 addresses.iter().filter_map(|address| self.at.get(&address.to_canonical()));
             ahead.extend(neighbours.flatten());
             let Some(own) = self.describe(&relay) else { continue };
-            // Nobody becomes somebody's family by that one's word alone.
+            // A family needs the word of both relays.
             for other in own.family {
                 if self.describe(&other).is_some_and(|other| other.family.contains(&relay)) {
                     ahead.push(other);
@@ -116,7 +116,7 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// What a relay says of itself.
+    /// The descriptor of a relay.
     fn describe(&mut self, relay: &Fingerprint) -> Option<Descriptor> {
         if let Some(known) = self.described.get(relay) {
             return Some(known.clone());
@@ -128,14 +128,14 @@ impl<'a> Around<'a> {
     }
 }
 
-/// Descriptors, and where each stands.
+/// Descriptors with their positions.
 #[derive(Debug, Default)]
 pub struct Descriptions {
     /// The files.
     files: Vec<Vec<u8>>,
-    /// Where descriptors stand that name this fingerprint, by file.
+    /// Positions of descriptors that name this fingerprint, by file.
     places: HashMap<Fingerprint, Vec<(usize, Range<usize>)>>,
-    /// Those that have a family's key.
+    /// Positions of descriptors with a family's key.
     with_family_key: Vec<(usize, Range<usize>)>,
 }
 
@@ -187,13 +187,14 @@ impl Descriptions {
         self.files.push(bytes);
     }
 
-    /// What stands at a place. A line that only looks like a relay's name is none of a descriptor.
+    /// The descriptor at a position. A line that only looks like a relay's name belongs to no
+    /// descriptor.
     fn at(&self, (file, place): &(usize, Range<usize>)) -> HashMap<Fingerprint, Descriptor> {
         let bytes = self.files.get(*file).and_then(|bytes| bytes.get(place.clone()));
         Descriptors::parse(bytes.unwrap_or_default()).relays
     }
 
-    /// What a relay says of itself; if it has said several things, what has this digest, or the newest.
+    /// The descriptor of a relay; if it has several, the one with this digest, or the newest.
     fn of(&self, relay: &Fingerprint, named: Option<[u8; 20]>) -> Option<Descriptor> {
         let places = self.places.get(relay)?.iter();
         let all = places.filter_map(|place| self.at(place).remove(relay));

@@ -1,7 +1,7 @@
-//! Why a relay has the number that it has: its trace beside what the last bandwidth file says.
+//! Explains a relay's number: its trace, and the last bandwidth file's number.
 //!
-//! The trace is that of [`ff_plan::publish::trace`], of the relay itself and of those that it shares a machine
-//! with, so that neither the whole store nor the whole network has to be gone through.
+//! The trace is that of [`ff_plan::publish::trace`], for the relay and for those that share a
+//! machine with it, so that neither the whole store nor the whole network must be read.
 
 use core::fmt;
 use std::collections::BTreeSet;
@@ -22,12 +22,12 @@ const MOST_ATTEMPTS: u32 = 200;
 /// Why a relay has its number, or none.
 #[derive(Clone, Debug, Serialize)]
 pub struct Explanation {
-    /// How it would come about now.
+    /// The steps to its present number.
     pub trace: Trace,
-    /// Measurements of the last period's plan that are not carried out, by slot. Empty while the relay waits for a slot:
-    /// the time of its next measurement is secret.
+    /// Measurements of the last period's plan that are not carried out, by slot. Empty while the
+    /// relay waits for a slot: the time of its next measurement is secret.
     pub left_out: Vec<LeftOut>,
-    /// What the last bandwidth file says.
+    /// The relay's number in the last bandwidth file.
     pub published: Option<InFile>,
 }
 
@@ -38,11 +38,11 @@ pub struct LeftOut {
     pub period: u64,
     /// When its slot began, in seconds since 1970.
     pub slot_unix_secs: u64,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// What a bandwidth file says of a relay.
+/// A bandwidth file's data about a relay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InFile {
     /// The file's name.
@@ -51,19 +51,19 @@ pub struct InFile {
     pub made_unix_secs: Option<u64>,
     /// The relay's line in it, from 1.
     pub line: Option<usize>,
-    /// Its number, if it has one.
+    /// The relay's number in the file, if there is one.
     pub bw: Option<u64>,
-    /// Whether authorities vote with it.
+    /// Whether authorities vote with the number.
     pub votes: bool,
 }
 
-/// Why nothing can be explained.
+/// Why a number cannot be explained.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
-    /// The store says no.
+    /// Reading the store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The clock is in another age.
+    /// The clock is out of range.
     #[error("the clock is wrong: {0}")]
     Clock(#[from] ff_base::utc::OutOfRange),
 }
@@ -71,8 +71,8 @@ pub enum ExplainError {
 impl Explanation {
     /// Explains a relay's number.
     ///
-    /// `memory` is what the store knows, `network` what the documents say of all relays, at the time that is explained; `last`
-    /// is the last bandwidth file.
+    /// `memory` has the store's results, `network` the documents' data about all relays, at the
+    /// time that is explained; `last` is the last bandwidth file.
     ///
     /// # Errors
     /// [`ExplainError`].
@@ -92,7 +92,7 @@ impl Explanation {
         outcomes.extend(of_others(reader, fingerprint, &publication)?);
         let decisions = Decisions::of(&outcomes, &publication)?;
         let mut trace = Trace::of(fingerprint, &decisions);
-        // Of the other relays nothing was read.
+        // The other relays were not read.
         if let Some(number) = &mut trace.number {
             number.is_voted =
                 last.is_none_or(|last| last.reading.lines.iter().any(|line| line.votes));
@@ -102,7 +102,8 @@ impl Explanation {
     }
 }
 
-/// The relay's measurements in the last period's plan that are not carried out; none while the relay waits for a slot.
+/// The relay's measurements in the last period's plan that are not carried out; none while the
+/// relay waits for a slot.
 fn left_out(reader: &Reader, relay: &Fingerprint) -> Result<Vec<LeftOut>, StoreError> {
     let Some(period) = reader.last_period()? else { return Ok(Vec::new()) };
     let rows = reader.planned_of(period.number, relay)?;
@@ -118,7 +119,8 @@ fn left_out(reader: &Reader, relay: &Fingerprint) -> Result<Vec<LeftOut>, StoreE
     Ok(rows.into_iter().filter_map(of).collect())
 }
 
-/// What came of a relay's attempts within the greatest age, with their seconds; one that is older says that there was one.
+/// The outcomes of a relay's attempts within the greatest age, with their seconds; an older attempt
+/// only shows that there was one.
 fn own(
     reader: &Reader,
     relay: &Fingerprint,
@@ -132,7 +134,7 @@ fn own(
     Ok(attempts.into_iter().take(shown).map(|attempt| attempt.outcome).collect())
 }
 
-/// The same of those that count together with it, without seconds.
+/// The outcomes of relays that count together with it, without seconds.
 fn of_others(
     reader: &Reader,
     relay: &Fingerprint,

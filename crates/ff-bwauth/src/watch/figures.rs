@@ -1,8 +1,8 @@
-//! The figures for Prometheus, in the text format of OpenMetrics, which [`ff_operator::http`] converts to the older format. All
-//! begin with `flashflow_`.
+//! The figures for Prometheus, in the text format of OpenMetrics, which [`ff_operator::http`]
+//! converts to the older format. All begin with `flashflow_`.
 //!
-//! They are made anew for each scrape, from the status and from what the system says. Relays are not named,
-//! unless the operator asks for it: ten thousand names are ten thousand time series.
+//! They are made anew for each scrape, from the status and from what the system says. Relays are
+//! not named, unless the operator asks for it: ten thousand names are ten thousand time series.
 
 use std::fmt;
 use std::fs;
@@ -19,21 +19,21 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::status::{Cause, PeriodStatus, Status};
 
-/// What the system says, beside what the coordinator says of itself.
+/// Metrics of the operating system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Surroundings {
     /// Bytes of the store with its log, if it is there.
     pub(super) store_bytes: Option<u64>,
     /// Memory of this process, in bytes.
     pub(super) resident_bytes: Option<u64>,
-    /// File descriptors of this process, and how many it may have.
+    /// Open file descriptors of this process, and their limit.
     pub(super) files: Option<(u64, u64)>,
     /// When the bandwidth file was made that authorities vote with.
     pub(super) published_unix_secs: Option<u64>,
 }
 
 impl Surroundings {
-    /// What it says now.
+    /// Reads the present values.
     pub(super) fn look(store: &Path, publish_dir: Option<&Path>) -> Self {
         let log = store.with_file_name(format!(
             "{}-wal",

@@ -1,4 +1,5 @@
-//! What a coordinator's measurers carry, as they are stated and measured: what `ff-bwauth measurers` shows.
+//! What a coordinator's measurers carry, as they are stated and measured: what `ff-bwauth
+//! measurers` shows.
 
 use std::fmt;
 
@@ -139,7 +140,8 @@ mod tests {
 
     use super::*;
 
-    /// What is shown of a measurer of which 100 Mbit/s are stated, measured so and tested with so much.
+    /// What is shown of a measurer of which 100 Mbit/s are stated, measured so and tested with so
+    /// much.
     fn shown(measured: Option<(u64, u64)>) -> (MeasurerShown, String) {
         let [stated, sent, received] = [100, 90, 80].map(BytesPerSec::from_mbit);
         let measured = measured.map(|(rate, tested)| Measured {

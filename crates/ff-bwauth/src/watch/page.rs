@@ -6,10 +6,11 @@
 //!     ─▶ events: the live parts, as server-sent events         /status.json, /metrics
 //! ```
 //!
-//! It is for the operator, over loopback or a tunnel: nobody logs in. What keeps others out is that it
-//! listens nowhere else, that it answers only to its own names (a web site whose name leads to 127.0.0.1
-//! gets nothing), and that no other site may read or frame what it says. It asks for no file from anywhere
-//! else, sets no cookie, and works without JavaScript, which only renews what has changed.
+//! It is for the operator, over loopback or a tunnel: nobody logs in. What keeps others out is that
+//! it listens nowhere else, that it answers only to its own names (a web site whose name leads to
+//! 127.0.0.1 gets nothing), and that no other site may read or frame what it says. It asks for no
+//! file from anywhere else, sets no cookie, and works without JavaScript, which only renews what
+//! has changed.
 
 mod capacities;
 mod events;
@@ -56,7 +57,8 @@ pub type Live = watch::Receiver<Option<Arc<Status>>>;
 const MAX_STREAMS: usize = 16;
 /// How long the failures are shown again.
 const FAILURES_SHOWN: Duration = Duration::from_secs(10);
-/// How often data of all relays is read again: for ten thousand relays this takes longer than a page should.
+/// How often data of all relays is read again: for ten thousand relays this takes longer than a
+/// page should.
 const RENEWED: Duration = Duration::from_secs(60);
 /// How long that data is shown: somewhat longer, so that no page waits for it.
 const RENEWED_SHOWN: Duration = Duration::from_secs(90);

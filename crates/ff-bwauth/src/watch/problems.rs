@@ -1,5 +1,5 @@
-//! Finds the problems of a coordinator from its status alone. This is repeated for each status, so that a problem ends with
-//! its cause; events that need no action are only logged.
+//! Finds the problems of a coordinator from its status alone. This is repeated for each status, so
+//! that a problem ends with its cause; events that need no action are only logged.
 
 use ff_dir::bandwidth::MAX_FILE_AGE_SECS;
 use ff_plan::publish::v3bw::MIN_PERCENT_ELIGIBLE;
@@ -12,23 +12,29 @@ use super::status::{Cause, MemberStatus, PeriodStatus, Problem, PublishedStatus,
 
 /// The greatest age of a status, in seconds: if it is older, the coordinator hangs.
 pub const STALE_SECS: u64 = 15;
-/// How long after its start a coordinator may lack a consensus or the answer of a measurer, in seconds.
+/// How long after its start a coordinator may lack a consensus or the answer of a measurer, in
+/// seconds.
 const START_SECS: u64 = 120;
-/// The free space below which a disk is full, in bytes: a bandwidth file and one write of the store take a few MB.
+/// The free space below which a disk is full, in bytes: a bandwidth file and one write of the store
+/// take a few MB.
 const FULL_BYTES: u64 = 64 << 20;
 /// How far a clock may be off, in seconds.
 const CLOCK_SECS: u64 = 60;
-/// The greatest age of a consensus, in seconds: there is a new one each hour, and one is valid for three.
+/// The greatest age of a consensus, in seconds: there is a new one each hour, and one is valid for
+/// three.
 const CONSENSUS_SECS: u64 = 4 * 3600;
-/// The greatest age of the bandwidth file, in seconds, unless files are written less than three times in it.
+/// The greatest age of the bandwidth file, in seconds, unless files are written less than three
+/// times in it.
 const FILE_SECS: u64 = 3 * 3600;
 /// The number of tried relays that shows whether measuring works.
 const ENOUGH: u64 = 10;
-/// The number of tried relays by which the share that fails is compared with that of the period before.
+/// The number of tried relays by which the share that fails is compared with that of the period
+/// before.
 const MANY: u64 = 100;
-/// How many more of a hundred relays may fail than in the period before: of [`MANY`] relays of which 5 % usually fail, as many
-/// fail by chance in less than one period of a thousand. A broken path to fewer than half of the relays shows here alone: their
-/// numbers fall as if they had refused (PROTOCOL.md §12).
+/// How many more of a hundred relays may fail than in the period before: of [`MANY`] relays of
+/// which 5 % usually fail, as many fail by chance in less than one period of a thousand. A broken
+/// path to fewer than half of the relays shows here alone: their numbers fall as if they had
+/// refused (PROTOCOL.md §12).
 const MORE_PERCENT: u64 = 10;
 /// The number of slots after the end of a period by which the next one must have begun.
 const LATE_SLOTS: u64 = 2;
@@ -51,7 +57,8 @@ impl Found {
     }
 }
 
-/// All problems of a coordinator with this last status: those that it found itself, and that it hangs.
+/// All problems of a coordinator with this last status: those that it found itself, and that it
+/// hangs.
 #[must_use]
 pub fn all(status: &Status, now_unix_secs: u64) -> Vec<Problem> {
     hangs(status, now_unix_secs).into_iter().chain(status.problems.iter().cloned()).collect()
@@ -74,7 +81,8 @@ pub fn found(status: &Status) -> Vec<Found> {
     found
 }
 
-/// That the coordinator hangs, if its last status is too old. Only a reader of the status can find this.
+/// That the coordinator hangs, if its last status is too old. Only a reader of the status can find
+/// this.
 fn hangs(status: &Status, now_unix_secs: u64) -> Option<Problem> {
     let since_unix_secs = status.now_unix_secs;
     let age = now_unix_secs.saturating_sub(since_unix_secs);
@@ -182,7 +190,8 @@ fn period(status: &Status) -> Option<Found> {
     is_late.then(|| Found::new(Cause::Period, text()))
 }
 
-/// The coverage by which to judge: that of this period if enough relays were tried, otherwise that of the previous one.
+/// The coverage by which to judge: that of this period if enough relays were tried, otherwise that
+/// of the previous one.
 fn judged(period: &PeriodStatus) -> Option<&Coverage> {
     let now = &period.coverage;
     let is_enough = now.relays_done >= ENOUGH.min(now.relays.max(1));
@@ -202,7 +211,8 @@ fn nothing_measured(status: &Status) -> Option<Found> {
     is_whole.then(|| Found::new(Cause::NothingMeasured, text()))
 }
 
-/// The most frequent failure of relays that take part, as the end of a sentence; nothing if none failed.
+/// The most frequent failure of relays that take part, as the end of a sentence; nothing if none
+/// failed.
 fn mostly(coverage: &Coverage) -> String {
     let counted = |code: &str| code != FailureKind::NotSupported.code();
     let most = coverage.failures.iter().filter(|(code, _)| counted(code));
@@ -305,7 +315,8 @@ fn file_old(status: &Status, file: &PublishedStatus) -> Option<Found> {
     (age > most).then(|| Found::new(Cause::FileOld, text()))
 }
 
-/// Whether authorities do not vote with the bandwidth file, although enough relays take part in FlashFlow.
+/// Whether authorities do not vote with the bandwidth file, although enough relays take part in
+/// FlashFlow.
 fn file_not_voted(status: &Status, file: &PublishedStatus) -> Option<Found> {
     let is_young = status.young_until_unix_secs.is_some();
     if file.is_voted || file.path.is_none() || is_young {

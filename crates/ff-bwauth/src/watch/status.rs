@@ -1,4 +1,4 @@
-//! What the daemon says of itself, as one value: the page, the figures and `ff-bwauth status` show it.
+//! The daemon's status as one value, for the page, the metrics and `ff-bwauth status`.
 
 use ff_plan::period::carried::Carried;
 use ff_plan::publish::Shift;
@@ -9,37 +9,38 @@ use serde::{Deserialize, Serialize};
 /// A second of a running measurement.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct SecondShown {
-    /// From 0.
+    /// Its number, from 0.
     pub second: u16,
-    /// Echoed bytes in it.
+    /// Echoed bytes in this second.
     pub measurement_bytes: u64,
-    /// Background bytes counted in it; `None` when the relay has not reported it.
+    /// Background bytes counted in this second; `None` when the relay has not reported them.
     pub background_bytes: Option<u64>,
 }
 
-/// How the daemon is.
+/// The daemon's status.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Status {
-    /// Of the program.
+    /// The program's version.
     pub version: String,
     /// The coordinator's identity, in base64.
     pub coordinator: String,
     /// Nickname of the authority that votes with its files, if the config names it.
     #[serde(default)]
     pub authority: Option<String>,
-    /// When this was so, in seconds since 1970.
+    /// The time of this status, in seconds since 1970.
     pub now_unix_secs: u64,
     /// When the daemon started.
     pub started_unix_secs: u64,
-    /// The end of its first whole period, until which the coordinator is too young to judge; `None` afterwards.
+    /// The end of its first whole period, until which the coordinator is too young to judge; `None`
+    /// afterwards.
     #[serde(default)]
     pub young_until_unix_secs: Option<u64>,
     /// Until when no measurement starts because the clock has jumped; `None` otherwise.
     #[serde(default)]
     pub quiet_until_unix_secs: Option<u64>,
-    /// The period under way.
+    /// The current period.
     pub period: Option<PeriodStatus>,
-    /// What is being measured.
+    /// The running measurements.
     pub running: Vec<RunningStatus>,
     /// The team.
     pub team: Vec<MemberStatus>,
@@ -63,7 +64,7 @@ pub struct Status {
     pub problems: Vec<Problem>,
 }
 
-/// The period under way.
+/// The current period.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PeriodStatus {
     /// Its number.
@@ -78,22 +79,22 @@ pub struct PeriodStatus {
     pub slots: u32,
     /// The slot that is running.
     pub now_slot: u32,
-    /// A number that coordinators with the same schedule have in common.
+    /// A digest that coordinators with the same schedule share.
     pub schedule_digest: String,
     /// When the consensus that it was planned with became valid.
     pub consensus_valid_after_unix_secs: u64,
-    /// The last slot of the plan that has something left, if any.
+    /// The last slot with a planned measurement, if any.
     pub last_planned_slot: Option<u32>,
-    /// When the plan is done, if all goes well.
+    /// When the plan is expected to be finished.
     pub done_unix_secs: Option<u64>,
-    /// How far it is.
+    /// Coverage so far.
     pub coverage: Coverage,
     /// The coverage of the previous period, if there was one.
     #[serde(default)]
     pub before: Option<Coverage>,
     /// Relays that need more than the team has.
     pub too_fast: u64,
-    /// The first of them.
+    /// The first of these relays.
     pub too_fast_relays: Vec<TooFast>,
 }
 
@@ -102,7 +103,7 @@ pub struct PeriodStatus {
 pub struct TooFast {
     /// The relay, in 40 hexadecimal digits.
     pub fingerprint: String,
-    /// What it needs.
+    /// The capacity that it needs.
     pub needs_bytes_per_sec: u64,
 }
 
@@ -117,9 +118,9 @@ pub struct RunningStatus {
     pub slot: u32,
     /// When it began.
     pub started_unix_secs: u64,
-    /// How many seconds it is to have.
+    /// Length of the measurement in seconds.
     pub of_secs: u16,
-    /// What the relay is taken for.
+    /// The expected capacity of the relay.
     pub guess_bytes_per_sec: u64,
     /// Its seconds so far.
     pub seconds: Vec<SecondShown>,
@@ -130,45 +131,47 @@ pub struct RunningStatus {
 pub struct MemberStatus {
     /// Its name.
     pub name: String,
-    /// Where it is.
+    /// The measurer's address.
     pub address: String,
     /// Its identity, in base64.
     pub identity: String,
-    /// What its operator says that it carries.
+    /// The configured capacity of its network.
     pub stated_bytes_per_sec: u64,
     /// Whether it answered the last time.
     pub is_up: bool,
     /// When it was last asked, in seconds since 1970.
     #[serde(default)]
     pub described_unix_secs: Option<u64>,
-    /// Of its program.
+    /// The version of its program.
     pub version: Option<String>,
     /// The cores that it uses.
     pub cores: Option<u32>,
     /// How far its clock is ahead, in milliseconds.
     pub clock_ahead_millis: i64,
-    /// How its kernel controls congestion.
+    /// Its kernel's congestion control.
     pub congestion_control: Option<String>,
-    /// Groups of relays that dispute what it has counted, in this period or the one before, and agree with other measurers.
+    /// Groups of relays that dispute what it has counted, in this period or the one before, and
+    /// agree with other measurers.
     pub disputes: u64,
-    /// Groups of relays that were measured with it, in this period or the one before, and agree with a measurer.
+    /// Groups of relays that were measured with it, in this period or the one before, and agree
+    /// with a measurer.
     #[serde(default)]
     pub words: u64,
-    /// Whether it is set aside because of that: nothing is measured with it.
+    /// Whether it is excluded for that reason: no relay is measured with it.
     #[serde(default)]
     pub is_aside: bool,
-    /// Why it is not there.
+    /// Why it does not respond, if it does not.
     pub error: Option<String>,
-    /// What its network was measured to carry, if it was.
+    /// The measured capacity of its network, if it was measured.
     #[serde(default)]
     pub measured: Option<MeasuredStatus>,
-    /// Why it was not measured when that was last tried.
+    /// Why the last exchange did not measure it, if so.
     #[serde(default)]
     pub not_measured: Option<String>,
 }
 
 impl MemberStatus {
-    /// a_i: what it counts for, in bytes a second.
+    /// a_i: its usable capacity, in bytes a second.
     #[must_use]
     pub fn capacity_bytes_per_sec(&self) -> u64 {
         let carried = self.measured.as_ref().map(MeasuredStatus::carried);
@@ -176,27 +179,27 @@ impl MemberStatus {
     }
 }
 
-/// What a measurer's network was measured to carry.
+/// The measured capacity of a measurer's network.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MeasuredStatus {
-    /// The lesser of what it sent and received, in the median second.
+    /// The lower of the sent and received rates, in the median second.
     pub bytes_per_sec: u64,
-    /// What it sent, as far as it arrived, in the median second.
+    /// The rate that it sent and that arrived, in the median second.
     pub sent_bytes_per_sec: u64,
-    /// What it received, in the median second.
+    /// The rate that it received, in the median second.
     pub received_bytes_per_sec: u64,
-    /// The most that could have come of it.
+    /// The highest rate that the exchange could have shown.
     pub tested_bytes_per_sec: u64,
-    /// Of all that was sent to it and by it, so much did not arrive, in thousandths.
+    /// Loss of the traffic to and from it, in thousandths.
     pub loss_permille: u16,
-    /// Where it was then.
+    /// Its address at that time.
     pub address: String,
-    /// When, in seconds since 1970.
+    /// Time of the exchange, in seconds since 1970.
     pub unix_secs: u64,
 }
 
 impl MeasuredStatus {
-    /// The same as what is computed with.
+    /// The same values as a [`Carried`].
     fn carried(&self) -> Carried {
         Carried {
             rate: BytesPerSec::new(self.bytes_per_sec),
@@ -232,14 +235,14 @@ pub struct NetworkStatus {
     pub relays: u64,
     /// Of these, how many have a descriptor.
     pub described: u64,
-    /// Why there is no newer one.
+    /// Why the last fetch of documents failed, if it did.
     pub error: Option<String>,
 }
 
 /// A disk that the coordinator writes to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskStatus {
-    /// What the coordinator writes there.
+    /// The coordinator's use of the disk.
     pub of: String,
     /// The directory.
     pub dir: String,
@@ -252,9 +255,9 @@ pub struct DiskStatus {
 pub struct PublishedStatus {
     /// Its path; `None` if no file has been written yet.
     pub path: Option<String>,
-    /// How many relays have a number in it.
+    /// Relays with a number in the file.
     pub relays: u64,
-    /// How many relays the consensus had.
+    /// Relays in the consensus.
     #[serde(default)]
     pub consensus_relays: u64,
     /// Whether authorities vote with it; they do not if its lines have `vote=0`.
@@ -302,9 +305,9 @@ pub enum Cause {
     FailuresRisen,
     /// A measurer does not respond.
     MeasurerDown,
-    /// A measurer is set aside, because relays dispute it.
+    /// A measurer is excluded, because relays dispute it.
     MeasurerAside,
-    /// A measurer's network carries less than is stated.
+    /// A measurer's network carries less than the configured capacity.
     MeasurerSlow,
     /// No new bandwidth file was written.
     FileRefused,
@@ -334,7 +337,7 @@ impl Cause {
         Self::FileNotVoted,
     ];
 
-    /// Its name, as in JSON and figures.
+    /// The name, as in JSON and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

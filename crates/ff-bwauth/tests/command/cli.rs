@@ -58,8 +58,8 @@ fn run_in<'a>(dir: &Path, args: impl IntoIterator<Item = &'a str>) -> Run {
     Run { status: status.code(), stdout: text(stdout), stderr: text(stderr), took: start.elapsed() }
 }
 
-/// Measures what listens at `addr` by links that may take so many seconds to open; returns the run, and its failure's
-/// code in the JSON.
+/// Measures what listens at `addr` by links that may take so many seconds to open; returns the run,
+/// and its failure's code in the JSON.
 fn measure(dir: &Path, addr: SocketAddr, ed_identity: &str, timeout_secs: u16) -> (Run, String) {
     let (target, timeout) = (addr.to_string(), timeout_secs.to_string());
     let args = ["measure", "--target", &target, "--ed-identity", ed_identity, "--json"];
@@ -153,7 +153,8 @@ fn a_relay_elsewhere_is_measured_then_needs_more_capacity_then_refuses() {
     let file = file.expect("a bandwidth file");
     assert!(file.contains(" vote=0"), "one relay of an unknown network: {file}");
 
-    // Less than the relay has: the estimate may be what was allocated, of which any machine carries a part.
+    // Less than the relay has: the estimate may be what was allocated, of which any machine carries
+    // a part.
     let (status, outcome) = measure(&["--rate", "2Mbit"]);
     assert_eq!((status, &outcome["verdict"]), (Some(10), &"needs_more_capacity".into()));
 
@@ -340,8 +341,8 @@ fn serve(serve: impl FnOnce(TcpStream) + Send + 'static) -> SocketAddr {
     addr
 }
 
-/// Reads until the client goes away: a socket that is closed with bytes unread resets the connection, and the client
-/// may lose the answer.
+/// Reads until the client goes away: a socket that is closed with bytes unread resets the
+/// connection, and the client may lose the answer.
 fn read_to_end(mut tcp: &TcpStream) {
     let _ = io::copy(&mut tcp, &mut io::sink());
 }

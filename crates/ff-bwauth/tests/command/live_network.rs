@@ -1,5 +1,5 @@
-//! The network's view of a private network of C tors: fetched, kept, brought up to date, and what is left of
-//! it when the network is gone.
+//! The network's view of a private network of C tors: fetched, kept, brought up to date, and what
+//! is left of it when the network is gone.
 
 use std::path::Path;
 use std::process::Command;
@@ -146,7 +146,8 @@ fn the_command_does_the_same(network: &Network, dir: &Path) {
     assert!(stdout.contains("scheduled  5 measurements"), "{stdout}");
 }
 
-/// A client that knows other authorities gets nothing from this network, nor from a cache of its documents.
+/// A client that knows other authorities gets nothing from this network, nor from a cache of its
+/// documents.
 async fn another_networks_authorities_are_not_content(network: &Network, dir: &Path) {
     let nodes = dir.join("nodes");
     for node in network.authorities() {

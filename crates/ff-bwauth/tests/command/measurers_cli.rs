@@ -18,7 +18,8 @@ use tokio::net::TcpListener;
 
 /// What each measurer states, in Mbit/s.
 const STATED: u64 = 24;
-/// Seconds of an exchange: six count, of which a process that does not run for two misses less than half.
+/// Seconds of an exchange: six count, of which a process that does not run for two misses less than
+/// half.
 const SECS: u16 = 8;
 
 /// The coordinator's key.
@@ -116,7 +117,8 @@ async fn measurers_are_measured_without_those_that_are_not_there() {
         let of = |key: &str| measured[key].as_u64().expect("a number");
         let (rate, tested) = (of("bytes_per_sec"), of("tested_bytes_per_sec"));
         println!("m{number}: {rate} of {tested} bytes/s, {measured}");
-        // The bounds are exact, but how much a busy machine carries of what is tried is a figure: .ci/measure has it.
+        // The bounds are exact, but how much a busy machine carries of what is tried is a figure:
+        // .ci/measure has it.
         assert!(rate > 0 && rate <= tested + tested / 100, "{one}");
         let both = of("sent_bytes_per_sec").min(of("received_bytes_per_sec"));
         assert!(rate <= both, "{one}");

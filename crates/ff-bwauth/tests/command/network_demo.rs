@@ -1,4 +1,5 @@
-//! A whole network in one command: two coordinators with three measurers over gRPC, run by the built program.
+//! A whole network in one command: two coordinators with three measurers over gRPC, run by the
+//! built program.
 
 use std::path::Path;
 use std::process::Command;
@@ -82,8 +83,9 @@ fn every_relay_of_a_network_is_measured_at_its_limit() {
     assert!(least >= 0.85 && most < 1.06, "{json}\n{log}");
 }
 
-/// Verdicts of relays that were measured to the end; the first one is published. Of those that are too fast for the first guess
-/// one stays, if its turn is so late in the period that no slot is left for the repetition.
+/// Verdicts of relays that were measured to the end; the first one is published. Of those that are
+/// too fast for the first guess one stays, if its turn is so late in the period that no slot is
+/// left for the repetition.
 const MEASURED: [&str; 5] =
     ["conclusive", "measurer_limited", "path_limited", "unsettled", "needs_more_capacity"];
 

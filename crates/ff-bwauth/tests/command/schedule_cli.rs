@@ -89,7 +89,8 @@ fn every_relay_is_measured_once_by_each_coordinator_and_hosts_at_once() {
         assert_eq!(host_slot, slot, "the host of {name} is measured at once");
         let shares = row["measurers"].as_array().expect("shares");
         let sum: u64 = shares.iter().map(|share| number(&share["rate_bytes_per_sec"])).sum();
-        // The one that was not measured has the guess for new ones: that of the 150th of the others.
+        // The one that was not measured has the guess for new ones: that of the 150th of the
+        // others.
         let rank = if index + 1 == RELAYS { 149 } else { index };
         let due = (u64::from(rank) + 1) * 125_000 * 1_968_750 / 1_000_000;
         assert!(sum.abs_diff(due) <= 1, "{name} has {sum} of {due}");

@@ -1,6 +1,8 @@
-//! The store of a coordinator: what goes in comes out, whoever kills the process and whatever the disk does.
+//! The store of a coordinator: what goes in comes out, whoever kills the process and whatever the
+//! disk does.
 //!
-//! `FF_TEST_PYTHON` names a Python with `duckdb` in it, which then reads what is exported; `.ci/test` sets it.
+//! `FF_TEST_PYTHON` names a Python with `duckdb` in it, which then reads what is exported;
+//! `.ci/test` sets it.
 
 mod damage;
 mod exports;

@@ -14,7 +14,8 @@ use ff_proto::units::{BytesPerSec, Ratio};
 use ff_store::{Begin, Kind, Period, Store, ToPlan};
 use serde_json::Value;
 
-/// The real files: each with its time, its version, and how many relays it has and may be voted for.
+/// The real files: each with its time, its version, and how many relays it has and may be voted
+/// for.
 const FILES: [(&str, u64, Option<&str>, usize, usize); 4] = [
     ("torflow-1.0.v3bw", 1_547_487_689, None, 94, 94),
     ("sbws-1.1.0.v3bw", 1_555_882_497, Some("1.4.0"), 6, 6),
@@ -403,7 +404,8 @@ fn a_disk_that_is_full_is_one_error_and_the_file_before_stays() {
     let now = Lab::VALID_AFTER + 1800;
     assert_eq!(lab.write(now, &[]).status.code(), Some(0));
     let (before, listed) = (lab.latest(), fs::read_dir(lab.path("out")).expect("it").count());
-    // No file may have more than two blocks of 512 bytes, and to try is an error instead of a signal.
+    // No file may have more than two blocks of 512 bytes, and to try is an error instead of a
+    // signal.
     let mut shell = Command::new("/bin/sh");
     shell.args([
         "-c",

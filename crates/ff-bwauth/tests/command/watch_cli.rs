@@ -138,7 +138,8 @@ fn err(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("text")
 }
 
-/// A port that nobody listens on, at an address of loopback that only the test with this number of this process has.
+/// A port that nobody listens on, at an address of loopback that only the test with this number of
+/// this process has.
 fn free(test: u8) -> String {
     let [.., high, low] = std::process::id().to_be_bytes();
     format!("127.{}.{high}.{low}:9231", 100 + test)
@@ -237,7 +238,8 @@ fn explain_goes_from_the_seconds_to_the_number() {
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
-    // Its operator allows 2,000 kB/s; 10 + 8 Mbit/s of background, of which a third of 10 counts, are less.
+    // Its operator allows 2,000 kB/s; 10 + 8 Mbit/s of background, of which a third of 10 counts,
+    // are less.
     assert!(text.contains("number     bw=1667\n"), "{text}");
     assert!(out(&run(dir.path(), &["explain", "Relay2"])).contains("number     bw=2000\n"));
     let json: Value =

@@ -25,9 +25,9 @@ pub(super) enum MeasureError {
          the fingerprint"
     )]
     WrongFingerprint {
-        /// What it was to be, in hexadecimal.
+        /// The expected value, in hexadecimal.
         expected: String,
-        /// What its link shows.
+        /// The value that the link shows.
         found: String,
     },
     /// The link broke.

@@ -16,7 +16,7 @@ use super::MeasurePlan;
 use super::error::MeasureError;
 use crate::team::TeamMember;
 
-/// How long a relay's reason may take to arrive behind what it has caused.
+/// How long a relay's reason may arrive after its effect.
 const REASON_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The request to the target: `settle_secs` are added to the seconds that count.
@@ -25,8 +25,8 @@ fn request(plan: &MeasurePlan, measurement: MeasurementId, settle_secs: u16) -> 
     let grant = |member: &TeamMember| MeasurerGrant {
         id: member.measurer.id(),
         sockets: member.sockets,
-        // So that the target's defence against floods lets its links pass. They come from an address of the
-        // family that the target has.
+        // So that the target's defence against floods lets its links pass. They come from an
+        // address of the family that the target has.
         address: member
             .measurer
             .addresses()
@@ -50,7 +50,7 @@ fn begin(
 ) -> Result<(CoordinatorLink, [Cell; 2]), BadRequest> {
     let new = |request| CoordinatorLink::new(request, key, exporter, probe, MonoTime::default());
     new(request.clone()).or_else(|_| {
-        // Eight addresses of IPv6 do not fit beside eight measurers. They are no condition.
+        // Eight IPv6 addresses do not fit with eight measurers. They are optional.
         request.measurers.iter_mut().for_each(|measurer| measurer.address = None);
         new(request)
     })
@@ -130,8 +130,8 @@ impl Session {
         }
     }
 
-    /// What a measurer's failure is a consequence of: what the relay says on this link at the same
-    /// time, or the failure itself.
+    /// The cause of a measurer's failure: the relay's message on this link at the same time, or the
+    /// failure itself.
     pub(super) async fn reason_for(&mut self, failure: MeasureError) -> MeasureError {
         if self.is_reported() || !failure.may_be_a_consequence() {
             return failure;

@@ -1,5 +1,5 @@
-//! Measurements of relays that may share a machine begin at the same moment: what they have in common is then not counted
-//! once for each of them (paper §5).
+//! Measurements of relays that may share a machine begin at the same moment: what they have in
+//! common is then not counted once for each of them (FlashFlow, §5).
 //!
 //! ```text
 //!   links are open ─▶ ready ─┬▶ all others are ready, or have failed: all begin at one moment
@@ -25,7 +25,7 @@ pub struct StartPlace {
     is_ready: AtomicBool,
 }
 
-/// What measurements that begin together have in common.
+/// The state shared by measurements that begin together.
 #[derive(Debug)]
 struct All {
     /// How many are not ready yet.
@@ -46,7 +46,8 @@ impl StartPlace {
         std::iter::repeat_n((), count).map(place).map(Arc::new).collect()
     }
 
-    /// Waits until all are ready, and says when they begin. This one needs to know it so long before.
+    /// Waits until all are ready, and says when they begin. This one needs to know it so long
+    /// before.
     pub async fn ready(&self, lead: Duration) -> Instant {
         let soonest = Instant::now() + lead;
         self.note(lead);
@@ -56,7 +57,7 @@ impl StartPlace {
                 all.at = all.at.or(Some(Instant::now() + all.lead));
             });
         }
-        // Who comes when the others have begun begins alone.
+        // A measurement that is ready after the others have begun begins alone.
         self.all.borrow().at.filter(|at| *at >= soonest).unwrap_or(soonest)
     }
 

@@ -1,7 +1,7 @@
 //! Measures a relay that has no extension, by cells in transit.
 //!
-//! Its own report is missing, so of its clients' traffic nothing is known: what came through is a lower
-//! bound of its capacity, and never published as more.
+//! Its own report is missing, so of its clients' traffic nothing is known: what came through is a
+//! lower bound of its capacity, and never published as more.
 
 use std::time::Instant;
 
@@ -18,8 +18,8 @@ use ff_proto::units::{Cells, Ratio};
 use super::error::MeasureError;
 use crate::progress::Progress;
 
-/// Sends the order's cells; runs on tokio. `watch` is told how it goes. `address_text` is how the user
-/// wrote the relay's address.
+/// Sends the order's cells; runs on tokio. `watch` is told how it goes. `address_text` is how the
+/// user wrote the relay's address.
 pub async fn measure_transit(
     order: &TransitOrder,
     address_text: &str,
@@ -33,11 +33,11 @@ pub async fn measure_transit(
 
 /// A measurement that is going on.
 struct Run<'a> {
-    /// What was asked for.
+    /// The order.
     order: &'a TransitOrder,
-    /// What came through.
+    /// The seconds of cells that came through.
     seconds: Vec<SecondSample>,
-    /// What both ends did over all.
+    /// The totals of both ends.
     totals: Option<Box<[WorkerTotals; 2]>>,
     /// Links that opened.
     opened: u64,

@@ -36,7 +36,7 @@ const GRID: RGBColor = RGBColor(230, 233, 239);
 
 /// The chart's coordinates: seconds and Mbit/s.
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordi32, RangedCoordf64>>;
-/// What drawing may end in.
+/// The result of drawing.
 type Drawn = Result<(), DrawingError>;
 /// Why the chart could not be drawn.
 pub type DrawingError = DrawingAreaErrorKind<std::io::Error>;
@@ -45,7 +45,7 @@ pub type DrawingError = DrawingAreaErrorKind<std::io::Error>;
 pub struct LegendEntry {
     /// Its sample.
     pub swatch: Swatch,
-    /// What it is; safe to stand in HTML.
+    /// The entry's text; safe in HTML.
     pub text: String,
 }
 
@@ -77,7 +77,7 @@ impl Swatch {
     }
 }
 
-/// What the chart shows, from bottom to top.
+/// The legend of the chart, from bottom to top.
 pub fn legend(outcome: &Outcome) -> Vec<LegendEntry> {
     let entry = |swatch, text| LegendEntry { swatch, text };
     let mut entries = vec![entry(Swatch::Measurement, "measurement traffic".to_owned())];
@@ -210,7 +210,7 @@ fn has_uncounted(outcome: &Outcome) -> bool {
     rows.iter().any(|row| row.background_reported_bytes > row.background_counted_bytes)
 }
 
-/// What the second would come to if the relay were believed.
+/// The bytes of the second if the relay's report were believed.
 fn claimed_bytes(row: &SecondRow) -> u64 {
     row.measurement_bytes.saturating_add(row.background_reported_bytes)
 }

@@ -9,25 +9,26 @@ use ff_proto::units::{BytesPerSec, Cells};
 
 use super::{Echoed, Samples};
 
-/// The queue that measurers keep in front of a relay, in seconds (`window.rs` of ff-measurer): if half of it
-/// waits in a measurer's own host, what limits its links lies between the two.
+/// The queue that measurers keep in front of a relay, in seconds (`window.rs` of ff-measurer): if
+/// half of it waits in a measurer's own host, what limits its links lies between the two.
 const QUEUE_SECS: f64 = 0.3;
-/// The longest round trip that measurers' windows fill, and how much longer it may become meanwhile, in
-/// microseconds.
+/// The longest round trip that measurers' windows fill, and how much longer it may become
+/// meanwhile, in microseconds.
 const ROUND_TRIP_MICROS: u64 = 500_000;
 const LONGER_MICROS: u64 = 500_000;
 /// How much greater the estimate may be without the seconds that the way has limited.
 const MAX_RAISE: f64 = 1.03;
 
 impl Echoed {
-    /// Whether its path carried what it could in a second: half of the queue in front of the relay was in the measurer's
-    /// own host, the path was longer than windows fill, or it was cut off.
+    /// Whether its path carried what it could in a second: half of the queue in front of the relay
+    /// was in the measurer's own host, the path was longer than windows fill, or it was cut off.
     fn is_held_up(&self, second: usize) -> bool {
         let (tcp, cells) = (&self.tcp[second], self.claimed[second]);
         is_cut_off(tcp) || is_too_long(tcp) || waits_here(tcp, cells)
     }
 
-    /// Whether its path was too long for windows, or cut, in any of these seconds but one: that no more links mend.
+    /// Whether its path was too long for windows, or cut, in any of these seconds but one: that no
+    /// more links mend.
     fn is_too_far(&self, counted: Range<usize>) -> bool {
         let is_so = |tcp: &&TcpSecond| is_cut_off(tcp) || is_too_long(tcp);
         self.tcp[counted].iter().filter(is_so).count() > 1
@@ -41,8 +42,8 @@ impl Echoed {
 }
 
 impl Samples {
-    /// What each measurer's links have shown of its path, and whether that was too far; nothing of one whose host does not
-    /// tell.
+    /// The measured path of each measurer's links, and whether it was too long; `None` for a host
+    /// without TCP's data.
     pub(crate) fn paths(&self) -> Vec<Option<(PathSeen, bool)>> {
         let counted = self.counted();
         let of = |measurer: &Echoed| {
@@ -52,8 +53,9 @@ impl Samples {
         self.echoed.iter().map(of).collect()
     }
 
-    /// Whether the paths of a team that was allotted so much have limited what came back: they could not have carried
-    /// `headroom` times as much, or were the limit for some seconds without which the estimate would be greater.
+    /// Whether the paths of a team that was allotted so much have limited what came back: they
+    /// could not have carried `headroom` times as much, or were the limit for some seconds without
+    /// which the estimate would be greater.
     pub(crate) fn is_path_limited(&self, allotted: &[Option<BytesPerSec>], headroom: f64) -> bool {
         self.has_hardly_room(allotted, headroom)
             || self.is_lowered_by_held_up_seconds()
@@ -65,7 +67,8 @@ impl Samples {
         self.is_far && self.whole().is_ok_and(|seconds| aggregate::is_growing(&seconds, self.ratio))
     }
 
-    /// Whether the estimate would be greater without the seconds in which a measurer's path carried what it could.
+    /// Whether the estimate would be greater without the seconds in which a measurer's path carried
+    /// what it could.
     fn is_lowered_by_held_up_seconds(&self) -> bool {
         let Ok(seconds) = self.whole() else { return false };
         let is_free = |second| !self.echoed.iter().any(|measurer| measurer.is_held_up(second));
@@ -81,7 +84,8 @@ impl Samples {
         free.len() * 2 > seconds.len() && of(&free) > MAX_RAISE * of(&seconds)
     }
 
-    /// Whether the paths of a team that was allotted so much could not have carried `least` times what came back.
+    /// Whether the paths of a team that was allotted so much could not have carried `least` times
+    /// what came back.
     fn has_hardly_room(&self, allotted: &[Option<BytesPerSec>], least: f64) -> bool {
         let (mut carried, mut carriable) = (0.0, 0.0);
         for ((measurer, path), allotted) in self.echoed.iter().zip(self.paths()).zip(allotted) {
@@ -101,7 +105,8 @@ impl Samples {
     }
 }
 
-/// Whether half of the queue in front of the relay, by the cells that came back, was in the measurer's own host.
+/// Whether half of the queue in front of the relay, by the cells that came back, was in the
+/// measurer's own host.
 fn waits_here(tcp: &TcpSecond, cells: Option<u64>) -> bool {
     let bytes = Cells(cells.unwrap_or(0)).bytes();
     bytes > 0 && as_float(tcp.unsent_bytes) >= QUEUE_SECS / 2.0 * as_float(bytes)
@@ -118,7 +123,7 @@ fn is_too_long(tcp: &TcpSecond) -> bool {
     tcp.round_trip_micros > ROUND_TRIP_MICROS || longer > LONGER_MICROS
 }
 
-/// What links have shown of their path in these seconds.
+/// The path that links have shown in these seconds.
 fn path_seen(seconds: &[TcpSecond]) -> Option<PathSeen> {
     let known = || seconds.iter().filter(|second| second.links > 0);
     let sum = |number: fn(&TcpSecond) -> u64| as_float(known().map(number).sum());

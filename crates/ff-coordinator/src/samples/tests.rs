@@ -1,4 +1,4 @@
-//! What samples come to.
+//! Tests of samples.
 
 use ff_proto::msg::TeamCells;
 
@@ -6,7 +6,7 @@ use ff_proto::units::BytesPerSec;
 
 use super::*;
 
-/// A measurer's second with so many cells, of a measurer that had time left.
+/// A measurer's report of a second with this many cells; the measurer had time left.
 fn report(second: u16, echoed_cells: u64) -> SecondReport {
     let (sent_cells, idle_micros) = (echoed_cells, MIN_IDLE_MICROS);
     SecondReport { second, sent_cells, echoed_cells, idle_micros, ..Default::default() }
@@ -17,7 +17,7 @@ fn background(second: u16, bytes: u64) -> MeasBg {
     MeasBg { second, sent: bytes, received: bytes, echoed: None }
 }
 
-/// Samples of two measurers and so many granted seconds, some of which do not count.
+/// Samples of two measurers and this many granted seconds, some of which do not count.
 fn samples(granted_secs: u16, settle_secs: u16) -> Samples {
     let mut samples = Samples::new(&Params::PAPER, 2);
     samples.set_grant(granted_secs, settle_secs, Ratio::from_percent(30).unwrap());
@@ -70,7 +70,7 @@ fn a_missing_second_is_an_error_and_no_zero() {
         assert_eq!(samples.whole(), Err(MissingSample { second: 1 }));
         assert_eq!(samples.reported().len(), 3);
     }
-    // What nobody has reported is not there at all.
+    // A second without any report does not exist.
     let mut samples = granted();
     samples.add_measurement(0, &report(0, 10));
     samples.add_measurement(0, &report(2, 10));
@@ -122,8 +122,8 @@ fn a_measurer_that_did_not_run_in_half_of_the_seconds_is_not_the_relays_doing() 
     }
 }
 
-/// Samples of five granted seconds of which three count; the rate is found before the second with this number,
-/// in each of which so many cells are sent and come back.
+/// Samples of five granted seconds of which three count; the rate is found before the second with
+/// this number, and these numbers of cells are sent and come back in each second.
 fn settling(found: u16, cells: &[(u64, u64); 5]) -> Samples {
     let mut samples = samples(5, 2);
     for (second, &(sent_cells, echoed_cells)) in (0..).zip(cells) {
@@ -167,7 +167,8 @@ fn seconds_count_from_the_first_that_begins_when_the_rate_is_found() {
 
 #[test]
 fn what_was_on_its_way_before_the_first_second_that_counts_is_left_out() {
-    // 20 cells are held back until then, of each measurer; so many are on their way at the end, too, or none.
+    // Each measurer holds back 20 cells until then; at the end it holds back the same number or
+    // none.
     let held = [(30, 10), (10, 30), (10, 10), (10, 10), (10, 10)];
     assert_eq!(measured_cells(&settling(1, &held)), [20, 20, 20]);
     let honest = [(30, 10), (10, 10), (10, 10), (10, 10), (10, 10)];
@@ -215,7 +216,8 @@ fn a_way_that_could_carry_hardly_more_is_what_was_measured() {
     };
     let unknown = TcpSecond::default();
     assert!(!is_limited(tcp, tcp, Some(3)) && !is_limited(unknown, unknown, None));
-    // Ten segments on the way on each link, of which 1 % are lost: TCP would carry 1.22 times as much.
+    // Ten segments on the way on each link, of which 1 % are lost: TCP would carry 1.22 times as
+    // much.
     let lossy = TcpSecond { resent_segments: 10, resending_links: 7, ..tcp };
     assert!(is_limited(lossy, lossy, Some(3)) && is_limited(lossy, lossy, None));
     assert!(is_limited(lossy, tcp, Some(3)));
@@ -287,8 +289,8 @@ fn echoed(second: u16, cells: &[u64]) -> MeasBg {
     MeasBg { echoed: TeamCells::from_slice(cells), ..background(second, 0) }
 }
 
-/// Samples of three seconds, in which two measurers claim so many cells and the relay has echoed
-/// 10 and 20.
+/// Samples of three seconds, in which two measurers claim these numbers of cells and the relay has
+/// echoed 10 and 20.
 fn claimed(claims: [u64; 2]) -> Samples {
     let mut samples = granted();
     for second in 0..3 {
@@ -311,7 +313,7 @@ fn a_measurer_that_says_more_than_the_relay_is_named_and_not_believed() {
         |claimed, reported| Overclaim { claimed: Cells(claimed), reported: Cells(reported) };
     for (claims, named, believed) in [
         ([10, 20], vec![], [30, 30, 30]),
-        // Who says less accuses nobody, and nobody makes up for another.
+        // A lower count accuses no measurer, and does not make up for another's.
         ([9, 20], vec![], [29, 29, 29]),
         ([9, 21], vec![(1, overclaim(63, 60))], [30, 30, 27]),
         ([11, 20], vec![(0, overclaim(33, 30))], [31, 31, 28]),

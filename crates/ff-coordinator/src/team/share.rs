@@ -23,7 +23,8 @@ pub fn params(common: &Common, path: &KnownPath) -> Params {
     }
 }
 
-/// Links to the relay, which follow from the fastest one that the team's rate is enough for, and from the path.
+/// Links to the relay, which follow from the fastest one that the team's rate is enough for, and
+/// from the path.
 #[must_use]
 pub fn sockets(common: &Common, path: &KnownPath) -> u16 {
     common.sockets.unwrap_or_else(|| {
@@ -31,7 +32,8 @@ pub fn sockets(common: &Common, path: &KnownPath) -> u16 {
     })
 }
 
-/// The fastest relay that the team's rate is enough for; `None` where the number of sockets does not follow from it.
+/// The fastest relay that the team's rate is enough for; `None` where the number of sockets does
+/// not follow from it.
 #[must_use]
 pub fn expected(common: &Common) -> Option<BytesPerSec> {
     let rate = common.rate.0.filter(|_| common.sockets.is_none())?;

@@ -1,4 +1,4 @@
-//! What a refresh makes of right and wrong answers, and of what is kept.
+//! Refreshes with valid and invalid answers, and the kept documents.
 
 use std::fs;
 use std::path::Path;

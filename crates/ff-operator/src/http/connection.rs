@@ -20,7 +20,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Sleep, sleep};
 
-/// Connections at once; who comes then takes the place of the oldest that has not asked for anything.
+/// Connections at once; who comes then takes the place of the oldest that has not asked for
+/// anything.
 const MAX_CONNECTIONS: usize = 64;
 
 /// How long a slow client may take.
@@ -93,7 +94,8 @@ pub async fn serve(mut listener: impl Accept, router: Router, deadlines: Deadlin
 /// A connection, and whether it has asked for anything.
 type Place = (AbortHandle, Arc<AtomicBool>);
 
-/// Ends the oldest connection that has not asked for anything, or if all have the oldest, when there are too many.
+/// Ends the oldest connection that has not asked for anything, or if all have the oldest, when
+/// there are too many.
 fn make_room(places: &mut VecDeque<Place>) {
     places.retain(|(answering, _)| !answering.is_finished());
     if places.len() < MAX_CONNECTIONS || end_silent(places) {

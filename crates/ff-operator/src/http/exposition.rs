@@ -1,7 +1,8 @@
 //! Figures for Prometheus, in the format that a scraper asks for.
 //!
-//! Programs write them in the text format of OpenMetrics. A scraper whose header `Accept` does not accept it receives the
-//! older text format 0.0.4, which all scrapers read. The two differ in the names of families and in their types.
+//! Programs write them in the text format of OpenMetrics. A scraper whose header `Accept` does not
+//! accept it receives the older text format 0.0.4, which all scrapers read. The two differ in the
+//! names of families and in their types.
 
 use std::fmt;
 
@@ -15,7 +16,8 @@ const OPENMETRICS_VERSION: &str = "1.0.0";
 /// The older text format.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Answers a request with these headers with figures in the text format of OpenMetrics, or in text format 0.0.4.
+/// Answers a request with these headers with figures in the text format of OpenMetrics, or in text
+/// format 0.0.4.
 pub fn figures(request: &HeaderMap, openmetrics: Result<String, fmt::Error>) -> Response {
     let (kind, text) = match openmetrics {
         Ok(text) if takes_openmetrics(request) => (OPENMETRICS, text),

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::{Asked, AttemptRow, Failure, Outcome, TargetInfo};
 
-/// What `--json` leaves out of a row: what its user has asked for, and what follows from the rest.
+/// Keys of a row that `--json` leaves out: its user's own options, and values derived from the
+/// rest.
 const LEFT_OUT: [&str; 11] = [
     "address",
     "nickname",
@@ -21,7 +22,7 @@ const LEFT_OUT: [&str; 11] = [
     "error_percent",
     "publishable",
 ];
-/// What is not known of a measurement that did not come about.
+/// Keys that are unknown for a measurement that did not take place.
 const NOT_KNOWN: [&str; 3] = ["method", "asked_secs", "settle_secs"];
 
 impl Outcome {

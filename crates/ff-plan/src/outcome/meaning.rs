@@ -32,8 +32,8 @@ impl Outcome {
         self.estimate.filter(|_| self.result == Ok(Verdict::Conclusive))
     }
 
-    /// The estimate, and the lower bound; one of them at most is there, because neither may be taken for
-    /// the other.
+    /// The estimate, and the lower bound; one of them at most is there, because neither may be
+    /// taken for the other.
     pub fn estimate_or_bound(&self) -> [Option<u64>; 2] {
         let rate = self.estimate.map(BytesPerSec::get);
         if self.result == Ok(Verdict::LowerBound) { [None, rate] } else { [rate, None] }

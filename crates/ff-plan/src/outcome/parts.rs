@@ -14,9 +14,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
-    /// It echoes cells.
+    /// The relay echoes cells.
     Echo,
-    /// It passes cells on, as it does for everybody: nothing that may be published.
+    /// The relay forwards cells like any others: the result may not be published.
     Transit,
 }
 
@@ -66,7 +66,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// That measurers count more than the relay.
+    /// The draw where measurers count more than the relay.
     pub(super) fn of_disputes(disputes: &[Dispute]) -> Self {
         let disputes: Vec<_> = disputes.iter().map(Dispute::to_string).collect();
         let message = format!("{}: one of them is wrong", disputes.join("; "));
@@ -130,7 +130,7 @@ impl TryFrom<&FailureRow> for Failure {
     }
 }
 
-/// A measurer and the relay, who contradict each other.
+/// A contradiction between a measurer's count and the relay's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dispute {
     /// The measurer's index in the team.
@@ -202,13 +202,13 @@ impl From<DrawRow> for Draw {
 /// The clients' traffic around a measurement, as the clients see it: bytes a second.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ClientTraffic {
-    /// What they send; the relay sends as much back.
+    /// The rate that the clients send; the relay sends as much back.
     pub offered_bytes_per_sec: u64,
-    /// What came back in the seconds before the measurement.
+    /// Bytes that came back in the seconds before the measurement.
     pub before_bytes: Vec<u64>,
-    /// What came back in each of its seconds.
+    /// Bytes that came back in each second of the measurement.
     pub during_bytes: Vec<u64>,
-    /// What came back in the seconds after it.
+    /// Bytes that came back in the seconds after the measurement.
     pub after_bytes: Vec<u64>,
 }
 
@@ -274,9 +274,11 @@ pub struct PathRow {
     pub loss_out: f64,
     /// Part of the segments that were lost on the way back.
     pub loss_back: f64,
-    /// How many times what it carried it could have carried, by its losses; `None` where these set no bound.
+    /// How many times what it carried it could have carried, by its losses; `None` where these set
+    /// no bound.
     pub headroom: Option<f64>,
-    /// Whether it was cut, or its round trip too long for measurers' windows, which no more links mend.
+    /// Whether it was cut, or its round trip too long for measurers' windows, which no more links
+    /// mend.
     pub is_too_far: bool,
 }
 
@@ -295,7 +297,7 @@ impl PathRow {
     }
 }
 
-/// A path with this headroom is no limit, and its headroom is not shown.
+/// A path with this headroom is not a limit, and its headroom is not shown.
 const AMPLE_HEADROOM: f64 = 100.0;
 
 impl fmt::Display for PathRow {
@@ -334,9 +336,9 @@ pub struct SampleRow {
     /// What was made of it.
     #[serde(flatten)]
     pub row: SecondRow,
-    /// What the relay says it sent.
+    /// The relay's report of sent bytes.
     pub background_sent_bytes: u64,
-    /// What the relay says it received.
+    /// The relay's report of received bytes.
     pub background_received_bytes: u64,
 }
 

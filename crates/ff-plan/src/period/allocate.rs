@@ -1,16 +1,17 @@
-//! Shares of a team's measurers (paper §4.2), and how links are divided among them.
+//! Shares of a team's measurers (FlashFlow, §4.2), and how links are divided among them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use ff_proto::units::BytesPerSec;
 
-/// Links that a measurer opens at once in all: what measurers allow unless their operators say otherwise. Each
-/// takes a file descriptor, of which systemd lets a service have 524,288, and a port, of which Linux gives
-/// 28,232 for one address of a relay; what it costs is the handshakes, a millisecond of a core each.
+/// Links that a measurer opens at once in all: what measurers allow unless their operators say
+/// otherwise. Each takes a file descriptor, of which systemd lets a service have 524,288, and a
+/// port, of which Linux gives 28,232 for one address of a relay; what it costs is the handshakes, a
+/// millisecond of a core each.
 pub const LINKS_OF_HOST: u32 = 4096;
 
-/// What one measurer does for one relay.
+/// One measurer's share of a relay's measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeasurerShare {
     /// Which measurer of the team.
@@ -19,9 +20,9 @@ pub struct MeasurerShare {
     pub rate: BytesPerSec,
 }
 
-/// Gives a relay that needs this much to measurers that have so much left each: again and again the one
-/// with most left gives all it has, or what is still needed. Of two with as much left, the first.
-/// `None`, and nothing is taken, when all together have too little.
+/// Allots a relay's demand to measurers with these rates left: repeatedly, the one with the most
+/// left gives all of it, or the rest of the demand. Of two with equal rates, the first. `None`, and
+/// nothing is taken, when all together have too little.
 #[must_use]
 pub fn allocate(left: &mut [BytesPerSec], demand: BytesPerSec) -> Option<Vec<MeasurerShare>> {
     if left.iter().copied().sum::<BytesPerSec>() < demand {
@@ -40,8 +41,8 @@ pub fn allocate(left: &mut [BytesPerSec], demand: BytesPerSec) -> Option<Vec<Mea
     Some(shares)
 }
 
-/// Divides links among shares by their rates, the rest going to the greatest remainders; each gets one
-/// at least, also when there are fewer links than shares.
+/// Divides links among shares by their rates, the rest going to the greatest remainders; each gets
+/// one at least, also when there are fewer links than shares.
 #[must_use]
 pub fn divide_links(links: u16, shares: &[MeasurerShare]) -> Vec<u16> {
     let total: u128 = shares.iter().map(|share| u128::from(share.rate.get())).sum();
@@ -50,7 +51,7 @@ pub fn divide_links(links: u16, shares: &[MeasurerShare]) -> Vec<u16> {
     let mut divided: Vec<u16> =
         shares.iter().map(|share| u16::try_from(whole(share)).unwrap_or(links).max(1)).collect();
     let given: u32 = divided.iter().map(|&links| u32::from(links)).sum();
-    // Who has one for less than one has had its remainder.
+    // A share below one link has had its remainder.
     let mut order: Vec<usize> =
         (0..shares.len()).filter(|&index| whole(&shares[index]) > 0).collect();
     order.sort_by_key(|&index| Reverse(exact(&shares[index]).checked_rem(total).unwrap_or(0)));
@@ -61,14 +62,14 @@ pub fn divide_links(links: u16, shares: &[MeasurerShare]) -> Vec<u16> {
     divided
 }
 
-/// The links of all relays of a slot, each wanting so many by these shares, so that no measurer opens more
-/// than `most`: where all would be more, each is left the same part of what it wants and one at least. If
-/// there are more relays than links, the last ones get none.
+/// The links of all relays of a slot, by the wanted numbers and these shares, so that no measurer
+/// opens more than `most`: where the total would be more, each relay gets the same part of its
+/// wanted links and at least one. If there are more relays than links, the last ones get none.
 #[must_use]
 pub fn links_in_slot(relays: &[(u16, &[MeasurerShare])], most: u32) -> Vec<Vec<u16>> {
     let mut links: Vec<Vec<u16>> =
         relays.iter().map(|(wanted, shares)| divide_links(*wanted, shares)).collect();
-    // What each measurer is to open: which share of which relay.
+    // The shares for which each measurer opens links.
     let mut of_host: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
     for (relay, (_, shares)) in relays.iter().enumerate() {
         for (place, share) in shares.iter().enumerate() {
@@ -84,7 +85,7 @@ pub fn links_in_slot(relays: &[(u16, &[MeasurerShare])], most: u32) -> Vec<Vec<u
     links
 }
 
-/// What is given of what is wanted, each of which is one at least, when there is only so much.
+/// Scales the wanted numbers, each at least one, to the total `most`.
 fn within(wanted: &[u16], most: u32) -> Vec<u16> {
     let sum: u64 = wanted.iter().map(|&links| u64::from(links)).sum();
     let (most, count) = (u64::from(most), wanted.len() as u64);
@@ -114,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// Rates of so many bytes a second.
+    /// Rates of these numbers of bytes a second.
     fn rates(bytes: &[u64]) -> Vec<BytesPerSec> {
         bytes.iter().copied().map(BytesPerSec::new).collect()
     }
@@ -184,7 +185,7 @@ mod tests {
                 prop_assert!(given <= wanted);
                 prop_assert!(given >= 1 || most < 60);
             }
-            // Who wants no more does not get more, but for one by rounding.
+            // A relay that wants no more links does not get more, except for one by rounding.
             let mut order: Vec<_> = wanted.iter().zip(&given).collect();
             order.sort_unstable();
             prop_assert!(order.windows(2).all(|two| two[0].1 <= &(two[1].1 + 1)) || most < 60);

@@ -1,7 +1,8 @@
-//! What measurers' networks were measured to carry (paper §4.2), and what of a slot's shares that leaves.
+//! The measured capacities of measurers' networks (FlashFlow, §4.2), and their limits on a slot's
+//! shares.
 //!
-//! It bounds what a measurer is given when a slot begins, and not the schedule: that all coordinators have to
-//! come to alike, and only a measurer's own coordinator knows what was measured.
+//! They limit a measurer's shares when a slot begins, but not the schedule: all coordinators must
+//! compute the same schedule, and only a measurer's own coordinator knows its measured capacity.
 //!
 //! Decisions: doc/decisions.md, "A measured network bounds shares, not the schedule".
 
@@ -10,14 +11,15 @@ use ff_proto::units::BytesPerSec;
 use super::allocate::allocate;
 use super::schedule::Assignment;
 
-/// A network that carries this part of what it was tested with, in percent, was not what held it back: what
-/// is missing are headers, which do not count, and the first packets of a pace.
+/// A network that carries this part of what it was tested with, in percent, was not what held it
+/// back: what is missing are headers, which do not count, and the first packets of a pace.
 const REACHED_PERCENT: u128 = 95;
 
-/// What a measurer's network was measured to carry.
+/// The measured capacity of a measurer's network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Carried {
-    /// The median over the seconds of the lesser of what was sent and received, with all others together.
+    /// The median over the seconds of the lesser of what was sent and received, with all others
+    /// together.
     pub rate: BytesPerSec,
     /// The median of what was sent and arrived.
     pub sent: BytesPerSec,
@@ -25,28 +27,30 @@ pub struct Carried {
     pub received: BytesPerSec,
     /// The most that could have come of it: what it and the others were allowed to send each other.
     pub tested: BytesPerSec,
-    /// Of all that was sent to it and by it, so much did not arrive, in thousandths.
+    /// Loss of the traffic to and from the measurer, in thousandths.
     pub loss_permille: u16,
 }
 
 impl Carried {
-    /// The measured rate, if the network was what bounded it; `None` if it carried all that was tried.
+    /// The measured rate, if the network was what bounded it; `None` if it carried all that was
+    /// tried.
     #[must_use]
     pub fn bound(&self) -> Option<BytesPerSec> {
         let reached = u128::from(self.tested.get()) * REACHED_PERCENT;
         (u128::from(self.rate.get()) * 100 < reached).then_some(self.rate)
     }
 
-    /// a_i: what a measurer counts for of which so much is stated.
+    /// a_i: the usable capacity of a measurer with this configured one.
     #[must_use]
     pub fn capacity(measured: Option<&Self>, stated: BytesPerSec) -> BytesPerSec {
         measured.and_then(Self::bound).map_or(stated, |bound| bound.min(stated))
     }
 }
 
-/// The shares of a slot when its measurers have these capacities. Where all have enough, nothing changes. Else
-/// what the slot's relays need is given out anew, and if all together have too little, each relay gets the same
-/// part of what it needs; its measurement may then find that it needed more.
+/// The shares of a slot when its measurers have these capacities. Where all have enough, nothing
+/// changes. Else what the slot's relays need is given out anew, and if all together have too
+/// little, each relay gets the same part of what it needs; its measurement may then find that it
+/// needed more.
 #[must_use]
 pub fn bounded(mut assigned: Vec<Assignment>, capacities: &[BytesPerSec]) -> Vec<Assignment> {
     let mut used = vec![0_u64; capacities.len()];

@@ -1,5 +1,5 @@
-//! Relays that may share a machine or a line are measured at the same time, so that what they share is
-//! not counted once for each of them (paper §5).
+//! Relays that may share a machine or a line are measured at the same time, so that what they share
+//! is not counted once for each of them (FlashFlow, §5).
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
@@ -33,7 +33,8 @@ impl Sets {
         self.0[one.max(other)] = one.min(other);
     }
 
-    /// Joins what has the same name. Sorted, not hashed: of a million relays that reads memory in order.
+    /// Joins what has the same name. Sorted, not hashed: of a million relays that reads memory in
+    /// order.
     fn join_by<K: Ord>(&mut self, names: impl Iterator<Item = (K, usize)>) {
         let mut names: Vec<_> = names.collect();
         names.sort_unstable();
@@ -48,7 +49,8 @@ impl Sets {
 
     /// The sets, each in order, and in the order of their first members.
     fn into_lists(mut self) -> Vec<Vec<usize>> {
-        // A set is known by its first member, so the place of its list is there before any other asks for it.
+        // A set is known by its first member, so the place of its list is there before any other
+        // asks for it.
         let mut places = vec![0; self.0.len()];
         let mut lists: Vec<Vec<usize>> = Vec::new();
         for index in 0..self.0.len() {
@@ -76,12 +78,13 @@ pub(crate) fn host(address: IpAddr) -> IpAddr {
     first_bits(address, 32, 64)
 }
 
-/// The part of an address that often one customer has to itself: of IPv4 the first 24 bits, of IPv6 the first 48.
+/// The part of an address that often one customer has to itself: of IPv4 the first 24 bits, of IPv6
+/// the first 48.
 pub fn network(address: IpAddr) -> IpAddr {
     first_bits(address, 24, 48)
 }
 
-/// An address with so many bits of it, and then zeros.
+/// An address with this many leading bits, followed by zeros.
 fn first_bits(address: IpAddr, of_ipv4: u32, of_ipv6: u32) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4((address.to_bits() & u32::MAX << (32 - of_ipv4)).into()),
@@ -99,8 +102,8 @@ pub fn by_address<R: Borrow<ScheduledRelay>>(relays: &[R]) -> Vec<Vec<usize>> {
     sets.into_lists()
 }
 
-/// Relays that are measured together: on one address or in one IPv6 network of 64 bits, in one family, or tied together, also by others
-/// in between. Each list in the order of the relays.
+/// Relays that are measured together: on one address or in one IPv6 network of 64 bits, in one
+/// family, or tied together, also by others in between. Each list in the order of the relays.
 #[must_use]
 pub fn together<R: Borrow<ScheduledRelay>>(relays: &[R]) -> Vec<Vec<usize>> {
     let mut sets = Sets::new(relays.len());

@@ -1,7 +1,7 @@
 //! Slots that are kept for measuring again: no new relay gets room in them, however many come.
 //!
-//! Slots stand in rows. In each row a team keeps one slot, every team another, so two coordinators that
-//! measure one relay again, of which neither knows when the other does, never meet there.
+//! Slots stand in rows. In each row a team keeps one slot, every team another, so two coordinators
+//! that measure one relay again, of which neither knows when the other does, never meet there.
 //!
 //! Decisions: doc/decisions.md, "A repetition needs no consent of other coordinators".
 
@@ -20,7 +20,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Those of team number `team` of so many, with so many slots in the period.
+    /// The slots of team number `team` of `teams`, with this many slots in the period.
     pub(super) fn of(team: usize, teams: usize, slots: u32) -> Self {
         let row = u32::try_from(teams).unwrap_or(u32::MAX).max(ROW);
         let place = u32::try_from(team).unwrap_or(u32::MAX);
@@ -32,8 +32,8 @@ impl Kept {
         slot < self.whole && slot % self.row == self.place
     }
 
-    /// Those behind this slot in which a relay can be measured again; new relays only in every other one,
-    /// so that they leave others' room to old ones.
+    /// The slots after this one in which a relay can be measured again; new relays use only every
+    /// other one, so that room is left for old ones.
     pub(super) fn behind(self, now: u32, is_new: bool) -> impl Iterator<Item = u32> {
         let rows = self.whole / self.row;
         let open = (0..rows).filter(move |row| !is_new || row % 2 == 1);

@@ -8,12 +8,13 @@ use ff_proto::aggregate::segments_on_way;
 use ff_proto::params::Params;
 use ff_proto::units::BytesPerSec;
 
-/// What a link carries of the capacity that is expected, on a path of [`NEAR`] or less.
+/// A link's share of the expected capacity, on a path of [`NEAR`] or less.
 const RATE_PER_LINK: BytesPerSec = BytesPerSec::new(12_500_000 / 8);
-/// What a link has on its way in one round trip on the public Internet. Paper, App. E.1 and Table 1: over
-/// 210 ms a host needed 160 links for a line of 954 Mbit/s, that is 157 KB each. Losses set this, and neither
-/// the kernel's buffers (4 MiB by default, App. D.1) nor a measurer's window (64 MiB, of which what comes in
-/// half a second is used): both would carry 12.5 Mbit/s over more than two seconds.
+/// What a link has on its way in one round trip on the public Internet. FlashFlow, App. E.1 and
+/// Table 1: over 210 ms a host needed 160 links for a line of 954 Mbit/s, that is 157 KB each.
+/// Losses set this, and neither the kernel's buffers (4 MiB by default, App. D.1) nor a measurer's
+/// window (64 MiB, of which what comes in half a second is used): both would carry 12.5 Mbit/s over
+/// more than two seconds.
 const FLIGHT_BYTES: u64 = 160_000;
 /// The round trip over which that flight is [`RATE_PER_LINK`].
 const NEAR: Duration = Duration::from_micros(FLIGHT_BYTES * 1_000_000 / RATE_PER_LINK.get());
@@ -23,21 +24,22 @@ const FAR: Duration = Duration::from_millis(500);
 const MIN_LINKS: u16 = 20;
 /// Links to a near relay at most: the paper's s.
 const MAX_NEAR_LINKS: u16 = 160;
-/// Links to any relay at most: what targets allow unless their operators say otherwise (PROTOCOL.md §7.2).
+/// Links to any relay at most: what targets allow unless their operators say otherwise (PROTOCOL.md
+/// §7.2).
 const MAX_LINKS: u16 = 512;
-/// The loss that is expected of a path of which only the round trip is known: that at which CUBIC keeps
-/// [`FLIGHT_BYTES`] on its way over 210 ms, as the paper's hosts did.
+/// The loss that is expected of a path of which only the round trip is known: that at which CUBIC
+/// keeps [`FLIGHT_BYTES`] on its way over 210 ms, as the paper's hosts did.
 const USUAL_LOSS: f64 = 0.0004;
-/// How much more than a verdict asks for links should carry: losses vary, and a measurement that was limited by them is
-/// made again.
+/// How much more than a verdict asks for links should carry: losses vary, and a measurement that
+/// was limited by them is made again.
 const SPARE: f64 = 1.5;
 /// Bytes of a full segment over Ethernet.
 const SEGMENT_BYTES: f64 = 1448.0;
 
-/// What is known of the path between a team and a relay.
+/// The known properties of the path between a team and a relay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct KnownPath {
-    /// The longest round trip of those who measured.
+    /// The longest round trip of all measurers.
     pub round_trip: Option<Duration>,
     /// How often segments were lost as a part of all, there or back; 0.04 % is expected at least.
     pub loss: f64,
@@ -53,14 +55,15 @@ impl KnownPath {
     }
 }
 
-/// How many links a relay gets of which this is expected: one for each 12.5 Mbit/s, from 20 to 160; on a
-/// path with a round trip of more than 0.1 s as many more as that is longer, and so many that TCP could carry
-/// 1.5 times [`Params::headroom`] as much with the losses that were seen, 0.04 % at least; 512 at most.
+/// The number of links to a relay of this expected capacity: one for each 12.5 Mbit/s, from 20 to
+/// 160; on a path with a round trip of more than 0.1 s, more in proportion to the round trip, and
+/// enough that TCP could carry 1.5 times [`Params::headroom`] times the capacity at the measured
+/// loss, 0.04 % at least; 512 at most.
 ///
-/// A cell costs a relay more the fewer come at a time, so many links make a slow one slower than it is to
-/// its clients; few leave a fast one idle, and are cheaper than the circuits of many clients.
-/// The figures: tests/ground-truth/RESULTS.md, "A whole core". A long path does not change what the relay needs but what
-/// a link carries.
+/// A cell costs a relay more the fewer arrive at a time, so many links make a slow relay slower
+/// than it is for its clients; few links leave a fast relay idle, and cost less than the circuits
+/// of many clients. The figures: tests/ground-truth/RESULTS.md, "A whole core". A long path does
+/// not change what the relay needs but what a link carries.
 #[must_use]
 pub fn links_for(expected: BytesPerSec, path: &KnownPath) -> u16 {
     let near = RATE_PER_LINK.get() * u64::from(MAX_NEAR_LINKS);
@@ -74,7 +77,8 @@ pub fn links_for(expected: BytesPerSec, path: &KnownPath) -> u16 {
     links.max(path.least_links).clamp(MIN_LINKS, MAX_LINKS)
 }
 
-/// Links by which TCP could carry [`SPARE`] times [`Params::headroom`] so many bytes a second over a path that loses.
+/// The links by which TCP could carry [`SPARE`] times [`Params::headroom`] times this rate over a
+/// path with losses.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -93,7 +97,8 @@ mod tests {
 
     #[test]
     fn links_follow_the_capacity_and_the_round_trip_within_bounds() {
-        // By round trip: not known, 40 ms, 102.4 ms, 137 ms, 210 ms, 500 ms, 3 s (paper, Table 1: 40 to 210).
+        // By round trip: not known, 40 ms, 102.4 ms, 137 ms, 210 ms, 500 ms, 3 s (paper, Table 1:
+        // 40 to 210).
         let round_trips =
             [None, Some(40.0), Some(102.4), Some(137.0), Some(210.0), Some(500.0), Some(3e3)];
         for (mbit, links) in [

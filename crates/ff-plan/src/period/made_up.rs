@@ -23,7 +23,7 @@ pub(super) fn relay(number: u32, mbit: Option<u64>) -> ScheduledRelay {
     }
 }
 
-/// A coordinator with measurers of so many Mbit/s.
+/// A coordinator with measurers of these capacities in Mbit/s.
 pub(super) fn team(number: u8, mbit: &[u64]) -> Team {
     let measurer = |(index, &mbit)| Measurer {
         name: format!("m{index}"),
@@ -33,7 +33,7 @@ pub(super) fn team(number: u8, mbit: &[u64]) -> Team {
     Team { coordinator: [number; 32], measurers }
 }
 
-/// Rules with these teams and so many slots.
+/// Rules with these teams and this number of slots.
 pub(super) fn rules(teams: Vec<Team>, slots: u32) -> ScheduleRules {
     let new_guess = BytesPerSec::from_mbit(51);
     ScheduleRules { teams, slots, seed: [9; 32], new_guess, params: Params::PAPER }

@@ -1,5 +1,5 @@
-//! Who of a team measures which relay of a slot: near measurers first, which need fewer links and lose less on their way,
-//! and none that the relay disputes, as long as others have room.
+//! Chooses the measurers for each relay of a slot: near measurers first, which need fewer links and
+//! lose less, and none that the relay disputes, as long as others have room.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,16 +16,17 @@ const NEAR: Duration = Duration::from_millis(100);
 /// How well a measurer suits a relay, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fitness {
-    /// It is near, or nothing is known of how far it is.
+    /// The measurer is near, or its distance is unknown.
     Near,
-    /// It is far.
+    /// The measurer is far.
     Far,
-    /// The relay disputes what it has counted: it measures it only if all others together have too little.
+    /// The relay disputes what it has counted: it measures it only if all others together have too
+    /// little.
     Disputed,
 }
 
 impl Fitness {
-    /// That of a measurer at the end of this round trip.
+    /// The fitness of a measurer at this round trip.
     #[must_use]
     pub fn of(round_trip: Option<Duration>, is_disputed: bool) -> Self {
         match round_trip {
@@ -36,10 +37,11 @@ impl Fitness {
     }
 }
 
-/// The shares of a slot in which each relay is measured by those that suit it best, as far as they have room, and by others
-/// with what is left. Where all are near and have capacity, nothing changes. The rates that relays get stay, and no measurer
-/// gives more than its capacity, which is 0 for one that is set aside. What then has no room is dropped; with a measurer that
-/// is set aside it keeps its shares, which say why. `head` tells which relays are measured together.
+/// The shares of a slot in which each relay is measured by those that suit it best, as far as they
+/// have room, and by others with what is left. Where all are near and have capacity, nothing
+/// changes. The rates that relays get stay, and no measurer gives more than its capacity, which is
+/// 0 for one that is set aside. What then has no room is dropped; with a measurer that is set aside
+/// it keeps its shares, which say why. `head` tells which relays are measured together.
 #[must_use]
 pub fn near_first(
     assigned: Vec<Assignment>,
@@ -64,7 +66,7 @@ pub fn near_first(
     }
     let mut left = capacities.to_vec();
     let mut order: Vec<usize> = (0..assigned.len()).collect();
-    // Those first that have the fewest to choose from.
+    // Relays with the fewest measurers to choose from come first.
     let choice = |one: &Assignment| {
         (0..capacities.len())
             .filter(|&measurer| fitness(one.relay, measurer) < Fitness::Disputed)
@@ -77,7 +79,8 @@ pub fn near_first(
         let fitness = |measurer: usize| fitness(one.relay, measurer);
         let mut choice: Vec<usize> =
             (0..left.len()).filter(|&measurer| fitness(measurer) < Fitness::Disputed).collect();
-        // If those have too little in an empty slot for all that is measured together, all are needed.
+        // If those have too little in an empty slot for all that is measured together, all are
+        // needed.
         let others: u64 = choice.iter().map(|&measurer| capacities[measurer].get()).sum();
         if others < needs[&head(one.relay)] {
             choice = (0..left.len()).collect();
@@ -92,12 +95,13 @@ pub fn near_first(
     kept.filter_map(|(one, shares)| Some(Assignment { shares: shares?, ..one })).collect()
 }
 
-/// What a relay is given.
+/// The rate that a relay is given.
 fn rate(one: &Assignment) -> u64 {
     one.shares.iter().map(|share| share.rate.get()).sum()
 }
 
-/// Takes so much from what these have left, one after the other; `None`, and nothing is taken, if that is too little.
+/// Takes this rate from these measurers, one after the other; `None`, and nothing is taken, if they
+/// have too little.
 fn give(mut demand: u64, choice: &[usize], left: &mut [BytesPerSec]) -> Option<Vec<MeasurerShare>> {
     let mut shares = Vec::new();
     for &measurer in choice {
@@ -130,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// What a relay is measured with.
+    /// The assignment of a relay with these shares.
     fn assignment(relay: u32, shares: &[(usize, u64)]) -> Assignment {
         let share = |&(measurer, rate)| MeasurerShare { measurer, rate: BytesPerSec::new(rate) };
         Assignment { relay, shares: shares.iter().map(share).collect() }

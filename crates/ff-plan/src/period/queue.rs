@@ -1,13 +1,15 @@
-//! Whose turn it is among groups without slots: fair queueing by networks of addresses, so that a flood of one owner
-//! waits for itself.
+//! Whose turn it is among groups without slots: fair queueing by networks of addresses, so that a
+//! flood of one owner waits for itself.
 //!
-//! Groups are served in the order of their finish numbers (Demers, Keshav and Shenker, 1989): what the group's
-//! network has been given in this period, and what is given to it until the group has its slot. So before a group with
-//! the number F no network gets more than F, however many relays it has.
+//! Groups are served in the order of their finish numbers (Demers, Keshav and Shenker, 1989): what
+//! the group's network has been given in this period, and what is given to it until the group has
+//! its slot. So before a group with the number F no network gets more than F, however many relays
+//! it has.
 //!
-//! There are two levels: within a network (a /24, of IPv6 a /48) the same rule orders its hosts, so that a host whose
-//! relays come and go with new identities does not keep others in its network waiting. Relays of one host or family are
-//! one group already. Of equal numbers the relay that came first decides.
+//! There are two levels: within a network (a /24, of IPv6 a /48) the same rule orders its hosts, so
+//! that a host whose relays come and go with new identities does not keep others in its network
+//! waiting. Relays of one host or family are one group already. Of equal numbers the relay that
+//! came first decides.
 //!
 //! Decisions: doc/decisions.md, "New relays wait in a fair queue over networks".
 
@@ -22,7 +24,7 @@ use super::group::{host, network};
 pub(super) struct Waiting {
     /// Its first relay; relays that came earlier have smaller numbers.
     pub(super) first: u32,
-    /// What it is measured with.
+    /// The capacity with which it is measured.
     pub(super) demand: u64,
     /// Where its relays listen.
     pub(super) addresses: Vec<IpAddr>,
@@ -37,10 +39,10 @@ impl Waiting {
     }
 }
 
-/// What has been given to hosts, or to networks, in a period.
+/// The capacity given to hosts, or to networks, in a period.
 type Given = HashMap<IpAddr, u64>;
 
-/// What a period has given to whom.
+/// The capacity that a period has given to hosts and networks.
 #[derive(Debug, Default)]
 pub(super) struct Served {
     /// To hosts.
@@ -81,8 +83,8 @@ fn in_turn<W: Borrow<Waiting>>(
     numbered.into_iter().map(|(_, _, index)| index).collect()
 }
 
-/// A group's finish number. It counts in each of its networks, and waits for the one that has been given most: else
-/// relays in a second network would be a way round the first one's queue.
+/// A group's finish number. It counts in each of its networks, and waits for the one that has been
+/// given most: else relays in a second network would be a way round the first one's queue.
 fn finish(given: &mut Given, group: &Waiting, part: fn(IpAddr) -> IpAddr) -> u64 {
     let parts = parts(&group.addresses, part);
     let before = parts.iter().filter_map(|part| given.get(part)).max();
@@ -142,7 +144,8 @@ mod tests {
 
     #[test]
     fn who_needs_little_waits_for_no_more_from_any_network() {
-        // A full host of each of two networks, and small ones beside and behind them.
+        // A full host in each of two networks, and small hosts in the same networks before and
+        // after them.
         let groups = waiting(&[
             (20, &["192.0.2.1"]),
             (20, &["198.51.100.1"]),

@@ -2,12 +2,13 @@
 
 use super::kept::Kept;
 
-/// What is left of one team in each slot, for drawing: which slots have room for so much, in order.
+/// The capacity of one team left in each slot, for drawing: finds the slots with room for a demand,
+/// in order.
 #[derive(Clone, Debug)]
 pub(super) struct Rooms {
-    /// What is left, and the slot; sorted.
+    /// Capacity left and slot; sorted.
     sorted: Vec<(u64, u32)>,
-    /// What is left in each slot.
+    /// Capacity left in each slot.
     left: Vec<u64>,
 }
 
@@ -20,8 +21,9 @@ impl Rooms {
         }
     }
 
-    /// A slot with room for this demand, apart from those taken: the one with the number that `pick`
-    /// draws below their count, by what is left in them and then by slot. Drawn again if it is taken.
+    /// A slot with room for this demand, apart from those taken: the one with the number that
+    /// `pick` draws below their count, by what is left in them and then by slot. Drawn again if it
+    /// is taken.
     pub(super) fn draw(
         &self,
         demand: u64,
@@ -60,13 +62,13 @@ impl Rooms {
         self.left[slot as usize] = after;
     }
 
-    /// The same for finding the first slot, without those that are kept.
+    /// The same for finding the first slot, without the kept slots.
     pub(super) fn into_first_fit(self, kept: Kept) -> FirstFit {
         FirstFit::without(self.left, kept)
     }
 }
 
-/// What is left in each slot, for finding the first with room: a tree of maxima.
+/// The capacity left in each slot, for finding the first with room: a tree of maxima.
 #[derive(Clone, Debug)]
 pub(super) struct FirstFit {
     /// The tree: node i has the children 2i and 2i + 1; the leaves begin at the half.
@@ -74,7 +76,7 @@ pub(super) struct FirstFit {
 }
 
 impl FirstFit {
-    /// Slots with so much left each.
+    /// Slots with this capacity left.
     pub(super) fn new(left: &[u64]) -> Self {
         let leaves = left.len().next_power_of_two();
         let mut tree = vec![0; 2 * leaves];
@@ -85,7 +87,7 @@ impl FirstFit {
         Self { tree }
     }
 
-    /// The same, with nothing left in those that are kept.
+    /// As [`FirstFit::new`], with nothing left in the kept slots.
     pub(super) fn without(mut left: Vec<u64>, kept: Kept) -> Self {
         for (_, left) in (0..).zip(&mut left).filter(|(slot, _)| kept.has(*slot)) {
             *left = 0;

@@ -1,8 +1,8 @@
-//! Which relays are measured in which slot, by whom (paper §4.3).
+//! Assigns relays to slots and measurers (FlashFlow, §4.3).
 //!
-//! Old relays come first, those with the greatest demand in front: for each coordinator a slot is drawn
-//! among all that have room and in which no other coordinator measures them. New ones come behind, each in
-//! the first slot with room, in the order of their turns (the module `queue`).
+//! Old relays come first, in descending order of demand: for each coordinator a slot is drawn among
+//! all that have room and in which no other coordinator measures them. New relays come after them,
+//! each in the first slot with room, in the order of their turns (the module `queue`).
 
 use std::borrow::Borrow;
 use std::cmp::Reverse;
@@ -25,7 +25,7 @@ use groups::{Grouped, least};
 /// Stands for no slot.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
-/// Whose schedule, and by which rules.
+/// The teams and rules of a schedule.
 #[derive(Clone, Debug)]
 pub struct ScheduleRules {
     /// The coordinators with their teams. Their order does not matter.
@@ -40,7 +40,7 @@ pub struct ScheduleRules {
     pub params: Params,
 }
 
-/// What one coordinator measures in one slot.
+/// A coordinator's measurement of a relay in a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
     /// Which relay of the list.
@@ -54,15 +54,15 @@ pub struct Assignment {
 pub struct Schedule {
     /// By which rules; the teams by their coordinators' identities.
     pub(super) rules: ScheduleRules,
-    /// What is measured together, and what cannot be as it should.
+    /// The groups, and the relays that cannot be measured as they should.
     pub(super) grouped: Grouped,
     /// A slot for each group and team.
     pub(super) places: Vec<u32>,
 }
 
 impl Schedule {
-    /// The schedule of these relays, each listed once. In which order they are listed matters only for
-    /// new ones whose networks have been given the same.
+    /// The schedule of these relays, each listed once. In which order they are listed matters only
+    /// for new ones whose networks have been given the same.
     #[must_use]
     pub fn new(relays: &[ScheduledRelay], mut rules: ScheduleRules) -> Self {
         rules.teams.sort_by_key(|team| team.coordinator);
@@ -92,8 +92,9 @@ impl Schedule {
         Self { rules, grouped, places }
     }
 
-    /// The schedule that is over soonest: each group in the first slot with room, the greatest first
-    /// (paper §7). It has as many slots as that takes. Coordinators may meet at a relay.
+    /// The shortest schedule: each group in the first slot with room, the greatest first
+    /// (FlashFlow, §7). It has as many slots as needed. Several coordinators may measure a relay in
+    /// the same slot.
     #[must_use]
     pub fn greedy<R: Borrow<ScheduledRelay>>(relays: &[R], mut rules: ScheduleRules) -> Self {
         rules.teams.sort_by_key(|team| team.coordinator);
@@ -119,7 +120,7 @@ impl Schedule {
         &self.rules.teams
     }
 
-    /// What is measured together.
+    /// The groups.
     #[must_use]
     pub fn groups(&self) -> &[Group] {
         &self.grouped.groups
@@ -131,7 +132,8 @@ impl Schedule {
         self.rules.slots
     }
 
-    /// Relays that some team has no room for, by their place in the list, as often as teams have none.
+    /// Relays that some team has no room for, by their place in the list, as often as teams have
+    /// none.
     pub fn without_room(&self) -> impl Iterator<Item = u32> {
         let groups = 0..self.grouped.groups.len() * self.rules.teams.len();
         let without = groups.filter(|&place| self.places[place] == NOWHERE);
@@ -140,15 +142,15 @@ impl Schedule {
         })
     }
 
-    /// Relays that this team has no room for in any slot, though all of it would be enough, by their place in the
-    /// list.
+    /// Relays that this team has no room for in any slot, though all of it would be enough, by
+    /// their place in the list.
     pub fn without_room_of(&self, team: usize) -> impl Iterator<Item = u32> {
         self.without_place(team, |demand, capacity| demand <= capacity)
             .flat_map(|group| group.members.iter().copied())
     }
 
-    /// Relays of groups that need more than this team has, and not more than the greatest: only others measure
-    /// them.
+    /// Relays of groups that need more than this team has, and not more than the greatest: only
+    /// others measure them.
     pub fn too_much_for(&self, team: usize) -> impl Iterator<Item = Shortage> {
         self.without_place(team, |demand, capacity| demand > capacity).flat_map(|group| {
             let given = BytesPerSec::new(0);
@@ -171,7 +173,7 @@ impl Schedule {
             .filter(move |group| capacity.is_some_and(|capacity| is_such(group.demand(), capacity)))
     }
 
-    /// The slot in which a team measures a group; `None` where there is no room.
+    /// The slot in which a team measures a group; `None` without room.
     #[must_use]
     pub fn slot(&self, group: usize, team: usize) -> Option<u32> {
         let teams = self.rules.teams.len();
@@ -185,8 +187,8 @@ impl Schedule {
         &self.grouped.too_fast
     }
 
-    /// Relays that are measured with less than they need, because what is on their addresses needs more than
-    /// any team has.
+    /// Relays that are measured with less than they need, because what is on their addresses needs
+    /// more than any team has.
     #[must_use]
     pub fn capped(&self) -> &[Shortage] {
         &self.grouped.capped
@@ -204,7 +206,7 @@ impl Schedule {
         slots
     }
 
-    /// What a team's measurers do in a slot with these groups.
+    /// The shares of a team's measurers in a slot with these groups.
     #[must_use]
     pub fn assignments(&self, team: usize, groups: &[usize]) -> Vec<Assignment> {
         let groups = groups.iter().filter_map(|&group| self.grouped.groups.get(group));
@@ -212,7 +214,7 @@ impl Schedule {
         self.assign(team, tasks.map(|(&relay, &demand)| (relay, demand)))
     }
 
-    /// What a team's measurers do for these relays, which need so much, at once.
+    /// The shares of a team's measurers for these relays with their demands, at once.
     pub(super) fn assign(
         &self,
         team: usize,
@@ -250,8 +252,8 @@ fn draw(
     }
 }
 
-/// Gives a group that needs so much of each team the first slots with room from this one on, a different one for each. A team
-/// of which it needs nothing has none.
+/// Gives a group with these demands the first slots with room from this one on, a different slot
+/// for each team. A team with demand 0 gets none.
 pub(super) fn place_first(
     demands: &[Option<u64>],
     places: &mut [u32],
@@ -271,9 +273,9 @@ pub(super) fn place_first(
     }
 }
 
-/// Packs demands into as few slots as it can by putting each, the greatest first, into the first slot
-/// with room (first fit decreasing): how fast a team could measure all (paper §7). Returns a slot for
-/// each, `None` for what is greater than the capacity, and how many slots there are.
+/// Packs demands into few slots by putting each, the greatest first, into the first slot with room
+/// (first fit decreasing): how fast a team could measure all (FlashFlow, §7). Returns a slot for
+/// each, `None` for a demand greater than the capacity, and the number of slots.
 #[must_use]
 pub fn pack(demands: &[BytesPerSec], capacity: BytesPerSec) -> (Vec<Option<u32>>, u32) {
     let capacity = capacity.get();

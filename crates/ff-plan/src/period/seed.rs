@@ -1,4 +1,4 @@
-//! Where a schedule's randomness comes from (paper §4.3).
+//! Where a schedule's randomness comes from (FlashFlow, §4.3).
 //!
 //! Decisions: doc/decisions.md, "Coordinators agree on the schedule without talking".
 
@@ -6,12 +6,12 @@ use hkdf::Hkdf;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-/// What the seed is derived for.
+/// The purpose of the seed, an input to its derivation.
 const INFO: &[u8] = b"flashflow-schedule-1";
 
-/// The seed of a period: HKDF-SHA256 of the network's shared random value (srv-spec) as salt and the
-/// coordinators' common secret. With the value alone everybody could tell when a relay is measured, and
-/// with the secret alone whoever draws it could choose.
+/// The seed of a period: HKDF-SHA256 of the network's shared random value (srv-spec) as salt and
+/// the coordinators' common secret. With the value alone everybody could tell when a relay is
+/// measured, and with the secret alone whoever draws it could choose.
 #[must_use]
 pub fn of_period(shared_random: &[u8; 32], secret: &[u8], period: u64) -> Zeroizing<[u8; 32]> {
     let mut seed = Zeroizing::new([0; 32]);

@@ -1,16 +1,17 @@
 //! A schedule while its period goes on: relays come, go and are measured again.
 //!
-//! What follows from a consensus (who has come, who has gone) every coordinator finds in the same way, and
-//! so knows where the others measure what has come. Measuring again is one coordinator's own business: it
-//! happens in slots that its team keeps for that (the module `kept`), so it needs nobody's consent.
-//! What has begun anywhere stays where it is. New groups that have begun nowhere get other slots when relays come whose
-//! turn is before theirs (the module `queue`).
+//! What follows from a consensus (who has come, who has gone) every coordinator finds in the same
+//! way, and so knows where the others measure what has come. Measuring again is one coordinator's
+//! own business: it happens in slots that its team keeps for that (the module `kept`), so it needs
+//! nobody's consent. What has begun anywhere stays where it is. New groups that have begun nowhere
+//! get other slots when relays come whose turn is before theirs (the module `queue`).
 //!
-//! A new relay beside one that is measured, on its address or in its family, is measured with it if its slot
-//! is still to come and has room, or else waits for the next period: measured by itself it would show
-//! once more what the two share.
+//! A new relay beside one that is measured, on its address or in its family, is measured with it if
+//! its slot is still to come and has room, or else waits for the next period: measured by itself it
+//! would show once more what the two share.
 //!
-//! All of it follows from the inputs and the [`Event`]s in their order, so these are what must be stored.
+//! All of it follows from the inputs and the [`Event`]s in their order, so these are what must be
+//! stored.
 //!
 //! Decisions: doc/decisions.md, "A timetable is stored as what happened".
 
@@ -29,17 +30,18 @@ use super::schedule::groups::{Age, Group, number};
 use super::schedule::{Assignment, NOWHERE, Schedule, ScheduleRules};
 use super::{ScheduledRelay, Team};
 
-/// What happens during a period.
+/// An event of a period.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Event {
     /// Relays have come, see [`Timetable::add`].
     Add {
         /// These.
         relays: Vec<ScheduledRelay>,
-        /// They are measured in this slot at the earliest.
+        /// The first slot in which they may be measured.
         from_slot: u32,
     },
-    /// What has come and gone by the consensus that became valid then follows. No older one is taken any more.
+    /// What has come and gone by the consensus that became valid then follows. No older one is
+    /// taken any more.
     Consensus {
         /// In seconds since 1970.
         valid_after: u64,
@@ -55,9 +57,10 @@ pub enum Event {
     Retry {
         /// By this team.
         team: usize,
-        /// These, which came to so much or failed.
+        /// The relays with their results, or failures.
         measured: Vec<TaskResult>,
-        /// In a slot after this one: the slot that is running, or the last one in which they grant nothing.
+        /// In a slot after this one: the slot that is running, or the last one in which they grant
+        /// nothing.
         now_slot: u32,
         /// The grants of theirs that count then.
         grants_used: u32,
@@ -68,14 +71,14 @@ pub enum Event {
         team: usize,
         /// One of them.
         relay: Fingerprint,
-        /// Behind this slot.
+        /// Only slots after this one.
         behind: u32,
     },
     /// A team has less than is stated, see [`Timetable::set_aside`].
     Aside {
         /// This one.
         team: usize,
-        /// By so much.
+        /// The capacity excluded.
         less: BytesPerSec,
     },
 }
@@ -89,23 +92,24 @@ pub struct SlotTask {
     pub head: u32,
     /// z0: what it is taken for.
     pub guess: BytesPerSec,
-    /// What it is measured with.
+    /// The capacity with which it is measured.
     pub demand: BytesPerSec,
 }
 
-/// What became of relays that have come.
+/// The result of adding relays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Added {
-    /// Those that were not known, in the order in which they were placed.
+    /// The relays that were not known, in the order in which they were placed.
     pub relays: Vec<u32>,
-    /// Those of them that wait for the next period, because they belong to others that have places.
+    /// Those of them that wait for the next period, because they belong to relays that already have
+    /// slots.
     pub waiting: Vec<u32>,
 }
 
 /// A schedule while its period goes on.
 #[derive(Clone, Debug)]
 pub struct Timetable {
-    /// Who is measured where for the first time.
+    /// The first measurement of each relay.
     schedule: Schedule,
     /// All relays that have been there.
     relays: Vec<ScheduledRelay>,
@@ -113,23 +117,23 @@ pub struct Timetable {
     numbers: HashMap<Fingerprint, u32>,
     /// The group of each of them, or nowhere.
     group_of: Vec<u32>,
-    /// Beside which group each group is measured: in general itself.
+    /// The group with which each group is measured: usually itself.
     beside: Vec<u32>,
-    /// So many groups were drawn when the period began; those behind them got their slots by turns.
+    /// The number of groups drawn when the period began; later groups got their slots by turns.
     drawn: usize,
     /// From which slot relays are gone.
     gone: HashMap<u32, u32>,
-    /// What relays that have come again were before.
+    /// The earlier numbers of relays that have joined again.
     before: HashMap<u32, u32>,
-    /// What each team has left for new relays.
+    /// The capacity of each team left for new relays.
     first: Vec<FirstFit>,
-    /// What each team has left in each slot; true for those that it keeps.
+    /// The capacity of each team left in each slot, also in the kept ones.
     left: Vec<Vec<u64>>,
-    /// What is measured again.
+    /// The repeated measurements.
     again: Vec<again::Again>,
-    /// What of each team's capacity is set aside.
+    /// The excluded capacity of each team.
     aside: Vec<BytesPerSec>,
-    /// What relays would need that were measured and are too fast for a team.
+    /// The demand of measured relays that are too fast for a team.
     too_fast: BTreeMap<(usize, Fingerprint), BytesPerSec>,
 }
 
@@ -235,8 +239,9 @@ impl Timetable {
         &self.relays
     }
 
-    /// Relays that need more than this team has, and how much: those that need more than any has, those that only
-    /// another team measures, then those that were found so when they were measured.
+    /// Relays that need more than this team has, and how much: those that need more than any has,
+    /// those that only another team measures, then those that were found so when they were
+    /// measured.
     pub fn too_fast(&self, team: usize) -> impl Iterator<Item = (Fingerprint, BytesPerSec)> {
         let planned = self.schedule.too_fast().iter().copied();
         let planned = planned.chain(self.schedule.too_much_for(team));

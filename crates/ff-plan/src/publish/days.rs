@@ -7,24 +7,26 @@
 //!   not counted          the number stays
 //! ```
 //!
-//! n is at least [`LEAST_DAYS`]. A relay that is away now and then loses little. One that refuses on its slow days gains
-//! nothing: behind a day without a value, its next fast value is a rise above 4 times.
+//! n is at least [`LEAST_DAYS`]. A relay that is away now and then loses little. One that refuses
+//! on its slow days gains nothing: behind a day without a value, its next fast value is a rise
+//! above 4 times.
 //!
 //! Decisions: doc/decisions.md, "Numbers come from a month of draws, not from the last file".
 
 use ff_proto::units::BytesPerSec;
 
-/// For so many days what came of a relay counts.
+/// For how many days the results of a relay count.
 pub const MEMORY_DAYS: u64 = 30;
-/// Days without a value count as parts of so many at least.
+/// The least number of days of which days without a value count as a part.
 pub const LEAST_DAYS: u64 = 10;
 
-/// What came of a relay on a day on which it was asked, and that was not our fault.
+/// The result of a relay on a day on which it was asked and we did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Day {
     /// Its lowest draw, and one of them was conclusive.
     Value(BytesPerSec),
-    /// The same, but all that was conclusive was measured soon after the relay had come, so at a time that it could choose.
+    /// A value, but all conclusive measurements took place soon after the relay had joined, at a
+    /// time that it could choose.
     Arrived(BytesPerSec),
     /// No value; if it has shown something all the same, the lowest.
     Blank(Option<BytesPerSec>),
@@ -48,18 +50,19 @@ pub struct Bounds {
     pub first: Option<BytesPerSec>,
     /// A rise by more than this factor has to last; `None` if any is believed at once.
     pub rise: Option<f64>,
-    /// The greatest value of a day on which the relay could choose when it is measured, but for the first day; `None` for any.
+    /// The greatest value of a day on which the relay could choose when it is measured, but for the
+    /// first day; `None` for any.
     pub arrived: Option<BytesPerSec>,
 }
 
-/// What a relay's number is.
+/// A relay's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number {
     /// The number.
     pub rate: BytesPerSec,
     /// Which day has the value that it comes from, counted from the first.
     pub day: usize,
-    /// What it is in place of, if it rises by too much.
+    /// The value that it replaces, if that rises by too much.
     pub instead_of: Option<BytesPerSec>,
     /// Whether it is the value of the day before, which confirms a great rise and is less.
     pub is_of_day_before: bool,
@@ -122,7 +125,7 @@ pub fn number(days: &[Day], bounds: Bounds) -> Option<Number> {
     last
 }
 
-/// What counts of a value, and what it is in place of if that is less because it rises by too much.
+/// The counted part of a value, and the value itself if less counts because it rises by too much.
 fn risen(
     value: BytesPerSec,
     yesterday: Option<BytesPerSec>,
@@ -141,7 +144,8 @@ fn risen(
     }
 }
 
-/// What is left of a number after `run` days in a row without a value; `blanks` of `days` days were so.
+/// The rest of a number after `run` days in a row without a value; `blanks` of `days` days had
+/// none.
 fn faded(had: BytesPerSec, days: u64, blanks: u64, run: u32) -> BytesPerSec {
     let days = u128::from(days.max(LEAST_DAYS));
     let good = days.saturating_sub(blanks.into());
@@ -260,8 +264,8 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing that a relay leaves out gives it a greater number than the greatest value that two days in a row or a small
-        /// rise gave it.
+        /// Nothing that a relay leaves out gives it a greater number than the greatest value that
+        /// two days in a row or a small rise gave it.
         #[test]
         fn no_number_is_greater_than_what_was_shown_or_had(
             values in proptest::collection::vec(prop_oneof![Just(0), 1_u64..100_000], 0..40),

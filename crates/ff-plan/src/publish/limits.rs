@@ -1,11 +1,13 @@
-//! What a bandwidth file may not be, however it came about: the last look before authorities vote with it.
+//! What a bandwidth file may not be, however it came about: the last look before authorities vote
+//! with it.
 //!
-//! A broken limit refuses the file. The one before it stays and goes on being the latest, until authorities
-//! find it too old after three days: time for somebody to look. Whoever knows better overrides a limit by its
-//! name.
+//! A broken limit refuses the file. The one before it stays and goes on being the latest, until
+//! authorities find it too old after three days: time for somebody to look. Whoever knows better
+//! overrides a limit by its name.
 //!
-//! None of them may be a relay's to break, or a few relays could keep all others from being published. So
-//! relays that move count by their weight, which takes capacity to have, and not by their number.
+//! None of them may be a relay's to break, or a few relays could keep all others from being
+//! published. So relays that move count by their weight, which takes capacity to have, and not by
+//! their number.
 //!
 //! Decisions: doc/decisions.md, "Few relays cannot break a limit of the bandwidth file".
 
@@ -30,26 +32,27 @@ const HOUR_SECS: u64 = 60 * 60;
 pub struct PublishRules {
     /// `min-relays`: fewer relays with a number are no file. By default 1.
     pub min_relays: u64,
-    /// `min-percent`: a file with fewer percent of the consensus, with which authorities do not vote, takes
-    /// the place of none with which they do. By default 60, below which no file is voted with.
+    /// `min-percent`: a file with fewer percent of the consensus, with which authorities do not
+    /// vote, takes the place of none with which they do. By default 60, below which no file is
+    /// voted with.
     pub min_percent: u64,
-    /// `total-factor`: the total may become so many times what it was, and fall to as small a part of it. By
-    /// default 2.
+    /// `total-factor`: the total may become so many times what it was, and fall to as small a part
+    /// of it. By default 2.
     pub max_total_factor: f64,
-    /// `relay-factor`: a relay has moved by too much if its number is more than so many times what it was, or
-    /// less than as small a part of it. One that rises so keeps its old number until two days in a row confirm
-    /// it. By default 4.
+    /// `relay-factor`: a relay has moved by too much if its number is more than so many times what
+    /// it was, or less than as small a part of it. One that rises so keeps its old number until two
+    /// days in a row confirm it. By default 4.
     pub max_relay_factor: f64,
-    /// `relay-factor`: the file is refused if relays that have moved by too much have more than so many
-    /// percent of all weight, before or after. By default 10.
+    /// `relay-factor`: the file is refused if relays that have moved by too much have more than so
+    /// many percent of all weight, before or after. By default 10.
     pub max_moved_percent: f64,
     /// `relay-factor`: so many relays may move by any factor. By default 3.
     pub max_moved_relays: u64,
-    /// `consensus-age`: the greatest age of the consensus, in seconds. By default a day, until which clients
-    /// find one reasonably live (dir-spec 5.1).
+    /// `consensus-age`: the greatest age of the consensus, in seconds. By default a day, until
+    /// which clients find one reasonably live (dir-spec 5.1).
     pub max_consensus_age_secs: u64,
-    /// `result-age`: the greatest age of the newest result, in seconds. By default two days: two periods
-    /// without a single one.
+    /// `result-age`: the greatest age of the newest result, in seconds. By default two days: two
+    /// periods without a single one.
     pub max_newest_result_age_secs: u64,
     /// The age above which a result is not used at all, in seconds. By default three days.
     pub max_age_secs: u64,
@@ -99,7 +102,7 @@ impl PublishRules {
 pub struct BadRule {
     /// Which.
     name: &'static str,
-    /// What it is.
+    /// Its value.
     value: f64,
     /// The least that it may be.
     least: f64,
@@ -189,11 +192,11 @@ impl fmt::Display for Broken {
 pub struct Moved {
     /// The relay, in 40 hexadecimal digits.
     pub fingerprint: String,
-    /// What authorities voted for, in kilobytes a second.
+    /// The number that authorities voted for, in kilobytes a second.
     pub old_bw: u64,
-    /// What it was measured at, in kilobytes a second.
+    /// The measured number, in kilobytes a second.
     pub measured_bw: u64,
-    /// What authorities will vote for.
+    /// The number that authorities will vote for.
     pub new_bw: u64,
 }
 
@@ -208,9 +211,9 @@ pub fn moved(
         let old_bw = *previous.get(&line.rsa_fingerprint)?;
         let new_bw = u64::from(line.bw_kilobytes().get());
         let rising = line.held.map_or(new_bw, |held| held.instead_of_kilobytes.get().into());
-        // That its operator has limited it further is nothing that was measured.
+        // An operator's new limit is not a measured change.
         let falling = rounded_kilobytes(line.counted()).max(1);
-        // Who is back behind days without a value has only what it had.
+        // A relay that returns after days without a value has only its earlier number.
         let had = line.most_before.map_or(0, rounded_kilobytes);
         let is_risen = is_above(rising, old_bw, factor) && is_above(rising, had, factor);
         let is_moved = is_risen || is_above(old_bw, falling, factor);
@@ -252,7 +255,8 @@ fn too_few(file: &BandwidthFile, rules: &PublishRules) -> Option<String> {
     (listed < rules.min_relays).then(text)
 }
 
-/// Whether nobody would vote with it, or only a small part is in it, where the last one was voted with.
+/// Whether nobody would vote with it, or only a small part is in it, where the last one was voted
+/// with.
 fn too_small_a_part(file: &BandwidthFile, is_voted: bool, rules: &PublishRules) -> Option<String> {
     // A number that fades is none that was measured.
     let is_fresh = |line: &&RelayLine| line.blank_days == 0;

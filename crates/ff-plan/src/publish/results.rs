@@ -70,7 +70,7 @@ enum Line {
     Measurement(First),
     /// A second of it.
     Second(SampleRow),
-    /// What came of it.
+    /// The result of the measurement.
     Result(ResultRow),
 }
 

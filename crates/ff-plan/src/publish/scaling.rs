@@ -1,9 +1,10 @@
-//! The weights that TorFlow's and sbws's formulas would make of our capacities, to be seen beside ours.
+//! The weights that TorFlow's and sbws's formulas would make of our capacities, to be seen beside
+//! ours.
 //!
 //! Both multiply what a relay says of itself by how much faster than others it was measured
-//! (bandwidth-file-spec B.4). So they need what we have no use for, and what they lack is said with the result
-//! ([`LACKING`]): the weights are what an authority would see of us if it aggregated as they do, not what they
-//! would have measured.
+//! (bandwidth-file-spec B.4). So they need what we have no use for, and what they lack is said with
+//! the result ([`LACKING`]): the weights are what an authority would see of us if it aggregated as
+//! they do, not what they would have measured.
 
 use core::fmt;
 
@@ -13,7 +14,7 @@ use serde::Serialize;
 
 use super::v3bw::Decisions;
 
-/// What the formulas would be given and is not known here.
+/// Inputs of the formulas that are unknown here.
 pub const LACKING: [&str; 4] = [
     "their measurements are downloads through two relays, ours are capacities, one to three in the days that count",
     "the observed bandwidth is that of the last descriptor, where sbws may take the mean of days",
@@ -28,25 +29,27 @@ const SBWS_DIGITS: i32 = 2;
 /// Bytes of a kilobyte.
 const KILOBYTE: f64 = 1000.0;
 
-/// Whose formula.
+/// The software whose formula is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scaling {
-    /// TorFlow's, without feedback, as bandwidth-file-spec B.4 has it: ratio times observed bandwidth.
+    /// TorFlow's, without feedback, as bandwidth-file-spec B.4 has it: ratio times observed
+    /// bandwidth.
     Torflow,
-    /// sbws's: ratio times the least of observed, average and burst bandwidth, at most 5 % of all, two digits.
+    /// sbws's: ratio times the least of observed, average and burst bandwidth, at most 5 % of all,
+    /// two digits.
     Sbws,
 }
 
-/// What a formula needs of a relay.
+/// A formula's inputs for a relay.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inputs {
-    /// What it was measured at, in bytes a second.
+    /// Its measured rates, in bytes a second.
     pub measured: Vec<f64>,
-    /// What it says it has seen itself do, in bytes a second.
+    /// The observed bandwidth in its descriptor, in bytes a second.
     pub observed: f64,
-    /// The least of what it says it may do in the long run and for a moment, and of whatever else bounds it by
-    /// sbws's rule; infinite where that is not known.
+    /// The least of what it says it may do in the long run and for a moment, and of whatever else
+    /// bounds it by sbws's rule; infinite where that is not known.
     pub allowed: f64,
 }
 
@@ -214,8 +217,8 @@ pub fn in_kilobytes(scaling: Scaling, scaled: f64) -> u64 {
     })
 }
 
-/// How many times the mean this is; 1 if all are nothing (bandwidth-file-spec B.1: "all relays should be given
-/// equal bandwidths").
+/// How many times the mean this is; 1 if all are nothing (bandwidth-file-spec B.1: "all relays
+/// should be given equal bandwidths").
 fn ratio(measured: f64, mean: f64) -> f64 {
     if mean > 0.0 { measured / mean } else { 1.0 }
 }
@@ -231,8 +234,8 @@ fn mean(measured: &[f64]) -> f64 {
     mean_of(measured).round_ties_even()
 }
 
-/// bandwidth-file-spec B.4: "choose the relay's measurements that are equal or greater than the mean [...]
-/// calculate the mean of those measurements".
+/// bandwidth-file-spec B.4: "choose the relay's measurements that are equal or greater than the
+/// mean [...] calculate the mean of those measurements".
 fn filtered(measured: &[f64]) -> f64 {
     let least = mean(measured);
     let fast: Vec<f64> = measured.iter().copied().filter(|&rate| rate >= least).collect();
@@ -318,8 +321,8 @@ mod tests {
             observed,
             allowed: 1.0,
         };
-        // By hand: means 2e6 and 6e6, of which 4e6 is the mean; filtered 3e6 and 6e6, of which it is 4.5e6.
-        // Ratios max(0.5, 0.667) and max(1.5, 1.333).
+        // By hand: means 2e6 and 6e6, of which 4e6 is the mean; filtered 3e6 and 6e6, of which it
+        // is 4.5e6. Ratios max(0.5, 0.667) and max(1.5, 1.333).
         let relays = [relay(&[1e6, 3e6], 3e6), relay(&[6e6], 2e6)];
         assert_eq!(weights(Scaling::Torflow, &relays), [2000, 3000]);
         assert_eq!(weights(Scaling::Sbws, &relays), [1, 1]);

@@ -1,13 +1,13 @@
-//! The directory that bandwidth files are in: `2026-11-20-09-30-00.v3bw`, one for each time one was made, and
-//! the link [`LATEST`] to the newest.
+//! The directory that bandwidth files are in: `2026-11-20-09-30-00.v3bw`, one for each time one was
+//! made, and the link [`LATEST`] to the newest.
 //!
-//! Authorities read at any moment, and the power may fail at any moment. So a file is written under another
-//! name, synced and renamed, and the link moves last, at once. Whatever happens in between leaves the link at
-//! the old file or at the new one, and both whole.
+//! Authorities read at any moment, and the power may fail at any moment. So a file is written under
+//! another name, synced and renamed, and the link moves last, at once. Whatever happens in between
+//! leaves the link at the old file or at the new one, and both whole.
 //!
-//! The directory may be somebody else's by mistake. Nothing is replaced or deleted that is not a file of ours:
-//! a plain file, its owner ours, with `software=flashflow` in its header. A link that leads elsewhere, or to
-//! what is not ours, is left alone, and that is an error.
+//! The directory may be somebody else's by mistake. Nothing is replaced or deleted that is not a
+//! file of ours: a plain file, its owner ours, with `software=flashflow` in its header. A link that
+//! leads elsewhere, or to what is not ours, is left alone, and that is an error.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -29,7 +29,7 @@ pub const LATEST: &str = "latest.v3bw";
 const ENDING: &str = ".v3bw";
 /// The greatest file that is read: a hundred thousand relays' lines have a fifth of it.
 const MAX_FILE_BYTES: u64 = 1 << 28;
-/// What of a file shows whose it is: its header, and more.
+/// The bytes at the start of a file that show which software wrote it: its header, and more.
 const HEAD_BYTES: u64 = 1 << 14;
 
 /// A directory that bandwidth files are in.
@@ -37,7 +37,7 @@ const HEAD_BYTES: u64 = 1 << 14;
 pub struct Shelf {
     /// Where it is.
     dir: PathBuf,
-    /// Who we are: whoever owns what we make there.
+    /// Our user ID: the owner of files that we make there.
     owner: u32,
     /// The file that the link leads to.
     last: Option<Last>,
@@ -50,7 +50,7 @@ pub struct Last {
     pub name: PathBuf,
     /// When it was made, in seconds since 1970, if its name says that.
     pub made_unix_secs: Option<u64>,
-    /// What is in it.
+    /// The content of the file.
     pub reading: Reading,
 }
 
@@ -76,9 +76,9 @@ pub enum ShelfError {
     /// Something is in the way.
     #[error("{} is {what}; it is left alone: move it, or publish to another directory", path.display())]
     NotOurs {
-        /// What is.
+        /// The path.
         path: PathBuf,
-        /// What it is.
+        /// A description of the file or object there.
         what: String,
     },
     /// Another user's file is in the way.
@@ -112,8 +112,8 @@ impl Shelf {
         self.last.as_ref()
     }
 
-    /// What authorities voted with a day before: the newest file that is at least a day older than [`Shelf::last`], or
-    /// else the oldest one.
+    /// The file that authorities voted with a day before: the newest file that is at least a day
+    /// older than [`Shelf::last`], or else the oldest one.
     ///
     /// # Errors
     /// [`ShelfError`] when the directory or the file cannot be read, or the file is not ours.
@@ -131,12 +131,12 @@ impl Shelf {
         name.map_or(Ok(None), |name| self.read_named(name))
     }
 
-    /// Puts a file there under the time it was made, and then leads the link to it. Returns its path, not the
-    /// link's.
+    /// Puts a file there under the time it was made, and then leads the link to it. Returns its
+    /// path, not the link's.
     ///
     /// # Errors
-    /// [`ShelfError`]; the link then still leads to the file before, unless it was only the directory
-    /// that could not be synced.
+    /// [`ShelfError`]; the link then still leads to the file before, unless it was only the
+    /// directory that could not be synced.
     pub fn place(&self, file: &BandwidthFile) -> Result<PathBuf, ShelfError> {
         let name = format!("{}{ENDING}", file.header().file_created.file_stamp());
         let path = self.dir.join(&name);
@@ -146,8 +146,9 @@ impl Shelf {
         Ok(path)
     }
 
-    /// Deletes files of ours that were made more than so many days ago, but not the one that the link leads
-    /// to, and what crashes have left of others since more than a day. Returns their names.
+    /// Deletes files of ours that were made more than so many days ago, but not the one that the
+    /// link leads to, and what crashes have left of others since more than a day. Returns their
+    /// names.
     ///
     /// # Errors
     /// [`FileError`] when the directory cannot be read. A file that cannot be deleted stays.
@@ -250,7 +251,7 @@ fn is_leftover(name: &Path, path: &Path, now_unix_secs: u64) -> bool {
         && modified().is_some_and(|at| at.as_secs().saturating_add(DAY_SECS) < now_unix_secs)
 }
 
-/// The beginning of a file; `None` if it is not there any more.
+/// The beginning of a file; `None` if it no longer exists.
 fn read_up_to(path: &Path, most_bytes: u64) -> Result<Option<Vec<u8>>, FileError> {
     let mut bytes = Vec::new();
     match File::open(path).and_then(|file| file.take(most_bytes).read_to_end(&mut bytes)) {

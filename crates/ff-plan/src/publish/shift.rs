@@ -16,7 +16,8 @@ pub struct Shift {
     pub before_kilobytes: u64,
     /// The sum of all weights after, in kilobytes a second.
     pub after_kilobytes: u64,
-    /// The part of all weight that moved to other relays, in thousandths: half the sum of the changes of relays' shares.
+    /// The part of all weight that moved to other relays, in thousandths: half the sum of the
+    /// changes of relays' shares.
     pub moved_permille: u64,
 }
 
@@ -30,8 +31,8 @@ impl Shift {
         Self::between(before, &file.relays().iter().map(weight).collect())
     }
 
-    /// From the consensus' weights to those of a file, for the relays that the consensus calls measured; `None` if
-    /// one sum is 0.
+    /// From the consensus' weights to those of a file, for the relays that the consensus calls
+    /// measured; `None` if one sum is 0.
     #[must_use]
     pub fn from_consensus(file: &BandwidthFile) -> Option<Self> {
         let (mut before, mut after) = (Weights::new(), Weights::new());

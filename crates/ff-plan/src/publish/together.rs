@@ -1,26 +1,31 @@
-//! What relays count for that may share a machine (paper §5).
+//! What relays count for that may share a machine (FlashFlow, §5).
 //!
-//! A group of the schedule is measured in one slot. What its relays carried in the same seconds they can
-//! carry at once, whatever they share, so each keeps what it was measured at. What was measured apart proves
-//! less: one machine behind several relays could show all it has in each of them. So:
+//! A group of the schedule is measured in one slot. What its relays carried in the same seconds
+//! they can carry at once, whatever they share, so each keeps what it was measured at. What was
+//! measured apart proves less: one machine behind several relays could show all it has in each of
+//! them. So:
 //!
-//! - *Together* are measurements whose seconds began within [`SAME_START_MILLIS`] of each other. Those that came to
-//!   their end over all the seconds asked for show what a relay carried, conclusive or not.
-//! - Of two that began d apart and took t, a machine can have shown (t + d) / t of what it has: all of it to the one while the
-//!   other was not measured. So their sum counts for t / (t + d).
-//! - What a group has shown is the greatest sum of such measurements that were made together. One that was
-//!   made alone is a sum, too. None counts that is older than all of what stands in the group.
-//! - The values of its relays count for at most that in sum. If they exceed it, each counts for the same share of its value,
-//!   but values of the newest day come first, and older ones share what these leave. So relays that take turns in being
-//!   there do not lower others that are always there. Of one slot, those come first that were ready in time.
+//! - *Together* are measurements whose seconds began within [`SAME_START_MILLIS`] of each other.
+//!   Those that came to their end over all the seconds asked for show what a relay carried,
+//!   conclusive or not.
+//! - Of two that began d apart and took t, a machine can have shown (t + d) / t of what it has: all
+//!   of it to the one while the other was not measured. So their sum counts for t / (t + d).
+//! - What a group has shown is the greatest sum of such measurements that were made together. One
+//!   that was made alone is a sum, too. None counts that is older than all of what stands in the
+//!   group.
+//! - The values of its relays count for at most that in sum. If they exceed it, each counts for the
+//!   same share of its value, but values of the newest day come first, and older ones share what
+//!   these leave. So relays that take turns in being there do not lower others that are always
+//!   there. Of one slot, those come first that were ready in time.
 //!
-//! So a group that was measured together changes nothing, and relays on machines of their own lose by it
-//! only if they could not be measured together. The paper proposes to give each relay of a set the mean. That
-//! has the same sum, and sends a small relay as many clients as its big sister; so the sum is bounded here,
-//! and who carries how much of it is what was measured.
+//! So a group that was measured together changes nothing, and relays on machines of their own lose
+//! by it only if they could not be measured together. The paper proposes to give each relay of a
+//! set the mean. That has the same sum, and sends a small relay as many clients as its big sister;
+//! so the sum is bounded here, and who carries how much of it is what was measured.
 //!
-//! A coordinator starts all of a group at one moment (`Place` of a measurement), and counts the same seconds of each.
-//! A relay can put that moment off by opening its links slowly, and then counts for what the others leave.
+//! A coordinator starts all of a group at one moment (`Place` of a measurement), and counts the
+//! same seconds of each. A relay can put that moment off by opening its links slowly, and then
+//! counts for what the others leave.
 //!
 //! Decisions: doc/decisions.md, "A group counts for what it has shown together".
 
@@ -34,20 +39,20 @@ use crate::outcome::Outcome;
 /// Measurements whose seconds began no further apart were made together.
 pub const SAME_START_MILLIS: u64 = 2000;
 
-/// What a relay counts for, given the relays that it was measured together with.
+/// A relay's share, given the relays that it was measured together with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct GroupShare {
     /// Relays of its group that have a value, with it.
     pub relays: u64,
-    /// What these stand at, in sum.
+    /// The sum of their values.
     pub standing_bytes_per_sec: u64,
-    /// What the group has shown together.
+    /// The greatest sum that the group has shown together.
     pub together_bytes_per_sec: u64,
-    /// What is left to this relay of what it stands at.
+    /// The relay's share of its value.
     pub bytes_per_sec: u64,
 }
 
-/// What a relay of a group has shown.
+/// A relay's result in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// Which relay.
@@ -56,13 +61,13 @@ pub struct Shown {
     pub unix_millis: u64,
     /// How many there were.
     pub secs: u64,
-    /// What it carried.
+    /// The rate that it carried.
     pub rate: BytesPerSec,
 }
 
 impl Shown {
-    /// What this measurement has shown of a relay, if anything: it may have needed more measurers, and been
-    /// no worse for it, but not fewer seconds.
+    /// What this measurement has shown of a relay, if anything: it may have needed more measurers,
+    /// and been no worse for it, but not fewer seconds.
     #[must_use]
     pub fn by(outcome: &Outcome, relay: usize) -> Option<Self> {
         let is_whole = matches!(
@@ -79,8 +84,8 @@ impl Shown {
     }
 }
 
-/// The most that the relays of a group have carried together since then. Of a relay that was measured
-/// twice at once the lower counts.
+/// The most that the relays of a group have carried together since then. Of a relay that was
+/// measured twice at once the lower counts.
 #[must_use]
 pub fn carried(mut shown: Vec<Shown>, since_unix_secs: u64) -> BytesPerSec {
     shown.retain(|one| one.unix_millis >= since_unix_secs.saturating_mul(1000));
@@ -122,7 +127,7 @@ fn overlapping(sum: BytesPerSec, took: u64, apart: u64) -> BytesPerSec {
     BytesPerSec::new(u64::try_from(left).unwrap_or(u64::MAX))
 }
 
-/// What each relay of a group counts for, by what it stands at and what the group has carried together.
+/// Each relay's share, from the relays' values and the greatest sum of the group.
 #[must_use]
 pub fn shares(standing: &[BytesPerSec], together: BytesPerSec) -> Vec<GroupShare> {
     let sum: u128 = standing.iter().map(|rate| u128::from(rate.get())).sum();
@@ -139,8 +144,8 @@ pub fn shares(standing: &[BytesPerSec], together: BytesPerSec) -> Vec<GroupShare
     standing.iter().map(share).collect()
 }
 
-/// The same where values are of different days: each turn, from the least on, shares what those before it have left. Each comes
-/// with what it stands at, and its turn.
+/// The same where values are of different days: each turn, from the least on, shares what those
+/// before it have left. Each comes with what it stands at, and its turn.
 #[must_use]
 pub fn shares_in_turn<T: Ord>(
     standing: &[(BytesPerSec, T)],
@@ -226,8 +231,8 @@ mod tests {
 
     #[test]
     fn twins_show_no_more_than_their_machine_however_far_apart_they_begin() {
-        // A machine of 100 Mbit/s that gives all of it to whichever is measured, and half to each while both are. The
-        // estimate is at most 1.05 times the mean second.
+        // A machine of 100 Mbit/s that gives all of it to whichever is measured, and half to each
+        // while both are. The estimate is at most 1.05 times the mean second.
         for apart_millis in (0..=12_000_u64).step_by(100) {
             let alone = apart_millis.min(10_000);
             let mean = (alone * 100 + (10_000 - alone) * 50) / 10_000;

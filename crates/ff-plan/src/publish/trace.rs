@@ -6,8 +6,8 @@
 //!   ─▶ rounding to kB/s ─▶ its operator's limit ─▶ bw=
 //! ```
 //!
-//! It is read off the same [`Decisions`] that the bandwidth file is written from. `to_string()` is for the
-//! relay's operator. The seconds tell of the relay's clients: for nobody else.
+//! It is read off the same [`Decisions`] that the bandwidth file is written from. `to_string()` is
+//! for the relay's operator. The seconds tell of the relay's clients: for nobody else.
 
 use base64ct::{Base64Unpadded, Encoding};
 use ff_base::identity::Fingerprint;
@@ -56,7 +56,7 @@ pub struct Attempt {
     pub verdict: &'static str,
     /// Why it failed.
     pub failure: Option<Failure>,
-    /// What the relay was asked for, and what it granted.
+    /// The terms that the relay was asked for, and its grant.
     #[serde(flatten)]
     pub terms: TermsRow,
     /// r, by which background is counted.
@@ -71,7 +71,7 @@ pub struct Attempt {
     pub most_by_mean_bytes_per_sec: Option<u64>,
     /// The estimate: the lesser of the two.
     pub estimate_bytes_per_sec: Option<u64>,
-    /// What it counts as.
+    /// How it counts as a draw.
     pub draw: DrawRow,
     /// Whether it is of the period whose lowest draw stands.
     pub is_of_period: bool,
@@ -82,7 +82,7 @@ pub struct Attempt {
 /// A number, and the way to it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Number {
-    /// What stands: the lowest draw of the period.
+    /// The value that is used: the lowest draw of the period.
     pub standing_bytes_per_sec: u64,
     /// The number that it keeps instead.
     pub held: Option<Held>,
@@ -90,17 +90,17 @@ pub struct Number {
     pub is_of_day_before: bool,
     /// Days since then that had no value.
     pub blank_days: u32,
-    /// What counts by what came of it day by day.
+    /// The number after all days of the month.
     pub counted_bytes_per_sec: u64,
-    /// What is left of that beside relays that it shares a machine with.
+    /// The number's share among relays on the same machine.
     pub share: Option<GroupShare>,
-    /// That, in kilobytes a second.
+    /// The result in kilobytes a second.
     pub rounded_kilobytes: u64,
-    /// What its operator allows: bandwidth-avg of its descriptor.
+    /// The operator's limit: bandwidth-avg of its descriptor.
     pub bandwidth_avg_bytes_per_sec: Option<u64>,
-    /// What stands in the file.
+    /// The number in the file.
     pub bw: u32,
-    /// What authorities vote for now, in kilobytes a second.
+    /// The number that authorities vote for now, in kilobytes a second.
     pub previous_bw: Option<u64>,
     /// Whether authorities will vote with the file: not if it has too few relays.
     pub is_voted: bool,

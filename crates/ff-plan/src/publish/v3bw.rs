@@ -1,13 +1,14 @@
 //! The bandwidth file that a directory authority votes with (`V3BandwidthsFile`).
 //!
 //! [`BandwidthFile::from_outcomes`] chooses what may be published, [`BandwidthFile::new`] refuses
-//! what an authority would refuse, `to_string()` renders it and [`crate::publish::shelf`] puts it in place.
-//! Whatever follows from the relay lines (times, counts, `bw`, `vote`) is computed from them when
-//! it is written, so that header and lines cannot disagree.
+//! what an authority would refuse, `to_string()` renders it and [`crate::publish::shelf`] puts it
+//! in place. Whatever follows from the relay lines (times, counts, `bw`, `vote`) is computed from
+//! them when it is written, so that header and lines cannot disagree.
 //!
-//! The format is bandwidth-file-spec 1.5.0; the reader's rules are those of tor's `bwauth.c`.
-//! Keys of our own begin with `ff_`. Relays of the consensus that were tried in vain have a line that
-//! nobody votes with (`unmeasured=1 vote=0`) and `ff_reason` in it; it counts nowhere in the header.
+//! The format is bandwidth-file-spec 1.5.0; the reader's rules are those of tor's `bwauth.c`. Keys
+//! of our own begin with `ff_`. Relays of the consensus that were tried in vain have a line that
+//! nobody votes with (`unmeasured=1 vote=0`) and `ff_reason` in it; it counts nowhere in the
+//! header.
 //!
 //! The file is public. So it says nothing of a relay's clients: no background, and no time more
 //! exact than the hour, whether of a measurement or of the file (with few relays the one tells the
@@ -47,7 +48,7 @@ pub use publication::{Publication, Scheduled};
 pub use reason::{NoNumber, NotScheduled};
 pub use select::Decisions;
 
-/// What calls itself the file's software.
+/// The name of the file's software.
 pub const SOFTWARE: &str = "flashflow";
 /// Share of the consensus's relays below which authorities must not vote with the file
 /// (bandwidth-file-spec §2.2: torflow's and sbws's value).
@@ -58,7 +59,7 @@ pub(super) const KILOBYTE: u64 = 1000;
 /// A bandwidth file that authorities will read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BandwidthFile {
-    /// What the header says of its own.
+    /// The header's own values.
     header: Header,
     /// The relays, never none; in order of their fingerprints.
     relays: Vec<RelayLine>,
@@ -75,7 +76,7 @@ pub struct Header {
     pub file_created: Utc,
     /// Relays in the consensus; 0 when it is not known, and then nobody votes with the file.
     pub consensus_relays: u64,
-    /// What was tried lately, where it is known.
+    /// Counts of recent attempts, where known.
     pub recent: RecentCounts,
     /// How long measuring half of the network takes.
     pub time_to_report_half_network_secs: Option<u64>,
@@ -94,7 +95,7 @@ pub struct Generator {
     pub dirauth_nickname: Option<String>,
 }
 
-/// What was tried in the last days; what is not known is not written.
+/// Counts of attempts in the last days; unknown ones are not written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecentCounts {
     /// Consensuses seen.
@@ -113,7 +114,7 @@ pub struct RecentCounts {
     pub excluded_old: Option<u64>,
 }
 
-/// What one relay's line says.
+/// The line of a relay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RelayLine {
     /// SHA-1 fingerprint of its RSA identity, as its link has shown it.
@@ -124,9 +125,9 @@ pub struct RelayLine {
     pub nickname: Option<String>,
     /// When the result was obtained; the hour is written.
     pub measured_at: Utc,
-    /// What stands: the lowest draw of its day, each the median second, bounded by the mean.
+    /// The lowest draw of its day; each draw is the median second, bounded by the mean.
     pub estimate: BytesPerSec,
-    /// What of that counts by what came of the relay day by day.
+    /// The number, from this and the relay's other days.
     pub number: BytesPerSec,
     /// Whether it is the value of the day before, which confirms a great rise and is less.
     pub is_of_day_before: bool,
@@ -134,15 +135,16 @@ pub struct RelayLine {
     pub blank_days: u32,
     /// The greatest number that it had on days before the last one.
     pub most_before: Option<BytesPerSec>,
-    /// What counts in place of what stands, if that is too great a rise to be believed at once.
+    /// The value in use instead of the estimate, if that is too great a rise to be believed at
+    /// once.
     pub held: Option<Held>,
-    /// What is left of the number beside relays that it shares a machine with, if it has any.
+    /// The number's share among relays on the same machine, if any.
     pub share: Option<GroupShare>,
     /// The mean second.
     pub mean: BytesPerSec,
     /// Median round-trip time in milliseconds.
     pub round_trip_ms: Option<u64>,
-    /// What directory documents say of it.
+    /// The directory documents' data about the relay.
     pub directory: DirectoryFacts,
     /// Its measurements in the last days.
     pub counts: RelayCounts,
@@ -150,7 +152,7 @@ pub struct RelayLine {
     pub measurement: MeasurementFacts,
 }
 
-/// The line of a relay that has no number, for whoever asks why.
+/// The line of a relay without a number, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnmeasuredLine {
     /// SHA-1 fingerprint of its RSA identity.
@@ -167,7 +169,7 @@ pub struct UnmeasuredLine {
     pub reason: &'static str,
 }
 
-/// What directory documents say of a relay; what is not known is not written.
+/// The directory documents' data about a relay; unknown values are not written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryFacts {
     /// Whether it is in the consensus; not written.
@@ -322,13 +324,13 @@ impl BandwidthFile {
     }
 }
 
-/// Relays that have to be listed of so many.
+/// The least number of relays to be listed, of this many.
 fn minimum_eligible(consensus_relays: u64) -> u64 {
     let percent = u128::from(consensus_relays) * u128::from(MIN_PERCENT_ELIGIBLE);
     u64::try_from(percent.div_ceil(100)).unwrap_or(u64::MAX)
 }
 
-/// Whether so many of so many are too few for authorities to vote with.
+/// Whether too few relays of this many are listed for authorities to vote with the file.
 fn is_under_minimum(listed: u64, consensus_relays: u64) -> bool {
     consensus_relays == 0 || listed < minimum_eligible(consensus_relays)
 }

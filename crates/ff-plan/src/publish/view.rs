@@ -11,9 +11,9 @@ use ff_proto::units::BytesPerSec;
 use super::v3bw::{DirectoryFacts, Publication};
 use crate::period::{ScheduledRelay, group};
 
-/// The relays as a period sees them: what they are taken for, where they listen and whose families they are in.
-/// Coordinators that have the same documents have the same list: a relay's estimate is what all of them have
-/// published of it, its weight.
+/// The relays as a period sees them: what they are taken for, where they listen and whose families
+/// they are in. Coordinators that have the same documents have the same list: a relay's estimate is
+/// what all of them have published of it, its weight.
 #[must_use]
 pub fn relays(
     consensus: &Consensus,
@@ -50,7 +50,8 @@ fn named(
     several.map(|list| list.into_iter().map(|index| relays[index].fingerprint).collect()).collect()
 }
 
-/// What directory documents say of the relays of this consensus. Descriptors of others are passed over.
+/// What directory documents say of the relays of this consensus. Descriptors of others are passed
+/// over.
 #[must_use]
 pub fn directory(
     consensus: &Consensus,
@@ -73,8 +74,9 @@ pub fn directory(
     consensus.relays.iter().map(|entry| (entry.fingerprint, facts(entry))).collect()
 }
 
-/// What a bandwidth file is made with in the network of this consensus, as far as documents tell: relays on one address are a
-/// group. A store adds who was measured together (`complete` of its reader).
+/// What a bandwidth file is made with in the network of this consensus, as far as documents tell:
+/// relays on one address are a group. A store adds who was measured together (`complete` of its
+/// reader).
 #[must_use]
 pub fn publication(
     consensus: &Consensus,

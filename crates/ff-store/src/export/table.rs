@@ -9,7 +9,7 @@ use ff_proto::units::BytesPerSec;
 
 use super::ExportError;
 
-/// What stands in a column.
+/// The type of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Numbers of 64 bits with a sign.
@@ -39,7 +39,7 @@ pub(crate) struct Shape {
 pub(crate) struct Column<R> {
     /// Its name and type.
     pub(crate) shape: Shape,
-    /// What stands in it.
+    /// The value of a row in this column.
     pub(crate) of: for<'a> fn(&'a R) -> Cell<'a>,
 }
 
@@ -79,7 +79,7 @@ impl<R> Column<R> {
     }
 }
 
-/// What stands in a row's column.
+/// A value of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cell<'a> {
     /// Nothing.
@@ -168,7 +168,7 @@ impl<'a, T: Into<Cell<'a>>> From<Option<T>> for Cell<'a> {
     }
 }
 
-/// What rows are written to.
+/// The output of rows.
 pub(crate) trait Sink {
     /// Takes a row.
     fn row(&mut self, cells: &[Cell<'_>]) -> Result<(), ExportError>;

@@ -1,4 +1,4 @@
-//! The tables: each column's name beside what stands in it.
+//! The tables: each column's name with its value.
 
 use std::ops::Range;
 
@@ -18,9 +18,9 @@ pub(super) struct SecondOf {
     attempt: AttemptId,
     /// Its relay.
     fingerprint: Fingerprint,
-    /// When it began, in seconds since 1970.
+    /// The values computed from it.
     started_unix_secs: u64,
-    /// What was made of it.
+    /// The counts.
     row: SecondRow,
     /// What was counted.
     sample: SecondSample,
@@ -99,7 +99,7 @@ const FAILURES: [&str; 16] = [
     "draw_bytes_per_sec",
     "grant_used",
 ];
-/// Those of them that are never empty, because the attempts have failed.
+/// Columns of failures that are never empty, because the attempts have failed.
 const NEVER_EMPTY: [&str; 2] = ["failure", "message"];
 
 /// `results`.

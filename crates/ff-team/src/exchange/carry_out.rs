@@ -1,4 +1,5 @@
-//! An exchange over gRPC: everybody is told to listen, then of the others, and then watched to the end.
+//! An exchange over gRPC: everybody is told to listen, then of the others, and then watched to the
+//! end.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -21,15 +22,15 @@ const GRACE: Duration = Duration::from_secs(20);
 /// A measurer that is to be measured.
 #[derive(Clone)]
 pub struct Partner {
-    /// It.
+    /// The connection to the measurer.
     pub remote: RemoteMeasurer,
-    /// What its operator says that it carries.
+    /// The configured capacity of its network.
     pub stated: BytesPerSec,
 }
 
 /// A measurer that listens for the others.
 struct Listening {
-    /// Its stream.
+    /// The stream of the exchange.
     remote: RemoteExchange,
     /// Where the others reach it.
     addr: SocketAddr,
@@ -37,7 +38,8 @@ struct Listening {
     rate: BytesPerSec,
 }
 
-/// Has measurers exchange with each other for so many seconds; what came of it for each, in their order.
+/// Has measurers exchange with each other for so many seconds; what came of it for each, in their
+/// order.
 ///
 /// It ends by itself, whatever they do, and when it is dropped.
 pub async fn exchange(partners: &[Partner], secs: u16) -> Vec<Found> {

@@ -100,7 +100,7 @@ impl Hosts {
 
 /// A team, whose services end with this value.
 pub(super) struct Team {
-    /// Its measurers.
+    /// The team.
     pub(super) measurers: Vec<Arc<dyn TeamMeasurer>>,
     /// Each ends a service when it is dropped.
     _ends: Vec<oneshot::Sender<()>>,

@@ -1,4 +1,4 @@
-//! What is varied, over which cases, and how it is shown.
+//! The varied parameters, their cases, and the form of the tables.
 
 use super::Name;
 use crate::distance::{Buffers, Case, Row, Run, each, middle, range, rising};
@@ -7,11 +7,11 @@ use crate::distance::{Buffers, Case, Row, Run, each, middle, range, rising};
 pub(super) struct Figure {
     /// Which.
     pub(super) name: Name,
-    /// Its heading.
+    /// The heading.
     pub(super) title: &'static str,
-    /// What the paper says.
+    /// The paper's result.
     paper: &'static str,
-    /// What is run.
+    /// The cases to run.
     pub(super) cases: fn() -> Vec<Case>,
     /// How it is shown.
     table: Table,
@@ -21,7 +21,7 @@ pub(super) struct Figure {
 enum Table {
     /// By two things that a case says: what stands in its line and in its column.
     Across { line: fn(&Case) -> String, column: fn(&Case) -> String },
-    /// Of measurements that last so many seconds, within long ones.
+    /// Measurements of these lengths in seconds, within long ones.
     Shorter(&'static [usize]),
 }
 

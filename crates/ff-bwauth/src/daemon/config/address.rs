@@ -51,7 +51,8 @@ fn is_name(host: &str) -> bool {
     labels.split('.').all(is_label) && labels.chars().any(char::is_alphabetic)
 }
 
-/// Whether one host can be reached there: not at port 0, at an address of many hosts, or on an unnamed link.
+/// Whether one host can be reached there: not at port 0, at an address of many hosts, or on an
+/// unnamed link.
 fn is_one_hosts(addr: SocketAddr) -> bool {
     let ip = addr.ip().to_canonical();
     let is_many = ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST);

@@ -1,4 +1,4 @@
-//! What happens to a coordinator, what it has done about it, and whom it has for that.
+//! Actions that the coordinator handles, their effects, and its team.
 
 use std::sync::Arc;
 
@@ -17,50 +17,50 @@ use crate::daemon::plan::Job;
 use crate::daemon::view::View;
 use crate::watch::status::SecondShown;
 
-/// What happens.
+/// An event that the coordinator handles.
 pub enum Action {
     /// Time passes.
     Tick,
-    /// The clock shows another time than has passed since the last tick.
+    /// The clock has changed by more or less than the time since the last tick.
     ClockJumped,
-    /// The network's documents have been fetched, or not.
+    /// The network's documents have been fetched, or fetching failed.
     Documents(Result<Arc<View>, String>),
-    /// The measurer with this key has said how it is, or has not.
+    /// The measurer with this key has described its state, or failed to answer.
     Described(Ed25519Id, Result<Box<Capability>, String>),
     /// A second of a measurement is over.
     Second(AttemptId, SecondShown),
     /// A measurement is over.
     Finished(AttemptId, Box<Outcome>),
-    /// A bandwidth file has been written, or why not.
+    /// A bandwidth file has been written, or writing was refused.
     Published(Result<Written, NotWritten>),
-    /// Somebody wants a bandwidth file now.
+    /// The operator asks for a bandwidth file now.
     PublishNow,
     /// The operator has changed the config.
     Reload(Box<Settings>),
-    /// Somebody wants the measurers measured now.
+    /// The operator asks for an exchange of the measurers now.
     ExchangeNow,
-    /// The operator trusts a measurer again that was set aside.
+    /// The operator trusts a measurer again that was excluded.
     Trust(Ed25519Id),
-    /// The measurers have exchanged; what came of it for each.
+    /// An exchange has ended, with the result of each measurer.
     Exchanged(Vec<(Ed25519Id, Found)>),
-    /// The operator ends it.
+    /// The operator stops the coordinator.
     End,
 }
 
-/// A bandwidth file that was written.
+/// A written bandwidth file.
 #[derive(Clone, Debug, Default)]
 pub struct Written {
-    /// Its file.
+    /// The file's path.
     pub path: String,
-    /// How many relays have a number in it.
+    /// Relays with a number in the file.
     pub relays: u64,
-    /// How many relays the consensus had.
+    /// Relays in the consensus.
     pub consensus_relays: u64,
     /// Whether authorities vote with it.
     pub is_voted: bool,
-    /// When, in seconds since 1970.
+    /// When it was written, in seconds since 1970.
     pub unix_secs: u64,
-    /// The change of weights from the file that authorities voted with before.
+    /// The change of weights from the previous file that authorities voted with.
     pub since_last: Option<Shift>,
     /// The change of weights from the consensus.
     pub from_consensus: Option<Shift>,
@@ -69,61 +69,61 @@ pub struct Written {
 /// Why no bandwidth file was written; the previous one stays.
 #[derive(Clone, Debug)]
 pub struct NotWritten {
-    /// A sentence.
+    /// The reason, as a sentence.
     pub reason: String,
     /// Whether the only reason is that too few relays have a number, as in a first period.
     pub is_too_few: bool,
 }
 
 impl From<String> for NotWritten {
-    /// For another reason than too few relays.
+    /// A reason other than too few relays.
     fn from(reason: String) -> Self {
         Self { reason, is_too_few: false }
     }
 }
 
-/// What is to be done.
+/// An effect to carry out.
 pub enum Effect {
     /// Fetch the network's documents.
     Refresh,
-    /// Ask a measurer how it is.
+    /// Ask the measurer with this number for its state.
     Describe(usize),
     /// Measure a relay.
     Measure(Box<Job>),
-    /// The team is from now on the one of the last [`Action::Reload`].
+    /// Use the team of the last [`Action::Reload`] from now on.
     TakeTeam,
-    /// Have the measurers exchange with each other for so many seconds.
+    /// Have the measurers exchange with each other for this many seconds.
     Exchange(u16),
-    /// Write a bandwidth file with what is known of the network.
+    /// Write a bandwidth file with these data of the network.
     Publish(Box<Publication>),
-    /// Stop all measurements; then nothing is left to do.
+    /// Stop all measurements and end.
     End,
 }
 
-/// A measurer of the team and how it is.
+/// A measurer of the team and its state.
 pub struct Member {
-    /// It.
+    /// The connection to the measurer.
     pub measurer: Arc<dyn TeamMeasurer>,
-    /// Where it is.
+    /// The measurer's address.
     pub address: String,
-    /// What its operator says that it carries.
+    /// The capacity that its operator has configured.
     pub stated: BytesPerSec,
-    /// What it said of itself last.
+    /// The last description of its state.
     pub capability: Option<Box<Capability>>,
     /// How far its clock is ahead of ours, in milliseconds.
     pub clock_ahead_millis: i64,
-    /// Why it is not there.
+    /// Why it does not respond, if it does not.
     pub error: Option<String>,
-    /// When that was found out, in seconds since 1970.
+    /// Time of the last answer or error, in seconds since 1970.
     pub described: Option<u64>,
-    /// What its network was measured to carry.
+    /// The measured capacity of its network.
     pub measured: Option<ff_store::Measured>,
-    /// Why it was not measured when that was last tried.
+    /// Why the last exchange did not measure it, if so.
     pub not_measured: Option<String>,
 }
 
 impl Member {
-    /// A measurer of which nothing has been heard yet.
+    /// A measurer that has not been asked yet.
     #[must_use]
     pub fn new(measurer: Arc<dyn TeamMeasurer>, address: &str, stated: BytesPerSec) -> Self {
         Self {
@@ -140,13 +140,13 @@ impl Member {
     }
 }
 
-/// How often what is done.
+/// Intervals of repeated tasks.
 #[derive(Clone, Copy, Debug)]
 pub struct Rhythm {
-    /// The network's documents, in seconds.
+    /// Between fetches of the network's documents, in seconds.
     pub refresh_secs: u64,
-    /// The bandwidth file, in seconds.
+    /// Between bandwidth files, in seconds.
     pub publish_secs: u64,
-    /// What the store keeps.
+    /// How long the store keeps records.
     pub keep: ff_store::Retention,
 }

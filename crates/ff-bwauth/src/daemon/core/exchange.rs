@@ -1,9 +1,9 @@
-//! When the measurers are measured, and what follows from it.
+//! When the measurers' networks are measured, and how the result is used.
 //!
-//! By itself the coordinator has them exchange when one is new or has another address, in a gap of the plan that
-//! is long enough. When its operator asks for it, no slot begins until it is over; who would have been measured
-//! in it waits for the next period. What was measured bounds a slot's shares, and not the schedule: that follows
-//! from what all coordinators know.
+//! The coordinator itself starts an exchange when a measurer is new or has another address, in a
+//! gap of the plan that is long enough. When the operator asks for one, no slot begins until it has
+//! ended; relays of the slots in that time wait for the next period. A measured capacity limits the
+//! shares of a slot, but not the schedule, which follows from what all coordinators know.
 //!
 //! Decisions: doc/decisions.md, "Measurers are measured when no relay is".
 
@@ -16,28 +16,29 @@ use ff_team::exchange::Found;
 use super::{Core, Effect, Member, is_free};
 use crate::daemon::config::ExchangeTable;
 
-/// How long measurers may take beside an exchange's seconds, to listen and to say what came of it.
+/// Time that measurers may take in addition to an exchange's seconds, to listen and to report.
 const MARGIN_SECS: u64 = 15;
-/// After an exchange that has not measured all, the next one by itself is so long after, in seconds.
+/// After an exchange that has not measured all, the coordinator waits this long before it starts
+/// the next one itself, in seconds.
 const AGAIN_SECS: u64 = 6 * 3600;
 
 /// The exchanges of the team.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Exchanges {
-    /// When, and how long.
+    /// When exchanges take place, and their length.
     pub(super) table: ExchangeTable,
-    /// Since when there is one, if there is.
+    /// When the current exchange began, if there is one.
     since: Option<u64>,
     /// Whether the operator has asked for one.
     is_asked: bool,
-    /// Before that there is none by itself.
+    /// The coordinator starts none itself before this time.
     not_before: u64,
-    /// When the plan was last searched for a gap: once a second is enough.
+    /// When the plan was last searched for a gap: at most once a second.
     looked: u64,
 }
 
 impl Default for Exchanges {
-    /// None, unless somebody asks.
+    /// No exchanges unless the operator asks for one.
     fn default() -> Self {
         let table = ExchangeTable { by_itself: false, ..ExchangeTable::default() };
         Self { table, since: None, is_asked: false, not_before: 0, looked: 0 }
@@ -45,14 +46,14 @@ impl Default for Exchanges {
 }
 
 impl Core {
-    /// Has the team exchange as the config says.
+    /// Sets when exchanges take place.
     #[must_use]
     pub fn with_exchanges(mut self, table: ExchangeTable) -> Self {
         self.exchanges.table = table;
         self
     }
 
-    /// The operator wants the measurers measured now.
+    /// The operator asks for an exchange now.
     pub(super) fn ask_exchange(&mut self) {
         if self.team.len() < 2 {
             let text =
@@ -64,7 +65,7 @@ impl Core {
         self.exchanges.is_asked = true;
     }
 
-    /// Whether slots have to wait.
+    /// Whether slots have to wait for an exchange.
     pub(super) fn is_exchange_first(&self) -> bool {
         self.exchanges.is_asked || self.exchanges.since.is_some()
     }
@@ -89,10 +90,11 @@ impl Core {
         Ok(())
     }
 
-    /// Whether one is called for that nobody has asked for, and disturbs nothing.
+    /// Whether an exchange is needed that the operator has not asked for, and would not disturb the
+    /// plan.
     fn is_gap_for_exchange(&mut self, now: u64) -> Result<bool, StoreError> {
         let Exchanges { table, not_before, looked, .. } = self.exchanges;
-        // A clock that went back does not put it off for long.
+        // After the clock went back, the delay is still at most [`AGAIN_SECS`].
         let is_early = now < not_before && not_before - now <= AGAIN_SECS;
         if !table.by_itself || is_early || looked == now {
             return Ok(false);
@@ -112,7 +114,7 @@ impl Core {
         Ok(until >= now + u64::from(table.duration_secs) + MARGIN_SECS)
     }
 
-    /// Notes what came of an exchange.
+    /// Notes the results of an exchange.
     pub(super) fn exchanged(&mut self, found: Vec<(Ed25519Id, Found)>, now: u64) {
         self.exchanges.since = None;
         for (id, found) in found {
@@ -120,7 +122,7 @@ impl Core {
                 self.store_fails("so a measured capacity is lost at the next start", error, now);
             }
         }
-        // What was due meanwhile is not begun late: it would go on when the next slot begins.
+        // Measurements due meanwhile do not begin late: they would extend into the next slot.
         if let Some(course) = &mut self.course {
             let slot = course.slot_at(now);
             if slot >= course.next_slot && course.slot_start(slot) < now {
@@ -130,9 +132,9 @@ impl Core {
         }
     }
 
-    /// Notes what came of it for a measurer.
+    /// Notes the result of an exchange for one measurer.
     fn note_measured(&mut self, id: Ed25519Id, found: Found, now: u64) -> Result<(), StoreError> {
-        // It may not be of the team any more.
+        // The measurer may have left the team.
         let member = self.team.iter_mut().find(|member| member.measurer.id() == id);
         let Some(member) = member else { return Ok(()) };
         let name = member.measurer.name().to_owned();
@@ -152,7 +154,7 @@ impl Core {
         self.store.set_measured(id.0, &address, &found, now)
     }
 
-    /// What of a slot's shares the measurers have.
+    /// The shares of a slot, limited to the measured capacities.
     pub(super) fn within_measured(&self, assigned: Vec<Assignment>) -> Vec<Assignment> {
         let capacities: Vec<_> = self.team.iter().map(Member::capacity).collect();
         bounded(assigned, &capacities)
@@ -160,7 +162,7 @@ impl Core {
 }
 
 impl Member {
-    /// a_i: what was measured, and no more than is stated.
+    /// a_i: the measured capacity, at most the configured one.
     #[must_use]
     pub fn capacity(&self) -> ff_proto::units::BytesPerSec {
         Carried::capacity(self.measured.as_ref().map(|measured| &measured.carried), self.stated)

@@ -1,4 +1,4 @@
-//! What happens when a measurement is over.
+//! What follows when a measurement ends.
 
 use ff_base::identity::Fingerprint;
 use ff_plan::outcome::Outcome;
@@ -15,25 +15,26 @@ use super::rows::Taken;
 use crate::daemon::course::Course;
 use crate::daemon::running::RunningMeasurement;
 
-/// Why a new relay that had a slot has none any more.
+/// Why a new relay has lost its slot.
 const NO_TURN: &str = "no slot has room after new relays of networks that have been given less";
 
-/// What is measured at the same time because it may share a machine: a period, a slot and a head.
+/// Identifies relays that are measured at the same time because they may share a machine: period,
+/// slot and head.
 pub(super) type Together = (u64, u32, u32);
 
-/// A relay, and when the seconds that count of its measurement began, in milliseconds since 1970.
+/// A relay, and when the counted seconds of its measurement began, in milliseconds since 1970.
 pub(super) type Begun = (Fingerprint, u64);
 
-/// A measurement that is over.
+/// A measurement that has ended.
 #[derive(Debug)]
 pub(in crate::daemon) struct Finished {
     /// Its row in the store.
     attempt: AttemptId,
     /// The relay.
     relay: Fingerprint,
-    /// What came of it.
+    /// Its outcome.
     outcome: Box<Outcome>,
-    /// What is known of the path to the relay.
+    /// Known properties of the path to the relay, as stored.
     known: String,
 }
 
@@ -45,7 +46,7 @@ impl RunningMeasurement {
 }
 
 impl Core {
-    /// Stores what came of a measurement, and has it measured again if that is called for.
+    /// Stores the outcome of a measurement, and has it repeated if needed.
     pub(super) fn finish(&mut self, attempt: AttemptId, mut outcome: Box<Outcome>, now: u64) {
         let Some(running) = self.running.remove(&attempt) else { return };
         self.finished += 1;
@@ -70,8 +71,8 @@ impl Core {
         }
     }
 
-    /// Notes when the seconds of a measurement began. If the measurements of its group began too far apart to count together,
-    /// the whole group is measured again.
+    /// Notes when the seconds of a measurement began. If the measurements of its group began too
+    /// far apart to count together, the whole group is measured again.
     fn note_begun(&mut self, together: Together, begun: Option<Begun>) {
         self.begun.entry(together).or_default().extend(begun);
         if self.running.values().any(|one| one.together() == together) {
@@ -83,8 +84,8 @@ impl Core {
         }
     }
 
-    /// Has measured again what is to be, of those that were measured together once all of them are over. What the store does
-    /// not take is tried again with the next tick.
+    /// Once all measurements of a group have ended, has those relays measured again that need it. A
+    /// decision that the store does not accept is retried with the next tick.
     pub(super) fn decide(&mut self, now: u64) -> Result<(), StoreError> {
         let Some(course) = &self.course else { return Ok(()) };
         let period = course.number;
@@ -99,20 +100,19 @@ impl Core {
         Ok(())
     }
 
-    /// Stores what could not be stored before, the oldest first.
+    /// Stores results that could not be stored before, the oldest first.
     pub(super) fn save_unsaved(&mut self, now: u64) {
         while let Some(Finished { attempt, relay, outcome, known }) = self.unsaved.front() {
             self.coverage = None;
             match self.store.finish_attempt_on_path(*attempt, outcome, (relay, known), now) {
-                // It was finished already, before a store that failed said so.
+                // A failing store had already finished it.
                 Ok(()) | Err(StoreError::NotBegun(_)) => _ = self.unsaved.pop_front(),
                 Err(error) => return self.store_fails("so results stay in memory", error, now),
             }
         }
     }
 
-    /// Has relays that were measured together measured again, if the period has room and they have grants
-    /// left.
+    /// Has relays of a group measured again, if the period has room and they have grants left.
     pub(super) fn measure_again(
         &mut self,
         period: u64,
@@ -128,7 +128,7 @@ impl Core {
         let Some(reason) = self.note(event)?.refused else { return Ok(()) };
         let waited = now_slot > slot;
         let reason = match reason {
-            // In the slots before there may be room, but no grant.
+            // Earlier slots may have room, but the relays would not grant a measurement.
             NoRetry::NoRoom { .. } if waited => NoRetry::NoGrant,
             reason => reason,
         };
@@ -147,8 +147,9 @@ impl Core {
         Ok(())
     }
 
-    /// The slot after which these relays and those that are measured with them grant a measurement, and how many of their grants
-    /// count then. Their older grant may be from the period before, and lapse within this one.
+    /// The slot after which these relays and their group grant a measurement, and how many of their
+    /// grants count then. Their older grant may be from the period before, and lapse within this
+    /// one.
     fn when_granted(
         &self,
         course: &Course,
@@ -171,12 +172,13 @@ impl Core {
         })
     }
 
-    /// Notes durably what has happened in the period, and what follows for our plan; returns that.
+    /// Stores an event of the period durably, applies it to the plan, and returns the changes.
     pub(super) fn note(&mut self, event: Event) -> Result<Taken, StoreError> {
         self.note_instead(event, &[], |_| String::new())
     }
 
-    /// The same, and that these rows of the plan are not carried out, for a reason that depends on what follows.
+    /// As [`Core::note`], and drops these rows of the plan for a reason that depends on the
+    /// changes.
     pub(super) fn note_instead(
         &mut self,
         event: Event,
@@ -197,7 +199,7 @@ impl Core {
                 self.store.change_plan(number, &text, &taken.rows, &moved, (left_out, reason))
             });
         if noted.is_err() {
-            // It has not happened: the period is taken up again as the store has it.
+            // The event is not stored: the period is loaded again from the store.
             self.course = None;
         }
         noted.map(|()| taken)
@@ -220,19 +222,19 @@ impl Core {
     }
 }
 
-/// When the seconds of a measurement began, if it has a result.
+/// When the counted seconds of a measurement began, if it has a result.
 pub(super) fn begun(relay: Fingerprint, outcome: &Outcome) -> Option<Begun> {
     outcome.counted_unix_millis.filter(|_| outcome.result.is_ok()).map(|at| (relay, at))
 }
 
-/// Whether measurements of relays that belong together began too far apart to count together.
+/// Whether measurements of a group began too far apart to count together.
 pub(super) fn are_apart(all: &[Begun]) -> bool {
     let times = || all.iter().map(|(_, at)| *at);
     let ends = times().min().zip(times().max());
     ends.is_some_and(|(first, last)| last - first > SAME_START_MILLIS)
 }
 
-/// Adds all of these to what is to be measured again, as if they had no result.
+/// Adds all of these to the relays to measure again, as if they had no result.
 pub(super) fn add_all(again: &mut Vec<TaskResult>, all: &[Begun]) {
     for (relay, _) in all {
         if !again.iter().any(|(known, _)| known == relay) {
@@ -244,14 +246,14 @@ pub(super) fn add_all(again: &mut Vec<TaskResult>, all: &[Begun]) {
 /// Rows of the plan that an event moves.
 #[derive(Debug, Default)]
 struct Moved {
-    /// Each to another slot.
+    /// Rows that move, with their new slot.
     rows: Vec<(PlanId, u32)>,
-    /// These to none.
+    /// Rows that have no slot now.
     without_slot: Vec<PlanId>,
 }
 
-/// Whether a relay is to be measured again after this, and what it came to if that was no failure of ours: only
-/// then it needs more (paper §4.2).
+/// Whether a relay is to be measured again after this outcome, and its estimate unless one of our
+/// hosts failed: only then it needs more capacity (FlashFlow, §4.2).
 pub(super) fn again(outcome: &Outcome) -> Option<Option<BytesPerSec>> {
     let nothing = Some(None);
     match &outcome.result {
@@ -259,7 +261,7 @@ pub(super) fn again(outcome: &Outcome) -> Option<Option<BytesPerSec>> {
         Ok(Verdict::MeasurerLimited) => nothing,
         Ok(Verdict::PathLimited) if !outcome.draw.counts() => nothing,
         Ok(_) => None,
-        // What the relay has decided stands; to ask again would give it a second draw.
+        // The relay's decision stands; another request would give it a second draw.
         Err(failure) => match failure.kind.fault() {
             Fault::Coordinator | Fault::Unclear => nothing,
             Fault::Relay | Fault::Violation => None,

@@ -1,9 +1,10 @@
-//! What a period is owed: slots that went by while nobody was here, and repetitions that were not decided.
+//! Makes up for slots that passed before the coordinator could begin them, and for repetitions that
+//! were not decided.
 //!
 //! ```text
-//!   a slot went by: down, busy with an exchange, without a consensus, behind a jump of the clock
-//!        └─▶ each group that was due is moved to a slot that the team keeps, or left out, with the reason
-//!   measured before the last end, and whether it is measured again was not decided
+//!   a slot passed: down, busy with an exchange, without a consensus, after a jump of the clock
+//!        └─▶ each due group moves to a reserved slot, or is left out with the reason
+//!   measured before the last end, repetition not decided
 //!        └─▶ decided now
 //! ```
 
@@ -17,15 +18,15 @@ use ff_store::{PlanId, Planned, Seconds, StoreError};
 use super::Core;
 use super::finish::{Begun, Together, add_all, again, are_apart, begun};
 
-/// So many rows of the plan are moved in one step: as many transactions at most.
+/// Rows of the plan moved in one step, which bounds its transactions.
 const AT_ONCE: u32 = 16;
-/// Why what was due in a slot that went by is not carried out.
+/// Why a row of a slot that passed is not carried out.
 const WENT_BY: &str = "its slot passed before the coordinator could begin it";
 
 /// The last slot in which it was decided whether a relay is measured again.
 pub(super) type Decided = HashMap<Fingerprint, u32>;
 
-/// What these events have decided.
+/// The decisions in these events.
 pub(super) fn decided(events: &[Event], team: usize) -> Decided {
     let mut decided = Decided::new();
     for event in events {
@@ -39,8 +40,8 @@ pub(super) fn decided(events: &[Event], team: usize) -> Decided {
 }
 
 impl Core {
-    /// Has relays measured again whose measurement the last process has finished, or that were interrupted with it, if that
-    /// is called for and was not decided.
+    /// Decides about repetitions, where this is still open, of measurements that the last process
+    /// finished or that ended with it.
     pub(super) fn decide_again(&mut self, decided: &Decided, now: u64) -> Result<(), StoreError> {
         let Some(course) = &self.course else { return Ok(()) };
         let (number, span) = (course.number, course.start..now.saturating_add(1));
@@ -63,7 +64,7 @@ impl Core {
             again.extend(measured);
             all.extend(begun);
         }
-        // What this process has measured it decides when all of it is over.
+        // Measurements of this process are decided when the whole group has ended.
         for one in self.running.values() {
             groups.remove(&one.together());
         }
@@ -78,7 +79,7 @@ impl Core {
         self.decide(now)
     }
 
-    /// Moves some of what was due in slots that went by.
+    /// Moves some rows of slots that passed.
     pub(super) fn move_missed(&mut self, now: u64) -> Result<(), StoreError> {
         if !self.has_missed {
             return Ok(());
@@ -106,7 +107,7 @@ impl Core {
             let placed = course.timetable.last_slot(team, &relay).filter(|placed| *placed > slot);
             match (head, placed) {
                 (None, _) => self.leave_out(&ids, GONE)?,
-                // Its group is measured again anyway.
+                // The group is measured again in any case.
                 (_, Some(placed)) => {
                     self.leave_out(&ids, &format!("{WENT_BY}; it is measured in slot {placed}"))?
                 }
@@ -121,7 +122,7 @@ impl Core {
         Ok(())
     }
 
-    /// Has a relay, with all that is measured together with it, measured behind this slot, in place of these rows of the plan.
+    /// Moves a relay's group to a slot after this one, in place of these rows of the plan.
     pub(super) fn put_off_group(
         &mut self,
         relay: Fingerprint,
@@ -139,7 +140,7 @@ impl Core {
         .map(drop)
     }
 
-    /// Does not carry out these rows of the plan.
+    /// Drops these rows of the plan.
     pub(super) fn leave_out(&mut self, rows: &[PlanId], reason: &str) -> Result<(), StoreError> {
         self.coverage = None;
         rows.iter().try_for_each(|row| self.store.leave_out(*row, reason))

@@ -1,15 +1,16 @@
-//! What measurements have shown of the paths to relays, and what follows for the next measurement.
+//! What measurements have shown about the paths to relays, and how the next measurement uses it.
 //!
-//! If the path was the limit, the measurement says nothing about the relay. It is repeated once in the period, with
-//! twice the links:
+//! If the path was the limit, the measurement says nothing about the relay. It is repeated once in
+//! the period, with twice the links:
 //!
 //! ```text
-//!   path_limited ─▶ again, twice the links ─┬▶ another verdict: that one counts
-//!    no draw                                ├▶ path_limited, the same steady rate: conclusive, the relay's own line is full
-//!                                           └▶ path_limited, another rate: counts as a draw, not published
+//!   path_limited ─▶ repeated, twice the links ─┬▶ another verdict: that one counts
+//!    no draw                                   ├▶ path_limited, same steady rate: conclusive, its line is full
+//!                                              └▶ path_limited, another rate: a draw, not published
 //! ```
 //!
-//! A relay can drop packets to be measured again at a better time; so there is one repetition, and its draw counts.
+//! A relay can drop packets to be measured again at a better time; so there is one repetition, and
+//! its draw counts.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -28,8 +29,8 @@ const SAME: f64 = 1.07;
 const REMEMBERED_SECS: u64 = 30 * 86_400;
 /// Measurers remembered for each relay: more than a team has.
 const MAX_MEASURERS: usize = 16;
-/// Relays remembered: twice as many as the network has. The half that was measured longest ago is forgotten when
-/// there are more.
+/// Relays remembered: twice as many as the network has. The half that was measured longest ago is
+/// forgotten when there are more.
 const MAX_RELAYS: usize = 20_000;
 
 /// What is known of the paths to all relays.
@@ -77,7 +78,8 @@ struct OwnLine {
 }
 
 impl Limited {
-    /// Whether twice the links of the same measurers reached the same rate. Not all of them may have opened.
+    /// Whether twice the links of the same measurers reached the same rate. Not all of them may
+    /// have opened.
     fn is_no_more_than(&self, before: &Self) -> bool {
         self.links * 4 >= before.links * 7
             && is_same(before.rate, self.rate)
@@ -86,13 +88,13 @@ impl Limited {
 }
 
 impl KnownPaths {
-    /// What the store has; an entry that another version wrote in another form is left out.
+    /// Loads the stored entries; skips an entry in the format of another version.
     pub(super) fn recall(stored: Vec<(Fingerprint, String)>) -> Self {
         let read = |(relay, text): (_, String)| Some((relay, serde_json::from_str(&text).ok()?));
         Self { known: stored.into_iter().filter_map(read).collect() }
     }
 
-    /// What is known of the path to a relay; nothing of one that was not measured.
+    /// The known properties of the path to a relay; defaults if it was not measured.
     pub(super) fn of(&self, relay: &Fingerprint) -> KnownPath {
         self.known.get(relay).map_or(KnownPath::default(), |known| known.path)
     }
@@ -103,8 +105,8 @@ impl KnownPaths {
         known.iter().find(|(id, _)| id == measurer).map(|(_, round_trip)| *round_trip)
     }
 
-    /// Learns from a measurement. Makes its outcome conclusive, or lets it count as a draw, where that follows from the
-    /// measurement before. Returns what is to be stored.
+    /// Learns from a measurement. Makes its outcome conclusive, or lets it count as a draw, where
+    /// that follows from the previous measurement. Returns the text to store.
     #[must_use]
     pub(super) fn note(
         &mut self,
@@ -150,7 +152,7 @@ impl Known {
         }
     }
 
-    /// Decides what a measurement is worth that the path has limited to this rate.
+    /// Decides how a measurement counts that the path has limited to this rate.
     fn judge(&mut self, period: u64, rate: BytesPerSec, outcome: &mut Outcome) {
         let now = outcome.started_unix_secs;
         let is_line = self.own_line.is_some_and(|line| {
@@ -162,7 +164,8 @@ impl Known {
         let before = self.limited.take().filter(|before| before.period == period);
         let is_same_again = before.as_ref().is_some_and(|before| limited.is_no_more_than(before));
         self.limited = Some(limited);
-        // More links mend no path that is cut or too long, and a rate that still grows is nobody's line.
+        // More links do not help on a path that is cut or too long, and a rate that still grows is
+        // not a line's limit.
         let is_steady = !outcome.paths.iter().any(|path| path.is_too_far)
             && !is_growing(&outcome.seconds, outcome.ratio);
         let is_own_line = (is_line || is_same_again) && is_steady;

@@ -1,4 +1,5 @@
-//! Remembers since when each problem exists, and tests a failed store until it can be written to again.
+//! Remembers since when each problem exists, and tests a failed store until it can be written to
+//! again.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,8 @@ pub(super) const PROBE_SECS: u64 = 10;
 pub(in crate::daemon) struct Problems(BTreeMap<(Cause, String), Problem>);
 
 impl Problems {
-    /// Replaces the problems by those found now and returns them with their start. Logs each once when it starts and ends.
+    /// Replaces the problems by those found now and returns them with their start. Logs each once
+    /// when it starts and ends.
     pub(in crate::daemon) fn renew(&mut self, found: Vec<Found>, now: u64) -> Vec<Problem> {
         let mut before = std::mem::take(&mut self.0);
         for Found { cause, of, text } in found {
@@ -74,7 +76,7 @@ mod tests {
             since(vec![found(Cause::MeasurerDown, "b", "x")], 100),
             [of(Cause::MeasurerDown, "b", 100, "x")]
         );
-        // A problem with another text is the same; that of another subject is not.
+        // A problem with another text is the same problem; one with another subject is not.
         let two = vec![found(Cause::MeasurerDown, "b", "y"), found(Cause::MeasurerDown, "a", "x")];
         assert_eq!(
             since(two, 105),

@@ -1,4 +1,4 @@
-//! What changes with the config while the coordinator runs.
+//! Adopts a changed config in a running coordinator.
 
 use std::mem::take;
 
@@ -8,26 +8,27 @@ use ff_store::{Store, StoreError};
 use super::{Core, Effect, Member, Rhythm};
 use crate::daemon::config::ExchangeTable;
 
-/// What may change.
+/// Settings that may change while the coordinator runs.
 pub struct Settings {
-    /// How often what is done: at once.
+    /// Intervals of repeated tasks: used at once.
     pub rhythm: Rhythm,
-    /// How the measurers are measured: at once.
+    /// Schedule of exchanges: used at once.
     pub exchange: ExchangeTable,
-    /// Who measures: from the next period on, because the plan of this one is made for the teams that there are.
+    /// The teams: used from the next period on, because the current plan is made for the current
+    /// teams.
     pub teams: Teams,
 }
 
-/// Who measures.
+/// The network's teams.
 pub struct Teams {
     /// The teams of all coordinators of the network.
     pub all: Vec<Team>,
-    /// This coordinator's, in the same order as its measurers stand there.
+    /// This coordinator's team, in the same order as its measurers there.
     pub own: Vec<Member>,
 }
 
 impl Core {
-    /// Takes over what may change.
+    /// Adopts new settings.
     pub(super) fn reload(&mut self, settings: Settings) {
         self.rhythm = settings.rhythm;
         self.exchanges.table = settings.exchange;
@@ -43,7 +44,7 @@ impl Core {
         );
     }
 
-    /// Takes the teams of the last reload over, if they are others; what is known of a measurer stays.
+    /// Adopts the teams of the last reload, if they differ; known state of measurers stays.
     pub(super) fn take_team(&mut self, effects: &mut Vec<Effect>) -> Result<(), StoreError> {
         let Some(teams) = &self.next else { return Ok(()) };
         for member in &teams.own {
@@ -64,14 +65,14 @@ impl Core {
             }
         }
         recall(&self.store, &mut self.team)?;
-        // How those are that are new.
+        // New measurers are asked for their state at once.
         self.due.describe = 0;
         effects.push(Effect::TakeTeam);
         Ok(())
     }
 }
 
-/// Takes over what the store knows of what the measurers carry.
+/// Loads the measured capacities of the team from the store.
 pub(super) fn recall(store: &Store, team: &mut [Member]) -> Result<(), StoreError> {
     let rows = store.measurers()?;
     for member in team {
@@ -85,7 +86,7 @@ pub(super) fn recall(store: &Store, team: &mut [Member]) -> Result<(), StoreErro
 }
 
 impl Member {
-    /// What of it stands in the config.
+    /// The configured identity, name, address and capacity.
     fn place(&self) -> (ff_proto::ids::Ed25519Id, &str, &str, ff_proto::units::BytesPerSec) {
         (self.measurer.id(), self.measurer.name(), &self.address, self.stated)
     }

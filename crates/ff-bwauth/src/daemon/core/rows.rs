@@ -9,14 +9,14 @@ use ff_store::{Kind, ToPlan};
 
 use crate::daemon::course::Course;
 
-/// What follows from an event for our plan.
+/// Changes of this team's plan after an event.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
-    /// The rows that it adds.
+    /// The rows to add.
     pub(super) rows: Vec<ToPlan>,
-    /// Groups whose rows are moved, with the slot where they are measured now, if they are.
+    /// Groups whose rows move, with their new slot, if they have one.
     pub(super) moved: BTreeMap<u32, Option<u32>>,
-    /// Why relays are not measured again or later, if they are not.
+    /// Why relays are not measured again or later, if so.
     pub(super) refused: Option<NoRetry>,
 }
 
@@ -27,7 +27,7 @@ impl From<Vec<ToPlan>> for Taken {
 }
 
 impl Course {
-    /// Beside which relays one is measured by our team in a slot.
+    /// The head of the group with which our team measures a relay in a slot.
     pub(super) fn head_in(&self, relay: &Fingerprint, slot: u32) -> Option<u32> {
         let relays = self.timetable.relays();
         let tasks = self.timetable.tasks(self.team, slot);
@@ -49,7 +49,7 @@ impl Course {
         (0..schedule.groups().len()).map(|group| schedule.slot(group, self.team)).collect()
     }
 
-    /// What follows for our plan from where groups were measured before and are now.
+    /// The changes of our plan between earlier and present slots of groups.
     fn moved(&self, before: &[Option<u32>]) -> Taken {
         let mut taken = Taken::default();
         for (group, slot) in self.slots().into_iter().enumerate() {
@@ -63,7 +63,6 @@ impl Course {
         taken
     }
 
-    /// The rows of a group.
     fn rows_of(&self, group: usize, slot: u32) -> Vec<ToPlan> {
         let members = &self.timetable.schedule().groups()[group];
         let relays = self.timetable.relays();
@@ -76,7 +75,7 @@ impl Course {
         members.members.iter().zip(&members.demands).map(row).collect()
     }
 
-    /// Lets an event happen, and returns what follows for our plan.
+    /// Applies an event to the timetable and returns the changes of our plan.
     pub(super) fn take(&mut self, event: Event) -> Taken {
         match event {
             Event::Retry { team, measured, now_slot, grants_used } => {

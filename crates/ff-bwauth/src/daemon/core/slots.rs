@@ -1,4 +1,4 @@
-//! What happens when a slot begins.
+//! Begins the measurements of a slot.
 //!
 //! Decisions: doc/decisions.md, "Missed slots are not caught up".
 
@@ -22,7 +22,7 @@ use super::{Core, Effect, Member};
 use crate::daemon::plan::{Job, links, shares, stored};
 use crate::daemon::running::RunningMeasurement;
 
-/// After this part of it a slot does not begin any more.
+/// A slot begins within one part in this many of its length, or not at all.
 const LATE_PART: u32 = 3;
 /// Why a row of the plan is not carried out.
 const TWICE: &str = "the relay has another row in this slot";
@@ -31,18 +31,18 @@ const TWICE: &str = "the relay has another row in this slot";
 struct Ready {
     /// Its row of the plan.
     row: Planned,
-    /// What is to be measured.
+    /// The relay and its demand in the slot.
     task: SlotTask,
-    /// By whom.
+    /// The measurers with their shares.
     team: Vec<TeamMember>,
 }
 
-/// Why what is due cannot begin, and its rows, by the head of its group.
+/// Rows that cannot begin and the reason, by the head of their group.
 type Wanting = BTreeMap<u32, (String, Vec<Planned>)>;
 
 impl Core {
-    /// Begins the slot that is due. Without a consensus it waits. What was due in slots that went by is moved to later ones:
-    /// everything in them would be measured at once.
+    /// Begins the slot that is due. Without a consensus it waits. Measurements of slots that passed
+    /// move to later slots: otherwise all would begin at once.
     pub(super) fn begin_slots(
         &mut self,
         now: u64,
@@ -55,7 +55,7 @@ impl Core {
         }
         let (number, late) = (course.number, now.saturating_sub(course.slot_start(slot)));
         self.has_missed |= slot > course.next_slot;
-        // What begins late would run into the next slot.
+        // A late measurement would extend into the next slot.
         let is_late = late > u64::from(self.common.slot_secs / LATE_PART);
         if is_late || slot >= self.common.slots() {
             self.has_missed |= is_late;
@@ -79,14 +79,16 @@ impl Core {
             tracing::info!(period = number, slot, relays = due.len(), "a slot begins");
         }
         self.begin_all(slot, due, now, effects)?;
-        // Only now: if the store fails, what of the slot has not begun is tried again.
+        // Only now: if the store fails, measurements of the slot that have not begun are tried
+        // again.
         if let Some(course) = &mut self.course {
             course.next_slot = slot + 1;
         }
         Ok(())
     }
 
-    /// Begins what is due in a slot. What is measured together begins together: if one has no room, all wait.
+    /// Begins the measurements that are due in a slot. A group begins together: if one relay has no
+    /// room, all wait.
     fn begin_all(
         &mut self,
         slot: u32,
@@ -122,11 +124,11 @@ impl Core {
             }
             effects.extend(together.into_iter().map(|job| Effect::Measure(Box::new(job))));
         }
-        // What has begun is measured also if the store failed then.
+        // Measurements that have begun are carried out even if the store failed then.
         begun
     }
 
-    /// Leaves out what is due of relays that have gone, or that cannot be reached.
+    /// Leaves out relays that have left or cannot be reached.
     fn leave_out_unreachable(
         &mut self,
         tasks: &HashMap<Fingerprint, SlotTask>,
@@ -147,8 +149,8 @@ impl Core {
         Ok(())
     }
 
-    /// Divides what is due in a slot among the team. What cannot begin comes with the reason, by its head, with all that is due
-    /// together with it.
+    /// Divides the due measurements of a slot among the team. Those that cannot begin are returned
+    /// with the reason, by head, with their whole group.
     fn divided(
         &self,
         slot: u32,
@@ -194,7 +196,7 @@ impl Core {
         (ready, wanting)
     }
 
-    /// What is due in a slot with what each measurer does for it; takes that out of what is due.
+    /// The due measurements of a slot with each measurer's share; removes them from `due`.
     fn assigned_due(
         &self,
         slot: u32,
@@ -212,7 +214,8 @@ impl Core {
         due.collect()
     }
 
-    /// What each measurer does in a slot: near ones first, none that a relay disputes, none that is set aside.
+    /// Each measurer's share in a slot: near measurers first, none that the relay disputes, none
+    /// that is excluded.
     fn assigned(&self, slot: u32, tasks: &HashMap<Fingerprint, SlotTask>) -> Vec<Assignment> {
         let Some(course) = &self.course else { return Vec::new() };
         let relays = course.timetable.relays();
@@ -233,8 +236,8 @@ impl Core {
         })
     }
 
-    /// Puts off what is due of relays that grant nothing now, as after a late retry in the period before, with all
-    /// that is measured together with them.
+    /// Postpones due measurements of relays that grant nothing now, as after a late repetition in
+    /// the period before, with their groups.
     fn put_off_without_grant(
         &mut self,
         tasks: &HashMap<Fingerprint, SlotTask>,
@@ -263,8 +266,9 @@ impl Core {
         Ok(())
     }
 
-    /// Until when a relay grants nothing, in seconds since 1970, if it grants nothing now. It counts its grants in the
-    /// time that has passed, and not by our periods, and from a moment that we do not know exactly.
+    /// Until when a relay grants nothing, in seconds since 1970, if it grants nothing now. A relay
+    /// counts its grants in the time that has passed, not by our periods, and from a moment that we
+    /// do not know exactly.
     pub(super) fn grants_nothing_until(
         &self,
         relay: &Fingerprint,
@@ -275,7 +279,7 @@ impl Core {
         Ok(last.map(|last| used[last].saturating_add(self.grant_secs())))
     }
 
-    /// When a relay was asked for what it grants within a period, in seconds since 1970.
+    /// When a relay was asked for its grants within a period, in seconds since 1970.
     pub(super) fn grants_used(
         &self,
         relay: &Fingerprint,
@@ -284,12 +288,12 @@ impl Core {
         self.store.grants_used(relay, now.saturating_sub(self.grant_secs()))
     }
 
-    /// For how many seconds a grant counts, at most.
+    /// How long a grant counts at most, in seconds.
     fn grant_secs(&self) -> u64 {
         u64::from(self.common.length_secs + self.common.slot_secs)
     }
 
-    /// Begins one measurement, durably.
+    /// Stores the beginning of one measurement durably, and returns the job.
     fn begin(&mut self, ready: Ready, now: u64) -> Result<Option<Job>, StoreError> {
         let Ready { row, task, team } = ready;
         let fingerprint = row.what.fingerprint;

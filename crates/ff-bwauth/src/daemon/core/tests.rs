@@ -1,4 +1,4 @@
-//! The coordinator with a clock, a network and outcomes that are made up.
+//! Tests of the coordinator with an artificial clock, network and outcomes.
 
 mod arrivals;
 mod exchange;
@@ -33,7 +33,7 @@ use crate::daemon::plan::Job;
 
 /// The length of a period in these tests, in seconds.
 const LENGTH_SECS: u32 = 1000;
-/// And of a slot.
+/// The length of a slot in seconds.
 const SLOT_SECS: u32 = 10;
 /// When the tests' first period begins.
 const START: u64 = 1_800_000_000;
@@ -67,17 +67,17 @@ fn stamp(unix_secs: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
-/// A consensus that became valid then, of these relays with these weights.
+/// A consensus of these relays with these weights, valid after this time.
 fn view(valid_after: u64, relays: &[(u8, Option<u32>)]) -> Arc<View> {
     view_at(valid_after, relays, |number| number)
 }
 
-/// The same, with several relays on a host.
+/// As [`view`], with several relays on a host.
 fn view_at(valid_after: u64, relays: &[(u8, Option<u32>)], host: fn(u8) -> u8) -> Arc<View> {
     view_in(valid_after, relays, |number| (2, host(number)))
 }
 
-/// The same, with relays in several networks.
+/// As [`view`], with relays in several networks.
 fn view_in(
     valid_after: u64,
     relays: &[(u8, Option<u32>)],
@@ -111,12 +111,12 @@ fn view_in(
     Arc::new(View::parse(&text, &[&descriptors]).expect("a good view"))
 }
 
-/// A network of so many relays that have been measured before.
+/// A network of this many relays that have been measured before.
 fn network(relays: u8) -> Vec<(u8, Option<u32>)> {
     (1..=relays).map(|number| (number, Some(2500))).collect()
 }
 
-/// A coordinator of two, with its store in this directory.
+/// One of two coordinators, with its store in this directory.
 fn coordinator(me: u8, dir: &Path, now: u64) -> Core {
     let team = |coordinator: u8| Team {
         coordinator: [coordinator; 32],
@@ -154,7 +154,7 @@ fn coordinator(me: u8, dir: &Path, now: u64) -> Core {
     Core::new(common, means, rhythm, store, members.into(), now).expect("a coordinator")
 }
 
-/// What comes of a measurement of a relay with this capacity by those rules.
+/// The outcome of measuring a relay of this capacity by the job's rules.
 fn outcome(job: &Job, capacity: BytesPerSec, now: u64) -> Box<Outcome> {
     let failure =
         Failure { kind: FailureKind::SetupFailed, relay_code: None, message: "made up".into() };
@@ -167,29 +167,29 @@ fn outcome(job: &Job, capacity: BytesPerSec, now: u64) -> Box<Outcome> {
     Box::new(Outcome { estimate: Some(estimate), result: Ok(verdict), draw, ..failed })
 }
 
-/// One that failed in this way.
+/// A failed outcome of this kind.
 fn failed(job: &Job, kind: FailureKind, now: u64) -> Box<Outcome> {
     let failure = Failure { kind, relay_code: None, message: "made up".into() };
     Box::new(measure::failed(&job.plan, now, failure))
 }
 
-/// Lets a coordinator live through some seconds; each measurement is over in the next second.
+/// Runs a coordinator for some seconds; each measurement ends in the next second.
 struct Life {
-    /// Its clock.
+    /// The coordinator's clock.
     now: u64,
-    /// Which relays it has asked, and when.
+    /// Which relays were asked, and when.
     asked: Vec<(Fingerprint, u64)>,
-    /// What of the effects was seen, by name.
+    /// How often each kind of effect was seen.
     seen: BTreeMap<&'static str, u32>,
 }
 
 impl Life {
-    /// One that begins then.
+    /// Begins at this time.
     fn at(now: u64) -> Self {
         Self { now, asked: Vec::new(), seen: BTreeMap::new() }
     }
 
-    /// Lives until then; `come_of` says what comes of each measurement, or that it does not end.
+    /// Runs until then; `come_of` gives each measurement's outcome, or `None` if it does not end.
     fn until(
         &mut self,
         core: &mut Core,
@@ -276,7 +276,7 @@ fn a_relay_that_is_faster_than_its_guess_is_measured_again_with_more_and_no_thir
     life.until(&mut core, end, |job, now| {
         let rate = job.plan.team.iter().filter_map(|member| member.rate).sum::<BytesPerSec>();
         allocated.entry(job.fingerprint).or_default().push(rate);
-        // One has grown, and another is never done.
+        // The capacity of one relay has grown, and one measurement never ends.
         let capacity = match job.fingerprint[0] {
             1 => BytesPerSec::from_mbit(35),
             2 => BytesPerSec::from_mbit(10_000),
@@ -299,13 +299,13 @@ fn a_relay_that_is_faster_than_its_guess_is_measured_again_with_more_and_no_thir
     assert_eq!(publication.not_scheduled, [([2; 20], NotScheduled::TooFast)].into());
 }
 
-/// That the first of the measurers says more than the relay.
+/// A dispute in which the first measurer counts more than the relay.
 fn disputes_the_first(job: &Job) -> Dispute {
     let measurer_id = job.plan.team[0].measurer.id();
     Dispute { measurer: 0, measurer_id, claimed_cells: 2000, reported_cells: 1000 }
 }
 
-/// What comes of a measurement that the way has limited to this rate.
+/// The outcome of a measurement that the path has limited to this rate.
 fn path_limited(job: &Job, rate: BytesPerSec, now: u64) -> Box<Outcome> {
     let links = job.plan.team.iter().map(|member| u64::from(member.sockets)).sum();
     let verdict = Verdict::PathLimited;
@@ -332,7 +332,8 @@ fn what_the_way_has_limited_is_measured_once_more_over_twice_the_links_and_that_
         tried.push(job.plan.team.iter().map(|member| member.sockets).sum());
         let mbit = BytesPerSec::from_mbit;
         Some(match (job.fingerprint[0], tried.len()) {
-            // Twice as many links find no more, or half as much again, or all there is, or no more because the rate still grows.
+            // Twice the links reach the same rate, 1.5 times the rate, the relay's capacity, or the
+            // same rate while it still grows.
             (1, _) => path_limited(job, mbit(5), now),
             (2, 1) => path_limited(job, mbit(4), now),
             (2, _) => path_limited(job, mbit(6), now),
@@ -395,7 +396,7 @@ fn a_relay_that_grants_nothing_yet_in_its_slot_is_measured_later_in_the_period()
     core.apply(Action::Documents(Ok(view(START - 100, &network(30)))), START - 100);
     let mut life = Life::at(START);
     let (length, periods) = (u64::from(LENGTH_SECS), 6);
-    // All that is measured first in a period fails, so all use two grants in it.
+    // All first measurements of a period fail, so every relay uses two grants in it.
     let mut begun = BTreeMap::<(u64, Fingerprint), Vec<u64>>::new();
     for period in 0..periods {
         if period > 0 {
@@ -469,7 +470,7 @@ fn what_is_old_is_deleted_a_part_with_each_tick() {
     });
     let (fingerprint, outcome) = job.expect("it was measured");
     let days = |days: u64| START + days * 86_400;
-    // More than one step's, of one day, and one that is newer.
+    // Records of more than one step, of one day, and a newer one.
     for number in 0..502 {
         let started = if number == 501 { days(8) } else { days(2) };
         let begin = Begin {
@@ -510,7 +511,7 @@ fn another_team_measures_from_the_next_period_on_and_another_rhythm_counts_at_on
     let half = START + length / 2;
     life.until(&mut core, half, |job, now| Some(outcome(job, TRUTH, now)));
     let refreshed = life.seen["refresh"];
-    // The first measurer goes, and a new one comes behind the other.
+    // The first measurer leaves, and a new one comes after the other.
     let own = |ids: [u8; 2]| {
         ids.map(|id| Member::new(Arc::new(Nobody(id)), "192.0.2.99:1", BytesPerSec::from_mbit(100)))
     };
@@ -562,7 +563,7 @@ fn a_clock_that_goes_back_begins_nothing_again() {
         life.until(&mut core, START + to, |job, now| Some(outcome(job, TRUTH, now)));
         life.now = START + back_to;
     }
-    // Also not the period before.
+    // The period before does not begin either.
     life.now = START - 500;
     life.until(&mut core, START + u64::from(LENGTH_SECS) - 1, |job, now| {
         Some(outcome(job, TRUTH, now))
@@ -573,7 +574,7 @@ fn a_clock_that_goes_back_begins_nothing_again() {
 
 #[test]
 fn a_clock_that_was_far_ahead_costs_nothing_but_that_time() {
-    // For a moment years ahead, in the middle of a period, or already when the coordinator started.
+    // For a moment years ahead, in the middle of a period or already at the start.
     for starts_ahead in [false, true] {
         let dir = tempfile::tempdir().expect("a directory");
         let (ahead, end) = (START + 9000 * u64::from(LENGTH_SECS), START + 999);
@@ -593,7 +594,7 @@ fn a_clock_that_was_far_ahead_costs_nothing_but_that_time() {
         let times = life.times();
         assert_eq!((times.len(), times.values().max()), (20, Some(&1)), "{before} before");
         assert!(starts_ahead || (1..20).contains(&before), "{before}");
-        // The next period begins, and so does the one that it was once in by mistake.
+        // The next period begins, and so does the one in which the clock once was by mistake.
         for period in [end + 1, ahead] {
             core.apply(Action::Tick, period);
             let number = core.status(period).period.map(|period| period.number);
@@ -612,7 +613,7 @@ fn a_clock_that_jumps_and_comes_back_stops_nothing_and_costs_nobody_a_grant_too_
         let mut core = coordinator(1, dir.path(), START - 100);
         core.apply(Action::Documents(Ok(view(START - 100, &network(30)))), START - 100);
         let mut life = Life::at(START);
-        // What relays have granted by clocks that do not jump, and when.
+        // When relays have granted measurements, by clocks that do not jump.
         let mut granted = BTreeMap::<Fingerprint, Vec<u64>>::new();
         let live = |core: &mut Core,
                     life: &mut Life,
@@ -653,7 +654,7 @@ fn a_period_whose_beginning_cannot_be_read_goes_on() {
     let mut life = Life::at(START);
     life.until(&mut core, START + 300, |job, now| Some(outcome(job, TRUTH, now)));
     drop(core);
-    // As a kill between two writes left it once, or another version.
+    // As a kill between two writes or another version may leave it.
     let db = rusqlite::Connection::open(dir.path().join("store-1")).expect("a store");
     db.execute("DELETE FROM events", []).expect("deleted");
     drop(db);
@@ -686,7 +687,7 @@ fn relays_that_come_are_measured_and_relays_that_go_are_not() {
         let expected = number > 5 || before.contains_key(&relay);
         assert_eq!(times.contains_key(&relay), expected, "relay {number}");
     }
-    // An older consensus than the last one is not taken.
+    // A consensus older than the last one is not adopted.
     let count = core.views.len();
     core.apply(Action::Documents(Ok(view(START - 100, &network(1)))), life.now);
     assert_eq!(core.views.len(), count);

@@ -1,4 +1,4 @@
-//! What relays say of the team's measurers, and which of them are believed.
+//! Relays' reports on the team's measurers, and which measurers are believed.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -17,19 +17,19 @@ use super::Core;
 use crate::daemon::course::Common;
 use crate::daemon::view::View;
 
-/// What relays have said of measurers in this period and the one before.
+/// Relays' reports on measurers in this period and the one before.
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct Heard {
-    /// What each relay has said, and where it was.
+    /// The reports of each relay, and its addresses.
     relays: HashMap<Fingerprint, (Said, Vec<IpAddr>)>,
-    /// Whether something was said since the team was judged.
+    /// Whether a report is newer than the last judgement of the team.
     is_new: bool,
-    /// What is thought of the team, in its order.
+    /// The standing of each measurer, in the team's order.
     pub(in crate::daemon) standings: Vec<Standing>,
 }
 
 impl Heard {
-    /// What the store has of it.
+    /// Loads the reports from the store.
     pub(super) fn recall(store: &Store, common: &Common, now: u64) -> Result<Self, StoreError> {
         let mut heard = Self::default();
         for (word, address) in store.words(common.disputes_since(now))? {
@@ -38,7 +38,7 @@ impl Heard {
         Ok(heard)
     }
 
-    /// Adds a word of a relay at this address.
+    /// Adds a report of a relay at this address.
     fn hear(&mut self, word: &Word, address: &str) {
         let (said, addresses) = self.relays.entry(word.relay).or_default();
         said.hear(word);
@@ -49,8 +49,8 @@ impl Heard {
         self.is_new = true;
     }
 
-    /// What all relays have said, with the numbers of their groups: by their families in this consensus, and by the
-    /// addresses at which they were measured. Without a dispute it does not matter who belongs to whom.
+    /// All reports, with the numbers of the relays' groups: by their families in this consensus,
+    /// and by the addresses at which they were measured. Without a dispute, groups do not matter.
     fn by_group(&self, view: &View) -> Vec<(Speaker, &Said)> {
         if !self.relays.values().any(|(said, _)| said.disputes_any()) {
             return (0..).zip(self.relays.values()).map(|(n, said)| spoken(n, said)).collect();
@@ -77,15 +77,15 @@ impl Heard {
     }
 }
 
-/// What a relay of this group has said at these addresses.
+/// The reports of a relay of this group at these addresses.
 fn spoken(group: u64, (said, addresses): &(Said, Vec<IpAddr>)) -> (Speaker, &Said) {
     let network = addresses.iter().map(|&address| network(address)).min();
     (Speaker { group, network }, said)
 }
 
 impl Core {
-    /// Adds what a relay says of the measurers of a measurement. One that disputes all that it has met is doubted: its
-    /// draw has no value.
+    /// Adds a relay's report on the measurers of a measurement. A relay that disputes all measurers
+    /// that it has met is doubted: its draw has no value.
     pub(super) fn hear(
         &mut self,
         relay: Fingerprint,
@@ -112,12 +112,12 @@ impl Core {
         }
     }
 
-    /// Judges the team by what was said since the period before this one began, if anything is new. Without a consensus
-    /// families are not known, so it waits.
+    /// Judges the team by the reports since the start of the previous period, if any is new.
+    /// Without a consensus families are not known, so it waits.
     pub(super) fn judge_team(&mut self) {
         let Some(view) = self.views.last().filter(|_| self.heard.is_new) else { return };
         self.heard.is_new = false;
-        // By the period under way: a clock that is ahead for a moment makes nothing forgotten.
+        // By the current period: a clock that is ahead for a moment does not discard reports.
         if let Some(course) = &self.course {
             let since = self.common.disputes_since(course.start);
             self.heard.relays.retain(|_, (said, _)| said.forget(since));
@@ -127,13 +127,13 @@ impl Core {
         self.heard.standings = standings;
     }
 
-    /// Has the team judged again, although nothing was said.
+    /// Has the team judged again without a new report.
     pub(super) fn judge_team_again(&mut self) {
         self.heard.is_new = true;
         self.judge_team();
     }
 
-    /// Lets the period's timetable know how much of the team is set aside.
+    /// Notes in the period's timetable how much of the team is excluded.
     pub(super) fn note_aside(&mut self) -> Result<(), StoreError> {
         let Some(course) = &self.course else { return Ok(()) };
         let team = course.team;
@@ -147,7 +147,7 @@ impl Core {
         self.note(Event::Aside { team, less }).map(drop)
     }
 
-    /// The operator trusts a measurer again: what relays have said of it until now does not count.
+    /// The operator trusts a measurer again: earlier reports on it do not count.
     pub(super) fn trust(&mut self, measurer: Ed25519Id, now: u64) {
         if let Err(error) = self.store.trust(measurer.0, now) {
             self.store_fails("so a measurer is trusted only until the next start", error, now);
@@ -158,12 +158,12 @@ impl Core {
         self.judge_team_again();
     }
 
-    /// Whether a member of the team measures nothing.
+    /// Whether a member of the team is excluded from measurements.
     pub(super) fn is_aside(&self, member: usize) -> bool {
         self.heard.standings.get(member).is_some_and(|one| one.is_aside)
     }
 
-    /// Whether a relay disputes a member of the team, so that others are to measure it.
+    /// Whether a relay disputes a member of the team, so that other measurers must measure it.
     pub(super) fn is_disputed_by(&self, relay: &Fingerprint, member: usize) -> bool {
         let Some((said, _)) = self.heard.relays.get(relay) else { return false };
         self.team.get(member).is_some_and(|member| said.disputes(&member.measurer.id()))

@@ -10,7 +10,7 @@ use crate::daemon::core::{Action, Settings, Teams};
 use crate::daemon::publish::Publisher;
 
 impl Daemon {
-    /// Takes over what may change while it runs. Of a config that is not good nothing is taken over.
+    /// Adopts the changes of a config that need no restart. An invalid config changes nothing.
     pub(super) fn reload(&mut self, path: &Path) {
         match self.take_over(path) {
             Ok(fixed) => {
@@ -23,7 +23,7 @@ impl Daemon {
         }
     }
 
-    /// The same; returns what has changed and takes a new start.
+    /// As [`Daemon::reload`]; returns the changed parts that need a restart.
     fn take_over(&mut self, path: &Path) -> Result<Vec<&'static str>> {
         let (config, fixed) = self.config.with(&Config::load(path)?);
         let me = ff_measurer::measurer_id(&self.key).0;
@@ -34,7 +34,7 @@ impl Daemon {
         self.publisher = Publisher::new(&config);
         self.next_remotes = Some(remotes);
         self.config = config;
-        // It has no effect before the next tick.
+        // The action has no effect before the next tick.
         self.core.apply(Action::Reload(Box::new(settings)), now());
         Ok(fixed)
     }
@@ -50,7 +50,7 @@ mod tests {
 
     use super::*;
 
-    /// A config with these lines, and a measurer of this capacity.
+    /// Writes a config with these lines, and a measurer of this capacity.
     fn write(path: &Path, lines: &str, capacity: &str) {
         let identity = key::identity_text(&Ed25519Id([7; 32]));
         let text = format!(

@@ -1,4 +1,4 @@
-//! What differs between two bandwidth files, for people and for programs.
+//! The differences of two bandwidth files, as text and JSON.
 
 use std::fmt::Write as _;
 
@@ -6,18 +6,18 @@ use anyhow::{Context, Result};
 use ff_dir::bandwidth::{Change, Reading, diff};
 use serde_json::json;
 
-/// What differs.
+/// The differences of two files.
 pub(super) struct Difference {
-    /// Relay by relay, in the order of fingerprints.
+    /// The changes of relays, in the order of fingerprints.
     changes: Vec<Change>,
-    /// How many relays the older and the newer file have to vote with.
+    /// Relays with a vote in the older and the newer file.
     relays: [usize; 2],
-    /// What they come to, in kilobytes a second.
+    /// The sums of weights, in kilobytes a second.
     total_bw: [u64; 2],
 }
 
 impl Difference {
-    /// What differs from the one to the other.
+    /// The differences from the old file to the new one.
     pub(super) fn of(old: &Reading, new: &Reading) -> Self {
         Self {
             changes: diff(old, new),
@@ -26,13 +26,13 @@ impl Difference {
         }
     }
 
-    /// For people: the greatest changes first.
+    /// As text: the greatest changes first.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         let mut order: Vec<_> = self.changes.iter().collect();
         order.sort_by_key(|change| std::cmp::Reverse(bws(change)[0].abs_diff(bws(change)[1])));
         for change in order {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "{}", line(change));
         }
         let sum = |which: usize| {
@@ -51,7 +51,7 @@ impl Difference {
         text
     }
 
-    /// For programs: a line for each relay, and one for all of them.
+    /// As JSON: a line for each relay, and one for all of them.
     pub(super) fn json(&self) -> Result<String> {
         let mut text = String::new();
         for change in &self.changes {
@@ -92,7 +92,7 @@ fn line(change: &Change) -> String {
     )
 }
 
-/// How much more the one is than the other; `None` where that was nothing.
+/// The change in percent; `None` if the old value is 0.
 #[expect(clippy::cast_precision_loss, reason = "weights lie far below 2^53")]
 fn percent(old: u64, new: u64) -> Option<String> {
     (old > 0).then(|| format!("{:+.1} %", (new as f64 / old as f64 - 1.0) * 100.0))

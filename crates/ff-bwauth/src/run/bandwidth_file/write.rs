@@ -19,8 +19,8 @@ use crate::run::documents;
 /// Carries the command out.
 ///
 /// # Errors
-/// When something cannot be read or written, or there is nothing to publish. A broken limit is no error but
-/// an exit status, and a sentence on standard error.
+/// When something cannot be read or written, or there is nothing to publish. A broken limit is not
+/// an error, but gives an exit status and a sentence on standard error.
 pub(super) fn run(args: &WriteArgs) -> Result<ExitCode> {
     let rules =
         PublishRules { force: args.force.iter().copied().collect(), ..PublishRules::default() };
@@ -55,7 +55,7 @@ pub(super) fn run(args: &WriteArgs) -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// What a store has of the days that count, and what it adds to the documents.
+/// Reads the store's results of the days that count, and adds its data to the documents'.
 fn stored(
     path: &Path,
     rules: &PublishRules,
@@ -68,7 +68,7 @@ fn stored(
     Ok(reader.outcomes(now.saturating_sub(rules.max_age_secs)..now.saturating_add(1))?)
 }
 
-/// What the documents say.
+/// The data of the documents.
 fn publication(args: &WriteArgs) -> Result<Publication> {
     let consensus = documents::consensus(&args.consensus)?;
     let described = documents::descriptors(&args.descriptors, &consensus)?;
@@ -81,7 +81,7 @@ fn publication(args: &WriteArgs) -> Result<Publication> {
     Ok(Publication { dirauth_nickname, groups, ..view::publication(&consensus, &described, now) })
 }
 
-/// The weights by another formula, if that is asked for.
+/// The weights by another formula, if one is chosen.
 fn scaling(
     args: &WriteArgs,
     shelf: &Shelf,
@@ -99,7 +99,7 @@ fn total(prepared: &Prepared) -> u64 {
     prepared.file.relays().iter().map(|line| u64::from(line.bw_kilobytes().get())).sum()
 }
 
-/// What was written, for people.
+/// The report of what was written, as text.
 fn text(
     prepared: &Prepared,
     written: Option<&Published>,
@@ -111,7 +111,7 @@ fn text(
     let held = file.relays().iter().filter(|line| line.held.is_some()).count();
     let votes =
         if file.is_under_minimum() { ": too few, so authorities do not vote with it" } else { "" };
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let mut line = |name: &str, value: String| {
         let _ = writeln!(text, "{name:>10}  {value}");
     };
@@ -133,7 +133,7 @@ fn text(
     text
 }
 
-/// The same for programs.
+/// The report as JSON.
 fn object(
     prepared: &Prepared,
     written: Option<&Published>,

@@ -1,4 +1,4 @@
-//! What a coordinator depends on: its port, the network's documents, its measurers.
+//! Checks what a coordinator depends on: its port, the network's documents, its measurers.
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Instant;
@@ -19,19 +19,19 @@ use crate::watch::status::Status;
 
 /// How old a consensus may be: they come every hour.
 const FRESH_SECS: u64 = 3 * 3600;
-/// How old one may be that bandwidth files are still made with.
+/// The age up to which a consensus is used for bandwidth files.
 const USABLE_SECS: u64 = 24 * 3600;
 /// How far a measurer's clock may be off, in milliseconds.
 const CLOCK_MILLIS: u64 = 500;
 /// Files that a measurer should be able to have open: links of several relays at once.
 const MEASURER_FILES: u64 = 4096;
 
-/// The round trip for which it is said what a link carries: as far as relays on other continents are.
+/// The round trip at which a link's capacity is stated: that of relays on other continents.
 const FAR_MILLIS: u64 = 200;
-/// Of a socket's buffer the kernel takes one part in so many for itself.
+/// The kernel uses one part in this many of a socket's buffer for itself.
 const USABLE_PART: u64 = 2;
 
-/// Looks at all of it.
+/// Carries out these checks.
 pub(super) async fn look(config: &Config) -> Vec<Finding> {
     let (port, status) = port(config);
     let mut findings = vec![port, consensus(config, status.as_ref())];
@@ -39,7 +39,7 @@ pub(super) async fn look(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// The page's port: free, ours, or somebody else's.
+/// Checks the page's port: free, used by this coordinator, or by another program.
 fn port(config: &Config) -> (Finding, Option<Status>) {
     const ABOUT: &str = "port of the page";
     let Some(address) = config.watch.listen else {
@@ -103,7 +103,7 @@ fn ours(config: &Config, address: SocketAddr, status: &Status) -> Finding {
     }
 }
 
-/// The network's documents: what the coordinator says of them, or what it has kept.
+/// Checks the network's documents: the coordinator's report, or the stored ones.
 fn consensus(config: &Config, status: Option<&Status>) -> Finding {
     const ABOUT: &str = "consensus";
     let now = now_millis() / 1000;
@@ -185,7 +185,7 @@ async fn measurers(config: &Config) -> Vec<Finding> {
     asked.into_iter().flatten().collect()
 }
 
-/// What a measurer says of itself, of which all that is well is one line.
+/// Checks a measurer's description of itself; all parts without a problem share one line.
 fn described(
     about: &str,
     of: &Capability,

@@ -15,7 +15,8 @@ use crate::secret;
 
 /// Relays that disk is reckoned for: Tor has about 9,000 today.
 const RELAYS: u64 = 10_000;
-/// Bytes that an attempt needs in the store with its plan and indexes, and those of its seconds (doc/store.md).
+/// Bytes that an attempt needs in the store with its plan and indexes, and those of its seconds
+/// (doc/store.md).
 const RESULT_BYTES: u64 = 325;
 /// Bytes of an attempt's seconds.
 const SECONDS_BYTES: u64 = 180;

@@ -7,13 +7,15 @@ use rustix::process::{Resource, getrlimit};
 use super::Finding;
 use crate::watch::figures::Surroundings;
 
-/// The most that TCP's buffers should have at least: what Linux chooses on hosts with a few GB, and what the
-/// paper's appendix D calls the default for sending. With twenty links and more it is enough for 1 Gbit/s over
-/// 118 ms, because links share what is on the way.
+/// The most that TCP's buffers should have at least: what Linux chooses on hosts with a few GB, and
+/// what the paper's appendix D calls the default for sending. With twenty links and more it is
+/// enough for 1 Gbit/s over 118 ms, because links share what is on the way.
 pub(super) const BUFFER_BYTES: u64 = 4 << 20;
-/// What the paper's appendix D tunes them to, with which a single link carries 1 Gbit/s over 118 ms.
+/// What the paper's appendix D tunes them to, with which a single link carries 1 Gbit/s over 118
+/// ms.
 pub(super) const TUNED_BUFFER_BYTES: u64 = 64 << 20;
-/// File descriptors of the coordinator at least: the store, the directory's links, the page, a link a relay.
+/// File descriptors of the coordinator at least: the store, the directory's links, the page, a link
+/// a relay.
 const FILES: u64 = 1024;
 
 /// Looks at the clock and the kernel.
@@ -49,8 +51,8 @@ impl Clock {
     fn read() -> Self {
         // SAFETY: the struct has integers only, for all of which zero is a value.
         let mut state: libc::timex = unsafe { core::mem::zeroed() };
-        // SAFETY: the pointer is to a struct of the kernel's own type, which lives on the stack. With no mode set,
-        // the kernel fills it and changes nothing.
+        // SAFETY: the pointer is to a struct of the kernel's own type, which lives on the stack.
+        // With no mode set, the kernel fills it and changes nothing.
         let answer = unsafe { libc::adjtimex(&raw mut state) };
         match answer {
             -1 => Self::Unknown,

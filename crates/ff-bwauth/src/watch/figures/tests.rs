@@ -73,7 +73,8 @@ fn without_a_status_there_is_what_the_system_says() {
     assert_eq!((here.store_bytes, here.published_unix_secs), (None, None));
 }
 
-/// Prometheus' own tool reads the figures without complaints. `FF_TEST_PROMTOOL=1` says that it is installed.
+/// Prometheus' own tool reads the figures without complaints. `FF_TEST_PROMTOOL=1` says that it is
+/// installed.
 #[test]
 fn promtool_accepts_the_older_format() {
     if std::env::var_os("FF_TEST_PROMTOOL").is_none_or(|value| value != "1") {

@@ -14,7 +14,8 @@ use super::text::{grouped, percent, rate, time};
 use super::{Site, now};
 use crate::watch::chart::{self, Bin, mbit};
 
-/// How far back results go: relays that have one in these days are old ones to the schedule (paper §4.3).
+/// How far back results go: relays that have one in these days are old ones to the schedule (paper
+/// §4.3).
 const DAYS: u64 = 30;
 /// The parts that are named in the table.
 const PERCENTILES: [(usize, &str); 9] = [

@@ -1,4 +1,4 @@
-//! What changes, as server-sent events: parts of pages, made by the server like the pages themselves.
+//! Changes as server-sent events: parts of pages, made by the server like the pages themselves.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -15,8 +15,8 @@ use tokio::time::timeout;
 
 use super::{Live, Site, overview, team};
 
-/// How often something is sent when nothing happens, so that a reader who is gone is noticed, and that a
-/// coordinator that hangs is said to.
+/// How often something is sent when nothing changes, so that a closed connection is noticed, and a
+/// reader learns that a coordinator hangs.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// A part of a page that changes.
@@ -40,7 +40,7 @@ impl Part {
         }
     }
 
-    /// As it is now.
+    /// The part as it is now.
     async fn html(self, site: &Site) -> String {
         match self {
             Self::Live => overview::live(site),
@@ -53,17 +53,17 @@ impl Part {
 
 /// A stream of events.
 struct News {
-    /// What the parts are made of.
+    /// The data of the parts.
     site: Arc<Site>,
     /// The news.
     live: Live,
-    /// The parts that are asked for, with what was last sent of each.
+    /// The requested parts, with the last text sent of each.
     parts: Vec<(Part, String)>,
     /// Its place among the streams.
     _place: OwnedSemaphorePermit,
 }
 
-/// The parts that a page asks for, whenever they have changed.
+/// Sends the requested parts of a page whenever they change.
 pub(super) async fn stream(
     State(site): State<Arc<Site>>,
     Query(query): Query<HashMap<String, String>>,
@@ -85,7 +85,7 @@ pub(super) async fn stream(
 /// The events.
 fn events(stream: News) -> impl Stream<Item = Result<Event, Infallible>> {
     stream::unfold(stream, |mut stream| async move {
-        // Without news the parts are looked at all the same: they say how old they are.
+        // Without a change the parts are computed all the same: they show how old they are.
         if let Ok(Err(_)) = timeout(KEEP_ALIVE, stream.live.changed()).await {
             return None;
         }

@@ -1,4 +1,4 @@
-//! What failed how often, what that means, and what to do.
+//! Failures by cause, with their meaning and advice.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const DAYS: [u64; 3] = [1, 7, 30];
 pub(super) struct Counts {
     /// When this was so.
     made_unix_secs: u64,
-    /// They.
+    /// The counts.
     codes: BTreeMap<String, [u64; DAYS.len()]>,
 }
 

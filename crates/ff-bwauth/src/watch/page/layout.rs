@@ -128,8 +128,8 @@ pub(super) fn failed(page: Page<'_>, error: &AskError) -> Response {
     (status, [(header::RETRY_AFTER, "5")], page.html(&content)).into_response()
 }
 
-/// A drawing that is as wide as there is room, and scrolls on narrow screens; `label` is for those who do not
-/// see it.
+/// A drawing that is as wide as there is room, and scrolls on narrow screens; `label` is for those
+/// who do not see it.
 pub(super) fn figure(label: &str, svg: Result<String, impl std::fmt::Display>) -> Markup {
     match svg {
         Ok(svg) => {

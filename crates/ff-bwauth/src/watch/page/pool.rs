@@ -12,12 +12,12 @@ use tokio::time::timeout;
 
 /// Readers at a time for each of the two kinds of work, each with a cache of 4 MiB.
 const READERS: usize = 2;
-/// How long somebody waits for a reader.
+/// How long a request waits for a reader.
 const WAIT: Duration = Duration::from_secs(3);
-/// How long somebody waits for an answer.
+/// How long a request waits for an answer.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// How much work something is: what takes long has readers of its own, so that the rest does not wait.
+/// The amount of work: long work has readers of its own, so that the rest does not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     /// A few rows, or a period's.
@@ -26,35 +26,35 @@ pub(super) enum Work {
     Much,
 }
 
-/// Why there is no answer.
+/// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AskError {
-    /// Others are being answered.
+    /// All readers are in use.
     #[error("too many pages are being made at the moment; try again in a few seconds")]
     Busy,
-    /// It takes too long.
+    /// The answer takes too long.
     #[error("the store did not answer in time; try again later")]
     Late,
-    /// What asked has a bug.
+    /// The code of the request has a bug.
     #[error("the page could not be made: {0}")]
     Failed(String),
-    /// The store says no.
+    /// Reading the store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Which file a reader has open: another one may be put in its place.
+/// Identifies the file that a reader has open: another may replace it.
 type FileId = (u64, u64);
 
 /// Readers of the store.
 pub(super) struct Pool {
     /// The store's file.
     path: PathBuf,
-    /// Readers that nobody uses at the moment.
+    /// Readers that are not in use.
     idle: Mutex<Vec<(FileId, Reader)>>,
-    /// Who may do little work.
+    /// Permits for little work.
     little: Arc<Semaphore>,
-    /// Who may do much.
+    /// Permits for much work.
     much: Arc<Semaphore>,
 }
 
@@ -70,7 +70,8 @@ impl Pool {
         &self.path
     }
 
-    /// Asks the store. Work that is begun goes on when nobody waits for it any more, and keeps its place.
+    /// Asks the store. Work that has begun continues if the request is dropped, and keeps its
+    /// permit.
     ///
     /// # Errors
     /// [`AskError`].
@@ -117,24 +118,25 @@ impl Pool {
     }
 }
 
-/// What was made not long ago, for everybody who asks for it.
+/// A recent value, shared by all that ask for it.
 pub(super) struct Cached<T> {
-    /// When it was made, of what, and it.
+    /// When the value was made, its key, and the value.
     kept: tokio::sync::Mutex<Option<(Instant, u64, Arc<T>)>>,
     /// How long it is kept.
     time: Duration,
 }
 
 impl<T> Cached<T> {
-    /// Nothing yet; things will be kept so long.
+    /// An empty cache that keeps values this long.
     pub(super) fn new(time: Duration) -> Self {
         Self { kept: tokio::sync::Mutex::default(), time }
     }
 
-    /// What there is of `of`, or what is made now: by one at a time, and the others wait for it.
+    /// The kept value for the key `of`, or a new one: made by one caller, while the others wait for
+    /// it.
     ///
     /// # Errors
-    /// Whatever `make` returns.
+    /// Those of `make`.
     pub(super) async fn get<E>(
         &self,
         of: u64,
@@ -152,7 +154,7 @@ impl<T> Cached<T> {
         Ok(value)
     }
 
-    /// Keeps what was made of `of` beside, while others were shown what there was.
+    /// Stores a value for `of` that was made while others were shown the kept one.
     pub(super) async fn put(&self, of: u64, value: T) {
         *self.kept.lock().await = Some((Instant::now(), of, Arc::new(value)));
     }

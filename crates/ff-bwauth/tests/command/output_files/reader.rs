@@ -47,7 +47,8 @@ pub(crate) fn read(text: &str, now: u64) -> Result<Read, String> {
     if !is_after_headers {
         return Err("no terminator".to_owned());
     }
-    // What `ff-bwauth v3bw check` says must be the same; it also names what authorities take all the same.
+    // What `ff-bwauth v3bw check` says must be the same; it also names what authorities take all
+    // the same.
     let reading = Reading::of(text.as_bytes(), now);
     if reading.worst() > Some(Severity::Against) {
         return Err(format!("{:?}", reading.findings));

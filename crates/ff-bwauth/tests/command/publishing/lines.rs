@@ -57,7 +57,8 @@ fn a_group_counts_for_what_it_was_measured_at_together() {
 #[test]
 fn relays_that_take_turns_at_an_address_lower_no_other_that_is_always_there() {
     let publication = Publication { groups: vec![vec![[1; 20], [2; 20], [3; 20]]], ..network(3) };
-    // 2 and 3 are one machine, of which one is there each day when the group is measured; 1 has a machine of its own.
+    // 2 and 3 are one machine, of which one is there each day when the group is measured; 1 has a
+    // machine of its own.
     let there = [(53, 2), (29, 3), (5, 2)];
     let outcomes: Vec<_> = there
         .into_iter()
@@ -109,7 +110,8 @@ fn a_family_that_is_divided_otherwise_each_day_loses_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
-    /// Relays of one machine at one address that come, refuse, are measured at once or apart, in any order of days.
+    /// Relays of one machine at one address that come, refuse, are measured at once or apart, in
+    /// any order of days.
     #[test]
     fn relays_of_one_machine_count_for_one_machine_in_any_order(
         days in proptest::collection::vec((any::<bool>(), proptest::collection::vec(0..3_u8, 3)), 1..12),
@@ -194,7 +196,8 @@ fn a_relay_that_rises_keeps_its_number_until_two_days_agree_and_one_that_falls_d
     assert_eq!(held(&falls), [(1, 1_000), (2, 125)]);
     assert_eq!(at(&falls, None), [(1, 10_000), (2, 125)]);
     assert_eq!(held(&[measured(1, 1, 32)]), [(1, 4_000)]);
-    // Time alone confirms nothing, nor does another file; the next day does, and the lower of the two counts.
+    // Time alone confirms nothing, nor does another file; the next day does, and the lower of the
+    // two counts.
     assert_eq!(held(&[measured(1, 30, 80)]), [(1, 1_000)]);
     assert_eq!(held(&[measured(1, 26, 80), measured(1, 1, 88)]), [(1, 10_000)]);
     // But not if it was slow in between, or had no value.
@@ -380,8 +383,9 @@ fn cost(work: impl Fn()) -> Duration {
     (0..3).map(|_| once()).min().expect("three")
 }
 
-/// Fails unless a hundred times as many cost about a hundred times as much. What grows with the square would cost ten
-/// thousand times as much; what is lost to caches is far from a factor of ten.
+/// Fails unless a hundred times as many cost about a hundred times as much. What grows with the
+/// square would cost ten thousand times as much; what is lost to caches is far from a factor of
+/// ten.
 fn assert_in_proportion(few: Duration, many: Duration) {
     assert!(many < few * 1000, "{many:?}, and a hundredth of them {few:?}");
 }

@@ -1,5 +1,5 @@
-//! Everybody who makes a number of one store and the same documents makes the same one: the coordinator, `v3bw write`,
-//! `explain`, and the page, which is made of what `explain` is.
+//! Everybody who makes a number of one store and the same documents makes the same one: the
+//! coordinator, `v3bw write`, `explain`, and the page, which is made of what `explain` is.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,7 +27,8 @@ use crate::samples::{DAY, NOW};
 /// Relays that there are.
 const RELAYS: u8 = 8;
 
-/// What happened: of which relay, how many hours ago, at which address, what came of it, and how fast it was.
+/// What happened: of which relay, how many hours ago, at which address, what came of it, and how
+/// fast it was.
 type Happened = (u8, u64, u8, u8, u64);
 
 /// A store in which this happened.
@@ -163,7 +164,8 @@ fn who_has_shared_an_address_counts_in_sum_whoever_is_there_now() {
         let file = BandwidthFile::from_outcomes(&outcomes, &publication).expect("a file");
         file.relays().iter().map(|line| u64::from(line.bw_kilobytes().get())).sum::<u64>()
     };
-    // One after the other at the address 9, each with all of the machine; now each is somewhere else.
+    // One after the other at the address 9, each with all of the machine; now each is somewhere
+    // else.
     let at_one = sum("at one", &[(1, 60, 9, 0, 80), (2, 30, 9, 0, 80), (4, 6, 9, 0, 80)]);
     // The last one has all of it, and each line has 1 kB/s at least.
     assert_eq!(at_one, 10_002);
@@ -196,7 +198,8 @@ impl Days {
         Self(store)
     }
 
-    /// A relay that was measured so many hours ago, in a slot that was drawn, or in the first one after it had come.
+    /// A relay that was measured so many hours ago, in a slot that was drawn, or in the first one
+    /// after it had come.
     fn measured(&mut self, relay: u8, hours_ago: u64, mbit: u64, has_come: bool) {
         let outcome = measured(relay, hours_ago, mbit);
         let period = outcome.started_unix_secs / DAY;
@@ -216,7 +219,8 @@ impl Days {
         self.attempt(&outcome, rows.last().expect("the row").id);
     }
 
-    /// A relay whose path was the limit so many hours ago, and whose repetition is left out for this reason.
+    /// A relay whose path was the limit so many hours ago, and whose repetition is left out for
+    /// this reason.
     fn path_limited(&mut self, relay: u8, hours_ago: u64, reason: &str) {
         let outcome = Outcome {
             result: Ok(Verdict::PathLimited),
@@ -274,7 +278,8 @@ fn who_comes_when_it_is_fast_counts_for_no_more_than_the_median() {
             days.measured(relay, hours, mbit, false);
         }
     }
-    // Fast on two days, then only when it comes: its number has become too old. With a third day it stands, and falls at once.
+    // Fast on two days, then only when it comes: its number has become too old. With a third day it
+    // stands, and falls at once.
     for (relay, third, last) in [(6, true, 4000), (7, false, 4000), (8, false, 2000)] {
         for (hours, has_come, mbit) in [
             (120, false, 4000),

@@ -161,7 +161,8 @@ fn a_locked_store_is_reported_and_waited_for_only_once() {
         times.push(begun.elapsed());
         assert!(error.contains("another program keeps it locked"), "{error}");
     }
-    // A wait takes a second. A busy machine may delay some of the attempts that do not wait, but not all.
+    // A wait takes a second. A busy machine may delay some of the attempts that do not wait, but
+    // not all.
     let fastest = times[1..].iter().min().expect("29 attempts");
     assert!(*fastest < Duration::from_millis(500), "{times:?}");
     other.execute_batch("COMMIT").expect("released");

@@ -18,7 +18,8 @@ const STORE: &str = "FF_TEST_KILLED_STORE";
 /// How often the child is killed.
 const KILLS: u64 = 30;
 
-/// What the child does: carries out plans, one after the other, and says what it has been told is stored.
+/// What the child does: carries out plans, one after the other, and says what it has been told is
+/// stored.
 #[test]
 #[ignore = "it is started by the test below"]
 fn child() {
@@ -103,7 +104,8 @@ fn kill_9_at_any_moment_loses_nothing_and_begins_nothing_twice() {
     let (mut begun, mut done) = (BTreeSet::new(), BTreeSet::new());
     let mut interrupted = 0;
     for round in 0..KILLS {
-        // 0 to 4 ms behind one of its first ten words, in an order that jumps about: begun, finished, begun, ...
+        // 0 to 4 ms behind one of its first ten words, in an order that jumps about: begun,
+        // finished, begun, ...
         let moment = Duration::from_micros(round * 7919 % KILLS * 4000 / KILLS);
         let said = usize::try_from(1 + round % 10).expect("small");
         run_and_kill(&path, (said, moment), &mut begun, &mut done);

@@ -1,6 +1,7 @@
 //! How large a store becomes, how fast it is then, and what it does with memory.
 //!
-//! The great ones are filled by SQL, with copies of one attempt, and are not part of the usual tests:
+//! The great ones are filled by SQL, with copies of one attempt, and are not part of the usual
+//! tests:
 //!
 //! ```sh
 //! cargo test --release -p ff-bwauth --no-default-features --features store --test store -- \
@@ -44,8 +45,8 @@ fn typical() -> Outcome {
     Outcome { seconds: (0..30).map(second).collect(), ..outcome(1, 100) }
 }
 
-/// Copies the first attempt of the store at `path`, its plan, its seconds and its shares for so many relays
-/// on each of so many days before today; of `retries` in a hundred there are two.
+/// Copies the first attempt of the store at `path`, its plan, its seconds and its shares for so
+/// many relays on each of so many days before today; of `retries` in a hundred there are two.
 fn fill(path: &Path, relays: u32, days: u64, retries: u32, samples_days: u64) {
     let db = Connection::open(path).expect("a database");
     db.execute_batch("PRAGMA synchronous = OFF; PRAGMA cache_size = -200000").expect("faster");
@@ -156,8 +157,8 @@ fn on_processor() -> Duration {
     Duration::from_nanos(nanos.expect("a number"))
 }
 
-/// Runs something, says how long it took, and returns how long of that it had a processor: other programs
-/// do not count.
+/// Runs something, says how long it took, and returns how long of that it had a processor: other
+/// programs do not count.
 #[expect(clippy::print_stdout, reason = "the figures are what the tests are for")]
 fn timed<T>(what: &str, work: impl FnOnce() -> T) -> (T, Duration) {
     let (start, before) = (Instant::now(), on_processor());
@@ -206,7 +207,8 @@ fn a_clock_that_jumps_deletes_nothing() {
         let deleted = temporary.store.retain(now, &keep).expect("deleted");
         assert_eq!((deleted.attempts, deleted.samples), (0, 0), "{now}");
     }
-    // Nor do attempts that a jump has dated into the future drive out more than their own number of days.
+    // Nor do attempts that a jump has dated into the future drive out more than their own number of
+    // days.
     let mut odd = outcome(9, 100);
     odd.started_unix_secs = NOW + 4000 * DAY;
     temporary.put(&odd);

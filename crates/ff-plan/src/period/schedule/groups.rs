@@ -1,4 +1,4 @@
-//! What is measured together, in the order in which it is placed.
+//! Groups of relays measured together, in the order in which they are placed.
 
 use std::borrow::Borrow;
 use std::cmp::Reverse;
@@ -15,14 +15,14 @@ use crate::period::{ScheduledRelay, Team, demand, group, guess};
 pub struct Group {
     /// Which relays of the list.
     pub members: Vec<u32>,
-    /// What each of them is measured with.
+    /// The demand of each member.
     pub demands: Vec<BytesPerSec>,
     /// Which of them have an estimate.
     pub age: Age,
 }
 
 impl Group {
-    /// What all of them are measured with.
+    /// The sum of the members' demands.
     #[must_use]
     pub fn demand(&self) -> u64 {
         self.demands.iter().copied().sum::<BytesPerSec>().get()
@@ -51,7 +51,7 @@ pub enum Age {
 }
 
 impl Age {
-    /// That of a group with so many new relays.
+    /// The age of a group with this number of new relays.
     fn of(new: usize, members: usize) -> Self {
         match new {
             0 => Self::Old,
@@ -68,14 +68,15 @@ pub struct Shortage {
     pub relay: u32,
     /// f·z0, what it needs.
     pub needs: BytesPerSec,
-    /// What it is measured with; nothing if it is not.
+    /// The capacity it is measured with; 0 if it is not measured.
     pub given: BytesPerSec,
 }
 
-/// What is measured together, in the order in which it is placed, and what cannot be as it should.
+/// The groups in the order in which they are placed, and the relays that cannot be measured as they
+/// should.
 #[derive(Clone, Debug, Default)]
 pub(in crate::period) struct Grouped {
-    /// What is measured together.
+    /// The groups.
     pub(in crate::period) groups: Vec<Group>,
     /// Relays that need more than any team has.
     pub(in crate::period) too_fast: Vec<Shortage>,
@@ -97,8 +98,8 @@ impl Grouped {
         }
         all.too_fast.sort_unstable_by_key(|shortage| shortage.relay);
         all.capped.sort_unstable_by_key(|shortage| shortage.relay);
-        // Those with new members come behind: else whoever adds such to an old relay would get room before
-        // the others' old ones.
+        // Groups with new members come last: otherwise an operator who adds new relays to an old
+        // one would get room before the others' old relays.
         all.groups.sort_by_cached_key(|group| {
             let old = (Reverse(group.demand()), least(&group.members, relays));
             (group.age, (group.age != Age::New).then_some(old))
@@ -159,7 +160,7 @@ impl Grouped {
     }
 }
 
-/// What the greatest team has.
+/// The capacity of the greatest team.
 pub(in crate::period) fn most(rules: &ScheduleRules) -> BytesPerSec {
     rules.teams.iter().map(Team::capacity).max().unwrap_or_default()
 }
@@ -186,13 +187,13 @@ pub(in crate::period) fn least<R: Borrow<ScheduledRelay>>(
         .unwrap_or_default()
 }
 
-/// What these relays need together.
+/// The sum of these relays' demands.
 fn sum(members: &[usize], demands: &[BytesPerSec]) -> u128 {
     members.iter().map(|&index| u128::from(demands[index].get())).sum()
 }
 
-/// What each gets of those that need this where that is more than there is: of that as large a part as it needs
-/// of what all of them do.
+/// The capacity of each relay when the sum of demands exceeds the total: in proportion to its
+/// demand.
 pub(in crate::period) fn capped(
     needs: &[BytesPerSec],
     most: BytesPerSec,
@@ -204,8 +205,8 @@ pub(in crate::period) fn capped(
     (needed > most).then(|| needs.iter().map(given).collect())
 }
 
-/// Divides relays that no team can measure at once by hosts, as many of which as fit make a part. A host that
-/// is too much by itself stays whole: its relays could each show all of it.
+/// Divides relays that no team can measure at once by hosts, as many of which as fit make a part. A
+/// host that is too much by itself stays whole: its relays could each show all of it.
 fn divide<R: Borrow<ScheduledRelay>>(
     members: &[usize],
     demands: &[BytesPerSec],

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::period::made_up::{relay, rules, team};
 
-/// What a team moves in each slot, by its measurers.
+/// The capacity used in each slot by a team's measurers.
 fn used(schedule: &Schedule, team: usize) -> Vec<u64> {
     let rate = |a: &Assignment| a.shares.iter().map(|share| share.rate.get()).sum::<u64>();
     let slots = schedule.by_slot(team);
@@ -296,7 +296,8 @@ fn a_relay_less_changes_little_for_others() {
 
 #[test]
 fn packing_meets_the_bound_of_the_paper() {
-    // 608 Gbit/s over 6,419 relays, the fastest of which has as much as the paper's: §7 has 599 slots.
+    // 608 Gbit/s over 6,419 relays, the fastest of which has as much as the paper's: §7 has 599
+    // slots.
     let weights: Vec<f64> = (0..6419).map(|rank| (-f64::from(rank) / 610.0).exp()).collect();
     let total: f64 = weights.iter().sum();
     let params = Params::PAPER;

@@ -14,8 +14,9 @@ use crate::period::{GRANTS, demand, next_guess, next_guess_within};
 
 /// The counter of the first draw for measuring again; those below are for the first measurement.
 const FIRST_DRAW: u32 = 1 << 31;
-/// New relays of a network are measured again if those of it that wait for that need no more than one part in so many of the
-/// room that is left. So n networks that want all they can get leave 1 / (1 + n / 4) of it to others.
+/// New relays of a network are measured again if those of it that wait for that need no more than
+/// one part in so many of the room that is left. So n networks that want all they can get leave 1 /
+/// (1 + n / 4) of it to others.
 const SHARE: u128 = 4;
 
 /// When relays are measured again, and with what.
@@ -27,36 +28,38 @@ pub struct Retry {
     pub tasks: Vec<SlotTask>,
 }
 
-/// A relay and z, what its measurement came to; `None` when that failed for a reason that is not the relay's.
+/// A relay and z, what its measurement came to; `None` when that failed for a reason that is not
+/// the relay's.
 pub type TaskResult = (Fingerprint, Option<BytesPerSec>);
 
 /// Why relays are not measured again in this period.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoRetry {
-    /// They have not been measured by this team, or do not belong together.
+    /// The relays have not been measured by this team, or do not belong together.
     #[error("these relays have no common measurement by this team")]
     NotMeasured,
-    /// They do not grant more measurements.
+    /// The relays grant no more measurements.
     #[error("the relay has granted this coordinator all {GRANTS} measurements of the period")]
     NoGrant,
     /// The team has nothing more to measure them with.
     #[error("the relay is too fast for this team: it would take {needs}")]
     TooFast {
-        /// What a team would need.
+        /// The capacity that a team would need.
         needs: BytesPerSec,
     },
     /// No slot that is left has room.
     #[error("no slot that is left has room for {needs}")]
     NoRoom {
-        /// What the team would need in a slot.
+        /// The capacity that the team would need in a slot.
         needs: BytesPerSec,
     },
-    /// Other new relays of its network wait for a repetition, and what is left of the room is for those of others.
+    /// Other new relays of its network wait for a repetition, and what is left of the room is for
+    /// those of others.
     #[error(
         "new relays of its network (/24, of IPv6 /48) wait for {waiting} already, more than their share of the slots"
     )]
     NoShare {
-        /// What these need.
+        /// The demand of the waiting relays.
         waiting: BytesPerSec,
     },
 }
@@ -83,17 +86,17 @@ impl NoRetry {
         }
     }
 
-    /// What a code says of relays that are not measured again; `None` for one that is not known here.
+    /// The meaning of a code for relays that are not measured again; `None` for an unknown code.
     #[must_use]
     pub fn meaning(code: &str) -> Option<&'static str> {
         Self::CODES.iter().find(|(known, _)| *known == code).map(|(_, meaning)| *meaning)
     }
 }
 
-/// What is measured again.
+/// A repeated measurement.
 #[derive(Clone, Debug)]
 pub(super) struct Again {
-    /// Beside which group.
+    /// The head of the group with which it is measured.
     pub(super) head: u32,
     /// New relays' networks.
     networks: Vec<IpAddr>,
@@ -106,10 +109,11 @@ pub(super) struct Again {
 }
 
 impl Timetable {
-    /// Measures relays again whose measurement by this team came to so much and was not conclusive, or failed
-    /// and came to nothing; with them all that were measured together, because they may share what is measured.
-    /// What is not known to be too little is given again. The slot is drawn among those behind `now_slot` that
-    /// the team keeps and that have room, apart from those in which anybody measures these relays.
+    /// Measures relays again whose measurement by this team came to so much and was not conclusive,
+    /// or failed and came to nothing; with them all that were measured together, because they may
+    /// share what is measured. What is not known to be too little is given again. The slot is drawn
+    /// among those behind `now_slot` that the team keeps and that have room, apart from those in
+    /// which anybody measures these relays.
     ///
     /// # Errors
     /// [`NoRetry`] says why they are not measured again.
@@ -128,16 +132,16 @@ impl Timetable {
         self.place_again(team, head, tasks, now_slot)
     }
 
-    /// The relays that [`retry`](Self::retry) measures again with these: all that were measured together. None if these do not
-    /// belong together.
+    /// The relays that [`retry`](Self::retry) measures again with these: all that were measured
+    /// together. None if these do not belong together.
     #[must_use]
     pub fn again_with(&self, team: usize, measured: &[TaskResult]) -> Vec<Fingerprint> {
         let (_, tasks) = self.last(team, measured).unwrap_or_default();
         tasks.iter().map(|task| self.relays[task.relay as usize].fingerprint).collect()
     }
 
-    /// Measures a relay behind this slot instead of where it was to be measured by this team last, and with it all
-    /// that were to be measured together.
+    /// Moves a relay's measurement to a slot after this one, instead of the last slot planned by
+    /// this team, with all relays to be measured together with it.
     ///
     /// # Errors
     /// [`NoRetry`] says why they are not measured.
@@ -151,15 +155,15 @@ impl Timetable {
         self.place_again(team, head, tasks, behind)
     }
 
-    /// A team's measurers that carry so much are set aside: what is measured again or later gets a slot where the others have
-    /// room.
+    /// Excludes measurers of this capacity from a team: repeated or postponed measurements get a
+    /// slot where the others have room.
     pub fn set_aside(&mut self, team: usize, less: BytesPerSec) {
         if let Some(aside) = self.aside.get_mut(team) {
             *aside = less;
         }
     }
 
-    /// What of a team is set aside.
+    /// The excluded capacity of a team.
     #[must_use]
     pub fn aside(&self, team: usize) -> BytesPerSec {
         self.aside.get(team).copied().unwrap_or_default()
@@ -175,7 +179,7 @@ impl Timetable {
         again.or_else(|| self.schedule.slot(group as usize, team))
     }
 
-    /// Finds a slot behind this one among those that the team keeps.
+    /// Finds a kept slot of the team after this one.
     fn place_again(
         &mut self,
         team: usize,
@@ -218,7 +222,8 @@ impl Timetable {
         parts(&addresses, network)
     }
 
-    /// What a team is to measure again behind a slot in one of these networks, the most of them.
+    /// The greatest demand of any of these networks: the sum of its measurements that a team is to
+    /// repeat after a slot.
     fn most_waiting(&self, team: usize, networks: &[IpAddr], behind: u32) -> BytesPerSec {
         let of_network = |network: &IpAddr| {
             let these = self.again.iter().filter(|again| {
@@ -229,7 +234,7 @@ impl Timetable {
         networks.iter().map(of_network).max().unwrap_or_default()
     }
 
-    /// What a team measures again in a slot.
+    /// The measurements that a team repeats in a slot.
     pub(super) fn again_in(&self, team: usize, slot: u32) -> impl Iterator<Item = SlotTask> {
         let these = self.again.iter().filter(move |again| again.team == team && again.slot == slot);
         these.flat_map(|again| again.tasks.iter().copied())
@@ -247,7 +252,8 @@ impl Timetable {
         }
     }
 
-    /// The group beside which these relays are measured, and what was measured there last by this team.
+    /// The group beside which these relays are measured, and what was measured there last by this
+    /// team.
     fn last(&self, team: usize, measured: &[TaskResult]) -> Option<(u32, Vec<SlotTask>)> {
         let (relay, _) = measured.first()?;
         let group = *self.group_of.get(*self.numbers.get(relay)? as usize)?;
@@ -307,7 +313,8 @@ impl Timetable {
         Ok(())
     }
 
-    /// The slots in which anybody measures what is measured beside this group, as far as is known here.
+    /// The slots in which anybody measures what is measured beside this group, as far as is known
+    /// here.
     fn slots_of(&self, head: u32, team: usize) -> Vec<u32> {
         let groups = (0..self.beside.len()).filter(|&group| self.beside[group] == head);
         let teams = 0..self.teams().len();

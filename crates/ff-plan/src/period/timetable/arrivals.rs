@@ -9,9 +9,9 @@
 //!         └─ come again, measured by all teams ──────────▶ the next period
 //! ```
 //!
-//! A group waits for its slots as long as no coordinator has measured it: until its first slot begins, its slots may move
-//! when others come whose turn is before its own. From then on none of them moves, so nobody who measures it again
-//! meets another coordinator.
+//! A group waits for its slots as long as no coordinator has measured it: until its first slot
+//! begins, its slots may move when others come whose turn is before its own. From then on none of
+//! them moves, so nobody who measures it again meets another coordinator.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::slice;
@@ -40,8 +40,8 @@ struct Unit {
 type Units = BTreeMap<u32, Unit>;
 
 impl Timetable {
-    /// Adds relays of a later consensus. Those that are known and have not gone are left out. They have come at the same
-    /// time, so it is the seed that puts them in order.
+    /// Adds relays of a later consensus. Those that are known and have not gone are left out. They
+    /// have come at the same time, so it is the seed that puts them in order.
     pub fn add(&mut self, relays: Vec<ScheduledRelay>, from_slot: u32) -> Added {
         let begin = self.relays.len();
         self.admit(relays);
@@ -91,7 +91,8 @@ impl Timetable {
         }
     }
 
-    /// Relays from this number on in sets that belong together, each with the heads of the groups here that it belongs to.
+    /// Relays from this number on in sets that belong together, each with the heads of the groups
+    /// here that it belongs to.
     fn sets_of_new(&self, begin: usize) -> Vec<(Vec<usize>, Vec<u32>)> {
         let mut sets: Vec<_> = together(&self.relays)
             .into_iter()
@@ -147,7 +148,8 @@ impl Timetable {
         }
     }
 
-    /// Whether groups that are measured together have begun nowhere before this slot, and not all of their relays have gone.
+    /// Whether groups that are measured together have begun nowhere before this slot, and not all
+    /// of their relays have gone.
     fn can_wait(&self, groups: &[usize], from_slot: u32) -> bool {
         let has_begun = groups.iter().any(|&group| {
             let mut slots =
@@ -170,7 +172,8 @@ impl Timetable {
         groups.flat_map(|group| group.members.iter().copied().zip(group.demands.iter().copied()))
     }
 
-    /// What groups that are measured together wait for, or have been given: without relays that went before.
+    /// What groups that are measured together wait for, or have been given: without relays that
+    /// went before.
     fn waiting(&self, groups: &[usize]) -> Waiting {
         let mut waiting = Waiting { first: NOWHERE, demand: 0, addresses: Vec::new() };
         let teams = 0..self.teams().len();
@@ -183,14 +186,17 @@ impl Timetable {
         waiting
     }
 
-    /// The slot in which a team measures groups that are measured together: one that was measured by it before may have none.
+    /// The slot in which a team measures groups that are measured together: one that was measured
+    /// by it before may have none.
     fn slot_of(&self, groups: &[usize], team: usize) -> Option<u32> {
         groups.iter().find_map(|&group| self.schedule.slot(group, team))
     }
 
-    /// Makes groups of relays that belong to no others. Returns those that wait for the next period.
+    /// Makes groups of relays that belong to no others. Returns those that wait for the next
+    /// period.
     fn found(&mut self, units: &mut Units, relays: Vec<usize>, needs: &[BytesPerSec]) -> Vec<u32> {
-        // Each that some team has measured is a group of its own, because that team measures only the others.
+        // Each that some team has measured is a group of its own, because that team measures only
+        // the others.
         let (mut again, mut new): (Vec<_>, Vec<_>) =
             relays.into_iter().partition(|&relay| self.was_measured_by_any(number(relay)));
         if new.is_empty() && !again.is_empty() {
@@ -213,7 +219,8 @@ impl Timetable {
         }
     }
 
-    /// Has relays wait with a group that waits, as long as some team has enough for all. Returns those that are too many.
+    /// Has relays wait with a group that waits, as long as some team has enough for all. Returns
+    /// those that are too many.
     fn join_waiting(
         &mut self,
         head: u32,
@@ -248,8 +255,8 @@ impl Timetable {
         }
     }
 
-    /// Places relays beside a group, where that one's slot is still to come and has room. Returns those for which there was
-    /// no such slot.
+    /// Places relays beside a group, where that one's slot is still to come and has room. Returns
+    /// those for which there was no such slot.
     fn place_beside(
         &mut self,
         head: u32,
@@ -301,7 +308,8 @@ impl Timetable {
         }
     }
 
-    /// Gives groups that are measured together the first slots with room: each team for those that it has not measured.
+    /// Gives groups that are measured together the first slots with room: each team for those that
+    /// it has not measured.
     fn place_together(&mut self, groups: &[usize], from_slot: u32) {
         let teams = self.teams().len();
         let is_open =

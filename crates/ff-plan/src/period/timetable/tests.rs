@@ -135,7 +135,8 @@ proptest! {
     fn coordinators_agree_and_never_meet_though_neither_knows_when_the_other_measures_again(
         numbers in events(), count in 1_u8..9,
     ) {
-        // Each applies what follows from the consensuses, and of what is measured again only its own.
+        // Each applies what follows from the consensuses, and of what is measured again only its
+        // own.
         let relays: Vec<_> = (0..100).map(|n| on(n / 2, n, (n % 3 > 0).then_some(u64::from(n)))).collect();
         let slots = 90;
         let own = |own: u8| {
@@ -147,7 +148,8 @@ proptest! {
                     let by = usize::from(own) % relays.len().max(1);
                     relays.rotate_left(by);
                 }
-                // What is measured again or later was due before, and whoever does not do it does not know.
+                // What is measured again or later was due before, and whoever does not do it does
+                // not know.
                 let (of_team, relay) = match &event {
                     Event::Retry { team, measured, .. } => (*team, measured[0].0),
                     Event::PutOff { team, relay, .. } => (*team, *relay),
@@ -192,7 +194,8 @@ fn who_was_not_measured_conclusively_is_measured_again_with_twice_as_much_and_it
     let demand = crate::period::demand(mbit(40), &rules(vec![], 0).params);
     assert_eq!(retry.tasks[0].demand, demand);
     assert_eq!(timetable.tasks(0, retry.slot), retry.tasks);
-    // A failure of ours says nothing of the relay: the same again, as it stands here, behind what was raised.
+    // A failure of ours says nothing of the relay: the same again, as it stands here, behind what
+    // was raised.
     let same = timetable.retry(0, &[(name(1), None)], retry.slot, 1).expect("room");
     assert_eq!(same.tasks, retry.tasks);
     let retry = same;

@@ -59,7 +59,8 @@ struct World {
 }
 
 impl World {
-    /// A relay with this number and of this kind; each fifth shares its machine with the one before.
+    /// A relay with this number and of this kind; each fifth shares its machine with the one
+    /// before.
     fn make(&mut self, number: u32) -> ScheduledRelay {
         let host = if number % 5 == 4 { number - 1 } else { number };
         // From 1 Mbit/s to a bit more than a team can measure; half have less than 35.

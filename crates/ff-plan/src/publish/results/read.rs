@@ -1,7 +1,8 @@
 //! Results files, read back: what was written is what is published from.
 //!
-//! A file may hold several measurements, one behind the other, as `cat` makes of several files. Whatever is
-//! wrong is named by its line. A file whose number does not follow from its seconds is wrong, too.
+//! A file may hold several measurements, one behind the other, as `cat` makes of several files.
+//! Whatever is wrong is named by its line. A file whose number does not follow from its seconds is
+//! wrong, too.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
@@ -42,7 +43,8 @@ pub enum ReadError {
     TooMany(PathBuf),
 }
 
-/// Reads results files, and of directories all that are named `results-*.jsonl`, in the order of their names.
+/// Reads results files, and of directories all that are named `results-*.jsonl`, in the order of
+/// their names.
 ///
 /// # Errors
 /// [`ReadError`] for the first file, and in it the first line, that cannot be read.

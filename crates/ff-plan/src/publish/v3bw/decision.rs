@@ -1,4 +1,5 @@
-//! What is decided about one relay by itself: which of its attempts stands, and its line or why it has none.
+//! What is decided about one relay by itself: which of its attempts stands, and its line or why it
+//! has none.
 
 use std::ops::Range;
 
@@ -16,33 +17,33 @@ use super::remembered::Remembered;
 use super::{MeasurementFacts, RelayCounts, RelayLine, UnmeasuredLine, is_nickname};
 use crate::outcome::Outcome;
 
-/// What is decided about one relay, and why.
+/// The decision about one relay, with the reason.
 #[derive(Clone, Debug)]
 pub struct Decision<'a> {
     /// Its Ed25519 identity, by which it was measured.
     pub ed_identity: [u8; 32],
     /// Its attempts within the greatest age, the newest first.
     pub attempts: Vec<&'a Outcome>,
-    /// What stands, if anything does.
+    /// The value in use, if any.
     pub standing: Option<Standing>,
     /// Its line, or why there is none.
     pub line: Result<RelayLine, NoNumber>,
-    /// What was counted.
+    /// The counts.
     pub(super) counts: RelayCounts,
 }
 
-/// What stands of a relay's attempts.
+/// The value in use of a relay's attempts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// The attempts of the day that counts; none if that is long ago.
     pub period: Range<usize>,
     /// The newest publishable result of it with an RSA fingerprint, or else the newest attempt.
     pub shown: usize,
-    /// That of which the draw stands: the lowest.
+    /// The attempt with the lowest draw.
     pub lowest: Option<usize>,
-    /// What that was.
+    /// The value of the draw.
     pub value: BytesPerSec,
-    /// What of that is its number.
+    /// The relay's number.
     pub number: BytesPerSec,
     /// When the oldest attempt of that day began, in seconds since 1970.
     pub since_unix_secs: u64,

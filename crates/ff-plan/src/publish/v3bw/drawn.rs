@@ -10,7 +10,7 @@ use super::draws::{draw, limited};
 use crate::outcome::Outcome;
 use crate::period::group::host;
 
-/// What an attempt counted as, and whose it was.
+/// How a relay's attempt counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drawn {
     /// The relay's Ed25519 identity.
@@ -21,9 +21,10 @@ pub struct Drawn {
     pub host: Option<IpAddr>,
     /// When it began, in seconds since 1970.
     pub started_unix_secs: u64,
-    /// What it counted as.
+    /// How it counted.
     pub draw: Draw,
-    /// What came through a path that was the limit, so that the attempt was to be repeated and is no draw.
+    /// What came through a path that was the limit, so that the attempt was to be repeated and is
+    /// no draw.
     pub limited: Option<BytesPerSec>,
     /// Whether it was conclusive.
     pub concludes: bool,

@@ -12,13 +12,15 @@ pub(crate) fn draw(outcome: &Outcome) -> Draw {
     outcome.publishable().map_or(outcome.draw, Draw::Value)
 }
 
-/// What came through a path that was the limit, if the attempt is no draw because of that: it was to be repeated.
+/// What came through a path that was the limit, if the attempt is no draw because of that: it was
+/// to be repeated.
 pub(crate) fn limited(outcome: &Outcome) -> Option<BytesPerSec> {
     let is_limited = matches!(outcome.result, Ok(Verdict::PathLimited)) && !outcome.draw.counts();
     outcome.estimate.filter(|_| is_limited)
 }
 
-/// The attempts of the period of this one; periods have so many seconds, and the newest attempt comes first.
+/// The attempts of the period of this one; periods have so many seconds, and the newest attempt
+/// comes first.
 pub(crate) fn period_from(starts: &[u64], newest: usize, secs: u64) -> Range<usize> {
     let period = |start: &u64| start.checked_div(secs);
     let Some(last) = starts.get(newest).map(period) else { return newest..newest };

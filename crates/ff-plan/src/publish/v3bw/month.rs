@@ -1,6 +1,8 @@
-//! The days of each relay within a month: what came of it in each period in which an attempt counted.
+//! The days of each relay within a month: what came of it in each period in which an attempt
+//! counted.
 //!
-//! They depend on nothing but what all attempts counted as, so a store works them out once for whoever asks.
+//! They depend on nothing but what all attempts counted as, so a store works them out once for
+//! whoever asks.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -14,11 +16,12 @@ use super::drawn::Drawn;
 use super::draws::period_from;
 use crate::publish::days::{Day, MEMORY_DAYS};
 
-/// Length of the runs of consecutive first attempts that can show a failure of the coordinator: a quarter of all relays, but
-/// within these bounds.
+/// Length of the runs of consecutive first attempts that can show a failure of the coordinator: a
+/// quarter of all relays, but within these bounds.
 const RUN: [usize; 2] = [20, 100];
-/// Attempts that began at one moment count for at most one part in this many of a run. A whole family is measured at one
-/// moment: otherwise its relays could refuse together and be taken for a failure of the coordinator.
+/// Attempts that began at one moment count for at most one part in this many of a run. A whole
+/// family is measured at one moment: otherwise its relays could refuse together and be taken for a
+/// failure of the coordinator.
 const MOMENT_PART: usize = 10;
 
 /// All relays' days.
@@ -93,8 +96,8 @@ fn by_relay(drawn: &[Drawn], now: u64) -> BTreeMap<[u8; 32], Vec<&Drawn>> {
     relays.into_iter().collect()
 }
 
-/// When half of the relays had had their first day. A relay with a first day two periods later or more is new, also after a
-/// time without a coordinator.
+/// When half of the relays had had their first day. A relay with a first day two periods later or
+/// more is new, also after a time without a coordinator.
 fn median_first<'a>(relays: impl Iterator<Item = &'a DaysOf>) -> u64 {
     let firsts = relays.filter_map(|relay| Some(relay.days.first()?.began_unix_secs[0]));
     let mut firsts: Vec<_> = firsts.collect();
@@ -102,8 +105,8 @@ fn median_first<'a>(relays: impl Iterator<Item = &'a DaysOf>) -> u64 {
     firsts.get(firsts.len() / 2).copied().unwrap_or(0)
 }
 
-/// The times in which most of the relays that were asked had no value, of those that had one before: what these have in common
-/// is us. Each relay counts with its first attempt of a period.
+/// The times in which most of the relays that were asked had no value, of those that had one
+/// before: what these have in common is us. Each relay counts with its first attempt of a period.
 fn times_without_values(relays: &BTreeMap<[u8; 32], Vec<&Drawn>>, secs: u64) -> Vec<[u64; 2]> {
     let [least, most] = RUN;
     let run = (relays.len() / 4).clamp(least, most);
@@ -128,8 +131,8 @@ fn times_without_values(relays: &BTreeMap<[u8; 32], Vec<&Drawn>>, secs: u64) -> 
     times
 }
 
-/// At each time at which relays were asked that had had a value, how many, and how many of them had none now. If they were more
-/// than `most`, the same proportion of `most`.
+/// At each time at which relays were asked that had had a value, how many, and how many of them had
+/// none now. If they were more than `most`, the same proportion of `most`.
 fn asked(
     relays: &BTreeMap<[u8; 32], Vec<&Drawn>>,
     secs: u64,
@@ -148,7 +151,8 @@ fn asked(
     at_once.filter_map(count).collect()
 }
 
-/// The first attempt that counts in each period of a relay, after the first one with a value. Draws come newest first.
+/// The first attempt that counts in each period of a relay, after the first one with a value. Draws
+/// come newest first.
 fn first_attempts<'a>(drawn: &[&'a Drawn], secs: u64) -> Vec<&'a Drawn> {
     let (mut firsts, mut period, mut had_value) = (Vec::new(), None, false);
     for one in drawn.iter().rev().filter(|one| one.draw.counts()) {
@@ -162,8 +166,8 @@ fn first_attempts<'a>(drawn: &[&'a Drawn], secs: u64) -> Vec<&'a Drawn> {
     firsts
 }
 
-/// The days of a relay, the first first; its draws come with the newest first. Without a value in one of `ours` it was not its
-/// fault.
+/// The days of a relay, the first first; its draws come with the newest first. Without a value in
+/// one of `ours` it was not its fault.
 fn days_of(drawn: &[&Drawn], secs: u64, ours: &[[u64; 2]]) -> Vec<DayOf> {
     let draw = |one: &Drawn| {
         let next = ours.partition_point(|[_, last]| *last < one.started_unix_secs);
@@ -171,7 +175,8 @@ fn days_of(drawn: &[&Drawn], secs: u64, ours: &[[u64; 2]]) -> Vec<DayOf> {
         if is_ours && one.draw == Draw::Blank { Draw::Void } else { one.draw }
     };
     let starts: Vec<_> = drawn.iter().map(|one| one.started_unix_secs).collect();
-    // The first time within a month that the path was the limit. A relay could drop packets each day, to be measured once more.
+    // The first time within a month that the path was the limit. A relay could drop packets each
+    // day, to be measured once more.
     let first_limited = drawn.iter().rev().find(|one| one.limited.is_some());
     let first_limited = first_limited.map(|one| one.started_unix_secs);
     let limited = |one: &Drawn| {
@@ -192,7 +197,8 @@ fn days_of(drawn: &[&Drawn], secs: u64, ours: &[[u64; 2]]) -> Vec<DayOf> {
     days
 }
 
-/// What came of a day with these attempts, by what each counts as. A day with a value has no more than what was limited.
+/// What came of a day with these attempts, by what each counts as. A day with a value has no more
+/// than what was limited.
 fn came(
     day: &[&Drawn],
     draw: impl Fn(&Drawn) -> Draw,

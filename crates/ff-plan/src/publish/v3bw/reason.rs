@@ -23,7 +23,7 @@ pub enum NoNumber {
     },
     /// All its results claim to be of the future.
     InTheFuture,
-    /// It was measured, and the result is not its capacity.
+    /// The relay was measured, and the result is not its capacity.
     Inconclusive {
         /// The verdict's name.
         verdict: &'static str,
@@ -37,18 +37,19 @@ pub enum NoNumber {
     },
     /// No link has shown its RSA fingerprint, by which authorities know relays.
     NoFingerprint,
-    /// It had a greater number than the median relay, and was lately measured only at times that it could choose.
+    /// It had a greater number than the median relay, and was lately measured only at times that it
+    /// could choose.
     OnlyAtArrival,
     /// Its link shows the RSA fingerprint of another relay.
     OtherIdentity,
-    /// It is not in the consensus.
+    /// The relay is not in the consensus.
     NotListed,
 }
 
 /// Why the schedule has no place for a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotScheduled {
-    /// It needs more than the team has.
+    /// The relay needs more than the team has.
     TooFast,
     /// All slots were full.
     NoRoom,
@@ -69,7 +70,8 @@ impl NotScheduled {
 }
 
 impl NoNumber {
-    /// Why nothing stands of these attempts, of which the newest come first, in periods of so many seconds.
+    /// Why nothing stands of these attempts, of which the newest come first, in periods of so many
+    /// seconds.
     pub(super) fn of_attempts(
         attempts: &[&Outcome],
         newest_old_unix_secs: Option<u64>,

@@ -1,9 +1,9 @@
 //! How a bandwidth file is written down.
 //!
-//! bandwidth-file-spec fixes the place of the first two lines only; the rest is ordered for human readers. A relay's
-//! line has at most [`MAX_LINE`] characters: keys that explain the number come first, and the last ones are left out
-//! if the line is full. sbws's counts that repeat others (`relay_recent_measurement_failure_count` is `error_misc`) are
-//! not written.
+//! bandwidth-file-spec fixes the place of the first two lines only; the rest is ordered for human
+//! readers. A relay's line has at most [`MAX_LINE`] characters: keys that explain the number come
+//! first, and the last ones are left out if the line is full. sbws's counts that repeat others
+//! (`relay_recent_measurement_failure_count` is `error_misc`) are not written.
 
 use core::fmt;
 
@@ -119,7 +119,8 @@ impl Header {
             ("recent_measurement_failure_count", recent.measurement_failure),
             ("recent_measurements_excluded_error_count", recent.excluded_error),
             ("recent_measurements_excluded_old_count", recent.excluded_old),
-            // sbws's two other reasons are none here: one result is enough, however near it is to others.
+            // sbws's two other reasons are none here: one result is enough, however near it is to
+            // others.
             ("recent_measurements_excluded_near_count", Some(0)),
             ("recent_measurements_excluded_few_count", Some(0)),
             ("time_to_report_half_network", self.time_to_report_half_network_secs),
@@ -128,8 +129,8 @@ impl Header {
 }
 
 impl RelayLine {
-    /// The line without a line end: the required keys, as many of the others as fit, the most important first, then
-    /// `suffix`.
+    /// The line without a line end: the required keys, as many of the others as fit, the most
+    /// important first, then `suffix`.
     fn line(&self, suffix: &str) -> String {
         let mut line = self.required();
         let most = MAX_LINE.saturating_sub(suffix.len());
@@ -154,8 +155,8 @@ impl RelayLine {
         )
     }
 
-    /// All other keys with values, the most important first: those that explain `bw`, then those from the network's
-    /// documents, then those of the measurement.
+    /// All other keys with values, the most important first: those that explain `bw`, then those
+    /// from the network's documents, then those of the measurement.
     fn optional(&self) -> Vec<String> {
         let mut words = vec![
             format!("bw_mean={}", self.mean.get()),

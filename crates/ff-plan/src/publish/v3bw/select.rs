@@ -1,12 +1,12 @@
 //! Which results become lines of a bandwidth file, and why others do not.
 //!
-//! A relay is listed when one of its measurements not older than the maximum age was conclusive
-//! and showed its RSA fingerprint. All attempts of a day are draws, of which the lowest stands
-//! (PROTOCOL.md §9), and what days come to is [`crate::publish::days`]'s. Nothing a single relay does (a strange
-//! nickname, a second identity) keeps the others from being published.
+//! A relay is listed when one of its measurements not older than the maximum age was conclusive and
+//! showed its RSA fingerprint. All attempts of a day are draws, of which the lowest stands
+//! (PROTOCOL.md §9), and what days come to is [`crate::publish::days`]'s. Nothing a single relay
+//! does (a strange nickname, a second identity) keeps the others from being published.
 //!
-//! [`Decisions`] has the whole of it, relay by relay: the file is written from it, and so is what explains a
-//! number ([`crate::publish::trace`]), so that these cannot differ.
+//! [`Decisions`] has the whole of it, relay by relay: the file is written from it, and so is what
+//! explains a number ([`crate::publish::trace`]), so that these cannot differ.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -40,10 +40,10 @@ impl BandwidthFile {
     }
 }
 
-/// What is decided about each relay that anybody has tried to measure.
+/// The decisions about all relays that were ever measured or tried.
 #[derive(Clone, Debug)]
 pub struct Decisions<'a> {
-    /// What it was decided with.
+    /// The inputs other than the outcomes.
     publication: &'a Publication,
     /// The relays, by their Ed25519 identities.
     relays: Vec<Decision<'a>>,
@@ -83,14 +83,14 @@ impl<'a> Decisions<'a> {
         &self.relays
     }
 
-    /// What it was decided with.
+    /// The inputs other than the outcomes.
     #[must_use]
     pub fn publication(&self) -> &Publication {
         self.publication
     }
 
-    /// The relay with this fingerprint: the one that has a line, or that has it by the documents, or that was
-    /// tried last.
+    /// The relay with this fingerprint: the one that has a line, or that has it by the documents,
+    /// or that was tried last.
     #[must_use]
     pub fn find(&self, fingerprint: &Fingerprint) -> Option<&Decision<'a>> {
         let known = self.publication.directory.get(fingerprint).and_then(|facts| facts.ed_identity);
@@ -174,7 +174,8 @@ impl<'a> Decisions<'a> {
             self.share(&found(group), 0);
         }
         for Scheduled { period_unix_secs, members } in &publication.scheduled {
-            // Later groups may be divided otherwise; they count for those that stand in their own period.
+            // Later groups may be divided otherwise; they count for those that stand in their own
+            // period.
             let mut members = found(members);
             members.retain(|&index| self.relays[index].since() >= Some(period_unix_secs.start));
             if members.iter().any(|&index| self.relays[index].since() < Some(period_unix_secs.end))
@@ -184,8 +185,9 @@ impl<'a> Decisions<'a> {
         }
     }
 
-    /// The same for some relays, of which nothing counts that began before then. Values of the newest day come first, of these
-    /// those that began late after the others, and those of relays without a value since then last.
+    /// The same for some relays, of which nothing counts that began before then. Values of the
+    /// newest day come first, of these those that began late after the others, and those of relays
+    /// without a value since then last.
     fn share(&mut self, members: &[usize], since: u64) {
         let standing: Vec<(usize, &Standing, bool)> = members
             .iter()
@@ -277,8 +279,9 @@ impl<'a> Decisions<'a> {
     }
 }
 
-/// Of relays that were measured in one slot, those whose seconds began too late to count together with the first ones. A relay
-/// that opens its links slowly does not take from others that were ready.
+/// Of relays that were measured in one slot, those whose seconds began too late to count together
+/// with the first ones. A relay that opens its links slowly does not take from others that were
+/// ready.
 fn late(standing: &[(usize, &Standing, bool)], relays: &[Decision<'_>]) -> BTreeSet<usize> {
     let began = |&(index, standing, _): &(usize, &Standing, bool)| {
         let attempts = relays[index].attempts.get(standing.period.clone()).unwrap_or_default();

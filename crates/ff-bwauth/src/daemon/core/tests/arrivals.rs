@@ -1,4 +1,4 @@
-//! Relays that come during a period, many of them from one network.
+//! Relays that join during a period, many of them from one network.
 
 use ff_store::{Kind, Planned, State};
 
@@ -6,9 +6,9 @@ use super::*;
 
 /// Ten old relays.
 const OLD: u8 = 10;
-/// Then 150 new ones of one network.
+/// The number range of 150 new relays of one network.
 const FLOOD: std::ops::Range<u8> = 11..161;
-/// Then four honest ones, each in a network of its own.
+/// Four honest new relays, each in a network of its own.
 const HONEST: std::ops::Range<u8> = 200..204;
 
 /// A consensus with new relays.
@@ -33,13 +33,14 @@ fn with_old(dir: &Path) -> Core {
     core
 }
 
-/// Measures until so many seconds of the period have passed. Returns how often each relay has been asked so far.
+/// Measures until this many seconds of the period have passed. Returns how often each relay has
+/// been asked so far.
 fn live(life: &mut Life, core: &mut Core, until: u64) -> BTreeMap<Fingerprint, usize> {
     life.until(core, START + until, |job, now| Some(outcome(job, TRUTH, now)));
     life.times()
 }
 
-/// Fails unless what is still to come of the plan is what the timetable says.
+/// Fails unless the rest of the plan equals the timetable.
 fn check(core: &Core) {
     let course = core.course.as_ref().expect("a period");
     let rows = core.store.planned(course.number).expect("a plan");
@@ -71,7 +72,7 @@ fn a_flood_of_one_network_waits_for_itself_and_the_plan_follows_also_behind_a_re
     let mut core = started(dir.path(), START + 151);
     assert_eq!(digest(&core), before);
     core.apply(with_new(START + 140, FLOOD.chain(HONEST)), START + 151);
-    // They may be measured from the second 265 on, three in a slot.
+    // The new relays may be measured from second 265 on, three in a slot.
     let asked = live(&mut life, &mut core, 310);
     assert!(HONEST.into_iter().all(|number| asked.contains_key(&[number; 20])), "{asked:?}");
     let waiting = FLOOD.filter(|&number| !asked.contains_key(&[number; 20])).count();
@@ -85,7 +86,8 @@ fn a_flood_of_one_network_waits_for_itself_and_the_plan_follows_also_behind_a_re
 /// The pair of relays on one host.
 const PAIR: [u8; 2] = [50, 51];
 
-/// A consensus of old relays, of a queue of 156 networks with one new relay each, and of these on one host.
+/// A consensus of old relays, of a queue of 156 networks with one new relay each, and of these on
+/// one host.
 fn with_pair(valid_after: u64, pair: &[u8]) -> Action {
     let mut relays = network(OLD);
     relays.extend(pair.iter().copied().chain(100..=255).map(|number| (number, None)));
@@ -98,7 +100,7 @@ fn with_pair(valid_after: u64, pair: &[u8]) -> Action {
 
 #[test]
 fn who_goes_and_comes_again_while_its_host_waits_is_measured_once_and_so_are_its_mates() {
-    // Alone on its host, and with a mate that stays.
+    // Alone on its host, and with a second relay that stays.
     for pair in [&PAIR[..1], &PAIR[..]] {
         let dir = tempfile::tempdir().expect("a directory");
         let mut core = with_old(dir.path());
@@ -139,7 +141,7 @@ fn the_plan_says_who_came_during_the_period_and_could_choose_its_slot() {
     let mut life = Life::at(START);
     live(&mut life, &mut core, 20);
     core.apply(with_new(START + 10, 11..13), START + 20);
-    // The repetition of 11 has a slot that is drawn.
+    // The repetition of relay 11 has a slot that is drawn.
     let mut has_failed = false;
     life.until(&mut core, START + 999, |job, now| {
         let fails = job.fingerprint == [11; 20] && !has_failed;
@@ -174,7 +176,7 @@ fn of_two_rows_of_a_relay_in_a_slot_one_is_left_out() {
     assert_eq!(core.store.pending(period).expect("a plan"), []);
 }
 
-/// What has happened in the period, without its beginning.
+/// The events of the period, without its beginning.
 fn events(core: &Core) -> Vec<Event> {
     let period = core.course.as_ref().expect("a period").number;
     let events = core.store.events(period).expect("events").into_iter().skip(1);
@@ -206,7 +208,7 @@ fn an_older_consensus_changes_nothing_also_behind_a_restart() {
     let mut core = with_old(dir.path());
     core.apply(Action::Tick, START);
     core.apply(with_new(START + 20, 11..13), START + 30);
-    // Nothing has changed by this one.
+    // This consensus changes nothing.
     core.apply(with_new(START + 40, 11..13), START + 50);
     let before = events(&core);
     assert!(before.contains(&Event::Consensus { valid_after: START + 40 }));

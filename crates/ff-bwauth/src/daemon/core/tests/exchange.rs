@@ -1,4 +1,4 @@
-//! When measurers are measured, and what follows from what they carry.
+//! When measurers' networks are measured, and how the result is used.
 
 use ff_plan::period::carried::Carried;
 use ff_team::exchange::Found;
@@ -6,17 +6,18 @@ use ff_team::exchange::Found;
 use super::*;
 use crate::daemon::config::ExchangeTable;
 
-/// Exchanges of 30 seconds, if nobody asks for them either.
+/// Exchanges of 30 seconds, also without a request.
 const BY_ITSELF: ExchangeTable = ExchangeTable { duration_secs: 30, by_itself: true };
 
-/// What was measured at so many Mbit/s of 100.
+/// A measured rate of this many of 100 Mbit/s.
 fn carried(mbit: u64) -> Found {
     let rate = BytesPerSec::from_mbit(mbit);
     let tested = BytesPerSec::from_mbit(100);
     Ok(Carried { rate, sent: rate, received: rate, tested, loss_permille: 0 })
 }
 
-/// A coordinator whose period has begun, with a measured network of so many relays, and whose measurers answer.
+/// A coordinator whose period has begun, with a measured network of this many relays and measurers
+/// that answer.
 fn begun(dir: &Path, relays: u8) -> Core {
     let mut core = coordinator(1, dir, START - 100).with_exchanges(BY_ITSELF);
     core.apply(Action::Documents(Ok(view(START - 100, &network(relays)))), START - 100);
@@ -31,12 +32,12 @@ fn ids(core: &Core) -> Vec<Ed25519Id> {
     core.team.iter().map(|member| member.measurer.id()).collect()
 }
 
-/// What came of an exchange for each of the team.
+/// The result of an exchange for each measurer of the team.
 fn of_each(core: &Core, found: [Found; 2]) -> Action {
     Action::Exchanged(ids(core).into_iter().zip(found).collect())
 }
 
-/// Lets it tick until it begins an exchange, and says when; measurements end in the next second.
+/// Ticks until an exchange begins, and returns when; measurements end in the next second.
 fn until_exchange(core: &mut Core, from: u64, end: u64) -> Option<u64> {
     (from..end).find(|&now| {
         let effects = core.apply(Action::Tick, now);
@@ -63,13 +64,13 @@ fn a_new_measurer_is_measured_in_a_gap_of_the_plan_and_not_again() {
     let ahead = pending.iter().map(|row| row.what.slot).filter(|slot| *slot >= course.next_slot);
     let next = ahead.min().map_or(end, |slot| course.slot_start(slot));
     assert!(next >= began + 45, "{next} comes {} s after it", next - began);
-    // Nothing begins until it is over.
+    // Nothing begins until the exchange has ended.
     assert_eq!(until_exchange(&mut core, began + 1, began + 40), None);
     let found = of_each(&core, [carried(99), carried(60)]);
     core.apply(found, began + 40);
     assert_eq!(until_exchange(&mut core, began + 40, end), None, "all are measured");
     drop(core);
-    // Who starts again knows it, unless the measurer is somewhere else.
+    // A restarted coordinator knows the result, unless the measurer has another address.
     let mut core = begun(dir.path(), 20);
     assert_eq!(
         core.team.iter().map(Member::capacity).collect::<Vec<_>>(),
@@ -107,7 +108,7 @@ fn who_asks_for_an_exchange_gets_it_before_the_next_slot() {
         left.is_empty(),
         "what was due meanwhile is moved, or left out with the reason: {left:?}"
     );
-    // An answer that never comes does not hold it up for ever.
+    // An answer that never comes does not delay the rest for ever.
     core.apply(Action::ExchangeNow, end);
     assert!(until_exchange(&mut core, end, end + 2).is_some());
     assert!(core.is_exchange_first());

@@ -1,4 +1,4 @@
-//! Problems come with their causes and go with them.
+//! Problems start and end with their causes.
 
 use super::*;
 use crate::watch::status::{Cause, Problem, Status};

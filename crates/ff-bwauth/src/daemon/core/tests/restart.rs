@@ -1,4 +1,4 @@
-//! Restarts, and slots that went by.
+//! Restarts, and slots that passed meanwhile.
 
 use ff_store::{Kind, Planned, State};
 
@@ -15,7 +15,7 @@ fn who_was_killed_goes_on_and_repeats_only_what_was_interrupted() {
         let mut core = coordinator(1, dir.path(), now);
         core.apply(documents(), now);
         let mut life = Life::at(now);
-        // It dies while the measurements of its last second are running.
+        // The process dies while the measurements of its last second are running.
         let death = (now + life_secs).min(end);
         life.until(&mut core, death, |job, at| {
             let dies = at + 1 == death;
@@ -37,8 +37,9 @@ fn who_was_killed_goes_on_and_repeats_only_what_was_interrupted() {
     assert_eq!((asked as u64, coverage.relays_conclusive), (30 + interrupted, 30));
 }
 
-/// One process, from `begin` until it is killed at `end`: each measurement takes six seconds, and what is not over then is
-/// interrupted. Notes which relays were asked, and which came to a result.
+/// Runs one process from `begin` until it is killed at `end`: each measurement takes six seconds,
+/// and the kill interrupts those that have not ended. Notes which relays were asked, and which have
+/// a result.
 fn live_and_die(
     dir: &Path,
     documents: &Arc<View>,
@@ -50,7 +51,7 @@ fn live_and_die(
     let mut core = coordinator(1, dir, begin);
     let mut under_way = Vec::new();
     for now in begin..end {
-        // The documents are there a second after the start.
+        // The documents arrive a second after the start.
         if now == begin + 1 {
             core.apply(Action::Documents(Ok(documents.clone())), now);
         }
@@ -74,7 +75,8 @@ fn live_and_die(
 fn a_restart_at_any_moment_costs_no_relay_its_result_of_the_period() {
     let documents = view(START - 100, &network(20));
     let end = START + u64::from(LENGTH_SECS) - 1;
-    // Killed in the first six tenths of the period: then there is room for what is moved.
+    // Killed in the first six tenths of the period: then the rest has room for measurements that
+    // move.
     let moments = u64::from(LENGTH_SECS) * 6 / 10;
     for number in 0..120 {
         let dir = tempfile::tempdir().expect("a directory");
@@ -107,7 +109,7 @@ fn a_restart_in_the_second_period_waits_for_grants_of_the_first_that_lapse() {
     for number in 0..60 {
         let dir = tempfile::tempdir().expect("a directory");
         let (mut asked, mut measured) = (Vec::new(), BTreeSet::new());
-        // In the third second of a slot, when what has begun in it is being measured.
+        // In the third second of a slot, while the measurements of the slot are running.
         let death = second + number * u64::from(SLOT_SECS) + 3;
         let lives =
             [(START - 50, second - 50), (second - 50, death), (death + 1, second + length - 1)];
@@ -119,7 +121,7 @@ fn a_restart_in_the_second_period_waits_for_grants_of_the_first_that_lapse() {
         let store = Store::open_read_only(&dir.path().join("store-1")).expect("the store");
         let all = store.outcomes(second..second + length).expect("they are kept");
         let conclusive = all.iter().filter(|one| one.publishable().is_some()).count();
-        // A grant from the last slots lapses after the last slot that is kept for repetitions.
+        // A grant from the last slots lapses after the last slot that is reserved for repetitions.
         let is_late = |at: u64| (second - 5 * u64::from(SLOT_SECS)..second).contains(&at);
         let late = asked.iter().filter(|(_, at)| is_late(*at)).count();
         assert!(conclusive <= 20 && conclusive + late >= 20, "killed at {}", death - second);
@@ -143,7 +145,8 @@ fn a_repetition_waits_for_the_grants_of_all_that_are_measured_with_it() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut core = coordinator(1, dir.path(), START - 100);
     let second = START + u64::from(LENGTH_SECS);
-    // In the second period two relays each are on one host, so those with the greater numbers have other grants than their mates.
+    // In the second period each host has two relays, so the relays with the greater numbers have
+    // other grants than the other relay of their host.
     let apart = view(START - 100, &network(30));
     let in_pairs = view_at(second - 60, &network(30), |number| number / 2);
     core.apply(Action::Documents(Ok(apart)), START - 100);
@@ -172,7 +175,7 @@ fn a_repetition_waits_for_the_grants_of_all_that_are_measured_with_it() {
         }
     }
     assert!(put_off.is_empty(), "placed where one of them grants nothing: {put_off:?}");
-    // By the time some of them grant one again, the period has no room left.
+    // When some of them can grant again, the period has no room left.
     assert!(done >= 10, "{done} repetitions");
 }
 
@@ -258,9 +261,9 @@ fn what_is_measured_together_begins_together_also_when_it_disputes_a_measurer() 
     );
 }
 
-/// How often relays are asked if pairs of them share a host and their first measurements begin this far apart, in milliseconds.
-/// Relays that are first measured near the end of the period are left out. If `dies`, the process ends after each slot and
-/// another one continues.
+/// How often relays are asked if pairs of them share a host and their first measurements begin this
+/// far apart, in milliseconds. Relays that are first measured near the end of the period are left
+/// out. If `dies`, the process ends after each slot and another one continues.
 fn asked_in_pairs(apart_millis: u64, dies: bool) -> BTreeSet<usize> {
     let dir = tempfile::tempdir().expect("a directory");
     let documents = || view_at(START - 100, &network(10), |number| number.div_ceil(2));
@@ -310,7 +313,7 @@ fn a_group_that_began_apart_is_measured_again_after_a_restart() {
             _ => None,
         }));
     }
-    // The process has stored its results, and dies before it decides.
+    // The process has stored its results, and dies before it decides about repetitions.
     for job in &jobs {
         let mut outcome = outcome(job, TRUTH, now);
         outcome.counted_unix_millis = Some(now * 1000 + u64::from(job.fingerprint[0] % 2) * 3000);
@@ -322,7 +325,7 @@ fn a_group_that_began_apart_is_measured_again_after_a_restart() {
     let mut life = Life::at(now + 2);
     let end = START + u64::from(LENGTH_SECS) - 1;
     life.until(&mut core, end, |job, now| Some(outcome(job, TRUTH, now)));
-    // These are measured once more, and all others once.
+    // These are measured again, and all others once.
     let times: Vec<_> = life.times().into_values().collect();
     assert_eq!(times, vec![1; 10], "{} were measured before", jobs.len());
 }

@@ -1,9 +1,9 @@
-//! What relays say of measurers, and what follows.
+//! Relays' reports on measurers, and their consequences.
 
 use super::*;
 
-/// One in which the relay says that it has echoed less to the first coordinator's first measurer than that one
-/// counted, if it takes part.
+/// An outcome in which the relay reports fewer echoes for the first coordinator's first measurer
+/// than that measurer counted, if it takes part.
 fn disputed(job: &Job, now: u64) -> Box<Outcome> {
     let framed = Ed25519Id([20; 32]);
     let place = job.plan.team.iter().position(|member| member.measurer.id() == framed);
@@ -14,13 +14,13 @@ fn disputed(job: &Job, now: u64) -> Box<Outcome> {
     Box::new(Outcome { disputes: vec![dispute], ..failed })
 }
 
-/// A consensus of so many relays, each in a network of its own.
+/// A consensus of this many relays, each in a network of its own.
 fn apart(valid_after: u64, relays: u8) -> Action {
     Action::Documents(Ok(view_in(valid_after, &network(relays), |number| (number, 1))))
 }
 
-/// Which of so many relays are measured conclusively in each of some periods, if the first `liars` of them dispute the team's
-/// first measurer, and whom the team has set aside behind the last.
+/// Which of this many relays are measured conclusively in each period, if the first `liars` of them
+/// dispute the team's first measurer, and which measurers are excluded after the last period.
 fn periods_with(relays: u8, liars: u8, periods: u64) -> (Vec<BTreeSet<u8>>, Vec<bool>) {
     let dir = tempfile::tempdir().expect("a directory");
     let period = |number: u64| START + number * u64::from(LENGTH_SECS);
@@ -38,7 +38,7 @@ fn periods_with(relays: u8, liars: u8, periods: u64) -> (Vec<BTreeSet<u8>>, Vec<
             Some(found)
         });
         conclusive.push(measured);
-        // Who starts again knows from the store what was said.
+        // A restarted coordinator knows the reports from the store.
         let end = period(number + 1) - 1;
         core.judge_team_again();
         let standings = std::mem::take(&mut core.heard.standings);
@@ -55,7 +55,7 @@ fn periods_with(relays: u8, liars: u8, periods: u64) -> (Vec<BTreeSet<u8>>, Vec<
 fn a_measurer_that_lies_is_set_aside_within_two_periods() {
     let (measured, aside) = periods_with(30, 30, 2);
     assert_eq!(aside, [true, false]);
-    // Half of the team is left: those that are due at the end of the period have no later slot.
+    // Half of the team remains: relays that are due at the end of the period have no later slot.
     assert!(measured[0].len() >= 20 && measured[1].len() >= 27, "{measured:?}");
 }
 

@@ -1,7 +1,8 @@
-//! A coordinator of ten thousand relays through days that pass in seconds: what memory it takes.
+//! The memory of a coordinator of ten thousand relays, over days that pass in seconds.
 //!
-//! The clock goes from slot to slot, documents come four times a day and a bandwidth file is written once; the
-//! store and the files are real, and kept in memory where there is a /dev/shm. `FF_TEST_DAYS` says how many days.
+//! The clock goes from slot to slot, documents come four times a day and a bandwidth file is
+//! written once; the store and the files are real, and kept in memory where there is a /dev/shm.
+//! `FF_TEST_DAYS` sets the number of days.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -13,15 +14,15 @@ use ff_proto::aggregate::SecondSample;
 use super::*;
 use crate::daemon::publish::Publisher;
 
-/// Relays.
+/// Relays of the network.
 const RELAYS: u32 = 10_000;
-/// Seconds of a day, which is a period.
+/// The length of a day, which is a period, in seconds.
 const DAY_SECS: u32 = 86_400;
-/// Seconds of a slot.
+/// The length of a slot in seconds.
 const YEAR_SLOT_SECS: u32 = 40;
-/// What a coordinator may take.
+/// The most memory that a coordinator may use, in bytes.
 const MOST_BYTES: u64 = 200_000_000;
-/// How much more it may take at the end than once all is as large as it will be, in percent.
+/// The largest growth of memory from its settled size to the end, in percent.
 const MOST_GROWTH_PERCENT: u64 = 10;
 
 /// A relay's fingerprint.
@@ -70,7 +71,7 @@ fn documents(valid_after: u64) -> Arc<View> {
     Arc::new(View::parse(&text, &[&descriptors]).expect("a good view"))
 }
 
-/// What comes of a measurement, with its seconds, of which no two are alike.
+/// The outcome of a measurement, with seconds that all differ.
 fn with_seconds(job: &Job, now: u64) -> Box<Outcome> {
     let capacity = capacity(&job.fingerprint);
     let second = |index: u64| {
@@ -122,7 +123,7 @@ fn memory(name: &str) -> u64 {
     kib * 1024
 }
 
-/// Lives a day; what was measured, and whether a file was published.
+/// Runs a day; returns the number of measurements and of published files.
 fn live(core: &mut Core, publisher: &Publisher, start: u64) -> (u64, u64) {
     let (mut measured, mut published) = (0, 0);
     for now in (start..start + u64::from(DAY_SECS)).step_by(YEAR_SLOT_SECS as usize) {
@@ -186,8 +187,8 @@ fn memory_is_flat_over_a_year_of_ten_thousand_relays() {
         }
     }
     assert!(memory("VmHWM") < MOST_BYTES, "{} bytes", memory("VmHWM"));
-    // From then on no file has more days in it than the one before. Single days are up to a fifth larger, whenever
-    // the allocator has not given back yet what writing a file took.
+    // From day 8 on files contain equally many days. Single days are up to a fifth larger, when the
+    // allocator has not yet returned the memory that writing a file took.
     let settled = median(sizes.get(7..).unwrap_or(&sizes).iter().take(30));
     let last = median(sizes.iter().rev().take(30));
     assert!(
@@ -198,7 +199,7 @@ fn memory_is_flat_over_a_year_of_ten_thousand_relays() {
     );
 }
 
-/// The middle one; 0 of none.
+/// The median; 0 without values.
 fn median<'a>(sizes: impl Iterator<Item = &'a u64>) -> u64 {
     let mut sizes: Vec<u64> = sizes.copied().collect();
     sizes.sort_unstable();

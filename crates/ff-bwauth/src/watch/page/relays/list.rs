@@ -190,8 +190,8 @@ impl List {
         self.rows.len()
     }
 
-    /// The relays that a [`Search`] for a text finds, in the order of a column. Relays without a value come last in both
-    /// directions; equal ones are in the order of their fingerprints.
+    /// The relays that a [`Search`] for a text finds, in the order of a column. Relays without a
+    /// value come last in both directions; equal ones are in the order of their fingerprints.
     pub(super) fn sorted(&self, text: &str, column: Column, is_descending: bool) -> Vec<&Row> {
         let search = Search::new(text);
         let is_found = |row: &&Row| search.finds(&row.fingerprint, &row.folded);

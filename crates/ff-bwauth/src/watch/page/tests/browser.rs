@@ -1,4 +1,5 @@
-//! The page in headless Chromium. `FF_TEST_SCREENSHOTS` names a directory for pictures of all pages.
+//! The page in headless Chromium. `FF_TEST_SCREENSHOTS` names a directory for pictures of all
+//! pages.
 //!
 //! These tests need Debian's package `chromium`; `.ci/run` installs it and runs them.
 

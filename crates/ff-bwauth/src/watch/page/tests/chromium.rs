@@ -189,7 +189,8 @@ impl Chromium {
         &self.console
     }
 
-    /// Waits until something with these words went to the console, or went wrong, since the page was opened.
+    /// Waits until something with these words went to the console, or went wrong, since the page
+    /// was opened.
     pub(super) fn wait_for_console(&mut self, words: &str) {
         while !self.console.iter().any(|entry| entry.contains(words)) {
             let message = self.output.recv_timeout(DEADLINE);

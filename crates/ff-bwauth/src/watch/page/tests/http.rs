@@ -41,8 +41,8 @@ pub(super) async fn get(addr: SocketAddr, path: &str) -> String {
     exchange(addr, request_for(addr, path).as_bytes()).await
 }
 
-/// Asks for a path, as often as it takes: on a slow machine a deadline may hit a good request as well, or others' pages
-/// be made for longer than one waits for a reader.
+/// Asks for a path, as often as it takes: on a slow machine a deadline may hit a good request as
+/// well, or others' pages be made for longer than one waits for a reader.
 async fn get_at_last(addr: SocketAddr, path: &str) {
     let asking = async {
         loop {

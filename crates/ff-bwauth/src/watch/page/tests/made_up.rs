@@ -206,8 +206,8 @@ pub(super) fn period() -> Period {
     }
 }
 
-/// Stores a period whose relays are planned all over the day; those before now have been measured, and all
-/// have been yesterday, too.
+/// Stores a period whose relays are planned all over the day; those before now have been measured,
+/// and all have been yesterday, too.
 pub(in crate::watch) fn fill(path: &Path, relays: u32) {
     let mut store = Store::open(path, [7; 32]).expect("a store");
     let period = period();
@@ -215,7 +215,8 @@ pub(in crate::watch) fn fill(path: &Path, relays: u32) {
         u32::try_from((now() - period.start_unix_secs) / u64::from(SLOT_SECS)).expect("a slot");
     let plan = |relay: u32| ToPlan {
         fingerprint: fingerprint(relay),
-        // A third are of slots before now, so that there is something to see at any time of the day.
+        // A third are of slots before now, so that there is something to see at any time of the
+        // day.
         slot: relay.wrapping_mul(997)
             % if relay.is_multiple_of(3) { now_slot.max(1) } else { period.slots },
         kind: if relay.is_multiple_of(9) { Kind::New } else { Kind::Old },
@@ -259,8 +260,8 @@ pub(in crate::watch) fn fill(path: &Path, relays: u32) {
     }
 }
 
-/// Writes bandwidth files of yesterday and of now: each relay has more than the one before it, and now more than
-/// yesterday.
+/// Writes bandwidth files of yesterday and of now: each relay has more than the one before it, and
+/// now more than yesterday.
 pub(super) fn publish(dir: &Path, relays: u32) {
     let now = now();
     for (at, step) in [(now - 90_000, 10), (now - 900, 11)] {

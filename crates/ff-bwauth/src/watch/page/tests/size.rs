@@ -28,7 +28,8 @@ const DAYS: u32 = 365;
 const SAMPLES_DAYS: u32 = 30;
 /// What a page may take.
 const MOST: Duration = Duration::from_millis(50);
-/// What the command `explain` may take, from its start to its end: it reads what all relays' attempts of a month counted as.
+/// What the command `explain` may take, from its start to its end: it reads what all relays'
+/// attempts of a month counted as.
 const MOST_TO_EXPLAIN: Duration = Duration::from_secs(1);
 /// The lines of a descriptor that nobody reads here: one has two kilobytes and more.
 const FILLER: &str = "opt a-line-as-long-as-those-of-keys-and-certificates-in-real-descriptors\n";
@@ -155,7 +156,8 @@ fn write_config(dir: &Path) {
     }
 }
 
-/// The median time of the command `explain` in this directory, which must have been built with the tests.
+/// The median time of the command `explain` in this directory, which must have been built with the
+/// tests.
 fn time_to_explain(dir: &Path, relay: &str) -> Duration {
     let test = std::env::current_exe().expect("this test's own path");
     let built = test.parent().and_then(Path::parent).expect("the folder of what was built");

@@ -19,8 +19,8 @@ fn flood(count: u32, addresses: u32, networks: u32) -> Vec<ScheduledRelay> {
         .collect()
 }
 
-/// How many slots 200 honest relays wait for their first measurement and how many of fifty are measured again, an hour after
-/// a flood, each relay of which wants to be measured again.
+/// How many slots 200 honest relays wait for their first measurement and how many of fifty are
+/// measured again, an hour after a flood, each relay of which wants to be measured again.
 fn behind_flood(flood: Vec<ScheduledRelay>) -> (Vec<u32>, usize) {
     let old = (0..2000).map(|n| relay(n, Some(100))).collect();
     let mut timetable = Timetable::new(old, rules(teams(1), 2880));
@@ -54,7 +54,8 @@ fn a_flood_of_one_owner_waits_for_itself_and_as_many_owners_as_it_claims_to_be_c
     let (alone, again) = behind_flood(Vec::new());
     assert_eq!((alone.len(), again), (200, 50));
     let median = alone[100];
-    // One relay needs a twentieth of what a slot has: 17 or so fit beside the old ones, in three of four slots.
+    // One relay needs a twentieth of what a slot has: 17 or so fit beside the old ones, in three of
+    // four slots.
     assert!(median < 12, "{median}");
     // On eight addresses each group needs all of the team, so all of them come behind.
     assert_eq!(behind_flood(flood(5000, 8, 8)), (alone.clone(), 50));
@@ -63,7 +64,8 @@ fn a_flood_of_one_owner_waits_for_itself_and_as_many_owners_as_it_claims_to_be_c
     let (waits, again) = behind_flood(flood(5000, 5000, 20));
     assert!(waits[100] <= median + 2 && waits[199] < 30, "{waits:?}");
     assert_eq!(again, 50);
-    // In as many networks as addresses the flood was there first: of it, what was not measured within the hour comes before.
+    // In as many networks as addresses the flood was there first: of it, what was not measured
+    // within the hour comes before.
     let (waits, _) = behind_flood(flood(5000, 5000, 5000));
     assert!(waits[0] > 200 && waits[199] < 600, "{waits:?}");
 }
