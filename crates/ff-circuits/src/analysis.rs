@@ -1,4 +1,5 @@
-//! Everything that is said of measured circuits (002, section 7): fits, correlations, selections, anonymity.
+//! Everything that is said of measured circuits (002, section 7): fits, correlations, selections,
+//! anonymity.
 //!
 //! ```text
 //!   Circuits ─┬─▶ fit      Fits: build, rtt, congestion, ttfb
@@ -9,8 +10,9 @@
 //!                                              └─▶ anonymity: published, thinned, corrected, attackers   table 2
 //! ```
 //!
-//! [`Report`] is the result; `text`, `tables` and `figures` show it. Circuits of [`Options::hops`] relays count; others
-//! are counted and left out, because a build time grows with the number of hops.
+//! [`Report`] is the result; `text`, `tables` and `figures` show it. Circuits of [`Options::hops`]
+//! relays count; others are counted and left out, because a build time grows with the number of
+//! hops.
 
 pub mod congested;
 pub mod figures;
@@ -62,10 +64,11 @@ pub struct Report {
     pub read: Counts,
     /// Who measured.
     pub hosts: Vec<Host>,
-    /// Fits: `build`, `build_with_timeouts` (given-up circuits are right-censored), `build_without_link`, `rtt`,
-    /// `congestion`, `ttfb`. Where it is not known how many relays some given-up circuits were meant to have, each of them
-    /// counts in `build_with_timeouts` as the share of built circuits that have [`Report::hops`] relays;
-    /// `build_with_timeouts_least` leaves them out, and in `build_with_timeouts_most` each counts whole.
+    /// Fits: `build`, `build_with_timeouts` (given-up circuits are right-censored),
+    /// `build_without_link`, `rtt`, `congestion`, `ttfb`. Where it is not known how many relays
+    /// some given-up circuits were meant to have, each of them counts in `build_with_timeouts` as
+    /// the share of built circuits that have [`Report::hops`] relays; `build_with_timeouts_least`
+    /// leaves them out, and in `build_with_timeouts_most` each counts whole.
     pub fits: BTreeMap<&'static str, Fits>,
     /// Spearman's rho of each measure with time to first byte.
     pub spearman_with_ttfb: BTreeMap<&'static str, Spearman>,
@@ -73,7 +76,8 @@ pub struct Report {
     pub window: u64,
     /// Why nothing is decided, if that is so.
     pub not_decided: Option<String>,
-    /// Hosts of whose circuits no selection decides any, though it does of others': `all` is without them too.
+    /// Hosts of whose circuits no selection decides any, though it does of others': `all` is
+    /// without them too.
     pub undecided_hosts: Vec<String>,
     /// Of how many circuits of each selection `corrected` is; none if even `all` has too few.
     pub common_size: Option<u64>,
@@ -81,8 +85,8 @@ pub struct Report {
     pub selections: Vec<Selection>,
     /// Whether times to first byte with both measures differ, for each host and share.
     pub kruskal_wallis: Vec<Kruskal>,
-    /// Relays that hold cells back until a refill, if circuits have enough round trips for it; circuits of any number of
-    /// hops count.
+    /// Relays that hold cells back until a refill, if circuits have enough round trips for it;
+    /// circuits of any number of hops count.
     pub token_buckets: Option<Buckets>,
     /// Congestion by relay, if lines tell of it; circuits of any number of hops count.
     pub congested: Option<Congested>,
@@ -103,8 +107,8 @@ pub struct Counts {
     pub other_hops: u64,
     /// Circuits that were given up and were meant to have this number of hops.
     pub given_up: u64,
-    /// Circuits that were given up before they had this number, if it is not known how many hops they were meant to have, as
-    /// in OnionPerf's files.
+    /// Circuits that were given up before they had this number, if it is not known how many hops
+    /// they were meant to have, as in OnionPerf's files.
     pub unknown_hops_given_up: u64,
     /// Circuits that were given up and were meant to have another number.
     pub other_hops_given_up: u64,
@@ -112,7 +116,8 @@ pub struct Counts {
     pub failed: u64,
     /// Lines that were cut off at the end of a file.
     pub half_lines: u64,
-    /// Circuits beside all these: those that OnionPerf filters out, and those that tor launched for onion services.
+    /// Circuits beside all these: those that OnionPerf filters out, and those that tor launched for
+    /// onion services.
     pub left_out: u64,
     /// Relays of all circuits.
     pub relays: u64,
@@ -127,7 +132,8 @@ pub struct Host {
     pub name: String,
     /// Circuits that count.
     pub circuits: u64,
-    /// The GEV distribution of its build times alone: hosts differ in its parameters (002, section 7.2).
+    /// The GEV distribution of its build times alone: hosts differ in its parameters (002, section
+    /// 7.2).
     pub build_gev: Option<GevFit>,
     /// The same of its round trips.
     pub rtt_gev: Option<GevFit>,
@@ -247,8 +253,8 @@ fn fits(circuits: &Circuits, whole: &[&Seen], hops: u8) -> BTreeMap<&'static str
     all
 }
 
-/// The fits of build times that count circuits that were given up; with bounds if it is not known how many hops some were
-/// meant to have.
+/// The fits of build times that count circuits that were given up; with bounds if it is not known
+/// how many hops some were meant to have.
 fn with_timeouts(circuits: &Circuits, whole: &[&Seen], hops: u8) -> BTreeMap<&'static str, Fits> {
     let bounds = |is: fn(&Seen, u8) -> bool| -> Vec<f64> {
         let those = circuits.all.iter().filter(|seen| is(seen, hops));
@@ -324,8 +330,8 @@ mod tests {
         assert!(!report.fits.contains_key("build_with_timeouts_most"), "all lengths are known");
     }
 
-    /// Of a given-up circuit that reached fewer than three relays an OnionPerf file does not say how many it was meant to
-    /// have. Half of the built ones have three.
+    /// Of a given-up circuit that reached fewer than three relays an OnionPerf file does not say
+    /// how many it was meant to have. Half of the built ones have three.
     #[test]
     fn circuits_of_unknown_length_that_were_given_up_count_in_part_and_with_bounds() {
         let mut all = Vec::new();

@@ -1,8 +1,9 @@
 //! Capacities of relays, from whatever file has them.
 //!
-//! Networks are read as ff-sim does (consensuses of either flavour, relayinfo JSON, tables of experiments, hours of a store);
-//! besides, what `ff-bwauth` writes: results files (`.jsonl`), its export of results (CSV), and bandwidth files. A consensus alone
-//! has weights, which stand for capacities and are called so.
+//! Networks are read as ff-sim does (consensuses of either flavour, relayinfo JSON, tables of
+//! experiments, hours of a store); besides, what `ff-bwauth` writes: results files (`.jsonl`), its
+//! export of results (CSV), and bandwidth files. A consensus alone has weights, which stand for
+//! capacities and are called so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -19,7 +20,8 @@ use crate::paths::weights::reading;
 
 /// The columns of `ff-bwauth export --what results` that are read.
 const COLUMNS: [&str; 2] = ["fingerprint", "estimate_bytes_per_sec"];
-/// Where it says whether the estimate is the relay's capacity; a list of somebody's own need not have it.
+/// Where it says whether the estimate is the relay's capacity; a list of somebody's own need not
+/// have it.
 const VERDICT: &str = "verdict";
 
 /// By so many of its first bytes it is seen what a file is.
@@ -28,7 +30,8 @@ const FIRST_BYTES: u16 = 4096;
 /// A relay and what it can carry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Capacity {
-    /// Its fingerprint, 40 upper-case hexadecimal digits; in results the 64 of its Ed25519 identity if it has shown no other.
+    /// Its fingerprint, 40 upper-case hexadecimal digits; in results the 64 of its Ed25519 identity
+    /// if it has shown no other.
     pub id: String,
     /// Its nickname, if known.
     pub nick: String,
@@ -47,7 +50,8 @@ pub struct Capacities {
     pub without: u64,
     /// What the numbers are: `weights`, `observed`, `given`, `measured`.
     pub kind: &'static str,
-    /// The network, if the file is one: its relays with a capacity are in the order of [`Self::relays`].
+    /// The network, if the file is one: its relays with a capacity are in the order of
+    /// [`Self::relays`].
     pub network: Option<Network>,
 }
 
@@ -70,8 +74,8 @@ impl Capacities {
         found.checked(&file)
     }
 
-    /// The same of what an export of results or a bandwidth file has in it; none of anything else, which is read where it
-    /// lies. `file` is only for errors.
+    /// The same of what an export of results or a bandwidth file has in it; none of anything else,
+    /// which is read where it lies. `file` is only for errors.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -164,7 +168,8 @@ fn first_bytes(path: &Path) -> std::io::Result<Vec<u8>> {
 /// Newest results of each relay that are its capacity, and no bound of it.
 fn results(outcomes: &[Outcome]) -> Capacities {
     let mut newest = BTreeMap::new();
-    // Relays are counted by the identity that all attempts have: one that failed early has not seen the other.
+    // Relays are counted by the identity that all attempts have: one that failed early has not seen
+    // the other.
     let (mut all, mut known) = (BTreeSet::new(), BTreeSet::new());
     for outcome in outcomes {
         let ed = &outcome.target.ed_identity;
@@ -224,7 +229,8 @@ fn export(file: &str, bytes: &[u8]) -> Result<Capacities> {
     Ok(Capacities::measured(by_id, without as u64))
 }
 
-/// In which line, from 1, a row begins. Its position is where the row before has ended: empty lines are in between.
+/// In which line, from 1, a row begins. Its position is where the row before has ended: empty lines
+/// are in between.
 fn line(bytes: &[u8], position: Option<&csv::Position>) -> usize {
     let end = position.and_then(|position| usize::try_from(position.byte()).ok());
     let (before, rest) = bytes.split_at(end.unwrap_or(0).min(bytes.len()));
@@ -243,7 +249,8 @@ fn bandwidth_file(file: &str, bytes: &[u8]) -> Result<Capacities> {
 }
 
 impl From<Network> for Capacities {
-    /// What a network's running relays have: of a consensus every relay that has a weight, measured or not, 0 included.
+    /// What a network's running relays have: of a consensus every relay that has a weight, measured
+    /// or not, 0 included.
     fn from(mut network: Network) -> Self {
         let all = network.relays.len();
         let are_weights = network.capacities == CapacitySource::Weights;
@@ -301,7 +308,8 @@ mod tests {
         assert_eq!(Capacities::parse("f", b"{}").expect("another file"), None);
     }
 
-    /// A measurement, as a results file has it: its digits tell relays apart, and it failed or came to 1 MB/s.
+    /// A measurement, as a results file has it: its digits tell relays apart, and it failed or came
+    /// to 1 MB/s.
     fn measurement(ed: &str, rsa: Option<&str>, failed: bool) -> String {
         let rsa = rsa.map_or("null".to_owned(), |rsa| format!("\"{}\"", rsa.repeat(40)));
         let (verdict, failure, draw) = if failed {
@@ -330,7 +338,8 @@ mod tests {
     fn who_was_tried_often_is_one_relay() {
         let dir = tempfile::tempdir().expect("a folder");
         let file = dir.path().join("results.jsonl");
-        // One has failed before it has shown its RSA identity, and after it was measured; the other one always.
+        // One has failed before it has shown its RSA identity, and after it was measured; the other
+        // one always.
         let all = [("A", None, true), ("B", None, true), ("A", Some("1"), false)];
         let all = [&all[..], &[("A", Some("1"), true), ("B", Some("2"), true)]].concat();
         let text: String =

@@ -1,29 +1,35 @@
 //! Does a relay give clients what it gives to measurements?
 //!
-//! FlashFlow cannot see a relay that serves measurers and not clients. So clients look: ordinary downloads through the
-//! relay at times that nobody announces ([`plan`]), each of which is starved or not, and what share of them is ([`Verdict`]).
+//! FlashFlow cannot see a relay that serves measurers and not clients. So clients look: ordinary
+//! downloads through the relay at times that nobody announces ([`plan`]), each of which is starved
+//! or not, and what share of them is ([`Verdict`]).
 //!
-//! A relay that is measured at `C` bytes a second and says that `u` of it is in use has `C (1 - u)` to spare, and a
-//! client gets that or more of it. A download is starved if it got less than [`STARVED`] of that and of what downloads of
-//! its size get through the other relays of its place in the middle (a short download over a long way fills no relay). It
-//! says nothing if it got half of what another relay of its path has to spare, and it is unclear if the relay is so much
-//! farther away than the others. One that failed is starved, too, unless it failed before the relay on the path: what
-//! is to reach a hop behind it goes through it. One that did not end in time is starved if all of it in that time would have
-//! been too slow, and else unclear. Who starves a share `s` of clients is caught by at least one of `k` downloads
-//! with a chance of `1 - (1 - s)^k` ([`found`]); but downloads fail and are slow without anybody's intent, so the verdict
-//! compares the share with that of all other relays of the same place: through guards, middles and exits other relays are
-//! drawn, which fail and are slow as they are. And it is none that a single other relay of the paths could have
-//! brought about: without the downloads through any one of these, it stands as well.
-//! Two that act together are not seen so, and where all paths have one exit, or one guard, nobody can be accused.
+//! A relay that is measured at `C` bytes a second and says that `u` of it is in use has `C (1 - u)`
+//! to spare, and a client gets that or more of it. A download is starved if it got less than
+//! [`STARVED`] of that and of what downloads of its size get through the other relays of its place
+//! in the middle (a short download over a long way fills no relay). It says nothing if it got half
+//! of what another relay of its path has to spare, and it is unclear if the relay is so much
+//! farther away than the others. One that failed is starved, too, unless it failed before the relay
+//! on the path: what is to reach a hop behind it goes through it. One that did not end in time is
+//! starved if all of it in that time would have been too slow, and else unclear. Who starves a
+//! share `s` of clients is caught by at least one of `k` downloads with a chance of `1 - (1 - s)^k`
+//! ([`found`]); but downloads fail and are slow without anybody's intent, so the verdict compares
+//! the share with that of all other relays of the same place: through guards, middles and exits
+//! other relays are drawn, which fail and are slow as they are. And it is none that a single other
+//! relay of the paths could have brought about: without the downloads through any one of these, it
+//! stands as well. Two that act together are not seen so, and where all paths have one exit, or one
+//! guard, nobody can be accused.
 //!
-//! So it is taken for granted that most relays of a place serve their clients. Others that are too busy to be judged say
-//! nothing of what is usual, nor do those that carry all they have to spare where that is less than this one has. With
-//! fewer than [`LEAST_OTHERS`] that do, nobody knows: a download that is slow for what the relays have to spare is
-//! unclear then, and may be starved or not.
+//! So it is taken for granted that most relays of a place serve their clients. Others that are too
+//! busy to be judged say nothing of what is usual, nor do those that carry all they have to spare
+//! where that is less than this one has. With fewer than [`LEAST_OTHERS`] that do, nobody knows: a
+//! download that is slow for what the relays have to spare is unclear then, and may be starved or
+//! not.
 //!
-//! What it cannot know: a relay that was down meanwhile counts as one that serves nobody. A target that blocks an exit's
-//! address makes that exit look as if it starved. A guard sees the address of who checks, and an exit the target, in every
-//! probe: only middles cannot tell a probe from a client. How busy relays say they are is a mean of a day.
+//! What it cannot know: a relay that was down meanwhile counts as one that serves nobody. A target
+//! that blocks an exit's address makes that exit look as if it starved. A guard sees the address of
+//! who checks, and an exit the target, in every probe: only middles cannot tell a probe from a
+//! client. How busy relays say they are is a mean of a day.
 //!
 //! Decisions: doc/decisions.md, "An accusation needs more than one failure".
 
@@ -40,17 +46,21 @@ use self::usual::{Share, Usual, medians};
 
 /// Below this part of what it should have got, a download is starved.
 pub const STARVED: f64 = 0.5;
-/// A relay with less to spare than this part of its capacity cannot be judged: its clients are slow without its fault.
+/// A relay with less to spare than this part of its capacity cannot be judged: its clients are slow
+/// without its fault.
 pub const LEAST_SPARE: f64 = 0.1;
-/// Of fewer other relays of a place the middle is nothing to go by: one of two could be the relay's own accomplice.
+/// Of fewer other relays of a place the middle is nothing to go by: one of two could be the relay's
+/// own accomplice.
 pub const LEAST_OTHERS: usize = 3;
 /// Half of what a 95 % interval leaves out.
 const TAIL: f64 = 0.025;
-/// A relay that is less than this much farther away than others, in seconds of a circuit's round trip, is as near.
+/// A relay that is less than this much farther away than others, in seconds of a circuit's round
+/// trip, is as near.
 pub const NEAR_SECS: f64 = 0.01;
-/// So much of what a relay is farther away than others, in seconds, excuses it, and no more: it may hold back what a circuit
-/// is built with. Once around the earth takes light in fibre 0.2 s. Who crosses the earth twice, as a middle may, is not
-/// accused either: half of what is usual is enough.
+/// So much of what a relay is farther away than others, in seconds, excuses it, and no more: it may
+/// hold back what a circuit is built with. Once around the earth takes light in fibre 0.2 s. Who
+/// crosses the earth twice, as a middle may, is not accused either: half of what is usual is
+/// enough.
 pub const FARTHEST_SECS: f64 = 0.3;
 
 /// What is known of a relay.
@@ -102,9 +112,11 @@ pub enum Outcome {
     Arrived(f64),
     /// The relay, or the link to it, failed.
     FailedHere,
-    /// It did not end in the time that it may take, so that it got less than so many bytes a second.
+    /// It did not end in the time that it may take, so that it got less than so many bytes a
+    /// second.
     TimedOut(f64),
-    /// It never came, or its target ended it, as the exit says: the relay may have done that, or not.
+    /// It never came, or its target ended it, as the exit says: the relay may have done that, or
+    /// not.
     NeverCame,
     /// Something else failed.
     #[default]
@@ -132,11 +144,13 @@ pub struct Finding {
     pub probes: u64,
     /// Those that were starved.
     pub starved: u64,
-    /// Those that may have been, because too few other relays say what is usual, the relay is far away, or time ran out.
+    /// Those that may have been, because too few other relays say what is usual, the relay is far
+    /// away, or time ran out.
     pub unclear: u64,
     /// The share of those that were.
     pub share: Option<f64>,
-    /// The 95 % interval of what is starved (Clopper and Pearson): from here, if nothing unclear is, to what it is if all is.
+    /// The 95 % interval of what is starved (Clopper and Pearson): from here, if nothing unclear
+    /// is, to what it is if all is.
     pub share_from: f64,
     /// See [`Self::share_from`].
     pub share_to: f64,
@@ -146,7 +160,8 @@ pub struct Finding {
     pub spare_bytes_per_sec: f64,
     /// See [`Verdict`].
     pub verdict: Verdict,
-    /// Another relay of the paths, by its number, whose doing it may be that this one comes off worse than others.
+    /// Another relay of the paths, by its number, whose doing it may be that this one comes off
+    /// worse than others.
     #[serde(skip)]
     pub perhaps_of: Option<usize>,
 }
@@ -157,8 +172,8 @@ pub fn found(share: f64, probes: u64) -> f64 {
     1.0 - (1.0 - share.clamp(0.0, 1.0)).powf(probes as f64)
 }
 
-/// Judges relays by downloads; a relay serves if it surely starves a smaller share than `most`. Those of one place are
-/// compared with each other.
+/// Judges relays by downloads; a relay serves if it surely starves a smaller share than `most`.
+/// Those of one place are compared with each other.
 #[must_use]
 pub fn judge(relays: &[Known], probes: &[Probe], most: f64) -> Vec<Finding> {
     let judged = relays.iter().filter(|known| known.can_be_judged()).count();
@@ -208,7 +223,8 @@ fn peers(relays: &[Known], probes: &[Probe]) -> BTreeMap<usize, Peers> {
     all
 }
 
-/// Judges relays of one place; so much is left out at each end of an interval before one of them is accused.
+/// Judges relays of one place; so much is left out at each end of an interval before one of them is
+/// accused.
 fn judge_peers(relays: &[Known], probes: &[Probe], most: f64, tail: f64) -> Vec<Finding> {
     let shares = shares(relays, probes);
     let counts: Vec<Counts> = shares.iter().map(|own| Counts::of(own)).collect();
@@ -301,7 +317,8 @@ impl Bench {
         Self { sum, tail, most }
     }
 
-    /// The verdict on a relay with these downloads, and who else may have brought it about that it comes off worse.
+    /// The verdict on a relay with these downloads, and who else may have brought it about that it
+    /// comes off worse.
     fn verdict(
         &self,
         known: Known,
@@ -323,8 +340,8 @@ impl Bench {
         (if serves { Verdict::Serves } else { Verdict::Undecided }, None)
     }
 
-    /// The largest share that may be starved through the others, as what happens to everybody is no relay's doing. Without
-    /// others, what a relay may do stands for that.
+    /// The largest share that may be starved through the others, as what happens to everybody is no
+    /// relay's doing. Without others, what a relay may do stands for that.
     fn usual(&self, own: Counts) -> f64 {
         if self.sum.all == own.all {
             return self.most;
@@ -333,8 +350,8 @@ impl Bench {
     }
 }
 
-/// The other relay whose doing it may be that a relay is worse than others: without the downloads through that one, it is
-/// not. Of several, the one through which most were starved.
+/// The other relay whose doing it may be that a relay is worse than others: without the downloads
+/// through that one, it is not. Of several, the one through which most were starved.
 fn whose_else(own: &[Counted<'_>], is_worse: impl Fn(u64, u64) -> bool) -> Option<usize> {
     let mut through: HashMap<usize, (u64, u64)> = HashMap::new();
     let (mut all, mut starved) = (0, 0);

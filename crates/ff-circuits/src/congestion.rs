@@ -1,9 +1,9 @@
-//! Which relays are congested, told apart by the circuits they share (Wang et al., "Congestion-aware path selection for
-//! Tor", 2012; what 002, section 7.6, compares with).
+//! Which relays are congested, told apart by the circuits they share (Wang et al.,
+//! "Congestion-aware path selection for Tor", 2012; what 002, section 7.6, compares with).
 //!
-//! What a round trip takes longer than the fastest one of its circuit is put down to the circuit's relays, to each in
-//! proportion to what is known of it. For that every circuit counts [`BASE_US`] more, so that relays of idle circuits
-//! come to something, too.
+//! What a round trip takes longer than the fastest one of its circuit is put down to the circuit's
+//! relays, to each in proportion to what is known of it. For that every circuit counts [`BASE_US`]
+//! more, so that relays of idle circuits come to something, too.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -25,8 +25,8 @@ pub struct Congestion {
 }
 
 impl Congestion {
-    /// Learns from a circuit's round trips: two or more, or they say nothing. Returns the delay of each of its relays
-    /// after that, in µs.
+    /// Learns from a circuit's round trips: two or more, or they say nothing. Returns the delay of
+    /// each of its relays after that, in µs.
     pub fn learn(&mut self, circuit: &Circuit) -> Vec<u64> {
         let trips = circuit.rtt.iter().filter(|trip| trip.probe == Probe::Refused);
         let trips: Vec<u64> = trips.map(|trip| trip.us).collect();

@@ -1,8 +1,9 @@
 //! Guards beside each other: what circuits get that begin with each of them.
 //!
-//! A client keeps a guard for months, so a slow one is slow for all that it does. Medians and shares have 95 %
-//! intervals; whether guards differ at all, Kruskal and Wallis' test says.
-//! Circuits of one number of hops count: with hops grow build times and round trips, whatever the guard is.
+//! A client keeps a guard for months, so a slow one is slow for all that it does. Medians and
+//! shares have 95 % intervals; whether guards differ at all, Kruskal and Wallis' test says.
+//! Circuits of one number of hops count: with hops grow build times and round trips, whatever the
+//! guard is.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +21,9 @@ pub struct Guard {
     pub id: String,
     /// Circuits that were begun.
     pub circuits: u64,
-    /// How many of them failed before it was known how many relays they were meant to have, as in OnionPerf's files. Some of
-    /// them may have been meant to have another number, so the share that was built may be greater than it seems.
+    /// How many of them failed before it was known how many relays they were meant to have, as in
+    /// OnionPerf's files. Some of them may have been meant to have another number, so the share
+    /// that was built may be greater than it seems.
     pub unknown_hops: u64,
     /// How many of them, of 1, were built.
     pub built: Interval,
@@ -173,7 +175,8 @@ mod tests {
             add(&[one, 9], Some(2), Some(100.0 + ms));
             add(&[other, 8, 9], Some(3), Some(300.0 + ms));
         }
-        // What has failed at its second hop may have been to have three; what has none is no guard's.
+        // What has failed at its second hop may have been to have three; what has none is no
+        // guard's.
         add(&[other], None, None);
         add(&[], None, None);
         let found = Guards::of(&circuits, 3, 10);

@@ -6,9 +6,10 @@
 //!                └▶ Through ─▶ paths through relays of a list: check
 //! ```
 //!
-//! How a path is drawn is ff-sim's ([`ff_sim::flow::path`]): the exit is drawn first, then the guard, then who is in between,
-//! no relay twice, and no two of a family or a /16. Who may be where is decided here: an exit has to let the port out, if
-//! policies are known, and with Tor's rules relays have the flags that clients want, as far as the network has such flags.
+//! How a path is drawn is ff-sim's ([`ff_sim::flow::path`]): the exit is drawn first, then the
+//! guard, then who is in between, no relay twice, and no two of a family or a /16. Who may be where
+//! is decided here: an exit has to let the port out, if policies are known, and with Tor's rules
+//! relays have the flags that clients want, as far as the network has such flags.
 
 pub mod file;
 pub mod pool;
@@ -24,28 +25,31 @@ use rand::seq::SliceRandom as _;
 
 use self::pool::Pool;
 
-/// Relays that said more than this of themselves were not believed by tor 0.1.1.26, in kB/s (003, section IV).
+/// Relays that said more than this of themselves were not believed by tor 0.1.1.26, in kB/s (003,
+/// section IV).
 pub const OLD_CLIP: f64 = 1500.0;
 /// How many entry nodes tor 0.1.1.26 kept (003, algorithm 3).
 pub const OLD_GUARDS: usize = 3;
 /// Paths have at most so many relays: tor builds no longer ones.
 pub const MOST_RELAYS: u8 = 8;
-/// Streams to these ports stay open for long, so tor's clients want the flag Stable of all relays (path-spec 2.2). These are
-/// the defaults of tor's LongLivedPorts and of Arti; path-spec lacks 6523.
+/// Streams to these ports stay open for long, so tor's clients want the flag Stable of all relays
+/// (path-spec 2.2). These are the defaults of tor's LongLivedPorts and of Arti; path-spec lacks
+/// 6523.
 pub const LONG_LIVED: [u16; 12] =
     [21, 22, 706, 1863, 5050, 5190, 5222, 5223, 6523, 6667, 6697, 8300];
 
 /// By which rules relays are drawn.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Rules {
-    /// As Tor's clients do today: by weight and place (dir-spec 3.8.3), families and /16s apart, relays with the flag Fast,
-    /// guards also with Stable, and for [`LONG_LIVED`] ports all. Without bandwidth-weights tor's clients take 10000 for each;
-    /// here they are computed.
+    /// As Tor's clients do today: by weight and place (dir-spec 3.8.3), families and /16s apart,
+    /// relays with the flag Fast, guards also with Stable, and for [`LONG_LIVED`] ports all.
+    /// Without bandwidth-weights tor's clients take 10000 for each; here they are computed.
     Tor,
     /// By weight alone, whatever the place; families and /16s apart.
     Weighted,
-    /// As tor 0.1.1.26 did (003, algorithms 1 to 4): entries each with the same chance, the others by what they say of
-    /// themselves, up to [`OLD_CLIP`]; families apart. Relays are not asked for capacity or uptime.
+    /// As tor 0.1.1.26 did (003, algorithms 1 to 4): entries each with the same chance, the others
+    /// by what they say of themselves, up to [`OLD_CLIP`]; families apart. Relays are not asked for
+    /// capacity or uptime.
     Old,
     /// Each relay with the same chance, an exit last, no authority; families and /16s apart.
     Uniform,
@@ -67,7 +71,8 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// What clients ask for if they keep no guards: paths of three by Tor's rules, for streams to a port.
+    /// What clients ask for if they keep no guards: paths of three by Tor's rules, for streams to a
+    /// port.
     ///
     /// # Errors
     /// [`NoLengths`].
@@ -210,7 +215,8 @@ impl Generator {
     }
 }
 
-/// Who is drawn by such a choice, for paths of any length; guards are those of its rules that count by weight.
+/// Who is drawn by such a choice, for paths of any length; guards are those of its rules that count
+/// by weight.
 #[must_use]
 pub fn drawn(pool: &Pool, choice: &Choice) -> Paths {
     let paths = Places::new(pool, choice).paths();
@@ -233,7 +239,8 @@ struct Places<'a> {
     knows_fast: bool,
     /// Whether any guard has the flag Stable.
     knows_stable: bool,
-    /// Whether relays have to have the flag Stable wherever they are: for a port of long streams, if any relay has it.
+    /// Whether relays have to have the flag Stable wherever they are: for a port of long streams,
+    /// if any relay has it.
     wants_stable: bool,
 }
 
@@ -312,7 +319,8 @@ impl<'a> Places<'a> {
         self.is_usable(relay) && (has_flags || self.rules == Rules::Uniform)
     }
 
-    /// Whether a relay may be last: as tor and Arti, by its policy and not by the flag Exit, if policies are known.
+    /// Whether a relay may be last: as tor and Arti, by its policy and not by the flag Exit, if
+    /// policies are known.
     fn is_exit(&self, (place, relay): (usize, &Relay)) -> bool {
         let policy = self.pool.policies.as_ref().and_then(|all| all.get(place));
         let lets_out = policy.map_or(relay.flags.exit, |policy| policy.allows_port(self.port));

@@ -6,7 +6,8 @@
 //!   DIR/*.tpf                      ─▶ torperf   ─┴▶ downloads::Downloads: hosts, one line a download
 //! ```
 //!
-//! Files may be packed by xz. A directory is one host's with our lines, an OnionPerf file names its host itself.
+//! Files may be packed by xz. A directory is one host's with our lines, an OnionPerf file names its
+//! host itself.
 
 pub mod downloads;
 pub mod lines;
@@ -23,8 +24,8 @@ use serde::Serialize;
 
 use crate::record::Probe;
 
-/// Endings of names of files with circuits, packed or not. All packings but xz are refused by name, so that no file is left
-/// out silently.
+/// Endings of names of files with circuits, packed or not. All packings but xz are refused by name,
+/// so that no file is left out silently.
 const PACKED: [&str; 6] = ["", ".xz", ".gz", ".bz2", ".zst", ".zip"];
 
 /// Fewer times to first byte than this say nothing of a circuit's life.
@@ -35,10 +36,11 @@ const LEAST_PROBES: u32 = 10;
 pub struct Seen {
     /// Who measured it: a place in [`Circuits::hosts`].
     pub host: u32,
-    /// Which run measured it: runs are numbered in the order of their first lines. All that say no run are one for each
-    /// path that is read.
+    /// Which run measured it: runs are numbered in the order of their first lines. All that say no
+    /// run are one for each path that is read.
     pub run: u32,
-    /// When it began, in seconds: since its run did, by a clock that does not jump; by its host's clock if it says no run.
+    /// When it began, in seconds: since its run did, by a clock that does not jump; by its host's
+    /// clock if it says no run.
     pub began_secs: f64,
     /// Its relays: places in [`Circuits::relays`].
     pub path: Vec<u32>,
@@ -99,8 +101,8 @@ pub struct Latency {
 }
 
 impl Seen {
-    /// Whether it has this many relays, or may have been meant to have them: the path of a circuit that was not built may be
-    /// only a part.
+    /// Whether it has this many relays, or may have been meant to have them: the path of a circuit
+    /// that was not built may be only a part.
     #[must_use]
     pub fn may_have(&self, hops: u8) -> bool {
         // Where the number is not known, one that had reached so many relays was to have more.
@@ -129,9 +131,9 @@ pub struct Circuits {
     pub hosts: Vec<String>,
     /// Fingerprints of relays: 40 upper-case hexadecimal digits.
     pub relays: Vec<String>,
-    /// The circuits: run by run, and those of a run in the order in which they began. Lines come in the order in which
-    /// circuits end, and of those that are measured at once the slow ones end last: whoever takes them in turn would always
-    /// meet greater values.
+    /// The circuits: run by run, and those of a run in the order in which they began. Lines come in
+    /// the order in which circuits end, and of those that are measured at once the slow ones end
+    /// last: whoever takes them in turn would always meet greater values.
     pub all: Vec<Seen>,
     /// Files that ended in the middle of a line.
     pub half_lines: u64,
@@ -145,7 +147,8 @@ pub struct Circuits {
     places: HashMap<String, u32>,
     /// The places of hosts.
     host_places: HashMap<String, u32>,
-    /// The numbers of runs, by host and what names them there; of those that say no run that of the path that is being read.
+    /// The numbers of runs, by host and what names them there; of those that say no run that of the
+    /// path that is being read.
     runs: HashMap<Option<(u32, u64)>, u32>,
     /// How many numbers of runs there are.
     run_count: u32,
@@ -371,8 +374,9 @@ mod tests {
         circuits.all.iter().map(|seen| circuits.relays[seen.path[0] as usize].as_str()).collect()
     }
 
-    /// A run of which the clock is set back while it measures, over two files, and one that goes on after it. Before both
-    /// an older version measured, whose lines do not say which run they are of.
+    /// A run of which the clock is set back while it measures, over two files, and one that goes on
+    /// after it. Before both an older version measured, whose lines do not say which run they are
+    /// of.
     #[test]
     fn a_clock_that_jumps_changes_no_order() {
         let (dir, other) =

@@ -1,7 +1,7 @@
 //! One circuit as it was measured: a JSON line in `circuits-*.jsonl`.
 //!
-//! All times are microseconds of one monotonic clock; those of a circuit count from its beginning. What was not
-//! measured is left out of the line. Readers ignore keys that they do not know.
+//! All times are microseconds of one monotonic clock; those of a circuit count from its beginning.
+//! What was not measured is left out of the line. Readers ignore keys that they do not know.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,47 +23,54 @@ pub struct Circuit {
     /// The arm of the run that it belongs to, if the run compares several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arm: Option<String>,
-    /// When it began: seconds since 1970 by the host's clock, for archives. No duration is computed from it.
+    /// When it began: seconds since 1970 by the host's clock, for archives. No duration is computed
+    /// from it.
     pub began_unix_secs: f64,
     /// When it began, since the run did.
     pub began_us: u64,
-    /// Which run measured it: when that took its folder, in seconds since 1970 by the host's clock. All lines of a run have
-    /// the same one, and those of no other run; as a time it says nothing, because that clock may jump. Whoever keeps the
-    /// line sets it. Lines of older versions have none.
+    /// Which run measured it: when that took its folder, in seconds since 1970 by the host's clock.
+    /// All lines of a run have the same one, and those of no other run; as a time it says nothing,
+    /// because that clock may jump. Whoever keeps the line sets it. Lines of older versions have
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_unix_secs: Option<f64>,
-    /// Its relays, first hop first. Of a circuit to an onion service, which its client chose: up to the rendezvous point.
+    /// Its relays, first hop first. Of a circuit to an onion service, which its client chose: up to
+    /// the rendezvous point.
     pub path: Vec<Relay>,
-    /// Whether its client chose the path itself. Then nothing is told of the link and the hops, and building the circuit is
-    /// part of the download's connection.
+    /// Whether its client chose the path itself. Then nothing is told of the link and the hops, and
+    /// building the circuit is part of the download's connection.
     #[serde(default, skip_serializing_if = "is_false")]
     pub as_client: bool,
     /// Why the path is not known, if its client chose it and does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_unknown: Option<String>,
-    /// How long the circuit waited for the link to the first relay, which it opened or another one did; none if it was open
-    /// already.
+    /// How long the circuit waited for the link to the first relay, which it opened or another one
+    /// did; none if it was open already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_us: Option<u64>,
     /// When each hop stood, since the beginning, the opening of the link included.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hops_us: Vec<u64>,
-    /// Round trips from the client to the last relay and back, in the order in which they were measured.
+    /// Round trips from the client to the last relay and back, in the order in which they were
+    /// measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rtt: Vec<RoundTrip>,
     /// How long the first bytes of streams took.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub first_bytes: Vec<FirstByte>,
-    /// Times to first byte again and again, in the order in which they were asked for (002, section 7.7).
+    /// Times to first byte again and again, in the order in which they were asked for (002, section
+    /// 7.7).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub latency: Vec<Later>,
     /// A download, also one that was cut off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub download: Option<Download>,
-    /// Congestion delay: by how much its refused round trips exceed the least of them in the mean (002, section 7.6).
+    /// Congestion delay: by how much its refused round trips exceed the least of them in the mean
+    /// (002, section 7.6).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_us: Option<u64>,
-    /// The congestion of each of its relays, as the circuits of the run until then tell ([`crate::congestion`]).
+    /// The congestion of each of its relays, as the circuits of the run until then tell
+    /// ([`crate::congestion`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relay_congestion_us: Vec<u64>,
     /// Why it is not whole.
@@ -113,7 +120,8 @@ impl Circuit {
         self.build_us().is_some() || self.as_client && connected.is_some()
     }
 
-    /// When its download was asked for, in µs since 1970 by the host's clock; when it began itself, if it has none.
+    /// When its download was asked for, in µs since 1970 by the host's clock; when it began itself,
+    /// if it has none.
     pub fn asked_unix_us(&self) -> i64 {
         let download = self.download.as_ref();
         let [at, before] =
@@ -127,8 +135,9 @@ impl Circuit {
         Some(self.build_us()?.saturating_sub(self.link_us.unwrap_or(0)))
     }
 
-    /// The probe of its round trips that count, if it has any: of one alone, because another may take another time at the
-    /// exit. These are refused streams, as in 002, and names only where there are no such.
+    /// The probe of its round trips that count, if it has any: of one alone, because another may
+    /// take another time at the exit. These are refused streams, as in 002, and names only where
+    /// there are no such.
     pub fn probe(&self) -> Option<Probe> {
         let is_refused = |trip: &&RoundTrip| trip.probe == Probe::Refused;
         self.rtt.iter().find(is_refused).or(self.rtt.first()).map(|trip| trip.probe)
@@ -189,7 +198,8 @@ pub struct RoundTrip {
     pub at_us: Option<u64>,
     /// What was sent.
     pub probe: Probe,
-    /// The reason with which the exit refused, as tor-spec 6.3 names it: `exitpolicy`, `connectrefused`, …
+    /// The reason with which the exit refused, as tor-spec 6.3 names it: `exitpolicy`,
+    /// `connectrefused`, …
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
@@ -224,11 +234,13 @@ pub struct Later {
     pub us: u64,
 }
 
-/// The sizes whose times a download keeps, in bytes: those of OnionPerf's `elapsed_seconds.payload_bytes`.
+/// The sizes whose times a download keeps, in bytes: those of OnionPerf's
+/// `elapsed_seconds.payload_bytes`.
 pub const SIZES: [u64; 9] =
     [10_240, 20_480, 51_200, 102_400, 204_800, 512_000, 1_048_576, 2_097_152, 5_242_880];
 
-/// A download, whole or cut off. All times count from asking for the stream; steps that it did not reach are left out.
+/// A download, whole or cut off. All times count from asking for the stream; steps that it did not
+/// reach are left out.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Download {
     /// How many bytes of payload arrived: without the header of the answer.
@@ -236,13 +248,15 @@ pub struct Download {
     /// How many were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_bytes: Option<u64>,
-    /// Where from: `http://HOST:PORT`, without the path, which may be a secret; `tgen://HOST:PORT` of OnionPerf's.
+    /// Where from: `http://HOST:PORT`, without the path, which may be a secret; `tgen://HOST:PORT`
+    /// of OnionPerf's.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
     /// When the stream was asked for, since the circuit began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_us: Option<u64>,
-    /// How long before the circuit began the stream was asked for, if the client built the circuit only then.
+    /// How long before the circuit began the stream was asked for, if the client built the circuit
+    /// only then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before_us: Option<u64>,
     /// Until the exit said that it was connected.
@@ -316,8 +330,9 @@ impl Download {
 pub struct Failure {
     /// What was going on.
     pub stage: Stage,
-    /// Which hop of the path it was about, from 1: while building the one that was asked for, later the last one; none if
-    /// it was about none, or nobody can tell, as of a circuit that stood and is destroyed.
+    /// Which hop of the path it was about, from 1: while building the one that was asked for, later
+    /// the last one; none if it was about none, or nobody can tell, as of a circuit that stood and
+    /// is destroyed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hop: Option<u8>,
     /// What is said of it: `timeout`, `destroyed`, `refused`, …
@@ -358,7 +373,8 @@ pub enum Whose {
     Target,
     /// Ours.
     Client,
-    /// Nobody can tell: nothing came in time, which every relay, the target and the network may have caused.
+    /// Nobody can tell: nothing came in time, which every relay, the target and the network may
+    /// have caused.
     Unknown,
 }
 

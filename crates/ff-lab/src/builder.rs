@@ -24,7 +24,8 @@ pub struct RelayConfig {
     pub exit: bool,
     /// Whether it has a SocksPort: a client that runs a relay.
     pub has_socks_port: bool,
-    /// Its bandwidth in the authorities' bandwidth file, in kB/s; the file exists only if a relay has one.
+    /// Its bandwidth in the authorities' bandwidth file, in kB/s; the file exists only if a relay
+    /// has one.
     pub measured_kbytes_per_sec: Option<u64>,
     /// Its address, of 127.0.0.0/8; 127.0.0.1 if not said.
     pub address: Option<Ipv4Addr>,
@@ -66,7 +67,8 @@ impl RelayConfig {
         self
     }
 
-    /// Has the authorities vote for it with this bandwidth, in kB/s; the consensus has it if there are three authorities.
+    /// Has the authorities vote for it with this bandwidth, in kB/s; the consensus has it if there
+    /// are three authorities.
     #[must_use]
     pub fn measured(mut self, kbytes_per_sec: u64) -> Self {
         self.measured_kbytes_per_sec = Some(kbytes_per_sec);
@@ -213,8 +215,9 @@ impl NetworkBuilder {
         self
     }
 
-    /// Adds an arti-relay, which bootstraps from the authorities. Nodes must have [hosts](Self::hosts): arti-relay refuses
-    /// loopback and private addresses. It uploads no descriptor (0.47), so the consensus does not list it.
+    /// Adds an arti-relay, which bootstraps from the authorities. Nodes must have
+    /// [hosts](Self::hosts): arti-relay refuses loopback and private addresses. It uploads no
+    /// descriptor (0.47), so the consensus does not list it.
     pub fn arti_relay(mut self, relay: ArtiRelayConfig) -> Self {
         self.arti_relays.push(relay);
         self
@@ -261,8 +264,8 @@ impl NetworkBuilder {
         self
     }
 
-    /// Gives each node an address of its own, from this one on: authorities, relays, clients. The namespace that this process
-    /// is in must have them ([`crate::net::Namespace::own_network`]).
+    /// Gives each node an address of its own, from this one on: authorities, relays, clients. The
+    /// namespace that this process is in must have them ([`crate::net::Namespace::own_network`]).
     pub fn addresses_from(self, first: Ipv4Addr) -> Self {
         Self { first_address: Some(first), ..self }
     }
@@ -303,7 +306,8 @@ impl NetworkBuilder {
         Self { temp_dir: temp_dir.into(), ..self }
     }
 
-    /// Has each node in a network namespace with an address of its own, joined by emulated links. Needs root.
+    /// Has each node in a network namespace with an address of its own, joined by emulated links.
+    /// Needs root.
     pub fn hosts(self, plan: HostsPlan) -> Self {
         Self { hosts: Some(plan), ..self }
     }

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, NamedTempFile};
 
-/// Writes a file under another name and renames it, so that whoever opens it reads what was there before or all of `text`. A
-/// link to a file is followed. What is no file, such as `/dev/stdout` and pipes, is written to, and stays what it is.
+/// Writes a file under another name and renames it, so that whoever opens it reads what was there
+/// before or all of `text`. A link to a file is followed. What is no file, such as `/dev/stdout`
+/// and pipes, is written to, and stays what it is.
 ///
 /// # Errors
 /// What the system says.
@@ -26,8 +27,8 @@ pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     }
 }
 
-/// Fails if [`write_whole`] would; for whoever has long work before it. Pipes are not looked at, as who reads from one would
-/// see its end.
+/// Fails if [`write_whole`] would; for whoever has long work before it. Pipes are not looked at, as
+/// who reads from one would see its end.
 ///
 /// # Errors
 /// What the system says.
@@ -49,7 +50,8 @@ enum Place {
     Pipe,
 }
 
-/// What a process has open by these names. A file there has more in it than this text, so it counts as no file.
+/// What a process has open by these names. A file there has more in it than this text, so it counts
+/// as no file.
 const OPEN: [&str; 4] = ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc"];
 
 /// What is meant by a path.

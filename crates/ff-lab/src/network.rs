@@ -87,7 +87,8 @@ impl Network {
         self.dir.path()
     }
 
-    /// The host of this name, if nodes have hosts: a node's, `source`, or one that was planned further.
+    /// The host of this name, if nodes have hosts: a node's, `source`, or one that was planned
+    /// further.
     ///
     /// # Errors
     /// [`Error::Misuse`] if there is none.

@@ -151,7 +151,8 @@ impl Node {
     /// Address of its SocksPort.
     ///
     /// # Panics
-    /// If it has none: it is neither a client nor a relay with [`RelayConfig::socks_port`](crate::RelayConfig::socks_port).
+    /// If it has none: it is neither a client nor a relay with
+    /// [`RelayConfig::socks_port`](crate::RelayConfig::socks_port).
     #[must_use]
     pub fn socks_addr(&self) -> SocketAddr {
         let own = (self.role == Role::Client).then_some(&self.port);

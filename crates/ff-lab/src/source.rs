@@ -154,7 +154,8 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// A longer request, in bytes, is none. When it comes is left to who connects: a stream may be held for hours.
+/// A longer request, in bytes, is none. When it comes is left to who connects: a stream may be held
+/// for hours.
 const MOST_REQUEST: u64 = 64;
 
 /// Reads the request and sends what it asks for.

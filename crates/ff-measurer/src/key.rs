@@ -19,8 +19,8 @@ const MAX_BYTES: u64 = 128;
 /// Reads the key, or makes the file with a fresh one.
 ///
 /// # Errors
-/// Naming the file: when it cannot be read or made, when others may read or replace it, or when it holds
-/// no key.
+/// Naming the file: when it cannot be read or made, when others may read or replace it, or when it
+/// holds no key.
 pub fn load_or_make(path: &Path) -> Result<SigningKey> {
     match fs::exists(path) {
         Ok(false) => make(path),

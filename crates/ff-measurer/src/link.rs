@@ -70,8 +70,8 @@ pub struct Link {
     pub leftover_plaintext: Vec<u8>,
     /// The relay's Ed25519 identity, as expected and proven; `None` on an accepted link.
     pub ed_identity: Option<Ed25519Identity>,
-    /// The relay's RSA identity, which the Ed25519 identity does not vouch for; `None` on an accepted
-    /// link.
+    /// The relay's RSA identity, which the Ed25519 identity does not vouch for; `None` on an
+    /// accepted link.
     pub rsa_identity: Option<RsaIdentity>,
     /// The cipher suite of the TLS connection.
     pub suite: record::Suite,

@@ -1,7 +1,7 @@
 //! Sets up logging: what is logged, and in which format.
 //!
-//! Lines have colours on a terminal, and none in files and pipes. systemd's journal adds time stamps, and takes a line's
-//! priority from a prefix (sd-daemon(3)).
+//! Lines have colours on a terminal, and none in files and pipes. systemd's journal adds time
+//! stamps, and takes a line's priority from a prefix (sd-daemon(3)).
 
 use std::fmt;
 use std::fs::File;
@@ -17,7 +17,8 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Logs to standard error: warnings; events if `verbose` is 1; details if it is greater. `RUST_LOG` takes precedence.
+/// Logs to standard error: warnings; events if `verbose` is 1; details if it is greater. `RUST_LOG`
+/// takes precedence.
 pub fn init_logging(verbose: u8) {
     start(verbose, false);
 }
@@ -41,7 +42,8 @@ fn start(verbose: u8, is_service: bool) {
 /// The default filter.
 const fn filter(verbose: u8, is_service: bool) -> &'static str {
     match (verbose, is_service) {
-        // Arti's client warns of small networks, and of circuits for clients, of which there are none here.
+        // Arti's client warns of small networks, and of circuits for clients, of which there are
+        // none here.
         (0, false) => "warn,tor_circmgr=error,tor_guardmgr=error,tor_netdir=error",
         (0, true) => "warn,ff_measurer=info",
         (1, _) => "info",

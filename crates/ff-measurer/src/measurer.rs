@@ -261,8 +261,8 @@ impl Measurer {
         }
     }
 
-    /// Counts a link that broke; with fewer than half of them, or if all are needed, the measurement has
-    /// failed.
+    /// Counts a link that broke; with fewer than half of them, or if all are needed, the
+    /// measurement has failed.
     fn lose_link(&mut self, failure: LinkFailure) -> Option<MeasurerEvent> {
         self.alive = self.alive.saturating_sub(1);
         let (alive, opened) = (self.alive, self.opened);

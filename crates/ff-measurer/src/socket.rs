@@ -26,8 +26,8 @@ use crate::order::LinkFailure;
 use crate::report::Counters;
 use crate::window::{Path, Window};
 
-/// Bytes read from a socket in one call: what a nap gathers on one of 20 links of a relay of 50 Mbit/s
-/// comes in one. rustls's own 4 KB a call doubles the CPU time.
+/// Bytes read from a socket in one call: what a nap gathers on one of 20 links of a relay of 50
+/// Mbit/s comes in one. rustls's own 4 KB a call doubles the CPU time.
 pub(crate) const READ_LEN: usize = 128 * 1024;
 /// Bytes of records written in one call: enough to make the call cheap per cell, little enough
 /// for a socket to keep what the kernel does not take, and the front of a record, in 64 KB.
@@ -320,8 +320,9 @@ impl EchoSocket {
                 Opened::Ignored { wire_len } => at += wire_len,
                 Opened::Closed => return Err(Fault::Link(LinkFailure::Closed)),
                 Opened::Incomplete { need_total_bytes } => {
-                    // At once for the whole record: room for what is left over grew with each longer rest,
-                    // and by doubling it could come to hold two of the longest records.
+                    // At once for the whole record: room for what is left over grew with each
+                    // longer rest, and by doubling it could come to hold two of the longest
+                    // records.
                     self.partial.reserve_exact(need_total_bytes);
                     self.partial.extend_from_slice(rest);
                     return Ok(());

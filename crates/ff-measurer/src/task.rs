@@ -1,7 +1,7 @@
 //! A measurer's part in a measurement, as it may travel to another host.
 //!
-//! A [`Task`] holds nothing of one host: no key, no processor core, no moment of a clock. What is a host's
-//! own is its [`Host`]; both together are an [`Order`].
+//! A [`Task`] holds nothing of one host: no key, no processor core, no moment of a clock. What is a
+//! host's own is its [`Host`]; both together are an [`Order`].
 
 use std::time::Duration;
 

@@ -28,8 +28,8 @@ const WAKER: Token = Token(usize::MAX);
 const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
 /// So long before the end a link that closes is no loss.
 const END_TOLERANCE: Duration = Duration::from_millis(500);
-/// So long after its last second a worker waits for the target to end the links. The target of a unit test is a thread,
-/// which a busy machine may stop for longer than a second.
+/// So long after its last second a worker waits for the target to end the links. The target of a
+/// unit test is a thread, which a busy machine may stop for longer than a second.
 const LINGER: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 1 });
 /// The token bucket's depth in time: how much a worker may catch up.
 const BURST: Duration = Duration::from_millis(100);
@@ -294,8 +294,8 @@ impl Worker {
 
     /// Waits for the kernel, the time or a command, unless there is more to do at once.
     fn wait(&mut self, events: &mut Events, busy: bool, since: MonoTime) -> io::Result<()> {
-        // Of links whose turn has not come the kernel will not speak again, and not of what the other
-        // end of a circuit receives.
+        // Of links whose turn has not come the kernel will not speak again, and not of what the
+        // other end of a circuit receives.
         let is_running = matches!(self.stage, Stage::Running { .. });
         let is_waiting =
             |socket: &EchoSocket| socket.readable || (is_running && socket.must_look());

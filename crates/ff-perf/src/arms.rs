@@ -1,4 +1,5 @@
-//! The arms of a run: ways to download that take turns, so that they are compared over the same time.
+//! The arms of a run: ways to download that take turns, so that they are compared over the same
+//! time.
 //!
 //! ```text
 //!   FILE (TOML) ─▶ Arm: client, lines of a torrc, rules or a file of paths
@@ -122,7 +123,8 @@ pub fn turn(arms: usize, number: u64, seed: u64) -> usize {
     at.and_then(|at| order.get(at)).copied().unwrap_or_default()
 }
 
-/// Reads the arms of a file. An arm that names no client has this one; the files that it names are below the file's folder.
+/// Reads the arms of a file. An arm that names no client has this one; the files that it names are
+/// below the file's folder.
 ///
 /// # Errors
 /// One sentence with the file and the line.

@@ -5,11 +5,13 @@
 //!                                       └▶ Full: it is put off
 //! ```
 //!
-//! What has been spent and what is held never exceed the budget together, as long as no download takes more than was held for
-//! it. What goes over an interface without downloads, such as directory documents, is set aside for the rest of the month at the
-//! mean rate that was counted. A later month begins with nothing spent. Months never go back, so after a clock jumps back no
-//! month is spent twice; a clock that jumped ahead and came back leaves a month that lies in the future, which is renewed every
-//! 31 days of the monotonic clock until the other clock has come there.
+//! What has been spent and what is held never exceed the budget together, as long as no download
+//! takes more than was held for it. What goes over an interface without downloads, such as
+//! directory documents, is set aside for the rest of the month at the mean rate that was counted. A
+//! later month begins with nothing spent. Months never go back, so after a clock jumps back no
+//! month is spent twice; a clock that jumped ahead and came back leaves a month that lies in the
+//! future, which is renewed every 31 days of the monotonic clock until the other clock has come
+//! there.
 
 use std::time::Duration;
 
@@ -35,7 +37,8 @@ pub struct Spent {
     /// How much is held for the running download, in bytes.
     #[serde(default)]
     pub held_bytes: u64,
-    /// For how long it has been that month here, in seconds of the monotonic clock while the program ran.
+    /// For how long it has been that month here, in seconds of the monotonic clock while the
+    /// program ran.
     #[serde(default)]
     pub age_secs: u64,
     /// How many downloads have begun in all: the place of the next one in the order of sizes.
@@ -44,7 +47,8 @@ pub struct Spent {
     /// What was read of a network interface, if that is what counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counter: Option<Counter>,
-    /// How much went over it while no download was under way, in bytes; halved now and then, as is the time.
+    /// How much went over it while no download was under way, in bytes; halved now and then, as is
+    /// the time.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub other_bytes: u64,
     /// In which time, in seconds of the monotonic clock while the program ran.
@@ -67,8 +71,9 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// How much went over the interface since an earlier reading, in bytes. A smaller number than before means that the
-    /// interface is new, so all of it came since then; without an earlier reading of the same interface, 0.
+    /// How much went over the interface since an earlier reading, in bytes. A smaller number than
+    /// before means that the interface is new, so all of it came since then; without an earlier
+    /// reading of the same interface, 0.
     #[must_use]
     pub fn since(&self, before: Option<&Self>) -> u64 {
         let before = before.filter(|before| before.interface == self.interface);
@@ -113,8 +118,8 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Continues with what an earlier run has spent. A download that was running when that run ended counts with all that was
-    /// held for it.
+    /// Continues with what an earlier run has spent. A download that was running when that run
+    /// ended counts with all that was held for it.
     #[must_use]
     pub fn new(most_bytes: Option<u64>, before: Option<Spent>, now: Now) -> Self {
         let nothing = || Spent { month: month(now.unix_secs), ..Spent::default() };
@@ -167,8 +172,8 @@ impl Budget {
         self.spent.other_bytes = self.spent.other_bytes.saturating_add(bytes);
     }
 
-    /// How much will go over the interface without downloads in the rest of the month and one more day, in bytes, at the rate
-    /// that was counted.
+    /// How much will go over the interface without downloads in the rest of the month and one more
+    /// day, in bytes, at the rate that was counted.
     fn reserve_bytes(&self, now: Now) -> u64 {
         let secs = rest_of_month(now.unix_secs).saturating_add(DAY_SECS);
         let bytes = u128::from(self.spent.other_bytes) * u128::from(secs);

@@ -1,7 +1,7 @@
 //! Who builds circuits: one interface, and what answers to it.
 //!
-//! A client does one thing at a time with a circuit and says how long it took; what is done when, and what is kept of it,
-//! is decided elsewhere. A future that is dropped ends what it was doing.
+//! A client does one thing at a time with a circuit and says how long it took; what is done when,
+//! and what is kept of it, is decided elsewhere. A future that is dropped ends what it was doing.
 
 pub mod arti;
 pub mod tor;
@@ -24,21 +24,24 @@ pub trait Client: Send + Sync + 'static {
 
     /// As lines name it.
     const NAME: ff_circuits::record::Client;
-    /// Whether a circuit stays that has no stream at some moment, whatever has become of those before.
+    /// Whether a circuit stays that has no stream at some moment, whatever has become of those
+    /// before.
     const KEEPS_UNUSED: bool;
 
-    /// Builds a circuit, hop by hop. What has been built by when is in `progress`, also if it fails or is given up.
+    /// Builds a circuit, hop by hop. What has been built by when is in `progress`, also if it fails
+    /// or is given up.
     fn build(
         &self,
         path: &[Arc<Relay>],
         progress: &mut Progress,
     ) -> impl Future<Output = Result<Self::Circuit, Fault>> + Send;
 
-    /// Sends one cell to the last relay and waits for the one that comes back. It fails if that one is about another
-    /// address, as far as the client tells: only a relay that lies does that.
+    /// Sends one cell to the last relay and waits for the one that comes back. It fails if that one
+    /// is about another address, as far as the client tells: only a relay that lies does that.
     ///
-    /// Which address an exit has refused, Arti does not tell, nor does a tor of the Internet's network if it is a private
-    /// one; no figure depends on it, because a probe's time is that of the cell, whatever the cell says.
+    /// Which address an exit has refused, Arti does not tell, nor does a tor of the Internet's
+    /// network if it is a private one; no figure depends on it, because a probe's time is that of
+    /// the cell, whatever the cell says.
     fn probe(
         &self,
         circuit: &Self::Circuit,
@@ -59,7 +62,8 @@ pub trait Client: Send + Sync + 'static {
         None
     }
 
-    /// What it says that a stream has ended, by an error or without one, if its target has not ended it.
+    /// What it says that a stream has ended, by an error or without one, if its target has not
+    /// ended it.
     fn lost(
         circuit: &Self::Circuit,
         stream: &mut Self::Stream,
@@ -70,7 +74,8 @@ pub trait Client: Send + Sync + 'static {
 /// The path of a circuit that its client chose itself.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum OwnPath {
-    /// Its relays, first hop first. To an onion service: the client's part, up to the rendezvous point.
+    /// Its relays, first hop first. To an onion service: the client's part, up to the rendezvous
+    /// point.
     Known(Vec<ff_circuits::record::Relay>),
     /// Why the path is not known.
     Unknown(String),
@@ -135,8 +140,8 @@ impl Default for Progress {
 pub struct Answer {
     /// After how long, in µs.
     pub us: u64,
-    /// With which reason it refused, in lower case as tor-spec 6.3 names it, or its number if it has no name there; empty
-    /// for a resolved address.
+    /// With which reason it refused, in lower case as tor-spec 6.3 names it, or its number if it
+    /// has no name there; empty for a resolved address.
     pub reason: String,
 }
 
@@ -188,9 +193,9 @@ impl Fault {
     }
 }
 
-/// What an exit's END with this reason says, in lower case as tor-spec 6.3 names it: some reasons are the exit's own, and
-/// `internal` is what tor says of whatever it does not expect, its own errors and its target's. Whether a name or a way is not
-/// known to an exit alone, nobody can tell.
+/// What an exit's END with this reason says, in lower case as tor-spec 6.3 names it: some reasons
+/// are the exit's own, and `internal` is what tor says of whatever it does not expect, its own
+/// errors and its target's. Whether a name or a way is not known to an exit alone, nobody can tell.
 pub(crate) fn refused(reason: String) -> Fault {
     match reason.as_str() {
         "exitpolicy" | "resourcelimit" | "hibernating" | "torprotocol" | "notdirectory" => {

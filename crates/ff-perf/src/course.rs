@@ -1,4 +1,5 @@
-//! One run from its first circuit to its last: asks the scheduler, starts measurements, has a keeper keep what they bring.
+//! One run from its first circuit to its last: asks the scheduler, starts measurements, has a
+//! keeper keep what they bring.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -81,7 +82,8 @@ pub trait Keeper {
     /// [`Ended`], if the run ends with that.
     fn keep(&mut self, circuit: Circuit) -> Result<(), Ended>;
 
-    /// How many bytes to download on the circuit that is about to begin; the run's own number is given.
+    /// How many bytes to download on the circuit that is about to begin; the run's own number is
+    /// given.
     ///
     /// # Errors
     /// [`Refusal`], if the circuit is not to begin; it is kept as failed for that reason.
@@ -333,8 +335,8 @@ impl Counts {
     }
 }
 
-/// How many bytes to download on the circuit with this number, which begins; none if its keeper refuses it, which then has
-/// its line.
+/// How many bytes to download on the circuit with this number, which begins; none if its keeper
+/// refuses it, which then has its line.
 ///
 /// # Errors
 /// [`Ended`], if the run ends with that.
@@ -382,7 +384,8 @@ async fn until_then(then: Option<Instant>) {
     }
 }
 
-/// A measurement that has panicked will never say that it has ended, and would keep its relays and its place for ever.
+/// A measurement that has panicked will never say that it has ended, and would keep its relays and
+/// its place for ever.
 fn pass_on_panic(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended
         && let Ok(reason) = error.try_into_panic()
@@ -396,7 +399,8 @@ fn downloads(program: &Program, share: f64, number: u64) -> bool {
     program.download_bytes > 0 && has_part(number, share)
 }
 
-/// Whether the circuit with this number belongs to a share of them, spread evenly and the same in every run.
+/// Whether the circuit with this number belongs to a share of them, spread evenly and the same in
+/// every run.
 fn has_part(number: u64, share: f64) -> bool {
     (number as f64 * share).floor() < ((number + 1) as f64 * share).floor()
 }

@@ -1,8 +1,9 @@
-//! Metrics of circuits and downloads for Prometheus: their names begin with `ff_circuit` or `ff_download`.
+//! Metrics of circuits and downloads for Prometheus: their names begin with `ff_circuit` or
+//! `ff_download`.
 //!
-//! They count from the start of the program, as Prometheus expects it. No relay is named: whose fault failures are, the
-//! lines say. Labels have few values, and all of them are there from the beginning, because a counter that comes with the
-//! first failure hides it.
+//! They count from the start of the program, as Prometheus expects it. No relay is named: whose
+//! fault failures are, the lines say. Labels have few values, and all of them are there from the
+//! beginning, because a counter that comes with the first failure hides it.
 
 mod downloads;
 
@@ -42,8 +43,8 @@ const REASONS: [&str; 11] = [
     "disk",
     "other",
 ];
-/// The stages in which circuits fail. In the last three no circuit begins, because there is no client, or no room in the budget
-/// or on the disk.
+/// The stages in which circuits fail. In the last three no circuit begins, because there is no
+/// client, or no room in the budget or on the disk.
 const STAGES: [&str; 8] =
     ["link", "build", "rtt", "first-byte", "download", NO_CLIENT, "budget", "disk"];
 /// The stage before a circuit.
@@ -269,8 +270,9 @@ fn reason(failure: &Failure) -> &'static str {
     }
 }
 
-/// When a circuit was whole the last time. It is kept by the monotonic clock and told by the host's as that is when
-/// somebody asks, so that a clock that jumped makes it neither old nor of the future.
+/// When a circuit was whole the last time. It is kept by the monotonic clock and told by the host's
+/// as that is when somebody asks, so that a clock that jumped makes it neither old nor of the
+/// future.
 #[derive(Clone, Debug, Default)]
 struct LastSuccess(Arc<Mutex<Option<Instant>>>);
 

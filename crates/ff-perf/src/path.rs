@@ -7,8 +7,8 @@ use rand_chacha::ChaCha12Rng;
 
 use crate::schedule::Task;
 
-/// The circuits of a run: these paths again and again, or paths that are drawn by a seed. Those of some numbers are
-/// left out, and change no other one.
+/// The circuits of a run: these paths again and again, or paths that are drawn by a seed. Those of
+/// some numbers are left out, and change no other one.
 pub struct Plan {
     /// Where paths come from.
     source: Source,
@@ -54,7 +54,8 @@ impl Plan {
         Ok(Self { source: Source::Drawn(generator, rng), count, next: 0, is_left_out })
     }
 
-    /// Begins with this number. Other paths are drawn then than behind those that have been left out.
+    /// Begins with this number. Other paths are drawn then than behind those that have been left
+    /// out.
     #[must_use]
     pub fn beginning_with(mut self, number: u64) -> Self {
         self.next = number;

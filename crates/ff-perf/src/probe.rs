@@ -1,5 +1,5 @@
-//! What is measured of one circuit, in which order (002, algorithm 1): building, round trips, first bytes,
-//! these again over its life, a download.
+//! What is measured of one circuit, in which order (002, algorithm 1): building, round trips, first
+//! bytes, these again over its life, a download.
 
 use std::future::Future;
 use std::net::Ipv4Addr;
@@ -64,7 +64,8 @@ pub struct Measured<'a, C> {
     pub path: Vec<Arc<Relay>>,
     /// When the run began.
     pub run_began: Instant,
-    /// Whether its relays may be in other measurements by single cells: then only what it downloads waits for its turn.
+    /// Whether its relays may be in other measurements by single cells: then only what it downloads
+    /// waits for its turn.
     pub probes_share: bool,
 }
 
@@ -216,8 +217,9 @@ impl<C: Client> Measured<'_, C> {
 
     /// A random pause after a round trip, if there are to be any.
     ///
-    /// It hangs on nothing that was measured, not even by the time between two streams, which is added: what is told from
-    /// replies and the pauses before them needs that ([`ff_circuits::buckets`]).
+    /// It hangs on nothing that was measured, not even by the time between two streams, which is
+    /// added: what is told from replies and the pauses before them needs that
+    /// ([`ff_circuits::buckets`]).
     fn pause(&self) -> Option<Duration> {
         let most = self.program.rtt_pause;
         (!most.is_zero()).then(|| STREAMS + most.mul_f64(rand::random()))
@@ -233,7 +235,8 @@ impl<C: Client> Measured<'_, C> {
         Circuit { path, ..blank(C::NAME, self.number, began, self.run_began) }
     }
 
-    /// The address of a probe: another one each time, because exits and clients remember what was refused.
+    /// The address of a probe: another one each time, because exits and clients remember what was
+    /// refused.
     fn address(&self, nth: usize) -> Ipv4Addr {
         let at = self.number.wrapping_mul(37).wrapping_add(nth as u64);
         // 127.0.0.1 is where things listen, and the last octet of a network's own address is not 0.

@@ -1,4 +1,5 @@
-//! Which circuit is next, and when: the protection of relays. No clock and no socket; drivers bring both.
+//! Which circuit is next, and when: the protection of relays. No clock and no socket; drivers bring
+//! both.
 //!
 //! ```text
 //!  Plan (paths) ─▶ Scheduler::next(now) ─▶ Begin ─▶ [built] ─▶ Measure ─▶ [ended]
@@ -6,11 +7,12 @@
 //!                        └─▶ Wait, Done, Stop
 //! ```
 //!
-//! A relay is in one measurement at a time (002, section 4). Building counts as measuring, because each hop's time is
-//! measured; with [`Limits::builds_share`] relays may be in several circuits that are being built or wait for their
-//! turn, as they must be for many circuits at once in a small network; and with [`Limits::probes_share`] also in several
-//! that are measured by single cells, while who downloads something still is alone ([`Task::is_alone`]).
-//! Whose relays are busy lets others pass: of a window of paths the first one goes whose relays are free.
+//! A relay is in one measurement at a time (002, section 4). Building counts as measuring, because
+//! each hop's time is measured; with [`Limits::builds_share`] relays may be in several circuits
+//! that are being built or wait for their turn, as they must be for many circuits at once in a
+//! small network; and with [`Limits::probes_share`] also in several that are measured by single
+//! cells, while who downloads something still is alone ([`Task::is_alone`]). Whose relays are busy
+//! lets others pass: of a window of paths the first one goes whose relays are free.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -137,8 +139,8 @@ impl<P: Iterator<Item = Task>> Scheduler<P> {
         }
     }
 
-    /// Goes on with other circuits, whose relays have other numbers. None may be there when it does; when the next one may
-    /// begin stays as it was.
+    /// Goes on with other circuits, whose relays have other numbers. None may be there when it
+    /// does; when the next one may begin stays as it was.
     pub fn renew(&mut self, plan: P) {
         self.plan = plan;
         self.window.clear();

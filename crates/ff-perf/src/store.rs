@@ -1,8 +1,9 @@
 //! The folder of a run: its lines, and by which options they came.
 //!
-//! A line is written by one system call when its circuit has ended, so a killed run loses the circuits in flight only.
-//! A half line, because the disk was full or the machine stopped, is cut off. The same holds for one that another program has
-//! left; a file that was moved away or removed begins anew.
+//! A line is written by one system call when its circuit has ended, so a killed run loses the
+//! circuits in flight only. A half line, because the disk was full or the machine stopped, is cut
+//! off. The same holds for one that another program has left; a file that was moved away or removed
+//! begins anew.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
@@ -42,12 +43,14 @@ pub struct Options {
     pub path_file: Option<PathBuf>,
     /// By which rules paths are drawn, if they are.
     pub rules: Option<String>,
-    /// SHA-256 of the file with the run's arms and of the files it names, in hexadecimal digits, if the run has arms.
+    /// SHA-256 of the file with the run's arms and of the files it names, in hexadecimal digits, if
+    /// the run has arms.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arms_sha256: Vec<String>,
     /// How many round trips a circuit has.
     pub rtt: u32,
-    /// The longest random pause between two of them, in ms; 0 in files of older versions, which made none.
+    /// The longest random pause between two of them, in ms; 0 in files of older versions, which
+    /// made none.
     #[serde(default)]
     pub rtt_pause_ms: u64,
     /// How many first bytes.
@@ -68,7 +71,8 @@ pub struct Options {
     /// What it is measured with; not in files of older versions.
     #[serde(default)]
     pub setting: Option<Setting>,
-    /// How fast it may go. That may change between two parts, but is said. Not in files of older versions.
+    /// How fast it may go. That may change between two parts, but is said. Not in files of older
+    /// versions.
     #[serde(default)]
     pub pace: Option<Pace>,
 }
@@ -182,8 +186,8 @@ pub struct Opened {
 }
 
 impl Store {
-    /// Begins a run in a folder, or goes on with one; says which circuits are there already. Nobody else gets the folder
-    /// meanwhile.
+    /// Begins a run in a folder, or goes on with one; says which circuits are there already. Nobody
+    /// else gets the folder meanwhile.
     ///
     /// # Errors
     /// [`StoreError`], which names the file.
@@ -207,7 +211,8 @@ impl Store {
         }
     }
 
-    /// A file of lines, whatever options they came by: opens it or makes it, and cuts a half line off.
+    /// A file of lines, whatever options they came by: opens it or makes it, and cuts a half line
+    /// off.
     fn at(path: PathBuf) -> Result<Self, StoreError> {
         let (file, length) = open_lines(&path).map_err(io_error(&path))?;
         Ok(Self { path, file, length, run_unix_secs: run_unix_secs(), _lock: None })
@@ -282,7 +287,8 @@ fn line(circuit: &Circuit, run_unix_secs: f64) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// What names a run that begins now: no other one has begun at the same instant by this host's clock.
+/// What names a run that begins now: no other one has begun at the same instant by this host's
+/// clock.
 fn run_unix_secs() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
@@ -302,8 +308,9 @@ fn lock(dir: &Path) -> Result<File, StoreError> {
     }
 }
 
-/// Compares a run's options with those it began with; what is to be said of its pace, if that is another one. A folder of
-/// an older version, which does not say what it was measured with, is held to what it is measured with now.
+/// Compares a run's options with those it began with; what is to be said of its pace, if that is
+/// another one. A folder of an older version, which does not say what it was measured with, is held
+/// to what it is measured with now.
 fn check_options(dir: &Path, options: &Options) -> Result<Option<String>, StoreError> {
     let path = dir.join(OPTIONS);
     let text = read_file(&path, state::MOST_BYTES).map_err(io_error(&path))?;
@@ -378,8 +385,8 @@ fn replace_json(
     replace(dir, name, unfinished, &text)
 }
 
-/// Replaces a file of a folder, whole or not at all, and has the disk keep it. It is written as `unfinished` in that folder,
-/// always the same name, so that kills leave only one such file.
+/// Replaces a file of a folder, whole or not at all, and has the disk keep it. It is written as
+/// `unfinished` in that folder, always the same name, so that kills leave only one such file.
 fn replace(dir: &Path, name: &str, unfinished: &str, bytes: &[u8]) -> Result<(), StoreError> {
     let (path, unfinished) = (dir.join(name), dir.join(unfinished));
     let written = || -> io::Result<()> {

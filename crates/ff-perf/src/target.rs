@@ -20,8 +20,8 @@ pub struct Target {
     pub port: u16,
     /// The path on a web server; none of a source of bytes.
     pub path: Option<String>,
-    /// Whether that is the secret path of a source of `ff-perf source`: the number of bytes is added to it, and it is never
-    /// shown.
+    /// Whether that is the secret path of a source of `ff-perf source`: the number of bytes is
+    /// added to it, and it is never shown.
     pub is_secret: bool,
 }
 
@@ -122,13 +122,15 @@ impl Target {
         }
     }
 
-    /// How many bytes to read where so many are still to come: of a source one more, so that what it should not have sent is seen
-    /// if it comes with the last bytes, which nobody waits for; a web server may have more than is wanted of it.
+    /// How many bytes to read where so many are still to come: of a source one more, so that what
+    /// it should not have sent is seen if it comes with the last bytes, which nobody waits for; a
+    /// web server may have more than is wanted of it.
     fn room(&self, bytes: u64) -> usize {
         usize::try_from(bytes).unwrap_or(usize::MAX).saturating_add(self.path.is_none().into())
     }
 
-    /// Measures the first byte of a stream: a web server's answer is as far away whatever its status is.
+    /// Measures the first byte of a stream: a web server's answer is as far away whatever its
+    /// status is.
     ///
     /// # Errors
     /// [`Fault`] of the circuit's or the target's.

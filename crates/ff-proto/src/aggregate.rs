@@ -113,7 +113,8 @@ pub enum Verdict {
     NeedsMoreCapacity,
     /// The measurers were at their own limit: not the relay's capacity.
     MeasurerLimited,
-    /// What lies between the measurers and the relay let through hardly more: again over more links, or by others.
+    /// What lies between the measurers and the relay let through hardly more: again over more
+    /// links, or by others.
     PathLimited,
     /// What came back has never stopped growing, so it is not known where it would.
     Unsettled,
@@ -133,7 +134,8 @@ pub struct Circumstances {
     pub is_local: bool,
     /// Whether a measurer was at its own limit.
     pub measurer_limited: bool,
-    /// Whether the paths to the relay could have carried hardly more (less than [`Params::headroom`] times as much).
+    /// Whether the paths to the relay could have carried hardly more (less than
+    /// [`Params::headroom`] times as much).
     pub path_limited: bool,
     /// Whether the relay's rate was still being looked for in at least half of the seconds.
     pub unsettled: bool,
@@ -186,8 +188,8 @@ impl Verdict {
         }
     }
 
-    /// What an attempt with this verdict is worth as a draw. That the team was too small, the way too poor,
-    /// or that nobody has asked the relay, is not of the relay's making.
+    /// What an attempt with this verdict is worth as a draw. That the team was too small, the way
+    /// too poor, or that nobody has asked the relay, is not of the relay's making.
     #[must_use]
     pub fn draw(self, estimate: BytesPerSec) -> Draw {
         match self {

@@ -1,5 +1,5 @@
-//! Counter Galois Onion (Tor proposal 359) as a relay does it with a cell that it forwards, and how a
-//! client undoes that.
+//! Counter Galois Onion (Tor proposal 359) as a relay does it with a cell that it forwards, and how
+//! a client undoes that.
 //!
 //! A cell's body X_L || X_R (16 and 493 bytes) passes through the wide-block cipher UIV+, whose
 //! tweak is the tag T' of the cell before and the cell's command. The result's first 16 bytes are
@@ -10,10 +10,10 @@
 //!                            X_L ─▶ POLYVAL ─▶ counter of AES-CTR;   X_R := X_R xor keystream
 //! ```
 //!
-//! A relay also compares X_L with a nonce, to find the cells that are for itself. Measurement circuits
-//! have no such cells, so for them the nonce is in the key material and not used. Limits: only AES-128,
-//! and of relays only what they do with cells of others. A cell costs 290 ns, of which 80 ns wipe the two
-//! copies of hash states (AMD EPYC with AVX-512); AES-128-CTR costs 30 ns.
+//! A relay also compares X_L with a nonce, to find the cells that are for itself. Measurement
+//! circuits have no such cells, so for them the nonce is in the key material and not used. Limits:
+//! only AES-128, and of relays only what they do with cells of others. A cell costs 290 ns, of
+//! which 80 ns wipe the two copies of hash states (AMD EPYC with AVX-512); AES-128-CTR costs 30 ns.
 
 use aes::Aes128Enc;
 use aes::cipher::array::Array;
@@ -101,8 +101,8 @@ impl Cgo {
         self.apply_stream(right);
     }
 
-    /// Undoes in place what the relay does with a cell that it forwards; `inverse` has the key of the
-    /// block cipher.
+    /// Undoes in place what the relay does with a cell that it forwards; `inverse` has the key of
+    /// the block cipher.
     #[cfg(feature = "onion")]
     fn undo(&mut self, inverse: &Aes128Dec, command: u8, body: &mut Body) {
         let before = self.tag;
@@ -155,8 +155,8 @@ impl Cgo {
         hash.finalize().into()
     }
 
-    /// The counter of the keystream's first block that this tag gives. The low bits are for counting
-    /// within a cell, so there is no carry.
+    /// The counter of the keystream's first block that this tag gives. The low bits are for
+    /// counting within a cell, so there is no carry.
     #[inline]
     fn first_counter(&self, tag: &Tag) -> u128 {
         let mut hash = self.counter_hash.clone();

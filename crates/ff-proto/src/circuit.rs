@@ -53,8 +53,8 @@ impl EphemeralKey {
     }
 }
 
-/// The key with which a relay passes cells on in one direction, and with it the cipher. Of a measurement
-/// circuit it is the direction from measurer to target.
+/// The key with which a relay passes cells on in one direction, and with it the cipher. Of a
+/// measurement circuit it is the direction from measurer to target.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub enum ForwardKey {
     /// Of [`CryptoKind::AES128_CTR`].
@@ -90,7 +90,8 @@ pub struct Passage {
     pub key: ForwardKey,
     /// Command of the cells, which goes into them with CGO.
     pub command: u8,
-    /// Cells that have passed with that key before: with AES-128-CTR the keystream goes on behind them.
+    /// Cells that have passed with that key before: with AES-128-CTR the keystream goes on behind
+    /// them.
     pub first_cell: u64,
     /// The tag of the cell before, with CGO; zeros if there is none.
     pub tag: cgo::Tag,

@@ -5,7 +5,8 @@
 //! id and signature. Extensions are `count [1]` and so often `type [1] length [1] value
 //! [length]`; a reader ignores the types it does not know.
 //!
-//! Each message lists its fields once, for reading and for writing: `fields!` makes both from the list.
+//! Each message lists its fields once, for reading and for writing: `fields!` makes both from the
+//! list.
 
 mod create;
 mod fields;
@@ -81,7 +82,8 @@ impl Role {
 /// An extension: its type and its value.
 pub(crate) type Extension = (u8, Vec<u8>);
 
-/// A message's place in the protocol: its command byte, and what it says in extensions. Most have none.
+/// A message's place in the protocol: its command byte, and what it says in extensions. Most have
+/// none.
 pub(crate) trait Payload: Fields {
     /// The command byte.
     const COMMAND: u8;

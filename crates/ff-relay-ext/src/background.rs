@@ -97,8 +97,8 @@ impl Recent {
         self.full.drain(..self.full.len().saturating_sub(REMEMBERED_SECS));
     }
 
-    /// Passes over the time until now: what clients moved in it is not what they would have. Counting
-    /// begins again with the second behind the first in which they move something.
+    /// Passes over the time until now: what clients moved in it is not what they would have.
+    /// Counting begins again with the second behind the first in which they move something.
     pub fn pass_over(&mut self, now: MonoTime) {
         self.second = now.micros() / 1_000_000;
         (self.counted, self.has_begun) = (Both::default(), false);
@@ -267,7 +267,8 @@ impl BackgroundLimit {
         let less = self.share_per_window().saturating_add(self.given_up_per_window());
         self.received.renew_excess(less);
         self.sent.renew_excess(less);
-        // Not from now on: hosts look at the time every few milliseconds, and the rest would be lost.
+        // Not from now on: hosts look at the time every few milliseconds, and the rest would be
+        // lost.
         let passed = WINDOW * u32::try_from(windows).unwrap_or(u32::MAX);
         self.window_start = (self.window_start + passed).min(now);
         (self.income, self.echoed) = (0, 0);

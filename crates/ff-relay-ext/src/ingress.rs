@@ -1,12 +1,13 @@
 //! The limit where clients enter: which links of a relay get how many bytes per second.
 //!
-//! Links of clients get the limit, and so do links of relays that have not earned an exemption. A relay earns it
-//! by flags that directory authorities give (Moore, Wacek, Sherr: *Tortoise*, ACSAC 2011). [`options`] makes
-//! [`Rules`] from torrc and the consensus, and [`Rules::decide`] decides what a link gets. The module has no socket,
-//! clock or memory: the host passes what it knows about a link, and applies the decision.
+//! Links of clients get the limit, and so do links of relays that have not earned an exemption. A
+//! relay earns it by flags that directory authorities give (Moore, Wacek, Sherr: *Tortoise*, ACSAC
+//! 2011). [`options`] makes [`Rules`] from torrc and the consensus, and [`Rules::decide`] decides
+//! what a link gets. The module has no socket, clock or memory: the host passes what it knows about
+//! a link, and applies the decision.
 //!
-//! A rule may use only what a peer is and what authorities say about it. A rule that followed the relay's load
-//! would reveal whose guard the relay is (Geddes, Jansen, Hopper, PETS 2013).
+//! A rule may use only what a peer is and what authorities say about it. A rule that followed the
+//! relay's load would reveal whose guard the relay is (Geddes, Jansen, Hopper, PETS 2013).
 
 pub mod options;
 
@@ -183,7 +184,8 @@ impl Rules {
         }
     }
 
-    /// The bucket of an exempt relay. Without a measured weight it gets the limit: nothing is known of its contribution.
+    /// The bucket of an exempt relay. Without a measured weight it gets the limit: nothing is known
+    /// of its contribution.
     fn share_of(&self, peer: &Peer) -> Option<Bucket> {
         if self.share_percent == 0 {
             return None;

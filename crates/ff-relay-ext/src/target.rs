@@ -49,8 +49,8 @@ pub struct RelayTarget {
     known: Vec<(GrantRecord, MonoTime)>,
     /// What clients have moved lately.
     recent: Recent,
-    /// The background limit of the measurement that is running. It is in force while that has links,
-    /// and stays the same when these close and others open.
+    /// The background limit of the measurement that is running. It is in force while that has
+    /// links, and stays the same when these close and others open.
     background: Option<BackgroundLimit>,
     /// Measurers' addresses, and links from each that the host's defences are still to let pass.
     exempt: Vec<(IpAddr, u16)>,
@@ -137,8 +137,8 @@ impl RelayTarget {
 
     /// Forgets grants that have been known for a whole period, whatever the wall clock says.
     ///
-    /// [`Target`] counts grants from the future, so a wall clock that goes back frees nothing. But a
-    /// grant that was given while the clock was far ahead would count until that date.
+    /// [`Target`] counts grants from the future, so a wall clock that goes back frees nothing. But
+    /// a grant that was given while the clock was far ahead would count until that date.
     fn forget_old_grants(&mut self, now: MonoTime) {
         self.note_history(now);
         let is_old = |&&(_, since): &&(GrantRecord, MonoTime)| now.since(since) >= self.period;
@@ -196,8 +196,8 @@ impl RelayTarget {
         self.follow(now);
     }
 
-    /// Counts a measurer's echoed cells, once for many. Returns whether there is a measurement, without
-    /// which they must not be sent; see [`Target::on_echoed`].
+    /// Counts a measurer's echoed cells, once for many. Returns whether there is a measurement,
+    /// without which they must not be sent; see [`Target::on_echoed`].
     pub fn on_echoed(&mut self, measurer: MeasurerIndex, cells: Cells, now: MonoTime) -> bool {
         if !self.target.on_echoed(measurer, cells, now) {
             return false;

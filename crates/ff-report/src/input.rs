@@ -1,7 +1,9 @@
-//! Input files: read as a whole within bounds, unpacked if they are .xz, and remembered with their hashes. Byte order
-//! marks and DOS line ends are taken off; the hashes are those of the files as they lie on the disk.
+//! Input files: read as a whole within bounds, unpacked if they are .xz, and remembered with their
+//! hashes. Byte order marks and DOS line ends are taken off; the hashes are those of the files as
+//! they lie on the disk.
 //!
-//! Of a packed file that is cut or broken, [`Inputs::read_so_far`] gives what came before, and lists it.
+//! Of a packed file that is cut or broken, [`Inputs::read_so_far`] gives what came before, and
+//! lists it.
 
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read, Write as _};
@@ -92,11 +94,13 @@ impl Inputs {
         Ok(content)
     }
 
-    /// The same; of a packed file that is cut or broken, the lines before that, and it is listed. JSON, which may be
-    /// one line, is given up to the very place: its readers keep the relays before it.
+    /// The same; of a packed file that is cut or broken, the lines before that, and it is listed.
+    /// JSON, which may be one line, is given up to the very place: its readers keep the relays
+    /// before it.
     ///
     /// # Errors
-    /// [`InputError`] names the file; one that is broken before the end of its first line has nothing to keep.
+    /// [`InputError`] names the file; one that is broken before the end of its first line has
+    /// nothing to keep.
     pub fn read_so_far(&mut self, path: &Path, skips: &mut Skips) -> Result<Vec<u8>, InputError> {
         let (mut content, input, broken) = read(path)?;
         if let Some(source) = broken {
@@ -115,8 +119,8 @@ impl Inputs {
         Ok(content)
     }
 
-    /// The same for a file of lines that is scanned while it is unpacked: what breaks off or is too long is an error of the
-    /// reader, behind what came before.
+    /// The same for a file of lines that is scanned while it is unpacked: what breaks off or is too
+    /// long is an error of the reader, behind what came before.
     ///
     /// # Errors
     /// [`InputError`] names the file.
@@ -312,8 +316,9 @@ mod tests {
     #[test]
     fn unpacking_takes_no_more_memory_than_it_may() {
         let mut bytes = packed(&[b"abc\n"]);
-        // A block's header: its length, flags, the filter LZMA2, one byte of properties, the size of the dictionary,
-        // three of padding, and the checksum of those. 37 stands for a dictionary of 1.5 GiB.
+        // A block's header: its length, flags, the filter LZMA2, one byte of properties, the size
+        // of the dictionary, three of padding, and the checksum of those. 37 stands for a
+        // dictionary of 1.5 GiB.
         assert_eq!(bytes[12..16], [2, 0, 0x21, 1]);
         bytes[16] = 37;
         let mut crc = u32::MAX;

@@ -1,7 +1,7 @@
 //! A command's results: a folder with `summary.json`, tables, figures and `report.html`.
 //!
-//! Each file is written under another name and renamed, so whoever opens one reads all of it. `summary.json` comes
-//! last: where it is, all else is.
+//! Each file is written under another name and renamed, so whoever opens one reads all of it.
+//! `summary.json` comes last: where it is, all else is.
 
 use std::fs;
 use std::io::{self, Write};
@@ -17,7 +17,8 @@ use crate::figure::Figure;
 use crate::input::Input;
 use crate::options::CommandOptions;
 
-/// The version of `summary.json`: another number says that a field has changed its meaning or has gone.
+/// The version of `summary.json`: another number says that a field has changed its meaning or has
+/// gone.
 pub const SCHEMA: u32 = 1;
 
 /// The results cannot be written.
@@ -30,8 +31,8 @@ pub struct OutputError {
     source: io::Error,
 }
 
-/// Writes a file of a folder under another name and renames it, so that it is there as a whole or not at all. Its mode
-/// is that which the process's umask gives, so that a web server can read it.
+/// Writes a file of a folder under another name and renames it, so that it is there as a whole or
+/// not at all. Its mode is that which the process's umask gives, so that a web server can read it.
 ///
 /// # Errors
 /// [`OutputError`].
@@ -89,7 +90,8 @@ pub type Table = (&'static str, &'static [&'static str], Rows);
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// This folder, which is made if it is not there; what is in it stays, but for files of the same names.
+    /// This folder, which is made if it is not there; what is in it stays, but for files of the
+    /// same names.
     ///
     /// # Errors
     /// [`OutputError`].

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::teller::Teller;
 
-/// Says how far work has come: every second at a terminal, every ten seconds elsewhere. Who does not listen does not hold up
-/// the work.
+/// Says how far work has come: every second at a terminal, every ten seconds elsewhere. Who does
+/// not listen does not hold up the work.
 #[derive(Debug)]
 pub struct ProgressLine {
     /// Who speaks.

@@ -1,7 +1,7 @@
 //! What of the input was left out: counted, and listed with file, entry and line.
 //!
-//! All is counted, and a list stays a list: it has the first [`MOST_OF_ONE`] of a document and [`MOST_LISTED`] in all,
-//! and says of the rest how many they are.
+//! All is counted, and a list stays a list: it has the first [`MOST_OF_ONE`] of a document and
+//! [`MOST_LISTED`] in all, and says of the rest how many they are.
 
 use std::borrow::Cow;
 use std::io::{self, Write};

@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal as _, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-/// Says rows from a thread of its own: a terminal that does not read (Ctrl-S) holds nobody up. What comes meanwhile is not
-/// said.
+/// Says rows from a thread of its own: a terminal that does not read (Ctrl-S) holds nobody up. What
+/// comes meanwhile is not said.
 #[derive(Debug, Default)]
 pub struct Teller(Option<SyncSender<String>>);
 

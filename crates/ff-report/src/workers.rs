@@ -1,7 +1,7 @@
 //! Threads that stay for the next work of their kind.
 //!
-//! What one thread has freed, another cannot always use: were there new threads for each month, many months would take
-//! more memory than one.
+//! What one thread has freed, another cannot always use: were there new threads for each month,
+//! many months would take more memory than one.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,8 +15,8 @@ type Work = Box<dyn FnOnce() -> Box<dyn FnOnce()> + Send>;
 /// What wakes the threads that have nothing to do, by their names.
 static IDLE: Mutex<BTreeMap<&'static str, Vec<Sender<Work>>>> = Mutex::new(BTreeMap::new());
 
-/// Has a thread of this name work; its result comes when the next work may be given to the same thread, and never if it
-/// panics.
+/// Has a thread of this name work; its result comes when the next work may be given to the same
+/// thread, and never if it panics.
 ///
 /// # Errors
 /// When there can be no other thread.

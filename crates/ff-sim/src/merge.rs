@@ -1,9 +1,10 @@
 //! Results of several runs of one command as one: tables with the same header are put together.
 //!
-//! What tells rows apart is whatever stands in a table up to its column `seed`, or the whole row if it has none. Two
-//! folders with the same row have counted something twice, and are refused; of what they left out, which may be the
-//! same, a row is kept once. What was computed from all rows of a run is left behind: points of figures, and means,
-//! which only the command itself can compute again.
+//! What tells rows apart is whatever stands in a table up to its column `seed`, or the whole row if
+//! it has none. Two folders with the same row have counted something twice, and are refused; of
+//! what they left out, which may be the same, a row is kept once. What was computed from all rows
+//! of a run is left behind: points of figures, and means, which only the command itself can compute
+//! again.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet};

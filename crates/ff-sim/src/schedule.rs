@@ -7,9 +7,10 @@
 //!                                   └─▶ what_if  other teams, other parameters
 //! ```
 //!
-//! Where relays are measured, with what, whether an estimate is conclusive and what comes behind one that is not is
-//! decided by `ff_plan::period` and `ff_proto`, which coordinators run by. What is made up here is the network:
-//! what relays can truly do ([`Subject`]), and how far a measurement is off ([`errors::Errors`]).
+//! Where relays are measured, with what, whether an estimate is conclusive and what comes behind
+//! one that is not is decided by `ff_plan::period` and `ff_proto`, which coordinators run by. What
+//! is made up here is the network: what relays can truly do ([`Subject`]), and how far a
+//! measurement is off ([`errors::Errors`]).
 
 pub mod arrivals;
 pub mod errors;
@@ -36,7 +37,8 @@ use crate::network::{CapacitySource, Network};
 
 /// A relay that ran for less than this part of the time that its source looks at is not scheduled.
 pub const LEAST_RUNNING: f64 = 0.5;
-/// All coordinators' periods together have no more slots than this: a month of seconds has 2.7 million.
+/// All coordinators' periods together have no more slots than this: a month of seconds has 2.7
+/// million.
 pub const MOST_SLOTS: u64 = 3_000_000;
 /// No more coordinators than this; Tor has ten authorities.
 pub const MOST_TEAMS: usize = 100;
@@ -180,8 +182,9 @@ pub struct LeftOut {
 }
 
 impl Subjects {
-    /// Those of a network, each by itself or (`grouped`) with those on its addresses and in its family. All are
-    /// taken to have been measured before, as in §7, also those of a consensus that were not.
+    /// Those of a network, each by itself or (`grouped`) with those on its addresses and in its
+    /// family. All are taken to have been measured before, as in §7, also those of a consensus that
+    /// were not.
     #[must_use]
     pub fn of(network: &Network, grouped: bool) -> Self {
         let from_weights = network.capacities == CapacitySource::Weights;
@@ -228,7 +231,8 @@ impl Subjects {
         self.all.iter().map(|subject| subject.truth).max().unwrap_or_default()
     }
 
-    /// Scales what they can do to this total, of which nobody has more than `most` (the module [`scaling`]).
+    /// Scales what they can do to this total, of which nobody has more than `most` (the module
+    /// [`scaling`]).
     ///
     /// # Errors
     /// [`ScaleError`] if that cannot be.

@@ -10,11 +10,13 @@
 //!         └─▶ newcomers: who is listed for the first time, hour by hour
 //! ```
 //!
-//! [`place::ArchiveStore`] is the folder. A partition is written beside its place and renamed, and its manifest comes last,
-//! so what has a manifest is whole, and what has none is made again. A lock keeps two runs from one month.
-//! What was read is named in the manifest with its hash: as long as that is the same, there is nothing to do.
+//! [`place::ArchiveStore`] is the folder. A partition is written beside its place and renamed, and
+//! its manifest comes last, so what has a manifest is whole, and what has none is made again. A
+//! lock keeps two runs from one month. What was read is named in the manifest with its hash: as
+//! long as that is the same, there is nothing to do.
 //!
-//! There is no query engine here: `doc/sim-store.md` says what the columns mean and what reads them.
+//! There is no query engine here: `doc/sim-store.md` says what the columns mean and what reads
+//! them.
 
 pub mod gaps;
 pub mod history;

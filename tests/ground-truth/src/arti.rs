@@ -1,7 +1,8 @@
-//! The arti-relays in question: one process for each number of worker threads and each choice of cores.
+//! The arti-relays in question: one process for each number of worker threads and each choice of
+//! cores.
 //!
-//! They have no network and need none: circuits of cells in transit name the addresses and keys of their hops. All but the one
-//! at work are idle.
+//! They have no network and need none: circuits of cells in transit name the addresses and keys of
+//! their hops. All but the one at work are idle.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
@@ -22,7 +23,8 @@ const NAMESPACE: &str = "ground-truth";
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 /// The ORPort of the first.
 const FIRST_PORT: u16 = 9001;
-/// Coordinators that each relay allows, the most possible. Each may measure twice in the least period, 10 seconds.
+/// Coordinators that each relay allows, the most possible. Each may measure twice in the least
+/// period, 10 seconds.
 const COORDINATORS: usize = 64;
 
 /// How one of them runs.

@@ -14,9 +14,9 @@ use crate::parameters::Parameters;
 
 /// Compares how much a relay forwards for ordinary circuits with FlashFlow's estimate.
 ///
-/// Starts a private Tor network on loopback, limits one relay by a CPU quota or by BandwidthRate, and in turn downloads
-/// through it and measures it, in the same process with the same settings. Prints a table and writes every sample to a
-/// CSV file.
+/// Starts a private Tor network on loopback, limits one relay by a CPU quota or by BandwidthRate,
+/// and in turn downloads through it and measures it, in the same process with the same settings.
+/// Prints a table and writes every sample to a CSV file.
 #[derive(Debug, Parser)]
 #[command(name = "ground-truth", version, after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
 pub(crate) struct Cli {
@@ -26,13 +26,13 @@ pub(crate) struct Cli {
     /// The tor to measure, made by crates/ff-relay-ext/tor/build-tor.
     #[arg(long, value_name = "PATH", default_value = "target/tor/bin/tor")]
     pub(crate) tor: PathBuf,
-    /// A tor that echoes past queue and scheduler (build-tor --with-direct-echo): also measure it, to show how much higher
-    /// its estimate is.
+    /// A tor that echoes past queue and scheduler (build-tor --with-direct-echo): also measure it,
+    /// to show how much higher its estimate is.
     #[arg(long, value_name = "PATH")]
     pub(crate) direct_echo_tor: Option<PathBuf>,
-    /// Measure this arti-relay, made by crates/ff-relay-ext/arti/build-arti-relay, instead of a tor. Needs --by transit,
-    /// because tor's clients cannot use a relay without a descriptor. Cases limited by a rate are left out, because arti-relay
-    /// has no limit.
+    /// Measure this arti-relay, made by crates/ff-relay-ext/arti/build-arti-relay, instead of a
+    /// tor. Needs --by transit, because tor's clients cannot use a relay without a descriptor.
+    /// Cases limited by a rate are left out, because arti-relay has no limit.
     #[arg(long, value_name = "PATH", conflicts_with_all = ["tor", "direct_echo_tor", "positions",
           "limits", "relay_limits", "old_circuits", "keep_network"])]
     pub(crate) arti_relay: Option<PathBuf>,
@@ -43,22 +43,25 @@ pub(crate) struct Cli {
     /// Write samples.csv and table.md into this folder; created if missing.
     #[arg(long, value_name = "DIR", default_value = "target/ground-truth")]
     pub(crate) out: PathBuf,
-    /// Run each case limited by CPU this many times, each in a new network, and use the medians (1 to 100).
+    /// Run each case limited by CPU this many times, each in a new network, and use the medians (1
+    /// to 100).
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rounds: u16,
-    /// Number of turns of forwarding and measuring in each such round; a round's figures are their means (1 to 20). The
-    /// speed of a shared machine changes within seconds.
+    /// Number of turns of forwarding and measuring in each such round; a round's figures are their
+    /// means (1 to 20). The speed of a shared machine changes within seconds.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=20))]
     pub(crate) turns: u16,
     /// Seconds that count in each turn of a case limited by CPU, after one of warm-up.
     #[arg(long, default_value_t = 3, value_name = "SECONDS",
           value_parser = clap::value_parser!(u16).range(3..=60))]
     pub(crate) seconds: u16,
-    /// Run each case limited by BandwidthRate this many times, in the same networks, with one turn each.
+    /// Run each case limited by BandwidthRate this many times, in the same networks, with one turn
+    /// each.
     #[arg(long, default_value_t = 1, value_name = "ROUNDS",
           value_parser = clap::value_parser!(u16).range(1..=100))]
     pub(crate) rate_rounds: u16,
-    /// Seconds that count in cases limited by BandwidthRate, after three of warm-up, which use up the burst.
+    /// Seconds that count in cases limited by BandwidthRate, after three of warm-up, which use up
+    /// the burst.
     #[arg(long, default_value_t = 4, value_name = "SECONDS",
           value_parser = clap::value_parser!(u16).range(3..=60))]
     pub(crate) rate_seconds: u16,
@@ -73,7 +76,8 @@ pub(crate) struct Cli {
     /// CPU quotas in percent of one core; 0 leaves these cases out.
     #[arg(long, value_delimiter = ',', value_name = "PERCENT,...", default_value = "15,20")]
     pub(crate) quotas: Vec<u8>,
-    /// Also measure a relay with a whole core, by cells in transit only, because clients would need more than the other core.
+    /// Also measure a relay with a whole core, by cells in transit only, because clients would need
+    /// more than the other core.
     #[arg(long)]
     pub(crate) whole_core: bool,
     /// Also measure an arti-relay that may use all cores; measurers and sinks use one of them, too.
@@ -88,24 +92,27 @@ pub(crate) struct Cli {
     /// Sockets in cases limited by BandwidthRate or RelayBandwidthRate.
     #[arg(long, value_delimiter = ',', value_name = "COUNT,...", default_value = "1,20,160")]
     pub(crate) sockets: Vec<u16>,
-    /// Sockets in cases limited by CPU; a number with an s, such as 160s, is for a whole core and scaled with the quota.
+    /// Sockets in cases limited by CPU; a number with an s, such as 160s, is for a whole core and
+    /// scaled with the quota.
     #[arg(long, value_delimiter = ',', value_name = "COUNT,...", default_value = "20,160s")]
     pub(crate) cpu_sockets: Vec<Sockets>,
-    /// Cells that measurers put into a TLS record, to see the effect of other sizes than FlashFlow's.
+    /// Cells that measurers put into a TLS record, to see the effect of other sizes than
+    /// FlashFlow's.
     #[arg(long, default_value_t = Params::default().cells_per_record, value_name = "COUNT",
           value_parser = cells_per_record)]
     pub(crate) cells_per_record: usize,
-    /// Fail unless every ratio of medians is within these bounds, such as 0.75..1.30, and the estimate with direct echo is
-    /// higher than the other.
+    /// Fail unless every ratio of medians is within these bounds, such as 0.75..1.30, and the
+    /// estimate with direct echo is higher than the other.
     #[arg(long, value_name = "MIN..MAX", value_parser = parse_bounds)]
     pub(crate) expect: Option<(f64, f64)>,
-    /// Take less than four minutes, or three with --by transit: three rounds of one quota and one of a rate, as middle relay,
-    /// over 20 sockets, with --expect 0.75..1.30. For an arti-relay: one quota, with 1 and 4 threads.
+    /// Take less than four minutes, or three with --by transit: three rounds of one quota and one
+    /// of a rate, as middle relay, over 20 sockets, with --expect 0.75..1.30. For an arti-relay:
+    /// one quota, with 1 and 4 threads.
     #[arg(long, conflicts_with_all = ["arti_threads", "rounds", "turns", "seconds", "rate_rounds", "rate_seconds",
           "positions", "quotas", "limits", "sockets", "cpu_sockets", "expect"])]
     pub(crate) short: bool,
-    /// Traffic that the relay forwards: downloads of tor's clients, cells in transit between measurers and sinks, which cost
-    /// the other core less, or both in turn.
+    /// Traffic that the relay forwards: downloads of tor's clients, cells in transit between
+    /// measurers and sinks, which cost the other core less, or both in turn.
     #[arg(long, value_enum, default_value_t = Witness::Downloads)]
     pub(crate) by: Witness,
     /// Number of circuits for cells in transit; at least one per link.
@@ -129,7 +136,8 @@ pub(crate) struct Cli {
     /// Let clients build circuits without CGO, as before tor 0.4.9.
     #[arg(long)]
     pub(crate) old_circuits: bool,
-    /// Longest packets in the network's namespace, in bytes; 0 uses this machine's loopback, with its packets of 64 KB.
+    /// Longest packets in the network's namespace, in bytes; 0 uses this machine's loopback, with
+    /// its packets of 64 KB.
     #[arg(long, default_value_t = 1500, value_name = "BYTES", value_parser = mtu)]
     pub(crate) mtu: u16,
     /// Keep the network's directory with its logs.
@@ -142,10 +150,11 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Compare estimates with a relay's rate over emulated links: distance, loss, numbers of links.
     ///
-    /// The relay is a tor with BandwidthRate = BandwidthBurst. Needs root for network namespaces. Prints a table and writes
-    /// every run to a CSV file.
+    /// The relay is a tor with BandwidthRate = BandwidthBurst. Needs root for network namespaces.
+    /// Prints a table and writes every run to a CSV file.
     Distance(Box<Distance>),
-    /// Vary links, multiplier, time, buffers, congestion control and team, and compare the results with the paper's figures.
+    /// Vary links, multiplier, time, buffers, congestion control and team, and compare the results
+    /// with the paper's figures.
     ///
     /// Works as `distance` does, and takes an hour on two cores; --only selects some figures.
     Parameters(Parameters),

@@ -5,8 +5,8 @@
 //!              further measurers ───┴── emulated links (delay, loss) ── tors, BandwidthRate = Burst
 //! ```
 //!
-//! Each host is a network namespace of its own, and each run has new ones. A run in which the emulator was late
-//! does not count and is made again.
+//! Each host is a network namespace of its own, and each run has new ones. A run in which the
+//! emulator was late does not count and is made again.
 
 mod case;
 mod hosts;
@@ -40,7 +40,8 @@ pub(crate) struct Distance {
     /// Relays on one host that are measured at once.
     #[arg(long, value_delimiter = ',', value_name = "NUMBER,...", default_value = "1")]
     relays: Vec<u16>,
-    /// Round trips in ms. Join those of a team's measurers by +, as in 27+118+210; the coordinator is at the first one.
+    /// Round trips in ms. Join those of a team's measurers by +, as in 27+118+210; the coordinator
+    /// is at the first one.
     #[arg(
         long,
         value_delimiter = ',',
@@ -158,7 +159,8 @@ pub(crate) fn run(args: &Distance) -> Result<bool> {
     Ok(bad.is_empty())
 }
 
-/// Runs all cases in turn, `runs` times, and writes `table.md` and `runs.csv` to the folder `out` after each run.
+/// Runs all cases in turn, `runs` times, and writes `table.md` and `runs.csv` to the folder `out`
+/// after each run.
 ///
 /// # Errors
 /// When a run cannot be made or kept.

@@ -112,7 +112,8 @@ impl Lab {
         let begin = Instant::now();
         let relays = match &cli.arti_relay {
             Some(program) => {
-                // Relays that may use all cores inherit them from this thread, which the round before has pinned.
+                // Relays that may use all cores inherit them from this thread, which the round
+                // before has pinned.
                 unpin_this_thread()?;
                 let started = ArtiRelays::start(program, cases, TARGET_CORE);
                 Relays::Arti(started.context("Failed to start arti-relays")?)

@@ -1,9 +1,9 @@
 //! A network namespace of its own, whose loopback carries packets as long as those of the Internet.
 //!
-//! A loopback's own are 64 KB long. What tor writes to a link is shorter than that, so the kernel holds
-//! it back until what went before is acknowledged, which the other side may put off for 40 ms. Over
-//! 160 links a relay then stands still for more than half of the time, and each packet costs less than it
-//! does elsewhere.
+//! A loopback's own are 64 KB long. What tor writes to a link is shorter than that, so the kernel
+//! holds it back until what went before is acknowledged, which the other side may put off for 40
+//! ms. Over 160 links a relay then stands still for more than half of the time, and each packet
+//! costs less than it does elsewhere.
 
 use std::env;
 use std::os::unix::process::CommandExt;

@@ -121,7 +121,8 @@ impl<'a> Observed<'a> {
 /// A reading of how much a relay has done.
 type WorkMeter<'a> = Box<dyn FnMut() -> Result<u64> + 'a>;
 
-/// Reads how much a relay has done so far: bytes, or microseconds of CPU time if it does not count bytes.
+/// Reads how much a relay has done so far: bytes, or microseconds of CPU time if it does not count
+/// bytes.
 fn work_meter(relay: Relay<'_>) -> Result<WorkMeter<'_>> {
     Ok(match relay {
         Relay::Tor(node) => {

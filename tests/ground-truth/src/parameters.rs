@@ -1,4 +1,5 @@
-//! The laboratory of parameters: what each does to the estimate over distance, beside the paper's figures (App. C to F).
+//! The laboratory of parameters: what each does to the estimate over distance, beside the paper's
+//! figures (App. C to F).
 
 mod figure;
 
@@ -16,7 +17,8 @@ pub(crate) struct Parameters {
     /// The tor with the FlashFlow target in it, as crates/ff-relay-ext/tor/build-tor makes it.
     #[arg(long, value_name = "PATH", default_value = "target/tor/bin/tor")]
     tor: PathBuf,
-    /// Where parameters.md goes, and a folder with every run for each figure; made if it is not there.
+    /// Where parameters.md goes, and a folder with every run for each figure; made if it is not
+    /// there.
     #[arg(long, value_name = "DIR", default_value = "target/parameters")]
     out: PathBuf,
     /// Only these.

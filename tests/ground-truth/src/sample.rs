@@ -77,7 +77,8 @@ pub(crate) struct Sample {
     pub(crate) round: u16,
     /// Bytes per second: its own count of what it forwarded, or FlashFlow's estimate.
     pub(crate) rate: f64,
-    /// Full seconds of its own count that lie in the window; 0 of a relay that does not count its bytes.
+    /// Full seconds of its own count that lie in the window; 0 of a relay that does not count its
+    /// bytes.
     pub(crate) full_secs: usize,
     /// Bytes it read in these, by its own count, TLS included.
     pub(crate) read_bytes: u64,

@@ -31,7 +31,8 @@ pub(crate) struct Row {
     truth_cpu: f64,
     /// CPU seconds per GB echoed.
     estimate_cpu: f64,
-    /// Bytes out for each byte in, at their farthest from 1; not a number of a relay that does not count them.
+    /// Bytes out for each byte in, at their farthest from 1; not a number of a relay that does not
+    /// count them.
     out_to_in: f64,
     /// CPU of the measurers by that of the relay.
     measurers_cpu: f64,
@@ -100,8 +101,8 @@ fn median_of<'a>(samples: impl Iterator<Item = &'a Sample>, what: impl Fn(&Sampl
 }
 
 impl Series {
-    /// A row for all that is compared with downloads, and one for each echo that is compared with cells in
-    /// transit.
+    /// A row for all that is compared with downloads, and one for each echo that is compared with
+    /// cells in transit.
     pub(crate) fn rows(&self) -> Vec<Row> {
         let mut works: Vec<Work> = Vec::new();
         for sample in &self.samples {

@@ -1,4 +1,5 @@
-//! Cells in transit through the relay: what it forwards, at less cost for the others than downloads.
+//! Cells in transit through the relay: what it forwards, at less cost for the others than
+//! downloads.
 
 use std::time::{Duration, Instant};
 

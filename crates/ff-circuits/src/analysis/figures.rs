@@ -84,7 +84,8 @@ fn cloud(name: &'static str, measure: Measure, whole: &[&Seen]) -> Option<Figure
     (!marks.is_empty()).then(|| figure.with_marks("circuits", marks))
 }
 
-/// What each selection by build time or round trip accepts: distributions that stand beside all circuits'.
+/// What each selection by build time or round trip accepts: distributions that stand beside all
+/// circuits'.
 fn by_selection(
     name: &'static str,
     title: &str,

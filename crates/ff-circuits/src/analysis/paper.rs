@@ -83,7 +83,8 @@ pub fn printed(selection: &str) -> Option<&'static Printed> {
 mod tests {
     use super::*;
 
-    /// Table 1 without its last row: medians and 90th percentiles of all, CBT 80, RTT 80, CBT 50, RTT 50.
+    /// Table 1 without its last row: medians and 90th percentiles of all, CBT 80, RTT 80, CBT 50,
+    /// RTT 50.
     const TABLE1: [[f64; 10]; 19] = [
         [340.0, 614.0, 307.0, 539.0, 299.0, 497.0, 258.0, 471.0, 214.0, 384.0],
         [342.0, 613.0, 307.0, 536.0, 300.0, 495.0, 257.0, 468.0, 215.0, 381.0],
@@ -125,7 +126,8 @@ mod tests {
 
     #[test]
     fn the_gains_of_section_7_3_follow_from_the_printed_averages() {
-        // Ledger N17: in the order build80, rtt80, build50, rtt50. The text has 11.4, 19.2, 24.9 and 35.8.
+        // Ledger N17: in the order build80, rtt80, build50, rtt50. The text has 11.4, 19.2, 24.9
+        // and 35.8.
         let gain = |of: fn(&Printed) -> Option<f64>| {
             let all = of(&PRINTED[0]).expect("printed");
             PRINTED[1..5].iter().map(move |row| 100.0 * (1.0 - of(row).expect("printed") / all))

@@ -96,7 +96,8 @@ impl Performance {
     }
 }
 
-/// The standard deviation of all values of several series, each known by its mean and its deviation.
+/// The standard deviation of all values of several series, each known by its mean and its
+/// deviation.
 fn pooled_deviation_ms(series: &[Latency]) -> Option<f64> {
     let count: f64 = series.iter().map(|one| f64::from(one.probes)).sum();
     let sum = |value: &dyn Fn(&Latency) -> f64| {

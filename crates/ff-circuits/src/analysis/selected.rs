@@ -25,8 +25,8 @@ pub struct Selection {
     pub name: String,
     /// The share that it was to accept; none where it does not say.
     pub asked_share: Option<f64>,
-    /// The share that it has accepted of what it decided; none if no circuit has the measure that it decides by, and then the
-    /// rest is not known either.
+    /// The share that it has accepted of what it decided; none if no circuit has the measure that
+    /// it decides by, and then the rest is not known either.
     pub accepted_share: Option<f64>,
     /// What users get: means over hosts.
     pub performance: Performance,
@@ -34,7 +34,8 @@ pub struct Selection {
     pub hosts: BTreeMap<String, Performance>,
     /// What it takes from anonymity; none without an accepted share.
     pub anonymity: Option<Anonymity>,
-    /// What it has decided of each host's circuits that count, in the order in which they were read.
+    /// What it has decided of each host's circuits that count, in the order in which they were
+    /// read.
     #[serde(skip)]
     pub decisions: Vec<Decisions>,
     /// The distribution of times to first byte in ms, for figures.
@@ -61,8 +62,8 @@ pub struct Anonymity {
     pub attackers: Vec<Gain>,
 }
 
-/// Kruskal and Wallis' test of times to first byte with round trips against those with build times. Most circuits are
-/// in both groups, so they are not independent and p is too great.
+/// Kruskal and Wallis' test of times to first byte with round trips against those with build times.
+/// Most circuits are in both groups, so they are not independent and p is too great.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Kruskal {
     /// The host.

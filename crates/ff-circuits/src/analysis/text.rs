@@ -116,7 +116,8 @@ fn head(text: &mut String, report: &Report) {
     }
 }
 
-/// How circuits count if they were given up before it was known how many hops they were meant to have.
+/// How circuits count if they were given up before it was known how many hops they were meant to
+/// have.
 fn unknown_hops(text: &mut String, report: &Report) {
     let read = report.read;
     if read.unknown_hops_given_up == 0 {
@@ -258,7 +259,8 @@ fn performance(text: &mut String, report: &Report) {
     }
 }
 
-/// The selections that are means over fewer hosts than `all`, as where round trips were measured at some hosts only.
+/// The selections that are means over fewer hosts than `all`, as where round trips were measured at
+/// some hosts only.
 fn of_fewer_hosts(text: &mut String, report: &Report) {
     let Some(all) = report.selections.first() else { return };
     let measured = report.selections.iter().filter(|one| one.accepted_share.is_some());
@@ -385,7 +387,8 @@ fn anonymity(text: &mut String, report: &Report) {
     }
 }
 
-/// The selections that accept circuits, and what they take from anonymity; the others are only named.
+/// The selections that accept circuits, and what they take from anonymity; the others are only
+/// named.
 fn accepting(report: &Report) -> impl Iterator<Item = (&Selection, &Anonymity)> {
     let accepts = |one: &&Selection| one.accepted_share.is_some_and(|share| share > 0.0);
     let all = report.selections.iter().filter(accepts);

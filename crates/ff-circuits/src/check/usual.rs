@@ -11,18 +11,18 @@ pub(super) enum Share {
     Starved,
     /// At least half.
     Served,
-    /// Less than what the relay has to spare, and nobody knows whether that is usual, or usual of one so far away, or how much
-    /// less than what can come in the time that it had.
+    /// Less than what the relay has to spare, and nobody knows whether that is usual, or usual of
+    /// one so far away, or how much less than what can come in the time that it had.
     Unclear,
 }
 
-/// For each size, and each relay, what downloads of that size usually get through the others: the median of their medians;
-/// none if there are fewer than [`LEAST_OTHERS`].
+/// For each size, and each relay, what downloads of that size usually get through the others: the
+/// median of their medians; none if there are fewer than [`LEAST_OTHERS`].
 pub(super) struct Usual {
     /// By size, in bytes a second.
     rates: Vec<(u64, Vec<Option<f64>>)>,
-    /// How many times as far away as the others a relay is: its least round trip beside the median of theirs; none if that is
-    /// not known.
+    /// How many times as far away as the others a relay is: its least round trip beside the median
+    /// of theirs; none if that is not known.
     distances: Vec<Option<f64>>,
 }
 
@@ -78,7 +78,8 @@ impl Usual {
     }
 }
 
-/// The median of what arrived through each of so many relays, in bytes a second; none where nothing did.
+/// The median of what arrived through each of so many relays, in bytes a second; none where nothing
+/// did.
 pub(super) fn medians<'a>(
     probes: impl IntoIterator<Item = &'a Probe>,
     relays: usize,
@@ -92,8 +93,8 @@ pub(super) fn medians<'a>(
     rates.into_iter().map(stats::median).collect()
 }
 
-/// How many times as far away as the others each relay is; 1 for those that are as near. Who is farther away than
-/// [`FARTHEST_SECS`] counts as if it were just that.
+/// How many times as far away as the others each relay is; 1 for those that are as near. Who is
+/// farther away than [`FARTHEST_SECS`] counts as if it were just that.
 fn distances(probes: &[Probe], relays: usize) -> Vec<Option<f64>> {
     let mut least = vec![None; relays];
     for probe in probes {
@@ -112,11 +113,11 @@ fn distances(probes: &[Probe], relays: usize) -> Vec<Option<f64>> {
     least.iter().map(distance).collect()
 }
 
-/// For each relay the median of the others' medians that say something of what it could carry. Who carried all it has to
-/// spare says so only to those that have no more of it.
+/// For each relay the median of the others' medians that say something of what it could carry. Who
+/// carried all it has to spare says so only to those that have no more of it.
 ///
-/// There may be thousands of relays, so they are gone through once, from who has most to spare to who has least: ever
-/// more of the others say something.
+/// There may be thousands of relays, so they are gone through once, from who has most to spare to
+/// who has least: ever more of the others say something.
 fn of_others(medians: &[Option<f64>], relays: &[Known]) -> Vec<Option<f64>> {
     let judged = |relay: usize| medians[relay].filter(|_| relays[relay].can_be_judged());
     let (mut says, mut full) = (Sorted::default(), Vec::new());

@@ -49,7 +49,8 @@ const NAMES_OF: [Names; 2] = [
     names!(Target::Onion, "onion services", "onion"),
 ];
 
-/// The figures for which there are values. Those of last bytes and of parts are of the size that is most frequent.
+/// The figures for which there are values. Those of last bytes and of parts are of the size that is
+/// most frequent.
 #[must_use]
 pub fn figures(sets: &[DownloadSet], report: &DownloadReport) -> Vec<Figure> {
     let mut all = Vec::new();

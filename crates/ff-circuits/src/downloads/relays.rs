@@ -1,7 +1,8 @@
 //! Downloads by the relays of their circuits, and by the relays' positions: guard, middle, exit.
 //!
-//! A relay counts as a middle or an exit only if the whole path is known: files of OnionPerf have just the relays that a circuit
-//! reached. The last relay of a circuit to an onion service counts as a middle.
+//! A relay counts as a middle or an exit only if the whole path is known: files of OnionPerf have
+//! just the relays that a circuit reached. The last relay of a circuit to an onion service counts
+//! as a middle.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +55,8 @@ pub struct PositionReport {
     pub failed_at: u64,
     /// The number of relays with at least 5 whole downloads.
     pub compared_relays: u64,
-    /// Whether times to the last byte differ between these relays; none if there are fewer than two.
+    /// Whether times to the last byte differ between these relays; none if there are fewer than
+    /// two.
     pub test: Option<KruskalWallis>,
 }
 
@@ -166,7 +168,8 @@ fn nickname<'a>(lines: &[&'a Circuit], relay: &str) -> &'a str {
 mod tests {
     use super::*;
 
-    /// A line through these relays, whose download took this long; without a time it failed at the hop.
+    /// A line through these relays, whose download took this long; without a time it failed at the
+    /// hop.
     fn line(path: &[&str], us: Option<u64>, hop: Option<u8>, source: &str) -> Circuit {
         let path: Vec<_> =
             path.iter().map(|id| serde_json::json!({ "id": id, "nick": "n" })).collect();

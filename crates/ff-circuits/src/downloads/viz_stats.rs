@@ -1,6 +1,8 @@
-//! The table of statistics that OnionPerf 1.1's `viz` writes, with its columns and values, of all sets together.
+//! The table of statistics that OnionPerf 1.1's `viz` writes, with its columns and values, of all
+//! sets together.
 //!
-//! Times count as in its table of downloads: a first byte also if the download failed later. Statistics of nothing are blank.
+//! Times count as in its table of downloads: a first byte also if the download failed later.
+//! Statistics of nothing are blank.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;

@@ -8,7 +8,8 @@ use crate::downloads::parts::{PartMeans, Parts};
 use crate::record::Circuit;
 use crate::traffic::WIRE;
 
-/// The bounds of medians over EDGE and 3G, as multiples of the time that the payload on the wire takes at the link's rate.
+/// The bounds of medians over EDGE and 3G, as multiples of the time that the payload on the wire
+/// takes at the link's rate.
 pub const BOUNDS: [f64; 2] = [1.0, 1.12];
 /// 004's order, the fastest first (figures 6 and 7).
 const ORDER: [&str; 4] = ["baseline", "lte-paper", "3g", "edge"];
@@ -26,8 +27,8 @@ pub struct ProfileResult {
     pub failed: usize,
     /// Why the others failed, as their lines say it.
     pub reasons: Vec<String>,
-    /// The least, the quartiles and the most of the times from asking for the stream to the last byte; none without whole
-    /// downloads.
+    /// The least, the quartiles and the most of the times from asking for the stream to the last
+    /// byte; none without whole downloads.
     pub quartiles_secs: Option<[f64; 5]>,
     /// What the payload on the wire takes at the profile's rate; none if it has none.
     pub wire_secs: Option<f64>,
@@ -38,7 +39,8 @@ pub struct ProfileResult {
 }
 
 impl ProfileResult {
-    /// The result of a profile's downloads of `size` bytes over a link with this rate, if it has a limit.
+    /// The result of a profile's downloads of `size` bytes over a link with this rate, if it has a
+    /// limit.
     #[must_use]
     pub fn of(profile: &str, circuits: &[Circuit], size: u64, bytes_per_sec: Option<f64>) -> Self {
         let secs = stats::sorted(circuits.iter().filter_map(last_byte_secs).collect());

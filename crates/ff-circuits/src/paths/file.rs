@@ -1,5 +1,5 @@
-//! Files of paths: one a line, the fingerprints of its relays separated by commas or spaces, the first hop first. Lists of
-//! relays look the same, but their lines mean nothing.
+//! Files of paths: one a line, the fingerprints of its relays separated by commas or spaces, the
+//! first hop first. Lists of relays look the same, but their lines mean nothing.
 //!
 //! Empty lines and what follows a `#` are left out.
 
@@ -22,7 +22,8 @@ pub struct NoPath {
 /// Reads paths: fingerprints of 40 upper-case hexadecimal digits. `file` is only for errors.
 ///
 /// # Errors
-/// [`NoPath`] for the first line that is none: no fingerprint, a relay twice, more than eight; and for a file without any.
+/// [`NoPath`] for the first line that is none: no fingerprint, a relay twice, more than eight; and
+/// for a file without any.
 pub fn parse(file: &str, text: &str) -> Result<Vec<Vec<String>>, NoPath> {
     read(file, text, Ok)
 }
@@ -39,11 +40,12 @@ pub fn find(
     read(file, text, |id| known(&id, &find))
 }
 
-/// Reads a list of relays that a network has: `find` says where a fingerprint stands. `file` is only for errors.
+/// Reads a list of relays that a network has: `find` says where a fingerprint stands. `file` is
+/// only for errors.
 ///
 /// # Errors
-/// [`NoPath`] for the first line with something that is not a fingerprint, with a relay that the network has not or that
-/// was in the list before; and for a list without any.
+/// [`NoPath`] for the first line with something that is not a fingerprint, with a relay that the
+/// network has not or that was in the list before; and for a list without any.
 pub fn list(
     file: &str,
     text: &str,

@@ -1,7 +1,8 @@
 //! Downloads to analyse: our own lines, OnionPerf's files and Torperf's.
 //!
-//! Each is a line of its circuit ([`Circuit`]); a download whose circuit is not known has an empty path. The readers of
-//! each kind of file add to [`Downloads`]; which of them reads a file is in `downloads/files.rs`.
+//! Each is a line of its circuit ([`Circuit`]); a download whose circuit is not known has an empty
+//! path. The readers of each kind of file add to [`Downloads`]; which of them reads a file is in
+//! `downloads/files.rs`.
 
 mod files;
 
@@ -60,7 +61,8 @@ impl Downloads {
     }
 }
 
-/// A line with a download of OnionPerf's or Torperf's, without what is known of its circuit and of its end.
+/// A line with a download of OnionPerf's or Torperf's, without what is known of its circuit and of
+/// its end.
 pub(super) fn line_of(number: u64, began_unix_secs: f64, download: Download) -> Circuit {
     let download = Some(download);
     Circuit { download, ..Circuit::begun(Client::OnionPerf, number, began_unix_secs, 0) }

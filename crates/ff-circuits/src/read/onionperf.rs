@@ -1,12 +1,15 @@
 //! Circuits and downloads of OnionPerf's analysis files, versions 1.0 to 5.0.
 //!
-//! What is read is the same in all of them: `data.<host>.tor.circuits`, and of the downloads the time to the first byte
-//! and the throughput. These stand in `tgen.streams` since version 3.0, in `tgen.transfers` before, with other names. tor's
-//! stream of the same local port that ended at the same time says which circuit a download had. A circuit that was not
-//! built shows only the relays that it reached, so how many it was to have is not known; one that was filtered out by
-//! OnionPerf is left out here too. So is one that was launched for an onion service: it leads to a meeting point that is
-//! no exit, by rules of its own. Of records with the same name, the last is read, as by OnionPerf's own readers (Python's
-//! json); the others are counted and named like records that cannot be read. Circuits that came to serve for one later were launched and built like all others.
+//! What is read is the same in all of them: `data.<host>.tor.circuits`, and of the downloads the
+//! time to the first byte and the throughput. These stand in `tgen.streams` since version 3.0, in
+//! `tgen.transfers` before, with other names. tor's stream of the same local port that ended at the
+//! same time says which circuit a download had. A circuit that was not built shows only the relays
+//! that it reached, so how many it was to have is not known; one that was filtered out by OnionPerf
+//! is left out here too. So is one that was launched for an onion service: it leads to a meeting
+//! point that is no exit, by rules of its own. Of records with the same name, the last is read, as
+//! by OnionPerf's own readers (Python's json); the others are counted and named like records that
+//! cannot be read. Circuits that came to serve for one later were launched and built like all
+//! others.
 
 mod downloads;
 mod format;
@@ -106,7 +109,8 @@ pub(crate) fn check(
 
 /// Whether a circuit was launched for an onion service.
 fn is_for_service(circuit: &TorCircuit) -> bool {
-    // control-spec 4.1.1: the purposes of such circuits are HS_CLIENT_…, HS_SERVICE_… and HS_VANGUARDS.
+    // control-spec 4.1.1: the purposes of such circuits are HS_CLIENT_…, HS_SERVICE_… and
+    // HS_VANGUARDS.
     let first = circuit.elapsed_seconds.iter().flatten().next();
     first.is_some_and(|(event, _)| event.starts_with("HS_"))
 }
@@ -194,7 +198,8 @@ impl Reader<'_> {
         found
     }
 
-    /// A part; one that is not there is empty, and so is one that cannot be read, which is counted and named.
+    /// A part; one that is not there is empty, and so is one that cannot be read, which is counted
+    /// and named.
     fn part<T: DeserializeOwned + Default>(&mut self, name: &str, part: Part) -> T {
         part.and_then(|part| self.one(name, &part)).unwrap_or_default()
     }

@@ -1,7 +1,8 @@
-//! Torperf's files (`.tpf`, 2009 to 2020), which OnionPerf wrote too: a line of `KEY=VALUE`s for each download.
+//! Torperf's files (`.tpf`, 2009 to 2020), which OnionPerf wrote too: a line of `KEY=VALUE`s for
+//! each download.
 //!
-//! Times are seconds since 1970, with two digits after the point; 0 for steps that a download did not reach. Of a
-//! failed download a file says only whether it timed out.
+//! Times are seconds since 1970, with two digits after the point; 0 for steps that a download did
+//! not reach. Of a failed download a file says only whether it timed out.
 
 use std::collections::HashMap;
 

@@ -87,9 +87,10 @@ pub struct Counts {
 
 /// One direction of a link at work.
 ///
-/// Call [`Link::handle_packet`] for each packet and [`Link::handle_timeout`] when the time of [`Link::poll_timeout`] has
-/// come, with times that never fall, and after each of them [`Link::poll_output`] until it has nothing. Who calls late
-/// passes the time that was due: then what comes out is the same.
+/// Call [`Link::handle_packet`] for each packet and [`Link::handle_timeout`] when the time of
+/// [`Link::poll_timeout`] has come, with times that never fall, and after each of them
+/// [`Link::poll_output`] until it has nothing. Who calls late passes the time that was due: then
+/// what comes out is the same.
 #[derive(Debug)]
 pub struct Link<P> {
     /// Who waits.
@@ -231,8 +232,8 @@ impl<P: Clone> Link<P> {
         self.queue.len() + usize::from(self.leaving.is_some())
     }
 
-    /// When all that has come so far has left, or will have if the rate stays: before that a packet more would only wait. `None`
-    /// without a rate.
+    /// When all that has come so far has left, or will have if the rate stays: before that a packet
+    /// more would only wait. `None` without a rate.
     pub fn free_at(&self) -> Option<Duration> {
         let rate = self.rate.mean()?;
         Some(match &self.leaving {

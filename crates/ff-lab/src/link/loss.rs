@@ -10,8 +10,8 @@ pub enum Loss {
     None,
     /// Each packet with the same chance.
     Independent(f64),
-    /// In bursts: a good and a bad state (Gilbert 1960, Elliott 1963). The link begins in the good one; after each packet it may
-    /// change.
+    /// In bursts: a good and a bad state (Gilbert 1960, Elliott 1963). The link begins in the good
+    /// one; after each packet it may change.
     GilbertElliott {
         /// The chance to go from good to bad.
         to_bad: f64,

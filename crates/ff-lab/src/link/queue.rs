@@ -11,7 +11,8 @@ use super::rate::Rate;
 pub enum QueueLimit {
     /// So many bytes.
     Bytes(u64),
-    /// What leaves in so much time at the link's rate; of a trace, at its mean. A link without a rate has no limit.
+    /// What leaves in so much time at the link's rate; of a trace, at its mean. A link without a
+    /// rate has no limit.
     Time(Duration),
 }
 

@@ -63,7 +63,8 @@ impl Sender {
         (self.next, self.left) = self.before;
     }
 
-    /// How many bytes are left at `now` of a packet that has left at `end`. Of what waits for opportunities none has left.
+    /// How many bytes are left at `now` of a packet that has left at `end`. Of what waits for
+    /// opportunities none has left.
     pub(super) fn rest(&self, end: Duration, now: Duration, bytes: u32) -> u32 {
         let Rate::Constant(rate) = &self.rate else { return bytes };
         let whole = rate.bytes_in(end.saturating_sub(now));
@@ -84,7 +85,8 @@ impl Sender {
 
     /// The same by a trace, with times since its beginning.
     ///
-    /// What is left of an opportunity is for packets that wait at that moment; afterwards it is lost.
+    /// What is left of an opportunity is for packets that wait at that moment; afterwards it is
+    /// lost.
     fn by_trace(&mut self, trace: &Trace, start: Duration, bytes: u32) -> Duration {
         let (mut at, mut left) = self.left;
         self.before = (self.next, self.left);

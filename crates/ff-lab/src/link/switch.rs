@@ -76,8 +76,9 @@ pub struct SwitchCounts {
 
 /// All links of a lab at work.
 ///
-/// As with a [`Link`]: packets and timeouts in, with times that never fall; [`Switch::poll_delivery`] gives what has
-/// arrived, in the order of time. What happens inside happens at its own time, however late one asks.
+/// As with a [`Link`]: packets and timeouts in, with times that never fall;
+/// [`Switch::poll_delivery`] gives what has arrived, in the order of time. What happens inside
+/// happens at its own time, however late one asks.
 #[derive(Debug)]
 pub struct Switch<P> {
     /// Two links a host: up at twice its number, down behind it.
@@ -121,7 +122,8 @@ struct Flight<P> {
 }
 
 impl<P: Clone> Switch<P> {
-    /// Joins hosts with their links (up, down) and the delays between them; all chance comes from one seed.
+    /// Joins hosts with their links (up, down) and the delays between them; all chance comes from
+    /// one seed.
     ///
     /// # Panics
     ///
@@ -157,7 +159,8 @@ impl<P: Clone> Switch<P> {
         self.collect(link);
     }
 
-    /// Until when what a host sends only waits for what it has sent before, at its link's rate; `None` without a rate.
+    /// Until when what a host sends only waits for what it has sent before, at its link's rate;
+    /// `None` without a rate.
     ///
     /// # Panics
     ///
@@ -211,7 +214,8 @@ impl<P: Clone> Switch<P> {
         self.pairs.hosts
     }
 
-    /// The delay from one host to another in an empty network, by the links' delays now and without jitter.
+    /// The delay from one host to another in an empty network, by the links' delays now and without
+    /// jitter.
     ///
     /// # Panics
     ///

@@ -1,8 +1,9 @@
 //! Traces of a link's rate in Mahimahi's format.
 //!
-//! A line is a whole number of milliseconds since the trace's beginning, and stands for one opportunity to send
-//! [`OPPORTUNITY_BYTES`]. Lines rise or stay the same. After its last line a trace begins again: the last line's time
-//! is its period. Empty lines and lines that begin with `#` are left out.
+//! A line is a whole number of milliseconds since the trace's beginning, and stands for one
+//! opportunity to send [`OPPORTUNITY_BYTES`]. Lines rise or stay the same. After its last line a
+//! trace begins again: the last line's time is its period. Empty lines and lines that begin with
+//! `#` are left out.
 
 use std::time::Duration;
 

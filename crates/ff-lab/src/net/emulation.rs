@@ -24,7 +24,8 @@ pub enum Place {
     /// In a network namespace of its own.
     #[default]
     Namespace,
-    /// Where this process is. Other labs may be there too, so the third number of the address must differ.
+    /// Where this process is. Other labs may be there too, so the third number of the address must
+    /// differ.
     Here,
 }
 
@@ -52,8 +53,8 @@ pub struct Plan {
     pub pairs: PairDelays,
     /// All hosts have their first so many bits in common, and reach each other by that.
     pub prefix_bits: u8,
-    /// TCP's congestion control, such as "cubic": of namespaces, and of what this machine sends to its neighbours here.
-    /// A program may ask for another one.
+    /// TCP's congestion control, such as "cubic": of namespaces, and of what this machine sends to
+    /// its neighbours here. A program may ask for another one.
     pub congestion_control: String,
     /// Where all chance comes from.
     pub seed: u64,

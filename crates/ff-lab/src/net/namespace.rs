@@ -27,7 +27,8 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes a namespace whose TCP uses a congestion control ("cubic"), instead of what this machine happens to have.
+    /// Makes a namespace whose TCP uses a congestion control ("cubic"), instead of what this
+    /// machine happens to have.
     pub fn new(name: &str, congestion_control: &str) -> Result<Self> {
         let made = in_a_thread(|| {
             let allowed = Allowed::for_now(congestion_control).map_err(failed(name, "set up"))?;
@@ -55,7 +56,8 @@ impl Namespace {
         &self.name
     }
 
-    /// Does something in a thread inside. Sockets that it opens stay in the namespace, whoever uses them.
+    /// Does something in a thread inside. Sockets that it opens stay in the namespace, whoever uses
+    /// them.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         in_a_thread(|| {
             self.enter()?;
@@ -69,7 +71,8 @@ impl Namespace {
             .map_err(|errno| failed(&self.name, "enter")(errno.into()))
     }
 
-    /// Makes all addresses of a network ("198.18.0.0/15") the namespace's own, as those of 127.0.0.0/8 are.
+    /// Makes all addresses of a network ("198.18.0.0/15") the namespace's own, as those of
+    /// 127.0.0.0/8 are.
     pub fn own_network(&self, network: &str) -> Result<()> {
         let route = ["route", "add", "local", network, "dev", "lo"];
         self.run(|| ip(&route))?.map_err(failed(&self.name, "have addresses in"))
@@ -81,8 +84,8 @@ impl Namespace {
         self.run(|| ip(&link))?.map_err(failed(&self.name, "set the loopback of"))
     }
 
-    /// Starts a process from the calling thread, which is inside, with a mark by which it is ended if this process cannot
-    /// do that.
+    /// Starts a process from the calling thread, which is inside, with a mark by which it is ended
+    /// if this process cannot do that.
     pub fn start(&self, command: &mut Command) -> Result<Child> {
         leftovers::mark(command)?;
         let program = command.get_program().display();
@@ -100,9 +103,9 @@ impl Namespace {
         leftovers::remove_own(&self.file);
     }
 
-    /// Has connections between an address and its neighbours within so many bits use a congestion control where a program
-    /// asks for none; that of all others in the namespace stays what it is. It is part of the route that the kernel has made
-    /// for the address, and goes with it.
+    /// Has connections between an address and its neighbours within so many bits use a congestion
+    /// control where a program asks for none; that of all others in the namespace stays what it is.
+    /// It is part of the route that the kernel has made for the address, and goes with it.
     pub(super) fn set_congestion_control(
         &self,
         device: &str,
@@ -121,7 +124,8 @@ impl Namespace {
         self.run(|| ip(&words))?.map_err(failed(&self.name, &what))
     }
 
-    /// A number of the kernel about a device inside: `/proc/net/dev` in the column for packets that could not be sent.
+    /// A number of the kernel about a device inside: `/proc/net/dev` in the column for packets that
+    /// could not be sent.
     pub(super) fn send_drops(&self, device: &str) -> Result<u64> {
         let read = || fs::read_to_string("/proc/thread-self/net/dev");
         let text = self.run(read)?.map_err(failed(&self.name, "read the devices of"))?;
@@ -136,8 +140,9 @@ fn parse_send_drops(text: &str, device: &str) -> Option<u64> {
     numbers.split_whitespace().nth(11)?.parse().ok()
 }
 
-/// Lets namespaces have a congestion control of their own as long as it lives: the kernel may restrict one to the default of
-/// the machine alone. That changes no connection. Whoever keeps the kernel's list open has it for himself.
+/// Lets namespaces have a congestion control of their own as long as it lives: the kernel may
+/// restrict one to the default of the machine alone. That changes no connection. Whoever keeps the
+/// kernel's list open has it for himself.
 struct Allowed {
     /// The kernel's list.
     file: File,
@@ -146,7 +151,8 @@ struct Allowed {
 }
 
 impl Allowed {
-    /// From now on. Whoever may not, or asks for one that the kernel does not have, hears it from what follows: nothing then.
+    /// From now on. Whoever may not, or asks for one that the kernel does not have, hears it from
+    /// what follows: nothing then.
     fn for_now(congestion_control: &str) -> io::Result<Option<Self>> {
         let Ok(file) = File::options().read(true).write(true).open(ALLOWED) else {
             return Ok(None);

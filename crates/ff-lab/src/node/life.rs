@@ -76,8 +76,8 @@ impl Node {
         })
     }
 
-    /// Waits until it knows enough of the network to build circuits; a client with cached documents does before it says
-    /// that it has bootstrapped.
+    /// Waits until it knows enough of the network to build circuits; a client with cached documents
+    /// does before it says that it has bootstrapped.
     ///
     /// # Errors
     /// [`Error::Timeout`] with the end of its log, and [`Error::Exited`].
@@ -144,8 +144,8 @@ impl Node {
         // The machine's own defaults are none of this network's business.
         command.arg("--defaults-torrc").arg(self.dir.join(EMPTY_FILE));
         File::create(self.dir.join(EMPTY_FILE)).map_err(Error::io("create an empty file"))?;
-        // A tor that loses its owner ends by itself, but 0.4.9 sometimes hangs in its exit, where its threads wait for each
-        // other. By the mark the next network ends it.
+        // A tor that loses its owner ends by itself, but 0.4.9 sometimes hangs in its exit, where
+        // its threads wait for each other. By the mark the next network ends it.
         mark(&mut command)?;
         let spawn = || Process::spawn(&mut command, &self.dir.join("out"), self.core);
         let process = inside(self.host(), spawn)?

@@ -23,8 +23,8 @@ use crate::link::{Direction, HostId, MAX_DELAY, PairDelays};
 use crate::net::{Emulation, HostPlan, Place, Plan, Report};
 use crate::profile::{self, Profile};
 
-/// So many commands can run behind links at a time: the third number of their addresses, 198.18.N.0/30. The network
-/// is set aside for tests of devices (RFC 2544), so no real one has it.
+/// So many commands can run behind links at a time: the third number of their addresses,
+/// 198.18.N.0/30. The network is set aside for tests of devices (RFC 2544), so no real one has it.
 const RUNS: u8 = 255;
 
 /// How long a command has to end by itself.
@@ -78,8 +78,9 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Waits for the command. A signal that is to end this process is the command's, too; at once, or, if it may have it already
-/// and so a second one would be too many, when it has not ended by it for a while. In the end it is killed.
+/// Waits for the command. A signal that is to end this process is the command's, too; at once, or,
+/// if it may have it already and so a second one would be too many, when it has not ended by it for
+/// a while. In the end it is killed.
 fn wait(child: &mut Child, ending: &Ending) -> io::Result<ExitStatus> {
     let (mut told_at, mut killed_at) = (None, None);
     loop {
@@ -198,7 +199,8 @@ fn here(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(198, 18, number, 1)
 }
 
-/// Says in few lines what the link did; and what the command's status was, if nobody hears it otherwise.
+/// Says in few lines what the link did; and what the command's status was, if nobody hears it
+/// otherwise.
 fn say(report: &Report, status: ExitStatus) -> io::Result<()> {
     let mut err = io::stderr().lock();
     let (late, drops) = (report.lateness, report.drops);

@@ -180,7 +180,8 @@ fn what_the_kernel_allows_is_afterwards_what_it_was() {
     assert_eq!((inside.trim(), found.trim()), ("cubic", less.as_str()));
 }
 
-/// What this machine sends over a link is TCP as the plan says, on either side of a connection, and nothing else of it is.
+/// What this machine sends over a link is TCP as the plan says, on either side of a connection, and
+/// nothing else of it is.
 #[test]
 fn this_machine_has_the_congestion_control_of_the_plan_on_the_link_alone() {
     let default = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
@@ -222,8 +223,8 @@ fn this_machine_has_the_congestion_control_of_the_plan_on_the_link_alone() {
     assert_eq!(found, [asked, asked, default.trim()]);
 }
 
-/// For bash: `stop` has the emulator stand still, and returns when all of its threads do, which takes a moment; `go_on` ends
-/// that. `now` is the time in microseconds.
+/// For bash: `stop` has the emulator stand still, and returns when all of its threads do, which
+/// takes a moment; `go_on` ends that. `now` is the time in microseconds.
 const STANDSTILL: &str = r#"
     stands() {
         for stat in /proc/$PPID/task/*/stat; do
@@ -248,7 +249,8 @@ fn answering_port() -> u16 {
     port
 }
 
-/// Packets are under way for 0.5 s; the emulator stands still when they are due, or when they are sent.
+/// Packets are under way for 0.5 s; the emulator stands still when they are due, or when they are
+/// sent.
 #[test]
 fn a_run_that_was_late_is_marked_and_has_a_status_of_its_own() {
     let port = answering_port();
@@ -304,7 +306,8 @@ fn what_a_device_drops_is_a_cause_of_its_own() {
     assert!(!String::from_utf8(quiet.stderr).unwrap().contains("lost unread"));
 }
 
-/// A lab whose command does this first and has started another one by that: it, and the ids of both.
+/// A lab whose command does this first and has started another one by that: it, and the ids of
+/// both.
 fn with_two_processes(first: &str, by: &str) -> (Child, String, String) {
     let script = format!("{first} echo $$; {by} sleep 7357 & echo $!; wait");
     let lab = Command::new(env!("CARGO_BIN_EXE_ff-lab"))
@@ -382,9 +385,10 @@ fn what_runs_in_another_pid_namespace_is_left_alone() {
     wait_for_end_of(&sleep);
 }
 
-/// What a command in a terminal heard of SIGINT, and how long after the keys it had ended: `first` is done when it waits for
-/// that, and these keys are pressed then. It waits in a loop that begins so; HEARD in it is the file of what it heard.
-/// It is dash, since bash forgets a SIGINT whose trap waits for a program, where that program ends as usual.
+/// What a command in a terminal heard of SIGINT, and how long after the keys it had ended: `first`
+/// is done when it waits for that, and these keys are pressed then. It waits in a loop that begins
+/// so; HEARD in it is the file of what it heard. It is dash, since bash forgets a SIGINT whose trap
+/// waits for a program, where that program ends as usual.
 fn heard_in_terminal(first: &str, keys: &[u8], waits: &str) -> (String, Duration) {
     let dir = tempfile::tempdir().expect("a directory");
     let [heard, ready] = ["heard", "ready"].map(|name| dir.path().join(name));
@@ -434,7 +438,8 @@ fn what_only_ff_lab_was_told_in_a_terminal_the_command_hears_too() {
     assert_eq!(heard, "INT\n");
 }
 
-/// Also what does not heed the signal, after the seconds that it has, and what has no environment any more.
+/// Also what does not heed the signal, after the seconds that it has, and what has no environment
+/// any more.
 #[test]
 fn a_run_that_is_asked_to_end_ends_all_that_it_has_started() {
     for (first, by, least_secs) in [("", "env -i", 0), ("trap '' TERM;", "", 5)] {

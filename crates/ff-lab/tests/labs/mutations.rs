@@ -1,5 +1,5 @@
-//! No change to a real file, or to what a tor says, makes a reader panic, and whatever is read drives a link. The fuzzers
-//! in `fuzz` go further.
+//! No change to a real file, or to what a tor says, makes a reader panic, and whatever is read
+//! drives a link. The fuzzers in `fuzz` go further.
 
 use std::fs;
 use std::path::Path;
@@ -99,7 +99,8 @@ proptest! {
         }
     }
 
-    /// A message is what it is whether all of it comes at once or more behind it, and no shorter one is one.
+    /// A message is what it is whether all of it comes at once or more behind it, and no shorter
+    /// one is one.
     #[test]
     fn what_a_control_port_says_is_read_message_by_message((cut, changes) in edits()) {
         let text = "250-version=0.4.9.11\r\n250+ns/all=\r\nr one\r\n..two\r\n.\r\n250 OK\r\n\

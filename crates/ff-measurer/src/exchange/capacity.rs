@@ -1,8 +1,9 @@
 //! What a measurer's network carries, from what all measurers say: arithmetic only.
 //!
-//! What A to B carried in a second is the lesser of what A has proof for and what B says to have received.
-//! So a host can raise its own number neither by what it says to have sent nor by what it says to have
-//! received; and since both count by their own clocks, not by gathering seconds into a few either.
+//! What A to B carried in a second is the lesser of what A has proof for and what B says to have
+//! received. So a host can raise its own number neither by what it says to have sent nor by what it
+//! says to have received; and since both count by their own clocks, not by gathering seconds into a
+//! few either.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -25,7 +26,8 @@ pub type Said = BTreeMap<u8, Vec<HostSecond>>;
 /// What one measurer's network carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// The median over the seconds of the lesser of what was sent and received with all peers together.
+    /// The median over the seconds of the lesser of what was sent and received with all peers
+    /// together.
     pub rate: BytesPerSec,
     /// The median of what was sent, as far as it arrived.
     pub sent: BytesPerSec,
@@ -33,8 +35,8 @@ pub struct Capacity {
     pub received: BytesPerSec,
     /// Of all that was sent to it and by it, so much did not arrive, in thousandths.
     pub loss_permille: u16,
-    /// Whether in a tenth of the seconds, or more, a flow to or from it lost more than 1 %: then the pace was
-    /// above what a path carries, and the rate is what arrived of it.
+    /// Whether in a tenth of the seconds, or more, a flow to or from it lost more than 1 %: then
+    /// the pace was above what a path carries, and the rate is what arrived of it.
     pub is_lossy: bool,
     /// The peer with the greatest loss to or from it, and that in thousandths.
     pub worst_peer: Option<(u8, u16)>,
@@ -42,8 +44,8 @@ pub struct Capacity {
     pub seconds: u16,
 }
 
-/// What a host's network carries, over those seconds; a second that a host did not report counts as one in
-/// which it carried nothing. `None` when there are no seconds.
+/// What a host's network carries, over those seconds; a second that a host did not report counts as
+/// one in which it carried nothing. `None` when there are no seconds.
 ///
 /// Of 60 seconds, [`WARM_UP_SECS`]`..60` are to be taken.
 #[must_use]
@@ -114,8 +116,8 @@ impl Flow {
         self.sent.min(self.proven).min(self.received)
     }
 
-    /// Of what was sent, that for which there is no proof. What the receiver says is of its own seconds, and
-    /// the last packets of one come in the next.
+    /// Of what was sent, that for which there is no proof. What the receiver says is of its own
+    /// seconds, and the last packets of one come in the next.
     fn lost(&self) -> u64 {
         self.sent.saturating_sub(self.proven)
     }

@@ -1,7 +1,7 @@
 //! The sockets of an exchange, and the thread that moves datagrams between them and [`Host`].
 //!
-//! One thread does all, with as many datagrams per system call as the kernel takes (`quinn-udp`: GSO, GRO,
-//! recvmmsg, and DF on all packets).
+//! One thread does all, with as many datagrams per system call as the kernel takes (`quinn-udp`:
+//! GSO, GRO, recvmmsg, and DF on all packets).
 
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
@@ -23,8 +23,8 @@ use crate::report::thread_cpu_time;
 
 /// The token of the waker; sockets have their place.
 const WAKER: Token = Token(usize::MAX);
-/// What is asked for as a socket's buffers: a hundredth of a second of 10 Gbit/s, several times over,
-/// because the kernel counts more than the bytes of the packets.
+/// What is asked for as a socket's buffers: a hundredth of a second of 10 Gbit/s, several times
+/// over, because the kernel counts more than the bytes of the packets.
 const BUFFER_BYTES: usize = 32 << 20;
 /// Buffers that one system call fills.
 const RECEIVE_BUFFERS: usize = 16;
@@ -51,7 +51,8 @@ pub struct Exchange {
 pub struct Bound {
     /// The address with its port.
     pub addr: SocketAddr,
-    /// The receive buffer that the kernel has granted, as it counts, in bytes (`net.host.rmem_max`).
+    /// The receive buffer that the kernel has granted, as it counts, in bytes
+    /// (`net.host.rmem_max`).
     pub receive_buffer_bytes: usize,
     /// The send buffer that the kernel has granted, as it counts, in bytes (`net.host.wmem_max`).
     pub send_buffer_bytes: usize,
@@ -96,7 +97,8 @@ pub struct PeerTotals {
 }
 
 impl PeerTotals {
-    /// What was wrong with the exchange with this peer, for people; `None` when data went both ways.
+    /// What was wrong with the exchange with this peer, for people; `None` when data went both
+    /// ways.
     #[must_use]
     pub fn trouble(&self) -> Option<&'static str> {
         let (fate, counts) = (&self.fate, &self.counts);

@@ -7,8 +7,9 @@
 //!      └◀───────── no proof for a second ───────┘
 //! ```
 //!
-//! Only hellos, and answers to what carries a valid tag, go to an address that has not shown within the
-//! last second that it wants more. Welcomes are as long as hellos, and receipts much shorter than the data.
+//! Only hellos, and answers to what carries a valid tag, go to an address that has not shown within
+//! the last second that it wants more. Welcomes are as long as hellos, and receipts much shorter
+//! than the data.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -31,11 +32,13 @@ const RECEIPT_INTERVAL: Duration = Duration::from_millis(50);
 const SILENCE: Duration = Duration::from_millis(900);
 /// While nothing is sent yet, a welcome is worth so long.
 const WELCOME_TIME: Duration = Duration::from_millis(400);
-/// A packet's second may be so far from ours; more means that the hosts do not exchange at the same time.
+/// A packet's second may be so far from ours; more means that the hosts do not exchange at the same
+/// time.
 const MAX_SECONDS_APART: u16 = 2;
 /// Packets of one batch at most, however many one system call takes.
 const MAX_BATCH: usize = 32;
-/// A sender waits until it may send this much time's worth of packets, because a call for each costs more.
+/// A sender waits until it may send this much time's worth of packets, because a call for each
+/// costs more.
 const BATCH_TIME: Duration = Duration::from_micros(500);
 /// The longest datagram that a batch makes, in bytes.
 const MAX_BATCH_BYTES: usize = 60_000;
@@ -177,7 +180,8 @@ impl Host {
             Kind::Welcome => peer.welcome(header.number, now),
             Kind::Data => {
                 let apart = header.second.abs_diff(count_second(now, self.begin));
-                // What comes before the beginning or after the end is proven, and counts in no second.
+                // What comes before the beginning or after the end is proven, and counts in no
+                // second.
                 let mut nothing = PeerSecond::default();
                 let count = second.and_then(|second| self.meter.at(second, place));
                 peer.receive(&header, datagram.len(), apart, count.unwrap_or(&mut nothing));

@@ -1,12 +1,13 @@
 //! How fast to send: a token bucket, and the law by which its rate follows what the path carries.
 //!
-//! The law is that of TCP Westwood, without a window: additive increase, and after loss a decrease to what
-//! was seen to arrive (here to 99 % of it, so that queues empty), not to a half. It ends just around what
-//! the path carries, where half of the seconds are full ones and loss stays about at the bound. At the
-//! beginning the rate doubles each time that a window was carried, from a quarter.
+//! The law is that of TCP Westwood, without a window: additive increase, and after loss a decrease
+//! to what was seen to arrive (here to 99 % of it, so that queues empty), not to a half. It ends
+//! just around what the path carries, where half of the seconds are full ones and loss stays about
+//! at the bound. At the beginning the rate doubles each time that a window was carried, from a
+//! quarter.
 //!
-//! Loss that a decrease does not lessen is the path's own. From then on only loss above that, and half as
-//! much more, counts.
+//! Loss that a decrease does not lessen is the path's own. From then on only loss above that, and
+//! half as much more, counts.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,8 +19,8 @@ use ff_proto::units::{BytesPerSec, MonoTime};
 pub(super) const TICK: Duration = Duration::from_millis(100);
 /// Ticks in a window, over which loss is judged.
 const WINDOW_TICKS: u32 = 5;
-/// So many ticks after a window, proof of a packet shows that what is missing of the window is lost:
-/// receipts are repeated within this time.
+/// So many ticks after a window, proof of a packet shows that what is missing of the window is
+/// lost: receipts are repeated within this time.
 const REPEAT_TICKS: u32 = 2;
 /// Ticks after which a window is judged anyway.
 const JUDGE_TICKS: u32 = 10;

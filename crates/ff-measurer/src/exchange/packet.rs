@@ -5,8 +5,8 @@
 //! 28 number 8 | nonce 8 | tag 8 | statements or filling
 //! ```
 //!
-//! All numbers are big-endian. The tag is SipHash-2-4 by a key that is drawn from the session's; it covers
-//! the header and the statements. Filling is read by nobody.
+//! All numbers are big-endian. The tag is SipHash-2-4 by a key that is drawn from the session's; it
+//! covers the header and the statements. Filling is read by nobody.
 
 use aws_lc_rs::hkdf;
 use siphasher::sip::SipHasher24;
@@ -123,8 +123,8 @@ impl Seal {
         len
     }
 
-    /// Reads a packet of this session: its header, and the statements of a receipt. `None` when it is
-    /// anything else.
+    /// Reads a packet of this session: its header, and the statements of a receipt. `None` when it
+    /// is anything else.
     pub(super) fn open<'a>(
         &self,
         packet: &'a [u8],

@@ -1,9 +1,9 @@
-//! Proof of what has come: a receiver says which packets of a block it has, and the exclusive-or of their
-//! nonces.
+//! Proof of what has come: a receiver says which packets of a block it has, and the exclusive-or of
+//! their nonces.
 //!
-//! A nonce is known to the sender, and to who has the packet. So a receiver cannot claim a packet that was
-//! lost, neither to look better nor to make the sender go on: the tags' key, which all measurers have, does
-//! not help it.
+//! A nonce is known to the sender, and to who has the packet. So a receiver cannot claim a packet
+//! that was lost, neither to look better nor to make the sender go on: the tags' key, which all
+//! measurers have, does not help it.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -75,7 +75,8 @@ impl Meter {
         Self { peers, open: VecDeque::new(), first: 0, seconds }
     }
 
-    /// The counters of a second with the peer at this place; `None` when the second is over, or is none.
+    /// The counters of a second with the peer at this place; `None` when the second is over, or is
+    /// none.
     pub(super) fn at(&mut self, second: u16, place: usize) -> Option<&mut PeerSecond> {
         self.second(second)?.peers.get_mut(place)
     }

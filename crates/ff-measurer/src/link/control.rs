@@ -187,8 +187,8 @@ impl ControlLink {
         let _ = timeout(CLOSE_TIMEOUT, farewell).await;
     }
 
-    /// Gives the link back, with what has been received and not been asked for. Cells that the socket has
-    /// not taken are lost; [`send_cells`](Self::send_cells) leaves none.
+    /// Gives the link back, with what has been received and not been asked for. Cells that the
+    /// socket has not taken are lost; [`send_cells`](Self::send_cells) leaves none.
     ///
     /// # Errors
     /// [`ControlError::Io`] when tokio does not let go of the socket.

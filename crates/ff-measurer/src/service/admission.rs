@@ -1,7 +1,8 @@
 //! What a measurer's operator allows, and what of it is taken.
 //!
-//! A coordinator is trusted with nothing but work: it cannot have more than its operator's bounds, and it
-//! cannot have the host send anything to an address that is no public one unless the operator says so.
+//! A coordinator is trusted with nothing but work: it cannot have more than its operator's bounds,
+//! and it cannot have the host send anything to an address that is no public one unless the
+//! operator says so.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -136,8 +137,8 @@ struct Taken {
     links: u32,
     /// Of the relays.
     relays: u16,
-    /// The exchange with other measurers, of which there is one at most, and none beside a relay: each would
-    /// take from the other what it is to measure.
+    /// The exchange with other measurers, of which there is one at most, and none beside a relay:
+    /// each would take from the other what it is to measure.
     exchange: bool,
 }
 

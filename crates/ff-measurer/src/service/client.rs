@@ -54,7 +54,8 @@ const PINGS: u32 = 3;
 /// How far ahead of the start a measurer is told, apart from the way there.
 const START_LEAD: Duration = Duration::from_millis(150);
 
-/// A measurer on another host. It connects when it is needed, and again when the connection has ended.
+/// A measurer on another host. It connects when it is needed, and again when the connection has
+/// ended.
 #[derive(Clone)]
 pub struct RemoteMeasurer {
     /// The connection.
@@ -192,8 +193,8 @@ impl RemotePart {
         START_LEAD + 2 * self.way
     }
 
-    /// Starts the sending at a moment that lies ahead. It begins then if the way is as long as it was, and in no
-    /// case before the moment that is returned.
+    /// Starts the sending at a moment that lies ahead. It begins then if the way is as long as it
+    /// was, and in no case before the moment that is returned.
     pub fn start(&mut self, at: Instant) -> Instant {
         let now = Instant::now();
         let lead = at.saturating_duration_since(now).saturating_sub(self.way);
@@ -272,8 +273,8 @@ impl Talk {
         instruct(&mut self.instructions, instruction)
     }
 
-    /// Finds out how long instructions are on their way: the shortest time, because one of two hosts that is
-    /// stopped for a moment makes it longer.
+    /// Finds out how long instructions are on their way: the shortest time, because one of two
+    /// hosts that is stopped for a moment makes it longer.
     async fn measure_the_way(&mut self) -> Result<Duration, PartFailure> {
         let mut way = Duration::MAX;
         for _ in 0..PINGS {

@@ -1,8 +1,8 @@
 //! One exchange with other measurers, for a coordinator elsewhere.
 //!
-//! It lasts as long as the coordinator's stream, and no wait is without a deadline. Whom to send to the
-//! coordinator says; data goes only to who proves that it wants it (`crate::exchange`), so the worst that a
-//! coordinator can have sent elsewhere is five short datagrams a second.
+//! It lasts as long as the coordinator's stream, and no wait is without a deadline. Whom to send to
+//! the coordinator says; data goes only to who proves that it wants it (`crate::exchange`), so the
+//! worst that a coordinator can have sent elsewhere is five short datagrams a second.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -35,8 +35,8 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// Listens by UDP at the address and port by which the coordinator has come, by TCP: others reach this
-    /// host there as well, and one number has to be let through firewalls.
+    /// Listens by UDP at the address and port by which the coordinator has come, by TCP: others
+    /// reach this host there as well, and one number has to be let through firewalls.
     pub(super) fn new(
         part: ExchangePart,
         at: SocketAddr,
@@ -155,8 +155,8 @@ fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Stop {
     Stop::Failed(PartFailure { kind, relay_code: None, message })
 }
 
-/// An exchange that is ended away from the runtime's threads, because that waits for its own; only then may
-/// something else begin.
+/// An exchange that is ended away from the runtime's threads, because that waits for its own; only
+/// then may something else begin.
 struct Stopping(Option<(Running, ExchangePermit)>);
 
 impl Stopping {

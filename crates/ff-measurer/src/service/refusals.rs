@@ -1,4 +1,5 @@
-//! Connections that are not let in, in the log: one line for each host and minute, or strangers could fill the disk.
+//! Connections that are not let in, in the log: one line for each host and minute, or strangers
+//! could fill the disk.
 
 use std::collections::HashSet;
 use std::net::IpAddr;

@@ -35,11 +35,13 @@ use crate::key::identity_text;
 use crate::measurer::measurer_id;
 use crate::task::{Host, Task};
 
-/// How long a coordinator may take for its TLS handshake, and for the first instruction of a stream.
+/// How long a coordinator may take for its TLS handshake, and for the first instruction of a
+/// stream.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a refused peer may take to read the reason.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Connections that may be in their handshakes at once; of more, one of whoever has most is cut off.
+/// Connections that may be in their handshakes at once; of more, one of whoever has most is cut
+/// off.
 const HANDSHAKES: usize = 32;
 /// Connections that a coordinator may have at once.
 const CONNECTIONS: usize = 8;
@@ -208,8 +210,9 @@ impl Service {
         Ok(Asked { peer, name, first, instructions })
     }
 
-    /// Notes a coordinator's new connection: its number and its place. What goes on over others goes on, because
-    /// whoever only asks how this host is, as a second program on the coordinator's, takes nothing over.
+    /// Notes a coordinator's new connection: its number and its place. What goes on over others
+    /// goes on, because whoever only asks how this host is, as a second program on the
+    /// coordinator's, takes nothing over.
     fn new_connection(&self, id: Ed25519Id) -> Option<(u64, OwnedSemaphorePermit)> {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let connections = connections.entry(id).or_default();
@@ -218,8 +221,8 @@ impl Service {
         Some((connections.newest, place))
     }
 
-    /// Notes that a connection gives work, which ends what older ones of its coordinator have begun. What is
-    /// returned changes when its own work is to end.
+    /// Notes that a connection gives work, which ends what older ones of its coordinator have
+    /// begun. What is returned changes when its own work is to end.
     fn gives_work(&self, peer: &Peer) -> Result<watch::Receiver<()>, Status> {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let connections = connections.entry(peer.id).or_default();
@@ -233,8 +236,8 @@ impl Service {
         Ok(connections.ended.subscribe())
     }
 
-    /// What changes when a connection's coordinator may not give work any more. An exchange ends by that and not
-    /// by a newer connection, which would have to wait for it like any other.
+    /// What changes when a connection's coordinator may not give work any more. An exchange ends by
+    /// that and not by a newer connection, which would have to wait for it like any other.
     fn gone(&self, peer: &Peer) -> watch::Receiver<()> {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         connections.entry(peer.id).or_default().gone.subscribe()
@@ -437,8 +440,8 @@ async fn accept(
 struct Handshakes(VecDeque<(IpAddr, AbortHandle)>);
 
 impl Handshakes {
-    /// Adds one. If there are too many then, the oldest of those ends that come from where most do: who says
-    /// nothing over many connections keeps nobody else out.
+    /// Adds one. If there are too many then, the oldest of those ends that come from where most do:
+    /// who says nothing over many connections keeps nobody else out.
     fn add(&mut self, from: IpAddr, shaking: AbortHandle) {
         self.0.retain(|(_, shaking)| !shaking.is_finished());
         self.0.push_back((network(from), shaking));
@@ -487,7 +490,8 @@ async fn handshake(
     Ok(PeerStream { tls, peer, _place: place })
 }
 
-/// Ends a connection after its peer has read the reason, which would be lost if the socket closed with unread bytes.
+/// Ends a connection after its peer has read the reason, which would be lost if the socket closed
+/// with unread bytes.
 async fn say_farewell(mut tcp: TcpStream) {
     let ending = async {
         tcp.shutdown().await?;

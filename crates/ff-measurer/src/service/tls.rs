@@ -1,7 +1,8 @@
-//! TLS between a coordinator and its measurers: each knows the other's Ed25519 key, and nothing else counts.
+//! TLS between a coordinator and its measurers: each knows the other's Ed25519 key, and nothing
+//! else counts.
 //!
-//! The keys are shown as raw public keys (RFC 7250), so there is no certificate that could expire or be
-//! signed by somebody else. TLS 1.3 only, without resumption.
+//! The keys are shown as raw public keys (RFC 7250), so there is no certificate that could expire
+//! or be signed by somebody else. TLS 1.3 only, without resumption.
 //!
 //! Decisions: doc/decisions.md, "Hosts know each other by raw public keys".
 

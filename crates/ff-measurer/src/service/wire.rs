@@ -1,7 +1,7 @@
 //! The messages of `proto/team.proto`, and what they stand for here.
 //!
-//! Everything that comes in is checked against the bounds of `ff_proto::params`; a number that is out of
-//! them is an error with its name.
+//! Everything that comes in is checked against the bounds of `ff_proto::params`; a number that is
+//! out of them is an error with its name.
 
 pub mod exchange;
 

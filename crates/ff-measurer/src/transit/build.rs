@@ -90,8 +90,8 @@ impl Sinks {
     }
 }
 
-/// Opens our links, one after the other where there is a pace, and the circuits of each one after the
-/// other, in turn with those of the other links.
+/// Opens our links, one after the other where there is a pace, and the circuits of each one after
+/// the other, in turn with those of the other links.
 async fn open_all(
     order: &TransitOrder,
     sinks: &[Sink],

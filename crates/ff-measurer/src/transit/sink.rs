@@ -1,4 +1,5 @@
-//! The sink while circuits are opened: it accepts links and answers CREATE2 of circuits that it knows of.
+//! The sink while circuits are opened: it accepts links and answers CREATE2 of circuits that it
+//! knows of.
 //!
 //! Strangers' circuits are refused, and nothing else of theirs is answered.
 
@@ -26,8 +27,8 @@ use crate::link::{LinkIdentity, accept};
 
 /// How long somebody who connects has for the handshakes, and then for a circuit.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(20);
-/// Links from the relay's address that a sink holds at most: the relay needs one, and may open another
-/// when that breaks.
+/// Links from the relay's address that a sink holds at most: the relay needs one, and may open
+/// another when that breaks.
 const MAX_LINKS: usize = 4;
 /// Links from other addresses: the relay may have several, and everybody else has no business here.
 const MAX_OTHER_LINKS: usize = 4;
@@ -74,7 +75,8 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// Makes an identity and listens for a relay that has this address as a rule, until `done` changes.
+    /// Makes an identity and listens for a relay that has this address as a rule, until `done`
+    /// changes.
     pub(super) async fn start(
         addr: SocketAddr,
         relay: IpAddr,
@@ -150,8 +152,8 @@ async fn serve(
     links.join_all().await.into_iter().flatten().collect()
 }
 
-/// Opens one link and answers what comes over it; nothing when it breaks, or does what the relay would
-/// not do.
+/// Opens one link and answers what comes over it; nothing when it breaks, or does what the relay
+/// would not do.
 async fn serve_link(
     tcp: TcpStream,
     host: Arc<Host>,

@@ -429,8 +429,8 @@ fn only_the_greatest_window_counts_as_a_limit() {
 
 #[test]
 fn a_dead_link_is_given_up_and_leaves_the_others_what_it_held() {
-    // One of twenty swallows what it is sent; then the target becomes slower, and what is lost there
-    // is more than it may have on the way at all.
+    // One of twenty swallows what it is sent; then the target becomes slower, and what is lost
+    // there is more than it may have on the way at all.
     let rate = |now| if now < 3.5 { 25.0 * TEN_MBIT } else { TEN_MBIT };
     let mut net = Net::new(20, ms(10), bursty(rate, ms(10)));
     net.run(ms(2_000));

@@ -1,5 +1,5 @@
-//! Circuits through a real tor, to another one and to a sink of ours, with the crypto of today's clients
-//! and with the older one.
+//! Circuits through a real tor, to another one and to a sink of ours, with the crypto of today's
+//! clients and with the older one.
 
 use std::time::Duration;
 

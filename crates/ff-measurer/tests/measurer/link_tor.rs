@@ -234,7 +234,8 @@ fn listener() -> (TcpListener, SocketAddr) {
     (listener, addr)
 }
 
-/// Waits until the peer hangs up. A socket that is closed before has what it has not read reset the connection.
+/// Waits until the peer hangs up. A socket that is closed before has what it has not read reset the
+/// connection.
 fn until_hung_up(tcp: &mut TcpStream) {
     while tcp.read(&mut [0; 4096]).is_ok_and(|len| len > 0) {}
 }

@@ -21,8 +21,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// How long an event is waited for: less than the minute after which a service gives a task up by itself, and more than
-/// anything takes on a busy machine.
+/// How long an event is waited for: less than the minute after which a service gives a task up by
+/// itself, and more than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(45);
 
 /// A service, and those who know it.
@@ -279,7 +279,8 @@ async fn who_says_nothing_is_not_waited_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_a_measurer_is_named_with_its_address() {
-    // A closed port (tcpmux's), a peer that closes each connection, and one that speaks another protocol.
+    // A closed port (tcpmux's), a peer that closes each connection, and one that speaks another
+    // protocol.
     let gone = SocketAddr::from(([127, 0, 0, 1], 1));
     let (ends, listener) = silent_relay().await;
     tokio::spawn(async move {

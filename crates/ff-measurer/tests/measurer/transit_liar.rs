@@ -1,6 +1,7 @@
 //! Cells in transit through relays that cheat.
 //!
-//! The relay here is as small as can be: one link in, one circuit with the older crypto, one link out.
+//! The relay here is as small as can be: one link in, one circuit with the older crypto, one link
+//! out.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -166,7 +167,8 @@ async fn serve(listener: TcpListener, identity: LinkIdentity, server: NtorServer
     }
 }
 
-/// Sends 5 Mbit/s each way through such a relay: what the measurer did in all, and what the sink did.
+/// Sends 5 Mbit/s each way through such a relay: what the measurer did in all, and what the sink
+/// did.
 async fn transit(lie: Lie) -> Result<Box<[WorkerTotals; 2]>, TransitError> {
     let identity = LinkIdentity::generate().expect("an identity");
     let ed_identity = identity.ed_identity();

@@ -1,8 +1,10 @@
-//! Arti, in this process: its channels and circuits, without its choice of paths and its timeouts; in [`own`], with both.
+//! Arti, in this process: its channels and circuits, without its choice of paths and its timeouts;
+//! in [`own`], with both.
 //!
-//! All use of Arti's circuits and links, whose interfaces are not stable, is in this module. `TunnelBuilder` is not used: it hides
-//! when hops stand, and gives circuits up by a timeout that it learns, which cuts off what is to be measured. What is left of
-//! Arti's own: a link has 5 s, and is tried twice, with the first try in the times of hops.
+//! All use of Arti's circuits and links, whose interfaces are not stable, is in this module.
+//! `TunnelBuilder` is not used: it hides when hops stand, and gives circuits up by a timeout that
+//! it learns, which cuts off what is to be measured. What is left of Arti's own: a link has 5 s,
+//! and is tried twice, with the first try in the times of hops.
 //!
 //! Decisions: doc/decisions.md, "arti-client only where the client chooses paths".
 
@@ -56,8 +58,9 @@ pub struct Circuit {
     _reactor: Reactor,
 }
 
-/// The task of a circuit's reactor, which ends with this. By itself a reactor waits for the first hop for ever, whoever has
-/// given it up, and keeps its link open; when it ends, it has the circuit destroyed.
+/// The task of a circuit's reactor, which ends with this. By itself a reactor waits for the first
+/// hop for ever, whoever has given it up, and keeps its link open; when it ends, it has the circuit
+/// destroyed.
 struct Reactor(AbortHandle);
 
 impl Drop for Reactor {
@@ -94,7 +97,8 @@ impl Arti {
         }
         let pending = channel.new_tunnel(Arc::new(NoTimeout)).await;
         let (pending, reactor) = pending.map_err(|error| fault(&error))?;
-        // Whoever uses the circuit learns why it has ended. A future of its size is not moved more often than it must.
+        // Whoever uses the circuit learns why it has ended. A future of its size is not moved more
+        // often than it must.
         let reactor = Reactor(tokio::spawn(reactor.run()).abort_handle());
         let tunnel = pending.create_firsthop(target, self.params.clone()).await;
         let tunnel = Arc::new(tunnel.map_err(|error| fault(&error))?);
@@ -188,7 +192,8 @@ impl Client for Arti {
     }
 }
 
-/// Why a stream has ended, if its target has not ended it; `by_end` judges the reason of the exit's END.
+/// Why a stream has ended, if its target has not ended it; `by_end` judges the reason of the exit's
+/// END.
 async fn lost(
     tunnel: &ClientTunnel,
     stream: &mut Compat<DataStream>,
@@ -220,7 +225,8 @@ const CLOSING: Duration = Duration::from_secs(3);
 /// What is noted of an answer that has no address in it.
 const NOTHING: &str = "error";
 
-/// What is noted of what an exit resolved a literal address to: nothing if it is that address, as it must be.
+/// What is noted of what an exit resolved a literal address to: nothing if it is that address, as
+/// it must be.
 fn resolved(address: Ipv4Addr, answers: &[IpAddr]) -> Result<String, Fault> {
     let is_false = |answer: &&IpAddr| **answer != IpAddr::V4(address);
     match answers.iter().find(is_false) {

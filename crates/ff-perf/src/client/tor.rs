@@ -6,9 +6,10 @@
 //!          └── Table: who waits for what ◀── Events: a thread ◀── control connection 2
 //! ```
 //!
-//! Times are those at which events are read here. tor answers RESOLVE of a literal address itself, so that probe is not
-//! to be had. While it is used, tor leaves all new streams to us: it has to be a tor that nobody else uses. For that it
-//! gets other options, and has its own back when nobody uses it any more.
+//! Times are those at which events are read here. tor answers RESOLVE of a literal address itself,
+//! so that probe is not to be had. While it is used, tor leaves all new streams to us: it has to be
+//! a tor that nobody else uses. For that it gets other options, and has its own back when nobody
+//! uses it any more.
 
 mod commands;
 mod events;
@@ -91,7 +92,8 @@ impl Circuit {
         None
     }
 
-    /// Why it has ended, which another connection than the one that is asked may tell a little later.
+    /// Why it has ended, which another connection than the one that is asked may tell a little
+    /// later.
     async fn destroyed_by_now(&self) -> Fault {
         let until = Instant::now() + TOLD;
         loop {
@@ -157,7 +159,8 @@ impl Tor {
         Ok(Takeover { tor: Self { commands, table, socks, rejects }, ending, note })
     }
 
-    /// The first of these options, by name and value, that the tor in a directory refuses, and its words. tor keeps none of them.
+    /// The first of these options, by name and value, that the tor in a directory refuses, and its
+    /// words. tor keeps none of them.
     ///
     /// # Errors
     /// When the directory has no tor that can be taken over, and what else the control socket says.
@@ -170,7 +173,8 @@ impl Tor {
         refused.map_err(|error| format!("{}: {error}", dir.display()))
     }
 
-    /// Whether an arm must leave this option as it is: tor is reached by it, or given paths need it.
+    /// Whether an arm must leave this option as it is: tor is reached by it, or given paths need
+    /// it.
     #[must_use]
     pub fn needs(option: &str, has_given_paths: bool) -> bool {
         options::is_needed(option, has_given_paths)
@@ -209,8 +213,9 @@ impl Tor {
     }
 }
 
-/// A stream that could not be put on its circuit. tor refuses that for the circuit's sake, if that has ended or is too short,
-/// or because the stream does not wait for us: then it does something else with it.
+/// A stream that could not be put on its circuit. tor refuses that for the circuit's sake, if that
+/// has ended or is too short, or because the stream does not wait for us: then it does something
+/// else with it.
 async fn not_attached(fault: Fault, circuit: &Circuit) -> Fault {
     let says = |part| fault.reason.contains(part);
     if fault.whose == Whose::Client {
@@ -235,8 +240,9 @@ impl Client for Tor {
     type Stream = Stream;
 
     const NAME: ff_circuits::record::Client = ff_circuits::record::Client::Tor;
-    // A refusal by the reason `misc` makes a circuit too old for new streams, whatever MaxCircuitDirtiness is, and tor
-    // closes those that are and have none once more before it heeds the NewCircuitPeriod that it is given.
+    // A refusal by the reason `misc` makes a circuit too old for new streams, whatever
+    // MaxCircuitDirtiness is, and tor closes those that are and have none once more before it heeds
+    // the NewCircuitPeriod that it is given.
     const KEEPS_UNUSED: bool = false;
 
     async fn build(
@@ -253,7 +259,8 @@ impl Client for Tor {
                 .unwrap_or(u64::MAX)
         };
         loop {
-            // A link that opens is no news of the circuit, which may be given up before there are any.
+            // A link that opens is no news of the circuit, which may be given up before there are
+            // any.
             let slot = circuit.news.get_mut().unwrap_or_else(PoisonError::into_inner);
             let news = timeout(LOOK, slot.next()).await;
             let link = self.table.link(&guard.id, progress.began);
@@ -307,13 +314,15 @@ impl Client for Tor {
                 StreamState::New(_) | StreamState::Sent(_) | StreamState::Renamed { .. } => {}
             }
         }
-        // The answer of the SocksPort, with an IPv4 address as tor has it always (socks-extensions).
+        // The answer of the SocksPort, with an IPv4 address as tor has it always
+        // (socks-extensions).
         let mut reply = [0; 10];
         socket.read_exact(&mut reply).await.map_err(socks)?;
         Ok(Stream::new(socket, news))
     }
 
-    /// A SocksPort closes a stream in one way, whoever has ended it; what tor tells of it says who that was.
+    /// A SocksPort closes a stream in one way, whoever has ended it; what tor tells of it says who
+    /// that was.
     async fn lost(
         circuit: &Self::Circuit,
         stream: &mut Self::Stream,
@@ -331,7 +340,8 @@ fn left_over(dir: &Path) -> String {
     )
 }
 
-/// The directory of a tor with a control socket and a SocksPort: this one, or one in it, as a lab or chutney has them.
+/// The directory of a tor with a control socket and a SocksPort: this one, or one in it, as a lab
+/// or chutney has them.
 pub(crate) fn find(dir: &Path) -> Result<PathBuf, String> {
     // A consensus' file stands in the directory of the tor that has it.
     let dir = if dir.is_file() { dir.parent().unwrap_or(dir) } else { dir };

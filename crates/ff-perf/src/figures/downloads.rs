@@ -1,4 +1,5 @@
-//! Metrics of downloads: `ff_download_seconds`, `ff_download_failures_total`, `ff_download_payload_bytes_total`.
+//! Metrics of downloads: `ff_download_seconds`, `ff_download_failures_total`,
+//! `ff_download_payload_bytes_total`.
 
 use ff_circuits::record::{Circuit, Whose};
 use prometheus_client::metrics::counter::Counter;

@@ -19,8 +19,9 @@ fn near(one: f64, other: f64, by: f64) -> bool {
     (one - other).abs() <= by
 }
 
-/// O1: 12:2:1 every five minutes is 4.58 GB of payload a month for a target, and 9.2 GB for two; where client and server are
-/// one host, as in 004, that is 18.3 GB, and with overhead its "over 20 GB a month".
+/// O1: 12:2:1 every five minutes is 4.58 GB of payload a month for a target, and 9.2 GB for two;
+/// where client and server are one host, as in 004, that is 18.3 GB, and with overhead its "over 20
+/// GB a month".
 #[test]
 fn o1_two_targets_with_both_ends_take_over_20_gb_a_month() {
     let one = DownloadPlan::of(&settings(1));
@@ -44,8 +45,8 @@ fn o2_two_thirds_of_the_bytes_are_a_fifteenth_of_the_downloads() {
     assert!(near(large.of_downloads, 1.0 / 15.0, 1e-9), "{}", large.of_downloads);
 }
 
-/// O3: of 20 GB the smaller files are 34 %, about 7 GB, which partial times of the large ones save; those of 1 MiB alone are
-/// 26.4 %, about 5 GB.
+/// O3: of 20 GB the smaller files are 34 %, about 7 GB, which partial times of the large ones save;
+/// those of 1 MiB alone are 26.4 %, about 5 GB.
 #[test]
 fn o3_partial_times_save_a_third() {
     let plan = DownloadPlan::of(&settings(2));

@@ -1,4 +1,5 @@
-//! `downloads run --arms`: the arms of a file in turn, each download with its arm's client and paths.
+//! `downloads run --arms`: the arms of a file in turn, each download with its arm's client and
+//! paths.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -43,7 +44,8 @@ struct ReadyArm {
 /// Downloads with each arm in turn.
 ///
 /// # Errors
-/// When something cannot be read or written, when tor refuses an arm, and when too many circuits fail.
+/// When something cannot be read or written, when tor refuses an arm, and when too many circuits
+/// fail.
 pub(super) fn run(args: &MeasureArgs, file: &Path) -> Result<ExitCode> {
     let mut inputs = Inputs::default();
     let arms = read(file, args.measuring.client, &mut inputs)?;
@@ -155,7 +157,8 @@ fn take_turns(args: &MeasureArgs, arms: &mut [ReadyArm], options: &Options) -> R
     let count = arms.len();
     for number in 0..args.count {
         let arm = &mut arms[turn(count, number, args.measuring.seed)];
-        // Also of a download that is there already, so that the next ones have the same paths as without a break.
+        // Also of a download that is there already, so that the next ones have the same paths as
+        // without a break.
         let Some(task) = arm.plan.next() else { break };
         if done.contains(&number) {
             continue;

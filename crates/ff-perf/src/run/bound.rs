@@ -61,7 +61,8 @@ struct Found {
 struct Losses {
     /// The length.
     length: u8,
-    /// How paths are drawn for them: of Tor's rules there is no formula, and weighted paths stand for them.
+    /// How paths are drawn for them: of Tor's rules there is no formula, and weighted paths stand
+    /// for them.
     by: &'static str,
     /// Relays.
     relays: Vec<Loss>,
@@ -107,7 +108,8 @@ pub(super) fn run(args: &BoundArgs) -> Result<ExitCode> {
     print(args.json, &found, text)
 }
 
-/// What a consensus is drawn from by Tor's rules; the families that are known there are those of the capacities, too.
+/// What a consensus is drawn from by Tor's rules; the families that are known there are those of
+/// the capacities, too.
 fn pool(args: &BoundArgs, all: &mut Capacities, inputs: &mut Inputs) -> Result<Option<Pool>> {
     let Some(path) = &args.consensus else { return Ok(None) };
     let pool = match Pool::read(path, args.descriptors.as_deref(), inputs) {
@@ -142,7 +144,8 @@ fn once(inputs: &Inputs) -> Vec<Input> {
     all
 }
 
-/// Sorts relays as [`Bounds`] has them, the fastest first, so that a place in either is one in the other.
+/// Sorts relays as [`Bounds`] has them, the fastest first, so that a place in either is one in the
+/// other.
 fn sort(all: &mut Capacities) {
     let mut order: Vec<usize> = (0..all.relays.len()).collect();
     let of = |relay: &usize| (all.relays[*relay].kbytes_per_sec, all.relays[*relay].weight);
@@ -328,7 +331,8 @@ fn shares(sorted: &[f64]) -> Vec<(f64, f64)> {
     points
 }
 
-/// What drawn paths have come to: beside the formula of weighted paths, or the error of the bound where there is none.
+/// What drawn paths have come to: beside the formula of weighted paths, or the error of the bound
+/// where there is none.
 fn sampled(drawn: &Sampled, select: &str) -> String {
     let Sampled { kbytes_per_sec, standard_error_kbytes_per_sec: error, paths } = drawn;
     let mean = match select {

@@ -26,8 +26,8 @@ pub(super) trait Job {
     /// What comes of it.
     type Done;
 
-    /// Does it, until its end or a signal. These are heard before a client is there, so that none finds a tor taken over
-    /// and nobody to give it back.
+    /// Does it, until its end or a signal. These are heard before a client is there, so that none
+    /// finds a tor taken over and nobody to give it back.
     async fn run<C: Client>(self, client: C, signals: Signals) -> Result<Self::Done>;
 }
 

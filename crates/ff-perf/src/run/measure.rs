@@ -29,8 +29,8 @@ use crate::target::Target;
 const RATES: [f64; 2] = [100.0, 1.0];
 /// How many new circuits a second there may be on the Internet, at most.
 const PUBLIC_RATE: f64 = 10.0;
-/// The same of downloads along the client's own paths: all begin at the same few guards, and one from an onion service takes
-/// some four circuits.
+/// The same of downloads along the client's own paths: all begin at the same few guards, and one
+/// from an onion service takes some four circuits.
 const PUBLIC_OWN_RATE: f64 = 0.5;
 /// How many circuits may be there at once on the Internet.
 const PUBLIC_IN_FLIGHT: u64 = 50;
@@ -150,7 +150,8 @@ pub(super) fn no_paths() -> Vec<Vec<usize>> {
     vec![Vec::new()]
 }
 
-/// Refuses options on paths to clients that choose these themselves, and onion services to the others.
+/// Refuses options on paths to clients that choose these themselves, and onion services to the
+/// others.
 fn check_own_paths(args: &Measuring) -> Result<()> {
     let is_onion = args.target.as_ref().is_some_and(Target::is_onion);
     if args.own_paths.is_none() {
@@ -233,7 +234,8 @@ impl Job for Run<'_> {
     }
 }
 
-/// Refuses the Internet's relays to those who have not asked for them, and to those who ask for too much.
+/// Refuses the Internet's relays to those who have not asked for them, and to those who ask for too
+/// much.
 fn check_public(args: &Measuring, network: &Network) -> Result<()> {
     if !check_internet(&args.network, network, args.public)? {
         return Ok(());

@@ -109,7 +109,8 @@ fn what_was_never_begun_changes_nothing() {
     assert_eq!(scheduler.next(ms(0)), Next::Wait(None));
 }
 
-/// A world in which circuits take a random time to be built and measured; checks every limit at every moment.
+/// A world in which circuits take a random time to be built and measured; checks every limit at
+/// every moment.
 fn simulate(seed: u64, limits: Limits) {
     let mut rng = ChaCha20Rng::seed_from_u64(seed);
     let paths: Vec<Task> = (0..400)

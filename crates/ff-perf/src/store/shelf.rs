@@ -1,7 +1,8 @@
-//! A folder that lines go into for months: files that follow each other, so many of them and no more.
+//! A folder that lines go into for months: files that follow each other, so many of them and no
+//! more.
 //!
-//! A start continues after the last whole line. The folder is locked while it is written to, because two writers would
-//! give two circuits one number and forget each other's files.
+//! A start continues after the last whole line. The folder is locked while it is written to,
+//! because two writers would give two circuits one number and forget each other's files.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -20,8 +21,9 @@ mod days;
 
 use days::DayFiles;
 
-/// So many of the last lines have the highest number among them, because circuits end in another order than they begin
-/// in: there are 10,000 at once at most, and as many as the scheduler looks at have been passed by.
+/// So many of the last lines have the highest number among them, because circuits end in another
+/// order than they begin in: there are 10,000 at once at most, and as many as the scheduler looks
+/// at have been passed by.
 const LAST_LINES: usize = 10_000 + WINDOW;
 
 /// The folder.
@@ -67,7 +69,8 @@ impl Shelf {
         Self::taken(dir, lock, files, notes, rule)
     }
 
-    /// Takes a folder that has lines, whatever options they came by ([`Self::check`]); which number the next circuit has.
+    /// Takes a folder that has lines, whatever options they came by ([`Self::check`]); which number
+    /// the next circuit has.
     ///
     /// # Errors
     /// [`StoreError`], which names the file.
@@ -174,7 +177,8 @@ impl Shelf {
         self.store.as_ref().map_or(Ok(()), Store::finish)
     }
 
-    /// Removes the files that have to go, and begins a new one if needed. Removal comes first: on a full disk it makes room.
+    /// Removes the files that have to go, and begins a new one if needed. Removal comes first: on a
+    /// full disk it makes room.
     fn make_room(&mut self, place: &Place, now: Now) -> Result<(), StoreError> {
         if place.new.is_some() {
             self.finish()?;
@@ -219,8 +223,8 @@ impl Shelf {
     }
 }
 
-/// What is said of a file's lines that are not circuits. They are no reason not to begin, and stay for the operator to examine;
-/// as long as they are there, `circuits analyze` refuses the file.
+/// What is said of a file's lines that are not circuits. They are no reason not to begin, and stay
+/// for the operator to examine; as long as they are there, `circuits analyze` refuses the file.
 fn passed_by(numbers: Numbers) -> Option<String> {
     let bad = numbers.bad?;
     Some(match numbers.more_bad {
@@ -345,8 +349,8 @@ mod tests {
         assert!(lines(dir.path()).last().expect("a line").contains("\"number\":49"));
     }
 
-    /// A year of downloads, one every 15 minutes by clocks of the test, into real files: the folder is never longer than its
-    /// bound, and the lines that are left are the last ones, each once.
+    /// A year of downloads, one every 15 minutes by clocks of the test, into real files: the folder
+    /// is never longer than its bound, and the lines that are left are the last ones, each once.
     #[test]
     fn a_year_of_lines_stays_within_its_bound() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,5 @@
-//! The file of a budget: what has been spent, written before a download begins and after it has ended.
+//! The file of a budget: what has been spent, written before a download begins and after it has
+//! ended.
 
 use std::path::Path;
 

@@ -79,7 +79,8 @@ fn groups_of_a_network_gain_what_counting_says() {
         fingerprint: fingerprint(place),
         addresses: vec![IpAddr::V4(Ipv4Addr::new(10, place / 4, place, 1))],
         country: (place < 30).then(|| country(if place < 10 { "de" } else { "us" })),
-        // Neighbours are families of two: every other pair name each other, the rest have a family's key.
+        // Neighbours are families of two: every other pair name each other, the rest have a
+        // family's key.
         family: if place % 4 < 2 { vec![fingerprint(place ^ 1)] } else { vec![] },
         family_ids: if place % 4 < 2 { vec![] } else { vec![format!("ed25519:{}", place / 2)] },
         ..Relay::default()

@@ -1,5 +1,5 @@
-//! `ff-perf bound` and `ff-perf paths` as their users run them, on samples of ff-sim's tests (their provenance stands beside
-//! them: `crates/ff-sim/tests/data/read.md`).
+//! `ff-perf bound` and `ff-perf paths` as their users run them, on samples of ff-sim's tests (their
+//! provenance stands beside them: `crates/ff-sim/tests/data/read.md`).
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -124,7 +124,8 @@ fn a_consensus_is_drawn_by_its_footer_its_policies_and_its_families() {
         let found = json(&[&["bound", "--consensus", &file], &options[..]].concat());
         found["bound"][0].as_f64().expect("a bound")
     };
-    // All exits that are fast are guards, too: where the footer has nothing of these count, each comes as often.
+    // All exits that are fast are guards, too: where the footer has nothing of these count, each
+    // comes as often.
     let mean = (35_200.0 + 6_600.0 + 16_100.0 + 13_900.0 + 26_700.0) / 5.0;
     let even = bound(&text.replace("Wed=10000", "Wed=0"));
     assert!((even - mean).abs() < 800.0, "{even} and not {mean}");

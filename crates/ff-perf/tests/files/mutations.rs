@@ -1,5 +1,5 @@
-//! No change to a real file makes a reader panic, and whatever is read can be analysed. The fuzzers in `fuzz` go
-//! further.
+//! No change to a real file makes a reader panic, and whatever is read can be analysed. The fuzzers
+//! in `fuzz` go further.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -135,7 +135,8 @@ fn computed(found: &Capacities) {
     }
 }
 
-/// Paths by a rule from a consensus with microdescriptors, which relays get in turn; none where there are none.
+/// Paths by a rule from a consensus with microdescriptors, which relays get in turn; none where
+/// there are none.
 fn drawn(text: &str, micros: &str, rules: Rules) -> Option<()> {
     let micros = Microdescriptors::parse(micros);
     let mut consensus = Consensus::parse(text).ok()?;

@@ -11,11 +11,13 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 use serde_json::Value;
 
-/// What relays forward, in bytes a second, and what a starving one does. A starved download takes about as long as there is
-/// between two through a relay: more of them would wait for a spell's end, and then be served.
+/// What relays forward, in bytes a second, and what a starving one does. A starved download takes
+/// about as long as there is between two through a relay: more of them would wait for a spell's
+/// end, and then be served.
 const RATES: [u64; 2] = [4_000_000, 150_000];
-/// How long a relay starves its clients at a time. A busy machine takes up to half a second until tor has the new limit,
-/// and a download that begins just before a spell's end is not slow: so spells are a good deal longer than either.
+/// How long a relay starves its clients at a time. A busy machine takes up to half a second until
+/// tor has the new limit, and a download that begins just before a spell's end is not slow: so
+/// spells are a good deal longer than either.
 const SPELL: Duration = Duration::from_secs(2);
 /// The share of its clients that it starves.
 const SHARE: f64 = 0.8;
@@ -86,7 +88,8 @@ fn a_relay_that_starves_clients_is_found_and_no_other() {
         ends.store(true, Ordering::Relaxed);
         output
     });
-    // On a busy machine what is usual is slow too, and then nothing is said of anybody. That it is found is a figure.
+    // On a busy machine what is usual is slow too, and then nothing is said of anybody. That it is
+    // found is a figure.
     let is_quiet = std::env::var_os("FF_TEST_FIGURES").is_some();
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     eprintln!("{report}");

@@ -1,4 +1,5 @@
-//! `ff-perf circuits run` and `check` with `--client tor`: what becomes of the tor that they take over.
+//! `ff-perf circuits run` and `check` with `--client tor`: what becomes of the tor that they take
+//! over.
 
 use std::collections::HashMap;
 use std::fs;
@@ -328,8 +329,9 @@ struct Truth {
 }
 
 impl Truth {
-    /// Listens, and disturbs: tor is told again and again to attach streams itself, and ten times as long as that lasts it
-    /// is left alone: most circuits come through however slow the machine is. At the end it hears all that was said.
+    /// Listens, and disturbs: tor is told again and again to attach streams itself, and ten times
+    /// as long as that lasts it is left alone: most circuits come through however slow the machine
+    /// is. At the end it hears all that was said.
     fn listen(client: &Node, is_over: &AtomicBool) -> Self {
         const SHORTEST: Duration = Duration::from_millis(50);
         const LONGEST: Duration = Duration::from_millis(500);
@@ -377,7 +379,8 @@ impl Truth {
         truth
     }
 
-    /// A round trip went over its circuit. What tor did with the stream after it was refused there is no matter.
+    /// A round trip went over its circuit. What tor did with the stream after it was refused there
+    /// is no matter.
     fn confirms(&self, circuit: &Circuit, nth: u64) {
         // The address that the run asks for with this one.
         let at = circuit.number * 37 + nth;
@@ -412,8 +415,8 @@ fn measures_no_stream_on_another_circuit(client: &Node) {
     assert_eq!(options(client), before, "also then");
 }
 
-/// The same network with directories as chutney has them: `nodes` leads to those of the network that was made last, one a
-/// node, called by its number and what it is.
+/// The same network with directories as chutney has them: `nodes` leads to those of the network
+/// that was made last, one a node, called by its number and what it is.
 fn is_measured_as_chutney_has_it(network: &Network) {
     let net = tempfile::tempdir().expect("a directory");
     let nodes = net.path().join("nodes.1637264049");

@@ -82,7 +82,8 @@ fn downloads_are_whole_to_the_last_byte_or_say_why_not() {
     arms_take_turns(&network);
 }
 
-/// Arms of both clients take turns and are compared; an option that tor refuses is named before anything is measured.
+/// Arms of both clients take turns and are compared; an option that tor refuses is named before
+/// anything is measured.
 fn arms_take_turns(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     let source = Source::start("");
@@ -216,7 +217,8 @@ fn go_on(network: &Network, client: &str) {
     let _ = source.end();
 }
 
-/// What does not fit into the month's data is put off, each slot with a line, and a new start knows of it.
+/// What does not fit into the month's data is put off, each slot with a line, and a new start knows
+/// of it.
 fn put_off(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let out = dir.path().join("out");
@@ -277,7 +279,8 @@ fn is_whole(circuit: &Circuit) {
     assert!(download.at_us >= circuit.build_us(), "{download:?}");
 }
 
-/// Wrong answers of a source, the reason that a download then gives, and how much had come, if that is known.
+/// Wrong answers of a source, the reason that a download then gives, and how much had come, if that
+/// is known.
 fn odd() -> [(Vec<u8>, &'static str, Option<u64>); 5] {
     let seed = Seed([5; 32]);
     let answer = |length: u64, sent: usize| {

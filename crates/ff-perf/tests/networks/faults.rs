@@ -1,5 +1,5 @@
-//! `ff-perf downloads serve` among faults at drawn moments: kills, a full disk, a dead source, a relay that hangs. No whole
-//! line is lost, and no download counts as whole that is not.
+//! `ff-perf downloads serve` among faults at drawn moments: kills, a full disk, a dead source, a
+//! relay that hangs. No whole line is lost, and no download counts as whole that is not.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -18,7 +18,8 @@ use crate::serve::{circuits_by_now, signal, until};
 
 /// How much each download has, in bytes.
 const SIZE: u64 = 200_000;
-/// The address of each source here: it must return to its port, which at 127.0.0.1 another test may take meanwhile.
+/// The address of each source here: it must return to its port, which at 127.0.0.1 another test may
+/// take meanwhile.
 const SOURCE: &str = "127.43.0.1";
 
 /// A small disk in memory. It is in a mount namespace that lives longer than servers.
@@ -173,7 +174,8 @@ impl<'a> Scene<'a> {
         self.served += whole.parse::<u64>().expect("a number");
     }
 
-    /// Looks at the lines: those that were there are there, the numbers have no gap, and a line without a failure has all bytes.
+    /// Looks at the lines: those that were there are there, the numbers have no gap, and a line
+    /// without a failure has all bytes.
     fn look(&mut self) {
         let lines = circuits_by_now(&self.disk.inside());
         assert!(lines.starts_with(&self.lines), "{:?}\n{lines:?}", self.lines);

@@ -45,7 +45,8 @@ impl Drop for Lab {
     }
 }
 
-/// The processes that have a directory in their command line or their environment, without the one that this test started.
+/// The processes that have a directory in their command line or their environment, without the one
+/// that this test started.
 fn processes_of(temp: &Path, but: u32) -> Vec<String> {
     let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
     let numbered = entries.filter(|entry| {

@@ -1,4 +1,5 @@
-//! A guard that opens links and says nothing more, and one whose link nobody has waited for to the end.
+//! A guard that opens links and says nothing more, and one whose link nobody has waited for to the
+//! end.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -63,8 +64,8 @@ async fn until(hears: &mut UnboundedReceiver<Option<u8>>, wanted: Option<u8>) {
     timeout(PATIENCE, next).await.unwrap_or_else(|_| panic!("never {wanted:?}"));
 }
 
-/// Waits for a circuit at such a guard, which never answers for one. Arti waits 5 s for a link, which is too little on a busy
-/// machine: then it is asked again.
+/// Waits for a circuit at such a guard, which never answers for one. Arti waits 5 s for a link,
+/// which is too little on a busy machine: then it is asked again.
 async fn waits(client: &Arti, path: &[Arc<Relay>], progress: &mut Progress) {
     loop {
         match client.build(path, progress).await {

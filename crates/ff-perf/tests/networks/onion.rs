@@ -1,4 +1,5 @@
-//! Onion services of `ff-perf source`, and `ff-perf downloads run --as-client`, on a private network, as people run them.
+//! Onion services of `ff-perf source`, and `ff-perf downloads run --as-client`, on a private
+//! network, as people run them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -96,7 +97,8 @@ fn nobody(network: &Path, dir: &Path, client: &str) -> Failure {
     failure
 }
 
-/// Options on paths are refused with a sentence, and so is an onion service without the client's own paths.
+/// Options on paths are refused with a sentence, and so is an onion service without the client's
+/// own paths.
 fn are_refused(network: &Path, dir: &Path) {
     let out = dir.join("refused");
     for (option, says) in [

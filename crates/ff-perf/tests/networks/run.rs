@@ -48,9 +48,9 @@ pub(crate) fn lines(out: &Path) -> Vec<Circuit> {
 
 /// Removes a folder if one of its circuits was ended as idle while it was made.
 ///
-/// A relay ends a circuit as finished that comes in the second of its look for idle ones, if it has written
-/// nothing on that link yet (`circuit_expire_old_circuits_serverside` of tor 0.4.9). Arti tells no reason where the circuit
-/// has not been created yet.
+/// A relay ends a circuit as finished that comes in the second of its look for idle ones, if it has
+/// written nothing on that link yet (`circuit_expire_old_circuits_serverside` of tor 0.4.9). Arti
+/// tells no reason where the circuit has not been created yet.
 pub(crate) fn forget_if_idle(out: &Path) -> bool {
     let is_idle = |circuit: &Circuit| {
         circuit.failure.as_ref().is_some_and(|failure| {
@@ -372,7 +372,8 @@ fn draws_what_paths_draws(network: &Network) {
     assert!(text.contains("run.json"), "{text}");
 }
 
-/// What a tor of the network knows of it: files' names and texts. What tor is about to rename is not among them.
+/// What a tor of the network knows of it: files' names and texts. What tor is about to rename is
+/// not among them.
 fn documents(network: &Network) -> impl Iterator<Item = (&'static str, String)> {
     let dir = network.node("client0").data_dir().to_owned();
     let names = ["cached-microdesc-consensus", "cached-microdescs", "cached-microdescs.new"];
@@ -424,8 +425,8 @@ fn refuses(network: &Network) {
     assert!(!out.exists(), "nothing is left");
 }
 
-/// Relays with addresses on the Internet are not measured by mistake. Their addresses are for documents (RFC 5737), so
-/// nobody is asked, whatever happens.
+/// Relays with addresses on the Internet are not measured by mistake. Their addresses are for
+/// documents (RFC 5737), so nobody is asked, whatever happens.
 fn asks_before_it_measures_the_internet(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     for (name, text) in documents(network) {

@@ -1,7 +1,8 @@
-//! Paths come as often as those that Tor's own clients draw: Arti's `tor-relay-selection`, and a C tor in a private network.
+//! Paths come as often as those that Tor's own clients draw: Arti's `tor-relay-selection`, and a C
+//! tor in a private network.
 //!
-//! Each place of a path is compared by chi-square. What C tor and Arti draw by is theirs, so a comparison that fails by
-//! chance, one in a thousand, is made again with new draws.
+//! Each place of a path is compared by chi-square. What C tor and Arti draw by is theirs, so a
+//! comparison that fails by chance, one in a thousand, is made again with new draws.
 
 pub(crate) mod arti;
 pub(crate) mod tor;
@@ -45,7 +46,8 @@ fn ours(pool: &Pool, any_subnet: bool, draws: usize, seed: u64) -> Places {
     count(paths.into_iter().map(|path| path.into_iter().map(|relay| relay as usize).collect()))
 }
 
-/// How likely it is that two samples of the same are as far apart as these (chi-square of homogeneity).
+/// How likely it is that two samples of the same are as far apart as these (chi-square of
+/// homogeneity).
 fn p(one: &BTreeMap<usize, f64>, other: &BTreeMap<usize, f64>) -> f64 {
     let of = |all: &BTreeMap<usize, f64>, relay| all.get(relay).copied().unwrap_or(0.0);
     let mut few = [0.0; 2];

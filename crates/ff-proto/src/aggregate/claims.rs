@@ -3,17 +3,17 @@
 //! A target counts a cell before it sends it and sends none that it has not counted, so in the end
 //! nobody can have got more than it has counted for him, however the clocks of the two differ
 //! (PROTOCOL.md §9). Of the seconds in between that cannot be said so strictly: a measurer whose
-//! seconds begin later has got by the end of one what the target counts in its next. What is claimed
-//! even before that is not held against anybody, because a measurer that was held up counts what
-//! waited as having come earlier; but it counts in the second in which the target has it.
+//! seconds begin later has got by the end of one what the target counts in its next. What is
+//! claimed even before that is not held against anybody, because a measurer that was held up counts
+//! what waited as having come earlier; but it counts in the second in which the target has it.
 
 use crate::units::Cells;
 
 /// So many seconds the target may count a cell later than a measurer.
 const LAG_SECS: usize = 1;
 
-/// A measurer that says that more has come back to it than the target has echoed to it. One of the two
-/// is wrong.
+/// A measurer that says that more has come back to it than the target has echoed to it. One of the
+/// two is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overclaim {
     /// What the measurer says.
@@ -32,8 +32,8 @@ impl Overclaim {
 
 /// Compares a measurer's cells of all seconds with those that the target reports for it.
 ///
-/// That the target reports more says nothing of either: cells are on their way when the measurer stops
-/// counting, or links have broken.
+/// That the target reports more says nothing of either: cells are on their way when the measurer
+/// stops counting, or links have broken.
 ///
 /// # Errors
 /// [`Overclaim`] with both numbers when the measurer says more.
@@ -43,8 +43,8 @@ pub fn check_claim(claimed: &[u64], reported: &[u64]) -> Result<(), Overclaim> {
     if claimed <= reported { Ok(()) } else { Err(Overclaim { claimed, reported }) }
 }
 
-/// A measurer's cells of each second as far as they are believed: until the end of each second no more
-/// than the target had reported for it one second later.
+/// A measurer's cells of each second as far as they are believed: until the end of each second no
+/// more than the target had reported for it one second later.
 ///
 /// For a measurer whose claims fit that is what it claims. The sum is the lesser one of both.
 #[must_use]
@@ -93,8 +93,8 @@ mod tests {
         skew_millis: u64,
         /// How long a second of its clock is.
         second_micros: u64,
-        /// From when and for how long it is held up: it counts what comes meanwhile as of the second in
-        /// which that began.
+        /// From when and for how long it is held up: it counts what comes meanwhile as of the
+        /// second in which that began.
         held_up: (u64, u64),
         /// What is echoed to it.
         batches: Vec<Batch>,
@@ -228,7 +228,8 @@ mod tests {
 
     #[test]
     fn of_thirty_seconds_a_liar_gains_what_was_on_the_way_and_no_more() {
-        // 0.1 s without a queue and 0.3 s of queue, as measurers have it, and the most there may be.
+        // 0.1 s without a queue and 0.3 s of queue, as measurers have it, and the most there may
+        // be.
         for (on_the_way_millis, unnoticed_permille) in [(400_u64, 13), (800, 27)] {
             let reported = vec![10_000_u64; 30];
             let mut honest = reported.clone();

@@ -34,8 +34,8 @@ pub struct Partial<'a> {
 }
 
 impl Draw {
-    /// What a failure is worth. `partial` is what had been measured; `None` as long as the measurers
-    /// had not started.
+    /// What a failure is worth. `partial` is what had been measured; `None` as long as the
+    /// measurers had not started.
     ///
     /// After the start it is the estimate over all granted seconds, and those that are missing
     /// count as zero. So to stop never pays.

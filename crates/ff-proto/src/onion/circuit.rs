@@ -92,7 +92,8 @@ enum State {
 pub enum Step {
     /// Send this one next.
     Send(Box<Building>, Box<Cell>),
-    /// It is open: what the relay does with the cells that it forwards, away from us and towards us.
+    /// It is open: what the relay does with the cells that it forwards, away from us and towards
+    /// us.
     Open(Box<[Passage; 2]>),
 }
 

@@ -1,4 +1,5 @@
-//! The key exchange with which clients open and extend circuits: ntor, version 3 (Tor proposal 332).
+//! The key exchange with which clients open and extend circuits: ntor, version 3 (Tor proposal
+//! 332).
 //!
 //! ```text
 //!   client                                                         relay

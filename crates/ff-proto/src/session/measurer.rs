@@ -228,7 +228,8 @@ pub(super) fn read_control(role: Role, cell: CellRef<'_>) -> Result<Msg, PeerVio
     }
 }
 
-/// Puts a message of a session's own into its cell: its numbers are within their bounds, and it fits.
+/// Puts a message of a session's own into its cell: its numbers are within their bounds, and it
+/// fits.
 pub(super) fn control_cell(circ_id: u32, message: &Msg) -> Cell {
     let body = message.encode().expect("a session's own message is within its bounds");
     fixed_cell(circ_id, CMD_MEASUREMENT, &body).expect("a body is as long as a body")

@@ -1,7 +1,7 @@
 //! The target's end of all its measurement links: who may measure, when, and for how long.
 //!
-//! A target is idle, granted or running, with one measurement at a time. STATES.md draws what leads from one state to
-//! another; `Target::end` is the only way back to idle.
+//! A target is idle, granted or running, with one measurement at a time. STATES.md draws what leads
+//! from one state to another; `Target::end` is the only way back to idle.
 //!
 //! Measurement links outlive their measurement for two seconds: a link that is closed over input
 //! that nobody has read is reset, and then its last message is lost. Until their peer closes them
@@ -349,8 +349,8 @@ impl Target {
         }
     }
 
-    /// Counts cells that circuits of a measurer ([`EchoCircuit::measurer`]) have echoed; the first of
-    /// them start the measurement.
+    /// Counts cells that circuits of a measurer ([`EchoCircuit::measurer`]) have echoed; the first
+    /// of them start the measurement.
     ///
     /// Returns whether there is a measurement. Without one the cells must not be sent: the
     /// coordinator holds against a measurer what it has got and we have not counted.
@@ -497,7 +497,8 @@ impl Target {
         self.history.records()
     }
 
-    /// Forgets the oldest grants of the history, of which the host knows that they are too old to count.
+    /// Forgets the oldest grants of the history, of which the host knows that they are too old to
+    /// count.
     pub fn forget_grants(&mut self, count: usize) {
         self.history.forget_oldest(count);
     }

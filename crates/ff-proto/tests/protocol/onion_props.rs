@@ -1,4 +1,5 @@
-//! Whatever a relay or a stranger sends while circuits are built: nothing panics, and nothing opens.
+//! Whatever a relay or a stranger sends while circuits are built: nothing panics, and nothing
+//! opens.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,5 @@
-//! A link that the relay has accepted, with the extension on it or, in a relay without one, as it is.
+//! A link that the relay has accepted, with the extension on it or, in a relay without one, as it
+//! is.
 
 use std::borrow::Cow;
 use std::io;

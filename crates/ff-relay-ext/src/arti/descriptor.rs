@@ -1,8 +1,8 @@
 //! What a relay says of itself to directory authorities: its server descriptor.
 //!
-//! [`Relay`](super::relay::Relay) publishes nothing. Who wants one of them in a private network posts this text to
-//! the authorities' DirPorts, at `/tor/`. What stands in it, and what its signatures are over, is in dir-spec,
-//! "Server descriptor format".
+//! [`Relay`](super::relay::Relay) publishes nothing. Who wants one of them in a private network
+//! posts this text to the authorities' DirPorts, at `/tor/`. What stands in it, and what its
+//! signatures are over, is in dir-spec, "Server descriptor format".
 
 use std::net::SocketAddrV4;
 use std::time::SystemTime;
@@ -49,7 +49,8 @@ pub enum DescriptorError {
 }
 
 impl RelayKeys {
-    /// The relay's server descriptor of now, signed with both identities; authorities take it for 18 hours.
+    /// The relay's server descriptor of now, signed with both identities; authorities take it for
+    /// 18 hours.
     ///
     /// # Errors
     /// [`DescriptorError`], with keys as [`RelayKeys::generate`] makes them never.

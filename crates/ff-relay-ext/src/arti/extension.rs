@@ -5,8 +5,8 @@
 //! here turns the extension off, measurement links close, and every other link goes on as if it
 //! were not there.
 //!
-//! All links need the one lock for each read and write, so nothing waits while it is held: a grant is written to its file
-//! by another thread, and log messages are written after it is released.
+//! All links need the one lock for each read and write, so nothing waits while it is held: a grant
+//! is written to its file by another thread, and log messages are written after it is released.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -64,8 +64,9 @@ pub(super) struct LinkHandle {
     pub(super) tasks: Mutex<Vec<LinkTask>>,
     /// Wakes its task.
     pub(super) waker: AtomicWaker,
-    /// Whether its last MEASUREMENT cell waits for a grant to be stored. Until that is answered the link passes nothing
-    /// on: a coordinator whose probe is answered first takes the relay for one without FlashFlow.
+    /// Whether its last MEASUREMENT cell waits for a grant to be stored. Until that is answered the
+    /// link passes nothing on: a coordinator whose probe is answered first takes the relay for one
+    /// without FlashFlow.
     pub(super) awaits_answer: AtomicBool,
 }
 
@@ -80,7 +81,8 @@ pub struct Extension {
     zero: Instant,
     /// Who the next hop of measurements' circuits is, once the relay's circuits get there.
     hop: OnceLock<Arc<HopIdentity>>,
-    /// Where the cells of measurement links come out of the relay, by the address that their circuits ask for.
+    /// Where the cells of measurement links come out of the relay, by the address that their
+    /// circuits ask for.
     echoes: Mutex<HashMap<SocketAddr, Weak<Echoes>>>,
 }
 
@@ -91,7 +93,8 @@ struct State {
     target: RelayTarget,
     /// Where grants are remembered; `None` to forget them at the end.
     memory: Option<PathBuf>,
-    /// Whether a grant is being written there. Until that is done nothing is sent: it may have to be taken back.
+    /// Whether a grant is being written there. Until that is done nothing is sent: it may have to
+    /// be taken back.
     is_storing: bool,
     /// The links whose MEASUREMENT cells wait for that.
     held: Vec<LinkId>,
@@ -99,7 +102,8 @@ struct State {
     told: Vec<(TargetEvent, Totals, MonoTime)>,
     /// What the operator and the consensus want.
     policy: Policy,
-    /// Whether the relay's circuits lead to a next hop of ours; without it no measurement is granted.
+    /// Whether the relay's circuits lead to a next hop of ours; without it no measurement is
+    /// granted.
     is_led: bool,
     /// Who may move bytes next.
     limiter: Limiter,
@@ -115,8 +119,8 @@ impl Extension {
     /// An extension with this policy, which remembers grants in the file `memory`, in a relay
     /// that moves at most `limit` in each direction.
     ///
-    /// The limit counts the bytes of cells, without what TLS and TCP add. Nothing is granted before the relay's circuits
-    /// carry what is echoed ([`set_hop`](Self::set_hop)).
+    /// The limit counts the bytes of cells, without what TLS and TCP add. Nothing is granted before
+    /// the relay's circuits carry what is echoed ([`set_hop`](Self::set_hop)).
     ///
     /// # Errors
     /// [`MemoryError`] when the memory's file is there and cannot be read.
@@ -218,7 +222,8 @@ impl Extension {
         None
     }
 
-    /// Wakes every link that waits for its turn or for an answer, because there will be no more of either.
+    /// Wakes every link that waits for its turn or for an answer, because there will be no more of
+    /// either.
     fn wake_all(&self) {
         let mut state = match self.state.lock() {
             Ok(state) => state,
@@ -283,7 +288,8 @@ impl Extension {
         Some(NextHop::new(self.hop()?, echoes))
     }
 
-    /// Begins to lead a measurement link's cells through the relay; `None` when they cannot get there.
+    /// Begins to lead a measurement link's cells through the relay; `None` when they cannot get
+    /// there.
     pub(super) fn lead_through(&self, link: LinkId, circuit: EchoCircuit) -> Option<Through> {
         let (hop, addr) = (self.hop()?, through::address(link));
         let echoes = Arc::new(Echoes::new(circuit.circ_id()));
@@ -413,7 +419,8 @@ impl Extension {
         });
     }
 
-    /// Notes that bytes which have moved as measurement traffic are out of the relay again, or will not come out.
+    /// Notes that bytes which have moved as measurement traffic are out of the relay again, or will
+    /// not come out.
     pub(super) fn came_out(&self, bytes: usize) {
         self.with(|state| {
             let share = state.target.background_allowance();
@@ -440,7 +447,8 @@ impl Extension {
 }
 
 impl State {
-    /// What is to be written to which file before anything is sent; where that is nothing, all is sent.
+    /// What is to be written to which file before anything is sent; where that is nothing, all is
+    /// sent.
     fn begin_storing(&mut self, now: MonoTime) -> Option<(PathBuf, Vec<GrantRecord>)> {
         if !self.is_storing
             && let Some(path) = &self.memory

@@ -91,8 +91,8 @@ impl RelayKeys {
         Self::generate_by(&mut CautiousRng)
     }
 
-    /// Makes the relay identity that belongs to a seed, so that a relay under test is the same one when it is
-    /// started again. Whoever knows the seed has its keys.
+    /// Makes the relay identity that belongs to a seed, so that a relay under test is the same one
+    /// when it is started again. Whoever knows the seed has its keys.
     pub fn from_seed(seed: [u8; 32]) -> Result<Self, KeyError> {
         Self::generate_by(&mut Seeded(StdRng::from_seed(seed)))
     }

@@ -14,8 +14,8 @@
 //! Between the lines, each time there are bytes to give ([`Limiter::serve`]):
 //!
 //! 1. Background within its share goes first, if need be with tokens that are still to come.
-//! 2. Measurement and other background have the rest in equal parts; what one of them does not
-//!    ask for is the other's. Where a half is not worth a turn, they have the whole in turns. Before a
+//! 2. Measurement and other background have the rest in equal parts; what one of them does not ask
+//!    for is the other's. Where a half is not worth a turn, they have the whole in turns. Before a
 //!    measurement has begun all background is "other".
 //!
 //! There is no clock, socket or lock in here. Host and target say what time it is and what the
@@ -48,10 +48,11 @@ const PROMPT_BURST_BYTES: u64 = 16 * 1024;
 const TURN_BYTES: u64 = 6 * CELL_LEN as u64;
 /// The most that one turn of a measurement link has: what it reads at once.
 const MEASUREMENT_TURN_BYTES: u64 = 16 * 1024;
-/// How many such turns there are at once for each thread that runs the relay's tasks; what is inside the relay counts as
-/// well, and the next link is woken when it is out: clients' cells pass through several of Arti's tasks, and wait at each of them for
-/// the measurement's cells in front. With eight turns a relay whose one core was full left its clients 0.06 to 0.57 of their
-/// share, with two 0.71 to 0.94.
+/// How many such turns there are at once for each thread that runs the relay's tasks; what is
+/// inside the relay counts as well, and the next link is woken when it is out: clients' cells pass
+/// through several of Arti's tasks, and wait at each of them for the measurement's cells in front.
+/// With eight turns a relay whose one core was full left its clients 0.06 to 0.57 of their share,
+/// with two 0.71 to 0.94.
 const MEASUREMENT_TURNS: u64 = 2;
 /// The most that one turn of others has; without a rate limit there is no other bound.
 const MAX_TURN_BYTES: u64 = 1 << 30;
@@ -292,7 +293,8 @@ pub(super) struct Limiter {
     measurement: Waiting,
     /// Control traffic, received and sent.
     control: [Waiting; 2],
-    /// Whether measurement traffic, and not other background, had what last was too little for both.
+    /// Whether measurement traffic, and not other background, had what last was too little for
+    /// both.
     measurement_was_last: bool,
     /// How often [`tick`](Self::tick) was called.
     ticks: u64,
@@ -313,7 +315,8 @@ impl Limiter {
         self.more_threads = threads.saturating_sub(1) as u64;
     }
 
-    /// Notes bytes of a measurement link that have been received, and are to pass through the relay.
+    /// Notes bytes of a measurement link that have been received, and are to pass through the
+    /// relay.
     pub(super) fn goes_in(&mut self, bytes: u64) {
         self.inside_bytes += bytes;
     }
@@ -463,8 +466,8 @@ impl Limiter {
         }
     }
 
-    /// What measurement traffic has of the rest in this tick: half, or what other background does not
-    /// ask for. Where half is worth nobody's turn, it has all of it in every other tick.
+    /// What measurement traffic has of the rest in this tick: half, or what other background does
+    /// not ask for. Where half is worth nobody's turn, it has all of it in every other tick.
     fn next_part_of_measurement(&mut self, share: Option<&Allowance>) -> i64 {
         let least = self.least_bytes();
         let whole = DIRECTIONS.map(|direction| self.left(direction));

@@ -2,7 +2,8 @@
 
 use ff_proto::cell::{CELL_LEN, Cell};
 
-/// Cells that may wait on one link: 64 KB (PROTOCOL.md §7.1), more than a peer that reads ever causes.
+/// Cells that may wait on one link: 64 KB (PROTOCOL.md §7.1), more than a peer that reads ever
+/// causes.
 const MAX_CELLS: usize = 127;
 
 /// Control cells on their way to the peer, at most [`MAX_CELLS`].

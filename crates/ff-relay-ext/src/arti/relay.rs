@@ -233,7 +233,8 @@ fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// What handshakes are allowed in this process: half of its files, so that open links have the rest.
+/// What handshakes are allowed in this process: half of its files, so that open links have the
+/// rest.
 fn handshake_limits() -> HandshakeLimits {
     let files = getrlimit(Resource::Nofile).current.and_then(|files| usize::try_from(files).ok());
     let in_total = files.map_or(MAX_HANDSHAKES, |files| (files / 2).clamp(1, MAX_HANDSHAKES));
@@ -485,8 +486,8 @@ mod tests {
         socket.connect(relay).await.expect("a connection")
     }
 
-    /// Opens silent connections from these addresses in turn and without a pause, and keeps the last
-    /// `kept` of them open; tells their number.
+    /// Opens silent connections from these addresses in turn and without a pause, and keeps the
+    /// last `kept` of them open; tells their number.
     async fn flood(
         relay: SocketAddr,
         from: Vec<Ipv4Addr>,

@@ -8,8 +8,8 @@
 //! measurement_period = "1 day"
 //! ```
 //!
-//! The names are those of torrc (see [`crate::options`]) without `FF`, in lower case, with underscores between their
-//! words; bounds, defaults and units are the same.
+//! The names are those of torrc (see [`crate::options`]) without `FF`, in lower case, with
+//! underscores between their words; bounds, defaults and units are the same.
 
 use std::collections::BTreeMap;
 

@@ -324,8 +324,8 @@ fn measure(team: &Team, host: &mut Host) {
             let (receive, send) = allowance(host).expect("a running measurement has a limit");
             assert!(receive > 0 && send > 0, "{receive} {send} in second {second}, {tenth}");
             host.command(&format!("background {receive} {receive}"));
-            // Asking when there is nothing counts as waiting, and clients that wait in three seconds
-            // while they move more than is measured end a measurement.
+            // Asking when there is nothing counts as waiting, and clients that wait in three
+            // seconds while they move more than is measured end a measurement.
             if second == 0 {
                 assert_eq!(allowance(host).expect("as before").0, 0, "all is used up");
             }

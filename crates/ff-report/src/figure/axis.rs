@@ -144,7 +144,8 @@ impl Axis {
     }
 }
 
-/// Marks on a logarithmic scale of less than two powers of ten, where powers of ten alone would be too few.
+/// Marks on a logarithmic scale of less than two powers of ten, where powers of ten alone would be
+/// too few.
 fn short_log_marks(low: f64, high: f64) -> Vec<(f64, String)> {
     let (first, last) = (10_f64.powf(low), 10_f64.powf(high));
     let values: Vec<f64> = if high - low < 1.0 {

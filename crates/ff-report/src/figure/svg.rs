@@ -1,7 +1,7 @@
 //! Draws a figure as an SVG element, with numbers of one digit after the point.
 //!
-//! A figure with several panels has two of them in a row. All have the x-axis of the whole figure, and those with the
-//! same title the same y-axis.
+//! A figure with several panels has two of them in a row. All have the x-axis of the whole figure,
+//! and those with the same title the same y-axis.
 
 mod legend;
 mod style;
@@ -242,7 +242,8 @@ fn draw_axes(svg: &mut String, place: &Place<'_>) {
     );
 }
 
-/// Draws the values that a curve's points are means of, and their intervals. A bar without an end goes on outside the frame.
+/// Draws the values that a curve's points are means of, and their intervals. A bar without an end
+/// goes on outside the frame.
 fn draw_spread(svg: &mut String, place: &Place<'_>, shift: f64, curve: &Curve) {
     let colour = Style::of(curve.style).colour;
     let (bottom, top) = place.frame.bottom_top;

@@ -1,4 +1,5 @@
-//! The rows of a table, as one text: cells by themselves would cost more memory than what is in them.
+//! The rows of a table, as one text: cells by themselves would cost more memory than what is in
+//! them.
 
 use std::fmt::{Display, Write as _};
 
@@ -42,7 +43,8 @@ impl Rows {
         self
     }
 
-    /// Appends a cell with untrusted text. If it begins like a spreadsheet's formula, a `'` is put before it.
+    /// Appends a cell with untrusted text. If it begins like a spreadsheet's formula, a `'` is put
+    /// before it.
     pub fn foreign(&mut self, text: &str) -> &mut Self {
         let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
         self.cell(format_args!("{}{text}", if is_formula { "'" } else { "" }))

@@ -1,8 +1,8 @@
 //! Some times that are taken together.
 //!
-//! Readings come time by time, but what is kept of a relay is spread over memory: to fetch it for one reading alone
-//! costs more than to reckon with it. So readings are collected, sorted by relay, and each relay then goes through
-//! all of these times at once.
+//! Readings come time by time, but what is kept of a relay is spread over memory: to fetch it for
+//! one reading alone costs more than to reckon with it. So readings are collected, sorted by relay,
+//! and each relay then goes through all of these times at once.
 
 use super::coverage::Covered;
 use super::outcome::{NetworkStep, RelayMeans};
@@ -191,7 +191,8 @@ impl Batch {
         Self { moments: Moments::new(windows, longest), ..Self::default() }
     }
 
-    /// Takes the readings of the next time and adds them up; of a time with a bad one nothing stays.
+    /// Takes the readings of the next time and adds them up; of a time with a bad one nothing
+    /// stays.
     pub(super) fn list(
         &mut self,
         readings: &[Reading],

@@ -45,12 +45,13 @@ pub struct LabelledRelays {
     pub relays: usize,
     /// Means of RCE.
     pub capacity_error: Option<Distribution>,
-    /// The error of all of them together: 1 less the sum of A over that of C, over relays and times.
+    /// The error of all of them together: 1 less the sum of A over that of C, over relays and
+    /// times.
     pub joint_capacity_error: Option<f64>,
     /// Means of RWE.
     pub weight_error: Option<Distribution>,
-    /// Sums of their mean parts of all weight and of all capacity. Relays that come and go make sums of all groups
-    /// greater than 1.
+    /// Sums of their mean parts of all weight and of all capacity. Relays that come and go make
+    /// sums of all groups greater than 1.
     pub shares: (f64, f64),
     /// Means of RSD(A).
     pub advertised_deviation: Option<Distribution>,
@@ -58,7 +59,8 @@ pub struct LabelledRelays {
     pub weight_deviation: Option<Distribution>,
 }
 
-/// The relays by label, as one window sees them; relays with no label, and those never listed, are left out.
+/// The relays by label, as one window sees them; relays with no label, and those never listed, are
+/// left out.
 #[must_use]
 pub fn by_label<L: Ord>(
     outcome: &ErrorAnalysis,

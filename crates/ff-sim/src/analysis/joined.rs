@@ -1,7 +1,7 @@
 //! Tables of advertised bandwidths and weights, as the engine takes them.
 //!
-//! A weight belongs to a time only if both tables have that very second. At other times there are no weights, and
-//! weights of other times are passed over and counted.
+//! A weight belongs to a time only if both tables have that very second. At other times there are
+//! no weights, and weights of other times are passed over and counted.
 
 use std::collections::BTreeMap;
 

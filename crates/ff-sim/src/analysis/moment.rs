@@ -125,7 +125,8 @@ mod tests {
         assert_eq!(all.weight_error, Some(0.5));
         assert_eq!(all.relay_errors, [Some(1.0 / 3.0), Some(3.0), None, None]);
         assert_eq!(all.weight_left_out, 0.5);
-        // What an operator lets a relay carry is what counts of it where usable capacities are asked for.
+        // What an operator lets a relay carry is what counts of it where usable capacities are
+        // asked for.
         let limited = Relay { rate: Some(BytesPerSec::new(50)), ..relay(Some(300), 1.0, 1.0) };
         let relays = vec![limited, relay(Some(50), 1.0, 1.0)];
         let even = Network { relays, ..Network::default() };

@@ -54,8 +54,8 @@ impl Ranked {
     }
 }
 
-/// All relays with weights at `least_times` times or more, the most under-weighted first and the most over-weighted
-/// last; equal ones by number.
+/// All relays with weights at `least_times` times or more, the most under-weighted first and the
+/// most over-weighted last; equal ones by number.
 #[must_use]
 pub fn by_weight_error(
     outcome: &ErrorAnalysis,
@@ -86,11 +86,11 @@ pub struct Overload {
     pub overloaded: Option<Distribution>,
     /// Weight errors of relays that do not.
     pub others: Option<Distribution>,
-    /// For each tenth of the relays by weight error, from the most under-weighted on: the greatest error in it, how
-    /// many relays it has, and how many of them are overloaded.
+    /// For each tenth of the relays by weight error, from the most under-weighted on: the greatest
+    /// error in it, how many relays it has, and how many of them are overloaded.
     pub tenths: Vec<(f64, usize, usize)>,
-    /// How likely an overloaded relay has a greater error than another one; 0.5 says that they have nothing to do
-    /// with each other.
+    /// How likely an overloaded relay has a greater error than another one; 0.5 says that they have
+    /// nothing to do with each other.
     pub likely_greater: Option<f64>,
 }
 
@@ -120,8 +120,8 @@ pub fn overload(
     Overload { overloaded, others, tenths, likely_greater: likely_greater(&known) }
 }
 
-/// The part of all pairs of an overloaded relay and another in which the first has the greater error; equal ones count
-/// half. The errors have to be sorted.
+/// The part of all pairs of an overloaded relay and another in which the first has the greater
+/// error; equal ones count half. The errors have to be sorted.
 #[expect(clippy::cast_precision_loss, reason = "pairs of a million relays lie below 2^53")]
 fn likely_greater(known: &[(f64, bool)]) -> Option<f64> {
     let (mut others, mut overloaded, mut twice) = (0_u64, 0_u64, 0_u64);

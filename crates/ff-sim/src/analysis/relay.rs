@@ -6,8 +6,8 @@ use super::outcome::RelayWindow;
 use super::spread::{Spread, Within};
 use super::trail::Trail;
 
-/// What W(r, t) = 1 counts for in the sums of its deviation: squares of it, a year of them, stay below 2^128, and of
-/// a weight of one in 10^8 it keeps nine digits.
+/// What W(r, t) = 1 counts for in the sums of its deviation: squares of it, a year of them, stay
+/// below 2^128, and of a weight of one in 10^8 it keeps nine digits.
 pub(super) const WEIGHT_ONE: f64 = (1_u64 << 56) as f64;
 
 /// What is kept of a relay for all windows.
@@ -33,8 +33,8 @@ pub(super) struct RelayInWindow {
 }
 
 impl Relay {
-    /// Takes what it advertises at some of the times; its capacities in each window (Eq. 1) go to `capacities`. What
-    /// is in `spreads` does not matter.
+    /// Takes what it advertises at some of the times; its capacities in each window (Eq. 1) go to
+    /// `capacities`. What is in `spreads` does not matter.
     pub(super) fn take_advertised(
         &mut self,
         runs: &mut [Run],
@@ -88,7 +88,8 @@ impl Relay {
         }
     }
 
-    /// Takes its weights at some of the times; `units` says for each time with weights what a unit counts for.
+    /// Takes its weights at some of the times; `units` says for each time with weights what a unit
+    /// counts for.
     pub(super) fn take_weights(
         &mut self,
         at: Mask,
@@ -135,8 +136,8 @@ impl Relay {
     }
 }
 
-/// Takes the runs of a relay into one window, and into its means where the window has one value alone. Says at which
-/// times it has several; then each with the newest goes to `spreads`.
+/// Takes the runs of a relay into one window, and into its means where the window has one value
+/// alone. Says at which times it has several; then each with the newest goes to `spreads`.
 fn take_window(
     runs: &[Run],
     trail: &Trail,
@@ -178,7 +179,8 @@ fn take_window(
     changing
 }
 
-/// Takes the times at which a window has several values into its means: Eq. 2, and 7 of what the relay advertises.
+/// Takes the times at which a window has several values into its means: Eq. 2, and 7 of what the
+/// relay advertises.
 fn take_changing(
     at: Mask,
     spreads: &Each<(u64, Spread)>,

@@ -1,7 +1,7 @@
 //! The deviation of values in several sliding windows (Eq. 7), by exact sums.
 //!
-//! Sums and sums of squares are whole numbers: what leaves a window takes away exactly what it brought, so nothing
-//! drifts over a year, and n Σv² - (Σv)² is exact wherever it fits 128 bits.
+//! Sums and sums of squares are whole numbers: what leaves a window takes away exactly what it
+//! brought, so nothing drifts over a year, and n Σv² - (Σv)² is exact wherever it fits 128 bits.
 
 use super::trail::{Place, Trail};
 
@@ -75,7 +75,8 @@ impl Within {
         });
     }
 
-    /// Lets go of what lies before the time `first`; `sums` says what a place's value comes to at so many times.
+    /// Lets go of what lies before the time `first`; `sums` says what a place's value comes to at
+    /// so many times.
     #[inline]
     fn leave(&mut self, trail: &Trail, first: u32, sums: impl Fn(Place, u32) -> (u128, u128)) {
         while self.oldest.step < first {
@@ -109,7 +110,8 @@ impl Within {
     pub(super) fn spread(&self) -> Spread {
         let sum = float(self.sum);
         let spread = match u64::try_from(self.sum) {
-            // Nothing of this can overflow: there are fewer times than 2^21. Nor is it ever below 0.
+            // Nothing of this can overflow: there are fewer times than 2^21. Nor is it ever below
+            // 0.
             Ok(whole) if self.squares < 1 << 96 => {
                 let square = u128::from(whole) * u128::from(whole);
                 float((u128::from(self.count) * self.squares).wrapping_sub(square))

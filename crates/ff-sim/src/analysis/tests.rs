@@ -12,8 +12,8 @@ use crate::read::series::daily::Day;
 /// A day, in seconds.
 const DAY: u64 = 86_400;
 
-/// Analyses days of relays, each with what it advertised and its weight, in a window of a day; gives the engine's
-/// outcome and what became of relays that were not there on the first two days.
+/// Analyses days of relays, each with what it advertised and its weight, in a window of a day;
+/// gives the engine's outcome and what became of relays that were not there on the first two days.
 fn days(days: &[&[(u32, u64, u64)]]) -> (ErrorAnalysis, NewRelays) {
     let windows = Window::parse_list("2d").expect("a window");
     let mut engine =

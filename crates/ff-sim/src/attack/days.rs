@@ -1,9 +1,10 @@
-//! E3 over days: what relays gain by choosing the days on which they let themselves be measured, by the real rule
-//! ([`ff_plan::publish::days`]).
+//! E3 over days: what relays gain by choosing the days on which they let themselves be measured, by
+//! the real rule ([`ff_plan::publish::days`]).
 //!
-//! A relay is fast in a share q of the measurements, each by itself, and ten times as slow in the others. Coordinators
-//! measure it once a day, each at a time of its own. Authorities vote every day, and the low median counts. A number
-//! counts as fast if it is more than half of what the relay can do.
+//! A relay is fast in a share q of the measurements, each by itself, and ten times as slow in the
+//! others. Coordinators measure it once a day, each at a time of its own. Authorities vote every
+//! day, and the low median counts. A number counts as fast if it is more than half of what the
+//! relay can do.
 
 use ff_plan::publish::days::{Bounds, Day, MEMORY_DAYS, number};
 use ff_proto::units::BytesPerSec;

@@ -1,7 +1,8 @@
-//! Relays that say or do something else in the seconds of a measurement, by the aggregation as it is.
+//! Relays that say or do something else in the seconds of a measurement, by the aggregation as it
+//! is.
 //!
-//! Time stands in whole seconds. A relay decrypts no more than its capacity in all, but for a burst host's first
-//! seconds, and chooses what it echoes when.
+//! Time stands in whole seconds. A relay decrypts no more than its capacity in all, but for a burst
+//! host's first seconds, and chooses what it echoes when.
 
 use ff_proto::aggregate::{SecondSample, check_reports};
 use ff_proto::params::Params;
@@ -9,7 +10,8 @@ use ff_proto::units::BytesPerSec;
 
 use super::{Attack, Basis, Point, System};
 
-/// The capacity of a relay: some 100 Mbit/s, of which none of the parts that are needed here is rounded.
+/// The capacity of a relay: some 100 Mbit/s, of which none of the parts that are needed here is
+/// rounded.
 const CAPACITY: u64 = 46 * 9 * 16 * 31 * 61;
 /// Seconds of a measurement.
 const SECONDS: u64 = 30;
@@ -34,7 +36,8 @@ pub(super) fn honest(echoed: &[u64]) -> Vec<SecondSample> {
     echoed.iter().map(second).collect()
 }
 
-/// What is published of these seconds, in proportion to the capacity; nothing if the reports are impossible.
+/// What is published of these seconds, in proportion to the capacity; nothing if the reports are
+/// impossible.
 fn published(seconds: &[SecondSample], params: &Params) -> f64 {
     if check_reports(seconds, params.ratio).is_err() {
         return 0.0;

@@ -1,11 +1,13 @@
-//! E3 and E4: relays that are fast, or attacked, in a share of the slots only (paper §5), by the real schedule.
+//! E3 and E4: relays that are fast, or attacked, in a share of the slots only (paper §5), by the
+//! real schedule.
 //!
-//! Each trial is a period with a seed of its own. Coordinators' slots come from the schedule, each slot is good
-//! with probability q, and what a measurement in a good or a bad one comes to from the aggregation. Authorities
-//! publish the low median of their votes (dir-spec 3.8.2), so a bad result of half of them is enough for a bad one.
+//! Each trial is a period with a seed of its own. Coordinators' slots come from the schedule, each
+//! slot is good with probability q, and what a measurement in a good or a bad one comes to from the
+//! aggregation. Authorities publish the low median of their votes (dir-spec 3.8.2), so a bad result
+//! of half of them is enough for a bad one.
 //!
-//! A relay may also refuse in a bad slot. What it gets for that is decided by [`Draw`]; "free" is what it would get
-//! if refusing did not count.
+//! A relay may also refuse in a bad slot. What it gets for that is decided by [`Draw`]; "free" is
+//! what it would get if refusing did not count.
 
 use ff_base::identity::Fingerprint;
 use ff_plan::period::schedule::{Schedule, ScheduleRules};
@@ -80,7 +82,8 @@ impl Periods {
         }
     }
 
-    /// What each coordinator takes the relay for in a period, when each slot is good with probability q.
+    /// What each coordinator takes the relay for in a period, when each slot is good with
+    /// probability q.
     fn draws(&self, q: f64, policy: Policy, random: &mut ChaCha12Rng) -> Vec<Draw> {
         let rules = self.rules(random);
         if policy == Policy::Patient {
@@ -137,7 +140,8 @@ fn good_slots(q: f64, random: &mut ChaCha12Rng) -> Vec<bool> {
     (0..SLOTS).map(|_| random.random_bool(q.clamp(0.0, 1.0))).collect()
 }
 
-/// dir-spec 3.8.2: of an even number of votes the lower one in the middle. Who has no value votes for nothing.
+/// dir-spec 3.8.2: of an even number of votes the lower one in the middle. Who has no value votes
+/// for nothing.
 fn low_median(mut draws: Vec<Draw>) -> Draw {
     draws.sort_by_key(|draw| draw.value().unwrap_or_default());
     let middle = draws.len().saturating_sub(1) / 2;
@@ -201,8 +205,8 @@ pub fn second_draws(seed: u64) -> Attack {
             points.push(Point::new(curve, q, ours).beside(half_of(3, bad)).of_trials(TRIALS));
         }
     }
-    // One coordinator and more of them, at that q. From some seven on, those few relays without a second slot move the
-    // free curve by more than chance does.
+    // One coordinator and more of them, at that q. From some seven on, those few relays without a
+    // second slot move the free curve by more than chance does.
     for coordinators in [1, 5] {
         let periods = Periods::new(coordinators);
         let curves = [

@@ -6,17 +6,20 @@
 //!        attackers lie about each other, and about whom they frame ─┘
 //! ```
 //!
-//! A stream between two relays gets the speed of the slower one's part for one stream, with noise; how many streams
-//! there are between two goes by their weights, so of small relays little is known. The thresholds are those that
-//! spare 99 % of honest relays, see [`EigenSpeedRules::calibrated`].
+//! A stream between two relays gets the speed of the slower one's part for one stream, with noise;
+//! how many streams there are between two goes by their weights, so of small relays little is
+//! known. The thresholds are those that spare 99 % of honest relays, see
+//! [`EigenSpeedRules::calibrated`].
 //!
-//! What a gang gains is told in times of what it deserves, so it matters who lies. Relays that deserve much have little to
-//! gain: trusted relays have rated them well before. Slow ones that give all that they have to trusted relays gain most, and
-//! the paper's order of magnitude (7.4 to 28.1) is theirs. If only changes in a step count, and few are trusted, they gain
-//! more by far: see the curves of [`liars`].
+//! What a gang gains is told in times of what it deserves, so it matters who lies. Relays that
+//! deserve much have little to gain: trusted relays have rated them well before. Slow ones that
+//! give all that they have to trusted relays gain most, and the paper's order of magnitude (7.4 to
+//! 28.1) is theirs. If only changes in a step count, and few are trusted, they gain more by far:
+//! see the curves of [`liars`].
 //!
-//! Limits: 200 relays stand for thousands; the noise and the number of streams are our choice, so the order of
-//! magnitude and the direction of the curves are what can be compared. Who sets laxer thresholds gets greater gains.
+//! Limits: 200 relays stand for thousands; the noise and the number of streams are our choice, so
+//! the order of magnitude and the direction of the curves are what can be compared. Who sets laxer
+//! thresholds gets greater gains.
 
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
@@ -54,7 +57,8 @@ struct Crowd {
     capacities: Vec<f64>,
     /// What honest ones see.
     views: Views,
-    /// Relays in an order that nobody chooses: the attackers from the front, the trusted ones from the back.
+    /// Relays in an order that nobody chooses: the attackers from the front, the trusted ones from
+    /// the back.
     order: Vec<usize>,
 }
 
@@ -79,8 +83,8 @@ impl Crowd {
         &self.order[..part(self.order.len(), share)]
     }
 
-    /// As many of the slowest quarter of those whom trusted relays have rated: the others have a part of 1/n, whatever
-    /// they say. None of them is trusted at any share of the curves.
+    /// As many of the slowest quarter of those whom trusted relays have rated: the others have a
+    /// part of 1/n, whatever they say. None of them is trusted at any share of the curves.
     fn slow(&self, share: f64, trusted: &[usize]) -> Vec<usize> {
         let others = &self.order[..self.order.len() - self.order.len() / 2];
         let speed = |of: usize, to: usize| self.views.speed(of, to).min(self.views.speed(to, of));
@@ -133,8 +137,8 @@ fn seen(capacities: &[f64], random: &mut ChaCha12Rng) -> Views {
     views
 }
 
-/// What a gang makes of the views whose members say of each other what goes by what both deserve, times this. So all
-/// of them grow alike, and none is marked before the others.
+/// What a gang makes of the views whose members say of each other what goes by what both deserve,
+/// times this. So all of them grow alike, and none is marked before the others.
 fn lied(views: &Views, gang: &[usize], deserved: &EigenSpeedWeights, factor: f64) -> Views {
     let mut views = views.clone();
     for &one in gang {
@@ -146,8 +150,8 @@ fn lied(views: &Views, gang: &[usize], deserved: &EigenSpeedWeights, factor: f64
     views
 }
 
-/// The views when a gang gives all that it has to trusted relays: it has streams with all of them, each as much
-/// faster as it leaves others out, and no faster than the trusted relay.
+/// The views when a gang gives all that it has to trusted relays: it has streams with all of them,
+/// each as much faster as it leaves others out, and no faster than the trusted relay.
 fn courted(crowd: &Crowd, gang: &[usize], trusted: &[usize]) -> Views {
     let mut views = crowd.views.clone();
     let more = float(crowd.order.len()) / float(trusted.len().max(1));
@@ -194,8 +198,8 @@ const AIMS: [f64; 14] =
 /// Lies beyond the one by which a gang begins to take over all weight, in times of that.
 const BEYOND: [f64; 10] = [1.0, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 10.0, 1000.0];
 
-/// The factors of a gang's lies. From that on at which the gang alone stretches as much as all honest relays do, it
-/// takes over; below it, its weight is multiplied by 1/(1 - part of that).
+/// The factors of a gang's lies. From that on at which the gang alone stretches as much as all
+/// honest relays do, it takes over; below it, its weight is multiplied by 1/(1 - part of that).
 fn claims(honest: &EigenSpeedWeights, gang: &[usize]) -> impl Iterator<Item = f64> {
     let square = |index: &usize| honest.shares[*index] * honest.shares[*index];
     let squares: f64 = gang.iter().map(square).sum();
@@ -219,8 +223,8 @@ struct Way {
     checks_finals: bool,
 }
 
-/// How many times what it deserves a gang gets whose members praise each other as much as they can without being
-/// marked.
+/// How many times what it deserves a gang gets whose members praise each other as much as they can
+/// without being marked.
 fn liars_gain(crowd: &Crowd, [trusted, attackers]: [f64; 2], way: &Way) -> f64 {
     let trusted = crowd.trusted(trusted);
     let gang = &match way.is_slow {
@@ -326,8 +330,8 @@ pub fn liars(network: &Network, seed: u64) -> Attack {
     }
 }
 
-/// The share of honest relays that a gang gets marked which praises its members and, of the others, a fifth; with
-/// the check of what changes in a step, or without it.
+/// The share of honest relays that a gang gets marked which praises its members and, of the others,
+/// a fifth; with the check of what changes in a step, or without it.
 fn framed(crowd: &Crowd, trusted: f64, attackers: f64, checks_steps: bool) -> f64 {
     let (trusted, gang) = (crowd.trusted(trusted), crowd.attackers(attackers));
     let mut rules = EigenSpeedRules::calibrated(&crowd.views, trusted, MARKED);

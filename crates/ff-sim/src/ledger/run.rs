@@ -1,7 +1,7 @@
 //! Computes the ledger's figures.
 //!
-//! Without a folder of data samples that are in the program stand in for files, see `samples`; figures that need more are
-//! not run. `parts::PARTS` says what computes which figures.
+//! Without a folder of data samples that are in the program stand in for files, see `samples`;
+//! figures that need more are not run. `parts::PARTS` says what computes which figures.
 
 mod attacks;
 mod flows;

@@ -1,12 +1,13 @@
-//! What a relay sees itself do (dir-spec 2.1.1, "bandwidth"): the greatest mean of ten seconds within five days,
-//! of output and of input, and the lesser of the two. It is published every 18 hours (paper §2).
+//! What a relay sees itself do (dir-spec 2.1.1, "bandwidth"): the greatest mean of ten seconds
+//! within five days, of output and of input, and the lesser of the two. It is published every 18
+//! hours (paper §2).
 //!
 //! ```text
 //!   seconds ─▶ sums of ten ─▶ the greatest of each hour ─▶ the greatest of 120 hours ─▶ published each 18 h
 //! ```
 //!
-//! Limits: what is five days old is forgotten by the hour, and a relay publishes at its hours only, where a
-//! real one also does when its addresses or options change.
+//! Limits: what is five days old is forgotten by the hour, and a relay publishes at its hours only,
+//! where a real one also does when its addresses or options change.
 
 use std::collections::VecDeque;
 
@@ -24,7 +25,8 @@ const HOUR_SECS: u64 = 3600;
 struct Direction {
     /// Bytes of the last seconds, at most ten, the newest last.
     last: VecDeque<f64>,
-    /// Hours and the greatest mean that ended in them; both grow from front to back, or the rate falls.
+    /// Hours and the greatest mean that ended in them; both grow from front to back, or the rate
+    /// falls.
     best: VecDeque<(u64, f64)>,
 }
 
@@ -84,8 +86,8 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// That of a relay that starts in this second, has published this many bytes a second, and publishes again
-    /// after so many seconds: relays of a network do not all publish at once.
+    /// That of a relay that starts in this second, has published this many bytes a second, and
+    /// publishes again after so many seconds: relays of a network do not all publish at once.
     #[must_use]
     pub fn new(start_secs: u64, published: f64, first_publication_in: u64) -> Self {
         Self {
@@ -191,7 +193,8 @@ mod tests {
             relay.add_steady(3600, 100.0, 100.0);
             hours += 1;
         }
-        // Five days behind the test, and until the next publication: 18 h x 7 = 126 h since the start.
+        // Five days behind the test, and until the next publication: 18 h x 7 = 126 h since the
+        // start.
         assert_eq!(hours, 125);
         assert!(close(relay.published(), 100.0));
     }

@@ -1,8 +1,9 @@
-//! The relays of January 2019 and the hours in which they were listed: the month of the paper's Shadow input.
+//! The relays of January 2019 and the hours in which they were listed: the month of the paper's
+//! Shadow input.
 //!
-//! `jan2019-relays.csv.xz` has a row for each relay, without fingerprints: they are made of the row's number and
-//! address, and identify nobody elsewhere. `jan2019-presence.csv.xz` has fingerprints, and a bit for each hour.
-//! A row that cannot be read is left out and listed.
+//! `jan2019-relays.csv.xz` has a row for each relay, without fingerprints: they are made of the
+//! row's number and address, and identify nobody elsewhere. `jan2019-presence.csv.xz` has
+//! fingerprints, and a bit for each hour. A row that cannot be read is left out and listed.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -48,7 +49,8 @@ pub fn relays(file: &str, bytes: &[u8], skips: &mut Skips) -> Network {
     network
 }
 
-/// Reads a row: position, address, country, capacity, rate and burst in bytes a second, relative weight.
+/// Reads a row: position, address, country, capacity, rate and burst in bytes a second, relative
+/// weight.
 fn relay(row: usize, record: &csv::ByteRecord) -> Option<Relay> {
     if record.len() != 7 {
         return None;
@@ -97,13 +99,14 @@ pub struct Presence {
     pub hours: usize,
     /// The relays.
     pub relays: Vec<Fingerprint>,
-    /// For each relay, bytes of eight hours each, the first hour in the lowest bit of the first byte.
+    /// For each relay, bytes of eight hours each, the first hour in the lowest bit of the first
+    /// byte.
     listed: Vec<u8>,
 }
 
 impl Presence {
-    /// Reads which relays were listed when; `file` stands beside what is left out. Nothing if the first line does not
-    /// say how many hours there are from when on.
+    /// Reads which relays were listed when; `file` stands beside what is left out. Nothing if the
+    /// first line does not say how many hours there are from when on.
     #[must_use]
     pub fn read(file: &str, bytes: &[u8], skips: &mut Skips) -> Option<Self> {
         let mut lines = bytes.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii_end).zip(1..);
@@ -165,8 +168,8 @@ impl Presence {
         (0..self.hours).find(|&hour| self.is_listed(relay, hour))
     }
 
-    /// How many relays were listed for the first time in each hour but the first, in which nothing is known of
-    /// the hours before.
+    /// How many relays were listed for the first time in each hour but the first, in which nothing
+    /// is known of the hours before.
     #[must_use]
     pub fn new_per_hour(&self) -> Vec<usize> {
         let mut new = vec![0; self.hours];
@@ -176,7 +179,8 @@ impl Presence {
         new.into_iter().skip(1).collect()
     }
 
-    /// Relays that were listed for the first time in an hour behind the first one that lists any, with that hour.
+    /// Relays that were listed for the first time in an hour behind the first one that lists any,
+    /// with that hour.
     #[must_use]
     pub fn new_relays(&self) -> Vec<(u32, Fingerprint)> {
         let first = |relay| Some((self.first_hour(relay)?, self.relays[relay]));
@@ -187,7 +191,8 @@ impl Presence {
     }
 }
 
-/// Takes the number of hours and the first one from `... of 744 hourly consensuses from unix time 1546318800 ...`.
+/// Takes the number of hours and the first one from `... of 744 hourly consensuses from unix time
+/// 1546318800 ...`.
 fn head(line: &[u8]) -> Option<(usize, u64)> {
     let mut numbers = scan::words(line.strip_prefix(b"#")?).filter_map(scan::number);
     let hours = usize::try_from(numbers.next()?).ok()?;

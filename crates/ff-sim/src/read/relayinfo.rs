@@ -1,7 +1,9 @@
-//! tornettools' relayinfo JSON: every relay of a month with its capacity, limits, weight and how often it ran.
+//! tornettools' relayinfo JSON: every relay of a month with its capacity, limits, weight and how
+//! often it ran.
 //!
-//! The file is read whole, up to [`MOST_BYTES`], packed by xz or plain. A relay that cannot be read is left out and
-//! noted under its fingerprint; of a file that ends too early, what came before the end is kept.
+//! The file is read whole, up to [`MOST_BYTES`], packed by xz or plain. A relay that cannot be read
+//! is left out and noted under its fingerprint; of a file that ends too early, what came before the
+//! end is kept.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -26,8 +28,8 @@ use crate::network::{CapacitySource, Flags, Network, Relay};
 pub const MOST_BYTES: u64 = 64 << 20;
 /// The greatest number of bytes a second that is believed: 2^53, as far as a JSON number is exact.
 const MOST_RATE: f64 = 9_007_199_254_740_992.0;
-/// Who has a flag for at least this part of the time that it runs counts as having it; and who runs for as much of
-/// the month as running.
+/// Who has a flag for at least this part of the time that it runs counts as having it; and who runs
+/// for as much of the month as running.
 pub const MOSTLY: f64 = 0.5;
 
 /// Reads a file.

@@ -1,15 +1,16 @@
 //! Tables of one number per relay and time, and of one day a row.
 //!
-//! [`Series::read`] reads the CSV of relays and times: lines that begin with `#` are comments; a header names the
-//! times; one row per relay follows, its fingerprint first. A blank cell says that the relay was not listed, `=`
-//! repeats the value that was listed last, and a row may end early. Rows of words before the first relay (commits,
-//! say) are passed over. Plain text or xz.
+//! [`Series::read`] reads the CSV of relays and times: lines that begin with `#` are comments; a
+//! header names the times; one row per relay follows, its fingerprint first. A blank cell says that
+//! the relay was not listed, `=` repeats the value that was listed last, and a row may end early.
+//! Rows of words before the first relay (commits, say) are passed over. Plain text or xz.
 //!
-//! A row that breaks these rules is left out whole and listed with its line. A column whose time cannot be read,
-//! or does not come after the ones before it, is left out too; what `=` repeats may still stand in it. Of a file
-//! that is cut, what came before the cut stays.
+//! A row that breaks these rules is left out whole and listed with its line. A column whose time
+//! cannot be read, or does not come after the ones before it, is left out too; what `=` repeats may
+//! still stand in it. Of a file that is cut, what came before the cut stays.
 //!
-//! In memory a row is runs of equal values, 16 bytes each, so that what `=` saved in the file is saved here too.
+//! In memory a row is runs of equal values, 16 bytes each, so that what `=` saved in the file is
+//! saved here too.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead};
@@ -51,8 +52,8 @@ pub enum SeriesKind {
 }
 
 impl SeriesKind {
-    /// What kind of weights a table that is not packed has: its first number above 1, or with a point in it, says so.
-    /// Where none does, they are parts, which comes to the same.
+    /// What kind of weights a table that is not packed has: its first number above 1, or with a
+    /// point in it, says so. Where none does, they are parts, which comes to the same.
     #[must_use]
     pub fn of_weights(table: &[u8]) -> Self {
         let relays = table.split(|&byte| byte == b'\n').filter_map(|line| {

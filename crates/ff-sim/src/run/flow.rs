@@ -165,8 +165,8 @@ fn check_paths(
     Ok(())
 }
 
-/// Leaves relays out that nothing is known of what they can carry, and says how much weight they have: whoever chose
-/// one would wait in vain.
+/// Leaves relays out that nothing is known of what they can carry, and says how much weight they
+/// have: whoever chose one would wait in vain.
 fn leave_out(network: &mut Network, name: &str) {
     let (before, weight) = (network.relays.len(), network.total_weight());
     network.relays.retain(|relay| relay.usable().is_some());

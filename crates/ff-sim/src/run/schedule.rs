@@ -199,8 +199,8 @@ fn measured(outcome: &PeriodOutcome) -> ff_report::figure::Figure {
     relay_capacities(&[("estimates of this schedule".to_owned(), errors)])
 }
 
-/// Relays that need more than a team has, or than a period has room for, as a table. Where all teams have too little,
-/// no coordinator is named.
+/// Relays that need more than a team has, or than a period has room for, as a table. Where all
+/// teams have too little, no coordinator is named.
 fn unmeasurable_table(name: &'static str, all: &[Unmeasurable]) -> Table {
     let row = |one: &Unmeasurable| {
         let [needs, given] = [one.needs_bytes_per_sec, one.given_bytes_per_sec];

@@ -22,7 +22,8 @@ const MOST_RATE: u64 = 1 << 53;
 
 /// Relays that come during a period.
 pub trait Arrivals {
-    /// Those that are listed for the first time in this hour, from 1 on; who is known already is left out.
+    /// Those that are listed for the first time in this hour, from 1 on; who is known already is
+    /// left out.
     fn at(&mut self, hour: u32) -> Vec<Subject>;
 }
 
@@ -107,8 +108,8 @@ pub(super) fn believed(bytes_per_sec: u64) -> Result<BytesPerSec, String> {
 }
 
 impl Listed {
-    /// Reads a table with the columns `hour`, `fingerprint`, `bytes_per_sec` and, if given, `address`; rows need no order. Of
-    /// several rows of a relay the first counts.
+    /// Reads a table with the columns `hour`, `fingerprint`, `bytes_per_sec` and, if given,
+    /// `address`; rows need no order. Of several rows of a relay the first counts.
     #[must_use]
     pub fn read_csv(name: &str, from: impl Read) -> (Self, Skips) {
         let (mut listed, mut skips) = (Self::default(), Skips::default());
@@ -124,8 +125,9 @@ impl Listed {
         (listed, skips)
     }
 
-    /// Relays of which only the hours are known, from 1 on. What each can do is drawn from these capacities, of which
-    /// each is as likely; a relay's follows from the seed and its fingerprint alone.
+    /// Relays of which only the hours are known, from 1 on. What each can do is drawn from these
+    /// capacities, of which each is as likely; a relay's follows from the seed and its fingerprint
+    /// alone.
     #[must_use]
     pub fn drawn(
         relays: impl IntoIterator<Item = (u32, Fingerprint)>,

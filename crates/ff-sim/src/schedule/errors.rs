@@ -1,12 +1,13 @@
 //! How far a measurement is off: the ratio of an estimate to the truth.
 //!
-//! The paper says of its 30 s measurements that all lay within 0.84 and 1.01 of the truth (App. E.3, Fig. 16), and not
-//! how they lay there; here each ratio in between is as likely. Our own ratios are read from a table: of
-//! `tests/ground-truth`, where each estimate stands beside what the same relay forwarded, or one with a column `ratio`.
-//! Where CPU was the limit there, single ratios are as wide as the machine's drift between two samples.
+//! The paper says of its 30 s measurements that all lay within 0.84 and 1.01 of the truth (App.
+//! E.3, Fig. 16), and not how they lay there; here each ratio in between is as likely. Our own
+//! ratios are read from a table: of `tests/ground-truth`, where each estimate stands beside what
+//! the same relay forwarded, or one with a column `ratio`. Where CPU was the limit there, single
+//! ratios are as wide as the machine's drift between two samples.
 //!
-//! A ratio follows from the seed, the relay, the coordinator and how often that one measured before, so nothing else
-//! in a simulation changes it.
+//! A ratio follows from the seed, the relay, the coordinator and how often that one measured
+//! before, so nothing else in a simulation changes it.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -66,8 +67,8 @@ impl Errors {
         }
     }
 
-    /// Reads a table of ratios. Of one of the ground truth, `echo` over `forward` of the same set, position, limit
-    /// and round, without what was rejected; where several forward, their mean.
+    /// Reads a table of ratios. Of one of the ground truth, `echo` over `forward` of the same set,
+    /// position, limit and round, without what was rejected; where several forward, their mean.
     #[must_use]
     pub fn read_csv(name: &str, from: impl Read) -> (Self, Skips) {
         let mut table = Table::default();

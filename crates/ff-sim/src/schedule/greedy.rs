@@ -27,8 +27,8 @@ pub struct Greedy {
     pub largest_bytes_per_sec: u64,
     /// Sets of relays that are measured together.
     pub groups: usize,
-    /// Σ f·z0 of what a team measures over its capacity, for the team that takes longest: no schedule is shorter that
-    /// gives these relays what they need.
+    /// Σ f·z0 of what a team measures over its capacity, for the team that takes longest: no
+    /// schedule is shorter that gives these relays what they need.
     pub least_slots: u64,
     /// Slots of the period that are left over; 0 if it is too short.
     pub spare_slots: u32,
@@ -38,7 +38,8 @@ pub struct Greedy {
     pub unmeasurable: Vec<Unmeasurable>,
     /// Relays whose slots lie behind the end of the period.
     pub behind_period: Vec<Unmeasurable>,
-    /// Of each slot, the part of the first team's capacity that its relays take, and how many they are.
+    /// Of each slot, the part of the first team's capacity that its relays take, and how many they
+    /// are.
     #[serde(skip)]
     pub filled: Vec<(f64, usize)>,
 }
@@ -52,7 +53,8 @@ pub struct Unmeasurable {
     pub coordinator: Option<usize>,
     /// f·z0: what a team would need for it.
     pub needs_bytes_per_sec: u64,
-    /// What it is measured with, because it shares a host that needs more than any team has; 0 if it is not measured.
+    /// What it is measured with, because it shares a host that needs more than any team has; 0 if
+    /// it is not measured.
     pub given_bytes_per_sec: u64,
 }
 

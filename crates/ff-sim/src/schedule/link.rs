@@ -1,8 +1,9 @@
 //! What a host's link leaves of relays that are measured at once (paper App. F, Table 4).
 //!
-//! TCP flows of many sockets each divide a link about evenly, so relays get what they can do, or where that is too
-//! much in all the same share of the link as the others that would have more (max-min). The link's packets, losses
-//! and round trips are not modelled: that is in the ratios of [`super::errors`].
+//! TCP flows of many sockets each divide a link about evenly, so relays get what they can do, or
+//! where that is too much in all the same share of the link as the others that would have more
+//! (max-min). The link's packets, losses and round trips are not modelled: that is in the ratios of
+//! [`super::errors`].
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -43,8 +44,8 @@ impl Row {
     }
 }
 
-/// Reads a table of links with the columns `address` and either `rate`, in bits a second as on the command line, or
-/// `bytes_per_sec`. Of several rows of a host the first counts.
+/// Reads a table of links with the columns `address` and either `rate`, in bits a second as on the
+/// command line, or `bytes_per_sec`. Of several rows of a host the first counts.
 #[must_use]
 pub fn read_csv(name: &str, from: impl Read) -> (BTreeMap<IpAddr, BytesPerSec>, Skips) {
     let (mut links, mut skips) = (BTreeMap::new(), Skips::default());

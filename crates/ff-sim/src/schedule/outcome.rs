@@ -97,7 +97,8 @@ pub enum Reason {
     NoRoom,
     /// It had been measured as often as a relay lets a coordinator.
     NoGrant,
-    /// It came beside another on its host, whose slot was full or over: it waits for the next period.
+    /// It came beside another on its host, whose slot was full or over: it waits for the next
+    /// period.
     Waiting,
     /// It was never measured by this team.
     NotMeasured,
@@ -127,7 +128,8 @@ pub struct Unmeasured {
     pub reason: Reason,
     /// What the team would need in a slot, for it and what is measured with it.
     pub needs_bytes_per_sec: u64,
-    /// By how much that is more than the whole team has; 0 if it is only a slot with room that is missing.
+    /// By how much that is more than the whole team has; 0 if it is only a slot with room that is
+    /// missing.
     pub lacks_bytes_per_sec: u64,
     /// What it came to when it was measured last: it can do that at least. 0 if it was not.
     pub at_least_bytes_per_sec: u64,
@@ -165,7 +167,8 @@ pub struct Waits {
     pub first_p95_secs: f64,
     /// The longest.
     pub first_max_secs: f64,
-    /// The median time until one was conclusive; the second one's slot is secret, and anywhere in the period.
+    /// The median time until one was conclusive; the second one's slot is secret, and anywhere in
+    /// the period.
     pub measured_median_secs: f64,
     /// The 95th percentile of it.
     pub measured_p95_secs: f64,
@@ -196,7 +199,8 @@ impl PeriodOutcome {
         }
     }
 
-    /// The period's length, or what of it was used, in seconds: until the last measurement of all was over.
+    /// The period's length, or what of it was used, in seconds: until the last measurement of all
+    /// was over.
     #[must_use]
     pub fn seconds(&self) -> u64 {
         let last = self.coordinators.iter().map(|used| used.last_slot_end).max().unwrap_or(0);

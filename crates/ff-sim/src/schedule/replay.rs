@@ -1,13 +1,15 @@
-//! A period slot by slot: old relays where the seed put them, new ones as they come, and again what was not
-//! conclusive (paper §4.2, §4.3).
+//! A period slot by slot: old relays where the seed put them, new ones as they come, and again what
+//! was not conclusive (paper §4.2, §4.3).
 //!
-//! The coordinators' own [`Timetable`] says who is measured in each slot and with what. What a measurement comes to is
-//! made up: the relay's truth, or what its host's link leaves of it for those that are measured at once, times a
-//! ratio of [`Errors`], and no more than is sent. Relays of an hour come with its first slot.
+//! The coordinators' own [`Timetable`] says who is measured in each slot and with what. What a
+//! measurement comes to is made up: the relay's truth, or what its host's link leaves of it for
+//! those that are measured at once, times a ratio of [`Errors`], and no more than is sent. Relays
+//! of an hour come with its first slot.
 //!
-//! One timetable stands for those of all coordinators: what one measures again is none of another's business there.
-//! It looks through all relays for each slot, for each hour with new ones and for each measurement again, so a day of
-//! 10^6 relays takes about 20 s of a core, of which the placing of all of them is the least part.
+//! One timetable stands for those of all coordinators: what one measures again is none of another's
+//! business there. It looks through all relays for each slot, for each hour with new ones and for
+//! each measurement again, so a day of 10^6 relays takes about 20 s of a core, of which the placing
+//! of all of them is the least part.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
@@ -36,7 +38,8 @@ pub struct World {
     pub errors: Errors,
     /// What hosts' links carry; who has none here is held back by nothing else.
     pub links: BTreeMap<IpAddr, BytesPerSec>,
-    /// On which of these links relays are of which coordinators know no address, because each is measured by itself.
+    /// On which of these links relays are of which coordinators know no address, because each is
+    /// measured by itself.
     pub hosts: BTreeMap<Fingerprint, IpAddr>,
 }
 
@@ -116,7 +119,8 @@ struct Period<'a> {
     hours: Vec<u32>,
     /// Relays that wait for the next period.
     waiting: HashSet<u32>,
-    /// What each coordinator knows of each relay: the coordinators of the first, then of the second.
+    /// What each coordinator knows of each relay: the coordinators of the first, then of the
+    /// second.
     records: Vec<Record>,
     /// What each coordinator did.
     used: Vec<Used>,
@@ -237,7 +241,8 @@ impl<'a> Period<'a> {
         let record = self.record(task.relay, team);
         record.times += 1;
         record.first = record.first.or(Some(slot));
-        // What was once measured stays so, whatever comes of it beside others that are measured again.
+        // What was once measured stays so, whatever comes of it beside others that are measured
+        // again.
         if is_conclusive || record.fate != Some(Fate::Measured) {
             (record.last, record.rate) = (slot, rate);
             record.fate = is_conclusive.then_some(Fate::Measured);

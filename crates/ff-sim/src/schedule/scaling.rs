@@ -1,14 +1,16 @@
 //! Capacities of which only a total and the greatest are known, made from weights.
 //!
-//! Weights stand for shares of the total. Where a share would be more than the fastest relay has, the relay gets just
-//! that, and the others divide what is left by their weights, again and again until nobody is above: what a total
-//! is poured into has brims of one height. If the weights are so even that nobody reaches the brim, the fastest relay
-//! stays below it; it is never raised. The paper's inputs (608 Gbit/s in all, 998 Mbit/s at most; §7) on the
-//! consensus of 2019-07-14 bring 21 of 6,528 relays to the brim.
+//! Weights stand for shares of the total. Where a share would be more than the fastest relay has,
+//! the relay gets just that, and the others divide what is left by their weights, again and again
+//! until nobody is above: what a total is poured into has brims of one height. If the weights are
+//! so even that nobody reaches the brim, the fastest relay stays below it; it is never raised. The
+//! paper's inputs (608 Gbit/s in all, 998 Mbit/s at most; §7) on the consensus of 2019-07-14 bring
+//! 21 of 6,528 relays to the brim.
 
 use ff_proto::units::BytesPerSec;
 
-/// Rates above this are taken for it, 2^53 bytes a second: so no product is too large for 4 million relays.
+/// Rates above this are taken for it, 2^53 bytes a second: so no product is too large for 4 million
+/// relays.
 const MOST_RATE: u64 = 1 << 53;
 
 /// Weights that cannot be scaled.

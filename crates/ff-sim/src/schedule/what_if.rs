@@ -1,7 +1,7 @@
 //! What other teams, slots, periods and parameters would bring (for those who run the authorities).
 //!
-//! [`figures`] says of a setup how long it takes, what is left over, what it cannot measure and what it sends.
-//! [`what_if`] adds one more measurer to each coordinator in turn and compares.
+//! [`figures`] says of a setup how long it takes, what is left over, what it cannot measure and
+//! what it sends. [`what_if`] adds one more measurer to each coordinator in turn and compares.
 
 use ff_plan::period::{Measurer, Team, demand, guess, guess_for_new};
 use ff_proto::units::BytesPerSec;
@@ -30,15 +30,19 @@ pub struct Figures {
     pub spare_slots: u32,
     /// Slots that a period lacks.
     pub missing_slots: u32,
-    /// The fastest relay that every team has enough for when it knows how fast it is: team / f, in Mbit/s.
+    /// The fastest relay that every team has enough for when it knows how fast it is: team / f, in
+    /// Mbit/s.
     pub largest_planned_mbit_per_sec: f64,
-    /// The fastest estimate that can be conclusive, with all of the least team: (1 - ε1) team / m, in Mbit/s.
+    /// The fastest estimate that can be conclusive, with all of the least team: (1 - ε1) team / m,
+    /// in Mbit/s.
     pub largest_conclusive_mbit_per_sec: f64,
     /// What a new relay is taken for, in Mbit/s.
     pub new_guess_mbit_per_sec: f64,
-    /// New relays a day for which there is room in the slots left over, each measured once by every coordinator.
+    /// New relays a day for which there is room in the slots left over, each measured once by every
+    /// coordinator.
     pub new_relays_a_day: f64,
-    /// What measurers send to relays in 30 days, all coordinators together, in TB; as much comes back.
+    /// What measurers send to relays in 30 days, all coordinators together, in TB; as much comes
+    /// back.
     pub sent_tb_a_month: f64,
     /// Relays for which some coordinator has too little.
     pub unmeasurable: usize,
@@ -75,8 +79,8 @@ pub struct WhatIf {
     pub now: Figures,
     /// Each measurer at each coordinator.
     pub additions: Vec<Addition>,
-    /// Which of them buys most: it makes most capacity measurable; of those that make as much, it saves most hours for
-    /// each Gbit/s that it has. None if none of them changes anything.
+    /// Which of them buys most: it makes most capacity measurable; of those that make as much, it
+    /// saves most hours for each Gbit/s that it has. None if none of them changes anything.
     pub best: Option<usize>,
 }
 
@@ -176,8 +180,8 @@ fn unmeasurable(subjects: &Subjects, schedule: &Greedy) -> (usize, BytesPerSec) 
     (names.len(), those.map(|one| one.truth).sum())
 }
 
-/// Bytes that all measurers send in a period, when each coordinator measures each relay once that its team is enough
-/// for.
+/// Bytes that all measurers send in a period, when each coordinator measures each relay once that
+/// its team is enough for.
 fn sent_in_period(subjects: &Subjects, setup: &Setup, new_guess: BytesPerSec) -> f64 {
     let mut bytes = 0_u128;
     for team in &setup.teams {

@@ -1,8 +1,9 @@
 //! Rows that are held until they are written as a group.
 //!
-//! Each column has its values once, and for each row the number of its value: that is what Parquet's dictionaries are on
-//! the disk. A relay's row of one hour is nearly that of the hour before, and stands between the same others, so that
-//! most rows are numbers copied, many rows at once.
+//! Each column has its values once, and for each row the number of its value: that is what
+//! Parquet's dictionaries are on the disk. A relay's row of one hour is nearly that of the hour
+//! before, and stands between the same others, so that most rows are numbers copied, many rows at
+//! once.
 
 mod values;
 
@@ -165,8 +166,8 @@ impl Batch {
         }
     }
 
-    /// Takes all rows out; those of the last document are still known. If rows of the same table have been written,
-    /// theirs is the space for those that come.
+    /// Takes all rows out; those of the last document are still known. If rows of the same table
+    /// have been written, theirs is the space for those that come.
     pub(super) fn take(&mut self, space: Option<Self>) -> Self {
         self.copy_again();
         let values = || self.columns.iter().map(|column| Values::like(&column.values));
@@ -189,7 +190,8 @@ impl Batch {
         self.columns.iter().map(|column| column.values.plain().len()).sum()
     }
 
-    /// For each column what it has, and the number of each row's value; only of rows that were taken out.
+    /// For each column what it has, and the number of each row's value; only of rows that were
+    /// taken out.
     pub(super) fn columns(&self) -> impl Iterator<Item = (&Values, &[u32])> {
         self.columns.iter().map(|column| (&column.values, column.keys.as_slice()))
     }
@@ -211,7 +213,8 @@ impl Batch {
         self.fixed = filled.map(|filled| (column, filled.values.key(cell)));
     }
 
-    /// Adds a row of the last document again, with other cells in some columns; `false` if it is not here.
+    /// Adds a row of the last document again, with other cells in some columns; `false` if it is
+    /// not here.
     pub(super) fn push_again<'a>(
         &mut self,
         row: usize,

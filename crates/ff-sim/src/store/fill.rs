@@ -63,7 +63,8 @@ impl Bounds {
     }
 }
 
-/// Whether a document has no more bytes than any of its kind: what one may have bounds the memory for all.
+/// Whether a document has no more bytes than any of its kind: what one may have bounds the memory
+/// for all.
 fn check_len(document: Document<'_>, kind: &str, most_bytes: usize) -> Result<(), DocumentError> {
     if document.bytes.len() > most_bytes {
         let most = most_bytes >> 20;

@@ -15,8 +15,8 @@ use super::plan::Documents;
 use crate::network::{CapacitySource, Network, Relay};
 use crate::read::consensus::FlagBits;
 
-/// The network of the consensus of this time, its relays with what their descriptors say. In a store without
-/// descriptors weights stand for capacities, as in a consensus alone.
+/// The network of the consensus of this time, its relays with what their descriptors say. In a
+/// store without descriptors weights stand for capacities, as in a consensus alone.
 ///
 /// # Errors
 /// [`ArchiveStoreError`] if there is no consensus of this very time.

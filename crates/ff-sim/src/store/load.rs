@@ -67,7 +67,8 @@ impl Loaded {
 }
 
 impl PartFile {
-    /// Opens a month's partition, which has to be as its manifest says and to have the table's columns.
+    /// Opens a month's partition, which has to be as its manifest says and to have the table's
+    /// columns.
     pub(super) fn open(
         store: &ArchiveStore,
         table: &'static Table,
@@ -160,8 +161,8 @@ impl PartFile {
     }
 }
 
-/// Has a file that the parquet crate panics at be a broken one. A manifest's hash keeps broken disks away from it, and
-/// nobody who writes both.
+/// Has a file that the parquet crate panics at be a broken one. A manifest's hash keeps broken
+/// disks away from it, and nobody who writes both.
 fn guarded<T>(
     path: &Path,
     body: impl FnOnce() -> Result<T, ArchiveStoreError>,

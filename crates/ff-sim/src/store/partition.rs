@@ -16,9 +16,11 @@ use super::chunk::Chunks;
 use super::error::ArchiveStoreError;
 use super::schema::Table;
 
-/// A group of rows is closed when it has so many, at the end of a document: some 16 MB of consensuses.
+/// A group of rows is closed when it has so many, at the end of a document: some 16 MB of
+/// consensuses.
 const GROUP_ROWS: usize = 1 << 17;
-/// Or when the values of its columns, each of them once, have so many bytes: what matters of archives has fewer.
+/// Or when the values of its columns, each of them once, have so many bytes: what matters of
+/// archives has fewer.
 const GROUP_BYTES: usize = 1 << 23;
 
 /// What was written.
@@ -101,7 +103,8 @@ impl Partition {
         self.batch.fix(column, cell);
     }
 
-    /// Adds a row of the last document again, with other cells in some columns; `false` if it is not at hand.
+    /// Adds a row of the last document again, with other cells in some columns; `false` if it is
+    /// not at hand.
     pub(super) fn push_again<'a>(
         &mut self,
         row: usize,
@@ -120,7 +123,8 @@ impl Partition {
 
     /// Hands over what there is.
     fn flush(&mut self) {
-        // The last group has to be written before this one is taken anyway, and then there are no more than two.
+        // The last group has to be written before this one is taken anyway, and then there are no
+        // more than two.
         let space = if self.is_lent { self.back.recv().ok() } else { None };
         self.is_lent = false;
         let batch = self.batch.take(space);

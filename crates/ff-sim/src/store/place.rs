@@ -176,7 +176,8 @@ impl ArchiveStore {
     }
 }
 
-/// A lock, which ends with its process at the latest. The file stays: whoever removed it could remove another's.
+/// A lock, which ends with its process at the latest. The file stays: whoever removed it could
+/// remove another's.
 #[derive(Debug)]
 pub struct Lock {
     /// The locked file.

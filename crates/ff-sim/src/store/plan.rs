@@ -1,8 +1,9 @@
-//! What there is to do in a folder of archives: for each kind of documents and each month, the files that have them.
+//! What there is to do in a folder of archives: for each kind of documents and each month, the
+//! files that have them.
 //!
-//! Names say it, as CollecTor gives them: `consensuses-2019-01.tar.xz`, `server-descriptors-2019-01.tar.xz`,
-//! `recent/consensuses/2019-01-07-12-00-00-consensus`. Where a name says nothing, the first document does. Files of
-//! other kinds are passed over.
+//! Names say it, as CollecTor gives them: `consensuses-2019-01.tar.xz`,
+//! `server-descriptors-2019-01.tar.xz`, `recent/consensuses/2019-01-07-12-00-00-consensus`. Where a
+//! name says nothing, the first document does. Files of other kinds are passed over.
 
 use std::fs::{self, File};
 use std::io::{BufReader, Read};

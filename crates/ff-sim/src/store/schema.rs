@@ -1,6 +1,7 @@
 //! The tables and their columns; `doc/sim-store.md` says what they mean.
 
-/// The version of the tables, of manifests and of the folder: another number says that one of them has changed.
+/// The version of the tables, of manifests and of the folder: another number says that one of them
+/// has changed.
 pub const SCHEMA: u32 = 2;
 
 /// What a column has.

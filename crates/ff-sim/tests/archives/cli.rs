@@ -160,7 +160,8 @@ fn a_table_of_what_relays_advertised_is_analysed() {
     assert_eq!(fails(dir.path(), &strict).0, Some(1));
 }
 
-/// A table of forty days, with a row for each relay: what it has on its first days, and on all others.
+/// A table of forty days, with a row for each relay: what it has on its first days, and on all
+/// others.
 fn days(rows: &[(char, usize, &[&str], &str)]) -> String {
     let date = |day: usize| format!("2025-{:02}-{:02}", 8 + day / 31, day % 31 + 1);
     let header: Vec<String> = (0..40).map(date).collect();

@@ -1,4 +1,5 @@
-//! No change to a real file makes a reader panic or grow beyond what is there. The fuzzers in `fuzz` go further.
+//! No change to a real file makes a reader panic or grow beyond what is there. The fuzzers in
+//! `fuzz` go further.
 
 mod stored;
 

@@ -55,7 +55,8 @@ fn folder() -> tempfile::TempDir {
     dir
 }
 
-/// Commands, and what the second run of each has besides; `merge` takes results of those before by their numbers.
+/// Commands, and what the second run of each has besides; `merge` takes results of those before by
+/// their numbers.
 const COMMANDS: [(&str, &str); 13] = [
     ("schedule --network may.json --greedy", ""),
     ("schedule --network may.json --errors paper --coordinators 2 --seed 3", ""),

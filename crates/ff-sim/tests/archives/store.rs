@@ -150,7 +150,8 @@ fn what_is_done_is_skipped_and_what_has_changed_is_done_again() {
     let first = inodes();
     assert_eq!(was_there(&prints(dir, &ingest)), [true; 5]);
     assert_eq!(inodes(), first);
-    // One hour more in March, a partition of April that was cut, and a manifest of February that was lost.
+    // One hour more in March, a partition of April that was cut, and a manifest of February that
+    // was lost.
     let more = Archive::new(&dir.join("archives/2020-03-extra-consensuses.tar.xz"));
     more.put("2020-03-21-00-00-00-consensus", made::consensus("2020-03-21 00:00:00", 1).as_bytes())
         .finish(true);

@@ -98,9 +98,9 @@ impl Case {
         u64::from(self.mbit) * 125_000
     }
 
-    /// Bytes of cells per second that can reach a relay and come back: its rate, or what the profile's line carries, if
-    /// that is constant and less. A packet of the greatest length has 52 bytes of IP and TCP headers, and TLS adds 22 bytes
-    /// to a record of 31 cells.
+    /// Bytes of cells per second that can reach a relay and come back: its rate, or what the
+    /// profile's line carries, if that is constant and less. A packet of the greatest length has 52
+    /// bytes of IP and TCP headers, and TLS adds 22 bytes to a record of 31 cells.
     ///
     /// # Errors
     /// If the profile does not exist.

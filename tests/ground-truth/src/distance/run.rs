@@ -26,8 +26,8 @@ use super::relay::Relay;
 
 /// How often a run is made again because the emulator was late.
 const ATTEMPTS: u32 = 5;
-/// How late one packet in a hundred may be, in µs: a burst of a measurer takes the emulator some milliseconds,
-/// and is there all the same.
+/// How late one packet in a hundred may be, in µs: a burst of a measurer takes the emulator some
+/// milliseconds, and is there all the same.
 const MAX_LATE_US: f64 = 10_000.0;
 
 /// What all runs need.
@@ -39,7 +39,8 @@ pub(crate) struct Bench {
 /// What came of measuring one relay.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// The estimate divided by what the relay can echo ([`Case::truth`]); `None` without an estimate.
+    /// The estimate divided by what the relay can echo ([`Case::truth`]); `None` without an
+    /// estimate.
     pub(crate) ratio: Option<f64>,
     /// The verdict's name.
     pub(crate) verdict: String,
@@ -89,7 +90,8 @@ impl Run {
         self.settling.iter().chain(&self.counted).position(|&second| second >= 0.95)
     }
 
-    /// The estimates, divided by the same, of consecutive measurements of `secs` seconds each within this one.
+    /// The estimates, divided by the same, of consecutive measurements of `secs` seconds each
+    /// within this one.
     #[expect(clippy::cast_precision_loss, reason = "bytes of a measurement are below 2^53")]
     pub(crate) fn of_seconds(&self, secs: usize) -> Vec<f64> {
         let estimate = |samples| aggregate::estimate(samples, Ratio::ZERO);

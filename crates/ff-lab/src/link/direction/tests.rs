@@ -57,8 +57,8 @@ fn a_link_that_limits_nothing_takes_nothing() {
     assert_eq!((link.poll_output(), link.poll_timeout()), (None, None));
 }
 
-/// D/D/1: packets at 2 Mbit/s into 1 Mbit/s with room for 10 packets. Half of them arrive, and each of those waits for
-/// the whole queue.
+/// D/D/1: packets at 2 Mbit/s into 1 Mbit/s with room for 10 packets. Half of them arrive, and each
+/// of those waits for the whole queue.
 #[test]
 fn too_much_fills_the_queue() {
     let queue = QueueLimit::Bytes(10 * 1250);
@@ -76,7 +76,8 @@ fn too_much_fills_the_queue() {
     }
 }
 
-/// M/D/1 at half load: by Pollaczek and Khinchine a packet waits rho/(2(1-rho)) = 0.5 service times on the average.
+/// M/D/1 at half load: by Pollaczek and Khinchine a packet waits rho/(2(1-rho)) = 0.5 service times
+/// on the average.
 #[test]
 fn random_packets_wait_as_the_formula_says() {
     let seed = 11;
@@ -159,7 +160,8 @@ fn a_handover_keeps_the_queue_or_loses_it() {
     assert_eq!(counts.cut, 8);
 }
 
-/// What a link does before 1,000 ms and after, if the rest of it is nothing: packets of 100 bytes, one a ms.
+/// What a link does before 1,000 ms and after, if the rest of it is nothing: packets of 100 bytes,
+/// one a ms.
 fn changed(change: Change) -> (Vec<(u32, Duration)>, Counts, Counts) {
     let timetable = Timetable::new(vec![Change { at: ms(1000), ..change }], None).unwrap();
     let mut link = Link::new(&Direction { timetable, ..Direction::default() }, 4);

@@ -282,7 +282,8 @@ fn a_peer_that_comes_back_gets_data_again() {
 
 #[test]
 fn a_peer_that_claims_what_it_lost_gains_nothing_and_is_named() {
-    // A tenth is lost on the way to host 1, which knows the session's key and writes receipts as if all had come.
+    // A tenth is lost on the way to host 1, which knows the session's key and writes receipts as if
+    // all had come.
     let lossy = Link { loses_one_in: 10, ..FAST };
     let mut net = Net::new(&[lossy, FAST], &mbit(&[10; 2]), 6);
     let seal = packet::Seal::new([7; 16], &[3; 32]);

@@ -10,8 +10,8 @@ use crate::service::wire::exchange::ExchangePart;
 use crate::service::wire::{Begin, Bind, instruction, report};
 use crate::task::PartFailure;
 
-/// How long a running exchange may go without a second from this measurer; the first comes two seconds after
-/// the beginning.
+/// How long a running exchange may go without a second from this measurer; the first comes two
+/// seconds after the beginning.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(6);
 /// What an exchange is begun ahead, beside the way there.
 const BEGIN_LEAD: Duration = Duration::from_millis(300);
@@ -44,7 +44,8 @@ impl RemoteMeasurer {
     }
 }
 
-/// A measurer on another host that listens for others, or exchanges with them. Dropping it ends that.
+/// A measurer on another host that listens for others, or exchanges with them. Dropping it ends
+/// that.
 pub struct RemoteExchange {
     /// The streams.
     talk: Talk,

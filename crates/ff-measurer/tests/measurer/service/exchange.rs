@@ -1,4 +1,5 @@
-//! Exchanges among measurers that are services: what is refused, and what is left when somebody goes.
+//! Exchanges among measurers that are services: what is refused, and what is left when somebody
+//! goes.
 
 use std::net::UdpSocket;
 use std::time::Instant;
@@ -190,7 +191,8 @@ async fn when_the_coordinator_goes_nothing_more_is_sent() {
     assert!(lab.service.is_exchanging());
     drop(host);
     until_free(&lab).await;
-    // What was sent before is read. A host that went on would ask every 200 ms, so that there would be no such pause.
+    // What was sent before is read. A host that went on would ask every 200 ms, so that there would
+    // be no such pause.
     other.set_read_timeout(Some(Duration::from_secs(1))).expect("a time that is not 0");
     let left = (0..100).take_while(|_| other.recv_from(&mut [0; 2000]).is_ok()).count();
     assert!(left < 100, "it goes on");

@@ -1,4 +1,5 @@
-//! Parameters of circuits, from those of the network (tor-spec, flow control and congestion control).
+//! Parameters of circuits, from those of the network (tor-spec, flow control and congestion
+//! control).
 
 use tor_netdir::params::NetParameters;
 use tor_proto::ccparams::{
@@ -12,7 +13,8 @@ use tor_units::Percentage;
 /// An error of one of the builders.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Those of circuits to exits: Vegas with exits that know it, fixed windows with others, as Arti's clients have it.
+/// Those of circuits to exits: Vegas with exits that know it, fixed windows with others, as Arti's
+/// clients have it.
 pub(super) fn exit(net: &NetParameters) -> Result<CircParameters> {
     let cells = |value: i32| u16::try_from(value).unwrap_or(u16::MAX);
     let fixed = FixedWindowParamsBuilder::default()

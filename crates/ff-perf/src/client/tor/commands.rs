@@ -47,11 +47,12 @@ enum Command {
     Extend(String, oneshot::Sender<Result<Circuit, Fault>>),
 }
 
-/// How long tor may take to have its options back: longer than its control connection waits for two replies.
+/// How long tor may take to have its options back: longer than its control connection waits for two
+/// replies.
 const BACK: Duration = Duration::from_secs(45);
 
-/// The end of the thread, with which tor has its options back. Dropping it waits, too, so that a panic does not leave tor
-/// ours.
+/// The end of the thread, with which tor has its options back. Dropping it waits, too, so that a
+/// panic does not leave tor ours.
 pub struct Ending(Option<mpsc::Receiver<Result<(), ff_lab::Error>>>);
 
 impl Drop for Ending {
@@ -147,7 +148,8 @@ fn carry_out(
     let control = taken.control();
     let mut send = |line: &str| {
         let reply = control.command(line).map_err(|error| match error {
-            // What tor refuses, it has a reason for; what it does not even answer is nobody else's fault.
+            // What tor refuses, it has a reason for; what it does not even answer is nobody else's
+            // fault.
             ff_lab::Error::Refused { .. } => Fault::circuit(error),
             error => {
                 broken = Some(error.to_string());
@@ -164,7 +166,8 @@ fn carry_out(
         Command::Ask(line, answer) => drop(answer.send(send(&line))),
         Command::Extend(_, answer) if answer.is_closed() => {}
         Command::Extend(line, answer) => {
-            // A circuit that tor does not even begin is no relay's fault: its own documents do not have one of them, say.
+            // A circuit that tor does not even begin is no relay's fault: its own documents do not
+            // have one of them, say.
             let ours = |fault: Fault| Fault::client(fault.reason);
             let begun = send(&line).map_err(ours).and_then(|text| {
                 let id = text.strip_prefix("EXTENDED ");

@@ -1,16 +1,18 @@
 //! tor's options, which measuring needs otherwise, and what they were before.
 //!
-//! They are set in one command, so that all of them are or none is, and set back when [`Taken`] is dropped. A process that
-//! is killed leaves them as they are; tor then has its torrc's again after SIGHUP or a restart.
+//! They are set in one command, so that all of them are or none is, and set back when [`Taken`] is
+//! dropped. A process that is killed leaves them as they are; tor then has its torrc's again after
+//! SIGHUP or a restart.
 
 use std::collections::BTreeMap;
 
 use ff_lab::{Control, Error, Reply, Result};
 
-/// Options that leave circuits and streams to us, and take away what would disturb: circuits of tor's own, a timeout
-/// that it learns, the end of streams that are not answered for ten seconds, the refusal of the addresses that probes
-/// ask for, the end of circuits that were used for ten minutes, and the round in which tor, every half minute, closes
-/// circuits that a refusal has made too old.
+/// Options that leave circuits and streams to us, and take away what would disturb: circuits of
+/// tor's own, a timeout that it learns, the end of streams that are not answered for ten seconds,
+/// the refusal of the addresses that probes ask for, the end of circuits that were used for ten
+/// minutes, and the round in which tor, every half minute, closes circuits that a refusal has made
+/// too old.
 const OPTIONS: [(&str, &str); 8] = [
     ("__LeaveStreamsUnattached", "1"),
     ("__DisablePredictedCircuits", "1"),
@@ -72,8 +74,8 @@ impl Taken {
         Ok(taken)
     }
 
-    /// Whether tor already had our values of the options that every run needs: a run that was killed has left them, and what
-    /// they were before is not known.
+    /// Whether tor already had our values of the options that every run needs: a run that was
+    /// killed has left them, and what they were before is not known.
     pub(super) fn is_left_over(&self) -> bool {
         self.before
             .iter()
@@ -86,8 +88,8 @@ impl Taken {
         &mut self.control
     }
 
-    /// Sets again what somebody else has set since, as a tor does that reads its torrc again. What came so is what is
-    /// set back at the end.
+    /// Sets again what somebody else has set since, as a tor does that reads its torrc again. What
+    /// came so is what is set back at the end.
     ///
     /// # Errors
     /// What tor says.
@@ -117,7 +119,8 @@ impl Taken {
 pub(super) struct Lent(Taken);
 
 impl Lent {
-    /// Sets these options. Circuits that no stream uses are closed, now and at the end: they were built by other options.
+    /// Sets these options. Circuits that no stream uses are closed, now and at the end: they were
+    /// built by other options.
     ///
     /// # Errors
     /// What tor says; then nothing has changed.
@@ -156,7 +159,8 @@ pub(super) fn is_needed(name: &str, has_given_paths: bool) -> bool {
     is_way || has_given_paths && is_ours(name)
 }
 
-/// Which of these options tor refuses, and its words; none if it takes all of them together. None of them stays set.
+/// Which of these options tor refuses, and its words; none if it takes all of them together. None
+/// of them stays set.
 ///
 /// # Errors
 /// What else goes wrong on a control connection, each of which `open` opens.

@@ -1,4 +1,5 @@
-//! A tor that chooses paths itself, by the options of its own torrc: guards, bridges, conflux, timeouts that it learns.
+//! A tor that chooses paths itself, by the options of its own torrc: guards, bridges, conflux,
+//! timeouts that it learns.
 //!
 //! ```text
 //!  open ─▶ SocksPort, with a name of its own for each download (IsolateSOCKSAuth) ─▶ tor
@@ -6,8 +7,9 @@
 //!    └── Told: circuit, path, end ◀── Watcher: a thread ◀── control connection ◀─────┘
 //! ```
 //!
-//! Its options stay as they are, except those of an arm, and others may use it meanwhile. The path of a stream is looked up when
-//! tor says on which circuit the stream is: tor tells the circuits of a conflux set only when asked, or at their end.
+//! Its options stay as they are, except those of an arm, and others may use it meanwhile. The path
+//! of a stream is looked up when tor says on which circuit the stream is: tor tells the circuits of
+//! a conflux set only when asked, or at their end.
 
 mod told;
 
@@ -60,8 +62,8 @@ pub struct Circuit {
 pub type Stream = TcpStream;
 
 impl OwnTor {
-    /// Uses the first tor in a directory that has a control socket and a SocksPort; it has these options, by name and value,
-    /// until this is dropped.
+    /// Uses the first tor in a directory that has a control socket and a SocksPort; it has these
+    /// options, by name and value, until this is dropped.
     ///
     /// # Errors
     /// When there is none, with the directory's name, and what the control socket says.
@@ -152,7 +154,8 @@ impl Client for OwnTor {
         }))
     }
 
-    /// A SocksPort closes a stream in one way, whatever has ended it; what tor tells of the stream says what it was.
+    /// A SocksPort closes a stream in one way, whatever has ended it; what tor tells of the stream
+    /// says what it was.
     async fn lost(circuit: &Circuit, _: &mut Stream, _: Option<&io::Error>) -> Option<Fault> {
         let (watched, to_onion) = circuit.told.get()?;
         match end(&mut watched.told(), TOLD).await {
@@ -174,7 +177,8 @@ async fn end(told: &mut watch::Receiver<Told>, time: Duration) -> Option<End> {
     ended.ok()?.ok()?.end.clone()
 }
 
-/// Why a stream could not be opened: by the reply of the SocksPort, and by what tor tells of the stream.
+/// Why a stream could not be opened: by the reply of the SocksPort, and by what tor tells of the
+/// stream.
 fn not_open(code: u8, end: Option<End>, host: &str) -> Fault {
     if let Some((says, whose)) = extended(code) {
         return Fault::of(whose, format!("{says} (SOCKS reply {code:02X})"));

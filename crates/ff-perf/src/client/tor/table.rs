@@ -9,7 +9,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::client::Fault;
 
-/// How many events of circuits are kept that nobody knows yet: a new circuit's number comes after its first events.
+/// How many events of circuits are kept that nobody knows yet: a new circuit's number comes after
+/// its first events.
 const EARLY: usize = 256;
 
 /// What is told of a circuit.

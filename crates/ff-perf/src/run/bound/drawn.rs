@@ -40,7 +40,8 @@ impl DrawnPaths {
         Self::of(all, &network, &factors)
     }
 
-    /// As Tor's clients do, of a consensus; of what has flags and weights alone, as far as these tell.
+    /// As Tor's clients do, of a consensus; of what has flags and weights alone, as far as these
+    /// tell.
     pub(super) fn by_tor(all: &Capacities, pool: Option<&Pool>) -> Result<Self> {
         if let Some(pool) = pool {
             return Self::by_pool(all, pool);

@@ -81,8 +81,9 @@ fn relays(list: &str, network: &Network) -> Result<Vec<usize>> {
     Ok(file::list(&name, &text, |id| network.find(id))?)
 }
 
-/// The part of a capacity that is in use, from 0 to 1; both are in bytes a second. Who can carry nothing has none in use:
-/// a part of nothing would be no number, and nobody's path would be held against it.
+/// The part of a capacity that is in use, from 0 to 1; both are in bytes a second. Who can carry
+/// nothing has none in use: a part of nothing would be no number, and nobody's path would be held
+/// against it.
 fn busy(rate: f64, capacity: f64) -> f64 {
     if capacity > 0.0 { (rate / capacity).clamp(0.0, 1.0) } else { 0.0 }
 }

@@ -20,7 +20,8 @@ fn download_time(circuit: &Circuit) -> Duration {
     Duration::from_micros(circuit.ended_us.saturating_sub(stood_us))
 }
 
-/// What came of a circuit, of which the relay at this place is looked at; so many bytes were to come over it in this time.
+/// What came of a circuit, of which the relay at this place is looked at; so many bytes were to
+/// come over it in this time.
 pub(super) fn outcome(circuit: &Circuit, at: usize, size: u64, time: Duration) -> Outcome {
     let whole = circuit.download.as_ref().and_then(|download| Some((download.bytes, download.us?)));
     if let Some((bytes, us)) = whole {
@@ -31,8 +32,9 @@ pub(super) fn outcome(circuit: &Circuit, at: usize, size: u64, time: Duration) -
     match (failure.stage, failure.whose) {
         (_, Whose::Client) => Outcome::FailedElsewhere,
         (Stage::Link | Stage::Build, _) => {
-            // It has not answered, or the next one has not, which it was to ask. What was to build a hop farther behind it,
-            // and the answer, went through it and through others, and counts as what never came.
+            // It has not answered, or the next one has not, which it was to ask. What was to build
+            // a hop farther behind it, and the answer, went through it and through others, and
+            // counts as what never came.
             match failure.hop.and_then(|hop| usize::from(hop).checked_sub(at + 1)) {
                 None => Outcome::FailedElsewhere,
                 Some(0 | 1) => Outcome::FailedHere,
@@ -42,8 +44,9 @@ pub(super) fn outcome(circuit: &Circuit, at: usize, size: u64, time: Duration) -
         (_, Whose::Unknown) if download_time(circuit) >= time => {
             Outcome::TimedOut(size as f64 / time.as_secs_f64())
         }
-        // On a circuit that stands any of its relays may have been it, so it counts against the one that is looked at:
-        // the others come to as much through everybody. So it is with an exit that says that the target is it.
+        // On a circuit that stands any of its relays may have been it, so it counts against the one
+        // that is looked at: the others come to as much through everybody. So it is with an exit
+        // that says that the target is it.
         (_, Whose::Target | Whose::Unknown) => Outcome::NeverCame,
         (_, Whose::Relay) => match failure.hop {
             Some(hop) if usize::from(hop) != at + 1 => Outcome::FailedElsewhere,

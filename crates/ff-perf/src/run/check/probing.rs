@@ -47,8 +47,8 @@ pub(super) struct Drawer {
 }
 
 impl Drawer {
-    /// Of paths through these relays of a network, for streams to a port. Relays of a private network may be of one
-    /// subnet, and its weights are young.
+    /// Of paths through these relays of a network, for streams to a port. Relays of a private
+    /// network may be of one subnet, and its weights are young.
     pub(super) fn new(network: &Network, checked: &[usize], port: u16, seed: u64) -> Result<Self> {
         let is_private = !network.is_public();
         let choice = Choice::of_clients(port, is_private)?;
@@ -123,7 +123,8 @@ impl<'a, C: Client> Probing<'a, C> {
     /// Makes all downloads, and notes what came of each, also if something ends them early.
     ///
     /// # Errors
-    /// When a signal comes, no path can be drawn, something cannot be kept, or no download has arrived.
+    /// When a signal comes, no path can be drawn, something cannot be kept, or no download has
+    /// arrived.
     pub(super) async fn run(
         self,
         mut drawer: Drawer,
@@ -239,7 +240,8 @@ impl<'a, C: Client> Probing<'a, C> {
     /// Keeps what came of a download.
     ///
     /// # Errors
-    /// When it cannot be kept, and when nothing arrives any more; then what failed in the end is no relay's.
+    /// When it cannot be kept, and when nothing arrives any more; then what failed in the end is no
+    /// relay's.
     fn keep(
         &self,
         ended: Ended,

@@ -25,7 +25,8 @@ struct Report<'a> {
     seed: u64,
     /// A relay serves if it surely starves less than this share.
     most: f64,
-    /// Whether the downloads ended before the last one. Those that were under way then are in no figure.
+    /// Whether the downloads ended before the last one. Those that were under way then are in no
+    /// figure.
     ended_early: bool,
     /// The relays.
     relays: Vec<Row<'a>>,
@@ -45,7 +46,8 @@ struct Row<'a> {
     /// What was found.
     #[serde(flatten)]
     finding: Finding,
-    /// The fingerprint of the other relay whose doing it may be, if it is for that that nothing is decided.
+    /// The fingerprint of the other relay whose doing it may be, if it is for that that nothing is
+    /// decided.
     perhaps_of: Option<&'a str>,
 }
 

@@ -33,8 +33,8 @@ impl Turns {
         self.due(now).next().map(|planned| planned.relay)
     }
 
-    /// Begins the first one that may begin now and through whose relay there is a path: its number, itself, and its path.
-    /// Each relay is asked for once.
+    /// Begins the first one that may begin now and through whose relay there is a path: its number,
+    /// itself, and its path. Each relay is asked for once.
     pub(super) fn begin<P>(
         &mut self,
         now: Duration,

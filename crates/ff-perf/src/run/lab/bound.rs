@@ -25,8 +25,8 @@ use crate::run::print;
 const LEAST_RATE: f64 = 76_800.0;
 /// The fastest limited relay, in bytes a second.
 const MOST_RATE: f64 = 4e6;
-/// How often a relay is measured alone, and a path that stands for all of its kind: the median counts, because one
-/// download now and then meets a relay that is busy with something of its own.
+/// How often a relay is measured alone, and a path that stands for all of its kind: the median
+/// counts, because one download now and then meets a relay that is busy with something of its own.
 const AGAIN: usize = 3;
 /// Time from one consensus to the next; there is no longer one in a private network.
 const VOTING_INTERVAL: Duration = Duration::from_secs(1800);

@@ -41,14 +41,15 @@ const CPU_PERIOD: Duration = Duration::from_millis(100);
 const RELAYS_PER_DOWNLOAD: usize = 4;
 /// The host that measures.
 const PROBE: &str = "probe";
-/// How many circuits may be there at once. Most of them wait for their download, so that there are some whose relays are
-/// free.
+/// How many circuits may be there at once. Most of them wait for their download, so that there are
+/// some whose relays are free.
 const IN_FLIGHT: &str = "320";
-/// What is downloaded on some circuits: the paper's 5 MiB would take hours, and of fewer and larger ones chance alone would
-/// say which selection is faster.
+/// What is downloaded on some circuits: the paper's 5 MiB would take hours, and of fewer and larger
+/// ones chance alone would say which selection is faster.
 const DOWNLOAD: &str = "256KiB";
-/// One such download for so many circuits, in a network of [`USUAL`] relays. A relay is in one at a time, each takes three
-/// seconds, and so these decide how many circuits a second there are. In a larger network more go on at once.
+/// One such download for so many circuits, in a network of [`USUAL`] relays. A relay is in one at a
+/// time, each takes three seconds, and so these decide how many circuits a second there are. In a
+/// larger network more go on at once.
 const CIRCUITS_PER_DOWNLOAD: f64 = 16.0;
 /// Relays of a usual network.
 const USUAL: f64 = 24.0;
@@ -78,7 +79,8 @@ struct Found {
     emulator_late_p99_us: f64,
     /// What that may be.
     emulator_late_bound_us: f64,
-    /// The share of packets that were lost in hosts' devices before the emulator read them, and not on a link.
+    /// The share of packets that were lost in hosts' devices before the emulator read them, and not
+    /// on a link.
     emulator_overflowed_share: f64,
     /// 002's orders, and whether they hold here.
     verdicts: Vec<Verdict>,
@@ -94,7 +96,8 @@ pub(super) fn run(args: &LabNavigatorArgs, ending: &Ending) -> Result<ExitCode> 
     let quotas = short_of_cpu(&network)?;
     let background = background(&network, &mut rng)?;
     let began = Instant::now();
-    // In the network's own directory, which goes with it, and if this is killed, when the next network starts.
+    // In the network's own directory, which goes with it, and if this is killed, when the next
+    // network starts.
     let dir = args.out.clone().unwrap_or_else(|| network.dir().join("circuits"));
     let paths = network.dir().join("paths");
     let (exits, others) = places(&network);
@@ -212,9 +215,9 @@ fn ids(nodes: Vec<&Node>) -> Vec<&str> {
     nodes.into_iter().map(Node::rsa_fingerprint).collect()
 }
 
-/// Two relays and an exit. A third of relays are exits and stand in no other place, so each relay is in about as many paths
-/// as the others: what is compared is circuits. (Where exits are as scarce as that, Tor's own weights leave them for the last
-/// place, too.)
+/// Two relays and an exit. A third of relays are exits and stand in no other place, so each relay
+/// is in about as many paths as the others: what is compared is circuits. (Where exits are as
+/// scarce as that, Tor's own weights leave them for the last place, too.)
 fn path<T: Copy>(exits: &[T], others: &[T], rng: &mut ChaCha12Rng) -> Vec<T> {
     others.sample(rng, 2).chain(exits.choose(rng)).copied().collect()
 }
@@ -259,7 +262,8 @@ fn measure(
     Ok(())
 }
 
-/// What that program is told: how, to which target, and where the network is, the paths, and what comes out.
+/// What that program is told: how, to which target, and where the network is, the paths, and what
+/// comes out.
 fn words(args: &LabNavigatorArgs, target: SocketAddr, places: [&Path; 3]) -> Vec<OsString> {
     let fixed =
         "circuits run --share-builds --share-probes --rtt 5 --ttfb 1 --per-guard 100 --rate 1000";
@@ -283,7 +287,8 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // What was measured until then is in its file, so there is nothing to ask it for. It may have ended.
+        // What was measured until then is in its file, so there is nothing to ask it for. It may
+        // have ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -34,7 +34,8 @@ const FIT: (u32, f64) = (4, 2.0);
 /// In a smaller network, as a part of the paper's, chance alone takes figures out of their bounds.
 const LEAST_JUDGED_SCALE: f64 = 0.3;
 
-/// Timers of this program that are later in the mean show that the tors have to wait for CPU time, too.
+/// Timers of this program that are later in the mean show that the tors have to wait for CPU time,
+/// too.
 const MOST_LATE: Duration = Duration::from_millis(20);
 
 /// Runs it.
@@ -108,7 +109,8 @@ impl Figures<'_> {
         Ok(ran)
     }
 
-    /// Runs the experiments of a kind of tor, a network for each number of client relays; the first fits the capacity.
+    /// Runs the experiments of a kind of tor, a network for each number of client relays; the first
+    /// fits the capacity.
     fn run_tor(
         &self,
         tor: Tor,
@@ -170,7 +172,8 @@ impl Figures<'_> {
         World::draw(cell, &self.setting, capacity, self.args.seed)
     }
 
-    /// Finds the capacity that gives the mean client of a network without limits the paper's rate, about.
+    /// Finds the capacity that gives the mean client of a network without limits the paper's rate,
+    /// about.
     fn fit(&self, lab: &Lab, first: f64) -> Result<f64> {
         let (tries, off) = if self.args.short { (0, 0.0) } else { FIT };
         let mut capacity = first;
@@ -182,7 +185,8 @@ impl Figures<'_> {
             if (mean - BASE_KB).abs() <= off {
                 break;
             }
-            // Users that get more ask for more: the rate grows with about the square of the capacity.
+            // Users that get more ask for more: the rate grows with about the square of the
+            // capacity.
             capacity *= (BASE_KB / mean).sqrt().clamp(0.5, 2.0);
         }
         Ok(capacity)

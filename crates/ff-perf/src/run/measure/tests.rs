@@ -67,7 +67,8 @@ fn args(out: &Path, more: &str) -> MeasureArgs {
     parsed(words.chain(more.split_whitespace().map(Into::into)))
 }
 
-/// Three guards, three other relays, two exits, of which the first has this weight and can be with no guard.
+/// Three guards, three other relays, two exits, of which the first has this weight and can be with
+/// no guard.
 fn network(weight: f64) -> Network {
     let relay = |i: u8| ff_sim::network::Relay {
         fingerprint: [i; 20],
@@ -187,7 +188,8 @@ fn paths_of_a_file_are_used_again_and_again() {
 fn too_few_paths_are_no_success_and_what_was_measured_is_kept_and_said() {
     const COUNT: u64 = 100;
     let network = network(1e5);
-    // One draw in 100,000 is a path: one network in 100 seems to have any, and such a one soon seems to have no more.
+    // One draw in 100,000 is a path: one network in 100 seems to have any, and such a one soon
+    // seems to have no more.
     let choice = args(Path::new("nowhere"), "").measuring.rules.choice(true, None);
     let paths = |seed| {
         let plan = Plan::drawn(&network, &choice, seed, COUNT, Box::new(|_| false));

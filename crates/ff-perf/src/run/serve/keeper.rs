@@ -152,7 +152,8 @@ impl Serving {
         self.looks
     }
 
-    /// Compares these options, which were not known at the start, with those of the lines; what to log, if anything.
+    /// Compares these options, which were not known at the start, with those of the lines; what to
+    /// log, if anything.
     ///
     /// # Errors
     /// When they differ.
@@ -185,7 +186,8 @@ impl Serving {
         self.client_faults = 0;
     }
 
-    /// No client could be started, in a run that began then. The slot of a download has a line nevertheless.
+    /// No client could be started, in a run that began then. The slot of a download has a line
+    /// nevertheless.
     pub(super) fn no_client(&mut self, reason: &str, run_began: Instant) {
         self.complain(reason);
         let Some(orders) = &self.orders else {
@@ -216,8 +218,8 @@ impl Serving {
         self.tell_left();
     }
 
-    /// Writes OnionPerf's file of a day that is over, if there is one. No circuit is in flight meanwhile: it would be late, and
-    /// may belong to that day.
+    /// Writes OnionPerf's file of a day that is over, if there is one. No circuit is in flight
+    /// meanwhile: it would be late, and may belong to that day.
     fn write_day(&mut self) {
         let now = (self.clock)();
         if now.elapsed < self.days_from || !self.unwritten.is_empty() {
@@ -246,7 +248,8 @@ impl Serving {
         self.figures.left(data, self.shelf.left_bytes());
     }
 
-    /// The network's documents, valid after this second of 1970's, were read again, or could not be.
+    /// The network's documents, valid after this second of 1970's, were read again, or could not
+    /// be.
     pub(super) fn looked(&mut self, read: Result<u64, String>) {
         self.documents.are_new = false;
         self.looks += 1;

@@ -1,7 +1,7 @@
 //! Which size the next download has, and whether the month's budget has room for it.
 //!
-//! What is set aside for a download is written before it begins, so that a run that is killed has spent it, and a new start
-//! does not spend it again.
+//! What is set aside for a download is written before it begins, so that a run that is killed has
+//! spent it, and a new start does not spend it again.
 
 use std::path::{Path, PathBuf};
 
@@ -82,8 +82,9 @@ impl Orders {
         self.mix.at(self.budget.spent().begun, self.seed)
     }
 
-    /// The circuit of a download has ended; a circuit that never began has taken nothing. If the budget cannot be written now,
-    /// that is done when the next download begins, and this one counts in full until then.
+    /// The circuit of a download has ended; a circuit that never began has taken nothing. If the
+    /// budget cannot be written now, that is done when the next download begins, and this one
+    /// counts in full until then.
     pub(super) fn ended(&mut self, circuit: &Circuit, now: Now) {
         if circuit.path.is_empty() && !circuit.as_client {
             return;
@@ -146,7 +147,8 @@ impl Orders {
         let counter = (self.read)(name)?;
         let spent = self.budget.spent();
         let bytes = counter.since(spent.counter.as_ref());
-        // Before the start there may have been downloads, and nobody knows for how long there were none.
+        // Before the start there may have been downloads, and nobody knows for how long there were
+        // none.
         if self.has_counted && spent.held_bytes == 0 {
             self.budget.spend_otherwise(bytes, now);
         } else {
@@ -201,8 +203,8 @@ mod tests {
         serde_json::from_value(line).expect("a circuit")
     }
 
-    /// Two slots a day for a year, of which some fail: no month takes more than its budget, what does not fit is put off, and
-    /// sizes come in the order of the mix whatever was put off.
+    /// Two slots a day for a year, of which some fail: no month takes more than its budget, what
+    /// does not fit is put off, and sizes come in the order of the mix whatever was put off.
     #[test]
     fn a_year_keeps_to_its_budget_and_its_order() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -243,7 +245,8 @@ mod tests {
         assert!(order.take(sizes.len()).eq(sizes.iter().copied()), "no size is skipped");
     }
 
-    /// A year of two slots a day, and of directory documents over the same interface: the budget is for both.
+    /// A year of two slots a day, and of directory documents over the same interface: the budget is
+    /// for both.
     #[test]
     fn a_year_on_an_interface_keeps_to_its_budget_with_directory_documents() {
         let dir = tempfile::tempdir().expect("a directory");

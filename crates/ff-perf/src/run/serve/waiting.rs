@@ -9,14 +9,15 @@ use crate::store::StoreError;
 use crate::store::rotation::Now;
 use crate::store::shelf::Shelf;
 
-/// How many lines wait at most, without those of circuits that began: a month of downloads every five minutes, which take some
-/// 6 MB.
+/// How many lines wait at most, without those of circuits that began: a month of downloads every
+/// five minutes, which take some 6 MB.
 pub(super) const MOST: usize = 10_000;
 
 /// The lines that could not be written yet, in their order.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    /// Those of circuits that were in flight when the disk was full, and at most [`MOST`] that did not begin then.
+    /// Those of circuits that were in flight when the disk was full, and at most [`MOST`] that did
+    /// not begin then.
     lines: VecDeque<Circuit>,
     /// Why they cannot be written, if there are any.
     full: Option<String>,
@@ -25,7 +26,8 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Adds a line; whether it was kept. If too many wait, it is dropped if its circuit never began.
+    /// Adds a line; whether it was kept. If too many wait, it is dropped if its circuit never
+    /// began.
     pub(super) fn add(&mut self, circuit: Circuit) -> bool {
         let is_kept = self.lines.len() < MOST || !never_began(&circuit);
         if is_kept {

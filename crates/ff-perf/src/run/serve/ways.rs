@@ -1,4 +1,5 @@
-//! What takes turns in `downloads serve --arms`: the arms of a file; without one, what the options say.
+//! What takes turns in `downloads serve --arms`: the arms of a file; without one, what the options
+//! say.
 
 use std::path::PathBuf;
 
@@ -101,7 +102,8 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// Reads the network again if that was done for another arm since. If that fails, the old one stays.
+    /// Reads the network again if that was done for another arm since. If that fails, the old one
+    /// stays.
     pub(super) fn keep_up(&mut self, looks: u64) {
         if self.looks != looks {
             self.looks = looks;

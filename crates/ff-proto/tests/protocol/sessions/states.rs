@@ -31,7 +31,8 @@ struct Session {
     name: &'static str,
     /// What else a reader has to know.
     notes: &'static str,
-    /// Its states, first the one that it begins in. A state has a column for each place that an event may come from.
+    /// Its states, first the one that it begins in. A state has a column for each place that an
+    /// event may come from.
     columns: &'static [Column],
     /// The events.
     events: &'static [&'static str],
@@ -116,7 +117,8 @@ impl Session {
         graph
     }
 
-    /// How an event is called in the graph if it leads from one state to another: with its place if others do not.
+    /// How an event is called in the graph if it leads from one state to another: with its place if
+    /// others do not.
     fn label(&self, (event, steps): &Row, from: &str, to: &str) -> Option<String> {
         let here = self.columns.iter().zip(steps).filter(|(column, _)| column.state == from);
         let leads = |step: &Step| step.next == Some(to);

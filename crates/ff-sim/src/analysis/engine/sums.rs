@@ -1,4 +1,5 @@
-//! Sums over relays at the times of a batch, and what weights and capacities are of them: Eq. 3 to 6.
+//! Sums over relays at the times of a batch, and what weights and capacities are of them: Eq. 3 to
+//! 6.
 
 use super::super::batch::{Each, Mask, SLOTS, slots};
 use super::super::outcome::{NetworkStep, RelayWindow};
@@ -78,7 +79,8 @@ impl Sums {
         self.all.get(slot).copied().unwrap_or_default()
     }
 
-    /// What weights and capacities count for at these times; relays' means have those of `in_means`.
+    /// What weights and capacities count for at these times; relays' means have those of
+    /// `in_means`.
     pub(super) fn units(&self, steps: &[NetworkStep], in_means: Mask) -> Shares {
         let mut shares = Shares { in_means, ..Shares::default() };
         for (slot, (step, sum)) in steps.iter().zip(&self.all).enumerate() {

@@ -284,7 +284,8 @@ proptest! {
         }
     }
 
-    /// Times that are reckoned with together come to the same bits as each alone, also if some cannot be taken.
+    /// Times that are reckoned with together come to the same bits as each alone, also if some
+    /// cannot be taken.
     #[test]
     fn times_that_are_reckoned_with_together_come_to_the_same_bits(
         data in data(),

@@ -5,7 +5,8 @@ use crate::flow::tmodel::Library;
 /// Seconds in which what a circuit has had counts half: tor's default for its scheduler.
 const HALF_LIFE_SECS: f64 = 30.0;
 
-/// After so many seconds without a byte what is waited for is given up, as TGen's streams do by default.
+/// After so many seconds without a byte what is waited for is given up, as TGen's streams do by
+/// default.
 const STALLED_SECS: f64 = 30.0;
 
 /// The circuits.
@@ -78,9 +79,9 @@ pub(super) enum Owner {
 const TOGETHER: usize = 64;
 
 impl Circuits {
-    /// Before each of these is used in turn, has it in the cache: at the first of so many brings them all. There are too
-    /// many for any cache, in no order: asked for together they come in the time of a few, where each would be waited for
-    /// if it were asked for when it is used.
+    /// Before each of these is used in turn, has it in the cache: at the first of so many brings
+    /// them all. There are too many for any cache, in no order: asked for together they come in the
+    /// time of a few, where each would be waited for if it were asked for when it is used.
     pub(super) fn bring(&self, places: &[u32], from: usize) {
         if !from.is_multiple_of(TOGETHER) {
             return;
@@ -163,7 +164,8 @@ impl Circuits {
         self.all[at].backlog
     }
 
-    /// Gives up what a circuit waits for if that has stood still for too long, or has taken longer than `most_secs`.
+    /// Gives up what a circuit waits for if that has stood still for too long, or has taken longer
+    /// than `most_secs`.
     pub(super) fn give_up(&mut self, at: usize, tick: u32, tick_secs: f64, most_secs: f64) -> bool {
         let since = |then: u32| f64::from(tick.saturating_sub(then)) * tick_secs;
         let is_over = since(self.all[at].served_tick) > STALLED_SECS

@@ -35,7 +35,8 @@ impl Clients {
         Self { starts, downloads: Vec::new(), rng }
     }
 
-    /// The size of the next download that starts before a time, and when it starts, if there is one.
+    /// The size of the next download that starts before a time, and when it starts, if there is
+    /// one.
     pub(super) fn next_download(&mut self, end: f64) -> Option<(u32, f64)> {
         let Reverse(soonest) = *self.starts.peek()?;
         let start = f64::from_bits(soonest);

@@ -2,7 +2,8 @@
 
 use ff_report::stats;
 
-/// A download of a benchmark client; its times count from when it is asked for, which is when its stream is connected.
+/// A download of a benchmark client; its times count from when it is asked for, which is when its
+/// stream is connected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Download {
     /// Its bytes.
@@ -36,7 +37,8 @@ pub struct FlowOutcome {
     pub work: u64,
 }
 
-/// The figures that are compared, as medians where they are times; where there was nothing to take one of, there is none.
+/// The figures that are compared, as medians where they are times; where there was nothing to take
+/// one of, there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Seconds to the first byte, of all downloads.

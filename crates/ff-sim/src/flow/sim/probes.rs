@@ -1,4 +1,5 @@
-//! Downloads over two hops by which others measure relays, inside the simulation; and who asks for them.
+//! Downloads over two hops by which others measure relays, inside the simulation; and who asks for
+//! them.
 
 use crate::flow::path::Paths;
 
@@ -14,20 +15,22 @@ pub struct Pair {
     pub measured: u32,
 }
 
-/// Seconds after which one is given up whose first byte has not come: sbws waits so long for an answer (`http_timeout`).
+/// Seconds after which one is given up whose first byte has not come: sbws waits so long for an
+/// answer (`http_timeout`).
 const FIRST_BYTE_SECS: f64 = 10.0;
 
-/// Whoever looks on while a simulation goes, measures relays in it, and changes how clients choose them.
+/// Whoever looks on while a simulation goes, measures relays in it, and changes how clients choose
+/// them.
 pub trait Watch {
-    /// A second is over, the one of this number; each relay carried so many bytes in it. Circuits that are opened from
-    /// now on take the paths that come back.
+    /// A second is over, the one of this number; each relay carried so many bytes in it. Circuits
+    /// that are opened from now on take the paths that come back.
     fn second(&mut self, second: u32, carried: &[f64]) -> Option<Paths>;
 
     /// The two relays that are to be downloaded through next, if any.
     fn next_probe(&mut self) -> Option<Pair>;
 
-    /// What a download through these two came to, in bytes a second of a stream. Nothing is said of one that was given up
-    /// because its first byte did not come.
+    /// What a download through these two came to, in bytes a second of a stream. Nothing is said of
+    /// one that was given up because its first byte did not come.
     fn probed(&mut self, pair: Pair, bytes_per_sec: f64);
 }
 

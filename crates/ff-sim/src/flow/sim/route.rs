@@ -37,8 +37,8 @@ pub(super) fn route(
     found
 }
 
-/// How long clients wait for a circuit to be built (path-spec 2.4): a Pareto distribution is fitted to the last build
-/// times, and clients wait as long as it says that 80 % of circuits take.
+/// How long clients wait for a circuit to be built (path-spec 2.4): a Pareto distribution is fitted
+/// to the last build times, and clients wait as long as it says that 80 % of circuits take.
 #[derive(Clone, Debug)]
 pub(super) struct Patience {
     /// How long clients wait, in seconds.
@@ -58,8 +58,8 @@ impl Patience {
     /// So many build times are kept.
     const KEPT: usize = 1_000;
 
-    /// Before so many nobody gives up: `cbtmincircs`. And after each so many the fit is made anew: clients make it
-    /// after each circuit, but all of them are one here.
+    /// Before so many nobody gives up: `cbtmincircs`. And after each so many the fit is made anew:
+    /// clients make it after each circuit, but all of them are one here.
     const LEAST_SEEN: usize = 100;
 
     /// So many of the fullest bins give the distribution's mode: `cbtnummodes`.

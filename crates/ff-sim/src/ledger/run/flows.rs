@@ -1,12 +1,13 @@
 //! The ledger's rows about clients (Fig. 8b, 9) and about Shadow.
 //!
-//! Each of seven networks is simulated by the weights of its consensus, which TorFlow made, by those at which TorFlow's loop
-//! ends, and by what FlashFlow would measure, at three loads. A figure is a mean over the networks, with the end of its 95 %
-//! interval where the sign matters. Beside Shadow (D7, D8) stand networks 5-7 alone, which gave no constants, each as the mean
-//! of five simulations: by the seed alone a median near full load changes by some ten percent.
+//! Each of seven networks is simulated by the weights of its consensus, which TorFlow made, by
+//! those at which TorFlow's loop ends, and by what FlashFlow would measure, at three loads. A
+//! figure is a mean over the networks, with the end of its 95 % interval where the sign matters.
+//! Beside Shadow (D7, D8) stand networks 5-7 alone, which gave no constants, each as the mean of
+//! five simulations: by the seed alone a median near full load changes by some ten percent.
 //!
-//! With `--quick`, or without data, it is the first network for some minutes: a sample. Only what the wanted rows need is
-//! simulated.
+//! With `--quick`, or without data, it is the first network for some minutes: a sample. Only what
+//! the wanted rows need is simulated.
 
 mod shadow;
 
@@ -44,7 +45,8 @@ const DRAWS: u64 = 5;
 /// Simulations at a time.
 const JOBS: usize = 2;
 
-/// Which simulation: a network's number, the load in percent, the weights, and which draw it is, from 0.
+/// Which simulation: a network's number, the load in percent, the weights, and which draw it is,
+/// from 0.
 type Case = (u8, u32, Kind, u64);
 
 /// By which weights.

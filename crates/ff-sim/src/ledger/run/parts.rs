@@ -1,4 +1,5 @@
-//! What computes which figures of the ledger. A test holds it against `doc/ledger.toml`, so that no figure is forgotten.
+//! What computes which figures of the ledger. A test holds it against `doc/ledger.toml`, so that no
+//! figure is forgotten.
 
 use anyhow::Result;
 

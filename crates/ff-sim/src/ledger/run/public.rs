@@ -1,4 +1,5 @@
-//! The ledger's rows about what is outside: what Shadow's networks had (D1), and the public Tor of 2019 (D8).
+//! The ledger's rows about what is outside: what Shadow's networks had (D1), and the public Tor of
+//! 2019 (D8).
 
 use anyhow::{Context, Result};
 use ff_report::stats;

@@ -1,7 +1,7 @@
 //! The entries of a tar.
 //!
-//! The `tar` crate finds headers and contents; long names are read here, because it would take names of any length
-//! into memory.
+//! The `tar` crate finds headers and contents; long names are read here, because it would take
+//! names of any length into memory.
 
 use std::io::{self, Read};
 

@@ -1,8 +1,9 @@
 //! What a tar has, handed over by the thread that unpacks it to the one that scans it.
 //!
-//! Entries are unpacked right into the buffers in which they are scanned, small ones many to a buffer. Buffers come back
-//! and are used again, unless they are long; there are no more than [`MOST_LENT`] besides the one that is being filled,
-//! and all together have no more than [`MOST_BUFFERS_BYTES`].
+//! Entries are unpacked right into the buffers in which they are scanned, small ones many to a
+//! buffer. Buffers come back and are used again, unless they are long; there are no more than
+//! [`MOST_LENT`] besides the one that is being filled, and all together have no more than
+//! [`MOST_BUFFERS_BYTES`].
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -18,7 +19,8 @@ const ENOUGH_BYTES: usize = 1 << 18;
 const ENOUGH_ENTRIES: usize = 1000;
 /// So much room is made for an entry before any of it has come.
 const FIRST_BYTES: usize = 1 << 16;
-/// So many buffers may be elsewhere: one that is scanned, one before it that is still known, one that waits.
+/// So many buffers may be elsewhere: one that is scanned, one before it that is still known, one
+/// that waits.
 const MOST_LENT: usize = 3;
 
 /// A longer buffer is not used again, and whoever scans gives it back before the next has come.
@@ -145,8 +147,8 @@ impl HandOver {
         }
     }
 
-    /// Reads an entry behind what the buffer has, which never gets shorter: filling up what is read into would take as
-    /// long as reading. `false` if it ends too early.
+    /// Reads an entry behind what the buffer has, which never gets shorter: filling up what is read
+    /// into would take as long as reading. `false` if it ends too early.
     fn read_whole(&mut self, size: usize, from: &mut impl Read) -> io::Result<bool> {
         let (buffer, mut at, end) = (&mut self.now.bytes, self.len, self.len + size);
         while at < end {
@@ -265,7 +267,8 @@ mod tests {
         (to, from, kept)
     }
 
-    /// Hands over entries of these sizes, and takes each buffer; the most bytes of buffers that there were at once.
+    /// Hands over entries of these sizes, and takes each buffer; the most bytes of buffers that
+    /// there were at once.
     fn hand_over(sizes: &[usize], mut take: impl FnMut(&TakeOver, Arc<Vec<u8>>)) -> usize {
         let (mut hand_over, take_over, kept) = own_sides();
         let (there, most) = (AtomicUsize::new(0), AtomicUsize::new(0));

@@ -16,8 +16,9 @@ pub struct FileDocument<'a> {
     pub bytes: &'a [u8],
 }
 
-/// The documents of a file. One begins with annotations (`@type` and the like), or, where there are none, with the
-/// keyword that the first document begins with. What has no such keyword in its first line is one document.
+/// The documents of a file. One begins with annotations (`@type` and the like), or, where there are
+/// none, with the keyword that the first document begins with. What has no such keyword in its
+/// first line is one document.
 #[must_use]
 pub fn documents(bytes: &[u8]) -> DocumentSplitter<'_> {
     DocumentSplitter { bytes, at: 0, next_line: 1, begin: Begin::default() }
@@ -37,8 +38,8 @@ pub struct DocumentSplitter<'a> {
 }
 
 impl DocumentSplitter<'_> {
-    /// From the beginning of a line on, where the next one begins that could be the first of a document. Lines
-    /// between are not looked at.
+    /// From the beginning of a line on, where the next one begins that could be the first of a
+    /// document. Lines between are not looked at.
     fn candidate(&self, from: usize) -> usize {
         let keyword = [b"\n", &*self.begin.keyword].concat();
         let (keyword, annotation) = (Finder::new(&keyword), Finder::new(b"\n@"));
@@ -135,8 +136,9 @@ const fn is_blank(line: &[u8]) -> bool {
     line.trim_ascii().is_empty()
 }
 
-/// The keyword of a line of a directory document: letters, digits and hyphens, a letter first. Tables and JSON have
-/// none in their first lines, and the first line of a bandwidth file is a number.
+/// The keyword of a line of a directory document: letters, digits and hyphens, a letter first.
+/// Tables and JSON have none in their first lines, and the first line of a bandwidth file is a
+/// number.
 fn keyword(line: &[u8]) -> Option<&[u8]> {
     let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
     let word = line.get(..end).filter(|word| word.first().is_some_and(u8::is_ascii_alphabetic))?;

@@ -1,9 +1,11 @@
-//! Consensuses one after the other, of which each has most of its relays just as the one before it has them.
+//! Consensuses one after the other, of which each has most of its relays just as the one before it
+//! has them.
 //!
-//! A relay's entry is compared, byte for byte, with the entry that follows in the last document what was found there
-//! last; if they are the same, what was read of it then is taken over, and so it is if they differ in the weight alone,
-//! which is read. Both documents have their relays in the same order, so that one pass over both finds them all. A
-//! document is kept where it is until the next one has been read.
+//! A relay's entry is compared, byte for byte, with the entry that follows in the last document
+//! what was found there last; if they are the same, what was read of it then is taken over, and so
+//! it is if they differ in the weight alone, which is read. Both documents have their relays in the
+//! same order, so that one pass over both finds them all. A document is kept where it is until the
+//! next one has been read.
 
 use std::ops::Range;
 
@@ -175,7 +177,8 @@ pub(super) struct Known<'a> {
 }
 
 impl Known<'_> {
-    /// Takes over the relay whose entry comes now, and passes over its lines; `false` if it has to be read.
+    /// Takes over the relay whose entry comes now, and passes over its lines; `false` if it has to
+    /// be read.
     pub(super) fn take(
         &mut self,
         to: &mut Consensus,

@@ -1,4 +1,5 @@
-//! What has been read of a consensus: its texts, addresses and weights, and the network that it describes.
+//! What has been read of a consensus: its texts, addresses and weights, and the network that it
+//! describes.
 
 use std::net::IpAddr;
 
@@ -40,8 +41,8 @@ impl Consensus {
         std::iter::once(IpAddr::V4(relay.address)).chain(others.iter().copied())
     }
 
-    /// The network that it describes, as [`Network::from`] has it from `ff_dir`'s reader: weights stand in for
-    /// capacities where relays have been measured.
+    /// The network that it describes, as [`Network::from`] has it from `ff_dir`'s reader: weights
+    /// stand in for capacities where relays have been measured.
     #[must_use]
     pub fn to_network(&self) -> Network {
         Network {

@@ -1,7 +1,8 @@
 //! Directory documents as bytes: their lines, words, numbers and times (dir-spec 1.2).
 //!
-//! Nothing here allocates, and nothing asks that a document is UTF-8 as a whole: only what is taken out of it is
-//! looked at. Objects between `-----BEGIN` and `-----END` are passed over, whatever stands in them.
+//! Nothing here allocates, and nothing asks that a document is UTF-8 as a whole: only what is taken
+//! out of it is looked at. Objects between `-----BEGIN` and `-----END` are passed over, whatever
+//! stands in them.
 
 use std::net::Ipv4Addr;
 
@@ -128,7 +129,8 @@ impl<'a> Iterator for Lines<'a> {
     }
 }
 
-/// What stands between the first and the last line of the object at the start of some bytes, if a whole one is there.
+/// What stands between the first and the last line of the object at the start of some bytes, if a
+/// whole one is there.
 pub(crate) fn object(bytes: &[u8]) -> Option<&[u8]> {
     let mut lines = Lines::of(bytes);
     lines.line().filter(|line| line.starts_with(b"-----BEGIN "))?;
@@ -165,8 +167,8 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The next word if it has so many bytes, without a look at each. What separates words may be among them, so this
-    /// is for those who take no such byte.
+    /// The next word if it has so many bytes, without a look at each. What separates words may be
+    /// among them, so this is for those who take no such byte.
     pub(crate) fn of_len<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
         self.pass_spaces();
         let (word, behind) = self.0.split_first_chunk()?;
@@ -241,8 +243,8 @@ const BASE64: [u8; 256] = {
     values
 };
 
-/// Twenty or 32 bytes in base64 without its padding. A table is four times as fast as a decoder that takes care of
-/// secrets, and there are ten million of these a month.
+/// Twenty or 32 bytes in base64 without its padding. A table is four times as fast as a decoder
+/// that takes care of secrets, and there are ten million of these a month.
 pub(crate) fn base64<const N: usize>(word: &[u8]) -> Option<[u8; N]> {
     if word.len() != (N * 8).div_ceil(6) {
         return None;
@@ -385,7 +387,8 @@ mod tests {
         let mut left = words(b"  abc\tdef");
         assert_eq!((left.of_len(), left.of_len()), (Some(b"abc"), Some(b"def")));
         assert_eq!(left.next(), None);
-        // Neither a longer word nor a shorter one at the end, nor one with a space in it that a decoder takes.
+        // Neither a longer word nor a shorter one at the end, nor one with a space in it that a
+        // decoder takes.
         assert_eq!(words(b"abcd").of_len::<3>(), None);
         assert_eq!(words(b"ab").of_len::<3>(), None);
         assert_eq!(base64::<20>(b"AAoQ1DAR6kkoo19hBA 5K0QztNw"), None);

@@ -31,7 +31,8 @@ impl Cursor<'_> {
         self.series.times.get(self.next).copied()
     }
 
-    /// The next time, with every relay that is listed then and its value; relays by their indexes, in order.
+    /// The next time, with every relay that is listed then and its value; relays by their indexes,
+    /// in order.
     pub fn next_into(&mut self, listed: &mut Vec<(u32, u64)>) -> Option<u64> {
         listed.clear();
         self.next_each(|relay, value| listed.push((relay, value)))

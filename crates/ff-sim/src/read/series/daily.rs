@@ -1,5 +1,6 @@
-//! The network's bandwidth day by day, as Tor Metrics' `bandwidth.csv` has it: a day, what all relays advertised and
-//! what they used, in Gbit/s. Comment lines begin with `#`; header lines say words.
+//! The network's bandwidth day by day, as Tor Metrics' `bandwidth.csv` has it: a day, what all
+//! relays advertised and what they used, in Gbit/s. Comment lines begin with `#`; header lines say
+//! words.
 
 use std::io::{self, BufRead};
 

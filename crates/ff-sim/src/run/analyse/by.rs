@@ -96,7 +96,8 @@ fn row(by: By, label: String, window_secs: u64, group: &LabelledRelays) -> Row {
     }
 }
 
-/// The groups of a network at one moment. Shares are of what relays have whose capacities are known.
+/// The groups of a network at one moment. Shares are of what relays have whose capacities are
+/// known.
 #[expect(clippy::cast_precision_loss, reason = "what lies above 2^53 is rounded, to one in 2^53")]
 pub(super) fn of_moment(network: &Network, moment: &Moment, wanted: &[By]) -> Vec<Row> {
     let known = || network.relays.iter().zip(&moment.relay_errors).enumerate();

@@ -94,7 +94,8 @@ struct Window {
     under_weighted: Option<f64>,
     /// The network's (Eq. 6, Fig. 4).
     network_weight_error: Option<Summary>,
-    /// Which part of all weight relays have whose capacity is unknown or 0, at each time: they are in no sum of weights.
+    /// Which part of all weight relays have whose capacity is unknown or 0, at each time: they are
+    /// in no sum of weights.
     weight_left_out: Option<Summary>,
     /// Relays' mean relative deviation of what they advertised (Eq. 7, Fig. 10a).
     advertised_deviation: Option<Summary>,

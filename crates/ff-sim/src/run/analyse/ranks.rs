@@ -19,8 +19,8 @@ const LEAST_TIMES_DIVISOR: usize = 10;
 pub(super) struct Ranking {
     /// The window in seconds.
     window_secs: u64,
-    /// By what relays are ranked: `ratio` (Eq. 5: weight over capacity, as shares) or `points` (share of weight less
-    /// share of capacity).
+    /// By what relays are ranked: `ratio` (Eq. 5: weight over capacity, as shares) or `points`
+    /// (share of weight less share of capacity).
     by: &'static str,
     /// At how many times a relay must have an error to be ranked.
     least_times: u32,
@@ -152,8 +152,8 @@ pub(super) struct Overloaded {
     overloaded: Option<Spread>,
     /// Weight errors of relays that never said so, and could.
     others: Option<Spread>,
-    /// How likely an overloaded relay has a greater error than another one: 0.5 if they have nothing to do with each
-    /// other.
+    /// How likely an overloaded relay has a greater error than another one: 0.5 if they have
+    /// nothing to do with each other.
     likely_greater: Option<f64>,
     /// Tenths of the relays by weight error, from the most under-weighted on.
     tenths: Vec<Tenth>,
@@ -170,7 +170,8 @@ struct Tenth {
     overloaded: usize,
 }
 
-/// Sets overloaded relays beside the others in each window; `is_overloaded` is an error where the source cannot say.
+/// Sets overloaded relays beside the others in each window; `is_overloaded` is an error where the
+/// source cannot say.
 pub(super) fn overloads(
     outcome: &ErrorAnalysis,
     is_overloaded: Result<&dyn Fn(u32) -> Option<bool>, &str>,

@@ -1,4 +1,5 @@
-//! What the command `flow` writes: each simulation, means over them, relays, rounds of closed loops.
+//! What the command `flow` writes: each simulation, means over them, relays, rounds of closed
+//! loops.
 
 mod drawn;
 mod merged;
@@ -37,7 +38,8 @@ pub(super) struct Run {
     timeouts_by_size: [Option<f64>; 3],
     /// What relays carried, in Gbit/s.
     throughput_gbit_per_sec: f64,
-    /// The network weight error (Eq. 6) of the weights at the end, by usable capacity; `null` without capacities.
+    /// The network weight error (Eq. 6) of the weights at the end, by usable capacity; `null`
+    /// without capacities.
     weight_error: Option<f64>,
     /// The same at the beginning of a closed loop and after each of its rounds.
     loop_weight_errors: Vec<f64>,
@@ -54,8 +56,8 @@ pub(super) struct Run {
     relays: Vec<RelayUse>,
 }
 
-/// A relay in a simulation: its name, its class, its capacity in bytes a second, its part of all weight, and its
-/// utilisation.
+/// A relay in a simulation: its name, its class, its capacity in bytes a second, its part of all
+/// weight, and its utilisation.
 type RelayUse = (String, &'static str, u64, f64, f64);
 
 impl Run {

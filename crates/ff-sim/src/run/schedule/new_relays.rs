@@ -185,7 +185,8 @@ fn drawn_from(
     Ok((all, "drawn from --capacities"))
 }
 
-/// How new relays were measured that had empty slots to themselves, each hour's as soon as can be (paper §7).
+/// How new relays were measured that had empty slots to themselves, each hour's as soon as can be
+/// (paper §7).
 #[derive(Debug, Serialize)]
 pub(super) struct Packed {
     /// How many came.
@@ -196,7 +197,8 @@ pub(super) struct Packed {
     pub(super) too_fast: usize,
     /// z0 of all of them.
     pub(super) guess_bytes_per_sec: u64,
-    /// Seconds until all of an hour's relays had been measured: the median of hours in which some came.
+    /// Seconds until all of an hour's relays had been measured: the median of hours in which some
+    /// came.
     pub(super) median_secs: f64,
     /// The most.
     pub(super) most_secs: f64,

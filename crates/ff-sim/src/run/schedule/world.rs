@@ -24,7 +24,8 @@ pub(super) fn read(args: &ScheduleArgs, network: &Network, reading: &mut Reading
     anyhow::ensure!(!links.is_empty(), "{name} has no links that can be read{first}");
     reading.skips.extend(skips);
     world.links = links;
-    // Coordinators that take each relay by itself are told no addresses, and links hold relays back all the same.
+    // Coordinators that take each relay by itself are told no addresses, and links hold relays back
+    // all the same.
     for relay in &network.relays {
         let host = relay.addresses.iter().find(|address| world.links.contains_key(*address));
         world.hosts.extend(host.map(|host| (relay.fingerprint, *host)));

@@ -16,7 +16,8 @@ pub(in crate::store) struct Values {
     kind: ColumnKind,
     /// Whether there may be none in a row.
     is_nullable: bool,
-    /// The values one behind the other, as Parquet's plain encoding has them; each truth in a byte of its own.
+    /// The values one behind the other, as Parquet's plain encoding has them; each truth in a byte
+    /// of its own.
     plain: Vec<u8>,
     /// How many bytes each of them has; nothing if that is not the same for all.
     width: Option<usize>,
@@ -24,7 +25,8 @@ pub(in crate::store) struct Values {
     ends: Vec<usize>,
     /// The hash of each.
     hashes: Vec<u32>,
-    /// Numbers of values, found by their hashes: at that place, or behind it before the next empty one.
+    /// Numbers of values, found by their hashes: at that place, or behind it before the next empty
+    /// one.
     slots: Vec<Slot>,
     /// What hashes them.
     hasher: RandomState,
@@ -106,8 +108,8 @@ impl Values {
         self.last = NONE;
     }
 
-    /// Begins again with those values of another one that have these numbers, and puts their new numbers in place of
-    /// them.
+    /// Begins again with those values of another one that have these numbers, and puts their new
+    /// numbers in place of them.
     pub(super) fn follow(&mut self, other: &Self, keys: &mut [u32]) {
         self.clear();
         self.hasher.clone_from(&other.hasher);
@@ -165,7 +167,8 @@ impl Values {
         value().unwrap_or_default()
     }
 
-    /// Adds a cell in its plain encoding behind others; nothing for one of another type, which counts as none.
+    /// Adds a cell in its plain encoding behind others; nothing for one of another type, which
+    /// counts as none.
     pub(super) fn encode(&self, cell: Cell<'_>, to: &mut Vec<u8>) {
         match (self.kind, cell) {
             (ColumnKind::Time, Cell::Int(secs)) => {
@@ -210,8 +213,8 @@ impl Values {
         folded(self.hasher.hash_one(value))
     }
 
-    /// Looks at the slots of these hashes, so that the processor has them at hand when values are looked up: it gets
-    /// many at once, but waits for each where what to do next depends on it.
+    /// Looks at the slots of these hashes, so that the processor has them at hand when values are
+    /// looked up: it gets many at once, but waits for each where what to do next depends on it.
     pub(super) fn touch(&self, hashes: impl Iterator<Item = u32>) {
         let mask = self.slots.len() - 1;
         let key = |hash| self.slots.get(Slot::place(hash, mask)).map_or(0, |slot| slot.key);

@@ -164,8 +164,8 @@ fn push_relay(to: &mut Partition, consensus: &Consensus, relay: &ConsensusRelay,
     ]);
 }
 
-/// Adds a relay's row as the one that the consensus before has of it, as far as that has not changed; `false` if there
-/// is none, or what has changed is not what changes from hour to hour.
+/// Adds a relay's row as the one that the consensus before has of it, as far as that has not
+/// changed; `false` if there is none, or what has changed is not what changes from hour to hour.
 fn push_again(
     to: &mut Partition,
     sequence: &Sequence,

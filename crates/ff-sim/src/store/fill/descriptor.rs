@@ -24,8 +24,8 @@ pub(super) struct Servers {
     rows: Partition,
     /// The one that is being read, whose space is used again.
     now: Descriptors,
-    /// The digests of all: twenty bytes for each of a month's descriptors, which are less than a million. There are no
-    /// more than [`MOST`].
+    /// The digests of all: twenty bytes for each of a month's descriptors, which are less than a
+    /// million. There are no more than [`MOST`].
     digests: HashSet<[u8; 20]>,
     /// How many were there twice.
     duplicates: u64,

@@ -146,8 +146,8 @@ pub(crate) fn descriptors(dir: &Path) {
         .finish(true);
 }
 
-/// The descriptors of the samples, each with a certificate of the same family's key (proposal 321), and the digests by
-/// which a consensus lists each of them: what it was, and what it is then.
+/// The descriptors of the samples, each with a certificate of the same family's key (proposal 321),
+/// and the digests by which a consensus lists each of them: what it was, and what it is then.
 pub(crate) fn in_one_family() -> (String, Vec<(String, String)>) {
     let text = String::from_utf8(sample_descriptors()).expect("UTF-8");
     let line = |line: &str| match line.strip_prefix("master-key-ed25519 ") {

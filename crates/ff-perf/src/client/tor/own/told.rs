@@ -1,4 +1,5 @@
-//! What tor tells of streams that it attaches itself: on which circuit each is, through which relays, and why it has ended.
+//! What tor tells of streams that it attaches itself: on which circuit each is, through which
+//! relays, and why it has ended.
 
 use std::collections::HashMap;
 use std::io;
@@ -52,7 +53,8 @@ struct Streams {
     is_lost: bool,
 }
 
-/// A stream that is watched until this is dropped; one that has a number, until tor says that it has ended.
+/// A stream that is watched until this is dropped; one that has a number, until tor says that it
+/// has ended.
 #[derive(Debug)]
 pub(super) struct Watched {
     /// What is told of it.
@@ -204,7 +206,8 @@ fn relays(circuit: &Event) -> Vec<Relay> {
 mod tests {
     use super::*;
 
-    /// Circuits in the words of a real tor, 0.4.9: one, two of a conflux set, and one without relays yet.
+    /// Circuits in the words of a real tor, 0.4.9: one, two of a conflux set, and one without
+    /// relays yet.
     const STATUS: &str = "\
         7 BUILT $AA~a,$BB~b,$CC~c BUILD_FLAGS=NEED_CAPACITY PURPOSE=GENERAL TIME_CREATED=2026-11-29T12:00:00.000000\n\
         8 BUILT $AA~a,$DD~d,$EE~e BUILD_FLAGS=NEED_CAPACITY PURPOSE=CONFLUX_LINKED CONFLUX_ID=F0 CONFLUX_RTT=30\n\

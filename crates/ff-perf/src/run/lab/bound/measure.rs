@@ -12,19 +12,23 @@ use super::queue::{Job, Queue, Size};
 
 /// What 003 downloaded, in bytes.
 const PUBLISHED_BYTES: u64 = 458_752;
-/// So many downloads at once, none of which share a limited relay: together they are far from what two cores carry.
+/// So many downloads at once, none of which share a limited relay: together they are far from what
+/// two cores carry.
 const AT_ONCE: usize = 4;
 /// A first byte that takes longer is none.
 const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(30);
-/// A token bucket that is full gives a second's worth at once; what comes after this is what it gives for good.
+/// A token bucket that is full gives a second's worth at once; what comes after this is what it
+/// gives for good.
 const SETTLING: Duration = Duration::from_millis(1500);
 /// The published download through the slowest relay there can be takes 7 s.
 const PUBLISHED_TIMEOUT: Duration = Duration::from_secs(60);
-/// Between downloads: token buckets have filled again after a second, and what was on its way has gone.
+/// Between downloads: token buckets have filled again after a second, and what was on its way has
+/// gone.
 const PAUSE: Duration = Duration::from_millis(1200);
 
-/// For so long the relays carry nothing before the first download. For twenty seconds after the start of an idle network each
-/// has read some 90 kB/s, more than the slowest one's limit, and again for ten seconds when half a minute had passed.
+/// For so long the relays carry nothing before the first download. For twenty seconds after the
+/// start of an idle network each has read some 90 kB/s, more than the slowest one's limit, and
+/// again for ten seconds when half a minute had passed.
 const QUIET: Duration = Duration::from_secs(60);
 /// How often it is looked what they carry.
 const LOOK: Duration = Duration::from_secs(5);
@@ -42,7 +46,8 @@ pub(super) struct Done {
     pub(super) path: Vec<usize>,
     /// What arrived; of long downloads, once the rate had settled.
     pub(super) bytes: u64,
-    /// How long that took: from the stream's opening, for long downloads from when the rate had settled.
+    /// How long that took: from the stream's opening, for long downloads from when the rate had
+    /// settled.
     pub(super) secs: f64,
 }
 

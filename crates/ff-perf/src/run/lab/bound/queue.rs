@@ -54,7 +54,8 @@ impl<'a> Queue<'a> {
         self.jobs.len() - self.lock().left.len()
     }
 
-    /// Takes jobs until none is left; each with what came of it. One that fails is the last to begin.
+    /// Takes jobs until none is left; each with what came of it. One that fails is the last to
+    /// begin.
     pub(super) fn work<T>(&self, make: &impl Fn(usize) -> Result<T>) -> Vec<(usize, Result<T>)> {
         let mut made = Vec::new();
         while let Some(job) = self.take() {

@@ -26,7 +26,8 @@ fn args(words: &str) -> LabNavigatorArgs {
     }
 }
 
-/// Whether something that happens with a chance has happened about as often as that in [`DRAWS`]: 5 deviations off is too far.
+/// Whether something that happens with a chance has happened about as often as that in [`DRAWS`]: 5
+/// deviations off is too far.
 fn is_about(found: u32, chance: f64) -> bool {
     let (draws, found) = (f64::from(DRAWS), f64::from(found));
     (found - draws * chance).abs() <= 5.0 * (draws * chance * (1.0 - chance)).sqrt()

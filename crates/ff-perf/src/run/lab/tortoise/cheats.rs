@@ -1,7 +1,9 @@
-//! What clients get that evade the limit, and what a scanner measures that enters as a client, each with real tors.
+//! What clients get that evade the limit, and what a scanner measures that enters as a client, each
+//! with real tors.
 //!
-//! All relays have the limit; what is compared is bytes of the link per second, divided by the limit. Weights come from a
-//! bandwidth file, which all three authorities vote by, so that a relay has the flag Fast or lacks it.
+//! All relays have the limit; what is compared is bytes of the link per second, divided by the
+//! limit. Weights come from a bandwidth file, which all three authorities vote by, so that a relay
+//! has the flag Fast or lacks it.
 
 mod tors;
 
@@ -200,7 +202,8 @@ impl Bench<'_> {
         })
     }
 
-    /// A client that offers bytes as an onion service, to a client whose address is exempt everywhere.
+    /// A client that offers bytes as an onion service, to a client whose address is exempt
+    /// everywhere.
     fn onion_service(&mut self) -> Result<()> {
         let address = self.node(CONFLUX).socks_addr().ip().to_string();
         for node in self.network.authorities().chain(self.network.relays()) {
@@ -234,8 +237,8 @@ impl Bench<'_> {
         self.add("T27", "the same, its address exempt".to_owned(), FREE, rate)
     }
 
-    /// What sbws measures: its first hop is the measured relay, which limits it as a client. Its link is new, so the burst
-    /// and the time decide, and not the relay.
+    /// What sbws measures: its first hop is the measured relay, which limits it as a client. Its
+    /// link is new, so the burst and the time decide, and not the relay.
     fn scanner(&mut self) -> Result<()> {
         let by_arithmetic = (SCAN_BURST as f64 / SCAN.as_secs_f64() + LIMIT as f64) / LIMIT as f64;
         for (guard, what) in [(3, "a relay without a rate"), (4, "a relay of 1 MB/s")] {

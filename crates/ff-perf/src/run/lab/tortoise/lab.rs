@@ -72,7 +72,8 @@ impl Tor {
     }
 }
 
-/// Takes the calling thread, and all that it starts, into a namespace in which nodes have addresses of their own.
+/// Takes the calling thread, and all that it starts, into a namespace in which nodes have addresses
+/// of their own.
 ///
 /// # Errors
 /// Without root.
@@ -147,7 +148,8 @@ impl Lab {
             };
             clients.push((client.stream, name));
         }
-        // The paper's clients had no conflux; and a client needs no threads of its own for a few circuits.
+        // The paper's clients had no conflux; and a client needs no threads of its own for a few
+        // circuits.
         let builder = builder.clients(tors).client_torrc("ConfluxEnabled 0");
         let network = builder.client_torrc("NumCPUs 1").start()?;
         network.relays().try_for_each(Node::wait_for_enough_documents)?;
@@ -239,7 +241,8 @@ fn forwards(world: &World, place: usize) -> f64 {
     hop.and_then(|hop| world.capacities.get(hop)).copied().unwrap_or(0.0)
 }
 
-/// A relay of this rate in bytes a second, which is also its weight. Any relay may have any place in a circuit, as in ff-sim.
+/// A relay of this rate in bytes a second, which is also its weight. Any relay may have any place
+/// in a circuit, as in ff-sim.
 fn relay(name: String, tor: Tor, rate: f64) -> RelayConfig {
     let bytes = whole(rate).max(LEAST_RATE);
     RelayConfig::exit(name)
@@ -248,7 +251,8 @@ fn relay(name: String, tor: Tor, rate: f64) -> RelayConfig {
         .torrc(format!("TokenBucketRefillInterval {} msec", tor.refill_ms()))
 }
 
-/// A client's relay: it forwards what its line carries up, and shares what comes down with the client.
+/// A client's relay: it forwards what its line carries up, and shares what comes down with the
+/// client.
 fn client_relay(client: &TortoiseClient, tor: Tor, forwards: f64) -> RelayConfig {
     let bytes = whole(forwards).max(LEAST_RATE);
     let line = whole(client.down).max(bytes);

@@ -1,4 +1,5 @@
-//! Rows D7 and D8: networks that gave no constants beside Shadow's results of them, and beside the public Tor.
+//! Rows D7 and D8: networks that gave no constants beside Shadow's results of them, and beside the
+//! public Tor.
 
 use anyhow::{Context, Result};
 use ff_report::stats;

@@ -59,8 +59,8 @@ impl Times {
     }
 }
 
-/// The parts of the bytes between relays that lie above a rate: of all links, and of those that are not exempt by each of
-/// [`EXEMPT`]. Nothing if no bytes went between relays.
+/// The parts of the bytes between relays that lie above a rate: of all links, and of those that are
+/// not exempt by each of [`EXEMPT`]. Nothing if no bytes went between relays.
 fn above(outcomes: &[TortoiseOutcome], rate: usize) -> Option<[f64; 3]> {
     let bytes: f64 = outcomes.iter().map(|one| one.between.bytes).sum();
     let parts = [0, 1, 2].map(|links| {
@@ -83,7 +83,8 @@ struct LimitReport {
     files: Times,
     /// The part of relays' capacity that was used.
     used_part: Option<f64>,
-    /// Parts of the bytes between relays above the limit: of all links, not exempt by `fast`, not by `stable-fast`.
+    /// Parts of the bytes between relays above the limit: of all links, not exempt by `fast`, not
+    /// by `stable-fast`.
     above_parts: Option<[f64; 3]>,
 }
 
@@ -125,8 +126,8 @@ pub(super) struct TodayReport {
     limits: Vec<LimitReport>,
     /// What lies above each limit's rate between relays where clients have no limit.
     without_limit: Vec<AboveReport>,
-    /// Other circuits that carry bytes on a circuit's link between two relays, on average in a network of full size without a
-    /// limit.
+    /// Other circuits that carry bytes on a circuit's link between two relays, on average in a
+    /// network of full size without a limit.
     others_on_link: Option<f64>,
 }
 

@@ -17,7 +17,8 @@ pub(super) const GUARDS: u32 = 5;
 const SLOW_GUARD: u32 = 4;
 /// That rate, in bytes a second.
 const SLOW_RATE: u64 = 1_000_000;
-/// Relays of clients, and their bandwidths in the bandwidth file, in kB/s. Fast are those with 100 or more.
+/// Relays of clients, and their bandwidths in the bandwidth file, in kB/s. Fast are those with 100
+/// or more.
 pub(super) const RUNNERS: [(&str, u64); 6] =
     [("fast", 2000), ("least", 100), ("slow", 20), ("some", 300), ("liar", 10_000), ("twin", 2000)];
 /// The client that enters by hand.
