@@ -86,7 +86,6 @@ struct Chances {
     rank: usize,
     /// The length m.
     length: usize,
-    /// Its chance.
     chance: f64,
 }
 

@@ -123,7 +123,6 @@ enum Kind {
     Results,
     /// Its export of results.
     Export,
-    /// A bandwidth file.
     BandwidthFile,
     /// Anything else, which ff-sim knows or refuses.
     Network,

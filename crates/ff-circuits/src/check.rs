@@ -193,7 +193,6 @@ pub fn judge(relays: &[Known], probes: &[Probe], most: f64) -> Vec<Finding> {
 struct Peers {
     /// Their places in the list.
     members: Vec<usize>,
-    /// What is known of them.
     relays: Vec<Known>,
     /// The downloads through them, of which each has its relay's place among these.
     probes: Vec<Probe>,

@@ -45,7 +45,6 @@ impl Congestion {
         values.map_or(START_US as f64, |values| values.iter().sum::<f64>() / values.len() as f64)
     }
 
-    /// Shares a delay out.
     fn share_out(&mut self, delay_us: f64, circuit: &Circuit) {
         let known: Vec<f64> = circuit.path.iter().map(|relay| self.delay_us(&relay.id)).collect();
         let sum: f64 = known.iter().sum();

@@ -145,7 +145,6 @@ pub struct Circuits {
     pub congestion: HashMap<(u32, u32), Delay>,
     /// Where relays stand.
     places: HashMap<String, u32>,
-    /// The places of hosts.
     host_places: HashMap<String, u32>,
     /// The numbers of runs, by host and what names them there; of those that say no run that of the
     /// path that is being read.

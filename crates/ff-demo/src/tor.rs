@@ -43,7 +43,6 @@ const BUILD_ONE: &str = "build a tor for --tor with crates/ff-relay-ext/tor/buil
 /// Which tor to start, and as what relay.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TorConfig<'a> {
-    /// The program.
     pub(crate) program: &'a Path,
     /// Where its data directory goes, as `tor`; what an earlier demo left there is removed.
     pub(crate) dir: &'a Path,
@@ -58,11 +57,9 @@ pub(crate) struct TorConfig<'a> {
 /// A running tor; the process ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct TorHost {
-    /// The process.
     process: Process,
     /// Its OR port.
     addr: SocketAddr,
-    /// Who it is.
     ed_identity: Ed25519Identity,
 }
 
@@ -93,7 +90,6 @@ impl TorHost {
         self.addr
     }
 
-    /// Who it is.
     #[must_use]
     pub(crate) fn ed_identity(&self) -> Ed25519Identity {
         self.ed_identity
@@ -134,7 +130,6 @@ fn find_program(path: &Path) -> Result<PathBuf> {
 /// A process that ends when this is dropped, and its data directory.
 #[derive(Debug)]
 struct Process {
-    /// The program.
     program: PathBuf,
     /// Its data directory.
     dir: PathBuf,

@@ -98,7 +98,6 @@ pub struct ArtiRelayPlan<'a> {
 
 /// The place of a relay: its network, if it is in one, and its directory.
 pub(crate) struct ArtiPlace {
-    /// Its name.
     pub(crate) name: String,
     /// Its directory, which exists.
     pub(crate) dir: PathBuf,
@@ -351,7 +350,6 @@ impl ArtiRelay {
         self.process().signal(Signal::KILL).map_err(Error::io("kill an arti-relay"))
     }
 
-    /// The process.
     fn process(&self) -> MutexGuard<'_, Process> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -370,7 +368,6 @@ fn spawn(plan: &ArtiRelayPlan<'_>, dir: &Path) -> Result<Process> {
     started.map_err(Error::io(format!("start {}", plan.program.display())))
 }
 
-/// Path of its configuration.
 fn config_of(dir: &Path) -> PathBuf {
     dir.join("arti-relay.toml")
 }

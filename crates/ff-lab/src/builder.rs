@@ -129,9 +129,7 @@ pub struct NetworkBuilder {
     pub(crate) tor: PathBuf,
     /// How many authorities.
     pub(crate) authorities: usize,
-    /// The relays.
     pub(crate) relays: Vec<RelayConfig>,
-    /// The arti-relays.
     pub(crate) arti_relays: Vec<ArtiRelayConfig>,
     /// How many clients.
     pub(crate) clients: usize,

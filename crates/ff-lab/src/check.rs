@@ -128,7 +128,6 @@ fn is_too_late(found: &Found, report: &Report) -> bool {
 struct Busy {
     /// Ends them.
     stop: Arc<AtomicBool>,
-    /// Them.
     threads: Vec<JoinHandle<()>>,
 }
 

@@ -27,7 +27,6 @@ use crate::error::{Error, Result};
 /// A control connection, authenticated.
 #[derive(Debug)]
 pub struct Control {
-    /// The socket.
     socket: UnixStream,
     /// What came from it and is not a whole message yet.
     received: Vec<u8>,

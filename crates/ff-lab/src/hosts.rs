@@ -145,7 +145,6 @@ impl Hosts {
         Ok(Self { emulation, plan: Arc::new(plan), _awake: awake.map(Arc::new) })
     }
 
-    /// The host of this name.
     pub(crate) fn host(&self, name: &str) -> Result<Host> {
         let index = self.plan.hosts.iter().position(|host| host.name == name);
         let index = index.ok_or_else(|| Error::Misuse(format!("there is no host {name}")))?;

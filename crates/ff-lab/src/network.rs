@@ -112,7 +112,6 @@ impl Network {
         self.hosts()?.emulation().stop()
     }
 
-    /// The hosts.
     fn hosts(&self) -> Result<&Hosts> {
         let none = || Error::Misuse("the nodes of this network have no hosts".to_owned());
         self.hosts.as_ref().ok_or_else(none)

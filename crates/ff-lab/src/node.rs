@@ -41,7 +41,6 @@ pub enum Role {
 pub struct Node {
     /// Its nickname.
     name: String,
-    /// What it is.
     role: Role,
     /// The program.
     tor: PathBuf,
@@ -72,7 +71,6 @@ pub struct Node {
 pub(crate) struct NodeParts {
     /// Its nickname.
     pub(crate) name: String,
-    /// What it is.
     pub(crate) role: Role,
     /// The program.
     pub(crate) tor: PathBuf,
@@ -253,12 +251,10 @@ impl Node {
         self.attaching.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Path of its torrc.
     pub(crate) fn torrc(&self) -> PathBuf {
         self.dir.join("torrc")
     }
 
-    /// Who it is.
     fn identity(&self) -> &Identity {
         let has_none = || panic!("{} is a client or was never started: no identity", self.name);
         self.identity.get().unwrap_or_else(has_none)

@@ -27,7 +27,6 @@ const LOCK: &str = "owned";
 pub(crate) struct OwnDir {
     /// The directory.
     dir: TempDir,
-    /// The locked file.
     _lock: File,
 }
 

@@ -31,7 +31,6 @@ pub struct Source {
 /// What the threads of a [`Source`] share.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Whether to end.
     is_ending: AtomicBool,
     /// Bytes handed to the system so far.
     sent_bytes: AtomicU64,

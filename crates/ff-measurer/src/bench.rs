@@ -161,7 +161,6 @@ fn compare(
 /// What one run is made with.
 #[derive(Clone, Copy, Debug)]
 struct Case<'a> {
-    /// The options.
     options: &'a BenchOptions,
     /// Where the threads run.
     cores: Cores,
@@ -169,7 +168,6 @@ struct Case<'a> {
     record_len: usize,
 }
 
-/// The throughput of a run.
 fn throughput((bytes, cpu): Run) -> Result<Throughput, BenchError> {
     if bytes == 0 { Err(BenchError::NoTraffic) } else { Ok(Throughput::new(bytes, cpu)) }
 }

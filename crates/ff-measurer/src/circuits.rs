@@ -49,7 +49,6 @@ impl Arrived {
 
 /// What a circuit sends.
 struct Outgoing {
-    /// Makes the cells.
     source: CellSource,
     /// How many the other end has.
     arrived: Arrived,
@@ -324,7 +323,6 @@ mod tests {
         link.look().expect("no more than was sent")
     }
 
-    /// Whether it is this violation.
     fn is_violation<T>(result: Result<T, Fault>, expected: &PeerViolation) -> bool {
         matches!(result, Err(Fault::Session(SessionFailure::Violation(found))) if found == *expected)
     }

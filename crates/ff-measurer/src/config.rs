@@ -35,7 +35,6 @@ pub struct Config {
     coordinators: Vec<CoordinatorTable>,
 }
 
-/// The table `limits`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LimitsTable {
@@ -54,13 +53,11 @@ struct LimitsTable {
     private_targets: bool,
 }
 
-/// A table `coordinator`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CoordinatorTable {
     /// How the operator calls it.
     name: String,
-    /// Its identity.
     identity: String,
 }
 

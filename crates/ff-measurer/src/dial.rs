@@ -192,7 +192,6 @@ mod tests {
     /// Longer than any test takes.
     const NEVER: Duration = Duration::from_secs(3600);
 
-    /// Addresses.
     fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
         texts.iter().map(|text| text.parse().expect("an address")).collect()
     }

@@ -66,7 +66,6 @@ pub(crate) fn is_journal() -> bool {
     found.is_ok_and(|found| format!("{}:{}", found.dev(), found.ino()) == stream)
 }
 
-/// The subscriber for the journal.
 fn journal(filter: EnvFilter, writer: BoxMakeWriter) -> impl Subscriber + Send + Sync {
     let plain = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     let bare = plain.without_time().with_level(false).with_ansi(false);
@@ -112,7 +111,6 @@ mod tests {
 
     use super::*;
 
-    /// What was written.
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);
 

@@ -41,7 +41,6 @@ pub enum MeasurerEvent {
 /// Dropping it stops its workers and closes its links.
 #[derive(Debug)]
 pub struct Measurer {
-    /// Its workers.
     workers: Vec<WorkerHandle>,
     /// What they tell, with the worker's index.
     events: UnboundedReceiver<WorkerEvent>,
@@ -66,7 +65,6 @@ struct WorkerHandle {
     commands: mpsc::Sender<Command>,
     /// Makes it look.
     waker: Arc<Waker>,
-    /// The thread.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -435,7 +433,6 @@ fn pin(core: Option<usize>) {
     }
 }
 
-/// Gives a link to a worker.
 fn adopt(worker: &mut Worker, link: Link, order: &Order) {
     let secrets = LinkSecrets {
         ephemeral: rand::random(),

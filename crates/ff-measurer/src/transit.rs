@@ -139,9 +139,7 @@ pub enum TransitEvent {
 
 /// The sinks of an order: they listen, and no link is open yet. Dropping this ends them.
 pub struct Listening {
-    /// The order.
     order: TransitOrder,
-    /// The sinks.
     sinks: build::Sinks,
 }
 

@@ -80,7 +80,6 @@ const MAX_QUEUE_CELLS: u64 = 16_384;
 /// What the links of one worker share: its path to the target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
-    /// Links on it.
     links: u64,
     /// The shortest round trip of a cell of any of them, as far as it counts.
     shortest: Duration,

@@ -59,7 +59,6 @@ pub(crate) enum WorkerEvent {
     Second(SecondReport),
     /// The measurement is over.
     Done(Box<WorkerTotals>),
-    /// It has failed.
     Failed(MeasurerError),
 }
 
@@ -106,7 +105,6 @@ enum Stage {
     Over,
 }
 
-/// A worker.
 pub(crate) struct Worker {
     /// Channels, clock and limits.
     setup: Setup,
@@ -189,7 +187,6 @@ impl Worker {
         }
     }
 
-    /// The time.
     fn now(&self) -> MonoTime {
         self.setup.zero.elapsed().into()
     }

@@ -57,14 +57,12 @@ pub struct TorrcLine {
     pub value: String,
 }
 
-/// The file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ArmsFile {
     arm: Vec<ArmFile>,
 }
 
-/// An arm in the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct ArmFile {
@@ -152,9 +150,7 @@ pub fn parse(file: &Path, text: &str, client: ClientKind) -> Result<Vec<Arm>, St
 
 /// Reads arms and says where they are wrong.
 struct Reader<'a> {
-    /// The file.
     file: &'a Path,
-    /// Its text.
     text: &'a str,
     /// The client of an arm that names none.
     client: ClientKind,
@@ -172,7 +168,6 @@ impl Reader<'_> {
         before.matches('\n').count() + 1
     }
 
-    /// An arm.
     fn arm(&self, arm: ArmFile) -> Result<Arm, String> {
         let name = arm.name.get_ref();
         if !is_name(name) {
@@ -262,7 +257,6 @@ mod tests {
 
     use super::*;
 
-    /// The arms of a text.
     fn arms(text: &str) -> Result<Vec<Arm>, String> {
         parse(Path::new("dir/arms.toml"), text, ClientKind::Arti)
     }

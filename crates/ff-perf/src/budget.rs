@@ -111,7 +111,6 @@ fn reserved(bytes: &u64) -> String {
 pub struct Budget {
     /// How much may be spent in a month, in bytes; no limit if none.
     most_bytes: Option<u64>,
-    /// What has been spent.
     spent: Spent,
     /// Up to when the monotonic clock has been counted.
     counted: Duration,

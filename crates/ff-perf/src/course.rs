@@ -187,7 +187,6 @@ pub struct Counts {
 enum News {
     /// It is built; it may go on when it has an answer.
     Built(u64, oneshot::Sender<()>),
-    /// It has ended.
     Ended(Box<Circuit>),
 }
 

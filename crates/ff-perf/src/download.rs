@@ -70,7 +70,6 @@ impl Target {
     }
 }
 
-/// How far a header has come.
 enum Head {
     /// It is not complete.
     Open,

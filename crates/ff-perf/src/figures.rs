@@ -81,7 +81,6 @@ pub struct Figures {
     data_left: Option<Gauge>,
     /// What is left of the disk's, if there is a bound, in bytes.
     disk_left: Option<Gauge>,
-    /// Failures.
     failures: Family<Labels, Counter>,
     /// Circuits that there are.
     in_flight: Gauge,
@@ -277,7 +276,6 @@ fn reason(failure: &Failure) -> &'static str {
 struct LastSuccess(Arc<Mutex<Option<Instant>>>);
 
 impl LastSuccess {
-    /// That is now.
     fn now(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }

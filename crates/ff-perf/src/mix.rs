@@ -155,7 +155,6 @@ mod tests {
 
     use super::*;
 
-    /// A mix from its text.
     fn mix(text: &str) -> Mix {
         text.parse().expect("a mix")
     }

@@ -35,7 +35,6 @@ impl FromStr for Seed {
 /// The bytes, one after the other.
 #[derive(Debug)]
 pub struct Pattern {
-    /// What makes them.
     generator: ChaCha20Rng,
     /// Those made last.
     block: [u8; BLOCK],

@@ -106,7 +106,6 @@ pub struct Scheduler<P> {
     plan: P,
     /// What has been looked at and could not go.
     window: VecDeque<Task>,
-    /// What has begun.
     begun: BTreeMap<u64, (Task, Stage)>,
     /// Circuits that wait for their relays, in the order in which they were built.
     turns: VecDeque<u64>,

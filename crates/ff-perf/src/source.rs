@@ -52,7 +52,6 @@ pub struct Token(String);
 pub struct Source {
     /// What a client must know.
     token: Token,
-    /// Its limits.
     limits: Limits,
     /// Downloads that may begin.
     room: Arc<Semaphore>,
@@ -198,7 +197,6 @@ async fn give(
 
 /// A running download.
 struct Given {
-    /// The source.
     source: Arc<Source>,
     /// What comes next.
     pattern: Pattern,

@@ -27,7 +27,6 @@ use lines::{Numbers, cut_half_line};
 
 /// The lines.
 pub const LINES: &str = "circuits-000.jsonl";
-/// The options.
 const OPTIONS: &str = "run.json";
 /// The same while it is written.
 const UNFINISHED_OPTIONS: &str = "run.json.new";
@@ -164,7 +163,6 @@ pub enum StoreError {
 pub struct Store {
     /// The file with the lines.
     path: PathBuf,
-    /// It.
     file: File,
     /// How long it was after the last whole line, in bytes.
     length: u64,

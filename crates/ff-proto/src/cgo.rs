@@ -184,7 +184,6 @@ impl Cgo {
 /// change their keys.
 #[cfg(feature = "onion")]
 pub struct CgoClient {
-    /// What the relay does.
     relay: Cgo,
     /// Undoes its block cipher.
     inverse: Aes128Dec,

@@ -126,11 +126,9 @@ pub(crate) trait Payload: Fields {
 /// A message with its signer's claim. [`verify`](Self::verify) before believing it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signed<T> {
-    /// The message.
     message: T,
     /// Who says it is his.
     signer: Ed25519Id,
-    /// The signature.
     signature: [u8; SIGNATURE_LEN],
     /// The bytes the signature covers: the payload in front of it.
     signed: Vec<u8>,

@@ -101,7 +101,6 @@ impl Default for Params {
 pub struct ParamError {
     /// Which parameter.
     name: &'static str,
-    /// What it was.
     value: f64,
     /// What is allowed.
     bounds: String,

@@ -34,7 +34,6 @@ const SAVED_WINDOWS: i64 = 2;
 const OWED_WINDOWS: i64 = 10;
 /// Bytes that clients give up for each one that is measured, at most.
 const GIVEN_UP: i64 = 3;
-/// A second.
 const SECOND: Duration = Duration::from_secs(1);
 /// Seconds before a measurement that say what clients had.
 const REMEMBERED_SECS: usize = 10;
@@ -51,7 +50,6 @@ struct Both {
 }
 
 impl Both {
-    /// Adds.
     fn add(&mut self, sent: u64, received: u64) {
         self.sent = self.sent.saturating_add(sent);
         self.received = self.received.saturating_add(received);

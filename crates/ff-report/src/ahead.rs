@@ -22,7 +22,6 @@ pub struct Chunks {
 /// The side that scans, before it is known whether anything comes this way.
 #[derive(Debug)]
 pub struct Ahead {
-    /// What comes.
     from: Receiver<io::Result<Chunk>>,
     /// Where chunks go that have been read.
     back: SyncSender<Vec<u8>>,

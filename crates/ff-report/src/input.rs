@@ -164,7 +164,6 @@ impl Inputs {
 
 /// A reader of no more than so many bytes: what has more breaks off there.
 struct Bounded<R> {
-    /// It.
     inner: R,
     /// How many more may come.
     left: u64,

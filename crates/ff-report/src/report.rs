@@ -46,7 +46,6 @@ impl Page<'_> {
         page
     }
 
-    /// Writes the page.
     fn write(&self, page: &mut String) -> fmt::Result {
         writeln!(
             page,
@@ -194,7 +193,6 @@ fn figure_style() -> String {
 /// The size of the smallest text of a drawing, however narrow the screen is.
 const MIN_TEXT_PX: f64 = 11.0;
 
-/// The end of a table.
 const TABLE_END: &str = "</tbody></table></div>\n";
 
 /// Everything above the title.

@@ -61,7 +61,6 @@ mod tests {
 
     use super::*;
 
-    /// The thread that does it.
     fn thread_of(name: &'static str) -> Receiver<ThreadId> {
         run(name, || thread::current().id()).expect("a thread")
     }

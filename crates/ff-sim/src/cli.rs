@@ -379,7 +379,6 @@ pub struct AttackArgs {
 /// A system that is attacked; nothing for all of them.
 pub type Attacked = Option<System>;
 
-/// A part of one.
 fn part(text: &str) -> Result<f64, String> {
     let part = text.parse().ok().filter(|part| (0.0..=1.0).contains(part));
     part.ok_or_else(|| "it is a part from 0 to 1".to_owned())

@@ -232,7 +232,6 @@ fn judge_row(row: &LedgerRow, found: &FoundFigures) -> Judged {
     }
 }
 
-/// Compares a figure.
 fn compare(kind: Kind, figure: &Figure, found: Option<&Result<Ours, String>>) -> ComparedFigure {
     let ours = found.and_then(|found| found.as_ref().ok()).copied();
     let sample = ours.and_then(|ours| ours.sample);
@@ -311,7 +310,6 @@ mod tests {
         Ok(Ours { value, sample: None })
     }
 
-    /// A sample.
     pub(super) const SAMPLE: Sampled = Sampled { of: "network 1 alone", needs: "--data" };
 
     /// A number of a sample.

@@ -86,9 +86,7 @@ pub type TableRow = Vec<Vec<u8>>;
 /// What runs left out, each row once.
 #[derive(Debug, Default)]
 struct Left {
-    /// The header.
     header: TableRow,
-    /// The rows.
     rows: Vec<TableRow>,
 }
 
@@ -97,9 +95,7 @@ struct Left {
 struct Growing {
     /// The file that it began with.
     first: PathBuf,
-    /// Its header.
     header: TableRow,
-    /// Its rows.
     rows: Vec<TableRow>,
     /// What tells rows apart, and the file that each is from.
     keys: HashMap<TableRow, usize>,

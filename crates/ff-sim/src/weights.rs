@@ -226,15 +226,10 @@ impl fmt::Display for Weights {
 
 /// The sums as they are reckoned with: wide enough for every product, and with a sign.
 struct Classes {
-    /// G.
     g: i128,
-    /// M.
     m: i128,
-    /// E.
     e: i128,
-    /// D.
     d: i128,
-    /// T, all of them.
     t: i128,
     /// The scale.
     one: i128,

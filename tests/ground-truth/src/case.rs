@@ -23,7 +23,6 @@ pub(crate) enum Limit {
         /// Of one core.
         percent: u8,
     },
-    /// One core, all of it.
     Core,
     /// What the machine's cores have left; the measurers use one of them, too.
     AllCores,
@@ -46,7 +45,6 @@ pub(crate) struct Case {
     pub(crate) arti_threads: Option<u16>,
     /// Where the relay is.
     pub(crate) position: Position,
-    /// What limits it.
     pub(crate) limit: Limit,
     /// With how many sockets it is measured, in turn.
     pub(crate) sockets: Vec<u16>,

@@ -304,7 +304,6 @@ impl Cli {
         limits.into_iter().map(case).collect()
     }
 
-    /// A case limited by a rate.
     fn rate_case(&self, position: Position, limit: Limit) -> Case {
         Case {
             arti_threads: None,

@@ -131,7 +131,6 @@ impl Distance {
     }
 }
 
-/// Each case with each value.
 pub(crate) fn each<T>(cases: &[Case], values: &[T], set: impl Fn(&mut Case, &T)) -> Vec<Case> {
     let with = |case: &Case, value: &T| {
         let mut case = case.clone();

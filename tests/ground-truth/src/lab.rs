@@ -53,7 +53,6 @@ enum Relays {
 
 /// The relay in question, and what it needs.
 pub(crate) struct Lab {
-    /// The relays.
     relays: Relays,
     /// How long they took to start.
     start_time: Duration,
@@ -237,7 +236,6 @@ fn download_over<'a>(
     (0..CLIENTS).map(open).collect()
 }
 
-/// Starts the network.
 fn start_network(cli: &Cli) -> Result<Network> {
     pin_this_process();
     let target = |name: &str, program: &Path| {

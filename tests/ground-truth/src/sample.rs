@@ -68,7 +68,6 @@ pub(crate) struct Measured {
     pub(crate) measurers_cpu: Duration,
 }
 
-/// One sample.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     /// What the relay did.

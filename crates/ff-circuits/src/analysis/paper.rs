@@ -107,7 +107,6 @@ mod tests {
         [539.0, 815.0, 521.0, 771.0, 505.0, 707.0, 507.0, 754.0, 444.0, 604.0],
     ];
 
-    /// The mean of a column.
     fn mean(column: usize) -> f64 {
         TABLE1.iter().map(|row| row[column]).sum::<f64>() / 19.0
     }

@@ -106,7 +106,6 @@ fn base(hosts: &Hosts<'_>, rules: &[Decided]) -> Vec<Decisions> {
     decided.iter().map(of_host).collect()
 }
 
-/// What timeouts decide.
 fn by_timeout(rules: &[Decided]) -> impl Iterator<Item = &Vec<Decisions>> {
     let is_timeout = |rule: &Rule| matches!(rule, Rule::Fastest(..));
     rules.iter().filter(move |(rule, _)| is_timeout(rule)).map(|(_, decisions)| decisions)

@@ -49,9 +49,7 @@ pub(super) struct Circuit {
 /// A relay that holds circuits back.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Blamed {
-    /// Which.
     pub(super) relay: u32,
-    /// Its circuits.
     pub(super) circuits: u64,
     /// How many of these are held.
     pub(super) held: u64,
@@ -65,7 +63,6 @@ pub(super) struct Blamed {
 
 /// Circuits, by relay.
 pub(super) struct Blame<'a> {
-    /// All of them.
     circuits: &'a [Circuit],
     /// The circuits of each relay.
     of: Vec<Vec<usize>>,
@@ -80,7 +77,6 @@ pub(super) struct Blame<'a> {
 type Found = Vec<(u32, f64)>;
 
 impl Circuit {
-    /// Of a path.
     pub(super) fn new(path: &[u32], held: bool) -> Self {
         let mut relays = path.to_vec();
         relays.sort_unstable();
@@ -88,7 +84,6 @@ impl Circuit {
         Self { relays, held }
     }
 
-    /// Whether a relay is on it.
     pub(super) fn has(&self, relay: u32) -> bool {
         self.relays.binary_search(&relay).is_ok()
     }

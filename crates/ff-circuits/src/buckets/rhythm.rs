@@ -83,11 +83,9 @@ pub fn rhythm(trips: &[Trip], interval_ms: f64) -> Option<Rhythm> {
 struct Angles {
     /// The cosine.
     cos: f64,
-    /// The sine.
     sin: f64,
     /// The cosine of twice the angle.
     cos_2: f64,
-    /// Its sine.
     sin_2: f64,
 }
 

@@ -154,7 +154,6 @@ impl Sorted {
         self.0.partition_point(|one| one.total_cmp(&median).is_lt())
     }
 
-    /// Adds one.
     fn add(&mut self, median: f64) {
         self.0.insert(self.place(median), median);
     }

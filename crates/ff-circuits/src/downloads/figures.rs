@@ -15,7 +15,6 @@ const POINTS: usize = 1500;
 
 /// What is drawn for a target: the names of its files, and the target in words.
 struct Names {
-    /// The target.
     target: Target,
     /// The target in words.
     from: &'static str,
@@ -87,14 +86,12 @@ fn usual_size(report: &DownloadReport, target: Target) -> Option<u64> {
 struct Drawn<'a> {
     /// The sets, each of which is a curve.
     sets: &'a [DownloadSet],
-    /// The target.
     target: Target,
     /// The size, if only one is drawn.
     size: Option<u64>,
 }
 
 impl<'a> Drawn<'a> {
-    /// The lines of a set.
     fn lines(self, set: &'a DownloadSet) -> Vec<&'a Circuit> {
         let is_drawn = |&(target, size): &(Target, u64)| {
             target == self.target && self.size.is_none_or(|one| one == size)

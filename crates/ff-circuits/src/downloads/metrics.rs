@@ -100,7 +100,6 @@ impl Days {
         }
     }
 
-    /// The tables.
     fn tables(&self) -> [Table; 5] {
         let mut times = Rows::default();
         for ((day, bytes, source, server), values) in &self.times_ms {

@@ -66,7 +66,6 @@ fn last_byte(circuit: &Circuit) -> Option<f64> {
 struct Part<'a> {
     /// The target, as OnionPerf names it.
     server: &'static str,
-    /// The lines.
     lines: Vec<&'a Circuit>,
 }
 
@@ -87,12 +86,10 @@ impl<'a> Part<'a> {
         (!lines.is_empty()).then(|| Self { server: target.server(), lines })
     }
 
-    /// Adds a row.
     fn add(&self, name: &str, metric: &str, value: Option<impl Display>, rows: &mut Rows) {
         rows.cell(name).cell(self.server).cell(metric).optional(value).end_row();
     }
 
-    /// Adds the rows of a time.
     fn add_times(&self, name: &str, of: Value, rows: &mut Rows) {
         let times = values(&self.lines, of);
         let mean = stats::mean(&times);

@@ -107,7 +107,6 @@ pub fn wrong(rows: &[ProfileResult]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// A circuit with a download.
     fn circuit(download: serde_json::Value) -> Circuit {
         let line = serde_json::json!({ "schema": 1, "number": 0, "client": "arti", "began_unix_secs": 0.0,
             "began_us": 0, "path": [{ "id": "A" }], "link_us": 100_000, "hops_us": [400_000], "ended_us": 9,

@@ -281,7 +281,6 @@ mod tests {
         circuits
     }
 
-    /// What is said of them.
     fn of(circuits: &Circuits) -> Vec<Verdict> {
         let timeout = Timeout::Percentile;
         let options = Options {

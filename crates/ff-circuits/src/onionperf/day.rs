@@ -256,9 +256,7 @@ fn analysis(lines: &[&Circuit], maker: Maker<'_>) -> serde_json::Result<Vec<u8>>
 
 /// A download as it is written.
 struct Written<'a> {
-    /// Its line.
     line: &'a Circuit,
-    /// It.
     download: &'a Download,
     /// Its number in the file, which its circuit, its stream and its port have too.
     number: u64,

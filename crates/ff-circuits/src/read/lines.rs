@@ -160,7 +160,6 @@ mod tests {
         "\n"
     );
 
-    /// What comes of text.
     fn read_text(text: &[u8]) -> Result<Circuits, ReadError> {
         let mut circuits = Circuits::default();
         read("f.jsonl", text, 0, &mut circuits).map(|()| circuits)

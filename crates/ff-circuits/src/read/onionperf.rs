@@ -148,9 +148,7 @@ const REPLACED: &str = "another record has the same name; the last one is read";
 
 /// Reads the records of a host.
 struct Reader<'a> {
-    /// The file.
     file: &'a str,
-    /// The host.
     host: &'a str,
     /// What could not be read.
     damaged: &'a mut Damaged,
@@ -169,7 +167,6 @@ struct HostRecords {
 }
 
 impl Reader<'_> {
-    /// All records of the host.
     fn host(&mut self, host: Box<RawValue>) -> HostRecords {
         let host: Host = self.part("record", Some(host));
         let tor: Tor = self.part("tor", host.tor);
@@ -242,7 +239,6 @@ fn ends_of_streams<'a>(streams: &[&'a TorStream]) -> Vec<End<'a>> {
     streams.iter().map(end).collect()
 }
 
-/// The ends of downloads.
 fn ends_of<'a>(downloads: &[Download<'a>]) -> Vec<End<'a>> {
     let source = |local: &'a str| local.split_once(':').map(|(_, source)| source);
     let end = |one: &Download<'a>| End { source: one.local.and_then(source), secs: one.ended };

@@ -110,7 +110,6 @@ impl From<Reply> for Event {
 
 /// Bytes as lines.
 struct Lines<'a> {
-    /// All of them.
     bytes: &'a [u8],
     /// Where the next line begins.
     at: usize,

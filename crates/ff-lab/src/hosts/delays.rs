@@ -135,7 +135,6 @@ fn distance_km(from: (f64, f64), to: (f64, f64)) -> f64 {
     2.0 * EARTH_KM * chord.sqrt().min(1.0).asin()
 }
 
-/// As a table has them.
 fn by_table(names: &[String], rows: &[(String, String, Duration)]) -> Result<PairDelays> {
     let find = |name: &String| {
         let index = names.iter().position(|found| found == name);

@@ -119,13 +119,10 @@ pub struct Link<P> {
     reorder: Reorder,
     /// What changes.
     timetable: Timetable,
-    /// The next change.
     next_change: usize,
     /// Random numbers.
     chance: Chance,
-    /// What is to be said.
     output: VecDeque<Output<P>>,
-    /// What was.
     counts: Counts,
 }
 
@@ -143,7 +140,6 @@ struct Chance {
 }
 
 impl Chance {
-    /// All from one seed.
     fn new(seed: u64) -> Self {
         let [loss, delay, duplicate, reorder] = [0, 1, 2, 3].map(|stream| {
             let mut rng = ChaCha12Rng::seed_from_u64(seed);

@@ -42,7 +42,6 @@ impl Loss {
 /// A loss model and the state it is in.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
-    /// The model.
     model: Loss,
     /// Whether it is in the bad state.
     is_bad: bool,

@@ -36,7 +36,6 @@ impl QueueLimit {
 /// One packet that waits.
 #[derive(Debug)]
 pub(super) struct Waiting<P> {
-    /// The packet.
     pub(super) packet: P,
     /// Its length.
     pub(super) bytes: u32,
@@ -47,11 +46,9 @@ pub(super) struct Waiting<P> {
 /// First in, first out, with an end.
 #[derive(Debug)]
 pub(super) struct Queue<P> {
-    /// Who waits.
     waiting: VecDeque<Waiting<P>>,
     /// The sum of their bytes.
     waiting_bytes: u64,
-    /// The limit of that.
     limit_bytes: u64,
     /// Who drops at the head, if anybody.
     codel: Option<State>,

@@ -39,7 +39,6 @@ pub(super) fn time_of(rate: BytesPerSec, bytes: u64) -> Duration {
 /// Says of each packet when it has left.
 #[derive(Debug)]
 pub(super) struct Sender {
-    /// The rate.
     rate: Rate,
     /// When the rate was set: a trace begins then.
     since: Duration,

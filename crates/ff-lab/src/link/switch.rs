@@ -102,7 +102,6 @@ struct Addressed<P> {
     to: HostId,
     /// The sender.
     from: HostId,
-    /// The packet.
     packet: P,
     /// Its length.
     bytes: u32,
@@ -113,7 +112,6 @@ struct Addressed<P> {
 struct Flight<P> {
     /// When it arrives.
     due: Duration,
-    /// Which one it is.
     number: u64,
     /// Whether it comes from the receiver's down link, and so arrives at the host.
     is_last: bool,

@@ -22,7 +22,6 @@ use thread_priority::{
 pub(crate) struct Awake {
     /// Whether they are to end.
     is_over: Arc<AtomicBool>,
-    /// They.
     threads: Vec<JoinHandle<()>>,
 }
 

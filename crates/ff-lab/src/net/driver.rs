@@ -38,7 +38,6 @@ use crate::link::{HostId, Switch, SwitchCounts};
 /// A packet of IP under way.
 #[derive(Clone, Debug)]
 pub(super) struct Packet {
-    /// It.
     bytes: Box<[u8]>,
     /// By how much longer it was in the sender's device than a round, and than its link was busy,
     /// at most.
@@ -131,7 +130,6 @@ impl Report {
 pub(super) struct Running {
     /// Ends the thread when written to.
     stop: OwnedFd,
-    /// The thread.
     thread: Option<JoinHandle<io::Result<Report>>>,
 }
 

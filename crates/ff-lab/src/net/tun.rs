@@ -18,9 +18,7 @@ pub(super) const QUEUE_PACKETS: usize = 10_240;
 
 /// A device with one address, in the namespace of the thread that opened it.
 pub(super) struct Tun {
-    /// The device.
     device: linux::Tun,
-    /// Its address.
     address: Ipv4Addr,
 }
 
@@ -39,7 +37,6 @@ impl Tun {
         Ok(Self { device, address })
     }
 
-    /// Its address.
     pub(super) fn address(&self) -> Ipv4Addr {
         self.address
     }

@@ -133,7 +133,6 @@ impl Network {
         Ok(())
     }
 
-    /// Adds one relay.
     fn add_relay(
         &mut self,
         plan: &NetworkBuilder,
@@ -337,7 +336,6 @@ fn make_authorities(
 
 /// Where a node is.
 struct Place {
-    /// Its address.
     address: Ipv4Addr,
     /// Its host, if it is not this machine.
     host: Option<Host>,

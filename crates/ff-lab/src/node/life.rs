@@ -23,7 +23,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A running tor.
 #[derive(Debug)]
 pub(super) struct Running {
-    /// The process.
     process: Process,
     /// Tor ends when this connection closes, as it does when the test is killed.
     owner: Option<Control>,

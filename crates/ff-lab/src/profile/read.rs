@@ -30,7 +30,6 @@ struct ProfileFile {
     down: DirectionFile,
 }
 
-/// One direction.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct DirectionFile {

@@ -16,7 +16,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 struct Up {
     /// The program.
     child: Child,
-    /// What it has printed.
     printed: Value,
 }
 

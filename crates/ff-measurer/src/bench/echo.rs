@@ -46,7 +46,6 @@ impl Channel for Plain {
 
 /// TLS, used as rustls's documentation has it, with our own reading of the socket.
 struct Tls<C> {
-    /// The connection.
     connection: C,
     /// Plaintext on its way out of it.
     plain: Box<[u8]>,
@@ -141,9 +140,7 @@ impl<C: Channel> Socket<C> {
 
 /// Several sockets and their poll.
 struct Loop<C> {
-    /// The poll.
     poll: Poll,
-    /// The sockets.
     sockets: Vec<Socket<C>>,
 }
 

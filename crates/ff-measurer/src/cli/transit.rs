@@ -121,7 +121,6 @@ struct Report {
     median_bytes_per_sec: u64,
     /// Cells that were sent at both ends.
     sent_cells: u64,
-    /// Cells that arrived.
     arrived_cells: u64,
     /// Of these, checked.
     checked_cells: u64,

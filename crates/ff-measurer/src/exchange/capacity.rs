@@ -99,12 +99,10 @@ struct Flow {
     sent: u64,
     /// Of it, what the sender has proof for.
     proven: u64,
-    /// Received, as the receiver says.
     received: u64,
 }
 
 impl Flow {
-    /// Adds more of them.
     fn add(&mut self, more: Self) {
         self.sent = self.sent.saturating_add(more.sent);
         self.proven = self.proven.saturating_add(more.proven);

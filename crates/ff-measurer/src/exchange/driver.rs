@@ -40,7 +40,6 @@ const LEAST_WAIT: Duration = Duration::from_micros(100);
 /// A host that listens, and has not been told of its peers.
 #[derive(Debug)]
 pub struct Exchange {
-    /// Its sockets.
     sockets: Vec<Socket>,
     /// Bytes of a data packet.
     packet_bytes: u16,
@@ -127,11 +126,9 @@ impl PeerTotals {
 pub struct Running {
     /// What it reports.
     events: UnboundedReceiver<ExchangeEvent>,
-    /// Whether it is to stop.
     stop: Arc<AtomicBool>,
     /// Makes it look.
     waker: Arc<Waker>,
-    /// Its thread.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -218,7 +215,6 @@ impl Drop for Running {
 /// A socket of one family.
 #[derive(Debug)]
 struct Socket {
-    /// The socket.
     udp: UdpSocket,
     /// What the kernel can do with it.
     state: UdpSocketState,
@@ -260,13 +256,11 @@ impl Socket {
 struct Turn {
     /// The exchange.
     host: Host,
-    /// Its sockets.
     sockets: Vec<Socket>,
     /// Waits for them.
     poll: Poll,
     /// The exchange's zero.
     zero: Instant,
-    /// Whether it is to stop.
     stop: Arc<AtomicBool>,
     /// Where events go.
     to: UnboundedSender<ExchangeEvent>,
@@ -407,7 +401,6 @@ impl Outbox {
 }
 
 impl ExchangeTotals {
-    /// Adds a second.
     pub(crate) fn add(&mut self, second: &HostSecond) {
         self.strangers += second.strangers;
         if self.peers.is_empty() {

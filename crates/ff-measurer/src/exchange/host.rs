@@ -80,7 +80,6 @@ pub(super) struct Host {
 
 /// What a host knows of a peer.
 struct Peer {
-    /// Its index.
     index: u8,
     /// Its address.
     addr: SocketAddr,
@@ -94,7 +93,6 @@ struct Peer {
     receipt_at: MonoTime,
     /// What was sent.
     ledger: Ledger,
-    /// What has come.
     inbox: Inbox,
     /// The law of its rate.
     pace: Pace,
@@ -113,7 +111,6 @@ enum Door {
         /// When it is asked again.
         at: MonoTime,
     },
-    /// It does.
     Open {
         /// When it last proved so.
         proven_at: MonoTime,
@@ -484,7 +481,6 @@ fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
     one.port() == other.port() && one.ip().to_canonical() == other.ip().to_canonical()
 }
 
-/// The tick of a time.
 fn tick(now: MonoTime, begin: MonoTime) -> u32 {
     u32::try_from(now.since(begin).as_micros() / TICK.as_micros()).unwrap_or(u32::MAX)
 }
@@ -494,7 +490,6 @@ fn tick_second(tick: u32) -> u16 {
     u16::try_from(tick / 10).unwrap_or(u16::MAX)
 }
 
-/// The second of a time.
 fn count_second(now: MonoTime, begin: MonoTime) -> u16 {
     u16::try_from(now.since(begin).as_secs()).unwrap_or(u16::MAX)
 }

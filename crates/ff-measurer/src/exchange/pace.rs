@@ -57,9 +57,7 @@ const MAX_BURST_BYTES: u64 = 512 * 1024;
 pub(super) struct Pacer {
     /// Gives permission.
     bucket: TokenBucket,
-    /// The rate.
     rate: BytesPerSec,
-    /// Bytes of a packet.
     packet_bytes: u64,
 }
 
@@ -71,7 +69,6 @@ impl Pacer {
         Self { bucket, rate, packet_bytes }
     }
 
-    /// The burst at a rate.
     fn burst_of(rate: BytesPerSec, packet_bytes: u64) -> u64 {
         let least = packet_bytes.saturating_mul(LEAST_BURST_PACKETS);
         rate.bytes_in(BURST).min(MAX_BURST_BYTES).max(least)
@@ -118,7 +115,6 @@ pub(super) struct Pace {
     least: BytesPerSec,
     /// The rate after the last decrease, or the greatest.
     base: BytesPerSec,
-    /// Bytes of a packet.
     packet_bytes: u64,
     /// Whether it still doubles.
     is_starting: bool,
@@ -214,7 +210,6 @@ impl Pace {
         self.decrease_to(BytesPerSec::new(self.rate.get() / 2), tick);
     }
 
-    /// The rate.
     pub(super) fn rate(&self) -> BytesPerSec {
         self.rate
     }

@@ -41,13 +41,11 @@ pub(super) struct Ledger {
 
 /// A block of packets that were sent within one tick.
 struct Block {
-    /// The tick.
     tick: u32,
     /// When it began.
     began_at: MonoTime,
     /// Packets that were sent.
     sent: u16,
-    /// Those that are proven.
     proven: [u64; 4],
 }
 
@@ -55,12 +53,7 @@ struct Block {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// So many packets more of this tick have come.
-    Proven {
-        /// The tick.
-        tick: u32,
-        /// The packets.
-        packets: u16,
-    },
+    Proven { tick: u32, packets: u16 },
     /// It says nothing new, or comes too late.
     Old,
     /// It claims what has not come.
@@ -157,7 +150,6 @@ pub(super) struct Inbox {
 /// What has come of a block.
 #[derive(Clone, Copy, Default)]
 struct Got {
-    /// The block.
     block: u64,
     /// A bit for each packet that has come.
     bits: [u64; 4],

@@ -65,7 +65,6 @@ pub(super) struct Meter {
     open: VecDeque<HostSecond>,
     /// The oldest second that is open.
     first: u16,
-    /// Seconds there are.
     seconds: u16,
 }
 

@@ -58,7 +58,6 @@ pub struct LinkIdentity {
     pub(super) certs: Vec<u8>,
     /// The Ed25519 identity.
     ed_identity: Ed25519Identity,
-    /// The RSA identity.
     rsa_identity: rsa::RsaIdentity,
 }
 

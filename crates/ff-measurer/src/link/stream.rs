@@ -78,7 +78,6 @@ impl From<rustls::Error> for Fault {
 pub(super) struct TlsStream {
     /// The socket.
     pub(super) tcp: TcpStream,
-    /// The TLS connection.
     pub(super) tls: Connection,
     /// Decrypted bytes on their way to tor-proto.
     pub(super) gate: Gate,

@@ -128,14 +128,10 @@ pub enum Refusal {
     Measuring(u16),
 }
 
-/// What is taken.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
-    /// Of the rate.
     rate: BytesPerSec,
-    /// Of the links.
     links: u32,
-    /// Of the relays.
     relays: u16,
     /// The exchange with other measurers, of which there is one at most, and none beside a relay:
     /// each would take from the other what it is to measure.
@@ -145,7 +141,6 @@ struct Taken {
 /// What is allowed and what is taken of it.
 #[derive(Debug, Default)]
 pub struct Admission {
-    /// What is taken.
     taken: Mutex<Taken>,
 }
 

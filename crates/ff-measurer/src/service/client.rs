@@ -246,7 +246,6 @@ impl RemotePart {
 struct Talk {
     /// Where instructions go; the stream ends with it.
     instructions: mpsc::Sender<Instruction>,
-    /// What it reports.
     reports: Streaming<Report>,
     /// Its address, and the state of the connections to it.
     way: Arc<Way>,
@@ -317,7 +316,6 @@ fn instruct(
     instructions.try_send(message).map_err(|_| odd("its connection has ended"))
 }
 
-/// Connects, with TLS.
 async fn reach(connector: &TlsConnector, way: &Way) -> io::Result<TlsStream<TcpStream>> {
     let found = dial::lookup(way.address()).await?;
     let tcp = dial::connect(&found, ADDRESS_TIMEOUT).await?;

@@ -29,7 +29,6 @@ struct Lately {
 /// What is to be told of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Told {
-    /// Whether this one is.
     pub(super) this: bool,
     /// How many were not told in the minute that is over.
     pub(super) before: u64,

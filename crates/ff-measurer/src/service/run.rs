@@ -89,7 +89,6 @@ pub(super) fn stopped_here(reason: &'static str) -> Stop {
     MeasurerError::Host { what: reason, source }.into()
 }
 
-/// A report.
 fn message(report: report::Report) -> Report {
     Report { report: Some(report) }
 }
@@ -173,7 +172,6 @@ pub(super) async fn tell(reports: &mut Reports, report: report::Report) -> Resul
     }
 }
 
-/// The next instruction.
 pub(super) async fn next_instruction(
     instructions: &mut Streaming<Instruction>,
 ) -> Result<instruction::Instruction, Stop> {
@@ -188,7 +186,6 @@ pub(super) async fn next_instruction(
 struct Stopping(Option<Measurer>);
 
 impl Stopping {
-    /// The measurer.
     fn get(&mut self) -> &mut Measurer {
         self.0.as_mut().expect("it is taken in drop only")
     }

@@ -373,7 +373,6 @@ struct Asked {
     peer: Peer,
     /// How the operator calls it.
     name: String,
-    /// Its first instruction.
     first: instruction::Instruction,
     /// The others.
     instructions: Streaming<Instruction>,
@@ -506,9 +505,7 @@ async fn say_farewell(mut tcp: TcpStream) {
 /// A coordinator's connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
-    /// Whose.
     id: Ed25519Id,
-    /// Which of its connections.
     connection: u64,
     /// From where.
     pub from: SocketAddr,
@@ -520,7 +517,6 @@ pub struct Peer {
 struct PeerStream {
     /// Its bytes.
     tls: TlsStream<TcpStream>,
-    /// Whose it is.
     peer: Peer,
     /// Its place among its coordinator's connections.
     _place: OwnedSemaphorePermit,

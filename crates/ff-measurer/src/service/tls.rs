@@ -96,7 +96,6 @@ fn id_of(spki: &CertificateDer<'_>) -> Option<Ed25519Id> {
 
 /// Lets in who is allowed and proves it.
 struct Pinned {
-    /// Who is.
     is_allowed: IsAllowed,
     /// The signatures that are checked.
     algorithms: WebPkiSupportedAlgorithms,

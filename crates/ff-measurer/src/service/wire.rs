@@ -318,7 +318,6 @@ mod tests {
 
     use super::*;
 
-    /// A task.
     pub(crate) fn task() -> Task {
         Task {
             measurement: MeasurementId([7; 16]),

@@ -30,7 +30,6 @@ const MEAN_CIRCUIT_TIME: Duration = Duration::from_millis(500);
 /// Ids of circuits that we open have this bit (tor-spec 5.1.1).
 const INITIATOR: u32 = 0x8000_0000;
 
-/// A circuit that is open.
 struct OpenCircuit {
     /// Its id on our link.
     circ_id: u32,
@@ -42,9 +41,7 @@ struct OpenCircuit {
 
 /// A link of ours and its circuits.
 struct OurLink {
-    /// The link.
     link: ControlLink,
-    /// Its circuits.
     circuits: Vec<OpenCircuit>,
 }
 
@@ -160,7 +157,6 @@ async fn open_circuits(
     Ok(OurLink { link, circuits })
 }
 
-/// Opens one circuit.
 async fn open_circuit(
     link: &mut ControlLink,
     circ_id: u32,

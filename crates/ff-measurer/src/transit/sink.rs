@@ -45,7 +45,6 @@ pub(super) type Point = [u8; 32];
 pub(super) struct Expected(Arc<Mutex<HashSet<Point>>>);
 
 impl Expected {
-    /// Adds one.
     pub(super) fn add(&self, point: Point) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(point);
     }
@@ -58,7 +57,6 @@ impl Expected {
 
 /// A link that a sink has accepted, and the circuits on it.
 pub(super) struct SinkLink {
-    /// The link.
     pub(super) link: ControlLink,
     /// Its circuits' ids, and by what each is known.
     pub(super) circuits: Vec<(u32, Point)>,
@@ -109,7 +107,6 @@ impl Sink {
 struct Host {
     /// Where its relay connects from as a rule.
     relay: IpAddr,
-    /// Who it is.
     identity: LinkIdentity,
     /// Its key for circuits.
     server: NtorServer,

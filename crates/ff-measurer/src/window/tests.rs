@@ -30,7 +30,6 @@ struct Net {
     delay_micros: u64,
     /// What the links share.
     path: Path,
-    /// The links.
     links: Vec<Window>,
     /// Cells on their way to the target: when they arrive, whose they are, and how many.
     there: VecDeque<(u64, usize, u64)>,
@@ -56,7 +55,6 @@ struct Net {
     echoed: u64,
     /// Naps taken.
     naps: u64,
-    /// The longest of them.
     longest_nap: Duration,
     /// When the target had nothing to echo, in steps.
     idle_steps: u64,

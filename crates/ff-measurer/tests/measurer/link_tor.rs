@@ -25,7 +25,6 @@ use tor_llcrypto::pk::ed25519::Ed25519Identity;
 /// An identity that no relay has.
 const NOBODY: [u8; 32] = [3; 32];
 
-/// Who a relay is.
 fn identity(tor: &LoneRelay) -> Ed25519Identity {
     tor.ed_identity().into()
 }

@@ -27,9 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(45);
 
 /// A service, and those who know it.
 struct Lab {
-    /// It.
     service: Arc<Service>,
-    /// Its key.
     key: SigningKey,
     /// Where it listens.
     addr: SocketAddr,
@@ -63,12 +61,10 @@ impl Lab {
     }
 }
 
-/// A fresh key.
 fn fresh_key() -> SigningKey {
     SigningKey::from_bytes(&rand::random())
 }
 
-/// Settings with this one coordinator.
 fn settings(coordinator: &SigningKey, limits: Limits) -> Settings {
     let id = measurer_id(coordinator);
     Settings { coordinators: vec![Coordinator { name: "test".to_owned(), id }], limits }

@@ -36,7 +36,6 @@ const SPECIFIERS_LEN: usize = 1 + (2 + 6) + (2 + 20) + (2 + 32);
 /// What the relay does other than it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lie {
-    /// Nothing.
     Nothing,
     /// Sends the measurer's cells back by itself.
     Return,
@@ -52,7 +51,6 @@ enum Lie {
 
 /// What the relay and the client have derived for one direction, and cells so far.
 struct Lane {
-    /// The keystream.
     keystream: Keystream,
     /// Of the relay's own cells.
     digest: Sha1,
@@ -85,7 +83,6 @@ fn body_of(cell: &OwnedCell) -> Body {
     cell.body[..].try_into().expect("509 bytes")
 }
 
-/// The next cell with this command.
 async fn next_of(link: &mut ControlLink, command: u8) -> OwnedCell {
     loop {
         let cell = link.recv_cell().await.expect("a cell");

@@ -52,7 +52,6 @@ pub struct Arti {
 
 /// A circuit of Arti's.
 pub struct Circuit {
-    /// It.
     tunnel: Arc<ClientTunnel>,
     /// What moves its cells.
     _reactor: Reactor,

@@ -25,7 +25,6 @@ type FailureLabels = [(&'static str, &'static str); 2];
 pub(super) struct Downloads {
     /// From asking for the stream until each stage.
     secs: Family<StageLabels, Histogram, fn() -> Histogram>,
-    /// Failures.
     failures: Family<FailureLabels, Counter>,
     /// Payload that came, also of failed downloads, in bytes.
     payload: Counter,
@@ -44,7 +43,6 @@ impl Downloads {
         Self { secs, failures, payload: Counter::default() }
     }
 
-    /// Registers them.
     pub(super) fn register(&self, all: &mut Registry) {
         let help = "Times from requesting a download's stream to its stages, by size in bytes";
         all.register_with_unit("download", help, Unit::Seconds, self.secs.clone());

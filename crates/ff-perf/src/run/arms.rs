@@ -29,9 +29,7 @@ const PER_SEC: f64 = 1.0;
 
 /// An arm, read and checked.
 struct ReadyArm {
-    /// Its name.
     name: String,
-    /// What is measured, and how.
     measuring: Measuring,
     /// Options that tor gets for it, by name and value.
     torrc: Vec<(String, String)>,
@@ -182,7 +180,6 @@ fn take_turns(args: &MeasureArgs, arms: &mut [ReadyArm], options: &Options) -> R
 
 /// One download.
 struct Slot<'a> {
-    /// Its arm.
     arm: &'a ReadyArm,
     /// Its circuit.
     task: Task,

@@ -27,14 +27,12 @@ use super::paths::say_unknown;
 use super::print;
 use crate::cli::bound::{BoundArgs, Select};
 
-/// What is found.
 #[derive(Debug, Serialize)]
 struct Found {
     /// The version of this document.
     schema: u32,
     /// What was read.
     inputs: Vec<Input>,
-    /// What the capacities are.
     capacities: &'static str,
     /// How many relays have one.
     relays: usize,
@@ -46,7 +44,6 @@ struct Found {
     lengths: Vec<u8>,
     /// The bound for each, in kB/s; none where there is no such path.
     bound: Vec<Option<f64>>,
-    /// What it is in.
     bound_unit: &'static str,
     /// By drawn paths: for `tor`, and for `weighted` without replacement.
     sampled: Vec<Option<Sampled>>,
@@ -59,12 +56,10 @@ struct Found {
 /// Who costs users most, by paths of one length.
 #[derive(Debug, Serialize)]
 struct Losses {
-    /// The length.
     length: u8,
     /// How paths are drawn for them: of Tor's rules there is no formula, and weighted paths stand
     /// for them.
     by: &'static str,
-    /// Relays.
     relays: Vec<Loss>,
     /// Families, by the fingerprint that comes first of those with a capacity.
     families: Vec<Loss>,

@@ -98,11 +98,9 @@ fn gaps(mean_secs: Option<f64>, is_public: bool) -> Result<Gaps> {
     Ok(Gaps { mean: Duration::from_secs_f64(gap_secs), least })
 }
 
-/// All downloads.
 struct Download<'a> {
     /// The options.
     args: &'a CheckArgs,
-    /// The network.
     network: &'a Network,
     /// Who is checked, and what is known.
     told: &'a Told,

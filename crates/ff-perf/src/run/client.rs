@@ -23,7 +23,6 @@ use crate::signals::Signals;
 
 /// What is done with a client, whichever it is.
 pub(super) trait Job {
-    /// What comes of it.
     type Done;
 
     /// Does it, until its end or a signal. These are heard before a client is there, so that none
@@ -42,7 +41,6 @@ pub(super) struct Chosen<'a> {
     pub(super) torrc: &'a [(String, String)],
     /// The directory of the network.
     pub(super) dir: &'a Path,
-    /// The network.
     pub(super) network: &'a Network,
 }
 

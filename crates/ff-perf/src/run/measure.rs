@@ -101,7 +101,6 @@ impl Came {
 pub(super) struct Ready {
     /// Where the network is.
     pub(super) dir: PathBuf,
-    /// It.
     pub(super) network: Network,
     /// How paths are drawn, if there is no file with them.
     pub(super) choice: Choice,

@@ -251,7 +251,6 @@ struct Life<'a> {
     arms: u64,
     /// What it may do.
     limits: Limits,
-    /// How far it has come.
     state: &'a mut State,
     /// Who keeps circuits.
     serving: &'a mut Serving,
@@ -353,7 +352,6 @@ fn listen(address: SocketAddr) -> Result<TcpListener> {
     Ok(listener)
 }
 
-/// What is said at the beginning.
 fn beginning(args: &ServeArgs, address: Option<SocketAddr>) -> String {
     let figures =
         address.map_or_else(String::new, |at| format!(", metrics at http://{at}/metrics"));

@@ -201,7 +201,6 @@ impl Shelf {
         Ok(())
     }
 
-    /// Removes a file.
     fn remove(&mut self, old: OldFile) -> Result<(), StoreError> {
         let path = match (old, &self.days) {
             (OldFile::Lines(name), _) => self.dir.join(name.file()),

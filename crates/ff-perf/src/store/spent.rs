@@ -11,7 +11,6 @@ use crate::budget::{SCHEMA, Spent};
 
 /// The name of the file in the folder of lines.
 pub const FILE: &str = "budget.json";
-/// The file.
 const BUDGET: StateFile = StateFile {
     name: FILE,
     schema: SCHEMA,

@@ -33,7 +33,6 @@ pub(super) fn options() -> Options {
     }
 }
 
-/// A circuit of this number.
 pub(super) fn circuit(number: u64) -> Circuit {
     let line = format!(
         r#"{{"schema":1,"number":{number},"client":"arti","began_unix_secs":0.0,"began_us":0,"path":[],"ended_us":9}}"#

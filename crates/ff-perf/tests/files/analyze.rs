@@ -9,7 +9,6 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 use serde_json::Value;
 
-/// Runs it.
 fn run(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
     command.args(["circuits", "analyze"]).args(args).output().expect("the program runs")

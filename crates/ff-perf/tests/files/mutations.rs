@@ -75,7 +75,6 @@ fn export() -> String {
     )
 }
 
-/// A bandwidth file.
 fn bandwidth_file() -> String {
     let line = |digit: char| format!("bw={digit}50 node_id=${} nick=relay{digit}\n", id(digit));
     let lines: String = "123456".chars().map(line).collect();

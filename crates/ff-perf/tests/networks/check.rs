@@ -32,12 +32,10 @@ fn command(network: &Path, out: &Path, options: &str) -> Command {
     command
 }
 
-/// Runs it.
 fn run(network: &Path, out: &Path, options: &str) -> Output {
     command(network, out, options).output().expect("the program")
 }
 
-/// What it says of an error.
 fn error(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()

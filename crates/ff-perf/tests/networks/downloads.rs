@@ -19,7 +19,6 @@ const SIZE: u64 = 300_000;
 
 /// A running source; its output after the URL is not read.
 pub(crate) struct Source {
-    /// It.
     running: Child,
     /// Its output.
     _told: BufReader<ChildStdout>,
@@ -28,7 +27,6 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Starts one.
     pub(crate) fn start(options: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
         command.arg("source").args(options.split_whitespace());

@@ -31,7 +31,6 @@ struct Disk {
 }
 
 impl Disk {
-    /// Makes one.
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let script = r#"mount -t tmpfs -o size=8m tmpfs "$0" && echo ready && exec sleep infinity"#;
@@ -84,11 +83,9 @@ impl Drop for Disk {
 
 /// A server, what it downloads from, and what of it was seen.
 struct Scene<'a> {
-    /// The network.
     network: &'a Network,
     /// Where its lines go.
     disk: Disk,
-    /// It.
     server: Child,
     /// The source, except while it is dead.
     source: Option<Source>,

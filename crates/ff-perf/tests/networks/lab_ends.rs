@@ -12,7 +12,6 @@ const PATIENCE: Duration = Duration::from_secs(600);
 struct Lab(Child);
 
 impl Lab {
-    /// Starts it.
     fn start(temp: &Path, command: &str) -> Self {
         let mut program = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
         program.arg("lab").args(command.split(' ')).env("TMPDIR", temp);

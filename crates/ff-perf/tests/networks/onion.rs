@@ -24,7 +24,6 @@ const NOBODY: &str = "http://2gzyxa5ihm7nsggfxnu52rck2vv4rvmdlkiu3zzui5du4xyclen
 
 /// A source with an onion service.
 struct Service {
-    /// The source.
     source: Source,
     /// Its URL without Tor.
     direct: String,
@@ -33,7 +32,6 @@ struct Service {
 }
 
 impl Service {
-    /// Starts one.
     fn start(options: &str) -> Self {
         let source = Source::start(&format!("--onion --json {options}"));
         let told: Value = serde_json::from_str(&source.url).expect("a line of JSON");

@@ -40,7 +40,6 @@ fn run(network: &Path, out: &Path, options: &str) -> Output {
 /// Where the first circuits are.
 const LINES: &str = "circuits-000.jsonl";
 
-/// Its lines.
 pub(crate) fn lines(out: &Path) -> Vec<Circuit> {
     let text = fs::read_to_string(out.join(LINES)).expect("lines");
     text.lines().map(|line| serde_json::from_str(line).expect("a circuit")).collect()
@@ -76,7 +75,6 @@ fn run_whole(network: &Network, options: &str) -> (tempfile::TempDir, Vec<Circui
     (dir, circuits)
 }
 
-/// What it says of an error.
 fn error(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()

@@ -23,7 +23,6 @@ const LEAST_P: f64 = 0.001;
 /// Relays with fewer draws than this, of both sides together, are counted as one.
 const FEW: f64 = 20.0;
 
-/// Counts paths.
 fn count(paths: impl IntoIterator<Item = Vec<usize>>) -> Places {
     let mut places = Places::default();
     for path in paths {

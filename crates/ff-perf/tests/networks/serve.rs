@@ -29,7 +29,6 @@ fn command(program: &str, network: &Path, dir: &Path, options: &str) -> Command 
 pub(crate) struct Server {
     /// Its process.
     child: Child,
-    /// What it says.
     said: Receiver<String>,
     /// Where its figures are.
     address: String,
@@ -159,7 +158,6 @@ pub(crate) fn circuits_by_now(dir: &Path) -> Vec<Circuit> {
     whole.map(|line| serde_json::from_str(line).expect("a circuit")).collect()
 }
 
-/// What it says of an error.
 fn error(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()

@@ -90,7 +90,6 @@ mod tests {
     use super::super::estimate;
     use super::*;
 
-    /// A draw with a value.
     fn value(bytes_per_sec: u64) -> Draw {
         Draw::Value(BytesPerSec::new(bytes_per_sec))
     }

@@ -76,7 +76,6 @@ pub struct Building {
     circ_id: u32,
     /// Where it goes.
     way: Way,
-    /// How far it is.
     state: State,
 }
 

@@ -33,7 +33,6 @@ const TAG_FORMAT: Format = Format { command_at: TAG_LEN, len_at: TAG_LEN + 1 };
 pub(super) struct Hop {
     /// Towards the relay.
     forward: Layer,
-    /// From it.
     backward: Layer,
 }
 
@@ -49,9 +48,7 @@ enum Layer {
 
 /// One direction of tor's older relay crypto.
 struct DigestLayer {
-    /// Its key.
     key: Zeroizing<[u8; 16]>,
-    /// The keystream.
     keystream: Keystream,
     /// Of the cells for this relay, or from it.
     digest: Sha1,

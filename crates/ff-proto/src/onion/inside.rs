@@ -33,7 +33,6 @@ pub struct Inside {
     circ_id: u32,
     /// Where it goes on.
     next: NextRelay,
-    /// How far it is.
     state: State,
 }
 
@@ -97,7 +96,6 @@ impl Inside {
         }
     }
 
-    /// Goes on to the next hop.
     fn extend(circ_id: u32, next: NextRelay, mut hop: Hop) -> Result<Next, CircuitError> {
         let data = next.extend(HANDSHAKE_TYPE, &[])?;
         let message = RelayMessage { command: RELAY_EXTEND2, data: &data };

@@ -205,9 +205,7 @@ pub fn client_point(request: &[u8]) -> Result<[u8; LEN], DecodeError> {
 
 /// Keys of the client's message.
 struct MessageKeys {
-    /// Encrypts it.
     encryption: Zeroizing<[u8; LEN]>,
-    /// Authenticates it.
     authentication: Zeroizing<[u8; LEN]>,
 }
 
@@ -240,7 +238,6 @@ impl MessageKeys {
 struct Agreement<'a> {
     /// Xy and Xb.
     secrets: [Zeroizing<[u8; LEN]>; 2],
-    /// The relay.
     relay: &'a OnionKey,
     /// X.
     client: &'a [u8; LEN],

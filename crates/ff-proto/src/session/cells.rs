@@ -17,7 +17,6 @@ pub struct CellSource {
     header: [u8; HEADER_LEN],
     /// Cells made.
     sent: u64,
-    /// Makes the content.
     content: Content,
 }
 

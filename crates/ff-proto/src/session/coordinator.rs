@@ -84,7 +84,6 @@ enum State {
 pub struct CoordinatorLink {
     /// Where it stands.
     state: State,
-    /// The measurement.
     measurement: MeasurementId,
     /// What was asked for, then what was granted.
     duration_secs: u16,

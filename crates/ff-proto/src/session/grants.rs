@@ -108,7 +108,6 @@ impl GrantHistory {
         self.records.drain(..count.min(self.records.len()));
     }
 
-    /// The grants.
     pub(super) fn records(&self) -> &[GrantRecord] {
         &self.records
     }

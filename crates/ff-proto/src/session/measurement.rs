@@ -36,7 +36,6 @@ pub(super) enum Progress {
 pub(super) struct Measurement {
     /// Its name.
     pub(super) id: MeasurementId,
-    /// Whose it is.
     pub(super) coordinator: Ed25519Id,
     /// The link it was asked for on.
     pub(super) coordinator_link: LinkId,
@@ -50,9 +49,7 @@ pub(super) struct Measurement {
     pub(super) team: Vec<MeasurerGrant>,
     /// The open measurement links; at most the team's sockets.
     pub(super) links: Vec<LinkId>,
-    /// How far it is.
     pub(super) progress: Progress,
-    /// Cells echoed.
     echoed: Cells,
     /// Of these, the cells of the second being counted, by measurer.
     echoed_in_second: TeamCells,

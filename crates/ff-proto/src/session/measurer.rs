@@ -125,7 +125,6 @@ pub enum EchoEvent {
 /// A link that echoes.
 #[derive(Debug)]
 pub struct EchoLink {
-    /// Makes the cells.
     source: CellSource,
     /// Takes them as they come back.
     drain: CellDrain,

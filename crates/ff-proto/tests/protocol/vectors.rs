@@ -22,7 +22,6 @@ use ff_proto::session::measurer::{EchoLink, LinkSecrets, MEASUREMENT_CIRC_ID};
 use ff_proto::units::{MonoTime, Ratio};
 use serde_json::Value;
 
-/// All vectors.
 fn vectors() -> Value {
     serde_json::from_str(include_str!("../vectors.json")).expect("vectors.json is JSON")
 }
@@ -64,18 +63,15 @@ fn assert_same(name: &str, vector: &Value, message: &Msg) {
     assert_eq!(&Msg::decode(&body).expect("the vector decodes"), message, "{name}");
 }
 
-/// The measurement id of a vector.
 fn measurement(vector: &Value) -> MeasurementId {
     MeasurementId(array(vector, "measurement"))
 }
 
-/// A crypto kind.
 fn crypto_kind(number: &Value) -> CryptoKind {
     let number = number.as_u64().and_then(|number| u8::try_from(number).ok());
     CryptoKind(number.expect("a crypto kind"))
 }
 
-/// MEAS_PARAMS as a value.
 fn meas_params(vector: &Value) -> MeasParams {
     let measurers = list(vector, "measurers").iter().map(|measurer| MeasurerGrant {
         id: Ed25519Id(array(measurer, "id")),

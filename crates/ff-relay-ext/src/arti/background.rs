@@ -330,7 +330,6 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Cells due at `now`.
     fn cells_due(pace: &mut Pace, now: Instant) -> u64 {
         pace.earn(now);
         let mut cells = 0;

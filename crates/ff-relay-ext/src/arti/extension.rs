@@ -195,7 +195,6 @@ impl Extension {
         self.with(|state| state.target.part_of(link)).unwrap_or(LinkPart::None)
     }
 
-    /// The time.
     fn now(&self) -> MonoTime {
         self.zero.elapsed().into()
     }

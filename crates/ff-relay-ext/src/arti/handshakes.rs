@@ -38,7 +38,6 @@ pub(super) struct HandshakeLimits {
 pub(super) struct Handshakes {
     /// What is allowed.
     limits: HandshakeLimits,
-    /// Who is there.
     table: Mutex<Table>,
 }
 
@@ -85,9 +84,7 @@ pub(super) struct Place {
 /// A place that can be lost.
 #[derive(Debug)]
 struct Seat {
-    /// Whose it is.
     host: IpAddr,
-    /// Its number.
     number: u64,
     /// Ends when the link is to make room.
     stay: oneshot::Receiver<()>,

@@ -67,7 +67,6 @@ pub struct RelayKeys {
     auth: Arc<RelayChannelAuthMaterial>,
     /// The Ed25519 identity.
     ed_identity: Ed25519Identity,
-    /// The RSA identity.
     rsa_identity: RsaIdentity,
     /// What clients' circuit handshakes are answered with.
     ntor: RelayNtorKeys,
@@ -77,7 +76,6 @@ pub struct RelayKeys {
 
 /// What a relay's descriptor is signed with.
 pub(super) struct Signers {
-    /// The RSA identity.
     pub(super) rsa: RelayIdentityRsaKeypair,
     /// The key below the Ed25519 identity.
     pub(super) signing: RelaySigningKeypair,

@@ -139,7 +139,6 @@ struct Waiting {
 enum Place {
     /// It waits, and this wakes it.
     Waits(Waker),
-    /// It has a turn.
     Turn {
         /// Bytes left.
         bytes: u64,
@@ -289,7 +288,6 @@ pub(super) struct Limiter {
     rate: Option<RateLimit>,
     /// Background, received and sent.
     background: [Waiting; 2],
-    /// Measurement.
     measurement: Waiting,
     /// Control traffic, received and sent.
     control: [Waiting; 2],
@@ -554,7 +552,6 @@ impl Limiter {
         }
     }
 
-    /// All lines.
     fn lines(&mut self) -> [&mut Waiting; 5] {
         let ([a, b], [c, d]) = (&mut self.background, &mut self.control);
         [a, b, c, d, &mut self.measurement]

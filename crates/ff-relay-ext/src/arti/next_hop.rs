@@ -56,7 +56,6 @@ pub struct HopIdentity {
     tls_cert: [u8; 32],
     /// The Ed25519 identity.
     ed_identity: Ed25519Identity,
-    /// The RSA identity.
     rsa_identity: RsaIdentity,
     /// When the certificates were made, at which they are always checked.
     made: SystemTime,
@@ -109,7 +108,6 @@ impl HopIdentity {
         self.ed_identity
     }
 
-    /// The RSA identity.
     pub(super) fn rsa_identity(&self) -> RsaIdentity {
         self.rsa_identity
     }
@@ -166,7 +164,6 @@ fn sha256(bytes: &[u8]) -> [u8; 32] {
 pub(super) struct Echoes {
     /// The measurement circuit's id on the link.
     circ_id: u32,
-    /// What waits.
     state: Mutex<Waiting>,
     /// Wakes the link's task.
     pub(super) link: AtomicWaker,
@@ -244,7 +241,6 @@ pub struct NextHop {
     identity: Arc<HopIdentity>,
     /// Follows VERSIONS, which alone has a short circuit id.
     versions: Boundaries,
-    /// Whether it has come.
     is_greeted: bool,
     /// What comes behind it.
     cells: CellAssembler,

@@ -123,7 +123,6 @@ pub struct Relay {
     addr: SocketAddr,
     /// Its Ed25519 identity.
     ed_identity: Ed25519Identity,
-    /// Its RSA identity.
     rsa_identity: RsaIdentity,
     /// The accept loop, the stream echo and the extension's timers.
     tasks: [AbortHandle; 3],

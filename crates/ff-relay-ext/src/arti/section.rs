@@ -36,7 +36,6 @@ type Texts = BTreeMap<String, Value>;
 enum Value {
     /// `true` or `false`: 1 or 0.
     Flag(bool),
-    /// A number.
     Number(i64),
     /// A text, as torrc has it.
     Text(String),
@@ -145,7 +144,6 @@ mod tests {
 
     use super::*;
 
-    /// A section of this text.
     fn section(text: &str) -> Result<Section, String> {
         toml::from_str(text).map_err(|error| error.to_string())
     }

@@ -31,7 +31,6 @@ const CELLS_PER_SECOND: [u64; 2] = [30, 10];
 const CELLS_PER_SECOND_IN_ALL: u64 = CELLS_PER_SECOND[0] + CELLS_PER_SECOND[1];
 /// The relay's clock at the start, in seconds.
 const UNIX_SECS: u64 = 2_000_000_000;
-/// The measurement.
 const MEASUREMENT: MeasurementId = MeasurementId([9; 16]);
 
 /// Runs a program that must succeed.

@@ -39,7 +39,6 @@ const MOST_TITLE_CHARS: usize = 84;
 struct Frame {
     /// From left to right.
     left_right: (f64, f64),
-    /// From bottom to top.
     bottom_top: (f64, f64),
 }
 
@@ -65,7 +64,6 @@ impl Frame {
 
 /// Where values lie on the drawing.
 struct Place<'a> {
-    /// The figure.
     figure: &'a Figure,
     /// Where the axes are.
     frame: Frame,
@@ -100,7 +98,6 @@ impl Place<'_> {
     }
 }
 
-/// The drawing.
 pub(super) fn draw(figure: &Figure) -> String {
     let panels = figure.panels.len().max(1);
     let legend_top = Frame::of(panels - 1, panels).bottom_top.0 + LEGEND_BELOW;
@@ -149,7 +146,6 @@ fn place(figure: &Figure, panel: usize) -> Option<Place<'_>> {
     Some(Place { figure, frame: Frame::of(panel, figure.panels.len()), x, y })
 }
 
-/// Draws a panel.
 fn draw_panel(svg: &mut String, place: &Place<'_>, panel: usize) {
     let figure = place.figure;
     draw_band(svg, place);

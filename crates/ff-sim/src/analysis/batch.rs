@@ -27,7 +27,6 @@ pub(super) struct Run {
     pub(super) step: u32,
     /// How many they are.
     pub(super) times: u32,
-    /// The value.
     pub(super) value: u64,
     /// Since when, without a gap, it has been the same; not known before [`super::relay`] says it.
     pub(super) since: u32,
@@ -84,9 +83,7 @@ pub(super) struct Moments {
     pub(super) count: usize,
     /// At which of them relays have weights.
     pub(super) with_weights: Mask,
-    /// They, for what is advertised.
     pub(super) of_advertised: Times,
-    /// They, for weights.
     pub(super) of_weights: Times,
 }
 
@@ -95,7 +92,6 @@ pub(super) struct Moments {
 pub(super) struct Batch {
     /// The times.
     pub(super) moments: Moments,
-    /// The relays.
     pub(super) relays: Vec<Listed>,
     /// What each relay advertised at each time.
     pub(super) advertised: Vec<Each<u64>>,

@@ -10,7 +10,6 @@ use super::window::Window;
 pub(super) struct Coverage {
     /// Two times further apart than this have a gap between them, in seconds.
     step_secs: u64,
-    /// The windows.
     windows: Vec<Window>,
     /// The length of the longest, in seconds.
     longest: u64,
@@ -30,7 +29,6 @@ pub(super) struct Covered {
     pub(super) first: u32,
     /// Which part of it data cover.
     pub(super) share: f64,
-    /// Whether that is all of it.
     pub(super) is_whole: bool,
 }
 

@@ -45,7 +45,6 @@ pub struct EngineSettings {
 /// Analyses a network, a time after the other.
 #[derive(Clone, Debug)]
 pub struct Engine {
-    /// How.
     settings: EngineSettings,
     /// The times at which something was advertised.
     coverage: Coverage,
@@ -55,7 +54,6 @@ pub struct Engine {
     weight_units: Vec<f64>,
     /// The times that were taken last, with which nothing was reckoned yet.
     batch: Batch,
-    /// The relays.
     relays: Vec<Relay>,
     /// For each relay one after the other, what each window keeps.
     windows: Vec<RelayInWindow>,
@@ -299,9 +297,7 @@ fn longest(windows: &[Window]) -> usize {
 struct OfRelay<'a> {
     /// For all windows.
     relay: &'a mut Relay,
-    /// Its means.
     means: &'a mut RelayMeans,
-    /// For each window.
     kept: &'a mut [RelayInWindow],
     /// Its capacities in each window, at each of the times.
     capacities: &'a mut [Each<u64>],

@@ -101,7 +101,6 @@ fn sum(values: &[f64]) -> f64 {
     values.iter().fold(0.0, |sum, value| sum + value)
 }
 
-/// A group of relays.
 fn group(relays: &[RelayWindow]) -> LabelledRelays {
     let means = |of: fn(&RelayWindow) -> Mean| {
         stats::sorted(relays.iter().filter_map(|relay| of(relay).get()).collect())

@@ -13,9 +13,7 @@ use crate::read::series::{Cursor, Series};
 /// Goes through one or two tables by the times of the first.
 #[derive(Clone, Debug)]
 pub struct Joined<'a> {
-    /// What was advertised.
     advertised: Cursor<'a>,
-    /// Weights.
     weights: Option<Weights<'a>>,
     /// The relays of both.
     relays: Vec<Fingerprint>,
@@ -28,9 +26,7 @@ pub struct Joined<'a> {
 /// A table of weights that is gone through.
 #[derive(Clone, Debug)]
 struct Weights<'a> {
-    /// It.
     cursor: Cursor<'a>,
-    /// Its times.
     times: &'a [u64],
     /// How many of them lie behind.
     next: usize,

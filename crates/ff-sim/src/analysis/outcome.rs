@@ -104,7 +104,6 @@ impl RelayWindow {
 /// A mean of values that come one by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mean {
-    /// Their sum.
     sum: f64,
     /// How many there were.
     count: u32,

@@ -45,7 +45,6 @@ impl Ranked {
         })
     }
 
-    /// What it is ranked by.
     fn key(&self, by: RankedBy) -> f64 {
         match by {
             RankedBy::Ratio => self.weight_error,

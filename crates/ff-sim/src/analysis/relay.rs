@@ -15,11 +15,9 @@ pub(super) const WEIGHT_ONE: f64 = (1_u64 << 56) as f64;
 pub(super) struct Relay {
     /// What may still become a maximum.
     maxima: Maxima,
-    /// What it advertised.
     advertised: Trail,
     /// Since when, without a gap, it has advertised the same.
     same_since: u32,
-    /// Its weights.
     weights: Trail,
 }
 
@@ -28,7 +26,6 @@ pub(super) struct Relay {
 pub(super) struct RelayInWindow {
     /// Its maximum.
     most: Most,
-    /// What it advertised.
     advertised: Within,
 }
 

@@ -12,7 +12,6 @@ pub(super) struct Within {
     oldest: Place,
     /// How many values there are.
     count: u32,
-    /// Their sum.
     sum: u128,
     /// The sum of their squares.
     squares: u128,
@@ -21,7 +20,6 @@ pub(super) struct Within {
 /// What the deviation of some values comes from.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Spread {
-    /// Their sum.
     sum: f64,
     /// n Σv² - (Σv)².
     spread: f64,

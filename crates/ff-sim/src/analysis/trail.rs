@@ -19,7 +19,6 @@ pub(super) struct Trail {
     dropped: u64,
     /// The time behind the last run.
     end: u32,
-    /// The last value.
     last_value: u64,
 }
 

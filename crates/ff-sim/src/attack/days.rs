@@ -28,7 +28,6 @@ const BOUNDS: Bounds = Bounds { first: None, rise: Some(4.0), arrived: None };
 enum Policy {
     /// It takes what comes.
     Patient,
-    /// It refuses.
     Refusing,
     /// It is as fast as ever on the other days, and not there on these.
     Honest,

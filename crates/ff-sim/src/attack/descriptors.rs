@@ -62,7 +62,6 @@ impl Scanned {
         Self { capacities, samples }
     }
 
-    /// The attacker.
     fn attacker(&mut self) -> Option<&mut Sample> {
         self.samples.last_mut()
     }
@@ -152,7 +151,6 @@ enum Loop {
     Torflow,
     /// TorFlow with feedback.
     Feedback,
-    /// sbws.
     Sbws,
 }
 
@@ -169,7 +167,6 @@ const NEW_PART: f64 = 0.25;
 const STEPS: u32 = 30;
 
 impl Loop {
-    /// Its name.
     const fn name(self) -> &'static str {
         match self {
             Self::Torflow => "torflow",

@@ -25,7 +25,6 @@ use crate::schedule::{Setup, Subject};
 
 /// Slots of 30 s in a period.
 const SLOTS: u32 = 2880;
-/// And in an hour.
 const HOUR: u32 = 120;
 /// In this part of all slots new relays are measured again: one of each row of four, in every
 /// second row.

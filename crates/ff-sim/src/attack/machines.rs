@@ -29,7 +29,6 @@ const SECONDS: usize = 30;
 enum Evidence {
     /// It does not: each has an address of its own, and no family.
     Nothing,
-    /// They have one address.
     Address,
     /// They name each other as family.
     Family,

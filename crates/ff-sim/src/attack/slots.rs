@@ -71,7 +71,6 @@ impl Periods {
         Self { relays, teams: teams(coordinators), params, values: [value(SLOW), value(FAST)] }
     }
 
-    /// The rules of one.
     fn rules(&self, random: &mut ChaCha12Rng) -> ScheduleRules {
         ScheduleRules {
             teams: self.teams.clone(),
@@ -135,7 +134,6 @@ impl Periods {
     }
 }
 
-/// Which slots are good.
 fn good_slots(q: f64, random: &mut ChaCha12Rng) -> Vec<bool> {
     (0..SLOTS).map(|_| random.random_bool(q.clamp(0.0, 1.0))).collect()
 }
@@ -154,7 +152,6 @@ fn half_of(coordinators: u8, p: f64) -> f64 {
     at_least(n, p, n.div_ceil(2))
 }
 
-/// Around what a formula says.
 fn around(formula: f64) -> Option<[f64; 2]> {
     let wide = three_deviations(formula, TRIALS);
     Some([formula - wide, formula + wide])

@@ -181,7 +181,6 @@ fn normal(random: &mut ChaCha12Rng) -> f64 {
     (-2.0 * one.ln()).sqrt() * (std::f64::consts::TAU * other).cos()
 }
 
-/// A count as a float.
 #[expect(clippy::cast_precision_loss, reason = "counts of relays")]
 fn float(count: usize) -> f64 {
     count as f64

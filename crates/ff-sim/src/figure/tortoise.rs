@@ -19,7 +19,6 @@ pub fn figures(results: &Results, numbers: &[u8]) -> Vec<Figure> {
     numbers.iter().filter_map(|number| figure(results, *number)).collect()
 }
 
-/// A figure.
 fn figure(results: &Results, number: u8) -> Option<Figure> {
     Some(match number {
         3 => kinds(results),

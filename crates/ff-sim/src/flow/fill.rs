@@ -211,11 +211,9 @@ impl Room {
 struct Limited<const HOPS: usize> {
     /// Its relays, but for those that limit nobody.
     path: [u32; HOPS],
-    /// Which flow it is.
     flow: u32,
     /// The most that it can take, in bytes a second.
     cap: f64,
-    /// Its weight.
     weight: f64,
 }
 

@@ -102,7 +102,6 @@ pub(super) fn sequence(seed: u64, stream: u64) -> ChaCha12Rng {
     rng
 }
 
-/// A simulation as it goes.
 struct Simulation<'a> {
     /// Where circuits go.
     paths: Paths,
@@ -128,7 +127,6 @@ struct Simulation<'a> {
     arrivals: ChaCha12Rng,
     /// Where they lead.
     routes: ChaCha12Rng,
-    /// The circuits.
     circuits: Circuits,
     /// The benchmark clients.
     clients: Clients,
@@ -140,12 +138,10 @@ struct Simulation<'a> {
     calendar: Vec<Vec<u32>>,
     /// Circuits that wait for bytes.
     waiting: Vec<u32>,
-    /// Their flows.
     flows: Flows,
     /// What each has sent and not seen arrive, in bytes, and its round trip but for what waits, in
     /// seconds.
     sent: Vec<(f64, f64)>,
-    /// Their rates.
     rates: Vec<f64>,
     /// What comes out.
     outcome: FlowOutcome,

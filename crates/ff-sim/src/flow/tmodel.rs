@@ -37,7 +37,6 @@ enum Emitted {
     Up,
     /// A packet to the client, or a stream.
     Down,
-    /// The end.
     End,
 }
 

@@ -161,7 +161,6 @@ struct Run {
     ratings: Vec<f64>,
     /// The weights so far.
     vector: Vec<f64>,
-    /// Who is marked.
     marked: Vec<bool>,
     /// Who is trusted, and never marked.
     trusted: Vec<bool>,

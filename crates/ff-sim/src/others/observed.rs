@@ -17,10 +17,8 @@ pub const WINDOW_SECS: u64 = 10;
 pub const MEMORY_HOURS: u64 = 5 * 24;
 /// How often it is published, in seconds.
 pub const PUBLISH_SECS: u64 = 18 * HOUR_SECS;
-/// An hour.
 const HOUR_SECS: u64 = 3600;
 
-/// One direction.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Direction {
     /// Bytes of the last seconds, at most ten, the newest last.
@@ -31,7 +29,6 @@ struct Direction {
 }
 
 impl Direction {
-    /// Adds a second.
     fn add(&mut self, second: u64, bytes: f64) {
         if self.last.len() as u64 >= WINDOW_SECS {
             self.last.pop_front();
@@ -75,7 +72,6 @@ const WINDOW: f64 = 10.0;
 pub struct Observed {
     /// What it sends.
     sent: Direction,
-    /// What it receives.
     received: Direction,
     /// The second that comes next.
     now: u64,

@@ -38,7 +38,6 @@ mod tests {
     use super::*;
     use crate::network::Position;
 
-    /// A relay.
     fn relay(measured: &[f64], observed: f64, old_weight: f64) -> Sample {
         let (measured, position) = (measured.to_vec(), Position::Middle);
         Sample { measured, observed, allowed: f64::INFINITY, old_weight, position }

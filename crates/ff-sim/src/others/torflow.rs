@@ -58,7 +58,6 @@ impl Default for Gains {
 pub struct Errors {
     /// The last error.
     last: Option<f64>,
-    /// The sum of all.
     sum: f64,
 }
 
@@ -130,7 +129,6 @@ pub fn ratios(relays: &[Sample], by_class: bool) -> Vec<Option<f64>> {
 mod tests {
     use super::*;
 
-    /// A relay.
     fn relay(position: Position, measured: f64, observed: f64, old_weight: f64) -> Sample {
         Sample { measured: vec![measured], observed, allowed: f64::INFINITY, old_weight, position }
     }

@@ -229,7 +229,6 @@ const BRIDGE: &str = "this is a bridge's descriptor; only relays' are read";
 struct Begun {
     /// The relay's address and port.
     router: Option<(Ipv4Addr, u16)>,
-    /// Its fingerprint.
     fingerprint: Option<Fingerprint>,
     /// When it was made.
     published: Option<u64>,

@@ -88,7 +88,6 @@ struct Rows {
     network: Network,
     /// What was left out.
     skips: Skips,
-    /// Whose fingerprints there were.
     seen: HashSet<Fingerprint>,
 }
 
@@ -140,9 +139,7 @@ fn fingerprint(text: &str) -> Option<Fingerprint> {
 struct Row {
     /// Its fingerprint once more.
     fingerprint: Option<String>,
-    /// Its address.
     address: Option<String>,
-    /// Its country.
     country_code: Option<String>,
     /// The most that it observed of itself, in bytes a second.
     bandwidth_capacity: Option<f64>,
@@ -159,7 +156,6 @@ struct Row {
 }
 
 impl Row {
-    /// The relay.
     fn relay(&self, fingerprint: Fingerprint) -> Result<Relay, String> {
         let share = |name: &str, value: f64| {
             let is_share = (0.0..=1.0).contains(&value);

@@ -104,7 +104,6 @@ pub(crate) struct Run {
     pub(crate) first: u32,
     /// For how many times it holds.
     pub(crate) times: u32,
-    /// The value.
     pub(crate) value: u64,
 }
 

@@ -26,13 +26,9 @@ use crate::{parallel, source};
 /// Which simulation: a network, weights and a load by their places in the arguments, and a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Case {
-    /// The network.
     network: usize,
-    /// The seed.
     seed: u64,
-    /// The load.
     load: usize,
-    /// The weights.
     weights: usize,
 }
 
@@ -84,7 +80,6 @@ pub(super) fn flow(args: &FlowArgs) -> Result<ExitCode> {
 /// What summary.json has of runs that were put together.
 #[derive(Serialize)]
 struct Together<'a> {
-    /// What they are.
     #[serde(flatten)]
     merged: &'a Merged,
     /// All simulations.
@@ -238,17 +233,14 @@ fn read_weights(args: &FlowArgs, networks: &[Network], reading: &mut Reading) ->
 
 /// What simulations of one seed need.
 struct World<'a> {
-    /// How they are to be.
     args: &'a FlowArgs,
     /// What networks are called.
     names: &'a [String],
-    /// The networks.
     networks: &'a [Network],
     /// Weights of bandwidth files.
     files: &'a Files,
     /// The circuits of users.
     library: Library,
-    /// Who says how far they are.
     progress: &'a ProgressLine,
 }
 
@@ -267,7 +259,6 @@ fn simulate_all(
     Ok(cases.iter().copied().zip(runs).collect())
 }
 
-/// Simulates a case.
 fn simulate(world: &World<'_>, case: Case) -> Result<Run> {
     let World { args, names, networks, files, library, progress } = world;
     let (path, network) = (&names[case.network], &networks[case.network]);

@@ -95,7 +95,6 @@ pub(super) fn take(
 /// What came of a month's documents.
 #[derive(Serialize)]
 struct Ingested {
-    /// Which documents.
     documents: Documents,
     /// Of which month.
     month: Month,

@@ -228,7 +228,6 @@ struct Told<'a, T: Serialize, N: Serialize> {
 /// Who came, and what became of them.
 #[derive(Serialize)]
 struct Both<N: Serialize> {
-    /// Who came.
     #[serde(flatten)]
     came: Came,
     /// What became of them.
@@ -268,7 +267,6 @@ struct Replayed<'a> {
 }
 
 impl<'a> Replayed<'a> {
-    /// Those of a period.
     fn of(outcome: &'a PeriodOutcome, subjects: &'a Subjects) -> Self {
         let ratios = outcome.estimates.iter().filter_map(RelayEstimate::ratio).collect();
         let seconds = outcome.seconds();

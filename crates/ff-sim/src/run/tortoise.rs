@@ -64,7 +64,6 @@ pub(super) fn tortoise(args: &TortoiseArgs) -> Result<ExitCode> {
 
 /// What all experiments have in common.
 struct Work<'a> {
-    /// The seeds.
     seeds: &'a [u64],
     /// The network's size, and how long it runs.
     setting: TortoiseSetting,

@@ -18,7 +18,6 @@ const EDGE_SECS: u64 = 86_400;
 
 /// The weights of a file.
 pub(super) struct Dated {
-    /// The weights.
     pub(super) weights: Weights,
     /// When the newest of them was obtained, in seconds since 1970.
     unix_secs: u64,

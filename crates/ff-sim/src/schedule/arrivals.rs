@@ -42,7 +42,6 @@ pub const fn nobody(_hour: u32) -> Vec<Subject> {
 /// Relays that come as it stands in a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
-    /// By the hour.
     by_hour: BTreeMap<u32, Vec<Subject>>,
 }
 
@@ -87,7 +86,6 @@ impl Row {
 /// Reads a table of capacities, with the column `bytes_per_sec`.
 #[must_use]
 pub fn capacities(name: &str, from: impl Read) -> (Vec<BytesPerSec>, Skips) {
-    /// A row of it.
     #[derive(Deserialize)]
     struct Row {
         /// What a relay can do.

@@ -136,7 +136,6 @@ struct Table {
 }
 
 impl Table {
-    /// Reads a row.
     fn read(&mut self, row: &csv::StringRecord) -> Result<(), String> {
         let cell = |name: &str| {
             let place = self.columns.iter().position(|column| column == name)?;

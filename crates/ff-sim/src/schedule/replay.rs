@@ -84,7 +84,6 @@ struct Record {
     times: u32,
     /// The first slot in which it did.
     first: Option<u32>,
-    /// The last.
     last: u32,
     /// What it came to last.
     rate: BytesPerSec,

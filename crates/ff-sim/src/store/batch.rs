@@ -55,7 +55,6 @@ impl From<u64> for Cell<'_> {
     }
 }
 
-/// A table as Parquet has it.
 pub(super) fn parquet_schema(table: &Table) -> Result<TypePtr> {
     let fields = table.columns.iter().map(|column| Ok(Arc::new(field(column)?)));
     let fields = fields.collect::<Result<Vec<_>>>()?;
@@ -84,9 +83,7 @@ fn field(column: &Column) -> Result<Type> {
 
 /// Rows of a table.
 pub(super) struct Batch {
-    /// The table.
     table: &'static Table,
-    /// The columns.
     columns: Vec<Filled>,
     /// How many rows they have, or will have once what comes again has been copied.
     rows: usize,
@@ -100,7 +97,6 @@ pub(super) struct Batch {
 
 /// What rows have in a column.
 struct Filled {
-    /// The values.
     values: Values,
     /// The number of each row's value.
     keys: Vec<u32>,
@@ -115,7 +111,6 @@ struct Filled {
 /// What a row has that is otherwise another one again.
 #[derive(Clone, Copy)]
 struct Change {
-    /// The row.
     row: usize,
     /// Where its value ends; it is none if it is empty.
     end: usize,

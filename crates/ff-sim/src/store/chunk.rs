@@ -32,7 +32,6 @@ const MOST_BOUND_BYTES: usize = 64;
 
 /// What packs the pages of groups.
 pub(super) struct Chunks {
-    /// What packs.
     packer: Compressor<'static>,
     /// Space for the rows of a column.
     space: Space,

@@ -15,7 +15,6 @@ use crate::read::consensus::scan;
 /// What a descriptor says of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Said {
-    /// Whose it is.
     pub(super) fingerprint: Fingerprint,
     /// When it was made.
     published: u64,

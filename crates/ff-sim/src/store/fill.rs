@@ -41,7 +41,6 @@ pub(super) struct Filled {
 /// What documents have to be like.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// The month that they are of.
     pub(super) month: Month,
     /// When they are read, in seconds since 1970.
     pub(super) now: u64,

@@ -24,7 +24,6 @@ use crate::read::consensus::FlagBits;
 
 /// Hours of a store, one after the other.
 pub struct History<'a> {
-    /// The store.
     store: &'a ArchiveStore,
     /// The months with consensuses that are asked for, in order.
     months: Vec<Month>,

@@ -9,7 +9,6 @@ use super::schema::{CONSENSUS_RELAYS, CONSENSUSES};
 /// A consensus of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Listed {
-    /// Its time.
     pub(super) time: u64,
     /// Its first row among the relays.
     first_row: u64,
@@ -28,7 +27,6 @@ pub(super) struct Relays {
 }
 
 impl Relays {
-    /// Those of a month.
     pub(super) fn open(store: &ArchiveStore, month: Month) -> Result<Self, ArchiveStoreError> {
         let part = PartFile::open(store, &CONSENSUS_RELAYS, month)?;
         let mut starts = vec![0];

@@ -18,11 +18,8 @@ use super::schema::{ColumnKind, Table};
 
 /// A partition.
 pub(super) struct PartFile {
-    /// Its path.
     path: PathBuf,
-    /// Its table.
     table: &'static Table,
-    /// What reads it.
     reader: SerializedFileReader<File>,
 }
 
@@ -122,7 +119,6 @@ impl PartFile {
         all.try_into().map_err(broken)
     }
 
-    /// A column of a group.
     fn column(&self, group: usize, name: &str) -> Result<Loaded, ArchiveStoreError> {
         guarded(&self.path, || self.column_unguarded(group, name))
     }

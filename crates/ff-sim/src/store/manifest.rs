@@ -45,9 +45,7 @@ pub struct Part {
 /// A manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// [`FORMAT`].
     format: String,
-    /// [`SCHEMA`].
     schema: u32,
     /// Which documents.
     pub documents: String,
@@ -145,9 +143,7 @@ impl Manifest {
 /// What every manifest has, of whatever schema.
 #[derive(Deserialize)]
 struct Head {
-    /// [`FORMAT`].
     format: String,
-    /// [`SCHEMA`].
     schema: u32,
 }
 

@@ -23,10 +23,8 @@ const GROUP_ROWS: usize = 1 << 17;
 /// archives has fewer.
 const GROUP_BYTES: usize = 1 << 23;
 
-/// What was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Written {
-    /// Rows.
     pub(super) rows: u64,
     /// Bytes on the disk.
     pub(super) bytes: u64,
@@ -36,7 +34,6 @@ pub(super) struct Written {
 
 /// A partition that is being written; what is not finished is removed.
 pub(super) struct Partition {
-    /// Its table.
     table: &'static Table,
     /// Where it is written.
     path: PathBuf,
@@ -78,7 +75,6 @@ impl Partition {
         })
     }
 
-    /// Its table.
     pub(super) const fn table(&self) -> &'static Table {
         self.table
     }
@@ -201,7 +197,6 @@ fn write(
 struct Hashed<W> {
     /// Where it goes.
     inner: W,
-    /// Its hash.
     hash: Sha256,
     /// Its length.
     bytes: u64,

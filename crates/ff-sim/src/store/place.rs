@@ -21,12 +21,9 @@ const FORMAT: &str = "ff-sim store";
 /// No manifest is longer than this.
 const MOST_MANIFEST_BYTES: u64 = 256 << 20;
 
-/// What [`MARK`] has.
 #[derive(Debug, Serialize, Deserialize)]
 struct Mark {
-    /// [`FORMAT`].
     format: String,
-    /// [`SCHEMA`].
     schema: u32,
 }
 

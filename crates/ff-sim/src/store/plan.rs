@@ -144,7 +144,6 @@ impl IngestPlan {
         Ok(plan)
     }
 
-    /// Adds a file.
     fn add(&mut self, documents: Documents, month: Month, source: ArchiveFile) {
         let is_it = |unit: &&mut Unit| (unit.documents, unit.month) == (documents, month);
         match self.units.iter_mut().find(is_it) {
@@ -181,7 +180,6 @@ fn find(dir: &Path, name: &str, files: &mut Vec<ArchiveFile>) -> Result<(), Arch
 
 /// What was found in a file.
 enum Found {
-    /// Documents of a month.
     Documents(Documents, Month),
     /// A packing that is not unpacked here.
     Packed(Packing),

@@ -81,7 +81,6 @@ struct Change {
     bytes: Vec<(usize, u8)>,
 }
 
-/// Any change.
 fn change() -> impl Strategy<Value = Change> {
     // Digits, signs and separators do more harm than other bytes.
     let odd = prop::sample::select(b"\n\r \t,;=:-+.eE0919$@#\"{}[]\0\xff".to_vec());

@@ -14,7 +14,6 @@ use tor_checkable::{ExternallySigned, SelfSigned, Timebound};
 use tor_netdoc::doc::netstatus::{MdConsensus, PlainConsensus, RelayWeight};
 use tor_netdoc::doc::routerdesc::RouterDesc;
 
-/// A sample.
 fn sample(name: &str) -> String {
     text(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name))
 }

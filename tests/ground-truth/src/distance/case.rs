@@ -43,7 +43,6 @@ impl Buffers {
     }
 }
 
-/// One case.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Case {
     /// Each relay's rate in Mbit/s.
@@ -52,7 +51,6 @@ pub(crate) struct Case {
     pub(crate) relays: u16,
     /// The round trip of each measurer in ms.
     pub(crate) round_trips_ms: Vec<u32>,
-    /// Loss in percent.
     pub(crate) loss_percent: f64,
     /// Where that is.
     pub(crate) lossy: Lossy,

@@ -21,7 +21,6 @@ use tokio::sync::oneshot;
 
 use super::case::Case;
 
-/// The host with the relays.
 const RELAYS: HostId = HostId(0);
 /// The network device of each host.
 const DEVICE: &str = "lab0";
@@ -100,7 +99,6 @@ impl Hosts {
 
 /// A team, whose services end with this value.
 pub(super) struct Team {
-    /// Its measurers.
     pub(super) measurers: Vec<Arc<dyn TeamMeasurer>>,
     /// Each ends a service when it is dropped.
     _ends: Vec<oneshot::Sender<()>>,

@@ -21,7 +21,6 @@ const START: Duration = Duration::from_secs(30);
 
 /// A running tor; it ends when this is dropped.
 pub(super) struct Relay {
-    /// The process.
     process: Child,
     /// Where it listens, and who it is.
     pub(super) target: TargetAddr,
@@ -97,7 +96,6 @@ fn identity(data: &Path) -> Option<[u8; 32]> {
     Base64Unpadded::decode_vec(identity).ok()?.try_into().ok()
 }
 
-/// The last lines of a log.
 fn last_lines(log: &str) -> String {
     let lines: Vec<_> = log.lines().rev().take(5).collect();
     lines.into_iter().rev().collect::<Vec<_>>().join(" / ")

@@ -32,7 +32,6 @@ const MAX_LATE_US: f64 = 10_000.0;
 
 /// What all runs need.
 pub(crate) struct Bench {
-    /// The tor.
     tor: PathBuf,
 }
 

@@ -5,11 +5,9 @@ use crate::distance::{Buffers, Case, Row, Run, each, middle, range, rising};
 
 /// One parameter.
 pub(super) struct Figure {
-    /// Which.
     pub(super) name: Name,
     /// Its heading.
     pub(super) title: &'static str,
-    /// What the paper says.
     paper: &'static str,
     /// What is run.
     pub(super) cases: fn() -> Vec<Case>,
@@ -25,7 +23,6 @@ enum Table {
     Shorter(&'static [usize]),
 }
 
-/// All of them.
 pub(super) const FIGURES: &[Figure] = &[
     Figure {
         name: Name::Links,

@@ -48,7 +48,6 @@ fn cut(number: u64, began_unix_secs: f64) -> Circuit {
     line
 }
 
-/// The documents of files.
 fn documents(files: &[DayFile]) -> Vec<Value> {
     let dir = tempfile::tempdir().expect("a folder");
     let read = |file: &DayFile| {

@@ -121,7 +121,6 @@ impl Downloads {
 /// Which file each download is in that was read.
 #[derive(Default)]
 struct Known {
-    /// The files.
     files: Vec<String>,
     /// The place of a download's file among them, by host, time, size and whether an onion service
     /// sent it.

@@ -46,13 +46,11 @@ pub(super) type Part = Option<Box<RawValue>>;
 /// What a host measured.
 #[derive(Default, Deserialize)]
 pub(super) struct Host {
-    /// What tor said: [`Tor`].
     pub(super) tor: Part,
     /// What the downloads' generator said: [`Tgen`].
     pub(super) tgen: Part,
 }
 
-/// What tor said.
 #[derive(Default, Deserialize)]
 pub(super) struct Tor {
     /// Circuits by their numbers.
@@ -61,7 +59,6 @@ pub(super) struct Tor {
     pub(super) streams: Part,
 }
 
-/// A circuit.
 #[derive(Deserialize)]
 pub(super) struct TorCircuit {
     /// How long it took to build.
@@ -84,16 +81,12 @@ pub(super) struct TorCircuit {
 /// A guard that tor had.
 #[derive(Deserialize)]
 pub(super) struct Guard {
-    /// Its fingerprint.
     pub(super) fingerprint: String,
-    /// The country that it is in.
     pub(super) country: Option<String>,
 }
 
-/// A stream.
 #[derive(Deserialize)]
 pub(super) struct TorStream {
-    /// Its circuit.
     #[serde(default, deserialize_with = "text_or_number")]
     pub(super) circuit_id: Option<String>,
     /// The address and port that it came from.
@@ -159,7 +152,6 @@ type Marks = BTreeMap<String, f64>;
 /// A download.
 #[derive(Deserialize)]
 pub(super) struct Transfer {
-    /// Bytes.
     byte_info: Option<Values>,
     /// Times in µs since it began.
     time_info: Option<Values>,

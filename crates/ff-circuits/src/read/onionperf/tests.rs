@@ -16,7 +16,6 @@ const FILE: &str = r#"{"type": "onionperf", "version": "4.0", "data": {"op-x": {
         "byte_info": {"payload-bytes-recv": "5000000"},
         "time_info": {"usecs-to-proxy-request": "1000", "usecs-to-first-byte-recv": "401000", "usecs-to-last-byte-recv": "4401000"}}}}}}}"#;
 
-/// What comes of text.
 fn read_text(text: &[u8]) -> Result<Circuits, ReadError> {
     let mut circuits = Circuits::default();
     read("f.json", text, &mut circuits).map(|()| circuits)

@@ -55,7 +55,6 @@ struct Net {
     links: Vec<(Link, MonoTime)>,
     /// Datagrams on the way: when they arrive, and a number that keeps them in order.
     on_the_way: BinaryHeap<Reverse<(MonoTime, u64, Datagram)>>,
-    /// The time.
     now: MonoTime,
     /// Datagrams so far.
     count: u64,

@@ -125,7 +125,6 @@ pub(super) fn reason(event: &Event) -> String {
 mod tests {
     use super::*;
 
-    /// An event of this text.
     fn event(kind: &str, text: &str) -> Event {
         Event { kind: kind.to_owned(), text: text.to_owned() }
     }

@@ -40,7 +40,6 @@ pub(super) struct Taken {
     control: Control,
     /// Which ones are ours, and with what.
     options: Vec<(String, String)>,
-    /// What they were.
     before: Values,
     /// What tor says that they are now.
     ours: Values,
@@ -65,7 +64,6 @@ impl Taken {
         Self::of(control, ours.into_iter().chain(further.iter().cloned()).collect())
     }
 
-    /// These options.
     fn of(mut control: Control, options: Vec<(String, String)>) -> Result<Self> {
         let before = ask(&mut control, &options)?;
         set(&mut control, &options)?;
@@ -186,7 +184,6 @@ pub(super) fn refused(
     Ok(Some((last, whole)))
 }
 
-/// What the options are.
 fn ask(control: &mut Control, options: &Lines) -> Result<Values> {
     Ok(values(&control.command(&question(options))?))
 }
@@ -202,7 +199,6 @@ fn question(options: &Lines) -> String {
     format!("GETCONF {}", names.join(" "))
 }
 
-/// Sets the options.
 fn set(control: &mut Control, options: &Lines) -> Result<()> {
     control.command(&setting(options)).map(drop)
 }

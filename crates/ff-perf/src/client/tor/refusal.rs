@@ -106,7 +106,6 @@ mod tests {
     use crate::client::tor::events::hand_on;
     use crate::client::tor::table::Table;
 
-    /// What is asked for.
     const ASKED: Ipv4Addr = Ipv4Addr::new(127, 3, 2, 1);
 
     /// What comes of these events of a stream to it, in the words of a real tor; the last two are 5

@@ -21,7 +21,6 @@ pub(super) const TOLD: Duration = Duration::from_secs(5);
 pub(super) struct News {
     /// Where it comes.
     slot: Slot<StreamState>,
-    /// The circuit.
     circuit: String,
 }
 

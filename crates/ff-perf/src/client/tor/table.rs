@@ -20,7 +20,6 @@ pub(super) enum CircuitState {
     Hops(usize),
     /// It can be used.
     Built,
-    /// It has ended.
     Ended {
         /// Why.
         reason: String,
@@ -72,13 +71,11 @@ impl StreamState {
 /// What is known of a link.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Link {
-    /// Whether it is open.
     pub(super) is_open: bool,
     /// When it was opened, if that was since the circuit began.
     pub(super) opened: Option<Instant>,
 }
 
-/// Who waits for what.
 #[derive(Debug, Default)]
 pub(super) struct Table(Mutex<Waiting>);
 
@@ -101,7 +98,6 @@ struct Waiting {
 
 /// Where news come.
 pub(super) struct Slot<T> {
-    /// They.
     news: UnboundedReceiver<(Instant, T)>,
     /// Where this is known, to tell of the reason if there are no more.
     table: Arc<Table>,
@@ -233,7 +229,6 @@ impl Table {
         *waiting = Waiting { lost: Some(reason.to_owned()), ..Waiting::default() };
     }
 
-    /// Who waits.
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -13,7 +13,6 @@ use rand_chacha::ChaCha12Rng;
 
 use crate::cli::paths::PORT;
 
-/// Paths that are drawn.
 pub(super) struct DrawnPaths {
     /// By these rules.
     paths: Paths,

@@ -10,12 +10,10 @@ use serde::Serialize;
 use crate::cli::bound::{BoundArgs, Link};
 use crate::run::print;
 
-/// What is found.
 #[derive(Debug, Serialize)]
 struct Found {
     /// The version of this document.
     schema: u32,
-    /// Each link.
     links: Vec<Row>,
     /// What a path of all of them carries at most.
     path_kbytes_per_sec: f64,

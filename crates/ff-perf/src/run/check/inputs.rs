@@ -25,7 +25,6 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Reads it.
     pub(super) fn read(args: &CheckArgs, network: &Network) -> Result<Self> {
         let rates = match &args.histories {
             Some(path) => {
@@ -64,7 +63,6 @@ impl Told {
         Ok(Self { checked, known })
     }
 
-    /// What is known of a relay.
     pub(super) fn of(&self, relay: usize) -> Option<Known> {
         self.known.get(&relay).copied()
     }

@@ -59,7 +59,6 @@ pub(super) fn outcome(circuit: &Circuit, at: usize, size: u64, time: Duration) -
 mod tests {
     use super::*;
 
-    /// A circuit that failed.
     fn failed(stage: &str, hop: u8, whose: &str) -> Circuit {
         let line = format!(
             r#"{{"schema":1,"number":0,"client":"arti","began_unix_secs":0,"began_us":0,"path":[],"ended_us":9,

@@ -189,7 +189,6 @@ impl<'a, C: Client> Probing<'a, C> {
         Duration::from_secs(self.args.download_time)
     }
 
-    /// That it was stopped.
     fn stopped(&self) -> anyhow::Error {
         let out = self.args.out.display();
         anyhow::anyhow!("stopped by a signal; what was measured is in {out}")
@@ -201,7 +200,6 @@ impl<'a, C: Client> Probing<'a, C> {
         anyhow::anyhow!("no path can be drawn through {} ({})", relay.nick, relay.id)
     }
 
-    /// A download.
     fn download(
         &self,
         number: u64,

@@ -28,7 +28,6 @@ struct Report<'a> {
     /// Whether the downloads ended before the last one. Those that were under way then are in no
     /// figure.
     ended_early: bool,
-    /// The relays.
     relays: Vec<Row<'a>>,
 }
 
@@ -75,7 +74,6 @@ pub(super) fn print(
     Ok(if starves { ExitCode::from(STARVES) } else { code })
 }
 
-/// As text.
 fn text(report: &Report<'_>) -> String {
     let mut text = format!(
         "{:<20} {:>10} {:>6} {:>9} {:>8} {:>17} {:>11}  verdict\n",
@@ -120,7 +118,6 @@ fn text(report: &Report<'_>) -> String {
     text
 }
 
-/// A share in percent.
 fn percent(share: f64) -> String {
     format!("{:.1}", share * 100.0)
 }

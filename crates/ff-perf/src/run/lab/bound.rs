@@ -55,7 +55,6 @@ impl Scale {
     }
 }
 
-/// Runs it.
 pub(super) fn run(args: &LabBoundArgs, ending: &Ending) -> Result<ExitCode> {
     let folder = args.out.as_deref().map(Folder::create).transpose()?;
     let rates = rates(args.relays.into());
@@ -75,7 +74,6 @@ fn rates(relays: u32) -> Vec<u64> {
     (0..relays).map(|relay| (LEAST_RATE * step.powf(relay.into())).round() as u64).collect()
 }
 
-/// Starts the network.
 fn start(args: &LabBoundArgs, rates: &[u64], ending: &Ending) -> ff_lab::Result<Network> {
     let limited = |(relay, &rate): (usize, &u64)| {
         RelayConfig::middle(format!("limited{relay}")).bandwidth_rate(rate)

@@ -51,7 +51,6 @@ struct Found {
     emulator_is_in_time: bool,
     /// How late packets left, 99th percentile, in µs.
     emulator_late_p99_us: f64,
-    /// By profile.
     rows: Vec<ProfileResult>,
     /// What does not hold of 004's order and of the bounds.
     wrong: Vec<String>,
@@ -68,7 +67,6 @@ impl Drop for Running {
     }
 }
 
-/// Runs it.
 pub(super) fn run(args: &LabMobileArgs, ending: &Ending) -> Result<ExitCode> {
     let profiles =
         args.profiles.iter().map(|name| Profile::find(name)).collect::<ff_lab::Result<Vec<_>>>()?;
@@ -119,7 +117,6 @@ fn host(client: ClientKind, number: usize) -> String {
     }
 }
 
-/// Starts the network.
 fn start(args: &LabMobileArgs, profiles: &[Profile], ending: &Ending) -> ff_lab::Result<Network> {
     let clients = (0..profiles.len()).map(|number| host(args.client, number));
     let links: BTreeMap<String, Profile> = clients.clone().zip(profiles.iter().cloned()).collect();
@@ -240,7 +237,6 @@ fn wait(running: &mut [Running], folders: &[PathBuf], ending: &Ending) -> Result
     }
 }
 
-/// The lines of a folder.
 fn lines(folder: &Path) -> Result<Vec<Circuit>> {
     let path = folder.join(LINES);
     let text = fs::read_to_string(&path)

@@ -88,7 +88,6 @@ struct Found {
     analysis: Report,
 }
 
-/// Runs it.
 pub(super) fn run(args: &LabNavigatorArgs, ending: &Ending) -> Result<ExitCode> {
     let mut rng = ChaCha12Rng::seed_from_u64(args.seed);
     note(&format!("ff-perf: starting a private network of {} relays", args.relays));

@@ -38,7 +38,6 @@ const LEAST_JUDGED_SCALE: f64 = 0.3;
 /// too.
 const MOST_LATE: Duration = Duration::from_millis(20);
 
-/// Runs it.
 pub(super) fn run(args: &LabTortoiseArgs, ending: &Ending) -> Result<ExitCode> {
     // Made before hours of work, so that a folder that cannot be written fails now.
     let folder = args.out.as_deref().map(Folder::create).transpose()?;

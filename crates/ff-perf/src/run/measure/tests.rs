@@ -17,7 +17,6 @@ use crate::schedule::Gate;
 
 /// Builds all circuits at once, or none.
 pub(in crate::run) struct Fake {
-    /// Whether it builds them.
     pub(in crate::run) builds: bool,
 }
 

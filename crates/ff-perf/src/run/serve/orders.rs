@@ -27,7 +27,6 @@ pub(super) struct Orders {
     mix: Mix,
     /// The seed of their order.
     seed: u64,
-    /// The budget.
     budget: Budget,
     /// The network interface whose counters count, if there is one.
     interface: Option<String>,

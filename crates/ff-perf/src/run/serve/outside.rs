@@ -49,7 +49,6 @@ pub(super) fn start(
     Ok(receiver)
 }
 
-/// Counts signals.
 async fn count(mut signals: Signals, sender: &watch::Sender<u32>) -> Infallible {
     loop {
         signals.recv().await;

@@ -44,7 +44,6 @@ const AHEAD: Duration = Duration::from_secs(3600);
 /// Which lines are in files.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 struct Progress {
-    /// [`SCHEMA`].
     schema: u32,
     /// The number of the first circuit that is in no file.
     first: u64,
@@ -134,7 +133,6 @@ impl DayFiles {
         (now.elapsed.saturating_sub(since) >= AHEAD).then_some(day)
     }
 
-    /// The file of a day.
     fn make(&self, dir: &Path, day: u64, lines: &[Circuit]) -> Result<DayFile, StoreError> {
         let maker = Maker { host: &self.host, address: self.address.as_deref() };
         let lines: Vec<&Circuit> = lines.iter().collect();

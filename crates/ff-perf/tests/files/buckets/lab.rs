@@ -43,7 +43,6 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 /// A network at work, with downloads through its full relays.
 struct Lab {
-    /// The network.
     network: Network,
     /// What runs through it.
     downloads: Vec<Downloads>,

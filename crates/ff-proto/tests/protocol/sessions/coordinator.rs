@@ -15,7 +15,6 @@ use ff_proto::units::{MonoTime, Ratio};
 
 use super::net::{MEASUREMENT, coordinator_key, params};
 
-/// A second.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A session that has just asked, at time zero.
@@ -105,7 +104,6 @@ pub(super) fn end() -> Msg {
     Msg::End(MeasEnd { measurement: MEASUREMENT })
 }
 
-/// An empty cell.
 pub(super) fn empty(circ_id: u32, command: u8) -> Cell {
     cell::fixed_cell(circ_id, command, &[]).expect("it fits")
 }

@@ -12,7 +12,6 @@ use super::net::{
     Coordinator, LATENCY, MEASUREMENT, Measurer, Net, coordinator_key, drive, id_of, params, policy,
 };
 
-/// A second.
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]

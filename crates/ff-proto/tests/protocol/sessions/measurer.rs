@@ -58,7 +58,6 @@ fn first_failure(link: &mut EchoLink, cells: &[Cell]) -> Option<(usize, &'static
     })
 }
 
-/// A message in a cell.
 pub(super) fn control(message: &Msg) -> Cell {
     let body = message.encode().expect("it fits");
     cell::fixed_cell(0, CMD_MEASUREMENT, &body).expect("it fits")

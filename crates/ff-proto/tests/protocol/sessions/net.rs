@@ -319,7 +319,6 @@ impl Net {
         }
     }
 
-    /// A link.
     fn wire(&mut self, link: LinkId) -> &mut Wire {
         self.wires.get_mut(&link.0).expect("the link exists")
     }
@@ -335,7 +334,6 @@ fn arrived(queue: &mut VecDeque<(MonoTime, Cell)>, now: MonoTime) -> Option<Cell
 
 /// The coordinator on its link.
 pub(crate) struct Coordinator {
-    /// Its link.
     pub(crate) link: LinkId,
     /// The state machine under test.
     pub(crate) session: CoordinatorLink,
@@ -358,7 +356,6 @@ impl Coordinator {
 
 /// A measurer on one of its links.
 pub(crate) struct Measurer {
-    /// Its link.
     pub(crate) link: LinkId,
     /// The state machine under test, until the circuit is open.
     opening: Option<OpeningLink>,

@@ -34,7 +34,6 @@ struct Session {
     /// Its states, first the one that it begins in. A state has a column for each place that an
     /// event may come from.
     columns: &'static [Column],
-    /// The events.
     events: &'static [&'static str],
     /// Lets an event happen.
     step: fn(&str, Column) -> Step,
@@ -43,7 +42,6 @@ struct Session {
 /// A state, and where an event comes from.
 #[derive(Clone, Copy)]
 struct Column {
-    /// The state.
     state: &'static str,
     /// The place; empty where a state has only one.
     place: &'static str,

@@ -15,7 +15,6 @@ use super::net::{
     CIRC, MEASUREMENT, Net, PERIOD_SECS, coordinator_key, id_of, measurer_key, params, policy,
 };
 
-/// A second.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The code of the only answer, which must be MEAS_ERR.

@@ -22,7 +22,6 @@ const MARKS: usize = 8;
 pub(super) struct Style {
     /// Its colour on white.
     pub(super) colour: &'static str,
-    /// Its dashes.
     pub(super) dashes: &'static str,
     /// The shape of its marks.
     mark: usize,

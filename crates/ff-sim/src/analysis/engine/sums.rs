@@ -20,7 +20,6 @@ pub(super) struct Sums {
 /// Sums over relays, in one window at one time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sum {
-    /// Of capacities.
     pub(super) capacity: u128,
     /// Of the capacities of those that have no weight.
     unweighted: u128,

@@ -28,7 +28,6 @@ struct Rows<'a> {
     first: usize,
     /// What is kept of each.
     relays: &'a mut [Relay],
-    /// The means of each.
     means: &'a mut [RelayMeans],
     /// For each, one after the other, what each window keeps.
     windows: &'a mut [RelayInWindow],
@@ -149,7 +148,6 @@ impl Rows<'_> {
     }
 }
 
-/// Carries the sums of all parts.
 fn carry(parts: &mut [Vec<Sums>]) {
     parts.iter_mut().flatten().for_each(Sums::carry);
 }
@@ -196,7 +194,6 @@ fn in_parts(
 struct Total {
     /// How many relays are listed.
     relays: u32,
-    /// What they advertise.
     advertised: u128,
 }
 

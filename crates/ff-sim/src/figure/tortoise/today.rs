@@ -28,7 +28,6 @@ pub fn figures(results: &TodayResults) -> Vec<Figure> {
     ]
 }
 
-/// The axis of limits.
 fn limits(label: &str) -> Axis {
     Axis::log(label).tight()
 }

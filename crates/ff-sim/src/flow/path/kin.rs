@@ -27,7 +27,6 @@ pub(super) struct Kin {
 /// drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Tied {
-    /// The relay.
     pub(super) relay: u32,
     /// The number of its IPv4 address' /16; one of its own if it has none.
     v4: u32,

@@ -9,14 +9,12 @@ const HALF_LIFE_SECS: f64 = 30.0;
 /// default.
 const STALLED_SECS: f64 = 30.0;
 
-/// The circuits.
 #[derive(Debug, Default)]
 pub(super) struct Circuits {
     /// All of them, the closed ones as well.
     all: Vec<Circuit>,
     /// Places of circuits that are closed.
     free: Vec<u32>,
-    /// Bytes that were given up.
     pub(super) given_up_bytes: f64,
 }
 
@@ -52,7 +50,6 @@ impl Circuit {
     /// The kind of probes.
     const PROBE: u32 = u32::MAX - 1;
 
-    /// Whose it is.
     const fn owner(&self) -> Owner {
         match (self.number as usize, self.next) {
             (number, Self::DOWNLOAD) => Owner::Download(number),
@@ -200,7 +197,6 @@ impl Circuits {
         self.all[at].backlog
     }
 
-    /// Whose it is.
     pub(super) fn owner(&self, at: usize) -> Owner {
         self.all[at].owner()
     }

@@ -16,7 +16,6 @@ pub(super) fn limit_secs(size: u32) -> f64 {
     SIZES.iter().find(|(one, ..)| *one == size).map_or(0.0, |(.., limit)| *limit)
 }
 
-/// The clients.
 #[derive(Debug)]
 pub(super) struct Clients {
     /// When each starts its next download, as bits that sort as the numbers do, the soonest on top.
@@ -48,7 +47,6 @@ impl Clients {
         Some((self.draw_size(), start))
     }
 
-    /// A size.
     fn draw_size(&mut self) -> u32 {
         let mut point = self.rng.random_range(0..SIZES.iter().map(|(_, often, _)| often).sum());
         for (size, often, _) in SIZES {

@@ -99,7 +99,6 @@ impl Probes {
         place
     }
 
-    /// The one in a place.
     pub(super) fn get(&self, place: usize) -> &Probe {
         &self.all[place]
     }
@@ -116,7 +115,6 @@ impl Probes {
         found
     }
 
-    /// Ends the one in a place.
     pub(super) fn end(&mut self, place: usize) {
         self.free.push(place);
         self.left += 1;

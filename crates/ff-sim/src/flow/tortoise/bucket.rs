@@ -15,7 +15,6 @@ pub struct LinkLimit {
 /// A bucket: it begins full, is filled evenly, and each byte that passes takes one out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bucket {
-    /// Its limit.
     limit: LinkLimit,
     /// The bytes in it, from 0 to the burst.
     tokens: f64,

@@ -47,7 +47,6 @@ pub const EVADED: [Cell; 2] =
 /// No, few and many client relays.
 pub const RUNNERS: [Runners; 3] = [Runners::None, Runners::Low, Runners::High];
 
-/// The cells of a figure.
 fn of_figure(figure: u8) -> Vec<Cell> {
     let three = |limit| RUNNERS.map(|runners| cell(limit, runners)).to_vec();
     match figure {

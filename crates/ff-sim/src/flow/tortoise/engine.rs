@@ -129,7 +129,6 @@ pub struct TortoiseOutcome {
 /// A link of a client to a relay.
 #[derive(Clone, Copy, Debug)]
 struct Link {
-    /// Its circuit.
     circuit: TortoiseCircuit,
     /// Its bucket, if the relay limits it.
     bucket: Option<Bucket>,
@@ -141,7 +140,6 @@ struct Link {
 
 /// A client's user.
 struct User {
-    /// The client.
     client: TortoiseClient,
     /// Its random numbers.
     rng: ChaCha12Rng,

@@ -92,7 +92,6 @@ fn of_row(row: &Judged) -> Vec<ClaimLine> {
     row.figures.iter().map(of).collect()
 }
 
-/// A verdict in a word.
 const fn word(verdict: RowVerdict) -> &'static str {
     match verdict {
         RowVerdict::Equal | RowVerdict::Shape => "holds",

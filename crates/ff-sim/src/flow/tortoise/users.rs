@@ -46,7 +46,6 @@ impl UserKind {
 /// When a user asks next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Habit {
-    /// What the user does.
     kind: UserKind,
     /// When the session ends, in seconds; never for bulk users.
     session_end: f64,

@@ -238,7 +238,6 @@ impl World {
         u32::try_from(self.capacities.len() - 1).unwrap_or(NO_RELAY)
     }
 
-    /// Adds a relay of this weight.
     fn add_relay(&mut self, hops: [u32; 2], weight: f64, limits: bool) {
         let before = self.sums.last().copied().unwrap_or(0.0);
         self.sums.push(before + weight);

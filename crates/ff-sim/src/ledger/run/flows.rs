@@ -52,7 +52,6 @@ type Case = (u8, u32, Kind, u64);
 /// By which weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
-    /// The consensus'.
     Consensus,
     /// FlashFlow's.
     Flashflow,
@@ -101,7 +100,6 @@ fn sampled(data: &Data<'_>) -> Sampled {
 
 /// What simulations need.
 struct Inputs {
-    /// Whether it is the sample.
     is_sample: bool,
     /// The streams and the packets of users.
     models: [Model; 2],
@@ -112,7 +110,6 @@ struct Inputs {
 }
 
 impl Inputs {
-    /// Reads all of it.
     fn read(data: &mut Data<'_>) -> Result<Self> {
         let mut model = |name: &str| Model::read(&data.read(&format!("d-2019/{name}"))?);
         let models = [model("tmodel-stream.json")?, model("tmodel-packet.json")?];
@@ -193,9 +190,7 @@ impl Inputs {
     }
 }
 
-/// What was simulated.
 struct Simulated<'a> {
-    /// Of what.
     inputs: &'a Inputs,
     /// What came out.
     found: BTreeMap<Case, TrialResult>,
@@ -217,7 +212,6 @@ impl Simulated<'_> {
         self.inputs.numbers().iter().map(|&number| take(number)).collect()
     }
 
-    /// Its mean.
     fn mean(&self, take: impl Fn(u8) -> Result<f64>) -> Result<f64> {
         stats::mean(&self.each(take)?).context("there are no networks")
     }
@@ -252,7 +246,6 @@ fn simulate_all(inputs: &Inputs, cases: &[Case], seed: u64) -> Result<BTreeMap<C
     Ok(cases.iter().copied().zip(found).collect())
 }
 
-/// Simulates a case.
 fn simulate(inputs: &Inputs, library: &Library, case: Case, seed: u64) -> Result<TrialResult> {
     let (number, load, kind, _) = case;
     let network = &inputs.networks[&(number, kind == Kind::Shadows)];

@@ -51,7 +51,6 @@ fn capacities() -> Vec<BytesPerSec> {
     column(CAPACITIES, 0).into_iter().map(BytesPerSec::new).collect()
 }
 
-/// A name of a number.
 fn name(number: u32) -> Fingerprint {
     let mut name = [0; 20];
     name[..4].copy_from_slice(&number.to_be_bytes());

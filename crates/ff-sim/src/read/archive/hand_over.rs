@@ -43,7 +43,6 @@ pub(super) struct Entries {
 /// An entry.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// Its name.
     pub(super) name: String,
     /// Where its content is, or why it is left out.
     pub(super) content: Result<Range<usize>, &'static str>,
@@ -73,7 +72,6 @@ pub(super) struct HandOver {
 /// The side that scans: what comes, and where buffers go back.
 #[derive(Debug)]
 pub(super) struct TakeOver {
-    /// What comes.
     pub(super) from: Receiver<Entries>,
     /// Where buffers go.
     back: Sender<Returned>,

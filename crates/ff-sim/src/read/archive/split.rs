@@ -131,7 +131,6 @@ fn first_line_of(bytes: &[u8]) -> &[u8] {
     bytes.get(..len).unwrap_or(bytes)
 }
 
-/// Whether a line is blank.
 const fn is_blank(line: &[u8]) -> bool {
     line.trim_ascii().is_empty()
 }

@@ -25,7 +25,6 @@ static SPARE: Spare<Sequence> = Spare::new();
 pub struct Sequence {
     /// The one that was read last.
     now: Read,
-    /// The one before it.
     before: Read,
     /// Whether the last reading went well.
     is_read: bool,
@@ -45,7 +44,6 @@ pub enum Again {
 /// What was read of a document.
 #[derive(Debug, Default)]
 struct Read {
-    /// What it says.
     consensus: Consensus,
     /// The document, until the next one has been read.
     text: Shared,
@@ -162,7 +160,6 @@ impl Sequence {
 pub(super) struct Known<'a> {
     /// That document.
     before: &'a Read,
-    /// Its text.
     text_before: &'a [u8],
     /// The first of its relays that has not been passed.
     next: usize,

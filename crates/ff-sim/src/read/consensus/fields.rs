@@ -53,7 +53,6 @@ impl Consensus {
         }
     }
 
-    /// A relay of the network.
     #[expect(clippy::cast_precision_loss, reason = "weights do not lie above 2^53")]
     fn network_relay(&self, relay: &ConsensusRelay) -> network::Relay {
         // Who is not measured, or has no weight, has no capacity that could be told from it.

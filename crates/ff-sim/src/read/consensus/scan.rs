@@ -11,12 +11,10 @@ use ff_dir::DocumentError;
 
 /// 2007-01-01 00:00:00 in UTC, in seconds since 1970: no document here is older.
 const YEAR_2007: u64 = 1_167_609_600;
-/// An error in a line.
 pub(crate) fn error(line: usize, reason: impl Into<String>) -> DocumentError {
     DocumentError { line, reason: reason.into() }
 }
 
-/// A line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line<'a> {
     /// Its number, from 1.
@@ -45,7 +43,6 @@ pub(crate) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Those of a document.
     pub(crate) const fn of(document: &'a [u8]) -> Self {
         Self { left: document, at: 0, number: 0, is_whole: true }
     }
@@ -210,7 +207,6 @@ pub(crate) fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() { None } else { digits.iter().try_fold(0, add) }
 }
 
-/// A port.
 pub(crate) fn port(digits: &[u8]) -> Option<u16> {
     number(digits)?.try_into().ok()
 }

@@ -9,7 +9,6 @@ pub struct Cursor<'a> {
     series: &'a Series,
     /// The index of the next time.
     next: usize,
-    /// The relays.
     relays: Vec<Now>,
 }
 

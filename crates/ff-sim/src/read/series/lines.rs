@@ -10,7 +10,6 @@ pub const MOST_LINE_BYTES: usize = 1 << 22;
 /// A line, without what ends it.
 #[derive(Debug)]
 pub(super) enum Line<'a> {
-    /// All of it.
     Whole(&'a [u8]),
     /// It is longer than [`MOST_LINE_BYTES`] and was passed over.
     TooLong,
@@ -22,9 +21,7 @@ pub(super) enum Line<'a> {
 pub(super) struct Lines<'a> {
     /// The text.
     from: Box<dyn BufRead + 'a>,
-    /// The line.
     line: Vec<u8>,
-    /// Its number.
     number: usize,
     /// Whether nothing comes any more.
     is_over: bool,

@@ -18,7 +18,6 @@ const MOST_SHOWN: usize = 12;
 /// Relays that have something in common. Errors and shares are parts of one.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
-    /// What that is.
     by: &'static str,
     /// Of which value.
     label: String,
@@ -39,7 +38,6 @@ pub(super) struct Row {
     capacity_share: f64,
     /// The median of the relative deviation of what they advertised (Eq. 7).
     advertised_deviation_median: Option<f64>,
-    /// And of their weights.
     weight_deviation_median: Option<f64>,
 }
 

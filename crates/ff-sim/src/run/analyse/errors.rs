@@ -22,7 +22,6 @@ pub(super) struct Beside<'a> {
     pub(super) relays: &'a [Fingerprint],
     /// Relays put together.
     pub(super) groups: Vec<by::Row>,
-    /// New relays.
     pub(super) new: &'a NewRelays,
     /// Whether relays were overloaded, or why nobody knows.
     pub(super) is_overloaded: Result<&'a dyn Fn(u32) -> Option<bool>, &'a str>,
@@ -53,10 +52,8 @@ pub(super) fn report(
     tell_drawn("analyse", &args.out, reading, None, &found, &text(&found), &tables, figures)
 }
 
-/// What errors come to.
 #[derive(Serialize)]
 struct Errors {
-    /// Times.
     times: usize,
     /// Relays that were ever listed.
     relays: usize,
@@ -64,7 +61,6 @@ struct Errors {
     gaps: usize,
     /// Two times further apart than so many hours have a gap between them.
     gap_hours: u64,
-    /// By window.
     windows: Vec<Window>,
     /// Relays put together, where that is wanted.
     #[serde(skip_serializing_if = "Vec::is_empty")]

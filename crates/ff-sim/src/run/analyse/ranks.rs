@@ -38,7 +38,6 @@ pub(super) struct Ranking {
 /// A relay in a ranking. Errors and shares are parts of one.
 #[derive(Serialize)]
 struct Place {
-    /// Its fingerprint.
     fingerprint: String,
     /// The mean of its weight error (Eq. 5).
     weight_error: f64,

@@ -200,9 +200,7 @@ pub(super) struct Packed {
     /// Seconds until all of an hour's relays had been measured: the median of hours in which some
     /// came.
     pub(super) median_secs: f64,
-    /// The most.
     pub(super) most_secs: f64,
-    /// By hour.
     #[serde(skip)]
     pub(super) by_hour: Vec<Hour>,
 }

@@ -68,7 +68,6 @@ pub(super) struct OnLinks {
 }
 
 impl OnLinks {
-    /// Those of a world.
     pub(super) fn of(world: &World, subjects: &Subjects, outcome: &PeriodOutcome) -> Self {
         let is_on = |one: &&Subject| world.hosts.contains_key(&one.relay.fingerprint);
         let measured = outcome.estimates.iter();

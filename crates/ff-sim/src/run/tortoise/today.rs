@@ -79,7 +79,6 @@ fn limits(args: &TortoiseArgs) -> Result<Vec<Option<LinkLimit>>> {
 
 /// What all simulations have in common.
 struct Work<'a> {
-    /// The seeds.
     seeds: &'a [u64],
     /// How long each simulation runs.
     setting: TortoiseSetting,

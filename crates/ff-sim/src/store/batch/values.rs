@@ -23,12 +23,10 @@ pub(in crate::store) struct Values {
     width: Option<usize>,
     /// Where each of them ends, if that is not so.
     ends: Vec<usize>,
-    /// The hash of each.
     hashes: Vec<u32>,
     /// Numbers of values, found by their hashes: at that place, or behind it before the next empty
     /// one.
     slots: Vec<Slot>,
-    /// What hashes them.
     hasher: RandomState,
     /// The number of the last value that was asked for.
     last: u32,
@@ -41,7 +39,6 @@ pub(in crate::store) struct Values {
 /// A place for a value.
 #[derive(Clone, Copy)]
 struct Slot {
-    /// Its hash.
     hash: u32,
     /// Its number.
     key: u32,
@@ -208,7 +205,6 @@ impl Values {
         key
     }
 
-    /// The hash of a value.
     pub(super) fn hash(&self, value: &[u8]) -> u32 {
         folded(self.hasher.hash_one(value))
     }

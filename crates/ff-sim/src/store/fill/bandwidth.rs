@@ -31,7 +31,6 @@ pub(super) struct Files {
     files: Partition,
     /// A row for each of their lines.
     lines: Partition,
-    /// The hashes of all.
     hashes: HashSet<[u8; 32]>,
     /// How many were there twice.
     duplicates: u64,

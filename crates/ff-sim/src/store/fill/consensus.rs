@@ -49,14 +49,12 @@ pub(super) struct Consensuses {
     duplicates: u64,
     /// How many documents were none.
     passed_over: u64,
-    /// What texts are made in.
     texts: Texts,
 }
 
 /// Space for texts, used again for each relay.
 #[derive(Default)]
 struct Texts {
-    /// An address.
     address: String,
     /// Other addresses.
     others: String,
@@ -265,7 +263,6 @@ fn check_relays(document: Document<'_>) -> Result<(), DocumentError> {
     Ok(())
 }
 
-/// The name of a flavour.
 const fn flavour_name(flavour: Flavour) -> &'static str {
     match flavour {
         Flavour::Ns => "ns",

@@ -20,7 +20,6 @@ const MOST: usize = 1_800_000;
 pub(super) struct Servers {
     /// What they have to be like.
     bounds: Bounds,
-    /// A row for each.
     rows: Partition,
     /// The one that is being read, whose space is used again.
     now: Descriptors,

@@ -8,7 +8,6 @@ use serde_json::Value;
 use super::made::{self, Archive, fails, prints, run};
 use super::odd::listed;
 
-/// A sample of this version.
 fn sample(version: &str) -> String {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
     fs::read_to_string(data.join(format!("bandwidth-{version}.v3bw"))).expect("a sample")

@@ -37,7 +37,6 @@ pub(crate) fn fails(dir: &Path, args: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// A sample.
 fn sample(name: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
     fs::read(path).expect("a sample")
@@ -64,9 +63,7 @@ pub(crate) fn consensus(valid_after: &str, number: u64) -> String {
 
 /// An archive that is being made.
 pub(crate) struct Archive {
-    /// Its path.
     path: PathBuf,
-    /// What is in it.
     tar: RefCell<tar::Builder<Vec<u8>>>,
 }
 
@@ -130,7 +127,6 @@ pub(crate) fn month_of_consensuses(dir: &Path, month: &str, hours: usize, is_pac
     }
 }
 
-/// The descriptors of the samples.
 pub(crate) fn sample_descriptors() -> Vec<u8> {
     let mut text = Vec::new();
     let packed = sample("read-2020-02-29-descriptors.xz");

@@ -38,7 +38,6 @@ pub(super) struct End {
     pub(super) by_exit: bool,
 }
 
-/// Which streams are watched.
 #[derive(Debug, Default)]
 pub(super) struct Watcher(Mutex<Streams>);
 
@@ -57,7 +56,6 @@ struct Streams {
 /// has ended.
 #[derive(Debug)]
 pub(super) struct Watched {
-    /// What is told of it.
     told: watch::Receiver<Told>,
     /// Where it comes from.
     source: SocketAddr,
@@ -66,7 +64,6 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// What is told of it.
     pub(super) fn told(&self) -> watch::Receiver<Told> {
         self.told.clone()
     }
@@ -159,7 +156,6 @@ impl Watcher {
         Ok(())
     }
 
-    /// The streams.
     fn lock(&self) -> MutexGuard<'_, Streams> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -191,7 +187,6 @@ fn legs(status: &str, circuit: &str) -> OwnPath {
     OwnPath::of_legs(legs.map(relays).collect())
 }
 
-/// The relays of a circuit.
 fn relays(circuit: &Event) -> Vec<Relay> {
     let path = circuit.words().nth(2).filter(|word| word.starts_with('$')).unwrap_or_default();
     let relay = |name: &str| {

@@ -60,7 +60,6 @@ impl Done {
 
 /// A network whose limited relays carry one download each at a time.
 pub(super) struct Bench<'a> {
-    /// The network.
     network: &'a Network,
     /// Who may ask for its end.
     ending: &'a Ending,
@@ -68,7 +67,6 @@ pub(super) struct Bench<'a> {
     limited: Vec<&'a Node>,
     /// How long a long download takes.
     long: Duration,
-    /// Says how far it has come.
     progress: ProgressLine,
     /// All that was downloaded.
     pub(super) done: Vec<Done>,
@@ -156,7 +154,6 @@ impl<'a> Bench<'a> {
         Ok(rates)
     }
 
-    /// Makes a download.
     fn download(&self, job: &Job) -> Result<Done> {
         let nodes: Vec<_> = job.path.iter().map(|&relay| self.limited[relay]).collect();
         let path: Vec<_> = nodes.into_iter().chain([self.network.node("exit0")]).collect();

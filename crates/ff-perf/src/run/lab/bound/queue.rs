@@ -26,7 +26,6 @@ pub(super) enum Size {
 
 /// Jobs, which several threads take as relays become free.
 pub(super) struct Queue<'a> {
-    /// All jobs.
     jobs: &'a [Job],
     /// What is left, and which relays carry something.
     state: Mutex<State>,
@@ -97,7 +96,6 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// The state.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

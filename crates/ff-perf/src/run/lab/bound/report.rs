@@ -30,7 +30,6 @@ pub(super) struct Report {
     lengths: Vec<Length>,
     /// Figure 6.
     slow_relay: SlowRelay,
-    /// What was checked.
     checks: Vec<Check>,
     /// Whether all checks hold.
     pub(super) is_as_published: bool,
@@ -118,7 +117,6 @@ impl SlowRelay {
 pub(super) struct PathMean {
     /// Its hops, the exit included.
     hops: usize,
-    /// Its limited relays.
     limited_relays: Vec<usize>,
     /// How many downloads.
     downloads: usize,
@@ -144,9 +142,7 @@ impl PathMean {
 /// Something that has to hold.
 #[derive(Debug, Serialize)]
 struct Check {
-    /// What.
     what: String,
-    /// Whether it does.
     holds: bool,
 }
 
@@ -174,7 +170,6 @@ impl Report {
         }
     }
 
-    /// Writes the folder.
     pub(super) fn write(&self, folder: &Folder) -> Result<()> {
         let header = ["download", "what", "limited_relays", "bytes", "time_s", "rate_bytes_per_s"];
         let row = |(number, done): (usize, &Done)| {

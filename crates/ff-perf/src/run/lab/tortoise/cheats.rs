@@ -103,7 +103,6 @@ pub(super) fn run(tor: &Path, is_short: bool, ending: &Ending) -> Result<Vec<Che
 
 /// A network and what was measured in it.
 struct Bench<'a> {
-    /// The network.
     network: &'a Network,
     /// Who may ask for the end.
     ending: &'a Ending,
@@ -285,12 +284,10 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// A node.
     fn node(&self, name: &str) -> &Node {
         self.network.node(name)
     }
 
-    /// Sets an option of a guard.
     fn set(&self, guard: u32, option: &str, value: &str) -> Result<()> {
         let name = guard_name(guard);
         let set = self.node(&name).control()?.setconf(option, value);

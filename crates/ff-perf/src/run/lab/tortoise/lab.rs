@@ -43,7 +43,6 @@ pub(super) enum Tor {
 }
 
 impl Tor {
-    /// Its name.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Stock => "stock",
@@ -156,7 +155,6 @@ impl Lab {
         Ok(Self { network, tor, clients })
     }
 
-    /// The network.
     pub(super) const fn network(&self) -> &Network {
         &self.network
     }

@@ -200,7 +200,6 @@ impl Log {
 /// Where a stream leads.
 #[derive(Clone, Debug)]
 pub(super) enum Target {
-    /// To an address.
     Address(SocketAddr),
     /// To a port of an onion service.
     Onion(String, u16),

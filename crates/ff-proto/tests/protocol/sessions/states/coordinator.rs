@@ -77,7 +77,6 @@ fn step(event: &str, column: Column) -> Step {
     Step::to(state_of(link), outcome)
 }
 
-/// A link in a state.
 fn link_in(state: &str) -> CoordinatorLink {
     let mut link = asking();
     if state != "Asking" {

@@ -42,7 +42,6 @@ const ABOVE: [&str; 5] = [
 /// Times of transfers, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 struct Times {
-    /// The median.
     median_secs: Option<f64>,
     /// The 90th percentile.
     p90_secs: Option<f64>,
@@ -73,7 +72,6 @@ fn above(outcomes: &[TortoiseOutcome], rate: usize) -> Option<[f64; 3]> {
 /// The results with a limit, or without one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct LimitReport {
-    /// The limit.
     limit_bytes_per_sec: Option<f64>,
     /// What a bucket holds.
     burst_bytes: Option<f64>,
@@ -107,7 +105,6 @@ impl LimitReport {
 /// Parts of the bytes between relays above a rate, where clients have no limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct AboveReport {
-    /// The rate.
     rate_bytes_per_sec: f64,
     /// Of all links, not exempt by `fast`, not by `stable-fast`.
     above_parts: Option<[f64; 3]>,
@@ -116,7 +113,6 @@ struct AboveReport {
 /// The results.
 #[derive(Debug, Serialize)]
 pub(super) struct TodayReport {
-    /// The seeds.
     seeds: Vec<u64>,
     /// The number of relays.
     relays: u32,

@@ -41,7 +41,6 @@ pub(super) fn bridge_address() -> Ipv4Addr {
     address(relays().len(), BRIDGE_NUMBER)
 }
 
-/// Starts the network.
 pub(super) fn start(tor: &Path, ending: &Ending) -> ff_lab::Result<Network> {
     let relays = relays();
     let mut builder = builder(Some(tor), ending)
