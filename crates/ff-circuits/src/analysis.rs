@@ -1,4 +1,4 @@
-//! Everything that is said of measured circuits (002, section 7): fits, correlations, selections,
+//! The analysis of measured circuits (NavigaTor, section 7): fits, correlations, selections,
 //! anonymity.
 //!
 //! ```text
@@ -132,8 +132,8 @@ pub struct Host {
     pub name: String,
     /// Circuits that count.
     pub circuits: u64,
-    /// The GEV distribution of its build times alone: hosts differ in its parameters (002, section
-    /// 7.2).
+    /// The GEV distribution of this host's build times alone: hosts differ in its parameters
+    /// (NavigaTor, section 7.2).
     pub build_gev: Option<GevFit>,
     /// The same of its round trips.
     pub rtt_gev: Option<GevFit>,

@@ -1,15 +1,15 @@
-//! What a selection takes from anonymity: the published measures (002, section 6.4) beside what
-//! means something.
+//! How much anonymity a selection costs: the published measures (NavigaTor, section 6.4), and
+//! measures that are easier to interpret.
 //!
-//! What 002's tables measure: "normalised entropy" sums over pairs of first and last relays with
-//! the shares of *all* measured circuits, so it falls as circuits are discarded, whichever they
-//! are; and its "Gini coefficient" sums over the different counts of relays without the distances
-//! between them. So both change by much if circuits are thrown away at random, and [`thinned`] says
-//! by how much. [`Corrected`] is of equally many circuits of each selection, and [`attacker`] says
-//! what it comes to: how often both ends are an attacker's.
+//! NavigaTor's tables measure this: "normalised entropy" sums over pairs of first and last relays
+//! with the shares of *all* measured circuits, so it falls as circuits are discarded, whichever
+//! they are; and its "Gini coefficient" sums over the different counts of relays without the
+//! distances between them. Both change by much if circuits are thrown away at random, and
+//! [`thinned`] says by how much. [`Corrected`] compares equally many circuits of each selection,
+//! and [`attacker`] gives the practical effect: how often both ends belong to an attacker.
 //!
 //! The published entropy is divided by that of as many equally frequent pairs as were observed, as
-//! section 7.4 says. All pairs that these relays could make would be another reading, but 002
+//! section 7.4 says. All pairs that these relays could make would be another reading, but NavigaTor
 //! prints more for 10^5 circuits (0.941) than for 10^6 (0.842), and by that reading it would be
 //! less.
 

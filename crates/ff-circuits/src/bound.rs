@@ -1,4 +1,4 @@
-//! How much a random path can carry: the bound of 003, section III.
+//! How much a random path can carry: the throughput bound, section III.
 //!
 //! A path carries no more than its slowest relay (formula 2). Drawing `m` of `n` relays, none twice
 //! and each with the same chance, gives [`Capacities::uniform`], which is Lemma 1; it falls with

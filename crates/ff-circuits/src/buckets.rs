@@ -1,5 +1,5 @@
 //! Relays that hold cells back until their token buckets are refilled, found by the round trips of
-//! circuits (002, sections 7.1 and 8).
+//! circuits (NavigaTor, sections 7.1 and 8).
 //!
 //! A tor that has used up its `BandwidthRate` or `RelayBandwidthRate` stops reading from a link
 //! that has something to be read, until a timer wakes it, `TokenBucketRefillInterval` later (100 ms

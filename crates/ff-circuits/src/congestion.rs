@@ -1,5 +1,5 @@
-//! Which relays are congested, told apart by the circuits they share (Wang et al.,
-//! "Congestion-aware path selection for Tor", 2012; what 002, section 7.6, compares with).
+//! Finds congested relays by the circuits that they share (Wang et al., "Congestion-aware path
+//! selection for Tor", 2012; NavigaTor, section 7.6, compares with this scheme).
 //!
 //! What a round trip takes longer than the fastest one of its circuit is put down to the circuit's
 //! relays, to each in proportion to what is known of it. For that every circuit counts [`BASE_US`]

@@ -1,4 +1,4 @@
-//! Distributions fitted to the times of circuits by maximum likelihood (002, section 7.2).
+//! Distributions fitted to the times of circuits by maximum likelihood (NavigaTor, section 7.2).
 //!
 //! ```text
 //!   times, given up ─▶ Sample ─┬─▶ gev        Newton's method, exact derivatives

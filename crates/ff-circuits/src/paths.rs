@@ -25,10 +25,10 @@ use rand::seq::SliceRandom as _;
 
 use self::pool::Pool;
 
-/// Relays that said more than this of themselves were not believed by tor 0.1.1.26, in kB/s (003,
-/// section IV).
+/// tor 0.1.1.26 did not believe relays that advertised more than this, in kB/s (the throughput
+/// bound, section IV).
 pub const OLD_CLIP: f64 = 1500.0;
-/// How many entry nodes tor 0.1.1.26 kept (003, algorithm 3).
+/// How many entry nodes tor 0.1.1.26 kept (the throughput bound, algorithm 3).
 pub const OLD_GUARDS: usize = 3;
 /// Paths have at most so many relays: tor builds no longer ones.
 pub const MOST_RELAYS: u8 = 8;
@@ -47,9 +47,9 @@ pub enum Rules {
     Tor,
     /// By weight alone, whatever the place; families and /16s apart.
     Weighted,
-    /// As tor 0.1.1.26 did (003, algorithms 1 to 4): entries each with the same chance, the others
-    /// by what they say of themselves, up to [`OLD_CLIP`]; families apart. Relays are not asked for
-    /// capacity or uptime.
+    /// As tor 0.1.1.26 did (the throughput bound, algorithms 1 to 4): entries each with the same
+    /// chance, the others by the bandwidth that they advertise, up to [`OLD_CLIP`]; families apart.
+    /// Relays need neither the capacity nor the uptime that tor demands for some streams.
     Old,
     /// Each relay with the same chance, an exit last, no authority; families and /16s apart.
     Uniform,

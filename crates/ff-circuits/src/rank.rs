@@ -1,4 +1,5 @@
-//! Statistics of ranks: Spearman's rho (002, section 7.2), Kruskal-Wallis (7.3) and Mann-Whitney.
+//! Statistics of ranks: Spearman's rho (NavigaTor, section 7.2), Kruskal-Wallis (7.3) and
+//! Mann-Whitney.
 
 use serde::Serialize;
 use statrs::function::beta::checked_beta_reg;

@@ -85,7 +85,7 @@ pub struct Trip {
     pub rtt_ms: f64,
 }
 
-/// Times to first byte over the life of one circuit (002, section 7.7).
+/// Times to first byte over the life of one circuit (NavigaTor, section 7.7).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {
     /// Their mean.

@@ -11,7 +11,7 @@ pub const CHANGED: &str = "a byte differs from what the source's seed makes: the
 /// The version of the lines that are written: it grows when a key changes its meaning.
 pub const SCHEMA: u32 = 1;
 
-/// What was measured of one circuit (002, algorithm 1).
+/// The measurements of one circuit (NavigaTor, algorithm 1).
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Circuit {
     /// [`SCHEMA`].
@@ -58,15 +58,14 @@ pub struct Circuit {
     /// How long the first bytes of streams took.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub first_bytes: Vec<FirstByte>,
-    /// Times to first byte again and again, in the order in which they were asked for (002, section
-    /// 7.7).
+    /// Further times to first byte, in the order of the requests (NavigaTor, section 7.7).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub latency: Vec<Later>,
     /// A download, also one that was cut off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub download: Option<Download>,
-    /// Congestion delay: by how much its refused round trips exceed the least of them in the mean
-    /// (002, section 7.6).
+    /// Congestion delay: the mean of the refused round trips minus the least of them (NavigaTor,
+    /// section 7.6).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_us: Option<u64>,
     /// The congestion of each of its relays, as the circuits of the run until then tell
@@ -135,9 +134,9 @@ impl Circuit {
         Some(self.build_us()?.saturating_sub(self.link_us.unwrap_or(0)))
     }
 
-    /// The probe of its round trips that count, if it has any: of one alone, because another may
-    /// take another time at the exit. These are refused streams, as in 002, and names only where
-    /// there are no such.
+    /// The kind of probe whose round trips count, if there is any: one kind alone, because another
+    /// may take another time at the exit. These are refused streams, as in NavigaTor; names count
+    /// only if there are no refused streams.
     pub fn probe(&self) -> Option<Probe> {
         let is_refused = |trip: &&RoundTrip| trip.probe == Probe::Refused;
         self.rtt.iter().find(is_refused).or(self.rtt.first()).map(|trip| trip.probe)
@@ -208,7 +207,7 @@ pub struct RoundTrip {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Probe {
-    /// BEGIN to an address in 127.0.0.0/8, which the exit refuses (002, section 4.1).
+    /// BEGIN to an address in 127.0.0.0/8, which the exit refuses (NavigaTor, section 4.1).
     Refused,
     /// RESOLVE of a literal address.
     Resolve,
@@ -219,7 +218,8 @@ pub enum Probe {
 pub struct FirstByte {
     /// From asking for the stream until the exit says that it is connected.
     pub open_us: u64,
-    /// From asking for the stream until the first byte: time to first byte, as 002 has it.
+    /// From asking for the stream until the first byte: time to first byte, as NavigaTor defines
+    /// it.
     pub us: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Selections of circuits, replayed over circuits that were measured (002, algorithm 2 and section
-//! 7.6).
+//! Selections of circuits, replayed over circuits that were measured (NavigaTor, algorithm 2 and
+//! section 7.6).
 //!
 //! Each circuit in turn gives its value to a window of the last 1,000, whose quantile is the
 //! timeout: a circuit with a greater value is discarded. Until the window is full nothing is
@@ -59,7 +59,7 @@ impl Measure {
 pub enum Timeout {
     /// The window's own percentile, linear between ranks as numpy's is.
     Percentile,
-    /// The quantile of a GEV distribution that is fitted to the window (002, algorithm 2).
+    /// The quantile of a GEV distribution that is fitted to the window (NavigaTor, algorithm 2).
     Gev,
     /// tor's estimator (path-spec 2.4).
     Tor,

@@ -1,5 +1,5 @@
-//! What is measured of one circuit, in which order (002, algorithm 1): building, round trips, first
-//! bytes, these again over its life, a download.
+//! The measurements of one circuit, in order (NavigaTor, algorithm 1): building, round trips, first
+//! bytes, further first bytes over its life, a download.
 
 use std::future::Future;
 use std::net::Ipv4Addr;

@@ -7,12 +7,13 @@
 //!                        └─▶ Wait, Done, Stop
 //! ```
 //!
-//! A relay is in one measurement at a time (002, section 4). Building counts as measuring, because
-//! each hop's time is measured; with [`Limits::builds_share`] relays may be in several circuits
-//! that are being built or wait for their turn, as they must be for many circuits at once in a
-//! small network; and with [`Limits::probes_share`] also in several that are measured by single
-//! cells, while who downloads something still is alone ([`Task::is_alone`]). Whose relays are busy
-//! lets others pass: of a window of paths the first one goes whose relays are free.
+//! A relay is in one measurement at a time (NavigaTor, section 4). Building counts as measuring,
+//! because each hop's time is measured; with [`Limits::builds_share`] relays may be in several
+//! circuits that are being built or wait for their turn, as they must be for many circuits at once
+//! in a small network; with [`Limits::probes_share`] they may also be in several circuits that are
+//! measured by single cells. A circuit that downloads still has its relays to itself
+//! ([`Task::is_alone`]). A path whose relays are busy lets others pass: the first path of a window
+//! whose relays are free starts.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;

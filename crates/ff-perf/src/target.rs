@@ -103,7 +103,7 @@ impl Target {
         }
     }
 
-    /// What is asked for the first byte: HEAD of a web server (002), one byte of a source.
+    /// The request for the first byte: HEAD for a web server (NavigaTor), one byte for a source.
     fn first_byte_request(&self) -> String {
         match &self.path {
             Some(path) => format!("HEAD {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.host),

@@ -1,4 +1,4 @@
-//! Figures 2 to 5 of 002 with our circuits, and one beside its table 5.
+//! Figures 2 to 5 of NavigaTor with our circuits, and a figure that belongs to its table 5.
 
 use ff_report::figure::{Axis, Figure, distribution};
 use ff_report::stats;

@@ -1,4 +1,4 @@
-//! What 002 prints, to stand beside our numbers. None of it enters a computation.
+//! The numbers that NavigaTor prints, for comparison with ours. No computation uses them.
 
 /// A row of ours and what the paper has for it.
 #[derive(Clone, Copy, Debug, PartialEq)]

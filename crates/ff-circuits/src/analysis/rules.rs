@@ -8,7 +8,7 @@ use crate::fit::estimator;
 use crate::read::{Circuits, Seen};
 use crate::replay::{self, Decisions, Measure, Rule, Timeout};
 
-/// The share of the congestion-aware scheme by quantile that stands beside the best of three (002,
+/// The quantile of the congestion-aware scheme that is compared with the best of three (NavigaTor,
 /// section 7.6).
 const THIRD: f64 = 0.33;
 
@@ -69,7 +69,7 @@ fn fastest(hosts: &Hosts<'_>, options: &Options, asked: &[f64]) -> Vec<Decided> 
 }
 
 /// Adds build time and round trip together, and the round trip alone at the share that both accept
-/// (002, section 7.3).
+/// (NavigaTor, section 7.3).
 fn combine(hosts: &Hosts<'_>, options: &Options, share: f64, rules: &mut Vec<Decided>) {
     let find = |measure| {
         let rule = Rule::Fastest(measure, share);

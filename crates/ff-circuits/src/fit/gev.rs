@@ -1,4 +1,4 @@
-//! The generalised extreme value distribution (002, section 7.2), by Newton's method.
+//! The generalised extreme value distribution (NavigaTor, section 7.2), by Newton's method.
 //!
 //! With s = (x - mu)/sigma and w = ln(1 + xi s)/xi, which is s where xi is 0, the logarithm of the
 //! density is -ln sigma - (1 + xi) w - exp(-w), and the distribution function is exp(-exp(-w)).

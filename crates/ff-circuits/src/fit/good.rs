@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn the_papers_critical_value_is_no_level_of_significance() {
-        // 002 gives 68.76: beyond it lies 2^-53, where 1 - p is the last number below 1.
+        // NavigaTor gives 68.76: beyond it lies 2^-53, where 1 - p is the last number below 1.
         let chance = chi_square_above(68.76, 1.0);
         assert!((chance / f64::EPSILON - 0.5).abs() < 0.01, "{chance:e}");
     }

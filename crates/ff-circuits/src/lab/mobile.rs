@@ -1,4 +1,5 @@
-//! The results of downloads over mobile links (004): times, where they went, and the paper's order.
+//! The results of downloads over mobile links (OnionPerf on mobile links): times, the parts of
+//! these times, and the paper's order.
 
 use ff_report::stats;
 use serde::Serialize;
@@ -11,7 +12,7 @@ use crate::traffic::WIRE;
 /// The bounds of medians over EDGE and 3G, as multiples of the time that the payload on the wire
 /// takes at the link's rate.
 pub const BOUNDS: [f64; 2] = [1.0, 1.12];
-/// 004's order, the fastest first (figures 6 and 7).
+/// The order of OnionPerf on mobile links, the fastest first (figures 6 and 7).
 const ORDER: [&str; 4] = ["baseline", "lte-paper", "3g", "edge"];
 /// The profiles over which the link's rate decides.
 const SLOW: [&str; 2] = ["3g", "edge"];
@@ -72,7 +73,7 @@ fn quartiles(sorted: &[f64]) -> Option<[f64; 5]> {
     Some([at(0.0)?, at(25.0)?, at(50.0)?, at(75.0)?, at(100.0)?])
 }
 
-/// What does not hold of 004's order and of the bounds, in one sentence each; nothing if all does.
+/// Each violation of the paper's order and of the bounds, in one sentence; empty if all hold.
 #[must_use]
 pub fn wrong(rows: &[ProfileResult]) -> Vec<String> {
     // A profile may be there twice.

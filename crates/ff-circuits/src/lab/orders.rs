@@ -1,11 +1,11 @@
 //! How sure an order of selections is: by how much each differs from the one before it, with a 99 %
 //! interval.
 //!
-//! Selections that follow each other accept mostly the same circuits. So what is drawn again (the
-//! bootstrap) is circuits, each with what all selections have decided of it, and the interval is
-//! that of the difference: intervals of the two numbers would be far wider than what is between
-//! them. With several hosts each one's circuits are drawn for themselves, and a number is the mean
-//! over hosts, as in 002's tables.
+//! Selections that follow each other accept mostly the same circuits. So the bootstrap draws
+//! circuits, each with the decisions of all selections about it, and the interval is that of the
+//! difference: intervals of the two numbers would be far wider than their difference. With several
+//! hosts each host's circuits are drawn separately, and a number is the mean over hosts, as in
+//! NavigaTor's tables.
 //!
 //! Limits: it says how other circuits of the same network would come out, and nothing of other
 //! networks. What was decided of a circuit stays as it was, although other circuits in the window

@@ -1,11 +1,12 @@
 //! Random paths through relays of different capacities, by the relay of a path that is the slowest.
 //!
-//! By 003, formula 2, a path is as fast as its slowest relay. So the mean throughput of random
-//! paths of one length is a sum over relays: the chance that a path has this one as its slowest,
-//! times the mean throughput of such paths. A run takes as many paths of each kind (a stratum) as
-//! it can afford, and weighs what they carry by the exact chances (stratified sampling). The
-//! chances are those of drawing without replacement, each relay with the same chance or by its
-//! weight, and are summed over all sets of relays, so there may be [`MOST_RELAYS`] of them.
+//! By formula 2 of the throughput bound, a path is as fast as its slowest relay. So the mean
+//! throughput of random paths of one length is a sum over relays: the chance that a path has this
+//! one as its slowest, times the mean throughput of such paths. A run takes as many paths of each
+//! kind (a stratum) as it can afford, and weighs their throughput by the exact chances (stratified
+//! sampling). The chances are those of drawing without replacement, each relay with the same chance
+//! or by its weight, and are summed over all sets of relays, so there may be at most
+//! [`MOST_RELAYS`] of them.
 
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt};
@@ -87,8 +88,8 @@ impl Strata {
         chances
     }
 
-    /// The mean of the paths' slowest capacities: what 003's Lemma 1 calls B, if paths are drawn
-    /// uniformly.
+    /// The mean of the paths' slowest capacities: B in Lemma 1 of the throughput bound, if paths
+    /// are drawn uniformly.
     #[must_use]
     pub fn mean_of_slowest(&self, length: usize, selection: Selection) -> f64 {
         let chances = self.chances(length, selection);

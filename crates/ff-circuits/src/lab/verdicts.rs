@@ -1,4 +1,5 @@
-//! What has to come out of `lab navigator`: 002's orders, each with our numbers and the paper's.
+//! The rankings of NavigaTor that `lab navigator` must reproduce, each with our numbers and the
+//! paper's.
 //!
 //! Orders hold or do not hold; how far apart numbers are depends on the network. An order of
 //! selections holds if a 99 % interval of each difference ([`orders`]) lies on its side of 0, it

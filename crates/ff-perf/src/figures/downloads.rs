@@ -9,7 +9,8 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::{REASONS, reason};
 
-/// Upper ends of the parts of download times, in seconds: up to those over EDGE (004).
+/// Upper ends of the parts of download times, in seconds: up to those over EDGE (OnionPerf on
+/// mobile links).
 const SECS: [f64; 14] =
     [0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 20.0, 40.0, 90.0, 270.0, 900.0];
 /// Whose fault failures are, as lines name it.

@@ -237,8 +237,8 @@ impl Library {
     /// No library has more bursts: 800 MB.
     const MOST_BURSTS: usize = 100_000_000;
 
-    /// Walks through so many circuits, with slots of so many seconds: from 0.001 to 10, or 0.1 if
-    /// that is none.
+    /// Walks through the given number of circuits, with slots of 0.001 to 10 seconds; the default
+    /// slot is 0.1 seconds.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
     pub fn sample(

@@ -1,4 +1,5 @@
-//! `ff-perf lab bound`: 003's experiments, section IV, with relays whose limits are set.
+//! `ff-perf lab bound`: the experiments of the throughput bound, section IV, with relays whose
+//! limits are set.
 
 mod measure;
 mod queue;

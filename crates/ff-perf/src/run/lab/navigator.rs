@@ -1,4 +1,5 @@
-//! `ff-perf lab navigator`: 002's measurements, sections 5 and 6, in a network whose truth is set.
+//! `ff-perf lab navigator`: NavigaTor's measurements, sections 5 and 6, in a network whose true
+//! values are set.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -57,7 +58,7 @@ const USUAL: f64 = 24.0;
 const MOST_PATHS: u64 = 100_000;
 /// How often it is looked whether circuits are measured to the end.
 const LOOK: Duration = Duration::from_millis(200);
-/// Selections with these shares are replayed, as in 002.
+/// Selections with these shares are replayed, as in NavigaTor.
 const SHARES: [f64; 2] = [0.8, 0.5];
 
 /// What it came to.
@@ -82,7 +83,7 @@ struct Found {
     /// The share of packets that were lost in hosts' devices before the emulator read them, and not
     /// on a link.
     emulator_overflowed_share: f64,
-    /// 002's orders, and whether they hold here.
+    /// NavigaTor's rankings, and whether they hold here.
     verdicts: Vec<Verdict>,
     /// What circuits say.
     analysis: Report,

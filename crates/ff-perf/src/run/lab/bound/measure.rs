@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::queue::{Job, Queue, Size};
 
-/// What 003 downloaded, in bytes.
+/// The size of the downloads in the throughput bound, in bytes.
 const PUBLISHED_BYTES: u64 = 458_752;
 /// So many downloads at once, none of which share a limited relay: together they are far from what
 /// two cores carry.
@@ -187,7 +187,7 @@ impl<'a> Bench<'a> {
         errors.first().map_or(Ok((bytes, time)), |error| bail!("it ended early: {error}"))
     }
 
-    /// Downloads as much as 003 did.
+    /// Downloads as much as the throughput bound's authors did.
     fn published(&self, plan: &DownloadPlan) -> Result<(u64, Duration)> {
         let downloads = self.network.download(self.network.node("client0"), plan)?;
         let began = Instant::now();

@@ -20,7 +20,7 @@ pub(super) struct Job {
 pub(super) enum Size {
     /// For some seconds.
     Long,
-    /// What 003 did.
+    /// As in the throughput bound.
     Published,
 }
 

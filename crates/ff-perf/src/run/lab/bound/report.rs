@@ -101,7 +101,7 @@ pub(super) struct SlowRelay {
     slow: PathMean,
     /// The other.
     fast: PathMean,
-    /// What 003 found, KB/s: three hops with a slow relay, and four without.
+    /// The results of the throughput bound, KB/s: three hops with a slow relay, and four without.
     paper_kbytes_per_sec: [f64; 2],
 }
 
@@ -250,7 +250,7 @@ impl Report {
     }
 }
 
-/// What has to hold by 003.
+/// The checks that follow from the throughput bound.
 fn checks(lengths: &[Length], slow: &SlowRelay) -> Vec<Check> {
     let mut checks = Vec::new();
     let uniform: Vec<_> = lengths.iter().map(|length| &length.uniform).collect();
