@@ -65,7 +65,7 @@ fn seconds(mut work: impl FnMut()) -> f64 {
     (0..5).map(one).fold(f64::MAX, f64::min)
 }
 
-/// Prints what each size costs beside the smallest, over n log n.
+/// Prints the cost of each size relative to the smallest, over n log n.
 fn ratios(name: &str, secs: &[(u32, f64)]) {
     let cost = |(count, secs): (u32, f64)| secs / f64::from(count) / f64::from(count).log2();
     let Some(&first) = secs.first() else { return };

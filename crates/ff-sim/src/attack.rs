@@ -42,7 +42,7 @@ use crate::network::Network;
 /// The name of the curves of all systems together.
 pub const TABLE2: &str = "Table 2";
 
-/// Whose weights are attacked.
+/// The system whose weights are attacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum System {
@@ -141,13 +141,13 @@ impl Point {
         Self { trusted: Some(trusted), ..self }
     }
 
-    /// The same beside a formula that holds within this part only.
+    /// The same compared with a formula that holds within this part only.
     #[must_use]
     pub fn within(self, part: f64) -> Self {
         Self { within: Some(part), ..self }
     }
 
-    /// The same as a share of so many trials.
+    /// The same as a share of this number of trials.
     #[must_use]
     pub fn of_trials(self, trials: u32) -> Self {
         Self { trials: Some(trials), ..self }

@@ -1,5 +1,5 @@
-//! Two bandwidth files beside each other, on a network: who gains and loses weight, how much weight
-//! few relays have, how far weights are from capacities, and what downloads would come to.
+//! Compares two bandwidth files on a network: shifts of weight between relays, the concentration of
+//! weight, the errors of weights, and the downloads that follow from them.
 //!
 //! ```text
 //!   two bandwidth files ─┐
@@ -25,7 +25,7 @@ use crate::analysis::moment::{CapacityKind, Scale, weight_error};
 use crate::analysis::ranks::under_weighted;
 use crate::network::{CapacitySource, Network};
 
-/// A share that is more than so many times the other has changed much.
+/// A share that is more than this number of times the other has changed much.
 pub const MUCH: f64 = 2.0;
 
 /// Weights of a file, by relay, in kilobytes a second.
@@ -73,7 +73,7 @@ impl ComparedRelay {
         (old > 0.0).then(|| new / old)
     }
 
-    /// Whether its share has changed by more than [`MUCH`]; who comes or goes has, too.
+    /// Whether its share has changed by more than [`MUCH`]; it has if the relay comes or goes.
     #[must_use]
     pub fn has_changed_much(&self) -> bool {
         let [old, new] = self.shares;

@@ -1,9 +1,9 @@
-//! What the paper says beside what comes out here: `doc/ledger.toml`, run row by row.
+//! The paper's claims compared with our results: `doc/ledger.toml`, run row by row.
 //!
 //! [`Ledger`] has the claims with their bounds, [`run::figures`] computes what it can, [`judge`]
-//! compares figure by figure; a row comes to the worst of its figures. A figure that was not run
-//! says why; it never counts as agreement. One that nothing computes, or that is not a number, is
-//! unexplained, whatever the row says of differences.
+//! compares figure by figure; the verdict of a row is the worst of its figures'. A figure that was
+//! not run says why; it never counts as agreement. A figure that nothing computes, or that is not a
+//! number, is unexplained, even if the row explains differences.
 
 pub mod run;
 pub mod text;

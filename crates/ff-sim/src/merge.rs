@@ -32,7 +32,7 @@ pub enum MergeError {
     Bad {
         /// The folder or file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
     /// Two files do not go together.

@@ -166,7 +166,7 @@ impl Network {
     }
 
     /// A digest of its relays with their capacities and weights. Networks with the same digest are
-    /// the same network, whatever their names and the order of their relays.
+    /// the same network, with any names and any order of their relays.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         let usable = |relay: &Relay| relay.usable().map(|rate| rate.get());

@@ -15,8 +15,8 @@
 //! [`observed::Observed`] bandwidths and download speeds, and these make weights. The formulas that
 //! both share are `ff_plan`'s, where they are compared with what sbws itself makes of networks.
 //!
-//! Limits: no downloads happen here, so who measures what beside whom, and how often, is the
-//! caller's to say.
+//! Limits: no downloads happen here, so the caller decides which relay measures which, and how
+//! often.
 
 pub mod eigenspeed;
 pub mod observed;

@@ -67,7 +67,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
 struct Reading {
     /// The files.
     inputs: Inputs,
-    /// What was left out.
+    /// The parts that were left out.
     skips: Skips,
 }
 

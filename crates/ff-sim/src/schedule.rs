@@ -43,7 +43,7 @@ pub const MOST_SLOTS: u64 = 3_000_000;
 /// No more coordinators than this; Tor has ten authorities.
 pub const MOST_TEAMS: usize = 100;
 
-/// Who measures, and by which rules.
+/// The coordinators that measure, and their rules.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Each coordinator's measurers.
@@ -94,7 +94,7 @@ impl Setup {
         }
     }
 
-    /// The same with so many coordinators, each of which has a team like the first one's.
+    /// The same with `count` coordinators, each of which has a team like the first one's.
     #[must_use]
     pub fn with_coordinators(mut self, count: u8) -> Self {
         let first = self.teams.first().cloned();
@@ -115,7 +115,7 @@ impl Setup {
     /// How many slots the period has.
     ///
     /// # Errors
-    /// [`SetupError`] if there can be no schedule.
+    /// [`SetupError`] if a schedule is impossible.
     pub fn slots(&self) -> Result<u32, SetupError> {
         self.params.validate()?;
         if !(1..=MOST_TEAMS).contains(&self.teams.len()) {
@@ -129,7 +129,7 @@ impl Setup {
         slots.ok_or(SetupError::Slots { period_secs, slot_secs })
     }
 
-    /// What the greatest team has.
+    /// The capacity of the greatest team.
     #[must_use]
     pub fn greatest_team(&self) -> BytesPerSec {
         self.teams.iter().map(Team::capacity).max().unwrap_or_default()
@@ -219,13 +219,13 @@ impl Subjects {
         Self { left_out, ..subjects }
     }
 
-    /// What they can do together.
+    /// The sum of their capacities.
     #[must_use]
     pub fn total(&self) -> BytesPerSec {
         self.all.iter().map(|subject| subject.truth).sum()
     }
 
-    /// What the fastest can do.
+    /// The capacity of the fastest.
     #[must_use]
     pub fn largest(&self) -> BytesPerSec {
         self.all.iter().map(|subject| subject.truth).max().unwrap_or_default()

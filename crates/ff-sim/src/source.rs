@@ -1,4 +1,4 @@
-//! Networks, from whatever a file holds.
+//! Networks, from files of any kind.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ const MOST_NUMBERED: u32 = 1000;
 /// How the table of January 2019 begins.
 const JANUARY: &[u8] = b"position,address,";
 
-/// A file that is no network.
+/// A file that is not a network.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// It cannot be read.
@@ -44,7 +44,7 @@ pub enum SourceError {
     Content {
         /// The file.
         path: String,
-        /// What is wrong, with its line.
+        /// The error, with its line.
         reason: String,
     },
 }
@@ -209,11 +209,11 @@ fn read_descriptors(from: &Path, inputs: &mut Inputs) -> Result<(Descriptors, Sk
 }
 
 /// The store and the first and last hour, in seconds since 1970, of
-/// `DIR@2019-01-07T00:00..2019-01-07T23:00`; nothing of what is a file, or whose folder is no
+/// `DIR@2019-01-07T00:00..2019-01-07T23:00`; nothing if the path is a file, or its folder is not a
 /// store.
 ///
 /// # Errors
-/// [`SourceError`] if these are no hours.
+/// [`SourceError`] if these are not hours.
 pub fn stored_hours(path: &Path) -> Result<Option<(ArchiveStore, u64, u64)>, SourceError> {
     let Some((dir, span)) = stored(path) else { return Ok(None) };
     let hours = span.split_once("..").and_then(|(from, to)| unix_secs(from).zip(unix_secs(to)));
@@ -224,8 +224,8 @@ pub fn stored_hours(path: &Path) -> Result<Option<(ArchiveStore, u64, u64)>, Sou
     Ok(Some((ArchiveStore::open(&dir)?, from, to)))
 }
 
-/// The store and the time of `DIR@2019-01-07T12:00`; nothing of what is a file, or whose folder is
-/// no store.
+/// The store and the time of `DIR@2019-01-07T12:00`; nothing if the path is a file, or its folder
+/// is not a store.
 fn stored(path: &Path) -> Option<(PathBuf, String)> {
     let (dir, time) = path.to_str()?.rsplit_once('@')?;
     let dir = PathBuf::from(dir);
@@ -270,7 +270,7 @@ fn stored_network(dir: &Path, time: &str, inputs: &mut Inputs) -> Result<Network
     Ok(network)
 }
 
-/// The seconds since 1970 of a time in UTC: `2019-01-07T12:00`, with seconds and a `Z` behind it or
+/// The seconds since 1970 of a time in UTC: `2019-01-07T12:00`, with seconds and a `Z` after it or
 /// not.
 fn unix_secs(time: &str) -> Option<u64> {
     let time = time.strip_suffix('Z').unwrap_or(time).replacen('T', " ", 1);

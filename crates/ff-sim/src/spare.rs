@@ -7,7 +7,7 @@
 
 use std::sync::Mutex;
 
-/// What has at least so many bytes goes back to the system when it is freed.
+/// Blocks of at least this number of bytes go back to the system when they are freed.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const LARGE_BYTES: libc::c_int = 1 << 17;
 
@@ -25,10 +25,10 @@ pub(crate) fn give_back_what_is_large() {
     }
 }
 
-/// No more than this are kept, whatever is put here.
+/// At most this number is kept.
 const MOST: usize = 16;
 
-/// What is kept until it is needed again.
+/// Values that are kept until they are needed again.
 #[derive(Debug)]
 pub(crate) struct Spare<T>(Mutex<Vec<T>>);
 

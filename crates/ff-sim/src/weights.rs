@@ -22,7 +22,7 @@ pub const SCALE: u32 = 10_000;
 pub const FIRST_METHOD_FROM_ONE: u32 = 26;
 /// The method by which consensuses are made here if nothing else is asked for: that of 2019.
 pub const METHOD: u32 = 28;
-/// What the weights of a network are scaled to if they are fractions: so much for all relays.
+/// The sum of all relays' weights, if the weights of a network are fractions and are scaled.
 const WHOLE: f64 = 1e12;
 
 /// What the relays of each class weigh: G, M, E and D.
@@ -144,7 +144,7 @@ pub enum NoWeights {
     /// it.
     #[error("no relay is of the class {}", .0.name())]
     EmptyClass(Position),
-    /// The specification's last resort gives numbers that are no shares of anything.
+    /// The specification's last resort gives numbers that are not shares of anything.
     #[error("there is too much bandwidth in the middle to divide the rest by dir-spec 3.8.3")]
     OutOfRange,
     /// `bwweightscale` is not within 1 and 2^31 - 1.
@@ -177,7 +177,7 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Those of a network whose classes weigh so much.
+    /// Those of a network whose classes have these sums of weights.
     ///
     /// # Errors
     /// [`NoWeights`] where the specification has no solution.
@@ -195,8 +195,8 @@ impl Weights {
         shares.weights(case, scale).ok_or(NoWeights::OutOfRange)
     }
 
-    /// How much of a relay's weight counts in this place, from 0 to 1. An exit is no guard: there
-    /// is no weight for that.
+    /// How much of a relay's weight counts in this place, from 0 to 1. An exit is not a guard:
+    /// there is no weight for that.
     #[must_use]
     pub fn factor(&self, place: CircuitPlace, class: Position) -> f64 {
         let weight = match (place, class) {
@@ -215,7 +215,7 @@ impl Weights {
 }
 
 impl fmt::Display for Weights {
-    /// As a consensus' footer has them, behind `bandwidth-weights`.
+    /// As a consensus' footer has them, after `bandwidth-weights`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { scale, wgg, wgd, wmg, wme, wmd, wee, wed, .. } = self;
         write!(f, "Wbd={wmd} Wbe={wme} Wbg={wmg} Wbm={scale} Wdb={scale} Web={scale} Wed={wed} ")?;

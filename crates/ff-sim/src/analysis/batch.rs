@@ -9,7 +9,7 @@ use super::outcome::{NetworkStep, RelayMeans};
 use super::reading::{MOST_RELAYS, MOST_WEIGHT, Reading, StepError};
 use crate::read::series::MOST_VALUE;
 
-/// So many times are taken together at most: more need more memory and are hardly faster.
+/// At most this number of times are taken together: more need more memory and are hardly faster.
 pub(super) const SLOTS: usize = 32;
 
 /// Some of the times of a batch, a bit each.
@@ -38,7 +38,7 @@ impl Run {
         self.mask_of_last(self.times)
     }
 
-    /// So many of its times, the last ones.
+    /// The last `times` of its times.
     pub(super) const fn mask_of_last(&self, times: u32) -> Mask {
         let first = self.slot + self.times as usize - times as usize;
         if times == 0 { 0 } else { (Mask::MAX >> (Mask::BITS - times)) << first }

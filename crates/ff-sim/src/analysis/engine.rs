@@ -60,7 +60,7 @@ pub struct Engine {
     /// For each relay one after the other, its parts of all weight in each window: apart, because
     /// not all data have weights, and what is not touched costs no time.
     weights: Vec<Within>,
-    /// What came out so far.
+    /// The results so far.
     outcome: ErrorAnalysis,
     /// The windows at this time, of what was advertised.
     covered: Vec<Covered>,
@@ -127,7 +127,7 @@ impl Engine {
         self.outcome.steps.last().ok_or(StepError::TooMany)
     }
 
-    /// What came out.
+    /// The results.
     #[must_use]
     pub fn finish(mut self) -> ErrorAnalysis {
         self.reckon();
@@ -175,7 +175,7 @@ impl Engine {
         moments.push(step.time, unit.is_some());
     }
 
-    /// Makes room for so many relays, or more if there were more.
+    /// Makes room for `count` relays, or more if there were more.
     fn make_room(&mut self, count: usize) {
         let count = count.max(self.relays.len());
         let windows = self.settings.windows.len();
@@ -293,7 +293,7 @@ fn longest(windows: &[Window]) -> usize {
     (0..windows.len()).max_by_key(|&index| windows.get(index)).unwrap_or(0)
 }
 
-/// What is kept of one relay, and room to reckon in.
+/// The data that are kept of one relay, and room to compute in.
 struct OfRelay<'a> {
     /// For all windows.
     relay: &'a mut Relay,
@@ -301,7 +301,7 @@ struct OfRelay<'a> {
     kept: &'a mut [RelayInWindow],
     /// Its capacities in each window, at each of the times.
     capacities: &'a mut [Each<u64>],
-    /// What is in it does not matter.
+    /// The old content does not matter.
     spreads: &'a mut Each<(u64, Spread)>,
 }
 

@@ -1,4 +1,4 @@
-//! Means of relays by label: flag, country, family, version, age, or whatever the caller says.
+//! Means of relays by label: flag, country, family, version, age, or a label of the caller's.
 
 use std::collections::BTreeMap;
 

@@ -28,7 +28,7 @@ pub struct Joined<'a> {
 struct Weights<'a> {
     cursor: Cursor<'a>,
     times: &'a [u64],
-    /// How many of them lie behind.
+    /// How many of them are past.
     next: usize,
     /// For each of its relays, the number among the relays of both.
     numbers: Vec<u32>,

@@ -15,18 +15,18 @@ use ff_base::utc::DAY_SECS;
 use super::outcome::NetworkStep;
 use super::reading::Reading;
 
-/// A weight is nearly a relay's share when it is so much of it.
+/// A weight that is this part of a relay's share is nearly the share.
 pub const ENOUGH: f64 = 0.9;
 
 /// Follows new relays.
 #[derive(Clone, Debug)]
 pub struct NewRelays {
-    /// Relays are new if they are not seen in so many seconds from the beginning (paper §7: a
-    /// month).
+    /// Relays are new if they are not seen in this number of seconds from the beginning (paper §7:
+    /// a month).
     quiet_secs: u64,
-    /// They are followed for so many seconds.
+    /// For how many seconds they are followed.
     follow_secs: u64,
-    /// The first time, of all or behind the last long gap.
+    /// The first time, of all or after the last long gap.
     begin: Option<u64>,
     /// The last time.
     last: u64,

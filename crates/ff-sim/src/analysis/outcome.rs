@@ -91,7 +91,8 @@ pub struct RelayWindow {
 }
 
 impl RelayWindow {
-    /// Takes so many times at which the relay always advertised this in the window: errors are 0.
+    /// Takes a number of times at which the relay always advertised this in the window: errors are
+    /// 0.
     pub(super) fn add_same(&mut self, advertised: u64, times: u32) {
         let all = u128::from(advertised) * u128::from(times);
         self.advertised += all;
@@ -116,7 +117,7 @@ impl Mean {
         self.count += 1;
     }
 
-    /// Takes so many values of 0.
+    /// Takes a number of values of 0.
     pub(super) const fn add_zeros(&mut self, count: u32) {
         self.count += count;
     }

@@ -78,7 +78,7 @@ pub fn under_weighted(errors: &[f64]) -> Option<f64> {
     (!errors.is_empty()).then(|| under as f64 / errors.len() as f64)
 }
 
-/// Overloaded relays beside the others.
+/// Overloaded relays compared with the others.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overload {
     /// Weight errors of relays that say that they are overloaded.

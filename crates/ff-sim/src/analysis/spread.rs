@@ -34,7 +34,7 @@ impl Spread {
 }
 
 impl Within {
-    /// Takes a value of so many times, which stand in the trail.
+    /// Takes a value for a number of times, which stand in the trail.
     #[inline]
     pub(super) fn add(&mut self, value: u64, times: u32) {
         let (sum, squares) = sums(value, times);
@@ -73,8 +73,8 @@ impl Within {
         });
     }
 
-    /// Lets go of what lies before the time `first`; `sums` says what a place's value comes to at
-    /// so many times.
+    /// Drops the values before the time `first`; `sums` gives the sums of a place's value over a
+    /// number of times.
     #[inline]
     fn leave(&mut self, trail: &Trail, first: u32, sums: impl Fn(Place, u32) -> (u128, u128)) {
         while self.oldest.step < first {
@@ -130,10 +130,10 @@ impl Within {
     }
 }
 
-/// The sum of a value at so many times, and of its squares.
+/// The sum of a value over `times` times, and of its squares.
 #[inline]
 fn sums(value: u64, times: u32) -> (u128, u128) {
-    // A run is no longer than a batch: 2^53 and 2^56 times that fit 64 bits.
+    // A run is at most as long as a batch: 2^53 and 2^56 times that fit 64 bits.
     let sum = value.wrapping_mul(times.into());
     (sum.into(), u128::from(sum) * u128::from(value))
 }

@@ -96,7 +96,7 @@ fn a_new_relay_waits_until_its_weight_is_nearly_its_share() {
         &[old, (1, 100, 95), (2, 100, 1), (3, 0, 1)],
         &[old, (1, 100, 5), (2, 100, 1), (3, 0, 1)],
         &[old],
-        // Nobody follows it any more.
+        // It is not followed from now on.
         &[old, (1, 900, 900), (2, 100, 900)],
     ]);
     let found = new.finish();

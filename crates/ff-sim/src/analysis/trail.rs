@@ -7,7 +7,7 @@
 
 use super::batch::Run;
 
-/// Bytes that every window has left are dropped once there are so many, or as many as are needed.
+/// Bytes that every window has left are dropped once there are this many, or as many as are needed.
 const DROP_BYTES: u64 = 512;
 
 /// The values of one relay, in the order of time.
@@ -17,7 +17,7 @@ pub(super) struct Trail {
     bytes: Vec<u8>,
     /// How many bytes were dropped before these.
     dropped: u64,
-    /// The time behind the last run.
+    /// The time after the last run.
     end: u32,
     last_value: u64,
 }
@@ -29,7 +29,7 @@ pub(super) struct Place {
     next: u64,
     /// The first time that is left.
     pub(super) step: u32,
-    /// The time behind the last: the same if nothing is left.
+    /// The time after the last: the same if nothing is left.
     pub(super) end: u32,
     /// The value of the run.
     pub(super) value: u64,
@@ -59,13 +59,13 @@ impl Trail {
         (self.end, self.last_value) = (run.step + run.times, run.value);
     }
 
-    /// The run behind a place that has not been dropped.
+    /// The run after a place that has not been dropped.
     #[inline]
     pub(super) fn after(&self, place: Place) -> Option<Place> {
         self.read_run(place.next, place.end, place.value)
     }
 
-    /// Reads the run that is written at a place, behind a run that ends so and has this value. It
+    /// Reads the run that is written at a place, after a run that ends so and has this value. It
     /// takes no [`Place`], which would have to be in memory for that.
     #[inline(never)]
     fn read_run(&self, place: u64, end: u32, value: u64) -> Option<Place> {

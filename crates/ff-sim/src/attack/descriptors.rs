@@ -41,7 +41,7 @@ struct Scanned {
 }
 
 impl Scanned {
-    /// A network with an attacker of this size in it, who has had the weight that it deserves.
+    /// A network with an attacker of this size in it, which had the weight that it deserves.
     fn new(network: &Network, attacker: BytesPerSec) -> Self {
         let honest = papers_capacities(network);
         // The total is the paper's, with the attacker.

@@ -35,7 +35,7 @@ const FLOOD: u32 = 1 << 24;
 const HONEST: u32 = 1 << 25;
 /// How many honest new relays come.
 const HONEST_COUNT: u32 = 200;
-/// So many of them can do what they are taken for; the others, and the flood, more.
+/// How many relays have the capacity that they are taken for; the others, and the flood, have more.
 const STEADY_COUNT: u32 = 150;
 /// How fast the former are, and the latter.
 const RATES: [BytesPerSec; 2] = [BytesPerSec::from_mbit(30), BytesPerSec::from_mbit(100)];
@@ -51,7 +51,7 @@ const FLOODS: [[u32; 3]; 6] = [
 /// How long honest relays wait.
 pub const WAIT: &str = "median wait of honest new relays in slots";
 
-/// A curve of floods of so many relays.
+/// A curve of floods of `relays` relays.
 #[must_use]
 pub fn curve(name: &str, relays: u32) -> String {
     format!("{name}, flood of {relays}")

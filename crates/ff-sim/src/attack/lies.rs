@@ -16,7 +16,7 @@ const CAPACITY: u64 = 46 * 9 * 16 * 31 * 61;
 /// Seconds of a measurement.
 const SECONDS: u64 = 30;
 
-/// Seconds in which a relay echoes so much, and reports all the background that it may.
+/// Seconds in which a relay echoes these bytes, and reports all the background that it may.
 pub(super) fn lying(echoed: &[u64], params: &Params) -> Vec<SecondSample> {
     let second = |&measurement_bytes: &u64| {
         let allowed = params.ratio.background_for(measurement_bytes);
@@ -29,7 +29,7 @@ pub(super) fn lying(echoed: &[u64], params: &Params) -> Vec<SecondSample> {
     echoed.iter().map(second).collect()
 }
 
-/// Seconds in which a relay echoes so much, and has no background.
+/// Seconds in which a relay echoes these bytes, and has no background.
 pub(super) fn honest(echoed: &[u64]) -> Vec<SecondSample> {
     let second =
         |&measurement_bytes: &u64| SecondSample { measurement_bytes, ..Default::default() };
@@ -175,7 +175,7 @@ pub fn bursts() -> Attack {
     }
 }
 
-/// Beside E4: a relay whose line is filled by others in some of the seconds.
+/// In addition to E4: a relay whose line is filled by others in some of the seconds.
 #[must_use]
 pub fn denied_seconds() -> Attack {
     let params = Params::PAPER;

@@ -20,7 +20,8 @@ pub const PAPERS_RELAYS: u32 = 6419;
 /// The exponent of the Pareto distribution: four fifths of relays have a fifth of all at 1.16.
 const PARETO: f64 = 1.16;
 
-/// What the least relay has before all are scaled: so much that rounding to bytes is seen nowhere.
+/// The capacity of the smallest relay before all are scaled: so large that rounding to bytes does
+/// not show.
 const GRAIN: BytesPerSec = BytesPerSec::new(1_000_000);
 
 /// A made-up network: capacities as Pareto's, none above `most`, `total` in all.
@@ -80,7 +81,7 @@ pub fn old(number: u32, estimate: Option<BytesPerSec>) -> period::ScheduledRelay
     }
 }
 
-/// So many coordinators, with three measurers of 1 Gbit/s each (paper §7).
+/// `count` coordinators, with three measurers of 1 Gbit/s each (paper §7).
 #[must_use]
 pub fn teams(count: u8) -> Vec<period::Team> {
     let measurer = |index: u32| period::Measurer {

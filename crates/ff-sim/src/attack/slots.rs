@@ -28,7 +28,7 @@ use super::{Attack, Basis, Point, System};
 const TRIALS: u32 = 4000;
 /// Slots of these periods: those of two hours.
 const SLOTS: u32 = 240;
-/// Relays beside the one in question.
+/// The number of relays besides the relay in question.
 const OTHERS: u32 = 20;
 /// What the relay can do in good slots.
 const FAST: BytesPerSec = BytesPerSec::from_mbit(100);
@@ -46,7 +46,7 @@ enum Policy {
     RefusingFreely,
 }
 
-/// What is tried again and again.
+/// The periods that are tried repeatedly.
 struct Periods {
     /// The relays, the one in question first.
     relays: Vec<ScheduledRelay>,
@@ -59,7 +59,7 @@ struct Periods {
 }
 
 impl Periods {
-    /// Those of so many coordinators.
+    /// Those of `coordinators` coordinators.
     fn new(coordinators: u8) -> Self {
         let params = Params::PAPER;
         let value = |rate: BytesPerSec| {
@@ -138,8 +138,8 @@ fn good_slots(q: f64, random: &mut ChaCha12Rng) -> Vec<bool> {
     (0..SLOTS).map(|_| random.random_bool(q.clamp(0.0, 1.0))).collect()
 }
 
-/// dir-spec 3.8.2: of an even number of votes the lower one in the middle. Who has no value votes
-/// for nothing.
+/// dir-spec 3.8.2: of an even number of votes the lower one in the middle. A coordinator without a
+/// value does not vote.
 fn low_median(mut draws: Vec<Draw>) -> Draw {
     draws.sort_by_key(|draw| draw.value().unwrap_or_default());
     let middle = draws.len().saturating_sub(1) / 2;

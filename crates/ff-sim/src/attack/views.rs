@@ -44,7 +44,7 @@ pub const TRUSTED: [f64; 5] = [0.05, 0.1, 0.2, 0.3, 0.5];
 pub const ATTACKERS: [f64; 2] = [0.02, 0.05];
 /// The same for the curve over the attackers' share.
 const CURVE: [f64; 4] = [0.01, 0.02, 0.05, 0.1];
-/// One of so many relays is slow.
+/// One relay in this number is slow.
 const SLOW: usize = 4;
 /// Networks that are looked at for gangs of slow relays, which differ more.
 const NETWORKS_OF_SLOW: u64 = 9;
@@ -78,13 +78,14 @@ impl Crowd {
         Self { capacities, views, order }
     }
 
-    /// So many of them, from the front.
+    /// A share of them, from the front.
     fn attackers(&self, share: f64) -> &[usize] {
         &self.order[..part(self.order.len(), share)]
     }
 
-    /// As many of the slowest quarter of those whom trusted relays have rated: the others have a
-    /// part of 1/n, whatever they say. None of them is trusted at any share of the curves.
+    /// The same share of the slowest quarter of the relays that trusted relays have rated: the
+    /// others have a part of 1/n with any rating. None of them is trusted at any share of the
+    /// curves.
     fn slow(&self, share: f64, trusted: &[usize]) -> Vec<usize> {
         let others = &self.order[..self.order.len() - self.order.len() / 2];
         let speed = |of: usize, to: usize| self.views.speed(of, to).min(self.views.speed(to, of));
@@ -98,13 +99,13 @@ impl Crowd {
         rated.into_iter().filter(|one| slow.contains(one)).take(count).collect()
     }
 
-    /// So many of them, from the back.
+    /// A share of them, from the back.
     fn trusted(&self, share: f64) -> &[usize] {
         &self.order[self.order.len() - part(self.order.len(), share)..]
     }
 }
 
-/// A share of so many, one at least and half at most.
+/// A share of a number, one at least and half at most.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -256,7 +257,7 @@ fn median_of(network: &Network, seed: u64, one: impl Fn(&Crowd) -> f64) -> f64 {
     median_of_many(network, NETWORKS, seed, one)
 }
 
-/// The median over so many networks.
+/// The median over `many` networks.
 fn median_of_many(network: &Network, many: u64, seed: u64, one: impl Fn(&Crowd) -> f64) -> f64 {
     let of = |number: u64| one(&Crowd::new(network, seed.wrapping_add(number)));
     ff_report::stats::median((0..many).map(of).collect()).unwrap_or(0.0)

@@ -202,7 +202,7 @@ impl fmt::Display for Tick {
 pub struct Shard {
     /// Counted from 0.
     index: usize,
-    /// Of so many.
+    /// How many.
     count: usize,
 }
 

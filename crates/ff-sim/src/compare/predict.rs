@@ -80,7 +80,7 @@ pub fn predict(network: &Network, load: f64) -> Option<Prediction> {
     })
 }
 
-/// The relays' shares of a position's weight. Who has no known capacity is not chosen.
+/// The relays' shares of a position's weight. A relay without a known capacity is not chosen.
 fn shares(network: &Network, may: fn(&Relay) -> bool) -> Vec<f64> {
     let weight = |relay: &Relay| {
         let is_good = may(relay) && relay.usable().is_some_and(|rate| rate.get() > 0);
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
     use crate::network::Flags;
 
-    /// A guard, a middle and an exit of so many Mbit/s each, with these weights.
+    /// A guard, a middle and an exit of these Mbit/s, with these weights.
     fn network(mbit: [u64; 3], weights: [f64; 3]) -> Network {
         let relay = |number: usize| Relay {
             flags: Flags { guard: number == 0, exit: number == 2, ..Flags::default() },

@@ -1,4 +1,4 @@
-//! Figures of schedules: how far a team has come after so many hours.
+//! Figures of schedules: how far a team has come after each number of hours.
 
 use ff_report::figure::{Axis, Figure, thinned};
 

@@ -79,7 +79,7 @@ impl Rounds {
 /// Rounds for which sbws remembers a download: five days and a quarter.
 const REMEMBERED: usize = 7;
 
-/// Relays before and behind one by weight, of which TorFlow takes the second.
+/// Relays before and after one by weight, of which TorFlow takes the second.
 const NEAR: usize = 25;
 
 /// The largest relays, of which sbws takes the second if none has twice the weight.
@@ -99,7 +99,7 @@ struct Known {
 /// A loop.
 #[derive(Clone, Debug)]
 pub struct Loop {
-    /// Who makes the weights.
+    /// The system that makes the weights.
     system: System,
     /// How long it goes on.
     rounds: Rounds,

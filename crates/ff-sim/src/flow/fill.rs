@@ -1,4 +1,4 @@
-//! Rates of flows that share relays: who gets how much of what relays can carry.
+//! Rates of flows that share relays: how the capacity of relays is divided between them.
 //!
 //! [`MaxMin`] raises all rates together until a relay is full or a flow is at its cap, freezes
 //! those, and goes on with the rest: every flow ends at its cap, or at a full relay where no other
@@ -106,7 +106,7 @@ impl<const HOPS: usize> Share<HOPS> for MaxMinOver<HOPS> {
 /// weight is `quiet / (quiet + spent)`.
 #[derive(Clone, Debug)]
 pub struct Weighted {
-    /// With so many bytes of late a flow has half the weight of a new one.
+    /// After this number of recent bytes a flow has half the weight of a new one.
     quiet: f64,
     /// The work that is the same for all weights.
     filling: Filling<3>,
@@ -128,7 +128,7 @@ impl Weighted {
 }
 
 impl Default for Weighted {
-    /// 30 kB: with so much Shadow's networks 1-4 have their medians, and change with the load as
+    /// 30 kB: with this value Shadow's networks 1-4 have their medians, and change with the load as
     /// theirs do.
     fn default() -> Self {
         Self::new(3e4)

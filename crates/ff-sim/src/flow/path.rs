@@ -89,7 +89,7 @@ fn class(relay: &Relay) -> usize {
     }
 }
 
-/// How long a relay is on the line; 0 for what is no weight.
+/// How long a relay is on the line; 0 for a weight that is not valid.
 fn length(weight: f64, factor: f64) -> f64 {
     let length = weight * factor;
     if length.is_finite() && length > 0.0 { length } else { 0.0 }
@@ -128,19 +128,19 @@ pub struct Paths {
     kin: Kin,
 }
 
-/// Paths have at most so many relays; tor itself builds none of more than eight.
+/// Paths have at most this number of relays; tor itself builds none of more than eight.
 pub const LONGEST: u8 = 10;
 
-/// What is drawn first for the three places of a path, whatever the others are.
+/// The first draw for each of the three places of a path, independent of the others.
 type First = [Option<Tied>; 3];
 
-/// What is drawn first for paths to come. Who draws one path after the other from a network that no
+/// The first draws for paths to come. A caller that draws path after path from a network that no
 /// cache holds has these looked up together, so that they wait for memory at the same time.
 #[derive(Clone, Debug, Default)]
 pub struct Ahead(Vec<First>);
 
 impl Ahead {
-    /// So many paths' are looked up together.
+    /// How many paths are looked up together.
     const PATHS: usize = 16;
 }
 
@@ -199,7 +199,7 @@ impl Paths {
         if has_one { Ok(()) } else { Err(NoPath::NoThree) }
     }
 
-    /// So many guards for a client, not two of a family or a subnet; fewer where there are not
+    /// A number of guards for a client, not two of a family or a subnet; fewer if there are not
     /// enough.
     #[must_use]
     pub fn draw_guards(&self, rng: &mut impl Rng, count: usize) -> Guards {
@@ -283,8 +283,8 @@ impl Paths {
         true
     }
 
-    /// The first relays that are drawn for a circuit's exit, guard and middle, whatever the others
-    /// are.
+    /// The first relays that are drawn for a circuit's exit, guard and middle, independently of
+    /// each other.
     fn first(&self, rng: &mut impl Rng) -> First {
         let [exit, guard, middle] = rng.random();
         [self.exits.at(exit), self.guards.at(guard), self.middles.at(middle)]

@@ -73,7 +73,7 @@ pub fn run(
     run_watched(network, paths, library, share, config, &mut Unwatched)
 }
 
-/// The same under somebody's eyes, who may measure relays and change paths.
+/// The same with an observer, which may measure relays and change paths.
 ///
 /// # Errors
 /// When the configuration makes no sense.

@@ -144,7 +144,7 @@ impl Model {
     /// Reads `tmodel-packet.json` or `tmodel-stream.json`.
     ///
     /// # Errors
-    /// When the text is no such document, or numbers in it cannot be.
+    /// When the text is not such a document, or has impossible numbers.
     pub fn read(text: &[u8]) -> anyhow::Result<Self> {
         let document = serde_json::from_slice::<Outer>(text).context("This is no model")?.model;
         if document.state_space.len() > MOST_STATES {

@@ -95,7 +95,7 @@ impl Default for TrialSetting {
 }
 
 impl TrialSetting {
-    /// So many circuits in ten minutes, and as many clients to a circuit as by default.
+    /// This number of circuits in ten minutes, and as many clients to a circuit as by default.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
     pub fn of_circuits(circuits_per_10_min: f64) -> Self {
@@ -151,8 +151,8 @@ pub struct TrialResult {
     pub given_up_bytes: f64,
 }
 
-/// The circuits that users open by this seed, in ticks of so many seconds: parts of one, or whole
-/// ones up to ten.
+/// The circuits that users open by this seed, in ticks of `tick_secs` seconds: parts of one, or
+/// whole ones up to ten.
 #[must_use]
 pub fn library(streams: &Model, packets: &Model, seed: u64, tick_secs: f64) -> Library {
     let mut rng = ChaCha12Rng::seed_from_u64(seed);
@@ -249,7 +249,7 @@ pub fn first_paths(
 struct Told<'a> {
     /// The other one.
     watch: &'a mut dyn Watch,
-    /// Who is told.
+    /// The function that is told.
     tell: &'a dyn Fn(u32, u32),
     /// How many seconds there are.
     secs: u32,

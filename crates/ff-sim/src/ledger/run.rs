@@ -118,7 +118,7 @@ impl<'a> Data<'a> {
         self.rows.iter().any(|row| row == id)
     }
 
-    /// What comes with the program of a file, if there is no folder.
+    /// The sample that comes with the program for a file, if there is no folder.
     fn sample(&mut self, name: &str) -> Result<Option<Vec<u8>>> {
         let Some(sample) = samples::of(name).filter(|_| self.dir.is_none()) else {
             return Ok(None);

@@ -32,7 +32,7 @@ pub struct Views {
 }
 
 impl Views {
-    /// Those of so many relays, of which none has seen anything; `None` if they are too many.
+    /// The state for `count` relays before any observation; `None` if they are too many.
     #[must_use]
     pub fn new(count: usize) -> Option<Self> {
         (count <= MOST_RELAYS).then(|| Self { count, speeds: vec![0.0; count * count] })
@@ -57,7 +57,7 @@ impl Views {
         if is_there { self.speeds[of * self.count + to] } else { 0.0 }
     }
 
-    /// Lets a relay say something of another; what is no speed is none.
+    /// Lets a relay report a speed of another; a value that is not a speed is ignored.
     pub fn set(&mut self, of: usize, to: usize, speed: f64) {
         if of < self.count && to < self.count && of != to {
             self.speeds[of * self.count + to] = super::sane(speed);
@@ -96,9 +96,11 @@ impl Views {
 /// How weights are found and liars marked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EigenSpeedRules {
-    /// A weight may become so many times as great in one step, against the median relay.
+    /// A weight may become this number of times as great in one step, compared with the median
+    /// relay.
     pub most_change: f64,
-    /// It may in the end be so many times what trusted relays rated it, against the median relay.
+    /// In the end it may be this number of times the weight that trusted relays rated, compared
+    /// with the median relay.
     pub most_growth: f64,
     /// Steps at most.
     pub most_steps: usize,
@@ -115,7 +117,7 @@ impl EigenSpeedRules {
 pub struct EigenSpeedWeights {
     /// Each relay's share; all of them are 1.
     pub shares: Vec<f64>,
-    /// Who was marked.
+    /// The relays that were marked.
     pub marked: Vec<bool>,
     /// Steps that it took.
     pub steps: usize,
@@ -162,7 +164,7 @@ struct Run {
     /// The weights so far.
     vector: Vec<f64>,
     marked: Vec<bool>,
-    /// Who is trusted, and never marked.
+    /// The relays that are trusted, and never marked.
     trusted: Vec<bool>,
     /// By how much each weight has grown in one step at most, against the median relay.
     changes: Vec<f64>,

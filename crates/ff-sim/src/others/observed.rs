@@ -39,7 +39,8 @@ impl Direction {
         }
     }
 
-    /// Notes a mean that ended in this second; what is no greater and older can never count again.
+    /// Notes a mean that ended in this second; an older mean that is not greater can never count
+    /// again.
     fn note(&mut self, second: u64, rate: f64) {
         let hour = second / HOUR_SECS;
         while self.best.back().is_some_and(|&(_, older)| older <= rate) {
@@ -83,7 +84,7 @@ pub struct Observed {
 
 impl Observed {
     /// That of a relay that starts in this second, has published this many bytes a second, and
-    /// publishes again after so many seconds: relays of a network do not all publish at once.
+    /// publishes again after the given seconds: relays of a network do not all publish at once.
     #[must_use]
     pub fn new(start_secs: u64, published: f64, first_publication_in: u64) -> Self {
         Self {
@@ -95,7 +96,7 @@ impl Observed {
         }
     }
 
-    /// Adds a second in which so many bytes were sent and received.
+    /// Adds a second in which these bytes were sent and received.
     pub fn add_second(&mut self, sent: f64, received: f64) {
         self.sent.add(self.now, super::sane(sent));
         self.received.add(self.now, super::sane(received));
@@ -189,7 +190,7 @@ mod tests {
             relay.add_steady(3600, 100.0, 100.0);
             hours += 1;
         }
-        // Five days behind the test, and until the next publication: 18 h x 7 = 126 h since the
+        // Five days after the test, and until the next publication: 18 h x 7 = 126 h since the
         // start.
         assert_eq!(hours, 125);
         assert!(close(relay.published(), 100.0));

@@ -80,11 +80,12 @@ pub fn bound(trusted_share: f64) -> f64 {
     if trusted_share > 0.0 { 2.0 / trusted_share } else { f64::INFINITY }
 }
 
-/// The bytes that a relay shows trusted peers of these shares when it has so many to show and wants
+/// The bytes that a relay shows trusted peers of these shares when it has `bytes` to show and wants
 /// to look as great as it can: none to as many of them as the median lets it, and to the others by
 /// their shares.
 ///
-/// Whom it leaves out is found by a sum of subsets, to a thousandth of the trusted weight.
+/// The peers that it leaves out are found by a sum of subsets, to a thousandth of the trusted
+/// weight.
 #[must_use]
 pub fn greatest_lie(bytes: f64, shares: &[f64]) -> Vec<Exchanged> {
     let total: f64 = shares.iter().sum();
@@ -104,7 +105,7 @@ fn left_out(shares: &[f64], most: f64) -> Vec<bool> {
     order.sort_by(|&one, &other| shares[other].total_cmp(&shares[one]));
     let mut out = vec![false; shares.len()];
     let mut sum = 0.0;
-    // The greatest first: the small ones behind fill what is left.
+    // The greatest first: the small ones after them fill what is left.
     for index in order {
         if sum + shares[index] < most * (1.0 - 1e-9) {
             sum += shares[index];
@@ -118,7 +119,7 @@ fn left_out(shares: &[f64], most: f64) -> Vec<bool> {
 mod tests {
     use super::*;
 
-    /// Reports of relays with these shares about one that exchanges so much with each.
+    /// Reports of relays with these shares about one that exchanges the given bytes with each.
     fn reports(of: &[(f64, f64)]) -> Vec<Exchanged> {
         of.iter().map(|&(bytes, share)| Exchanged { bytes, share }).collect()
     }

@@ -34,7 +34,7 @@ pub use self::split::{DocumentSplitter, FileDocument, documents};
 pub const MOST_BYTES: usize = 64 << 20;
 /// A file with more than this left out is not read on.
 pub const MOST_SKIPS: usize = 100_000;
-/// Nor is an entry of an archive with more than this left out; what comes behind it is.
+/// Nor is an entry of an archive with more than this left out; the part after it is.
 pub const MOST_SKIPS_OF_ENTRY: usize = 10_000;
 /// How much is read of the disk at once.
 const READ_BYTES: usize = 1 << 16;
@@ -65,7 +65,7 @@ impl<T: FnMut(Document<'_>) -> Result<(), DocumentError>> Taker for T {}
 /// included.
 ///
 /// # Errors
-/// When there is nothing at this path; whatever is wrong behind it is listed.
+/// When there is nothing at this path; errors below it are listed.
 pub fn walk(path: &Path, skips: &mut Skips, taker: impl Taker) -> io::Result<()> {
     let is_folder = fs::metadata(path)?.is_dir();
     let mut walk = Walk { taker, skips, buffer: Vec::new(), file: String::new(), skipped: 0 };
@@ -200,7 +200,7 @@ impl<T: Taker> Walk<'_, T> {
                 }
                 self.check()?;
             }
-            // Whoever takes documents may still know the last one of those that they share.
+            // The receiver of documents may still know the last one of those that they share.
             let (known, done) = match hand_over::is_kept(&whole) {
                 true => (Some(whole), before.take()),
                 false => (before.take(), Some(whole)),
@@ -239,7 +239,7 @@ impl<T: Taker> Walk<'_, T> {
         }
     }
 
-    /// Reads documents one behind the other, of which there may be more than would fit into memory.
+    /// Reads documents one after the other, of which there may be more than would fit into memory.
     fn read_stream(&mut self, from: impl Read) -> io::Result<()> {
         let from = BufReader::with_capacity(READ_BYTES, from);
         let mut from = BufReader::with_capacity(READ_BYTES, UnixText::new(from));

@@ -107,9 +107,9 @@ pub struct Consensus {
     params: Text,
     /// The footer's bandwidth-weights.
     weights: Vec<(Text, i32)>,
-    /// All texts, one behind the other.
+    /// All texts, one after the other.
     texts: String,
-    /// The other addresses of all relays, one relay's behind the other's.
+    /// The other addresses of all relays, one relay's after the other's.
     others: Vec<IpAddr>,
 }
 
@@ -146,9 +146,9 @@ impl Consensus {
     /// Reads a document in place of what was read before; after an error there is nothing in it.
     ///
     /// # Errors
-    /// [`DocumentError`] for what is no consensus or of another flavour, is cut or has no footer,
-    /// lists relays twice or not in their order, dates from before 2007, or has a line that cannot
-    /// be read.
+    /// [`DocumentError`] for a text that is not a consensus or of another flavour, is cut or has no
+    /// footer, lists relays twice or not in their order, dates from before 2007, or has a line that
+    /// cannot be read.
     pub fn read(&mut self, document: &[u8]) -> Result<(), DocumentError> {
         self.read_with(document, None)
     }
@@ -308,8 +308,8 @@ impl Consensus {
         }
     }
 
-    /// Adds the relay of what stands behind `r`; the microdesc flavour has no digest there. Its
-    /// fingerprint.
+    /// Adds the relay of the words after `r`; the microdesc flavour has no digest there. Returns
+    /// its fingerprint.
     fn push_relay(&mut self, rest: &[u8]) -> Option<Fingerprint> {
         let mut words = scan::words(rest);
         let nickname = words.next().filter(|word| scan::is_nickname(word))?;
@@ -413,7 +413,7 @@ fn wrong_weight(value: &[u8]) -> Wrong {
     format!("the weight Bandwidth={value} is not a whole number from 0 to 2^53")
 }
 
-/// Whether a line with this keyword belongs to what stands behind all relays.
+/// Whether a line with this keyword belongs to the part after all relays.
 const fn is_footer(keyword: &[u8]) -> bool {
     matches!(keyword, b"directory-footer" | b"directory-signature")
 }

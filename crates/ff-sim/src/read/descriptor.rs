@@ -28,7 +28,7 @@ pub const MOST_BANDWIDTH: u64 = 1 << 53;
 /// A descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Its SHA-1, from `router` to the line's end behind `router-signature`.
+    /// Its SHA-1, from `router` to the line's end after `router-signature`.
     pub digest: [u8; 20],
     /// The relay's fingerprint.
     pub fingerprint: Fingerprint,
@@ -77,9 +77,9 @@ impl Descriptor {
 pub struct Descriptors {
     /// All of them, in the order of reading.
     pub all: Vec<Descriptor>,
-    /// Their texts, one behind the other.
+    /// Their texts, one after the other.
     texts: String,
-    /// Their families, one behind the other.
+    /// Their families, one after the other.
     families: Vec<Fingerprint>,
     /// The keys of families that have signed their relays, one after the other.
     family_keys: Vec<[u8; 32]>,
@@ -94,8 +94,8 @@ impl Descriptors {
         self.family_keys.clear();
     }
 
-    /// Adds the descriptors of a file, which may be many, one behind the other. What it returns has
-    /// those that cannot be read, each by the first line of the file that cannot.
+    /// Adds the descriptors of a file, which may be many, one after the other. Returns those that
+    /// cannot be read, each by the first line of the file that cannot.
     pub fn add(&mut self, file: &[u8]) -> Vec<DocumentError> {
         archive::documents(file).filter_map(|part| self.add_one(part).err()).collect()
     }
@@ -103,8 +103,8 @@ impl Descriptors {
     /// Adds one descriptor.
     ///
     /// # Errors
-    /// [`DocumentError`] for what is no descriptor, is cut, lacks a line, or has one that cannot be
-    /// read.
+    /// [`DocumentError`] for a text that is not a descriptor, is cut, lacks a line, or has one that
+    /// cannot be read.
     pub fn add_one(&mut self, part: FileDocument<'_>) -> Result<(), DocumentError> {
         let (texts, families) = (self.texts.len(), self.families.len());
         let keys = self.family_keys.len();
@@ -396,7 +396,7 @@ fn fingerprint(rest: &[u8]) -> Option<Fingerprint> {
     scan::hexadecimal(digits.get(..len)?)
 }
 
-/// A member of a family: 40 digits, with `$` before them or not, and perhaps with a nickname behind
+/// A member of a family: 40 digits, with `$` before them or not, and perhaps with a nickname after
 /// them.
 fn member(word: &[u8]) -> Option<Fingerprint> {
     let word = word.strip_prefix(b"$").unwrap_or(word);

@@ -28,8 +28,8 @@ use crate::network::{CapacitySource, Flags, Network, Relay};
 pub const MOST_BYTES: u64 = 64 << 20;
 /// The greatest number of bytes a second that is believed: 2^53, as far as a JSON number is exact.
 const MOST_RATE: f64 = 9_007_199_254_740_992.0;
-/// Who has a flag for at least this part of the time that it runs counts as having it; and who runs
-/// for as much of the month as running.
+/// A relay with a flag for at least this part of the time that it runs counts as having it; and one
+/// that runs for as much of the month counts as running.
 pub const MOSTLY: f64 = 0.5;
 
 /// Reads a file.
@@ -86,7 +86,7 @@ fn unpack(from: impl Read, text: &mut Vec<u8>) -> io::Result<()> {
 struct Rows {
     /// The relays.
     network: Network,
-    /// What was left out.
+    /// The parts that were left out.
     skips: Skips,
     seen: HashSet<Fingerprint>,
 }

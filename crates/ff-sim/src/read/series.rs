@@ -91,7 +91,7 @@ pub struct Series {
     pub times: Vec<u64>,
     /// The relays, in the order of the file.
     pub relays: Vec<Fingerprint>,
-    /// The runs of all relays, one relay behind another.
+    /// The runs of all relays, one relay after another.
     runs: Vec<Run>,
     /// For each relay, where its runs end.
     ends: Vec<usize>,
@@ -107,11 +107,11 @@ pub(crate) struct Run {
     pub(crate) value: u64,
 }
 
-/// What comes behind the last run: no time has its index.
+/// The run after the last one: no time has its index.
 const NO_RUN: Run = Run { first: u32::MAX, times: 0, value: 0 };
 
 impl Series {
-    /// Reads a table; `name` stands beside what was left out.
+    /// Reads a table; `name` names it in the list of what was left out.
     ///
     /// # Errors
     /// When nothing can be read at all. Later errors of reading are listed among what was left out.
@@ -163,7 +163,7 @@ struct Reader<'a> {
     columns: Option<Vec<Option<u32>>>,
     /// The relays so far.
     known: BTreeSet<Fingerprint>,
-    /// What was left out.
+    /// The parts that were left out.
     skips: Skips,
     /// Whether no more may be read.
     is_full: bool,
@@ -363,7 +363,7 @@ fn whole(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() { None } else { digits.iter().try_fold(0, more) }
 }
 
-/// A decimal number such as `1.5612843e-05`, in units of 10^-18; digits behind that are cut off.
+/// A decimal number such as `1.5612843e-05`, in units of 10^-18; digits after that are cut off.
 fn fraction(text: &[u8]) -> Option<u64> {
     let at = text.iter().position(|byte| byte.eq_ignore_ascii_case(&b'e'));
     let (digits, exponent) = text.split_at(at.unwrap_or(text.len()));

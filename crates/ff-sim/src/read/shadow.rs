@@ -67,8 +67,8 @@ impl Results {
 /// Reads what Shadow measured.
 ///
 /// # Errors
-/// When the file cannot be read, or is no such document, or has a time that is not finite or below
-/// 0.
+/// When the file cannot be read, or is not such a document, or has a time that is not finite or
+/// below 0.
 pub fn read_results(path: &Path) -> anyhow::Result<Results> {
     parse_results(&read_all(path)?).with_context(|| format!("{} cannot be used", path.display()))
 }
@@ -76,7 +76,7 @@ pub fn read_results(path: &Path) -> anyhow::Result<Results> {
 /// The same of a document that has been read and unpacked.
 ///
 /// # Errors
-/// When it is no such document, or has a time that is not finite or below 0.
+/// When it is not such a document, or has a time that is not finite or below 0.
 pub fn parse_results(bytes: &[u8]) -> anyhow::Result<Results> {
     let results: Results =
         serde_json::from_slice(bytes).context("this is no result of Shadow's")?;

@@ -4,8 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The first second of 2007: Tor's archives begin later.
 pub(crate) const EARLIEST: u64 = 1_167_609_600;
-/// Data may be so many seconds ahead of the time at which they are read: clocks differ, and a
-/// consensus is made before it is valid.
+/// Data may be this number of seconds ahead of the time at which they are read: clocks differ, and
+/// a consensus is made before it is valid.
 const AHEAD_SECS: u64 = 86_400;
 
 /// What is wrong with a time of data that are read at another time, if anything is; both in seconds

@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 /// A table has no more bytes than this.
 pub const MOST_BYTES: u64 = 64 << 20;
 
-/// Reads the lines of a table that has no more than `most` bytes. What of a longer one lies behind
-/// them is left out and listed, and so is what cannot be read.
+/// Reads the lines of a table that has at most `most` bytes. The part of a longer one after them is
+/// left out and listed, and so are lines that cannot be read.
 #[must_use]
 pub fn lines(name: &str, from: impl Read, most: u64, skips: &mut Skips) -> Vec<u8> {
     let mut bytes = Vec::new();

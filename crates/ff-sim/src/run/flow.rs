@@ -160,8 +160,8 @@ fn check_paths(
     Ok(())
 }
 
-/// Leaves relays out that nothing is known of what they can carry, and says how much weight they
-/// have: whoever chose one would wait in vain.
+/// Leaves relays of unknown capacity out, and says how much weight they have: a client that chose
+/// one would wait without end.
 fn leave_out(network: &mut Network, name: &str) {
     let (before, weight) = (network.relays.len(), network.total_weight());
     network.relays.retain(|relay| relay.usable().is_some());
@@ -181,7 +181,7 @@ fn from_weights_text(names: &[String], networks: &[Network]) -> String {
     of_weights.map(|(name, _)| format!("{name}: capacities are from weights\n")).collect()
 }
 
-/// How far a simulation is, for people: so many of its seconds are over.
+/// How far a simulation is, as text: `secs` of its seconds are over.
 pub(super) fn minutes(name: &str, secs: u32, all_secs: u32) -> String {
     format!("{name}: minute {} of {}", secs / 60, all_secs.div_ceil(60))
 }

@@ -96,7 +96,7 @@ pub(super) fn take(
 #[derive(Serialize)]
 struct Ingested {
     documents: Documents,
-    /// Of which month.
+    /// The month.
     month: Month,
     /// Whether they were there before.
     was_there: bool,

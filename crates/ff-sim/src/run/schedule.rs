@@ -31,7 +31,7 @@ use crate::schedule::{LeftOut, Setup, Subjects};
 /// Carries `schedule` out.
 ///
 /// # Errors
-/// When the network cannot be read, or there can be no schedule.
+/// When the network cannot be read, or a schedule is impossible.
 pub(super) fn schedule(args: &ScheduleArgs) -> Result<ExitCode> {
     let mut reading = Reading::default();
     let (subjects, network) = subjects(&args.network, args.team.together, &mut reading)?;
@@ -120,7 +120,7 @@ fn subjects(
     Ok((subjects, network))
 }
 
-/// Who measures, as the arguments have it.
+/// The coordinators and measurers, as the arguments have it.
 fn setup(args: &TeamArgs, seed: u64) -> Result<Setup> {
     let mut teams: Vec<_> = args.teams.iter().map(|team| team.0.clone()).collect();
     if let (Some(count), [one]) = (args.coordinators, &*teams) {
@@ -146,7 +146,7 @@ fn capacities(total: u64, from_weights: bool) -> String {
     if from_weights { format!("{total} in all, from weights") } else { format!("{total} in all") }
 }
 
-/// Who is not scheduled, for people.
+/// The relays that are not scheduled, as text.
 fn left_out(found: &LeftOut) -> String {
     format!(
         "{} without capacity ({:.2} % of weight), {} that ran less than half the time ({:.2} % of weight)",
@@ -217,15 +217,15 @@ struct Told<'a, T: Serialize, N: Serialize> {
     /// The schedule.
     #[serde(flatten)]
     found: &'a T,
-    /// Who is on links, if such are given.
+    /// The relays on links, if links are given.
     #[serde(skip_serializing_if = "Option::is_none")]
     links: Option<OnLinks>,
-    /// Who came during the period, and what became of them.
+    /// The relays that came during the period, and their results.
     #[serde(skip_serializing_if = "Option::is_none")]
     new_relays: Option<Both<N>>,
 }
 
-/// Who came, and what became of them.
+/// The relays that came, and their results.
 #[derive(Serialize)]
 struct Both<N: Serialize> {
     #[serde(flatten)]
@@ -255,7 +255,7 @@ struct Replayed<'a> {
     left_out: &'a LeftOut,
     /// Whether capacities are made from weights.
     from_weights: bool,
-    /// What the relays can do together.
+    /// The sum of the relays' capacities.
     total_bytes_per_sec: u64,
     /// Middle of estimates over truths; `null` if nothing was measured.
     median_ratio: Option<f64>,

@@ -12,8 +12,8 @@ use crate::network::{Network, Relay};
 use crate::read::span;
 use crate::store::month::Month;
 
-/// Files and networks at the edge of a month may be of both months if they are no further apart
-/// than this: weights are made before the consensus that has them.
+/// Files and networks at the edge of a month may be of both months if they are at most this far
+/// apart: weights are made before the consensus that has them.
 const EDGE_SECS: u64 = 86_400;
 
 /// The weights of a file.

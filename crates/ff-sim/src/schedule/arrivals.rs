@@ -22,8 +22,8 @@ const MOST_RATE: u64 = 1 << 53;
 
 /// Relays that come during a period.
 pub trait Arrivals {
-    /// Those that are listed for the first time in this hour, from 1 on; who is known already is
-    /// left out.
+    /// Those that are listed for the first time in this hour, from 1 on; relays that are known
+    /// already are left out.
     fn at(&mut self, hour: u32) -> Vec<Subject>;
 }
 
@@ -58,9 +58,9 @@ struct Row {
     hour: u32,
     /// The relay, in 40 hexadecimal digits.
     fingerprint: String,
-    /// What it can truly do.
+    /// Its true capacity.
     bytes_per_sec: u64,
-    /// Where it listens, if that matters.
+    /// Its listening address, if that matters.
     #[serde(default)]
     address: Option<IpAddr>,
 }
@@ -88,7 +88,7 @@ impl Row {
 pub fn capacities(name: &str, from: impl Read) -> (Vec<BytesPerSec>, Skips) {
     #[derive(Deserialize)]
     struct Row {
-        /// What a relay can do.
+        /// A relay's capacity.
         bytes_per_sec: u64,
     }
     let (mut all, mut skips) = (Vec::new(), Skips::default());

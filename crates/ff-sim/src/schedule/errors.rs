@@ -46,7 +46,7 @@ pub struct DrawKey {
     pub relay: Fingerprint,
     /// By this coordinator.
     pub coordinator: usize,
-    /// Behind so many others of the two.
+    /// After this number of other relays of the two.
     pub earlier: u32,
 }
 
@@ -103,7 +103,7 @@ fn chance(seed: &[u8; 32], attempt: &DrawKey) -> f64 {
     ChaCha12Rng::from_seed(key.finalize().into()).random()
 }
 
-/// Which of so many things this chance stands for.
+/// The number of things that this chance stands for.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -123,15 +123,15 @@ const CASE: [&str; 4] = ["set", "position", "limit", "round"];
 /// A table that is being read.
 #[derive(Default)]
 struct Table {
-    /// What its columns are called.
+    /// The names of its columns.
     columns: Vec<String>,
     /// Ratios that stand there.
     ratios: Vec<f64>,
     /// What relays forwarded: a sum, and of how many.
     truths: BTreeMap<Case, (f64, f64)>,
-    /// What they were measured at.
+    /// Their estimates.
     estimates: Vec<(Case, f64)>,
-    /// What was left out.
+    /// The parts that were left out.
     skips: Skips,
 }
 

@@ -60,7 +60,7 @@ pub fn read_csv(name: &str, from: impl Read) -> (BTreeMap<IpAddr, BytesPerSec>, 
     (links, skips)
 }
 
-/// What each gets of a link of those that could move so much.
+/// What each gets of a link, of those that could move `wants`.
 #[must_use]
 pub fn share(link: BytesPerSec, wants: &[BytesPerSec]) -> Vec<BytesPerSec> {
     let mut order: Vec<usize> = (0..wants.len()).collect();
@@ -129,7 +129,7 @@ mod tests {
             let sum: u128 = shares.iter().map(|share| u128::from(share.get())).sum();
             let wanted: u128 = wants.iter().map(|want| u128::from(want.get())).sum();
             prop_assert_eq!(sum, wanted.min(link.into()));
-            // Who has less than it wants has as much as anybody, but for a byte each.
+            // A relay that has less than it wants has as much as any other, but for a byte each.
             let most = shares.iter().map(|share| share.get()).max().unwrap_or(0);
             for (share, want) in shares.iter().zip(&wants) {
                 prop_assert!(share <= want);

@@ -18,7 +18,7 @@ use super::outcome::is_conclusive;
 pub struct Newcomers<'a> {
     /// z0.
     pub guess: BytesPerSec,
-    /// What the team has.
+    /// The team's capacity.
     pub team: BytesPerSec,
     /// The rules.
     pub params: Params,
@@ -46,7 +46,7 @@ impl Newcomers<'_> {
         let mut wait = Wait::default();
         let mut left: Vec<_> =
             relays.iter().map(|&(name, truth)| (name, truth, self.guess)).collect();
-        // Each guess at least doubles, so there are no more rounds than a rate has bits.
+        // Each guess at least doubles, so there are at most as many rounds as a rate has bits.
         for earlier in 0..64 {
             if left.is_empty() {
                 break;
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// Relays of so many Mbit/s.
+    /// Relays of these Mbit/s.
     fn relays(mbit: &[u64]) -> Vec<(Fingerprint, BytesPerSec)> {
         (0..).zip(mbit).map(|(id, &mbit)| ([id; 20], BytesPerSec::from_mbit(mbit))).collect()
     }

@@ -1,4 +1,5 @@
-//! What came of a period: who was measured, who was not and why, and how much of the teams it took.
+//! The results of a period: the relays that were measured, those that were not and why, and how
+//! much of the teams it took.
 
 use ff_base::identity::Fingerprint;
 use ff_plan::period::timetable::NoRetry;
@@ -43,7 +44,7 @@ pub struct PeriodOutcome {
     pub newcomers: Vec<Newcomer>,
 }
 
-/// What a coordinator did.
+/// The use of a coordinator's slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Used {
     /// Slots in which it measured.
@@ -62,7 +63,7 @@ pub struct Used {
     pub measured_bytes: u128,
 }
 
-/// What a relay was measured at.
+/// A relay's estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayEstimate {
     /// The relay.
@@ -71,7 +72,7 @@ pub struct RelayEstimate {
     pub coordinator: usize,
     /// z.
     pub rate: BytesPerSec,
-    /// What it can truly do.
+    /// Its true capacity.
     pub truth: BytesPerSec,
     /// In how many measurements.
     pub measurements: u32,
@@ -97,8 +98,7 @@ pub enum Reason {
     NoRoom,
     /// It had been measured as often as a relay lets a coordinator.
     NoGrant,
-    /// It came beside another on its host, whose slot was full or over: it waits for the next
-    /// period.
+    /// Its slot was full because of another relay on its host: it waits for the next period.
     Waiting,
     /// It was never measured by this team.
     NotMeasured,
@@ -140,7 +140,7 @@ pub struct Unmeasured {
 pub struct Newcomer {
     /// The relay.
     pub relay: Fingerprint,
-    /// Who measured it.
+    /// The coordinator that measured it.
     pub coordinator: usize,
     /// The hour in which it came.
     pub hour: u32,

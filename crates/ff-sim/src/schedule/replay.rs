@@ -36,7 +36,7 @@ const HOUR_SECS: u64 = 3600;
 pub struct World {
     /// How far measurements are off.
     pub errors: Errors,
-    /// What hosts' links carry; who has none here is held back by nothing else.
+    /// The capacity of hosts' links; a host without one here is not held back by anything else.
     pub links: BTreeMap<IpAddr, BytesPerSec>,
     /// On which of these links relays are of which coordinators know no address, because each is
     /// measured by itself.
@@ -54,7 +54,7 @@ impl World {
 /// Lets a period pass.
 ///
 /// # Errors
-/// [`SetupError`] if there can be no schedule.
+/// [`SetupError`] if a schedule is impossible.
 pub fn replay(
     subjects: &[Subject],
     setup: &Setup,
@@ -77,7 +77,7 @@ pub fn replay(
     Ok(period.finish())
 }
 
-/// What a coordinator knows of a relay.
+/// A coordinator's knowledge of a relay.
 #[derive(Clone, Copy, Debug, Default)]
 struct Record {
     /// How often it measured it.
@@ -102,7 +102,7 @@ enum Fate {
 
 /// A period that passes.
 struct Period<'a> {
-    /// Who measures.
+    /// The coordinators that measure.
     setup: &'a Setup,
     /// What there is to measure.
     world: &'a World,
@@ -110,7 +110,7 @@ struct Period<'a> {
     teams: usize,
     /// z0 of new relays.
     new_guess: BytesPerSec,
-    /// Who is measured when.
+    /// Which relays are measured when.
     timetable: Timetable,
     /// What each relay of the timetable can truly do.
     truths: Vec<BytesPerSec>,
@@ -121,7 +121,7 @@ struct Period<'a> {
     /// What each coordinator knows of each relay: the coordinators of the first, then of the
     /// second.
     records: Vec<Record>,
-    /// What each coordinator did.
+    /// The use of each coordinator's slots.
     used: Vec<Used>,
     /// What each coordinator's measurements took of its slots, by capacity.
     demands: Vec<u128>,
@@ -240,8 +240,8 @@ impl<'a> Period<'a> {
         let record = self.record(task.relay, team);
         record.times += 1;
         record.first = record.first.or(Some(slot));
-        // What was once measured stays so, whatever comes of it beside others that are measured
-        // again.
+        // A relay that was once measured stays measured, whatever the results are when it is
+        // measured again together with others.
         if is_conclusive || record.fate != Some(Fate::Measured) {
             (record.last, record.rate) = (slot, rate);
             record.fate = is_conclusive.then_some(Fate::Measured);
@@ -252,7 +252,7 @@ impl<'a> Period<'a> {
         self.demands[team] += u128::from(task.demand.get());
     }
 
-    /// What a coordinator knows of a relay.
+    /// A coordinator's knowledge of a relay.
     fn record(&mut self, relay: u32, team: usize) -> &mut Record {
         &mut self.records[relay as usize * self.teams + team]
     }
@@ -262,7 +262,7 @@ impl<'a> Period<'a> {
         self.timetable.relays()[relay as usize].fingerprint
     }
 
-    /// What came of it.
+    /// The result.
     fn finish(mut self) -> PeriodOutcome {
         let slots = self.timetable.schedule().slots();
         let (mut estimates, mut unmeasured, mut newcomers) = (Vec::new(), Vec::new(), Vec::new());

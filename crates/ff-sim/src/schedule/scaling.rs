@@ -56,7 +56,7 @@ pub fn scale(
     }
     let mut rest = u128::from(total);
     for &greatest in &sorted {
-        // Its share of what is left is below the brim, and so is everybody's behind it.
+        // Its share of what is left is below the brim, and so are those of all after it.
         if u128::from(greatest) * rest <= u128::from(most) * left {
             break;
         }
@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    /// Rates of so many bytes a second.
+    /// Rates in bytes a second.
     fn rates(bytes: &[u64]) -> Vec<BytesPerSec> {
         bytes.iter().copied().map(BytesPerSec::new).collect()
     }

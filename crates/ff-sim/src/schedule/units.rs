@@ -22,7 +22,7 @@ pub enum ParseTeamError {
 /// names its unit, as `1.5Gbit` and `31250kB` do, is read as everywhere else.
 ///
 /// # Errors
-/// When it is no rate.
+/// When it is not a rate.
 pub fn bits_per_sec(text: &str) -> Result<BytesPerSec, ParseRateError> {
     let text = text.trim();
     let is_short = text.ends_with(['k', 'K', 'M', 'G']);

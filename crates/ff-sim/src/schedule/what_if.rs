@@ -15,7 +15,7 @@ const DAY_SECS: f64 = 86_400.0;
 /// Days of a month, as traffic is billed.
 const MONTH_DAYS: f64 = 30.0;
 
-/// What a setup brings.
+/// The capacity of a setup.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// What each coordinator's team has, in Gbit/s.
@@ -53,7 +53,7 @@ pub struct Figures {
 /// One more measurer, and what it brings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Addition {
-    /// Who gets it, in the order of the setup.
+    /// The coordinator that gets it, in the order of the setup.
     pub coordinator: usize,
     /// What it has, in Gbit/s.
     pub gbit_per_sec: f64,
@@ -84,10 +84,10 @@ pub struct WhatIf {
     pub best: Option<usize>,
 }
 
-/// What a setup brings for these relays.
+/// The capacity of a setup for these relays.
 ///
 /// # Errors
-/// [`SetupError`] if there can be no schedule.
+/// [`SetupError`] if a schedule is impossible.
 pub fn figures(subjects: &Subjects, setup: &Setup) -> Result<Figures, SetupError> {
     let schedule = greedy(subjects, setup)?;
     let estimates = subjects.all.iter().filter_map(|one| one.relay.estimate).collect();
@@ -122,7 +122,7 @@ pub fn figures(subjects: &Subjects, setup: &Setup) -> Result<Figures, SetupError
 /// Compares a setup with those that have one more measurer.
 ///
 /// # Errors
-/// [`SetupError`] if there can be no schedule.
+/// [`SetupError`] if a schedule is impossible.
 pub fn what_if(
     subjects: &Subjects,
     setup: &Setup,
@@ -216,7 +216,7 @@ mod tests {
     use crate::schedule::Subject;
     use crate::schedule::units::team;
 
-    /// So many relays of so many Mbit/s.
+    /// `count` relays of `mbit` Mbit/s each.
     fn subjects(all: &[(u16, u64)]) -> Subjects {
         let mut subjects = Subjects::default();
         for (index, &(count, mbit)) in all.iter().enumerate() {

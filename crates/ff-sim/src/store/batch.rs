@@ -21,7 +21,7 @@ use crate::spare::Spare;
 /// Space of rows that have been written.
 static SPARE: Spare<Batch> = Spare::new();
 
-/// So many values are looked up together, see [`Values::touch`].
+/// How many values are looked up together, see [`Values::touch`].
 const AT_ONCE: usize = 256;
 
 /// What a row has in a column.
@@ -89,7 +89,7 @@ pub(super) struct Batch {
     rows: usize,
     /// The rows of the document that was added last.
     document: Range<usize>,
-    /// Which of that document's rows come again behind what the columns have.
+    /// Which of that document's rows come again after what the columns have.
     again: Range<usize>,
     /// The column that has the same value in all of them, and its number.
     fixed: Option<(usize, u32)>,
@@ -100,11 +100,11 @@ struct Filled {
     values: Values,
     /// The number of each row's value.
     keys: Vec<u32>,
-    /// The numbers of the last document's values, if its rows are no longer here.
+    /// The numbers of the last document's values, if its rows are gone.
     before: Vec<u32>,
     /// What is different in rows that come again.
     changes: Vec<Change>,
-    /// The values of these changes, one behind the other.
+    /// The values of these changes, one after the other.
     changed: Vec<u8>,
 }
 
@@ -269,7 +269,7 @@ impl Filled {
     /// Adds rows of the last document again, which begins there if it is still here.
     fn copy(&mut self, rows: &Range<usize>, start: usize) {
         if self.before.is_empty() {
-            // There are so many rows, see `push_again`.
+            // Earlier rows are long enough, see `push_again`.
             self.keys.extend_from_within(start + rows.start..start + rows.end);
         } else {
             self.keys.extend_from_slice(self.before.get(rows.clone()).unwrap_or_default());
@@ -300,7 +300,7 @@ impl Filled {
         self.changed.clear();
     }
 
-    /// Begins again behind a document of another one.
+    /// Begins again after a document of another one.
     fn follow(&mut self, other: &Self, document: &Range<usize>) {
         self.keys.clear();
         self.before.clear();

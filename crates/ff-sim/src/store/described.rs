@@ -20,7 +20,7 @@ pub(super) struct Said {
     published: u64,
     /// The lesser of rate and burst.
     pub(super) limit: u64,
-    /// What the relay has observed.
+    /// The bandwidth that the relay has observed.
     pub(super) observed: u64,
     /// Whether the relay said in it that it was overloaded in the last three days.
     pub(super) is_overloaded: bool,

@@ -26,7 +26,7 @@ pub(super) struct Gaps {
     between: Between,
     /// The last hour of each flavour so far.
     last: BTreeMap<String, u64>,
-    /// What is missing so far.
+    /// The gaps so far.
     list: Vec<Skipped>,
 }
 
@@ -60,7 +60,7 @@ impl Gaps {
         hours_before
     }
 
-    /// What is missing.
+    /// The gaps.
     pub(super) fn into_list(self) -> Vec<Skipped> {
         self.list
     }

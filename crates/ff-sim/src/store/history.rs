@@ -1,4 +1,4 @@
-//! What a store says of hours: who was listed, with what weight, and what it advertised.
+//! The hours of a store: which relays were listed, with what weight, and what they advertised.
 //!
 //! A relay's descriptor is the one whose digest its consensus lists. It is looked for among the
 //! descriptors of the consensus' month and of the month before, because a consensus of the first
@@ -46,8 +46,8 @@ pub struct Label {
     pub flags: FlagBits,
     /// The series of its version, as in 0.4.8; empty if it says none.
     pub series: String,
-    /// Whether any descriptor that it was listed with said that it was overloaded; nothing if there
-    /// was no descriptor.
+    /// Whether any descriptor that it was listed with said that it was overloaded; nothing if it
+    /// was listed without one.
     pub overloaded: Option<bool>,
 }
 
@@ -143,7 +143,7 @@ impl<'a> History<'a> {
     /// descriptors and is passed over.
     ///
     /// # Errors
-    /// What the store or whoever takes the hours says.
+    /// An error of the store, or of the function that takes the hours.
     pub fn each<E: From<ArchiveStoreError>>(
         &mut self,
         mut take: impl FnMut(u64, &[Reading]) -> Result<(), E>,

@@ -19,7 +19,7 @@ use crate::read::consensus::FlagBits;
 /// store without descriptors weights stand for capacities, as in a consensus alone.
 ///
 /// # Errors
-/// [`ArchiveStoreError`] if there is no consensus of this very time.
+/// [`ArchiveStoreError`] if the consensus of this very time is missing.
 pub fn network(store: &ArchiveStore, unix_secs: u64) -> Result<Network, ArchiveStoreError> {
     let month = Month::of(unix_secs);
     let month = month.filter(|&month| {

@@ -24,7 +24,7 @@ use crate::read::archive::{self, Document};
 pub struct Done {
     /// Which documents.
     pub documents: Documents,
-    /// Of which month.
+    /// The month.
     pub month: Month,
     /// Whether it was there before.
     pub was_there: bool,
@@ -32,8 +32,8 @@ pub struct Done {
     pub manifest: Manifest,
 }
 
-/// Takes units into a store, so many at once, each as a whole or not at all. What is there already,
-/// from the same files, is left as it is. The results are in the order of the units.
+/// Takes units into a store, several at once, each as a whole or not at all. A unit that is there
+/// already, from the same files, is left as it is. The results are in the order of the units.
 ///
 /// `now` is the time in seconds since 1970; documents of the future are left out.
 ///
@@ -129,7 +129,7 @@ fn is_there(
     manifest.sources == sources && unit.documents.tables().iter().all(has_part)
 }
 
-/// Reads a unit's documents into partitions beside their places.
+/// Reads a unit's documents into partitions under temporary names.
 fn read(
     store: &ArchiveStore,
     unit: &Unit,
@@ -176,7 +176,7 @@ fn read(
     Ok((filled, skips))
 }
 
-/// Puts partitions in their places, and behind them the manifest.
+/// Puts partitions in their places, and after them the manifest.
 fn commit(
     store: &ArchiveStore,
     unit: &Unit,

@@ -20,7 +20,7 @@ pub(super) struct Listed {
 pub(super) struct Relays {
     /// The partition.
     pub(super) part: PartFile,
-    /// The first row of each group, and behind them the number of all.
+    /// The first row of each group, and after them the number of all.
     starts: Vec<u64>,
     /// The group that was read last.
     group: Option<(usize, [Loaded; 5])>,

@@ -15,7 +15,7 @@ use super::schema::Table;
 pub struct Merged {
     /// Which documents.
     pub documents: Documents,
-    /// Of which month.
+    /// The month.
     pub month: Month,
     /// The store that it was in.
     pub from: PathBuf,

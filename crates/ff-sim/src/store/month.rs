@@ -14,7 +14,7 @@ pub struct Month {
     number: u32,
 }
 
-/// A text that is no month.
+/// A text that is not a month.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a month since 2007, as in 2019-01")]
 pub struct ParseMonthError(String);

@@ -23,7 +23,7 @@ const HOUR_SECS: u64 = 3600;
 /// Relays that consensuses of a span list for the first time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FirstListed {
-    /// The relays, and how many hours behind the span's beginning they were listed, from 1; in
+    /// The relays, and how many hours after the span's beginning they were listed, from 1; in
     /// order.
     pub relays: Vec<(u32, Fingerprint)>,
     /// Hours of the span without a consensus.
@@ -32,7 +32,7 @@ pub struct FirstListed {
     pub manifests: Vec<PathBuf>,
 }
 
-/// Those of the hours behind `from` up to `to`, in seconds since 1970. `read` is told of each
+/// Those of the hours after `from` up to `to`, in seconds since 1970. `read` is told of each
 /// consensus.
 ///
 /// # Errors
@@ -75,7 +75,7 @@ pub fn first_listed(
     Ok(found)
 }
 
-/// Who is listed in a month's consensuses.
+/// The relays that a month's consensuses list.
 struct Names {
     /// Their rows.
     relays: Relays,

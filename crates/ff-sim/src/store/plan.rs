@@ -21,7 +21,7 @@ use super::schema::{
 };
 use crate::read::consensus::scan;
 
-/// So much of a file is looked at where its name does not say what it is.
+/// How many bytes of a file are looked at if its name does not show its kind.
 const HEAD_BYTES: u64 = 1 << 16;
 
 /// Kinds of documents.
@@ -64,7 +64,7 @@ impl Documents {
 /// A file of documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchiveFile {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// Its path within the folder of archives, with `/` between its parts.
     pub name: String,
@@ -75,7 +75,7 @@ pub struct ArchiveFile {
 pub struct Unit {
     /// Which documents.
     pub documents: Documents,
-    /// Of which month.
+    /// The month.
     pub month: Month,
     /// The files that have them, sorted by name.
     pub sources: Vec<ArchiveFile>,

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::network::{Flags, Relay};
 
-/// Sums of so much.
+/// Sums with these weights.
 const fn sums(guard: u64, middle: u64, exit: u64, guard_exit: u64) -> Sums {
     Sums { guard, middle, exit, guard_exit }
 }

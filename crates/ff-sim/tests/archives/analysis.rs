@@ -1,4 +1,4 @@
-//! The analysis on real tables, beside a reference in Python and the paper's figures.
+//! The analysis on real tables, compared with a reference in Python and the paper's figures.
 
 mod facts;
 mod year;

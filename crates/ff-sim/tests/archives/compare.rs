@@ -61,7 +61,7 @@ fn run(dir: &Path, more: &[&str]) -> Output {
     command.current_dir(dir).args(args).args(more).output().expect("the program runs")
 }
 
-/// What it prints, if all is well.
+/// The output of a successful run.
 fn found(output: &Output) -> serde_json::Value {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("JSON")

@@ -15,7 +15,7 @@ fn ff_sim(dir: &Path, args: &str) -> Output {
     command.current_dir(dir).args(args.split(' ')).output().expect("it starts")
 }
 
-/// What it prints as JSON, if all is well.
+/// The output of a successful run, as JSON.
 fn json(dir: &Path, args: &str) -> serde_json::Value {
     let output = ff_sim(dir, args);
     assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
@@ -68,7 +68,7 @@ fn the_same_seed_gives_the_same_bytes_on_one_thread_and_on_two() {
     both.sort();
     all.sort();
     assert_eq!((all.len(), both), (4, all.clone()));
-    // And put together, whatever comes first, they are what one run gives, to the last digit.
+    // And put together, in any order, they are what one run gives, to the last digit.
     let merged = json(dir.path(), "merge b a --out both --json");
     assert_eq!(merged["runs"].as_array().map(Vec::len), Some(4));
     assert_eq!((&merged["command"], &merged["tables"]["means.csv"]), (&"flow".into(), &34.into()));
@@ -165,7 +165,7 @@ fn networks_are_folders_by_number_with_circuits_for_what_they_can_do() {
     assert_eq!(options["network"], serde_json::json!(["nets/01..02"]));
     assert_eq!((&options["rule"], &options["strict"]), (&"weighted".into(), &false.into()));
     assert!(options.get("out").is_none() && options.get("jobs").is_none());
-    // So short a time has no download of 5 MiB; that is no time, and not one of 0 s.
+    // So short a time has no download of 5 MiB; its median is missing, and is not 0 s.
     let table = fs::read_to_string(dir.path().join("out/flow.csv")).expect("a table");
     let (header, row) = table.split_once('\n').expect("rows");
     let cell = |name: &str| {

@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha12Rng;
 
-/// So many Mbit/s.
+/// A rate in Mbit/s.
 const fn mbit(rate: u64) -> BytesPerSec {
     BytesPerSec::from_mbit(rate)
 }

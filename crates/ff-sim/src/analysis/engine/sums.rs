@@ -5,7 +5,7 @@ use super::super::batch::{Each, Mask, SLOTS, slots};
 use super::super::outcome::{NetworkStep, RelayWindow};
 use super::super::quotient::unit;
 
-/// So many capacities, each up to 2^53, fit a sum of 64 bits.
+/// This number of capacities, each up to 2^53, fits a sum of 64 bits.
 pub(super) const MOST_AT_ONCE: usize = 1 << 10;
 
 /// The sums of one window at each time.
@@ -28,7 +28,7 @@ pub(super) struct Sum {
 }
 
 impl Sums {
-    /// Adds a relay's capacities, at so many times.
+    /// Adds a relay's capacities, each for a number of times.
     #[inline]
     pub(super) fn add(&mut self, capacities: &Each<u64>, count: usize) {
         for (sum, capacity) in self.some.iter_mut().zip(capacities).take(count) {

@@ -19,14 +19,14 @@ use crate::read::series::{self, MOST_VALUE, Series};
 
 /// More threads than this would wait for memory.
 const MOST_THREADS: usize = 8;
-/// So many parts of a table come to each thread: those that are done soon take the rest.
+/// Parts of a table per thread: threads whose parts are done soon take the rest.
 const PARTS_OF_A_THREAD: usize = 8;
 
 /// Some of a table's relays, with all that is kept of them.
 struct Rows<'a> {
     /// The place of the first one in the table.
     first: usize,
-    /// What is kept of each.
+    /// The data that are kept of each.
     relays: &'a mut [Relay],
     means: &'a mut [RelayMeans],
     /// For each, one after the other, what each window keeps.
@@ -84,8 +84,8 @@ impl Engine {
         parts
     }
 
-    /// Takes the rows of the first so many relays, some on each thread: they have nothing in common
-    /// but sums, and these are whole numbers. Gives for each part the sums of each window.
+    /// Takes the rows of the first `relays` relays, in parallel: they have nothing in common but
+    /// sums, and these are whole numbers. Gives for each part the sums of each window.
     fn take_rows(&mut self, table: &Series, relays: usize, parts: &[Moments]) -> Vec<Vec<Sums>> {
         let windows = self.settings.windows.len();
         let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
@@ -121,7 +121,7 @@ impl Engine {
 }
 
 impl Rows<'_> {
-    /// Takes them, as far as they are among the first so many, and adds for each part to the sums
+    /// Takes them, as far as they are among the first `relays`, and adds for each part to the sums
     /// of each window.
     fn take(self, table: &Series, relays: usize, parts: &[Moments], all: &mut [Vec<Sums>]) {
         let count = all.first().map_or(0, Vec::len);

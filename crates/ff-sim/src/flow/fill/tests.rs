@@ -70,7 +70,7 @@ fn assert_max_min(flows: &Flows, capacities: &[f64], rates: &[f64], weights: &[f
     }
 }
 
-/// Fills so many random networks by all rules.
+/// Fills `count` random networks by all rules.
 fn check_random_networks(count: u64) {
     let (mut max_min, mut weighted) = (MaxMin::default(), Weighted::new(1.0));
     let (mut quiet, mut rates) = (QuietFirst::default(), Vec::new());

@@ -2,16 +2,16 @@
 //!
 //! By Walker's alias method, with its table made as Vose has it (1991): as many boxes as relays,
 //! each as likely as the others, each shared by two relays. A box has all that rules look at
-//! (`kin`), so a draw is one look into memory whatever the network's size is, and several looks do
-//! not wait for each other.
+//! (`kin`), so a draw is one look into memory for a network of any size, and several looks do not
+//! wait for each other.
 
 use rand::seq::IndexedRandom as _;
 use rand::{Rng, RngExt as _};
 
 use super::kin::{Kin, Tied};
 
-/// After so many draws that break a rule the rest is searched instead: in real networks not one in
-/// 1,000 needs more than a few.
+/// After this number of draws that break a rule the rest is searched instead: in real networks not
+/// one in 1,000 needs more than a few.
 const MOST_DRAWS: u32 = 32;
 
 /// A box of the table, on one cache line.

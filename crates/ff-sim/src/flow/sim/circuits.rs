@@ -5,7 +5,7 @@ use crate::flow::tmodel::Library;
 /// Seconds in which what a circuit has had counts half: tor's default for its scheduler.
 const HALF_LIFE_SECS: f64 = 30.0;
 
-/// After so many seconds without a byte what is waited for is given up, as TGen's streams do by
+/// After this number of seconds without a byte a download is given up, as TGen's streams do by
 /// default.
 const STALLED_SECS: f64 = 30.0;
 
@@ -38,7 +38,7 @@ struct Circuit {
     served_tick: u32,
     /// Since when it has waited without a break.
     asked_tick: u32,
-    /// Whose it is: a number of its kind.
+    /// The owner's number among its kind.
     number: u32,
     /// The next burst of a user's, or another kind.
     next: u32,
@@ -61,7 +61,7 @@ impl Circuit {
 
 const _: () = assert!(size_of::<Circuit>() == 64);
 
-/// Whose a circuit is.
+/// The owner of a circuit.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Owner {
     /// A user's: which circuit of the library it is, and which of its bursts comes next.
@@ -72,13 +72,13 @@ pub(super) enum Owner {
     Probe(usize),
 }
 
-/// So many circuits are brought together: their lines fit into the smallest cache several times.
+/// How many circuits are brought together: their lines fit into the smallest cache several times.
 const TOGETHER: usize = 64;
 
 impl Circuits {
-    /// Before each of these is used in turn, has it in the cache: at the first of so many brings
-    /// them all. There are too many for any cache, in no order: asked for together they come in the
-    /// time of a few, where each would be waited for if it were asked for when it is used.
+    /// Brings circuits that are used in turn into the cache, at the first of each group all of the
+    /// group. There are too many for any cache, in no order: asked for together they come in the
+    /// time of a few, while each would be waited for if it were asked for when it is used.
     pub(super) fn bring(&self, places: &[u32], from: usize) {
         if !from.is_multiple_of(TOGETHER) {
             return;

@@ -25,7 +25,7 @@ pub enum CellWindow {
     #[default]
     Fixed,
     /// As much as the path takes (proposal 324): 124 cells at first, twice as many each round trip
-    /// up to 600, 31 more each round trip behind that; nothing else limits a stream. Tor of today.
+    /// up to 600, 31 more each round trip after that; nothing else limits a stream. Tor of today.
     CongestionControl,
 }
 
@@ -48,7 +48,7 @@ impl CellWindow {
         }
     }
 
-    /// Cells of a stream so many round trips after its first byte.
+    /// Cells of a stream a number of round trips after its first byte.
     pub(super) fn stream_cells(self, trips: f64) -> f64 {
         match self {
             Self::Fixed => (FIRST_CELLS * trips.min(30.0).exp2()).min(500.0),
@@ -88,7 +88,7 @@ pub struct Constants {
     /// Seconds from when a request comes to a server to its first byte: TGen's server sends what a
     /// model of packets says.
     pub server_secs: f64,
-    /// Clients wait at least so many seconds for a circuit to be built: `cbtmintimeout`.
+    /// Clients wait at least this number of seconds for a circuit to be built: `cbtmintimeout`.
     pub least_build_secs: f64,
 }
 

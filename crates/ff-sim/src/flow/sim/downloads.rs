@@ -27,7 +27,7 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    /// So many clients, which start within the first minute.
+    /// `count` clients, which start within the first minute.
     pub(super) fn new(count: u32, mut rng: ChaCha12Rng) -> Self {
         let start = |_| Reverse(f64::to_bits(rng.random_range(0.0..EVERY_SECS)));
         let starts = (0..count).map(start).collect();

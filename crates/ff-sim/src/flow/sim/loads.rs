@@ -30,7 +30,7 @@ pub(super) struct Loads {
 }
 
 impl Loads {
-    /// Of relays that can carry so much.
+    /// For relays with these capacities.
     pub(super) fn new(capacities: Vec<f64>) -> Self {
         let zeros = vec![0.0; capacities.len()];
         Self {

@@ -54,7 +54,7 @@ pub struct Summary {
 }
 
 impl FlowOutcome {
-    /// Nothing yet, of so many relays.
+    /// Nothing yet, for `relays` relays.
     pub(super) fn new(relays: usize) -> Self {
         Self {
             downloads: Vec::new(),
@@ -110,7 +110,7 @@ impl FlowOutcome {
         }
     }
 
-    /// The part of downloads of some sizes that timed out; none if there were no such downloads.
+    /// The part of downloads of some sizes that timed out; none if there were none of these sizes.
     #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
     fn timeouts(&self, is_of: impl Fn(u32) -> bool) -> Option<f64> {
         let of_size = || self.downloads.iter().filter(|one| is_of(one.size));

@@ -3,7 +3,7 @@
 
 use crate::flow::path::Paths;
 
-/// Seconds of such a download: sbws wants 5 to 10 of them.
+/// Seconds of a download by a prober: sbws wants 5 to 10 of them.
 pub(super) const PROBE_SECS: f64 = 5.0;
 
 /// A download that measures a relay.
@@ -19,11 +19,11 @@ pub struct Pair {
 /// answer (`http_timeout`).
 const FIRST_BYTE_SECS: f64 = 10.0;
 
-/// Whoever looks on while a simulation goes, measures relays in it, and changes how clients choose
+/// An observer of a running simulation, which measures relays in it, and changes how clients choose
 /// them.
 pub trait Watch {
-    /// A second is over, the one of this number; each relay carried so many bytes in it. Circuits
-    /// that are opened from now on take the paths that come back.
+    /// Second `second` is over; each relay carried the given bytes in it. Circuits that are opened
+    /// from now on take the paths that this returns.
     fn second(&mut self, second: u32, carried: &[f64]) -> Option<Paths>;
 
     /// The two relays that are to be downloaded through next, if any.
@@ -64,7 +64,7 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// One that starts now, and whose first byte can come after so many seconds.
+    /// A probe that starts now, and whose first byte can come after `secs` seconds.
     pub(super) fn new(pair: Pair, now: f64, secs: f64) -> Self {
         let ready = now + secs.min(FIRST_BYTE_SECS);
         Self { pair, ready, fails: secs > FIRST_BYTE_SECS, bytes: 0.0 }
@@ -83,7 +83,7 @@ pub(super) struct Probes {
 }
 
 impl Probes {
-    /// So many at a time.
+    /// At most `most` at a time.
     pub(super) fn new(most: u32) -> Self {
         Self { left: most, ..Self::default() }
     }

@@ -40,7 +40,7 @@ const SHADOWS_LOAD: u32 = 120;
 const MINUTES: [u32; 2] = [20, 40];
 /// The same of the sample.
 const SAMPLE_MINUTES: [u32; 2] = [10, 15];
-/// How often is simulated what stands beside Shadow, each time with the next seed.
+/// How often the cases that are compared with Shadow are simulated, each time with the next seed.
 const DRAWS: u64 = 5;
 /// Simulations at a time.
 const JOBS: usize = 2;
@@ -184,7 +184,7 @@ impl Inputs {
         cases
     }
 
-    /// How often is simulated what stands beside Shadow.
+    /// How often the cases that are compared with Shadow are simulated.
     const fn draws(&self) -> u64 {
         if self.is_sample { 1 } else { DRAWS }
     }
@@ -314,7 +314,7 @@ fn growth(all: &Simulated<'_>) -> Result<Vec<Value>> {
     Ok(values)
 }
 
-/// D4: FlashFlow at load 1.3 beside TorFlow at 1.0.
+/// D4: FlashFlow at load 1.3 compared with TorFlow at 1.0.
 fn ratios(all: &Simulated<'_>) -> Result<Vec<Value>> {
     let of = |(at, size): (usize, &&str)| {
         let ratio = all.mean(|number| {

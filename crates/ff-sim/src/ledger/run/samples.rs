@@ -1,5 +1,5 @@
 //! Samples of the data that come with the program, and stand in where there is no folder.
-//! `tests/data` says of each where it is from.
+//! `tests/data` gives the provenance of each.
 
 use std::io::Read as _;
 

@@ -2,7 +2,7 @@
 
 use memchr::memmem::Finder;
 
-/// So many bytes are searched at once at first, for all that a document may begin with.
+/// How many bytes are searched at once at first, for all that a document may begin with.
 const FIRST_BLOCK: usize = 1 << 10;
 /// And at most: they stay in the processor's nearest memory in between.
 const MOST_BLOCK: usize = 1 << 15;
@@ -17,7 +17,7 @@ pub struct FileDocument<'a> {
 }
 
 /// The documents of a file. One begins with annotations (`@type` and the like), or, where there are
-/// none, with the keyword that the first document begins with. What has no such keyword in its
+/// none, with the keyword that the first document begins with. A file without such a keyword in its
 /// first line is one document.
 #[must_use]
 pub fn documents(bytes: &[u8]) -> DocumentSplitter<'_> {
@@ -46,7 +46,7 @@ impl DocumentSplitter<'_> {
         let (mut start, mut len) = (from.saturating_sub(1), FIRST_BLOCK);
         while start < self.bytes.len() {
             let end = self.bytes.len().min(start + len);
-            // What begins before `end` may end behind it.
+            // A document that begins before `end` may end after it.
             let find = |what: &Finder<'_>, end: usize| {
                 let end = self.bytes.len().min(end + what.needle().len() - 1);
                 Some(start + what.find(self.bytes.get(start..end)?)?)
@@ -97,7 +97,7 @@ pub(super) struct Begin {
     keyword: Vec<u8>,
     /// Whether a document has begun before.
     has_begun: bool,
-    /// Whether there was a line of this document besides annotations and blank ones.
+    /// Whether there was a line of this document other than annotations and blank ones.
     is_within: bool,
 }
 

@@ -47,7 +47,7 @@ struct Read {
     consensus: Consensus,
     /// The document, until the next one has been read.
     text: Shared,
-    /// The entry of each relay, but for the last: what stands behind that one ends elsewhere.
+    /// The entry of each relay, but for the last: the part after that one ends elsewhere.
     entries: Vec<Entry>,
     /// What the document before has of each relay.
     again: Vec<Again>,
@@ -221,7 +221,7 @@ impl Known<'_> {
         }
         to.take_over(&self.before.consensus, self.next)?;
         if to.read_weight_again(line).is_none() {
-            // Whoever reads it says what is wrong.
+            // The reader reports the error.
             to.relays.pop();
             return None;
         }
@@ -264,7 +264,7 @@ fn is_end(behind: &[u8]) -> bool {
 }
 
 impl Consensus {
-    /// Adds a relay of another consensus, if it may stand behind those that are there.
+    /// Adds a relay of another consensus, if it may stand after those that are there.
     fn take_over(&mut self, from: &Self, index: usize) -> Option<()> {
         let mut relay = *from.relays.get(index).filter(|_| self.flavour == from.flavour)?;
         if self.relays.last().is_some_and(|last| last.fingerprint >= relay.fingerprint) {
@@ -275,7 +275,7 @@ impl Consensus {
         let texts = from.texts.get(place(relay.nickname.start)?..place(end)?)?;
         let (others, len) = (place(relay.others_start)?, place(relay.others_len)?);
         let others = from.others.get(others..others.checked_add(len)?)?;
-        // Its texts stand one behind the other, first its nickname.
+        // Its texts stand one after the other, first its nickname.
         let (old, new) = (relay.nickname.start, u32::try_from(self.texts.len()).ok()?);
         let moved = |text: Text| match text {
             Text { start, .. } if start < old => text,
@@ -322,7 +322,7 @@ mod tests {
         let (before, from) = SAMPLE.split_at(w);
         let (line, behind) = from.split_once('\n').expect("lines");
         let entry = SAMPLE.find("\nr ").expect("a relay") + 1;
-        // What stands behind the last relay is another thing in the next document.
+        // The part after the last relay differs in the next document.
         assert_eq!(taken(SAMPLE), relays - 1);
         assert_eq!(taken(&format!("{before}w Bandwidth=77\n{behind}")), relays - 1);
         assert_eq!(taken(&format!("{before}{line}\nw Unmeasured=1\n{behind}")), relays - 2);

@@ -22,13 +22,13 @@ impl Consensus {
         self.text(self.valid_after)
     }
 
-    /// The parameters of its header, as they stand there; empty if it has no such line.
+    /// The parameters of its header, as they stand there; empty if it does not have the line.
     #[must_use]
     pub fn params(&self) -> &str {
         self.text(self.params)
     }
 
-    /// The bandwidth-weights of its footer, as they stand there; none if it has no such line.
+    /// The bandwidth-weights of its footer, as they stand there; none if it does not have the line.
     pub fn bandwidth_weights(&self) -> impl ExactSizeIterator<Item = (&str, i32)> {
         self.weights.iter().map(|(key, value)| (self.text(*key), *value))
     }
@@ -55,7 +55,8 @@ impl Consensus {
 
     #[expect(clippy::cast_precision_loss, reason = "weights do not lie above 2^53")]
     fn network_relay(&self, relay: &ConsensusRelay) -> network::Relay {
-        // Who is not measured, or has no weight, has no capacity that could be told from it.
+        // A relay that is not measured, or has no weight, does not have a capacity that could be
+        // derived from it.
         let measured = relay.bandwidth.filter(|weight| !relay.is_unmeasured && *weight > 0);
         network::Relay {
             fingerprint: relay.fingerprint,

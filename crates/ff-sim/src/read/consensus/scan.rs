@@ -1,8 +1,8 @@
 //! Directory documents as bytes: their lines, words, numbers and times (dir-spec 1.2).
 //!
-//! Nothing here allocates, and nothing asks that a document is UTF-8 as a whole: only what is taken
-//! out of it is looked at. Objects between `-----BEGIN` and `-----END` are passed over, whatever
-//! stands in them.
+//! Nothing here allocates, and nothing requires a document to be UTF-8 as a whole: only what is
+//! taken out of it is looked at. Objects between `-----BEGIN` and `-----END` are passed over, with
+//! any content.
 
 use std::net::Ipv4Addr;
 
@@ -25,14 +25,14 @@ pub(crate) struct Line<'a> {
     pub(crate) end: usize,
     /// Its first word.
     pub(crate) keyword: &'a [u8],
-    /// What stands behind it.
+    /// The text after it.
     pub(crate) rest: &'a [u8],
 }
 
 /// A document's lines, without objects.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines<'a> {
-    /// What has not been read yet.
+    /// The bytes that have not been read yet.
     left: &'a [u8],
     /// How much has been.
     at: usize,
@@ -83,7 +83,7 @@ impl<'a> Lines<'a> {
         Some(line.strip_suffix(b"\r").unwrap_or(line))
     }
 
-    /// Passes over whole lines that are known: so many bytes, so many lines.
+    /// Passes over whole lines that are known, with this number of bytes and lines.
     pub(crate) fn pass(&mut self, bytes: usize, lines: usize) {
         self.left = self.left.get(bytes..).unwrap_or_default();
         self.at += bytes;
@@ -164,8 +164,8 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The next word if it has so many bytes, without a look at each. What separates words may be
-    /// among them, so this is for those who take no such byte.
+    /// The next word if it has this number of bytes, without a look at each. Separators may be
+    /// among them, so this is for callers that accept only bytes that are not separators.
     pub(crate) fn of_len<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
         self.pass_spaces();
         let (word, behind) = self.0.split_first_chunk()?;
@@ -262,7 +262,7 @@ pub(crate) fn base64<const N: usize>(word: &[u8]) -> Option<[u8; N]> {
     let [_, decoded @ ..] = decode(last);
     let (kept, left) = decoded.split_at_checked(rest.len())?;
     rest.copy_from_slice(kept);
-    // Bits behind the last byte have to be none, and no character may be another.
+    // Bits after the last byte must be zero, and all characters must be of the alphabet.
     let is_right = wrong & 64 == 0 && left.iter().all(|byte| *byte == 0);
     is_right.then_some(bytes)
 }

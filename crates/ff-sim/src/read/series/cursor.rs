@@ -17,7 +17,7 @@ pub struct Cursor<'a> {
 struct Now {
     /// The run that holds or is the next to come.
     run: Run,
-    /// Where the run behind that one is.
+    /// Where the run after that one is.
     behind: usize,
     /// Where its runs end.
     end: usize,

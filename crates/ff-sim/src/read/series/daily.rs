@@ -9,7 +9,7 @@ use ff_report::skipped::Skips;
 use super::lines::{Line, Lines};
 use super::{is_word, time, within_span};
 
-/// No network has so many Gbit/s.
+/// No network has this number of Gbit/s.
 const MOST_GBIT: f64 = 1e9;
 
 /// A day of the network.

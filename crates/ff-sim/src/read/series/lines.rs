@@ -23,7 +23,7 @@ pub(super) struct Lines<'a> {
     from: Box<dyn BufRead + 'a>,
     line: Vec<u8>,
     number: usize,
-    /// Whether nothing comes any more.
+    /// Whether the end has been reached.
     is_over: bool,
 }
 
@@ -74,7 +74,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// What stands behind the last end of a line, if anything does.
+    /// The text after the last end of a line, if there is any.
     fn last(&self, is_too_long: bool) -> Option<(usize, Line<'_>)> {
         if is_too_long {
             return Some((self.number, Line::TooLong));

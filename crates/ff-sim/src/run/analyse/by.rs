@@ -12,7 +12,7 @@ use crate::analysis::outcome::ErrorAnalysis;
 use crate::cli::By;
 use crate::network::Network;
 
-/// So many groups of a kind are shown to people; the table has all.
+/// How many groups of a kind the text shows; the table has all.
 const MOST_SHOWN: usize = 12;
 
 /// Relays that have something in common. Errors and shares are parts of one.

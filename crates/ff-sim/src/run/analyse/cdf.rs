@@ -1,4 +1,4 @@
-//! `analyse`: the distributions behind figures, whole where curves are thinned.
+//! `analyse`: the distributions of figures, whole where curves are thinned.
 
 use ff_report::output::{Rows, Table};
 use ff_report::stats::cdf;

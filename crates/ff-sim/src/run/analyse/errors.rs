@@ -16,7 +16,7 @@ use crate::cli::AnalyseArgs;
 use crate::figure::errors::of_outcome;
 use crate::run::{Reading, rows, tell_drawn};
 
-/// What else is known beside the outcome.
+/// Further data about the outcome.
 pub(super) struct Beside<'a> {
     /// The relays, by their numbers.
     pub(super) relays: &'a [Fingerprint],
@@ -25,7 +25,7 @@ pub(super) struct Beside<'a> {
     pub(super) new: &'a NewRelays,
     /// Whether relays were overloaded, or why nobody knows.
     pub(super) is_overloaded: Result<&'a dyn Fn(u32) -> Option<bool>, &'a str>,
-    /// What is said where there are no weights.
+    /// The text for a source without weights.
     pub(super) without_weights: &'a str,
 }
 
@@ -59,7 +59,7 @@ struct Errors {
     relays: usize,
     /// Places where the data have a gap.
     gaps: usize,
-    /// Two times further apart than so many hours have a gap between them.
+    /// Two times further apart than this number of hours have a gap between them.
     gap_hours: u64,
     windows: Vec<Window>,
     /// Relays put together, where that is wanted.

@@ -7,9 +7,9 @@ use super::said::{Said, Spread};
 use crate::analysis::outcome::ErrorAnalysis;
 use crate::analysis::ranks::{Ranked, RankedBy, by_weight_error, overload};
 
-/// So many relays of each end are in a summary; the table has all.
+/// How many relays of each end are in a summary; the table has all.
 const MOST_TOLD: usize = 10;
-/// So many are shown to people.
+/// How many the text shows.
 const MOST_SHOWN: usize = 5;
 /// Relays are ranked if they have an error at this part of the times at least: a tenth.
 const LEAST_TIMES_DIVISOR: usize = 10;
@@ -142,7 +142,7 @@ pub(super) fn rankings_table(found: &[Ranking], names: &[String]) -> Table {
     ("ranks.csv", header, table.into())
 }
 
-/// Overloaded relays beside the others, as one window sees them.
+/// Overloaded relays compared with the others, as one window sees them.
 #[derive(Serialize)]
 pub(super) struct Overloaded {
     /// The window in seconds.
@@ -169,7 +169,7 @@ struct Tenth {
     overloaded: usize,
 }
 
-/// Sets overloaded relays beside the others in each window; `is_overloaded` is an error where the
+/// Compares overloaded relays with the others in each window; `is_overloaded` is an error where the
 /// source cannot say.
 pub(super) fn overloads(
     outcome: &ErrorAnalysis,

@@ -203,7 +203,7 @@ struct Mean {
     network: Option<String>,
     weights: String,
     load: f64,
-    /// Over so many: seeds of a network, or networks.
+    /// The number of seeds of a network, or of networks.
     count: usize,
     /// The means, with half the width of their 95 % intervals.
     figures: [(f64, Option<f64>); COUNT],

@@ -24,7 +24,7 @@ use crate::store::newcomers::first_listed;
 
 /// Relays that are to come.
 pub(super) struct Coming {
-    /// Who they are, by hour.
+    /// The new relays, by hour.
     listed: Listed,
     /// Where they are from.
     came: Came,
@@ -37,19 +37,19 @@ pub(super) struct Came {
     capacities: &'static str,
     /// Relays that are in the network from the beginning on.
     already_known: usize,
-    /// Relays that come behind the period's end.
+    /// Relays that come after the period's end.
     after_period: usize,
-    /// Hours of which there is no list, so that who came in them comes later.
+    /// Hours without a list, so that the relays that came in them come later.
     hours_without_list: u64,
 }
 
 /// What a source of new relays says.
 struct Source {
-    /// Who comes, by hour.
+    /// The relays that come, by hour.
     listed: Listed,
     /// Where it is from what they can do.
     capacities: &'static str,
-    /// Hours of which there is no list.
+    /// Hours without a list.
     hours_without_list: u64,
 }
 

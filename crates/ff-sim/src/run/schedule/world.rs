@@ -56,7 +56,7 @@ pub(super) fn errors(model: &str, reading: &mut Reading) -> Result<Errors> {
     }
 }
 
-/// Who is on the links that are given.
+/// The relays on the links that are given.
 #[derive(Serialize)]
 pub(super) struct OnLinks {
     /// Hosts whose links are given.

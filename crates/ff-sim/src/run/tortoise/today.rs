@@ -77,7 +77,7 @@ fn limits(args: &TortoiseArgs) -> Result<Vec<Option<LinkLimit>>> {
     Ok(limits)
 }
 
-/// What all simulations have in common.
+/// The common data of all simulations.
 struct Work<'a> {
     seeds: &'a [u64],
     /// How long each simulation runs.

@@ -5,9 +5,9 @@ use std::hash::{BuildHasher, RandomState};
 use super::Cell;
 use crate::store::schema::{Column, ColumnKind};
 
-/// What a row has in place of a value's number where there is no value.
+/// Stands for the number in a row without a value.
 pub(in crate::store) const NONE: u32 = u32::MAX;
-/// So many places there are for values at first.
+/// How many places there are for values at first.
 const FIRST_SLOTS: usize = 64;
 
 /// The values of a column, by numbers from 0.
@@ -16,7 +16,7 @@ pub(in crate::store) struct Values {
     kind: ColumnKind,
     /// Whether there may be none in a row.
     is_nullable: bool,
-    /// The values one behind the other, as Parquet's plain encoding has them; each truth in a byte
+    /// The values one after the other, as Parquet's plain encoding has them; each boolean in a byte
     /// of its own.
     plain: Vec<u8>,
     /// How many bytes each of them has; nothing if that is not the same for all.
@@ -24,7 +24,7 @@ pub(in crate::store) struct Values {
     /// Where each of them ends, if that is not so.
     ends: Vec<usize>,
     hashes: Vec<u32>,
-    /// Numbers of values, found by their hashes: at that place, or behind it before the next empty
+    /// Numbers of values, found by their hashes: at that place, or after it before the next empty
     /// one.
     slots: Vec<Slot>,
     hasher: RandomState,
@@ -48,7 +48,7 @@ impl Slot {
     /// One without a value.
     const EMPTY: Self = Self { hash: 0, key: NONE };
 
-    /// Where a hash has its place, if so many bits count.
+    /// Where a hash has its place, if the bits of `mask` count.
     const fn place(hash: u32, mask: usize) -> usize {
         hash as usize & mask
     }
@@ -146,7 +146,7 @@ impl Values {
         self.hashes.len()
     }
 
-    /// All of them, one behind the other.
+    /// All of them, one after the other.
     pub(in crate::store) fn plain(&self) -> &[u8] {
         &self.plain
     }
@@ -164,7 +164,7 @@ impl Values {
         value().unwrap_or_default()
     }
 
-    /// Adds a cell in its plain encoding behind others; nothing for one of another type, which
+    /// Adds a cell in its plain encoding after others; nothing for one of another type, which
     /// counts as none.
     pub(super) fn encode(&self, cell: Cell<'_>, to: &mut Vec<u8>) {
         match (self.kind, cell) {

@@ -25,7 +25,7 @@ const MOST_FILES: usize = 100_000;
 
 /// Takes bandwidth files.
 pub(super) struct Files {
-    /// What they have to be like.
+    /// The bounds that they must keep.
     bounds: Bounds,
     /// A row for each.
     files: Partition,

@@ -28,12 +28,12 @@ const IS_UNMEASURED: usize = CONSENSUS_RELAYS.place("is_unmeasured");
 const MOST_BYTES: usize = 1 << 24;
 /// And no more relays than this, for which only one above [`LONG_BYTES`] is asked.
 const MOST_RELAYS: usize = 40_000;
-/// So many relays as that are not in less.
+/// A table of that number of relays takes at least this number of bytes.
 const LONG_BYTES: usize = 1 << 22;
 
 /// Takes consensuses.
 pub(super) struct Consensuses {
-    /// What they have to be like.
+    /// The bounds that they must keep.
     bounds: Bounds,
     /// A row for each.
     documents: Partition,

@@ -43,7 +43,7 @@ pub(super) fn processor_secs() -> f64 {
     nanos.parse::<f64>().expect("a number") / 1e9
 }
 
-/// Analyses so many generated hours; gives the seconds that the engine had a processor, and those
+/// Analyses `hours` generated hours; gives the seconds that the engine had a processor, and those
 /// that went by.
 fn hours(hours: u64) -> (f64, f64) {
     let (windows, step_secs) = (Window::of_paper(), 3_600);

@@ -58,7 +58,7 @@ fn files_of_every_version_are_read_whole() {
     let lines: usize = versions().iter().map(|(_, _, lines, _)| lines).sum();
     assert_eq!((&found[0]["read"], &found[0]["left_out"]), (&7.into(), &0.into()));
     assert_eq!(found[0]["rows"], 7 + lines);
-    // By themselves, beside a network of their own time.
+    // Alone, and together with a network of their own time.
     for (version, text, _, votes) in versions() {
         fs::write(dir.join("a.v3bw"), &text).expect("written");
         let time = text.lines().next().expect("a time");

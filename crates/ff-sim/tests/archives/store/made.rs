@@ -23,7 +23,7 @@ pub(crate) fn run(dir: &Path, args: &[&str]) -> Output {
     output.expect("the program runs")
 }
 
-/// What it prints, if all is well.
+/// The output of a successful run.
 pub(crate) fn prints(dir: &Path, args: &[&str]) -> String {
     let output = run(dir, args);
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -74,7 +74,7 @@ impl Archive {
         Self { path: path.to_owned(), tar: RefCell::new(tar::Builder::new(Vec::new())) }
     }
 
-    /// Adds an entry, whatever its name is.
+    /// Adds an entry, with any name.
     pub(crate) fn put(self, name: &str, content: &[u8]) -> Self {
         let mut header = tar::Header::new_gnu();
         header.as_gnu_mut().expect("such a header").name[..name.len()]

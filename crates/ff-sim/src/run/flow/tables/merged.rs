@@ -164,7 +164,7 @@ fn sort(runs: &mut [Run], options: &[Value]) {
     let place = |names: &[String], name: &str| {
         names.iter().position(|one| one == name).unwrap_or(names.len())
     };
-    // Whatever nobody asked for comes last, as it is called.
+    // Rows that were not asked for come last, by name.
     runs.sort_by_cached_key(|run| {
         let load = run.load.to_string();
         let places = (
