@@ -36,7 +36,7 @@ use crate::rank::{Spearman, spearman};
 use crate::read::{Circuits, Damaged, Seen};
 use crate::replay::{Measure, Timeout};
 
-/// What is asked for.
+/// The options of an analysis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// How many relays circuits have that count.
@@ -47,13 +47,13 @@ pub struct Options {
     pub shares: Vec<f64>,
     /// Where timeouts come from.
     pub timeout: Timeout,
-    /// What is random is drawn by this.
+    /// Random seed.
     pub seed: u64,
     /// The refill interval of token buckets that is looked for, in ms.
     pub refill_ms: u64,
 }
 
-/// What came out.
+/// The result of an analysis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// Circuits that were built, of the number of hops that counts.
@@ -62,7 +62,7 @@ pub struct Report {
     pub hops: u8,
     /// What else was read.
     pub read: Counts,
-    /// Who measured.
+    /// The hosts that measured.
     pub hosts: Vec<Host>,
     /// Fits: `build`, `build_with_timeouts` (given-up circuits are right-censored),
     /// `build_without_link`, `rtt`, `congestion`, `ttfb`. Where it is not known how many relays
@@ -92,11 +92,11 @@ pub struct Report {
     pub congested: Option<Congested>,
     /// Records of OnionPerf's files that cannot be read.
     pub damaged: Damaged,
-    /// What was random was drawn by this.
+    /// Random seed.
     pub seed: u64,
 }
 
-/// What was read.
+/// Counts of the circuits that were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Counts {
     /// Circuits.
@@ -116,8 +116,8 @@ pub struct Counts {
     pub failed: u64,
     /// Lines that were cut off at the end of a file.
     pub half_lines: u64,
-    /// Circuits beside all these: those that OnionPerf filters out, and those that tor launched for
-    /// onion services.
+    /// Circuits that do not count: those that OnionPerf filters out, and those that tor launched
+    /// for onion services.
     pub left_out: u64,
     /// Relays of all circuits.
     pub relays: u64,
@@ -125,7 +125,7 @@ pub struct Counts {
     pub relays_in_network: Option<u64>,
 }
 
-/// Who measured.
+/// A host that measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Host {
     /// A directory, or the name in OnionPerf's files.
@@ -187,7 +187,7 @@ pub(crate) fn hosts(circuits: &Circuits, hops: u8) -> Hosts<'_> {
     hosts
 }
 
-/// What a host is called.
+/// The name of a host.
 fn host_name(circuits: &Circuits, host: usize) -> String {
     circuits.hosts.get(host).cloned().unwrap_or_default()
 }
@@ -202,7 +202,7 @@ fn was_perhaps_given_up(seen: &Seen, hops: u8) -> bool {
     seen.given_up_ms.is_some() && seen.may_have(hops) && !seen.has(hops)
 }
 
-/// What was read.
+/// Counts the circuits that were read.
 fn counts(circuits: &Circuits, network: Option<&Network>, whole: usize, hops: u8) -> Counts {
     let count =
         |is: &dyn Fn(&Seen) -> bool| circuits.all.iter().filter(|seen| is(seen)).count() as u64;
@@ -295,7 +295,7 @@ fn correlations(whole: &[&Seen]) -> BTreeMap<&'static str, Spearman> {
 mod tests {
     use super::*;
 
-    /// What is said of circuits of one host.
+    /// The report about circuits of one host.
     fn report(all: Vec<Seen>) -> Report {
         let mut circuits = Circuits::default();
         circuits.host("a");

@@ -24,8 +24,8 @@ pub type Ends = (u32, u32);
 
 /// Random draws of which the mean is given.
 const DRAWS: u32 = 5;
-/// Selections with fewer circuits are not compared: hardly any two have the same ends, whatever is
-/// selected.
+/// Selections with fewer circuits are not compared: hardly any two have the same ends, with any
+/// selection.
 const LEAST: usize = 100;
 /// Nor those with a smaller part of all circuits, since the others would be compared by as few of
 /// theirs.
@@ -58,7 +58,7 @@ pub struct Corrected {
     pub gini: f64,
 }
 
-/// What is common to all selections of the same circuits.
+/// The common data of all selections of the same circuits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Whole {
     /// How many circuits were measured.
@@ -129,7 +129,7 @@ pub fn corrected(
     found
 }
 
-/// So many of all, each at most once.
+/// Draws `keep` of all, each at most once.
 fn some(all: &[Ends], keep: usize, rng: &mut ChaCha12Rng) -> Vec<Ends> {
     let mut some = all.to_vec();
     let keep = keep.min(some.len());
@@ -189,7 +189,7 @@ fn gini(counts: &[f64], relays: f64) -> f64 {
     distances.fold(0.0, std::ops::Add::add) / mean(counts, none)
 }
 
-/// The mean of counts and of so many zeros.
+/// The mean of the counts and of `none` further zeros.
 fn mean(counts: &[f64], none: f64) -> f64 {
     (counts.iter().sum::<f64>() / (counts.len() as f64 + none).max(1.0)).max(f64::MIN_POSITIVE)
 }

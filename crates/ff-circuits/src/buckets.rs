@@ -72,7 +72,7 @@ pub struct Buckets {
     pub level: f64,
     /// Relays that hold cells back, the surest first.
     pub found: Vec<Held>,
-    /// The same beside what is known, if it is.
+    /// The same compared with the truth, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truth: Option<Compared>,
     /// Fingerprints of the relays of the circuits that count.
@@ -151,7 +151,7 @@ impl Buckets {
         })
     }
 
-    /// The same beside the relays that are known to hold cells back.
+    /// The same compared with the relays that are known to hold cells back.
     #[must_use]
     pub fn beside(mut self, truth: &BTreeSet<String>) -> Self {
         self.truth = Some(Compared::of(&self, truth));

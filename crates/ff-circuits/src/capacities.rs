@@ -1,9 +1,9 @@
-//! Capacities of relays, from whatever file has them.
+//! Capacities of relays, from any file that has them.
 //!
 //! Networks are read as ff-sim does (consensuses of either flavour, relayinfo JSON, tables of
-//! experiments, hours of a store); besides, what `ff-bwauth` writes: results files (`.jsonl`), its
-//! export of results (CSV), and bandwidth files. A consensus alone has weights, which stand for
-//! capacities and are called so.
+//! experiments, hours of a store), and also the files that `ff-bwauth` writes: results files
+//! (`.jsonl`), its export of results (CSV), and bandwidth files. A consensus alone has weights,
+//! which stand for capacities and are called so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -24,7 +24,7 @@ const COLUMNS: [&str; 2] = ["fingerprint", "estimate_bytes_per_sec"];
 /// have it.
 const VERDICT: &str = "verdict";
 
-/// By so many of its first bytes it is seen what a file is.
+/// The first bytes that show what kind of file it is.
 const FIRST_BYTES: u16 = 4096;
 
 /// A relay and what it can carry.
@@ -35,9 +35,9 @@ pub struct Capacity {
     pub id: String,
     /// Its nickname, if known.
     pub nick: String,
-    /// What it can carry, in kB/s: finite, and not below 0.
+    /// Its capacity, in kB/s: finite, and not below 0.
     pub kbytes_per_sec: f64,
-    /// What it is drawn by: finite, and not below 0.
+    /// The weight by which it is drawn: finite, and not below 0.
     pub weight: f64,
 }
 
@@ -48,7 +48,7 @@ pub struct Capacities {
     pub relays: Vec<Capacity>,
     /// How many more relays there are, however often each of them was tried.
     pub without: u64,
-    /// What the numbers are: `weights`, `observed`, `given`, `measured`.
+    /// The kind of the numbers: `weights`, `observed`, `given`, `measured`.
     pub kind: &'static str,
     /// The network, if the file is one: its relays with a capacity are in the order of
     /// [`Self::relays`].
@@ -117,7 +117,7 @@ impl Capacities {
     }
 }
 
-/// What a file is.
+/// The kind of a file.
 enum Kind {
     /// A results file of `ff-bwauth`.
     Results,
@@ -129,7 +129,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// What a file is, by its first line that is no archive's annotation.
+    /// The kind of a file, by its first line that is not an archive's annotation.
     fn of(bytes: &[u8]) -> Self {
         let first = bytes.get(..usize::from(FIRST_BYTES)).unwrap_or(bytes);
         let mut lines = first.split(|byte| *byte == b'\n');
@@ -147,12 +147,12 @@ impl Kind {
     }
 }
 
-/// What a file is, by its name and what it begins with.
+/// The kind of a file, by its name and its first bytes.
 fn kind(path: &Path) -> Kind {
     if path.extension().is_some_and(|extension| extension == "jsonl") {
         return Kind::Results;
     }
-    // An hour of a store is no file; what is packed is read by ff-sim.
+    // An hour of a store is not a file; packed data are read by ff-sim.
     first_bytes(path).map_or(Kind::Network, |bytes| Kind::of(&bytes))
 }
 
@@ -175,7 +175,7 @@ fn results(outcomes: &[Outcome]) -> Capacities {
         all.insert(ed);
         let Some(estimate) = outcome.publishable() else { continue };
         known.insert(ed);
-        // Who has shown no RSA identity is known by the other.
+        // A relay without an RSA identity is known by the other.
         let rsa = outcome.target.rsa_fingerprint.map(hex::encode_upper);
         let id = rsa.unwrap_or_else(|| hex::encode_upper(ed));
         let at = outcome.started_unix_secs;

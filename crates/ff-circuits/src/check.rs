@@ -63,17 +63,17 @@ pub const NEAR_SECS: f64 = 0.01;
 /// enough.
 pub const FARTHEST_SECS: f64 = 0.3;
 
-/// What is known of a relay.
+/// The known facts of a relay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Known {
-    /// What it was measured at, in bytes a second.
+    /// Its measured capacity, in bytes a second.
     pub capacity: f64,
     /// The part of it that it says is in use, from 0 to 1.
     pub busy: f64,
 }
 
 impl Known {
-    /// What it has to spare, in bytes a second.
+    /// Its spare capacity, in bytes a second.
     #[must_use]
     pub fn spare(self) -> f64 {
         self.capacity * (1.0 - self.busy.clamp(0.0, 1.0))
@@ -101,18 +101,18 @@ pub struct Probe {
     pub others: Vec<usize>,
     /// How long a round trip of the circuit took when it was built, in seconds, if that is known.
     pub trip_secs: Option<f64>,
-    /// What came of it.
+    /// The result.
     pub outcome: Outcome,
 }
 
-/// What came of a download.
+/// The outcome of a download.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Outcome {
-    /// It arrived, at so many bytes a second.
+    /// It arrived, at this rate in bytes a second.
     Arrived(f64),
     /// The relay, or the link to it, failed.
     FailedHere,
-    /// It did not end in the time that it may take, so that it got less than so many bytes a
+    /// It did not end in the time that it may take, so that it got less than this rate in bytes a
     /// second.
     TimedOut(f64),
     /// It never came, or its target ended it, as the exit says: the relay may have done that, or
@@ -123,7 +123,7 @@ pub enum Outcome {
     FailedElsewhere,
 }
 
-/// What is to be thought of a relay.
+/// The verdict about a relay.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -137,7 +137,7 @@ pub enum Verdict {
     TooBusy,
 }
 
-/// What was found of a relay.
+/// The finding about a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Finding {
     /// Downloads that count.
@@ -156,12 +156,12 @@ pub struct Finding {
     pub share_to: f64,
     /// The median of what arrived, in bytes a second.
     pub median_bytes_per_sec: Option<f64>,
-    /// What the relay has to spare, in bytes a second.
+    /// The relay's spare capacity, in bytes a second.
     pub spare_bytes_per_sec: f64,
     /// See [`Verdict`].
     pub verdict: Verdict,
-    /// Another relay of the paths, by its number, whose doing it may be that this one comes off
-    /// worse than others.
+    /// Another relay of the paths, by its number, that may be why this one comes off worse than
+    /// others.
     #[serde(skip)]
     pub perhaps_of: Option<usize>,
 }
@@ -177,7 +177,7 @@ pub fn found(share: f64, probes: u64) -> f64 {
 #[must_use]
 pub fn judge(relays: &[Known], probes: &[Probe], most: f64) -> Vec<Finding> {
     let judged = relays.iter().filter(|known| known.can_be_judged()).count();
-    // Of many relays some come off badly by chance (Bonferroni), in whatever places.
+    // Of many relays some fail the test by chance (Bonferroni), in any places.
     let tail = TAIL / judged.max(1) as f64;
     let judge = |peers: Peers| {
         let findings = judge_peers(&peers.relays, &peers.probes, most, tail);
@@ -200,7 +200,7 @@ struct Peers {
 
 /// The relays of each place.
 fn peers(relays: &[Known], probes: &[Probe]) -> BTreeMap<usize, Peers> {
-    // Whom nothing was downloaded through says nothing, wherever it is.
+    // A relay without downloads through it says nothing, in any place.
     let mut places = vec![0; relays.len()];
     for probe in probes {
         if let Some(place) = places.get_mut(probe.relay) {
@@ -222,8 +222,8 @@ fn peers(relays: &[Known], probes: &[Probe]) -> BTreeMap<usize, Peers> {
     all
 }
 
-/// Judges relays of one place; so much is left out at each end of an interval before one of them is
-/// accused.
+/// Judges relays of one place; `tail` is the part left out at each end of an interval before a
+/// relay is accused.
 fn judge_peers(relays: &[Known], probes: &[Probe], most: f64, tail: f64) -> Vec<Finding> {
     let shares = shares(relays, probes);
     let counts: Vec<Counts> = shares.iter().map(|own| Counts::of(own)).collect();
@@ -294,11 +294,11 @@ impl Counts {
     }
 }
 
-/// What a relay is judged by: all those of its place that can be.
+/// The relays that a relay is compared with: all those of its place that can be judged.
 struct Bench {
     /// Their downloads.
     sum: Counts,
-    /// What an interval leaves out at each end before a relay is accused.
+    /// The part of an interval that is left out at each end before a relay is accused.
     tail: f64,
     /// A relay that serves starves a smaller share.
     most: f64,
@@ -339,8 +339,8 @@ impl Bench {
         (if serves { Verdict::Serves } else { Verdict::Undecided }, None)
     }
 
-    /// The largest share that may be starved through the others, as what happens to everybody is no
-    /// relay's doing. Without others, what a relay may do stands for that.
+    /// The largest share that may be starved through the others, as a failure of all is not one
+    /// relay's fault. Without others, the permitted share stands for that.
     fn usual(&self, own: Counts) -> f64 {
         if self.sum.all == own.all {
             return self.most;
@@ -373,7 +373,7 @@ pub fn interval(hits: u64, of: u64) -> (f64, f64) {
     interval_of(hits, of, TAIL)
 }
 
-/// The same, of which so much is left out at each end.
+/// The same, with `tail` left out at each end.
 fn interval_of(hits: u64, of: u64, tail: f64) -> (f64, f64) {
     let (hits, misses) = (hits.min(of) as f64, of.saturating_sub(hits) as f64);
     let quantile = |a: f64, b: f64, part: f64| Beta::new(a, b).map(|beta| beta.inverse_cdf(part));

@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use crate::record::{Circuit, Probe, Relay};
 
-/// What is added to each delay before it is shared out (gamma), in µs.
+/// The delay that is added before each delay is shared out (gamma), in µs.
 pub const BASE_US: u64 = 20_000;
-/// So many values of a relay count.
+/// How many values of a relay count.
 pub const VALUES: usize = 20;
 /// What a relay begins with, in µs.
 pub const START_US: u64 = 5_000;
 
-/// What is known of relays.
+/// The congestion that is known of relays.
 #[derive(Debug, Default)]
 pub struct Congestion {
     /// The last values of each, by fingerprint.

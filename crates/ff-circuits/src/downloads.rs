@@ -44,7 +44,7 @@ pub struct DownloadSet {
     pub downloads: Downloads,
 }
 
-/// What was downloaded from.
+/// The target of downloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Target {
@@ -87,7 +87,7 @@ pub struct SetReport {
 /// The results of downloads of one size from one target.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GroupReport {
-    /// What they came from.
+    /// The target of the downloads.
     pub target: Target,
     /// How much was asked for.
     pub size_bytes: u64,
@@ -136,11 +136,11 @@ pub struct Comparison {
     pub one: String,
     /// The label of the second.
     pub other: String,
-    /// What was downloaded from.
+    /// The target of the downloads.
     pub target: Target,
     /// How much was asked for.
     pub size_bytes: u64,
-    /// What is compared: `first_byte_secs`, `last_byte_secs` or `mbit_per_sec`.
+    /// The compared measure: `first_byte_secs`, `last_byte_secs` or `mbit_per_sec`.
     pub measure: &'static str,
     /// The first set's median.
     pub one_median: Option<Interval>,

@@ -73,7 +73,7 @@ pub struct LawFit {
     pub shape: f64,
     /// The scale.
     pub scale_ms: f64,
-    /// What is taken off each value before.
+    /// The shift that is subtracted from each value before.
     pub shift_ms: f64,
     /// The logarithm of the likelihood, of values in ms.
     pub log_likelihood: f64,

@@ -1,8 +1,8 @@
 //! The relays of a network: from the directory of a tor, or of a lab with several.
 //!
 //! A tor keeps the consensus of the microdesc flavour, which it has verified, and the
-//! microdescriptors beside it. Nothing is fetched and no signature is checked here: whoever can
-//! write into a tor's directory decides about its network.
+//! microdescriptors in the same directory. Nothing is fetched and no signature is checked here: a
+//! user who can write into a tor's directory decides about its network.
 
 pub mod micros;
 
@@ -38,11 +38,11 @@ pub struct Relay {
     pub ed25519: [u8; 32],
     /// The key that circuit handshakes are made with.
     pub ntor: [u8; 32],
-    /// Where it listens.
+    /// Its listening addresses.
     pub addrs: Vec<SocketAddr>,
     /// The protocols that it knows, as the consensus says.
     pub protocols: String,
-    /// What the authorities say of it.
+    /// The flags that authorities give it.
     pub flags: Flags,
 }
 
@@ -90,8 +90,8 @@ pub enum NetworkError {
 
 impl Network {
     /// Reads the network of a tor's directory, of the tor with the newest consensus below a
-    /// directory, or of a consensus of the microdesc flavour that has the microdescriptors beside
-    /// it.
+    /// directory, or of a consensus of the microdesc flavour with the microdescriptors in its
+    /// directory.
     ///
     /// # Errors
     /// [`NetworkError`], which names the file.

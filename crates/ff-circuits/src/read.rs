@@ -1,4 +1,4 @@
-//! Circuits to analyse, whoever has measured them.
+//! Circuits to analyse, from any program that has measured them.
 //!
 //! ```text
 //!   DIR/circuits-*.jsonl           ─▶ lines     ─┐
@@ -31,10 +31,10 @@ const PACKED: [&str; 6] = ["", ".xz", ".gz", ".bz2", ".zst", ".zip"];
 /// Fewer times to first byte than this say nothing of a circuit's life.
 const LEAST_PROBES: u32 = 10;
 
-/// What is known of a circuit, as far as it is analysed. Times are in ms.
+/// The analysed values of a circuit. Times are in ms.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seen {
-    /// Who measured it: a place in [`Circuits::hosts`].
+    /// The host that measured it: a place in [`Circuits::hosts`].
     pub host: u32,
     /// Which run measured it: runs are numbered in the order of their first lines. All that say no
     /// run are one for each path that is read.
@@ -58,7 +58,7 @@ pub struct Seen {
     pub rtt_least_ms: Option<f64>,
     /// How many round trips these are.
     pub rtt_probes: u32,
-    /// What they were measured by: all of a circuit's that count by the same.
+    /// The probe of the round trips: all of a circuit's that count have the same.
     pub rtt_by: Option<Probe>,
     /// Its round trips but the first, each with the pause before it; none if there are fewer than
     /// [`LEAST_TRIPS`].
@@ -105,7 +105,8 @@ impl Seen {
     /// that was not built may be only a part.
     #[must_use]
     pub fn may_have(&self, hops: u8) -> bool {
-        // Where the number is not known, one that had reached so many relays was to have more.
+        // If the number is not known, a circuit that had reached this number of relays was to have
+        // more.
         self.hops.map_or(self.path.len() < usize::from(hops), |known| known == hops)
     }
 
@@ -127,13 +128,13 @@ impl Latency {
 /// All circuits that were read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Circuits {
-    /// Who measured: directories, or the names in OnionPerf's files.
+    /// The hosts that measured: directories, or the names in OnionPerf's files.
     pub hosts: Vec<String>,
     /// Fingerprints of relays: 40 upper-case hexadecimal digits.
     pub relays: Vec<String>,
     /// The circuits: run by run, and those of a run in the order in which they began. Lines come in
     /// the order in which circuits end, and of those that are measured at once the slow ones end
-    /// last: whoever takes them in turn would always meet greater values.
+    /// last: reading them in the order of lines would always meet greater values.
     pub all: Vec<Seen>,
     /// Files that ended in the middle of a line.
     pub half_lines: u64,
@@ -163,7 +164,7 @@ pub struct Damaged {
 }
 
 impl Damaged {
-    /// So many are named.
+    /// How many are named.
     const NAMED: usize = 20;
 
     /// One more.
@@ -204,7 +205,7 @@ pub enum ReadError {
     Dir {
         /// The directory.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// A directory has no circuits.
@@ -222,7 +223,7 @@ pub enum ReadError {
         file: String,
         /// Which line of it, from 1.
         line: usize,
-        /// What is wrong, and what to do.
+        /// The error, and what to do.
         reason: String,
     },
     /// A file is not what it is called.
@@ -230,7 +231,7 @@ pub enum ReadError {
     Content {
         /// The file.
         file: String,
-        /// What is wrong, and what to do.
+        /// The error, and what to do.
         reason: String,
     },
 }

@@ -18,7 +18,7 @@ pub struct Circuit {
     pub schema: u32,
     /// Its number in the run, from 0.
     pub number: u64,
-    /// Who built it.
+    /// The client that built it.
     pub client: Client,
     /// The arm of the run that it belongs to, if the run compares several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,9 +29,9 @@ pub struct Circuit {
     /// When it began, since the run did.
     pub began_us: u64,
     /// Which run measured it: when that took its folder, in seconds since 1970 by the host's clock.
-    /// All lines of a run have the same one, and those of no other run; as a time it says nothing,
-    /// because that clock may jump. Whoever keeps the line sets it. Lines of older versions have
-    /// none.
+    /// All lines of a run have the same one, and those of other runs do not; as a time it says
+    /// nothing, because that clock may jump. The program that keeps the line sets it. Lines of
+    /// older versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_unix_secs: Option<f64>,
     /// Its relays, first hop first. Of a circuit to an onion service, which its client chose: up to
@@ -165,7 +165,7 @@ pub(crate) fn unix_us(secs: f64) -> i64 {
     (secs * 1e6).round() as i64
 }
 
-/// Whose circuits are measured.
+/// The client whose circuits are measured.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Client {
@@ -195,7 +195,7 @@ pub struct RoundTrip {
     /// When it began, since the circuit did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_us: Option<u64>,
-    /// What was sent.
+    /// The probe that was sent.
     pub probe: Probe,
     /// The reason with which the exit refused, as tor-spec 6.3 names it: `exitpolicy`,
     /// `connectrefused`, …
@@ -328,20 +328,20 @@ impl Download {
 /// Why a circuit is not whole.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Failure {
-    /// What was going on.
+    /// The stage at which it failed.
     pub stage: Stage,
     /// Which hop of the path it was about, from 1: while building the one that was asked for, later
     /// the last one; none if it was about none, or nobody can tell, as of a circuit that stood and
     /// is destroyed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hop: Option<u8>,
-    /// What is said of it: `timeout`, `destroyed`, `refused`, …
+    /// The reason: `timeout`, `destroyed`, `refused`, …
     pub reason: String,
-    /// Whose fault it is.
+    /// The side at fault.
     pub whose: Whose,
 }
 
-/// What was going on when a circuit failed.
+/// The stage at which a circuit failed.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
@@ -355,7 +355,7 @@ pub enum Stage {
     FirstByte,
     /// The download.
     Download,
-    /// No circuit began, because there was no client.
+    /// No circuit began, because the client was missing.
     Client,
     /// No circuit began: a budget had no room for its download, which was put off.
     Budget,
@@ -363,7 +363,7 @@ pub enum Stage {
     Disk,
 }
 
-/// Whose fault a failure is.
+/// The side at fault for a failure.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Whose {

@@ -28,7 +28,7 @@ pub struct Congested {
 pub struct Relay {
     /// Its fingerprint.
     pub id: String,
-    /// Who measured it.
+    /// The host that measured it.
     pub host: String,
     /// Its delay in the mean over its circuits, of what each left it with: what round trips took
     /// longer than the fastest ones, this relay's part of it, and the same part of 20 ms.

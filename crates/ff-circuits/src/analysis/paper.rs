@@ -73,7 +73,7 @@ pub const TABLE4: [(&str, f64, f64, f64); 4] = [
 /// Section 7.2: Spearman's rho with time to first byte.
 pub const RHO: [(&str, f64); 3] = [("rtt", 0.825), ("build", 0.588), ("congestion", 0.191)];
 
-/// What the paper has for a selection.
+/// The paper's numbers for a selection.
 #[must_use]
 pub fn printed(selection: &str) -> Option<&'static Printed> {
     PRINTED.iter().find(|row| row.selection == selection)

@@ -219,7 +219,7 @@ mod tests {
         Options { hops: 3, window: 1000, shares: vec![0.8], timeout, seed: 1, refill_ms: 100 }
     }
 
-    /// What a report says of a selection.
+    /// The part of a report about a selection.
     fn find<'a>(report: &'a Report, name: &str) -> &'a super::super::Selection {
         report.selections.iter().find(|one| one.name == name).expect("a selection")
     }

@@ -32,7 +32,7 @@ pub struct Selection {
     pub performance: Performance,
     /// What users get at each host that has circuits for it.
     pub hosts: BTreeMap<String, Performance>,
-    /// What it takes from anonymity; none without an accepted share.
+    /// How much anonymity it costs; none without an accepted share.
     pub anonymity: Option<Anonymity>,
     /// What it has decided of each host's circuits that count, in the order in which they were
     /// read.
@@ -75,7 +75,7 @@ pub struct Kruskal {
     pub test: KruskalWallis,
 }
 
-/// What came of all rules.
+/// The results of all rules.
 pub(super) struct Found {
     /// Selections, all circuits first.
     pub(super) selections: Vec<Selection>,

@@ -1,4 +1,4 @@
-//! The report for people: our numbers with the paper's beside them.
+//! The report as text: our numbers compared with the paper's.
 
 use std::fmt::Write as _;
 
@@ -61,7 +61,7 @@ fn congested(text: &mut String, found: &Congested) {
     }
 }
 
-/// What was read.
+/// The text about the circuits that were read.
 fn head(text: &mut String, report: &Report) {
     let read = report.read;
     let unknown = match read.unknown_hops_given_up {
@@ -421,7 +421,7 @@ fn gained(gain: &Gain) -> String {
     format!("{} {chance:.2} ({low:.2}-{high:.2}{tie})", gain.attacker)
 }
 
-/// Relays that hold cells back, beside the truth if it is known.
+/// Relays that hold cells back, compared with the truth if it is known.
 fn buckets(text: &mut String, found: &Buckets) {
     line(
         text,

@@ -28,7 +28,7 @@ pub const FEW: u64 = 10;
 /// What a 95 % interval leaves out at each end.
 const TAIL: f64 = 0.025;
 
-/// Who might own both ends.
+/// Adversaries that might own both ends.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Attackers {
     /// What they are called in results, and of those used as often as their last one how many they
@@ -42,7 +42,7 @@ pub struct Attackers {
 /// How often both ends are an attacker's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Gain {
-    /// Who he is.
+    /// The attacker's name.
     pub attacker: String,
     /// The part of accepted circuits of which both ends are his.
     pub chance: f64,
@@ -162,8 +162,8 @@ fn interval(hits: u64, n: u64) -> (f64, f64) {
     (binomial(n, part, TAIL) as f64 / all, binomial(n, part, 1.0 - TAIL) as f64 / all)
 }
 
-/// The least number that so many draws have hit at most with this chance, if each of them hits with
-/// `part`.
+/// The least number that the hits of `n` draws do not exceed with at least this chance, if each
+/// draw hits with `part`.
 fn binomial(n: u64, part: f64, chance: f64) -> u64 {
     // At most k < n hits, as an incomplete beta function.
     let at_most =

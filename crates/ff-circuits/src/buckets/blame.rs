@@ -1,5 +1,5 @@
-//! Which relays explain that circuits are held back, and none beside them that only share circuits
-//! with those.
+//! Finds the relays that explain why circuits are held back, without relays that only share
+//! circuits with those.
 //!
 //! A circuit is quiet if chance lets it be and each of its relays does: the chance of that is (1 -
 //! level) times the product of (1 - h) over its relays, where h is what part of its circuits a
@@ -27,17 +27,18 @@ use statrs::function::erf::erfc;
 
 /// A chance of being quiet is never less than e to the minus this.
 const MOST: f64 = 12.0;
-/// A relay that is not found is a suspect if its circuits exceed their mean by more than so many
-/// standard deviations.
+/// A relay that is not found is a suspect if its circuits exceed their mean by more than this
+/// number of standard deviations.
 const SUSPECT: f64 = 2.0;
 /// When the fit has come to rest.
 const STILL: f64 = 1e-6;
 /// Rounds of a fit, at most.
 const ROUNDS: usize = 200;
-/// Up to so many circuits the chance is summed exactly; of more it has a bound in closed form.
+/// Up to this number of circuits the chance is summed exactly; for more there is a bound in closed
+/// form.
 const EXACT: usize = 2000;
 
-/// A circuit: who is on it, and whether it is held back.
+/// A circuit: its relays, and whether it is held back.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Circuit {
     /// Its relays, each once.
@@ -90,8 +91,8 @@ impl Circuit {
 }
 
 impl<'a> Blame<'a> {
-    /// Of circuits through so many relays: one of them is held for nothing with the chance `base`,
-    /// and any relay is found for nothing with the chance `level`.
+    /// For circuits through `relays` relays: a circuit is held by mistake with the chance `base`,
+    /// and any relay is found by mistake with the chance `level`.
     pub(super) fn new(circuits: &'a [Circuit], relays: usize, base: f64, level: f64) -> Self {
         let mut of = vec![Vec::new(); relays];
         for (place, circuit) in circuits.iter().enumerate() {
@@ -155,7 +156,7 @@ impl<'a> Blame<'a> {
         self.relays().filter(is_new).filter_map(score)
     }
 
-    /// Those of the found that are found beside all others, too.
+    /// The found relays that are also found together with all others.
     fn checked(&self, mut found: Found) -> Vec<Blamed> {
         loop {
             let all: Vec<Blamed> =
@@ -170,7 +171,7 @@ impl<'a> Blame<'a> {
         }
     }
 
-    /// A found relay, asked again beside all others and beside suspects.
+    /// Tests a found relay again, together with all others and with suspects.
     fn again(&self, found: &Found, place: usize) -> Blamed {
         let mut others = found.clone();
         let (relay, _) = others.remove(place);
@@ -194,8 +195,8 @@ impl<'a> Blame<'a> {
         }
     }
 
-    /// Relays not found that are on so many circuits of this one that without them it would not be
-    /// found either.
+    /// Relays not found that share enough of its circuits that without them it would not be found
+    /// either.
     fn alternatives(&self, relay: u32, found: &Found, chances: &[f64]) -> Vec<u32> {
         let circuits = &self.of[relay as usize];
         let mut partners: Vec<u32> =
@@ -287,7 +288,7 @@ impl<'a> Blame<'a> {
     }
 }
 
-/// The chance that of events of these chances at least so many happen (a Poisson-binomial
+/// The chance that at least `count` of the events with these chances happen (a Poisson-binomial
 /// distribution).
 ///
 /// Of very many it is a bound from above: that of as many events that all have the mean chance (W.
@@ -331,13 +332,13 @@ mod tests {
         paths.iter().map(|path| Circuit::new(path, held(path))).collect()
     }
 
-    /// Who is found, and whom each cannot be told from.
+    /// The relays that are found, each with those that it cannot be told from.
     fn found(circuits: &[Circuit], relays: usize) -> Vec<(u32, Vec<u32>)> {
         let blame = Blame::new(circuits, relays, 0.05, 0.01);
         blame.find().into_iter().map(|one| (one.relay, one.or)).collect()
     }
 
-    /// All paths of three of so many relays.
+    /// All paths of three of these relays.
     fn all(relays: u32) -> Vec<Vec<u32>> {
         let mut all = Vec::new();
         for one in 0..relays {

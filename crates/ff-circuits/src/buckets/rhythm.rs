@@ -35,7 +35,7 @@ const LONGEST_MEAN: f64 = 0.5;
 /// How much a circuit's replies come in beats.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rhythm {
-    /// The sum of cos(pause + round trip), beside its mean, in standard deviations.
+    /// The sum of cos(pause + round trip) minus its mean, in standard deviations.
     pub z: f64,
     /// The chance of a greater one, if round trips hang not on pauses.
     pub p: f64,

@@ -118,7 +118,7 @@ fn who_starves_clients_is_not_its_own_measure() {
     }
     let served = judge(&[RELAY], &probes(&[0.0], 40, &mut rng), 0.15)[0];
     assert_eq!((served.verdict, served.unclear), (Verdict::Serves, 0));
-    // Beside others it is found whatever it starves, and two of five, too.
+    // With others it is found whatever it starves, and two of five, too.
     let found = judge(&[RELAY; 4], &probes(&[1.0, 0.0, 0.0, 0.0], 40, &mut rng), 0.15);
     assert_eq!(found[0].verdict, Verdict::Starves);
     let found = judge(&[RELAY; 5], &probes(&[0.9, 0.9, 0.0, 0.0, 0.0], 40, &mut rng), 0.15);
@@ -204,8 +204,8 @@ fn who_is_far_away_is_not_accused_of_it_and_not_acquitted() {
 
 #[test]
 fn who_holds_circuits_back_is_not_excused_by_more_than_the_earth_is_large() {
-    // Beside 7e5 usually: 5 s would be 38 times as far, and count as 0.43 s, which is 3.3 times as
-    // far.
+    // The usual value is 7e5: 5 s would be 38 times as far, and count as 0.43 s, which is 3.3 times
+    // as far.
     for (rate, unclear, starved) in [(1.1e5, 40, 0), (1.0e5, 0, 40)] {
         let found = neighbours(|_| true, 5.0, rate);
         assert_eq!((found.unclear, found.starved), (unclear, starved), "{rate}: {found:?}");
@@ -214,8 +214,8 @@ fn who_holds_circuits_back_is_not_excused_by_more_than_the_earth_is_large() {
     assert_eq!(neighbours(|_| true, 0.73, 7e5 / 5.6).starved, 0);
 }
 
-/// Downloads through relays in places, forty each, of which so many fail and the others arrive at a
-/// rate.
+/// Downloads through relays in places, forty each, of which this number fails and the others arrive
+/// at a rate.
 fn in_places(relays: &[(usize, usize, f64)]) -> Vec<Finding> {
     let outcome = |at, fails, rate| {
         if at < fails { Outcome::FailedHere } else { Outcome::Arrived(rate) }

@@ -27,7 +27,7 @@ type Groups<K> = BTreeMap<K, Vec<f64>>;
 /// A day, a source and a kind of server.
 type Place = (String, String, &'static str);
 
-/// What is in the tables.
+/// The content of the tables.
 #[derive(Default)]
 struct Days {
     /// Times to this many bytes: by day, bytes, source and server.

@@ -44,7 +44,7 @@ impl Position {
     }
 }
 
-/// What is known of the relays in a position.
+/// The report about the relays in a position.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PositionReport {
     /// The position.
@@ -84,7 +84,7 @@ fn by_relay<'a>(lines: &[&'a Circuit]) -> BTreeMap<(Position, &'a str), Vec<&'a 
     found
 }
 
-/// What is known of each position in these lines.
+/// The report about each position in these lines.
 pub(super) fn positions(lines: &[&Circuit]) -> Vec<PositionReport> {
     let mut times = BTreeMap::<Position, Vec<Vec<f64>>>::new();
     for ((position, _), lines) in by_relay(lines) {

@@ -52,7 +52,7 @@ pub fn table(sets: &[DownloadSet]) -> Table {
 /// Something of a line.
 type Value = fn(&Circuit) -> Option<f64>;
 
-/// Time to the first byte of a download, whatever came of it.
+/// Time to the first byte of a download that may have succeeded or failed.
 fn first_byte(circuit: &Circuit) -> Option<f64> {
     circuit.download.as_ref()?.first_byte_us.map(secs)
 }

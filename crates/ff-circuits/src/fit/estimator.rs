@@ -1,4 +1,4 @@
-//! tor's own estimator of when to give a circuit up (path-spec, 2.4): a Pareto tail behind ten
+//! tor's own estimator of when to give a circuit up (path-spec, 2.4): a Pareto tail above ten
 //! common build times.
 
 use serde::Serialize;

@@ -14,9 +14,9 @@ use super::search;
 const NEAREST: f64 = 1e-6;
 /// Logarithms of likelihoods that differ by less are the same.
 const TOLERANCE: f64 = 1e-6;
-/// A shift further away than so many medians changes nothing: at 1e4 the exponential distribution,
-/// which is a Pareto one whose shift is infinitely far away, was still 0.014 more likely for 560
-/// values; what is missing falls with the distance.
+/// A shift further away than this number of medians changes nothing: at 1e4 the exponential
+/// distribution, which is a Pareto one whose shift is infinitely far away, was still 0.014 more
+/// likely for 560 values; what is missing falls with the distance.
 const FURTHEST: f64 = 1e7;
 
 /// Which distribution.
@@ -150,7 +150,7 @@ impl Law {
             best = climb(best, &scaled, 0.003)?;
         }
         let shift = best.shift * unit;
-        // A Pareto distribution begins at the least value, whatever rounding makes of a product.
+        // A Pareto distribution begins at the least value, however a product is rounded.
         let begins = (family == Family::Pareto).then(|| sample.least()).flatten();
         let scale = begins.map_or(best.scale * unit, |least| least - shift);
         Some(Self { scale, shift, ..best })

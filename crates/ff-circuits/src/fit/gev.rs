@@ -237,12 +237,12 @@ impl Slopes {
         self.step(0.0).is_some_and(|step| self.gain(step) < 1e-7)
     }
 
-    /// What a step gains, if the likelihood is a parabola.
+    /// The gain of a step, if the likelihood is a parabola.
     fn gain(&self, step: [f64; 3]) -> f64 {
         step.iter().zip(self.first).map(|(step, slope)| step * slope).sum::<f64>() / 2.0
     }
 
-    /// Newton's step, with so much added to the curvature that it leads upwards.
+    /// Newton's step, with `damping` added to the curvature so that it leads upwards.
     fn step(&self, damping: f64) -> Option<[f64; 3]> {
         let [a, b, c, d, e, f] = self.second.map(|value| -value);
         let (a, d, f) = (a + damping * a.abs(), d + damping * d.abs(), f + damping * f.abs());

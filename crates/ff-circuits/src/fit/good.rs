@@ -36,7 +36,7 @@ pub struct Goodness {
     pub chi_square_p: Option<f64>,
 }
 
-/// How good a distribution of so many fitted parameters is for a sample.
+/// How well a distribution with this number of fitted parameters describes a sample.
 #[must_use]
 pub fn goodness(sample: &Sample, parameters: u32, below: impl Fn(f64) -> f64) -> Goodness {
     let ks = distance(sample, &below);

@@ -17,7 +17,7 @@ pub struct Sample {
 /// No more than this part of the values may be the least one, if any distribution is fitted to
 /// them.
 const HEAP: f64 = 0.2;
-/// A thinned sample has about so many values.
+/// About how many values a thinned sample has.
 const THIN: usize = 4096;
 
 impl Sample {
@@ -74,7 +74,7 @@ impl Sample {
         self.seen.last().map(|(value, _)| *value)
     }
 
-    /// The least value of which at least half are no greater.
+    /// The least value of which at least half are at most as great.
     #[must_use]
     pub fn middle(&self) -> Option<f64> {
         let mut before = 0.0;
@@ -156,7 +156,7 @@ pub(crate) fn has_heap(values: &[f64]) -> bool {
     is_heap(times, values.len() as f64)
 }
 
-/// Whether the least value is there too often, so many times of all.
+/// Whether the least value occurs too often: this number of times of all.
 fn is_heap(times: f64, all: f64) -> bool {
     times > 1.0 && times > HEAP * all
 }

@@ -23,8 +23,8 @@ const DRAWS: usize = 1000;
 /// What an interval leaves out at each end, in percent. Twelve differences are judged in a run, so
 /// with 2.5 one that is not there would be seen in every fourth.
 const TAIL: f64 = 0.5;
-/// Of fewer values in a selection an interval is no figure: the 90th percentile needs some values
-/// beyond it.
+/// With fewer values in a selection an interval means nothing: the 90th percentile needs some
+/// values beyond it.
 const LEAST_VALUES: usize = 100;
 
 /// By how much a selection differs from the one before it.
@@ -144,7 +144,7 @@ fn differences(all: &[Option<f64>]) -> Vec<Option<f64>> {
     all.windows(2).map(|pair| Some(pair[1]? - pair[0]?)).collect()
 }
 
-/// How often each of so many circuits is drawn in as many draws.
+/// How often each circuit is drawn in as many draws as there are circuits.
 fn draw(circuits: usize, rng: &mut ChaCha12Rng) -> Vec<u32> {
     let mut counts = vec![0; circuits];
     for _ in 0..circuits {
@@ -182,8 +182,8 @@ mod tests {
 
     #[test]
     fn a_step_that_is_there_is_seen_and_one_that_is_not_is_not() {
-        // The second selection leaves the slowest half out; the third, one circuit in ten whatever
-        // it is.
+        // The second selection leaves the slowest half out; the third leaves out one circuit in
+        // ten, fast or slow.
         let values: Vec<_> = (0..1000_u32).map(|at| Some(f64::from(at * 37 % 1000))).collect();
         let fast: Decisions = values.iter().map(|value| Some(*value >= Some(500.0))).collect();
         let some = fast.iter().enumerate().map(|(at, is)| is.filter(|_| at % 10 != 3)).collect();

@@ -35,7 +35,7 @@ pub struct Strata {
     order: Vec<usize>,
 }
 
-/// Capacities of which there can be no strata.
+/// Capacities that cannot be divided into strata.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StrataError {
     /// None, or too many.
@@ -134,7 +134,7 @@ impl Strata {
         sets
     }
 
-    /// What a relay is drawn by.
+    /// The weight by which a relay is drawn.
     fn weight(&self, relay: usize, selection: Selection) -> f64 {
         match selection {
             Selection::Uniform => 1.0,

@@ -68,7 +68,7 @@ pub struct TorNumber {
 pub struct ClaimComparison {
     /// The claim's name.
     pub id: String,
-    /// What the paper says.
+    /// The paper's claim.
     pub claim: String,
     /// The figure.
     pub figure: String,

@@ -26,12 +26,13 @@ const LEAST_RHO: f64 = 0.8;
 const DEVIATIONS_99: f64 = 2.5758;
 /// An accepted share may be off the one that was asked for by this.
 const SHARE_OFF: f64 = 0.01;
-/// Of fewer decisions the accepted share is no figure: at 80 % one deviation of 1,600 is a point.
+/// With fewer decisions the accepted share means nothing: at 80 % one deviation of 1,600 is a
+/// point.
 const LEAST_DECIDED: u64 = 1600;
 
 /// What selections are put in order by.
 struct Ordered {
-    /// What it is, with its unit.
+    /// The name of the value, with its unit.
     name: &'static str,
     /// Whether numbers fall from each selection to the next: times do, throughputs rise.
     falls: bool,
@@ -76,7 +77,7 @@ const ORDERED: [Ordered; 3] = [
 /// Something that has to hold, and whether it does.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// What has to hold.
+    /// The condition that must hold.
     pub what: String,
     /// Our numbers, in the order of the sentence; none where nothing was measured.
     pub ours: Vec<Option<f64>>,
@@ -227,7 +228,7 @@ fn all_hold(all: &[Option<bool>]) -> Option<bool> {
 /// Whether a selection accepts what it was asked for (ledger row N14); none of those that were not.
 fn accepted(selection: &Selection) -> Option<Verdict> {
     let asked = selection.asked_share.filter(|share| *share < 1.0)?;
-    // Of three circuits one is taken, whatever they are.
+    // One of three circuits is taken, fast or slow.
     if selection.name.ends_with("best_of_3") {
         return None;
     }

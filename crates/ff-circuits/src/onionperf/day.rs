@@ -52,7 +52,7 @@ pub struct Maker<'a> {
 pub struct DayFile {
     /// Its name: `YYYY-MM-DD.HOST.onionperf.analysis.json.xz`.
     pub name: String,
-    /// What is in it.
+    /// The file's content.
     pub bytes: Vec<u8>,
 }
 
@@ -118,7 +118,7 @@ pub fn file_name(day: u64, host: &str) -> String {
     format!("{}.{host}{END}", begin.get(..10).unwrap_or_default())
 }
 
-/// The day and the host that the name of a file says; none if it is not such a name.
+/// The day and the host in the name of a file; none if it is another name.
 #[must_use]
 pub fn read_name(name: &str) -> Option<(u64, &str)> {
     let (day, host) = name.strip_suffix(END)?.split_once('.')?;
@@ -208,7 +208,7 @@ fn unix_secs(us: i64) -> f64 {
 /// Records by their names, each as its text: as values they take more memory.
 type Records = BTreeMap<String, Box<RawValue>>;
 
-/// What a file has.
+/// The content of a file.
 #[derive(Serialize)]
 struct Analysis<'a> {
     /// By the host's name.

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use super::MOST_RELAYS;
 
-/// A line that is no path, or that has something else than relays in a list of them.
+/// A line that is not a path, or that has something else than relays in a list of them.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{file}, line {line}: {reason}")]
 pub struct NoPath {
@@ -15,7 +15,7 @@ pub struct NoPath {
     pub file: String,
     /// Which line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The error.
     pub reason: String,
 }
 
@@ -69,7 +69,7 @@ pub fn list(
     Ok(all)
 }
 
-/// Reads paths of whatever fingerprints mean.
+/// Reads paths of fingerprints, which `T` stands for.
 fn read<T: PartialEq>(
     file: &str,
     text: &str,

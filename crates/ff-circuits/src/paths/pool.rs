@@ -51,7 +51,7 @@ pub struct Pool {
 /// A file that no paths can be drawn from; each names it.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
-    /// It is no network.
+    /// It is not a network.
     #[error(transparent)]
     Source(#[from] SourceError),
     /// It cannot be read.
@@ -65,7 +65,7 @@ pub enum PoolError {
         /// The line, and what is wrong with it.
         error: DocumentError,
     },
-    /// The microdescriptors beside it cannot be read.
+    /// The microdescriptors in its directory cannot be read.
     #[error(transparent)]
     Micros(#[from] Unreadable),
 }
@@ -110,12 +110,12 @@ impl Pool {
         pool
     }
 
-    /// Of a file, or of an hour of a store, and of descriptors of its relays. Microdescriptors are
-    /// taken from beside it; where there are some, relays without one are left out. What was read
-    /// is remembered; the file itself may come twice.
+    /// Reads a file, or an hour of a store, and descriptors of its relays. Microdescriptors are
+    /// taken from the same directory; where there are some, relays without one are left out. What
+    /// was read is remembered; the file itself may come twice.
     ///
     /// # Errors
-    /// [`PoolError`] when a file cannot be read, or is no network.
+    /// [`PoolError`] when a file cannot be read, or is not a network.
     pub fn read(
         path: &Path,
         descriptors: Option<&Path>,
@@ -223,7 +223,7 @@ pub(crate) fn lines_of_relays<'a>(
     if count == consensus.relays.len() { all } else { HashMap::new() }
 }
 
-/// A policy: who says none, or one that cannot be read, lets nothing out (dir-spec 3.3).
+/// A policy: a relay without one, or with one that cannot be read, lets nothing out (dir-spec 3.3).
 fn policy(said: Option<&str>) -> PortPolicy {
     said.and_then(|said| said.parse().ok()).unwrap_or_else(PortPolicy::new_reject_all)
 }

@@ -1,4 +1,4 @@
-//! Against chances that are computed beside.
+//! Compares with chances that are computed separately.
 
 use ff_sim::network::Flags;
 use rand::SeedableRng;

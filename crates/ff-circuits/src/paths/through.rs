@@ -20,13 +20,13 @@ const LONE_DRAWS: usize = 100 * MOST_TRIES;
 /// What draws them.
 #[derive(Clone, Debug)]
 pub struct Through {
-    /// Who is drawn.
+    /// The relays that are drawn.
     paths: Paths,
     /// In which place of a path each of the relays is: 0 is the guard's, 2 the exit's.
     at: BTreeMap<usize, usize>,
 }
 
-/// There are no paths through a relay, or none at all.
+/// The relays make no path, or none through a given relay.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum NoPlace {
     /// There are none at all.
@@ -251,7 +251,8 @@ mod tests {
             let path = free(&[]).expect("a path");
             assert!(path[0] < 3 && path[1..] == [3, 7], "{path:?}");
         }
-        // Who can wait for somebody does not draw for long, and waits for the only exit there is.
+        // A queue that can wait for a client does not draw for long, and waits for the only exit
+        // there is.
         let soon = (0..200).filter(|_| free(&[5]).is_some()).count();
         assert!((50..150).contains(&soon), "about half of 200: {soon}");
         assert!(free(&[7]).is_none() && free(&[3]).is_none());

@@ -74,12 +74,12 @@ pub(super) fn each(
     Ok(half_lines)
 }
 
-/// What is said of a line of a later version.
+/// The error for a line of a later version.
 fn newer(schema: u32) -> String {
     format!("schema {schema} is newer than {SCHEMA}, which this ff-perf reads: take a newer one")
 }
 
-/// What is analysed of a circuit.
+/// The analysed values of a circuit.
 fn seen(circuit: &Circuit, host: u32, into: &mut Circuits) -> Seen {
     let is_built = circuit.build_us().is_some();
     let timed_out = |failure: &&Failure| {

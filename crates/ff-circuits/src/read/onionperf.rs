@@ -115,7 +115,7 @@ fn is_for_service(circuit: &TorCircuit) -> bool {
     first.is_some_and(|(event, _)| event.starts_with("HS_"))
 }
 
-/// What is analysed of a circuit.
+/// The analysed values of a circuit.
 fn seen(circuit: &TorCircuit, host: u32, into: &mut Circuits) -> Seen {
     let path: Vec<u32> =
         circuit.path.iter().flatten().map(|(relay, _)| into.relay(fingerprint(relay))).collect();
@@ -201,7 +201,7 @@ impl Reader<'_> {
         part.and_then(|part| self.one(name, &part)).unwrap_or_default()
     }
 
-    /// What this is, if it can be read; otherwise it is counted and named.
+    /// The value, if it can be read; otherwise it is counted and named.
     fn one<T: DeserializeOwned>(&mut self, name: &str, text: &RawValue) -> Option<T> {
         match serde_json::from_str(text.get()) {
             Ok(one) => Some(one),

@@ -1,6 +1,6 @@
 //! A window over the last values: its percentiles, and the GEV distribution that fits it.
 //!
-//! Values are kept in order beside their age, so a new one costs a search and a move within a few
+//! Values are kept in order as well as by age, so a new one costs a search and a move within a few
 //! thousand bytes, and a percentile costs nothing.
 
 use std::collections::VecDeque;

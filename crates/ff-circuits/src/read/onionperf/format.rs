@@ -47,7 +47,7 @@ pub(super) type Part = Option<Box<RawValue>>;
 #[derive(Default, Deserialize)]
 pub(super) struct Host {
     pub(super) tor: Part,
-    /// What the downloads' generator said: [`Tgen`].
+    /// The output of the downloads' generator: [`Tgen`].
     pub(super) tgen: Part,
 }
 
