@@ -157,7 +157,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// What is wrong at a place.
+    /// The error for a place in the text.
     fn wrong(&self, span: &Range<usize>, what: &str) -> String {
         format!("{}, line {}: {what}", self.file.display(), self.line(span))
     }

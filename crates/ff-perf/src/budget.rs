@@ -25,7 +25,7 @@ pub const SCHEMA: u32 = 1;
 /// The length of the longest month, in seconds.
 const MONTH_SECS: u64 = 31 * DAY_SECS;
 
-/// What has been spent, as it is kept between two runs.
+/// The bytes that have been spent, as they are kept between two runs.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Spent {
     /// [`SCHEMA`].
@@ -44,7 +44,7 @@ pub struct Spent {
     /// How many downloads have begun in all: the place of the next one in the order of sizes.
     #[serde(default)]
     pub begun: u64,
-    /// What was read of a network interface, if that is what counts.
+    /// The counter of a network interface, if that is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counter: Option<Counter>,
     /// How much went over it while no download was under way, in bytes; halved now and then, as is
@@ -98,7 +98,7 @@ pub struct Full {
     pub bytes: u64,
 }
 
-/// What is set aside, in words; nothing if it is nothing.
+/// The reserved bytes, in words; nothing if they are 0.
 fn reserved(bytes: &u64) -> String {
     if *bytes == 0 {
         return String::new();
@@ -184,7 +184,7 @@ impl Budget {
         self.spent.counter = Some(counter);
     }
 
-    /// What has been spent, to be kept.
+    /// The bytes that have been spent, to be kept.
     #[must_use]
     pub const fn spent(&self) -> &Spent {
         &self.spent

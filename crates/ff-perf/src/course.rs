@@ -21,15 +21,15 @@ use crate::store::{Store, StoreError};
 
 /// What a run needs.
 pub struct Course<C> {
-    /// Who builds circuits.
+    /// The client that builds circuits.
     pub client: Arc<C>,
     /// The relays that paths name by their numbers.
     pub relays: Vec<Arc<Relay>>,
-    /// What is measured.
+    /// The measurements to make.
     pub program: Arc<Program>,
     /// Of what share of circuits something is downloaded.
     pub download_share: f64,
-    /// What it may do.
+    /// The limits of the run.
     pub limits: Limits,
 }
 
@@ -40,7 +40,7 @@ pub type Tasks = Box<dyn Iterator<Item = Task>>;
 pub struct State {
     /// Which circuit is next, and when.
     pub scheduler: Scheduler<Tasks>,
-    /// What is known of relays' congestion.
+    /// The known congestion of relays.
     congestion: Congestion,
     /// When it began.
     began: Instant,
@@ -68,13 +68,13 @@ impl State {
 /// Why a circuit is not to begin.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Refusal {
-    /// What was missing, as its line says it.
+    /// The missing part, as its line names it.
     pub stage: Stage,
     /// One sentence.
     pub reason: String,
 }
 
-/// Who has circuits measured: keeps them, and says how it goes on.
+/// Orders the measurements of circuits: keeps them, and says how it goes on.
 pub trait Keeper {
     /// Keeps a circuit that has ended.
     ///
@@ -108,13 +108,13 @@ pub trait Keeper {
 pub struct ToFile<'a> {
     /// The file.
     pub store: &'a mut Store,
-    /// What it has come to.
+    /// The counts so far.
     pub counts: Counts,
     /// What ends it.
     pub signals: Signals,
     /// Whether there was one.
     pub is_over: bool,
-    /// Who tells once a second how it stands.
+    /// Reports the progress once a second.
     pub teller: Teller,
 }
 
@@ -156,7 +156,7 @@ pub enum Ended {
         failed: usize,
         /// Of how many.
         of: usize,
-        /// What the last failure was.
+        /// The last failure.
         last: String,
     },
     /// Somebody wished it.
@@ -164,7 +164,7 @@ pub enum Ended {
     Signal,
 }
 
-/// What a run came to.
+/// The counts of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// Circuits that were built.
@@ -173,7 +173,7 @@ pub struct Counts {
     pub failed: u64,
     /// Circuits that have ended.
     pub all: u64,
-    /// What the last failure was, and at which relay.
+    /// The last failure, and its relay.
     pub last_failure: String,
     /// Build times, in µs, of the time that is told of.
     builds_us: Vec<u64>,
@@ -183,7 +183,7 @@ pub struct Counts {
     ended: u64,
 }
 
-/// What a measurement tells.
+/// The events of a measurement.
 enum News {
     /// It is built; it may go on when it has an answer.
     Built(u64, oneshot::Sender<()>),
@@ -222,7 +222,7 @@ impl<C: Client> Course<C> {
                 }
                 Next::Measure(number) => {
                     if let Some(turn) = turns.remove(&number) {
-                        // If nobody waits for it any more, its end is on the way.
+                        // If nothing waits for it, its end is on the way.
                         let _: Result<(), ()> = oneshot::Sender::send(turn, ());
                     }
                     continue;
@@ -316,7 +316,7 @@ impl Counts {
         }
     }
 
-    /// What is told once a second.
+    /// The row that is shown once a second.
     fn row(&mut self, in_flight: usize) -> String {
         let [b50, b90] = quantiles_ms(&mut self.builds_us);
         let [r50, r90] = quantiles_ms(&mut self.trips_us);
@@ -357,7 +357,7 @@ pub(crate) fn order(
     }
 }
 
-/// What a circuit's failure was, and at which relay; nothing if it has none.
+/// A circuit's failure, and its relay; nothing if it has none.
 pub fn failure(circuit: &Circuit) -> String {
     let Some(failure) = &circuit.failure else { return String::new() };
     let hop = failure.hop.map(usize::from).and_then(|hop| circuit.path.get(hop.checked_sub(1)?));

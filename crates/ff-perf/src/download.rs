@@ -79,7 +79,7 @@ enum Head {
     Final(usize),
 }
 
-/// What is known of an answer while it comes.
+/// The known parts of an answer while it comes.
 struct Answer {
     /// Its header until that is complete; none for a source of ff-lab, which sends only bytes.
     head: Option<Vec<u8>>,

@@ -43,8 +43,8 @@ const REASONS: [&str; 11] = [
     "disk",
     "other",
 ];
-/// The stages in which circuits fail. In the last three no circuit begins, because there is no
-/// client, or no room in the budget or on the disk.
+/// The stages in which circuits fail. In the last three no circuit begins, because the client is
+/// missing, or the budget or the disk is full.
 const STAGES: [&str; 8] =
     ["link", "build", "rtt", "first-byte", "download", NO_CLIENT, "budget", "disk"];
 /// The stage before a circuit.
@@ -53,7 +53,7 @@ const NO_CLIENT: &str = "client";
 /// The labels of failures.
 type Labels = [(&'static str, &'static str); 2];
 
-/// Which figures there are besides those of all circuits.
+/// The figures besides those of all circuits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OptionalFigures {
     /// Times to first byte.
@@ -77,9 +77,9 @@ pub struct Figures {
     ttfb: Option<Histogram>,
     /// Downloads, if there are any.
     downloads: Option<Downloads>,
-    /// What is left of the month's data, if there is a budget, in bytes.
+    /// The rest of the month's data, if there is a budget, in bytes.
     data_left: Option<Gauge>,
-    /// What is left of the disk's, if there is a bound, in bytes.
+    /// The rest of the disk space, if there is a bound, in bytes.
     disk_left: Option<Gauge>,
     failures: Family<Labels, Counter>,
     /// Circuits that there are.
@@ -183,7 +183,7 @@ impl Figures {
         self.documents.set(i64::try_from(valid_after_unix_secs).unwrap_or(i64::MAX));
     }
 
-    /// Counts a circuit that could not even begin, because there is no client.
+    /// Counts a circuit that could not even begin, because the client is missing.
     pub fn note_no_client(&self) {
         self.fail(NO_CLIENT, "unreachable");
     }

@@ -7,8 +7,8 @@ use rand_chacha::ChaCha12Rng;
 
 use crate::schedule::Task;
 
-/// The circuits of a run: these paths again and again, or paths that are drawn by a seed. Those of
-/// some numbers are left out, and change no other one.
+/// The circuits of a run: these paths repeated, or paths that are drawn by a seed. Some numbers can
+/// be left out without changing the others.
 pub struct Plan {
     /// Where paths come from.
     source: Source,
@@ -54,7 +54,7 @@ impl Plan {
         Ok(Self { source: Source::Drawn(generator, rng), count, next: 0, is_left_out })
     }
 
-    /// Begins with this number. Other paths are drawn then than behind those that have been left
+    /// Begins with this number. Other paths are drawn then than after those that have been left
     /// out.
     #[must_use]
     pub fn beginning_with(mut self, number: u64) -> Self {
@@ -66,7 +66,7 @@ impl Plan {
     }
 }
 
-/// So many draws in a row may fail.
+/// How many draws in a row may fail.
 const MOST_FAILED: u32 = 100;
 
 impl Iterator for Plan {

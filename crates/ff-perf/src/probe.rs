@@ -30,7 +30,7 @@ pub struct Program {
     pub rtt_pause: Duration,
     /// How many first bytes.
     pub ttfb: u32,
-    /// First bytes again and again, if they are asked for.
+    /// Repeated first bytes, if they are asked for.
     pub latency: Option<Series>,
     /// How much to download, in bytes; nothing if 0.
     pub download_bytes: u64,
@@ -54,7 +54,7 @@ impl Program {
 
 /// One circuit that is measured.
 pub struct Measured<'a, C> {
-    /// Who builds it.
+    /// The client that builds it.
     pub client: &'a C,
     /// What to measure.
     pub program: &'a Program,
@@ -182,7 +182,7 @@ impl<C: Client> Measured<'_, C> {
         came.map_err(|fault| (Stage::Download, fault))
     }
 
-    /// First bytes again and again. What came until one fails is kept.
+    /// Repeated first bytes. The results until one fails are kept.
     async fn over_time(
         &self,
         circuit: &C::Circuit,

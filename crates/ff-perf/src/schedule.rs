@@ -66,7 +66,7 @@ pub enum Next {
     Wait(Option<Duration>),
     /// Everything is measured.
     Done,
-    /// So many of the last circuits have failed that the run must end.
+    /// Too many of the last circuits have failed, and the run must end.
     Stop {
         /// How many have failed.
         failed: usize,
@@ -83,7 +83,7 @@ pub enum Gate {
     Open,
     /// Not now; those that have begun go on.
     Held,
-    /// Not any more: when those that have begun have ended, all is done.
+    /// Closed: when those that have begun have ended, all is done.
     Closed,
 }
 
@@ -103,9 +103,9 @@ enum Stage {
 pub struct Scheduler<P> {
     /// What a run may do.
     limits: Limits,
-    /// What has not been looked at.
+    /// The part of the plan that has not been looked at.
     plan: P,
-    /// What has been looked at and could not go.
+    /// The tasks that have been looked at and could not start.
     window: VecDeque<Task>,
     begun: BTreeMap<u64, (Task, Stage)>,
     /// Circuits that wait for their relays, in the order in which they were built.
@@ -216,7 +216,7 @@ impl<P: Iterator<Item = Task>> Scheduler<P> {
         }
     }
 
-    /// The first circuit that is built and whose relays are free; they are not free any more then.
+    /// The first circuit that is built and whose relays are free; from now on they are not.
     fn next_turn(&mut self) -> Option<u64> {
         let is_free = |number: &u64| {
             let begun = self.begun.get(number);

@@ -1,4 +1,4 @@
-//! The same thing again and again on one circuit, each time at its moment.
+//! One action that is repeated on one circuit, each time at its moment.
 //!
 //! A moment does not wait for what was begun before it: a circuit that stalls for ten seconds
 //! counts with ten values, as it does for a user who asks once a second, and not with one.
@@ -25,7 +25,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// So many times as there are beginnings of `every` in a time: one at least.
+    /// The number of beginnings of `every` in a time: one at least.
     ///
     /// # Errors
     /// One sentence, if there are more than [`MOST`] or they follow each other faster than

@@ -17,7 +17,7 @@ impl Signals {
     /// Listens for [`Ending::signals`], inside of a runtime.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn listen() -> io::Result<Self> {
         let listen = |number| signal(SignalKind::from_raw(number));
         Ending::signals()?.into_iter().map(listen).collect::<io::Result<_>>().map(Self)

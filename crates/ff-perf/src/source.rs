@@ -198,7 +198,7 @@ async fn give(
 /// A running download.
 struct Given {
     source: Arc<Source>,
-    /// What comes next.
+    /// The next bytes.
     pattern: Pattern,
     /// How much is to come, in bytes.
     left: u64,

@@ -34,7 +34,7 @@ const UNFINISHED_OPTIONS: &str = "run.json.new";
 /// What two parts of one run must have in common.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Options {
-    /// Who builds the circuits.
+    /// The client that builds the circuits.
     pub client: ff_circuits::record::Client,
     /// What draws the paths.
     pub seed: u64,
@@ -54,7 +54,7 @@ pub struct Options {
     pub rtt_pause_ms: u64,
     /// How many first bytes.
     pub ttfb: u32,
-    /// First bytes again and again, if there are such.
+    /// Repeated first bytes, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<crate::series::Series>,
     /// How much is downloaded, in bytes.
@@ -67,7 +67,7 @@ pub struct Options {
     /// How long a download may take, in seconds; not in files of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub download_secs: Option<u64>,
-    /// What it is measured with; not in files of older versions.
+    /// The setting of the measurement; not in files of older versions.
     #[serde(default)]
     pub setting: Option<Setting>,
     /// How fast it may go. That may change between two parts, but is said. Not in files of older
@@ -146,7 +146,7 @@ pub enum StoreError {
         /// Which ones, and what they were.
         difference: String,
     },
-    /// A line is no circuit.
+    /// A line is not a circuit.
     #[error("{}, line {line}: {reason}", .path.display())]
     Line {
         /// In which file.
@@ -179,7 +179,7 @@ pub struct Opened {
     pub store: Store,
     /// The numbers of those that are there already.
     pub done: HashSet<u64>,
-    /// What is to be said of it, if something is.
+    /// A note about it, if there is one.
     pub note: Option<String>,
 }
 
@@ -209,8 +209,7 @@ impl Store {
         }
     }
 
-    /// A file of lines, whatever options they came by: opens it or makes it, and cuts a half line
-    /// off.
+    /// A file of lines, made with any options: opens it or makes it, and cuts a half line off.
     fn at(path: PathBuf) -> Result<Self, StoreError> {
         let (file, length) = open_lines(&path).map_err(io_error(&path))?;
         Ok(Self { path, file, length, run_unix_secs: run_unix_secs(), _lock: None })

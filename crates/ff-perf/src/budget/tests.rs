@@ -140,8 +140,8 @@ fn counters_of_an_interface_are_compared_with_those_of_the_same_one() {
 }
 
 proptest! {
-    /// Whatever the clocks say, whenever it is killed: what a month has spent is within its budget,
-    /// months do not go back, and none has more than one.
+    /// With any clocks, and killed at any time: what a month has spent is within its budget, months
+    /// do not go back, and none has more than one.
     #[test]
     fn no_month_ever_spends_more_than_its_budget(
         most in 0_u64..5000,

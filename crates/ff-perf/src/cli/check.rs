@@ -34,8 +34,8 @@ pub struct CheckArgs {
     /// Number of downloads through each relay.
     #[arg(long, value_name = "NUMBER", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub each: u64,
-    /// Mean number of seconds between two downloads. Default: 1, on the Internet 60 and at least
-    /// 20. Starts are at least half a second apart, on the Internet 10 seconds.
+    /// Mean number of seconds between two downloads. Default: 1, on the Internet 60 and at
+    /// least 20. Starts are at least half a second apart, on the Internet 10 seconds.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub gap: Option<f64>,
     /// Sizes of downloads, drawn at random: bytes, or with KiB, MiB, kB, MB.

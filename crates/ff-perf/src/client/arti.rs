@@ -58,8 +58,8 @@ pub struct Circuit {
 }
 
 /// The task of a circuit's reactor, which ends with this. By itself a reactor waits for the first
-/// hop for ever, whoever has given it up, and keeps its link open; when it ends, it has the circuit
-/// destroyed.
+/// hop for ever, even if the circuit was given up, and keeps its link open; when it ends, it has
+/// the circuit destroyed.
 struct Reactor(AbortHandle);
 
 impl Drop for Reactor {
@@ -96,8 +96,8 @@ impl Arti {
         }
         let pending = channel.new_tunnel(Arc::new(NoTimeout)).await;
         let (pending, reactor) = pending.map_err(|error| fault(&error))?;
-        // Whoever uses the circuit learns why it has ended. A future of its size is not moved more
-        // often than it must.
+        // The circuit's user learns why it has ended. A future of its size is not moved more often
+        // than it must.
         let reactor = Reactor(tokio::spawn(reactor.run()).abort_handle());
         let tunnel = pending.create_firsthop(target, self.params.clone()).await;
         let tunnel = Arc::new(tunnel.map_err(|error| fault(&error))?);
@@ -113,7 +113,7 @@ impl Arti {
         loop {
             match links.get_or_launch(target, ChannelUsage::UserTraffic).await {
                 Ok(link) => return Ok(link),
-                // Who opened it for all that wait has given up; one of these is the next.
+                // The one that opened it for all waiters has given up; one of these is the next.
                 Err(ChanError::RequestCancelled) => {}
                 Err(error) => return Err(no_link(&error)),
             }
@@ -207,7 +207,7 @@ async fn lost(
             if timeout(CLOSING, closed).await.is_ok() {
                 return Some(fault(error));
             }
-            // Who reads learns what the exit has said.
+            // The reader learns what the exit has said.
             let read = timeout(CLOSING, stream.read_u8()).await.ok()?.err()?;
             match read.get_ref()?.downcast_ref()? {
                 ProtoError::EndReceived(reason) => by_end(reason.to_string().to_lowercase()),
@@ -221,7 +221,7 @@ async fn lost(
 /// How long after a stream its circuit may be known to have ended, or what the exit has said.
 const CLOSING: Duration = Duration::from_secs(3);
 
-/// What is noted of an answer that has no address in it.
+/// The reason that is noted for an answer without an address.
 const NOTHING: &str = "error";
 
 /// What is noted of what an exit resolved a literal address to: nothing if it is that address, as
@@ -238,7 +238,7 @@ fn resolved(address: Ipv4Addr, answers: &[IpAddr]) -> Result<String, Fault> {
     }
 }
 
-/// Gives nothing up: who measures has a time of his own.
+/// Gives nothing up: the measuring code has a time limit of its own.
 struct NoTimeout;
 
 impl TimeoutEstimator for NoTimeout {
@@ -267,7 +267,7 @@ fn target(relay: &Relay) -> Result<OwnedCircTarget, Fault> {
     builder.build().map_err(|error| odd(&error))
 }
 
-/// What an error of a circuit says, and whose fault that is.
+/// The text of a circuit's error, and the side at fault.
 fn fault(error: &ProtoError) -> Fault {
     match error {
         ProtoError::Bug(_) | ProtoError::IdRangeFull | ProtoError::Spawn { .. } => {
@@ -278,7 +278,7 @@ fn fault(error: &ProtoError) -> Fault {
     }
 }
 
-/// Why there is no link, and whose fault that is.
+/// Why a link could not be opened, and the side at fault.
 fn no_link(error: &ChanError) -> Fault {
     let reason = reason(error);
     match error {
@@ -325,7 +325,7 @@ fn lies_beneath(error: &(dyn std::error::Error + 'static), errnos: &[Errno]) -> 
     })
 }
 
-/// What an error says, with what lies beneath.
+/// The text of an error, with its causes.
 pub(crate) fn reason(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -48,7 +48,7 @@ const LOOK: Duration = Duration::from_millis(200);
 pub struct Tor {
     /// Where commands go.
     commands: Commands,
-    /// Who waits for what.
+    /// What each waiter waits for.
     table: Arc<Table>,
     /// Where streams begin.
     socks: SocketAddr,
@@ -64,7 +64,7 @@ pub struct Circuit {
     commands: Commands,
     /// Where it is known.
     table: Arc<Table>,
-    /// What is told of it.
+    /// The events of it.
     news: Mutex<Slot<CircuitState>>,
 }
 
@@ -119,7 +119,7 @@ pub struct Takeover {
     pub tor: Tor,
     /// When it has its options back.
     pub ending: Ending,
-    /// What is to be said of it, if something is.
+    /// A note about it, if there is one.
     pub note: Option<String>,
 }
 
@@ -240,8 +240,8 @@ impl Client for Tor {
     type Stream = Stream;
 
     const NAME: ff_circuits::record::Client = ff_circuits::record::Client::Tor;
-    // A refusal by the reason `misc` makes a circuit too old for new streams, whatever
-    // MaxCircuitDirtiness is, and tor closes those that are and have none once more before it heeds
+    // A refusal by the reason `misc` makes a circuit too old for new streams, with any
+    // MaxCircuitDirtiness, and tor closes such circuits without streams once more before it heeds
     // the NewCircuitPeriod that it is given.
     const KEEPS_UNUSED: bool = false;
 
@@ -259,8 +259,8 @@ impl Client for Tor {
                 .unwrap_or(u64::MAX)
         };
         loop {
-            // A link that opens is no news of the circuit, which may be given up before there are
-            // any.
+            // A link that opens does not tell of the circuit, which may be given up before anything
+            // is told of it.
             let slot = circuit.news.get_mut().unwrap_or_else(PoisonError::into_inner);
             let news = timeout(LOOK, slot.next()).await;
             let link = self.table.link(&guard.id, progress.began);
@@ -321,8 +321,8 @@ impl Client for Tor {
         Ok(Stream::new(socket, news))
     }
 
-    /// A SocksPort closes a stream in one way, whoever has ended it; what tor tells of it says who
-    /// that was.
+    /// A SocksPort closes a stream in the same way for either end; tor's events say which end it
+    /// was.
     async fn lost(
         circuit: &Self::Circuit,
         stream: &mut Self::Stream,
@@ -332,7 +332,7 @@ impl Client for Tor {
     }
 }
 
-/// What is said of a tor that has our options from before.
+/// The message about a tor that still has our options from before.
 fn left_over(dir: &Path) -> String {
     format!(
         "{}: its tor still has the options of a run that was killed, and keeps them; SIGHUP gives it those of its torrc",

@@ -13,12 +13,12 @@ use super::{REASONS, reason};
 /// mobile links).
 const SECS: [f64; 14] =
     [0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 20.0, 40.0, 90.0, 270.0, 900.0];
-/// Whose fault failures are, as lines name it.
+/// The side at fault for failures, as lines name it.
 const WHOSE: [&str; 4] = ["relay", "target", "client", "unknown"];
 
 /// The stage of a time, and the size of its download in bytes.
 type StageLabels = [(&'static str, String); 2];
-/// Whose fault a failure is, and its reason.
+/// The side at fault for a failure, and its reason.
 type FailureLabels = [(&'static str, &'static str); 2];
 
 /// The figures; clones are the same ones.
@@ -79,7 +79,7 @@ impl Downloads {
     }
 }
 
-/// Whose fault a failure is, as lines name it.
+/// The side at fault for a failure, as lines name it.
 const fn whose(whose: Whose) -> &'static str {
     match whose {
         Whose::Relay => "relay",

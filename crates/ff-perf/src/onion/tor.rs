@@ -19,7 +19,7 @@ use crate::client::tor::find;
 
 /// The file of the key, as tor writes it: `ED25519-V3:` and base64.
 const KEY: &str = "tor.key";
-/// What is asked for a new key.
+/// The request for a new key.
 const NEW: &str = "NEW:ED25519-V3";
 /// The type of keys, which they begin with.
 const KIND: &str = "ED25519-V3:";
@@ -44,8 +44,8 @@ pub struct Service {
 /// one hop.
 ///
 /// # Errors
-/// When there is no tor, when it is not configured for such a service, when it refuses, or when the
-/// key cannot be kept.
+/// When the tor does not run, when it is not configured for such a service, when it refuses, or
+/// when the key cannot be kept.
 pub fn publish(dir: &Path, keys: Option<&Path>, single: bool, to: SocketAddr) -> Result<Service> {
     let has_control = dir.join("control").exists();
     let dir = if has_control { dir.to_owned() } else { find(dir).map_err(anyhow::Error::msg)? };

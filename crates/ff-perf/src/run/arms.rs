@@ -33,7 +33,7 @@ struct ReadyArm {
     measuring: Measuring,
     /// Options that tor gets for it, by name and value.
     torrc: Vec<(String, String)>,
-    /// What it is measured with.
+    /// The prepared measurement.
     ready: Ready,
     /// Its circuits.
     plan: Plan,
@@ -189,7 +189,7 @@ struct Slot<'a> {
     state: &'a mut State,
     /// Where lines go.
     store: &'a mut Store,
-    /// What the run has come to.
+    /// The counts of the run.
     counts: &'a mut Counts,
 }
 

@@ -31,7 +31,7 @@ use crate::cli::bound::{BoundArgs, Select};
 struct Found {
     /// The version of this document.
     schema: u32,
-    /// What was read.
+    /// The inputs that were read.
     inputs: Vec<Input>,
     capacities: &'static str,
     /// How many relays have one.
@@ -42,23 +42,23 @@ struct Found {
     select: &'static str,
     /// Lengths of paths.
     lengths: Vec<u8>,
-    /// The bound for each, in kB/s; none where there is no such path.
+    /// The bound for each, in kB/s; none where the relays make no such path.
     bound: Vec<Option<f64>>,
     bound_unit: &'static str,
     /// By drawn paths: for `tor`, and for `weighted` without replacement.
     sampled: Vec<Option<Sampled>>,
     /// Where they are drawn from.
     seed: u64,
-    /// Who costs users most.
+    /// The relays that cost users most.
     losses: Losses,
 }
 
-/// Who costs users most, by paths of one length.
+/// The relays that cost users most, by paths of one length.
 #[derive(Debug, Serialize)]
 struct Losses {
     length: u8,
-    /// How paths are drawn for them: of Tor's rules there is no formula, and weighted paths stand
-    /// for them.
+    /// How paths are drawn for them: Tor's rules have no formula, and weighted paths stand for
+    /// them.
     by: &'static str,
     relays: Vec<Loss>,
     /// Families, by the fingerprint that comes first of those with a capacity.
@@ -128,7 +128,7 @@ fn pool(args: &BoundArgs, all: &mut Capacities, inputs: &mut Inputs) -> Result<O
     Ok(Some(pool))
 }
 
-/// What was read, nothing twice.
+/// The inputs that were read, each once.
 fn once(inputs: &Inputs) -> Vec<Input> {
     let mut all: Vec<Input> = Vec::new();
     for input in inputs.all() {
@@ -206,7 +206,7 @@ fn find(
     })
 }
 
-/// Who costs users most, by uniform paths or by weighted ones.
+/// The relays that cost users most, by uniform paths or by weighted ones.
 fn lost(args: &BoundArgs, all: &Capacities, bounds: &Bounds) -> Losses {
     let length = usize::from(args.losses_at);
     let (by, drawn) = match args.select {
@@ -326,8 +326,8 @@ fn shares(sorted: &[f64]) -> Vec<(f64, f64)> {
     points
 }
 
-/// What drawn paths have come to: beside the formula of weighted paths, or the error of the bound
-/// where there is none.
+/// The results of drawn paths: compared with the formula of weighted paths, or with the error of
+/// the bound if that has no value.
 fn sampled(drawn: &Sampled, select: &str) -> String {
     let Sampled { kbytes_per_sec, standard_error_kbytes_per_sec: error, paths } = drawn;
     let mean = match select {

@@ -29,12 +29,12 @@ use probing::{Drawer, Probing, any_arrived};
 pub(crate) const STARVES: u8 = 3;
 /// Seconds between two downloads if nobody says how many: in private networks, and on the Internet.
 const GAPS_SECS: [f64; 2] = [1.0, 60.0];
-/// There may be no less between any two downloads on the Internet.
+/// The least pause between any two downloads on the Internet.
 const PUBLIC_LEAST_GAP_SECS: f64 = 10.0;
-/// The mean is at least so many times the least one where nobody is to know when the next download
-/// comes.
+/// The mean is at least this many times the least pause if the time of the next download must not
+/// be predictable.
 const MEAN_OF_LEAST: f64 = 2.0;
-/// So much may be asked of the Internet's relays at once.
+/// How many downloads at once may use the Internet's relays.
 const PUBLIC_AT_ONCE: u8 = 4;
 
 /// Downloads through relays, and judges them, also by what there is when the downloads have ended
@@ -102,9 +102,9 @@ struct Download<'a> {
     /// The options.
     args: &'a CheckArgs,
     network: &'a Network,
-    /// Who is checked, and what is known.
+    /// The relays that are checked, and what is known of them.
     told: &'a Told,
-    /// What is downloaded.
+    /// The target of the downloads.
     target: Target,
     /// Times between two downloads.
     gaps: Gaps,
@@ -113,7 +113,7 @@ struct Download<'a> {
 }
 
 impl Job for Download<'_> {
-    /// What came of the downloads, and why they have ended early, if they have.
+    /// The results of the downloads, and why they ended early, if they did.
     type Done = (Vec<Probe>, Result<()>);
 
     async fn run<C: Client>(self, client: C, signals: Signals) -> Result<Self::Done> {

@@ -54,7 +54,7 @@ pub(super) fn run(args: &MeasureArgs) -> Result<ExitCode> {
     came.judged().map(|()| ExitCode::SUCCESS)
 }
 
-/// What a run with these options is measured with.
+/// Prepares the measurement of a run with these options.
 ///
 /// # Errors
 /// When something cannot be read, or may not be.
@@ -66,7 +66,7 @@ pub(super) fn ready(args: &MeasureArgs, measuring: &Measuring) -> Result<Ready> 
     Ok(ready)
 }
 
-/// What a run came to.
+/// The results of a run.
 pub(super) struct Came {
     /// Its circuits.
     pub(super) counts: Counts,
@@ -102,7 +102,7 @@ pub(super) struct Ready {
     /// Where the network is.
     pub(super) dir: PathBuf,
     pub(super) network: Network,
-    /// How paths are drawn, if there is no file with them.
+    /// How paths are drawn, if a file does not give them.
     pub(super) choice: Choice,
     /// The paths of the file, if there is one.
     pub(super) given: Option<Vec<Vec<usize>>>,
@@ -110,12 +110,12 @@ pub(super) struct Ready {
     pub(super) paths_sha256: Option<String>,
     /// Where streams lead.
     pub(super) target: Option<Target>,
-    /// What they lead to if nobody says what.
+    /// The source that is used if no target is given.
     _source: Option<Source>,
 }
 
 impl Ready {
-    /// By these options, for so many circuits a second; on the Internet there may be so many.
+    /// By these options, for `per_sec` circuits a second; on the Internet this is limited.
     ///
     /// # Errors
     /// When something cannot be read, or may not be.
@@ -198,7 +198,7 @@ pub(super) fn read_network(
 struct Run<'a> {
     /// Its options.
     args: &'a MeasureArgs,
-    /// What it is measured with.
+    /// The prepared measurement.
     ready: Ready,
 }
 
@@ -329,7 +329,7 @@ pub(super) fn plan(
     }
 }
 
-/// What it may do: so many new circuits a second, and so large a share of failures.
+/// The limits of a run: new circuits a second, and the share of failures.
 pub(super) fn limits(args: &Measuring, per_sec: f64, failures: f64) -> Limits {
     Limits {
         in_flight: usize::try_from(args.in_flight).unwrap_or(usize::MAX),
@@ -370,7 +370,7 @@ pub(super) fn course<C: Client>(
     }
 }
 
-/// What is said of a run, also of one that has ended early.
+/// The summary of a run, also of one that has ended early.
 pub(super) fn summary(recording: &Recording, counts: &Counts) -> String {
     let (built, failed) = (counts.built, counts.failed);
     if recording.json {

@@ -177,7 +177,7 @@ fn shelf(args: &ServeArgs, ways: Option<&Ways>, now: Now) -> Result<(Shelf, u64)
     Ok((shelf, next))
 }
 
-/// Which figures there are besides those of all circuits.
+/// The figures besides those of all circuits.
 fn optional_figures(args: &ServeArgs) -> OptionalFigures {
     OptionalFigures {
         ttfb: args.measuring.ttfb > 0,
@@ -232,7 +232,7 @@ fn live(
                 continue;
             }
             Ok(Why::ClientLost) => {}
-            // What was wrong from the beginning is for whoever has started it.
+            // Mistakes that were there at the start are reported to the user who started it.
             Err(error) if is_first => return Err(error),
             Err(error) => serving.no_client(&format!("{error:#}; trying again"), state.began()),
         }
@@ -249,10 +249,10 @@ struct Life<'a> {
     way: &'a mut Way,
     /// How many arms take turns.
     arms: u64,
-    /// What it may do.
+    /// The limits of the service.
     limits: Limits,
     state: &'a mut State,
-    /// Who keeps circuits.
+    /// Keeps the circuits.
     serving: &'a mut Serving,
 }
 
@@ -264,7 +264,7 @@ enum Why {
     Parameters,
     /// Another arm is next.
     Turn,
-    /// It does not work any more.
+    /// The client does not work from now on.
     ClientLost,
 }
 

@@ -1,5 +1,5 @@
-//! The lines of a file of circuits, read in bounded memory whatever another program has written
-//! there.
+//! The lines of a file of circuits, read in bounded memory even if another program has written to
+//! it.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -127,7 +127,7 @@ pub(super) fn cut_half_line(file: &mut File) -> io::Result<u64> {
 mod tests {
     use super::*;
 
-    /// What comes of lines: the length of each, none of those that are too long.
+    /// The lengths of the lines, none for those that are too long.
     fn lengths(text: &[u8]) -> Vec<Option<usize>> {
         let mut found = Vec::new();
         let read = each(BufReader::new(text), |place, line| {

@@ -40,7 +40,7 @@ pub struct Rule {
     pub disk_bytes: u64,
 }
 
-/// What a clock says.
+/// The readings of the clocks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Now {
     /// The host's clock, which may jump: seconds since 1970.
@@ -68,7 +68,7 @@ impl Name {
         format!("circuits-{:06}-{}.jsonl", self.number, begin.get(..10).unwrap_or_default())
     }
 
-    /// What is called so, if it is one of these.
+    /// The file of this name, if it is one of these.
     #[must_use]
     pub fn parse(file: &str) -> Option<Self> {
         let rest = file.strip_prefix("circuits-")?.strip_suffix(".jsonl")?;
@@ -245,7 +245,7 @@ impl Rotation {
         self.rule.disk_bytes
     }
 
-    /// Whether a line does not go into the last file any more.
+    /// Whether a line belongs into a new file.
     fn is_over(&self, (last, bytes): &(Name, u64), line_bytes: u64, now: Now) -> bool {
         let is_full = *bytes > 0 && bytes.saturating_add(line_bytes) > self.rule.file_bytes;
         let age = now.elapsed.saturating_sub(self.begun);

@@ -1,5 +1,4 @@
-//! A folder that lines go into for months: files that follow each other, so many of them and no
-//! more.
+//! A folder that lines go into for months: files that follow each other, up to a fixed number.
 //!
 //! A start continues after the last whole line. The folder is locked while it is written to,
 //! because two writers would give two circuits one number and forget each other's files.
@@ -21,9 +20,9 @@ mod days;
 
 use days::DayFiles;
 
-/// So many of the last lines have the highest number among them, because circuits end in another
-/// order than they begin in: there are 10,000 at once at most, and as many as the scheduler looks
-/// at have been passed by.
+/// The highest number is among this many of the last lines, because circuits end in another order
+/// than they begin in: there are 10,000 at once at most, and as many as the scheduler looks at have
+/// been passed by.
 const LAST_LINES: usize = 10_000 + WINDOW;
 
 /// The folder.
@@ -39,7 +38,7 @@ pub struct Shelf {
     began: Instant,
     /// What names the run in its lines, whichever file they go into.
     run_unix_secs: f64,
-    /// What is to be said of it.
+    /// Notes about it.
     notes: Vec<String>,
     /// OnionPerf's files, if they are written.
     days: Option<DayFiles>,
@@ -69,8 +68,8 @@ impl Shelf {
         Self::taken(dir, lock, files, notes, rule)
     }
 
-    /// Takes a folder that has lines, whatever options they came by ([`Self::check`]); which number
-    /// the next circuit has.
+    /// Takes a folder that has lines, made with any options ([`Self::check`]), and returns the
+    /// number of the next circuit.
     ///
     /// # Errors
     /// [`StoreError`], which names the file.
@@ -129,7 +128,7 @@ impl Shelf {
         Ok((shelf, number))
     }
 
-    /// What is to be said of it at the beginning: a sentence each.
+    /// Notes about it at the start: a sentence each.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
@@ -237,7 +236,7 @@ fn length(path: &Path) -> Result<u64, StoreError> {
     fs::metadata(path).map(|file| file.len()).map_err(io_error(path))
 }
 
-/// What the clocks say; the monotonic one counts from `began`.
+/// The readings of the clocks; the monotonic one counts from `began`.
 pub(crate) fn now(began: Instant) -> Now {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Now { unix_secs: unix.as_secs(), elapsed: began.elapsed() }

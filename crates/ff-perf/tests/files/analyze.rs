@@ -14,19 +14,19 @@ fn run(args: &[&str]) -> Output {
     command.args(["circuits", "analyze"]).args(args).output().expect("the program runs")
 }
 
-/// What it prints, if all is well.
+/// The output of a successful run.
 fn prints(args: &[&str]) -> String {
     let output = run(args);
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// What it prints as JSON.
+/// The output as JSON.
 fn json(args: &[&str]) -> Value {
     serde_json::from_str(&prints(&[args, &["--json"]].concat())).expect("JSON")
 }
 
-/// What it says of what is wrong; the exit status is 1.
+/// The error messages; the exit status is 1.
 fn fails(args: &[&str]) -> String {
     let output = run(args);
     let printed = String::from_utf8_lossy(&output.stdout);
@@ -53,7 +53,7 @@ fn relays() -> Vec<String> {
     consensus.relays.iter().map(|relay| hex(&relay.fingerprint)).collect()
 }
 
-/// Lines of so many circuits, whose times hang on a common one, with first and last relays of two
+/// Lines of `count` circuits, whose times depend on a common one, with first and last relays of two
 /// halves.
 fn lines(count: u32, seed: u64) -> String {
     let (relays, mut rng) = (relays(), ChaCha12Rng::seed_from_u64(seed));

@@ -20,7 +20,7 @@ fn random() -> ChaCha12Rng {
     ChaCha12Rng::seed_from_u64(seed)
 }
 
-/// Circuits whose ends are drawn by these weights; who would be both is drawn again.
+/// Circuits whose ends are drawn by these weights; a relay that would be both is drawn again.
 fn drawn(weights: &[Vec<f64>; 2], count: usize, rng: &mut ChaCha12Rng) -> Vec<Ends> {
     let [first, last] = weights.each_ref().map(|all| WeightedIndex::new(all).expect("weights"));
     let index = |of: &WeightedIndex<f64>, rng: &mut ChaCha12Rng| {
@@ -37,7 +37,7 @@ fn drawn(weights: &[Vec<f64>; 2], count: usize, rng: &mut ChaCha12Rng) -> Vec<En
     all
 }
 
-/// Fingerprints of so many relays.
+/// The fingerprints of `count` relays.
 fn fingerprints(count: usize) -> Vec<String> {
     (0..count).map(|relay| format!("{relay:040X}")).collect()
 }

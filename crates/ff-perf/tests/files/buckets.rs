@@ -60,7 +60,8 @@ fn model(held: u32, part: f64, rng: &mut ChaCha12Rng) -> Circuits {
     circuits
 }
 
-/// What is found in so many models, beside the truth: hits, misses, and models with a false alarm.
+/// The results in this number of models, compared with the truth: hits, misses, and models with a
+/// false alarm.
 fn found(models: u32, held: u32, part: f64, seed: u64) -> [usize; 3] {
     let truth: BTreeSet<String> = (0..held).map(|at| format!("{at:040}")).collect();
     let mut sums = [0; 3];

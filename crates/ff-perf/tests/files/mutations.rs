@@ -1,5 +1,5 @@
-//! No change to a real file makes a reader panic, and whatever is read can be analysed. The fuzzers
-//! in `fuzz` go further.
+//! No change to a real file makes a reader panic, and everything that was read can be analysed. The
+//! fuzzers in `fuzz` go further.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,7 +23,7 @@ use proptest::prelude::*;
 use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 
-/// OnionPerf's day, the first so many bytes of it made whole again by the reader's own rules: none.
+/// The sample of a day of OnionPerf.
 fn day() -> Vec<u8> {
     let name = "tests/data/onionperf/2021-01-01.op-hk5.onionperf.analysis.json.xz";
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
@@ -185,7 +185,7 @@ fn mutated(mut bytes: Vec<u8>, cut: (usize, usize), changes: &[(usize, u8)]) -> 
     bytes
 }
 
-/// Analyses whatever was read.
+/// Analyses the circuits that were read.
 fn analysed(circuits: &Circuits) {
     let options = Options {
         hops: 3,

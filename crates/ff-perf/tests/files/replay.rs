@@ -35,7 +35,7 @@ fn plain(
     values.iter().map(judge).collect()
 }
 
-/// The last so many of a list.
+/// The last elements of a list.
 trait Last {
     /// None if there are fewer.
     fn last_chunk_of(&self, count: usize) -> Option<&[f64]>;

@@ -31,7 +31,7 @@ const SHARE: f64 = 0.8;
 
 /// A sample to fit.
 struct Case {
-    /// What is said of it in failures.
+    /// Its name in failures.
     name: String,
     /// Values that were seen, in ms.
     values: Vec<f64>,
@@ -116,7 +116,7 @@ struct Asked {
     window: Vec<f64>,
 }
 
-/// What was asked and what scipy says; both are made once. None without scipy.
+/// The questions and scipy's answers; both are made once. None without scipy.
 fn scipy() -> Option<&'static (Asked, Value)> {
     static FOUND: OnceLock<Option<(Asked, Value)>> = OnceLock::new();
     let ask = || {
@@ -272,7 +272,7 @@ fn ranks_are_scipys() {
     }
 }
 
-/// What this thread has used of a core.
+/// The CPU time of this thread.
 fn cpu_time() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().expect("a time")
 }

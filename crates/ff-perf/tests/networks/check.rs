@@ -115,7 +115,7 @@ fn a_relay_that_starves_clients_is_found_and_no_other() {
     gives_up_on_what_is_dead(&network, &dir.path().join("dead"), &all);
 }
 
-/// Where nothing arrives any more, no relay is accused of it.
+/// Where nothing arrives, no relay is accused.
 fn gives_up_on_what_is_dead(network: &Network, out: &Path, all: &str) {
     let options = format!("{all} --each 1000 --gap 0.01 --sizes 20kB --json");
     let output = run(network.dir(), out, &options);
@@ -153,7 +153,7 @@ fn lines(out: &Path) -> Vec<Circuit> {
     whole.lines().map(|line| serde_json::from_str(line).expect("a circuit")).collect()
 }
 
-/// Whoever stops the downloads is told what those say that there are.
+/// A user who stops the downloads gets a report of the results so far.
 fn says_what_it_has_when_it_is_stopped(network: &Network, out: &Path, all: &str) {
     let options = format!("{all} --each 10000 --gap 0.05 --sizes 50kB --json");
     let mut command = command(network.dir(), out, &options);

@@ -51,7 +51,7 @@ impl Run {
 
     /// Starts one on the network in a directory.
     fn start_in(network: &Path, out: &Path, options: &str) -> Self {
-        // Whoever runs the tests may have SIGHUP ignored.
+        // SIGHUP may be ignored where the tests run.
         let mut command = Command::new("env");
         command.arg("--default-signal=HUP").arg(env!("CARGO_BIN_EXE_ff-perf"));
         command.args(Self::words(network, out, options));
@@ -92,7 +92,7 @@ impl Run {
         whole.lines().map(|line| serde_json::from_str(line).expect("a circuit")).collect()
     }
 
-    /// Waits until there are so many lines.
+    /// Waits until there are `count` lines.
     fn wait_for(&self, count: usize) {
         self.wait_until(|lines| lines.len() >= count);
     }
@@ -240,7 +240,7 @@ fn ends_with_its_terminal(client: &Node, before: &[String]) {
         assert!(Instant::now() < until, "tor keeps our options: {:?}", options(client));
         thread::sleep(Duration::from_millis(50));
     }
-    // Nobody has the folder any more when the last line is there.
+    // The folder is free when the last line is there.
     let folder = fs::File::open(&out).expect("the folder");
     while folder.try_lock().is_err() {
         assert!(Instant::now() < until, "it has not ended");
@@ -329,9 +329,9 @@ struct Truth {
 }
 
 impl Truth {
-    /// Listens, and disturbs: tor is told again and again to attach streams itself, and ten times
-    /// as long as that lasts it is left alone: most circuits come through however slow the machine
-    /// is. At the end it hears all that was said.
+    /// Listens, and disturbs: tor is told repeatedly to attach streams itself, and then left alone
+    /// for ten times as long: most circuits come through however slow the machine is. At the end it
+    /// has heard everything that was said.
     fn listen(client: &Node, is_over: &AtomicBool) -> Self {
         const SHORTEST: Duration = Duration::from_millis(50);
         const LONGEST: Duration = Duration::from_millis(500);
@@ -380,7 +380,7 @@ impl Truth {
     }
 
     /// A round trip went over its circuit. What tor did with the stream after it was refused there
-    /// is no matter.
+    /// does not matter.
     fn confirms(&self, circuit: &Circuit, nth: u64) {
         // The address that the run asks for with this one.
         let at = circuit.number * 37 + nth;

@@ -1,4 +1,4 @@
-//! What is measured of circuits, beside the delays that are set: an idle private network whose
+//! Measurements of circuits, compared with the delays that are set: an idle private network whose
 //! nodes are hosts as far apart as regions of the Earth are (ledger row N7). Needs root.
 //!
 //! Cores are kept awake: a packet that finds each of them asleep is late by the time that it takes
@@ -80,7 +80,7 @@ fn pairs_off_ms(network: &Network, dir: &Path) -> Vec<(f64, f64)> {
     let ids = nodes.iter().map(|node| node.rsa_fingerprint());
     let shorter: Vec<_> = ids.clone().map(|x| format!("{first},{x}")).collect();
     let longer = shorter.iter().flat_map(|path| ids.clone().map(move |y| format!("{path},{y}")));
-    // What ends with a relay twice is no path.
+    // A path that ends with the same relay twice is not valid.
     let longer = longer.filter(|path| path[41..81] != path[82..]);
     let paths: Vec<_> = shorter.iter().cloned().chain(longer).collect();
     let (file, out) = (dir.join("paths"), dir.join("pairs"));
@@ -105,7 +105,7 @@ fn pairs_off_ms(network: &Network, dir: &Path) -> Vec<(f64, f64)> {
     found.iter().map(off).collect()
 }
 
-/// What circuits come to beside what was set, in the median.
+/// The medians of circuits compared with what was set.
 #[derive(Debug)]
 struct Found {
     /// By how much round trips exceed the set ones, in ms.

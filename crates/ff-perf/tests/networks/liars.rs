@@ -145,7 +145,7 @@ fn ends_by_itself(network: &Network, client: &str) {
     all_accepted(network, &circuits);
 }
 
-/// An exit that refuses as it should says the address, too, and is no liar for that.
+/// An exit that refuses as it should gives the address, too, and is not a liar for that.
 fn believes_who_refuses(network: &Network, client: &str, reason: &str) {
     let circuits = succeeds(network, client, "honest");
     for trip in circuits.iter().flat_map(|circuit| &circuit.rtt) {

@@ -1,4 +1,4 @@
-//! Streams that end before all has come: whose doing that was.
+//! Streams that end before all has come: which side ended them.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -118,8 +118,8 @@ pub(crate) fn by_its_target(network: &Network, client: &str) {
     }
 }
 
-/// A source that sends more with the last bytes than it was asked for is none: who downloads from
-/// it measures something else.
+/// A source that sends more with the last bytes than it was asked for is not a source: a download
+/// from it measures something else.
 pub(crate) fn by_a_target_that_sends_more(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let (listener, _) = target();
@@ -159,7 +159,7 @@ pub(crate) fn with_its_circuit(network: &Network) {
     let begun = ["arti", "tor"].map(|client| {
         let out = dir.path().join(client);
         let (running, mut stream) = begin(network, &out, client, (&listener, DOWNLOAD));
-        // Whoever asks knows that his stream is open.
+        // The client that asks knows that its stream is open.
         stream.read_exact(&mut [0; 4]).expect("a request");
         (client, out, running, stream)
     });
@@ -172,8 +172,8 @@ pub(crate) fn with_its_circuit(network: &Network) {
     }
 }
 
-/// A guard that says nothing: a tor that has a link to it from before waits for a circuit, who has
-/// none for the link.
+/// A guard that says nothing: a tor that has a link to it from before waits for a circuit, and one
+/// without a link waits for the link.
 pub(crate) fn at_a_mute_guard(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     let (_listener, addr) = target();

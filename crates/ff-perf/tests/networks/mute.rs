@@ -31,7 +31,7 @@ const DESTROY: u8 = 4;
 
 /// What comes on a link, each by its command; none is its end.
 async fn listen(tcp: TcpStream, identity: Arc<LinkIdentity>, said: UnboundedSender<Option<u8>>) {
-    // Who has given up the link does not shake hands.
+    // A relay that has given up the link does not shake hands.
     let Ok(link) = accept(tcp, &identity, PATIENCE).await else { return };
     let mut link = ControlLink::new(link).expect("tokio's socket");
     while let Ok(cell) = link.recv_cell().await {
@@ -64,7 +64,7 @@ async fn until(hears: &mut UnboundedReceiver<Option<u8>>, wanted: Option<u8>) {
     timeout(PATIENCE, next).await.unwrap_or_else(|_| panic!("never {wanted:?}"));
 }
 
-/// Waits for a circuit at such a guard, which never answers for one. Arti waits 5 s for a link,
+/// Waits for a circuit at such a guard, which never answers the request. Arti waits 5 s for a link,
 /// which is too little on a busy machine: then it is asked again.
 async fn waits(client: &Arti, path: &[Arc<Relay>], progress: &mut Progress) {
     loop {
@@ -91,7 +91,8 @@ async fn what_is_given_up_at_a_mute_guard_is_gone() {
     until(&mut hears, None).await;
 }
 
-/// Whoever waits for a link that another circuit has had opened, and given up, opens it itself.
+/// A circuit that waits for a link which another circuit has had opened, and given up, opens it
+/// itself.
 #[tokio::test]
 async fn a_link_that_another_circuit_gave_up_is_waited_for() {
     let gate = Arc::new(Semaphore::new(0));

@@ -232,14 +232,14 @@ pub(crate) fn web_server(answer: Vec<u8>) -> SocketAddr {
                 }
                 request.extend(byte);
             }
-            // Whoever has read enough closes.
+            // A reader that has read enough closes.
             let _ = stream.write_all(&answer);
         }
     });
     addr
 }
 
-/// What a web server sends with a page that it does not have is no download.
+/// The content that a web server sends for a missing page does not count as a download.
 fn heeds_the_status(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     for (status, is_well) in [("200 OK", true), ("404 Not Found", false)] {
@@ -292,7 +292,7 @@ fn goes_on(network: &Network) {
     assert_eq!((numbers.len(), after.len()), (8, 8));
 }
 
-/// Whoever stops a run is told what it has come to until then.
+/// A user who stops a run gets a report of the results so far.
 fn says_what_it_has_when_it_is_stopped(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     let mut command = command(network.dir(), dir.path(), "--count 1000000 --rate 20 --json");
@@ -378,7 +378,7 @@ fn documents(network: &Network) -> impl Iterator<Item = (&'static str, String)> 
     names.into_iter().filter_map(move |name| Some((name, fs::read_to_string(dir.join(name)).ok()?)))
 }
 
-/// tor builds circuits of one relay, and puts no streams on them: that is no relay's fault.
+/// tor builds circuits of one relay, and puts no streams on them: that is not a relay's fault.
 fn says_what_tor_cannot_do(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     let paths = dir.path().join("paths");
@@ -424,7 +424,7 @@ fn refuses(network: &Network) {
 }
 
 /// Relays with addresses on the Internet are not measured by mistake. Their addresses are for
-/// documents (RFC 5737), so nobody is asked, whatever happens.
+/// documents (RFC 5737), so no host is contacted in any case.
 fn asks_before_it_measures_the_internet(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     for (name, text) in documents(network) {

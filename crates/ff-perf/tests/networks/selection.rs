@@ -34,7 +34,7 @@ fn count(paths: impl IntoIterator<Item = Vec<usize>>) -> Places {
     places
 }
 
-/// How often our own draws, so many, have each relay in each place.
+/// How often our own draws, `draws` of them, have each relay in each place.
 fn ours(pool: &Pool, any_subnet: bool, draws: usize, seed: u64) -> Places {
     let lengths = Lengths::new(&[(3, 1.0)]).expect("a length");
     let choice = Choice { rules: Rules::Tor, lengths, guards: 0, any_subnet, port: 443 };

@@ -1,5 +1,5 @@
-//! `ff-perf circuits serve` on a private network: its figures beside its lines, its files, its end,
-//! and what goes wrong.
+//! `ff-perf circuits serve` on a private network: its figures compared with its lines, its files,
+//! its end, and its errors.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -31,7 +31,7 @@ pub struct OwnArti {
     nicks: Arc<HashMap<String, String>>,
 }
 
-/// What a download needs of such an Arti: circuits that no other download gets.
+/// A circuit of such an Arti for one download, which other downloads do not get.
 pub struct Circuit {
     /// Its isolation.
     prefs: StreamPrefs,
@@ -137,7 +137,7 @@ fn not_open(error: &arti_client::Error, to_onion: bool) -> Fault {
     }
 }
 
-/// Whose fault an error of this kind is.
+/// The side at fault for an error of this kind.
 fn whose(kind: ErrorKind) -> Whose {
     match kind {
         ErrorKind::CircuitCollapse

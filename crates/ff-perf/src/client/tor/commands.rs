@@ -63,7 +63,7 @@ impl Drop for Ending {
 }
 
 impl Ending {
-    /// Waits for it; call it when nobody uses the tor any more.
+    /// Waits for it; call it when nothing uses the tor.
     ///
     /// # Errors
     /// One sentence, if tor may have other options than before.
@@ -79,7 +79,7 @@ impl Ending {
 }
 
 impl Commands {
-    /// Starts the thread. tor has its options back when nobody has any more of these.
+    /// Starts the thread. tor has its options back when the last of these is dropped.
     pub(super) fn start(
         mut taken: Taken,
         table: Arc<Table>,
@@ -97,7 +97,7 @@ impl Commands {
                     break;
                 }
             }
-            // Whoever does not wait any more does not want to know.
+            // A receiver that is gone needs no answer.
             let _ = end.send(taken.give_back());
         };
         thread::Builder::new().name("tor commands".to_owned()).spawn(run)?;
@@ -129,10 +129,10 @@ impl Commands {
     }
 }
 
-/// What is said when the thread has ended.
+/// The error after the thread has ended.
 const GONE: &str = "the control connection is gone";
 
-/// Sends one command. What is wrong if the connection cannot be used any more.
+/// Sends one command. An error if the connection is lost.
 fn carry_out(
     command: Command,
     taken: &mut Taken,
@@ -162,12 +162,12 @@ fn carry_out(
         Command::Hold => {}
         // It may be closed already.
         Command::Tell(line) => drop(send(&line)),
-        // Whoever does not wait any more has given up.
+        // A receiver that is gone has given up.
         Command::Ask(line, answer) => drop(answer.send(send(&line))),
         Command::Extend(_, answer) if answer.is_closed() => {}
         Command::Extend(line, answer) => {
-            // A circuit that tor does not even begin is no relay's fault: its own documents do not
-            // have one of them, say.
+            // A circuit that tor does not even begin is not a relay's fault: its own documents do
+            // not have one of them, say.
             let ours = |fault: Fault| Fault::client(fault.reason);
             let begun = send(&line).map_err(ours).and_then(|text| {
                 let id = text.strip_prefix("EXTENDED ");
@@ -177,7 +177,7 @@ fn carry_out(
                 (Ok(id), Some(commands)) => {
                     drop(answer.send(Ok(Circuit::new(id, commands, table))));
                 }
-                // Nobody uses the tor any more.
+                // Nothing uses the tor now.
                 (Ok(id), None) => drop(send(&format!("CLOSECIRCUIT {id}"))),
                 (Err(fault), _) => drop(answer.send(Err(fault))),
             }

@@ -33,7 +33,7 @@ pub(super) fn start(
             let at = Instant::now();
             let Some(table) = table.upgrade() else { return };
             match event {
-                // Which options have changed, and whether by us, is looked up by whoever has set
+                // The task that has set options looks up which have changed, and whether we changed
                 // them.
                 Ok(Some(event)) if event.kind == "CONF_CHANGED" => {
                     rejects.forget();

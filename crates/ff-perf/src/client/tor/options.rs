@@ -213,7 +213,7 @@ fn setting(options: &Lines) -> String {
     line
 }
 
-/// What a reply to GETCONF says (control-spec 3.3).
+/// The values of a reply to GETCONF (control-spec 3.3).
 fn values(reply: &Reply) -> Values {
     let mut all = Values::new();
     for line in &reply.lines {

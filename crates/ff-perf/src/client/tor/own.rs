@@ -42,7 +42,7 @@ const REASON: Duration = Duration::from_secs(1);
 pub struct OwnTor {
     /// Where streams begin.
     socks: SocketAddr,
-    /// What is told of streams.
+    /// The events of streams.
     watcher: Arc<Watcher>,
     /// The number of the next download, of which its name is made.
     next: AtomicU64,
@@ -50,11 +50,11 @@ pub struct OwnTor {
     _lent: Option<Lent>,
 }
 
-/// What a download needs of such a tor: circuits that no other download gets.
+/// A circuit of such a tor for one download, which other downloads do not get.
 pub struct Circuit {
     /// Its name at the SocksPort.
     name: String,
-    /// What is told of its stream, and whether that leads to an onion service.
+    /// The events of its stream, and whether that leads to an onion service.
     told: OnceLock<(Watched, bool)>,
 }
 
@@ -106,11 +106,11 @@ impl OwnTor {
     }
 }
 
-/// What has come of a request to the SocksPort.
+/// The state of a request to the SocksPort.
 struct Asked {
     /// The connection.
     socket: TcpStream,
-    /// What is told of its stream.
+    /// The events of its stream.
     watched: Watched,
     /// The reply's code; 0 if the stream is connected.
     code: u8,
@@ -154,8 +154,7 @@ impl Client for OwnTor {
         }))
     }
 
-    /// A SocksPort closes a stream in one way, whatever has ended it; what tor tells of the stream
-    /// says what it was.
+    /// A SocksPort closes a stream in the same way for every reason; tor's events give the reason.
     async fn lost(circuit: &Circuit, _: &mut Stream, _: Option<&io::Error>) -> Option<Fault> {
         let (watched, to_onion) = circuit.told.get()?;
         match end(&mut watched.told(), TOLD).await {

@@ -132,8 +132,8 @@ mod tests {
         for (reason, expected) in [
             ("EXITPOLICY", "exitpolicy"),
             ("CONNECTREFUSED", "connectrefused"),
-            // What an exit of tor's says of a connection that is refused hangs on whatever failed
-            // there before.
+            // The reason that a tor exit gives for a refused connection depends on earlier failures
+            // there.
             ("INTERNAL", "internal"),
             ("TORPROTOCOL", "torprotocol"),
             // So tor writes a reason of 200 that it does not know, with a mark of its own: 512.
@@ -163,7 +163,7 @@ mod tests {
         let fault = of(&[SENT, renamed, refused], true).await.expect_err("a lie");
         let said = "the exit refused 127.3.2.1 with a false address, 198.51.100.7";
         assert_eq!((fault.reason.as_str(), fault.whose), (said, Whose::Relay));
-        // A name that tor itself had for it before is no exit's.
+        // A name that tor itself had for it before does not come from an exit.
         let renamed = "4 REMAP 0 198.51.100.7:1 SOURCE=CACHE";
         assert!(of(&[renamed, SENT, refused], true).await.is_ok());
     }

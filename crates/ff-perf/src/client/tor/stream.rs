@@ -17,7 +17,7 @@ use crate::client::{Fault, by_exit};
 /// How long after its socket tor may tell why a stream has ended.
 pub(super) const TOLD: Duration = Duration::from_secs(5);
 
-/// What is told of a stream that belongs on a circuit.
+/// The events of a stream that belongs on a circuit.
 pub(super) struct News {
     /// Where it comes.
     slot: Slot<StreamState>,
@@ -33,8 +33,7 @@ impl News {
     /// The next one, and when it came.
     ///
     /// # Errors
-    /// When there is none any more, and when the stream is on another circuit, of which nothing is
-    /// to be measured.
+    /// When no more come, and when the stream is on another circuit, which must not be measured.
     pub(super) async fn next(&mut self) -> Result<(Instant, StreamState), Fault> {
         let (at, state) = self.slot.next().await?;
         match state.circuit().filter(|circuit| *circuit != self.circuit) {
@@ -58,7 +57,7 @@ impl News {
 
 /// A stream that is connected.
 pub struct Stream {
-    /// What is told of it; dropped before the socket, whose port another one may have then.
+    /// Events of it; dropped before the socket, whose port another one may have then.
     news: News,
     /// To the SocksPort.
     socket: TcpStream,

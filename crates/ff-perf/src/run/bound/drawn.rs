@@ -1,4 +1,4 @@
-//! Paths that are drawn where there is no formula.
+//! Drawn paths, for which no formula exists.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ pub(super) struct DrawnPaths {
     capacities: Vec<f64>,
 }
 
-/// What is asked for of a consensus: what `ff-perf paths` draws of it.
+/// The choice for a consensus: as `ff-perf paths` draws.
 pub(super) fn choice() -> Result<Choice, NoLengths> {
     Choice::of_clients(PORT, false)
 }
@@ -58,7 +58,8 @@ impl DrawnPaths {
         Self { paths: Paths::new(network, &weights, factors), capacities }
     }
 
-    /// Of all that is known of a consensus; who has no capacity does not run, and is not drawn.
+    /// For all relays known from a consensus; a relay without a capacity does not run, and is not
+    /// drawn.
     fn by_pool(all: &Capacities, pool: &Pool) -> Result<Self> {
         let known: HashMap<&str, f64> =
             all.relays.iter().map(|one| (one.id.as_str(), one.kbytes_per_sec)).collect();

@@ -15,7 +15,7 @@ struct Found {
     /// The version of this document.
     schema: u32,
     links: Vec<Row>,
-    /// What a path of all of them carries at most.
+    /// The most that a path of all of them carries.
     path_kbytes_per_sec: f64,
 }
 
@@ -28,7 +28,7 @@ struct Row {
     loss: f64,
     /// What a packet carries.
     packet_bytes: f64,
-    /// What it carries at most.
+    /// The most that it carries.
     kbytes_per_sec: f64,
 }
 

@@ -16,11 +16,11 @@ use crate::cli::check::CheckArgs;
 /// The longest text that is read, in bytes: a month of extra-info documents has 700 MB.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// What is known of all relays of a network.
+/// The known facts of all relays of a network.
 pub(super) struct Told {
     /// The relays that are checked, by their places in the network.
     pub(super) checked: Vec<usize>,
-    /// What is known of relays, by their places in the network.
+    /// The known facts of relays, by their places in the network.
     known: HashMap<usize, Known>,
 }
 

@@ -20,12 +20,12 @@ fn download_time(circuit: &Circuit) -> Duration {
     Duration::from_micros(circuit.ended_us.saturating_sub(stood_us))
 }
 
-/// What came of a circuit, of which the relay at this place is looked at; so many bytes were to
-/// come over it in this time.
+/// The outcome of a circuit for the relay at this place; this number of bytes was to come over it
+/// in this time.
 pub(super) fn outcome(circuit: &Circuit, at: usize, size: u64, time: Duration) -> Outcome {
     let whole = circuit.download.as_ref().and_then(|download| Some((download.bytes, download.us?)));
     if let Some((bytes, us)) = whole {
-        // The first byte's time counts, too: who has clients wait starves them.
+        // The first byte's time counts, too: a relay that lets clients wait starves them.
         return Outcome::Arrived(bytes as f64 * 1e6 / us.max(1) as f64);
     }
     let Some(failure) = &circuit.failure else { return Outcome::FailedElsewhere };
@@ -67,7 +67,7 @@ mod tests {
         serde_json::from_str(&line).expect("a circuit")
     }
 
-    /// What came of a circuit over which 6 MB were to come in two minutes.
+    /// The outcome of a circuit over which 6 MB were to come in two minutes.
     fn of(circuit: &Circuit, at: usize) -> Outcome {
         outcome(circuit, at, 6_000_000, Duration::from_secs(120))
     }

@@ -31,7 +31,8 @@ use crate::target::Target;
 /// How long a circuit may take to be built.
 const BUILD_TIME: Duration = Duration::from_secs(60);
 
-/// So many downloads that fail in a row, through so many relays of the list, are no relay's doing.
+/// This number of downloads that fail in a row, through as many relays of the list, is not a fault
+/// of the relays.
 const DEAD_DOWNLOADS: usize = 20;
 /// As above.
 const DEAD_RELAYS: usize = 3;
@@ -42,7 +43,7 @@ pub(super) struct Drawer {
     seed: u64,
     /// What draws.
     rng: ChaCha20Rng,
-    /// Who is drawn, as clients do.
+    /// The relays that are drawn, as clients do.
     paths: Through,
 }
 
@@ -74,13 +75,13 @@ impl Drawer {
 pub(super) struct Probing<'a, C> {
     /// The options.
     args: &'a CheckArgs,
-    /// Who builds circuits.
+    /// The client that builds circuits.
     client: Arc<C>,
     /// The network's relays.
     relays: Vec<Arc<Relay>>,
-    /// Who is checked.
+    /// The relays that are checked.
     told: &'a Told,
-    /// What is downloaded.
+    /// The target of the downloads.
     target: Target,
     /// Times between two downloads.
     gaps: Gaps,
@@ -238,8 +239,8 @@ impl<'a, C: Client> Probing<'a, C> {
     /// Keeps what came of a download.
     ///
     /// # Errors
-    /// When it cannot be kept, and when nothing arrives any more; then what failed in the end is no
-    /// relay's.
+    /// When it cannot be kept, and when nothing arrives at last; then the last failures are not a
+    /// relay's fault.
     fn keep(
         &self,
         ended: Ended,

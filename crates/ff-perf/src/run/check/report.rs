@@ -16,7 +16,7 @@ use crate::run::print as print_results;
 /// The shares of clients that the report says the chances of.
 const SHARES: [f64; 3] = [0.05, 0.1, 0.3];
 
-/// What is printed.
+/// The printed report.
 #[derive(Serialize)]
 struct Report<'a> {
     /// The version of this document.
@@ -38,11 +38,11 @@ struct Row<'a> {
     id: &'a str,
     /// Its nickname.
     nick: &'a str,
-    /// What it was measured at, in bytes a second.
+    /// Its measured capacity, in bytes a second.
     capacity_bytes_per_sec: f64,
     /// The part of it that it says is in use.
     busy: f64,
-    /// What was found.
+    /// The finding.
     #[serde(flatten)]
     finding: Finding,
     /// The fingerprint of the other relay whose doing it may be, if it is for that that nothing is

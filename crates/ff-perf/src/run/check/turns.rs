@@ -1,4 +1,4 @@
-//! Whose turn is it? Which of the planned downloads begins, and when.
+//! Decides which of the planned downloads begins, and when.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use ff_circuits::check::plan::Planned;
 
 /// Downloads that have not begun. All times are since the beginning of the run.
 pub(super) struct Turns {
-    /// What is planned, the first one first.
+    /// The planned downloads, the first one first.
     planned: VecDeque<Planned>,
     /// How many have begun.
     begun: u64,

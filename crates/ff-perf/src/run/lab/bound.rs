@@ -29,7 +29,7 @@ const MOST_RATE: f64 = 4e6;
 /// How often a relay is measured alone, and a path that stands for all of its kind: the median
 /// counts, because one download now and then meets a relay that is busy with something of its own.
 const AGAIN: usize = 3;
-/// Time from one consensus to the next; there is no longer one in a private network.
+/// Time from one consensus to the next; a private network does not have a longer one.
 const VOTING_INTERVAL: Duration = Duration::from_secs(1800);
 
 /// How much is done.
@@ -45,7 +45,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// What was asked for.
+    /// The setting of these options.
     fn of(args: &LabBoundArgs) -> Self {
         if args.short {
             return Self { paths: 1, again: AGAIN, secs: 4, slow_runs: 4 };
@@ -130,7 +130,7 @@ fn alone(bench: &mut Bench<'_>) -> Result<Vec<f64>> {
     medians(bench, &jobs, AGAIN)
 }
 
-/// Makes each download so many times; the median of each, in bytes a second.
+/// Makes each download this number of times; the median of each, in bytes a second.
 fn medians(bench: &mut Bench<'_>, jobs: &[Job], again: usize) -> Result<Vec<f64>> {
     let all: Vec<_> = jobs.iter().flat_map(|job| vec![job.clone(); again]).collect();
     let carried = bench.run(&all)?;
@@ -142,7 +142,7 @@ fn medians(bench: &mut Bench<'_>, jobs: &[Job], again: usize) -> Result<Vec<f64>
 struct Paths(Vec<(usize, Vec<usize>)>);
 
 impl Paths {
-    /// So many of each length and slowest relay.
+    /// Draws this number of paths for each length and slowest relay.
     fn drawn(strata: &Strata, lengths: usize, paths: usize, rng: &mut ChaCha12Rng) -> Self {
         let relays = strata.fastest_first().len();
         let kinds =

@@ -32,13 +32,13 @@ use crate::run::print;
 
 /// The slowest and the fastest relay, in bytes a second.
 const RATES: [f64; 2] = [300e3, 8e6];
-/// Every so many-th relay is short of CPU.
+/// One relay in this number is short of CPU.
 const SHORT_OF_CPU: usize = 8;
-/// What of a core such a relay has, in percent.
+/// The share of a core that such a relay has, in percent.
 const CPU_PERCENT: f64 = 5.0;
 /// CPU is given out in slices of this period.
 const CPU_PERIOD: Duration = Duration::from_millis(100);
-/// One background download for so many relays.
+/// Relays per background download.
 const RELAYS_PER_DOWNLOAD: usize = 4;
 /// The host that measures.
 const PROBE: &str = "probe";
@@ -48,20 +48,20 @@ const IN_FLIGHT: &str = "320";
 /// What is downloaded on some circuits: the paper's 5 MiB would take hours, and of fewer and larger
 /// ones chance alone would say which selection is faster.
 const DOWNLOAD: &str = "256KiB";
-/// One such download for so many circuits, in a network of [`USUAL`] relays. A relay is in one at a
-/// time, each takes three seconds, and so these decide how many circuits a second there are. In a
-/// larger network more go on at once.
+/// Circuits per download, in a network of [`USUAL`] relays. A relay is in one download at a time,
+/// each takes three seconds, and so these decide how many circuits a second there are. In a larger
+/// network more go on at once.
 const CIRCUITS_PER_DOWNLOAD: f64 = 16.0;
 /// Relays of a usual network.
 const USUAL: f64 = 24.0;
-/// So many paths are drawn; more circuits have them again.
+/// How many paths are drawn; further circuits repeat them.
 const MOST_PATHS: u64 = 100_000;
 /// How often it is looked whether circuits are measured to the end.
 const LOOK: Duration = Duration::from_millis(200);
 /// Selections with these shares are replayed, as in NavigaTor.
 const SHARES: [f64; 2] = [0.8, 0.5];
 
-/// What it came to.
+/// The result.
 #[derive(Serialize)]
 struct Found {
     /// The version of this document.
@@ -175,7 +175,7 @@ fn start(
     builder.start()
 }
 
-/// How many of so many relays are exits.
+/// How many of `relays` relays are exits.
 const fn exits(relays: usize) -> usize {
     relays / 3
 }
@@ -194,7 +194,7 @@ fn short_of_cpu(network: &Network) -> Result<Vec<CpuQuota>> {
     some.map(|relay| Ok(CpuQuota::set(relay.pid()?, CPU_PERCENT, CPU_PERIOD)?)).collect()
 }
 
-/// Downloads that go on beside.
+/// Starts downloads in the background.
 fn background(network: &Network, rng: &mut ChaCha12Rng) -> Result<Vec<Downloads>> {
     let (exits, others) = places(network);
     let client = network.node("client0");
@@ -222,7 +222,8 @@ fn path<T: Copy>(exits: &[T], others: &[T], rng: &mut ChaCha12Rng) -> Vec<T> {
     others.sample(rng, 2).chain(exits.choose(rng)).copied().collect()
 }
 
-/// A file of so many random paths, or as many as are drawn, of relays with these fingerprints.
+/// A file of random paths, of this number or as many as are drawn, through relays with these
+/// fingerprints.
 fn paths_text(exits: &[&str], others: &[&str], count: u64, rng: &mut ChaCha12Rng) -> String {
     let mut text = String::new();
     for _ in 0..count.min(MOST_PATHS) {
@@ -294,7 +295,7 @@ impl Drop for Running {
     }
 }
 
-/// Writes tables, figures and the summary beside the circuits.
+/// Writes tables, figures and the summary to the folder of the circuits.
 fn write(
     dir: &Path,
     args: &LabNavigatorArgs,

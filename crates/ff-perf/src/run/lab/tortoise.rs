@@ -70,7 +70,7 @@ pub(super) fn run(args: &LabTortoiseArgs, ending: &Ending) -> Result<ExitCode> {
     Ok(ExitCode::from(if report.is_machine_busy { DOES_NOT_COUNT } else { u8::from(fails) }))
 }
 
-/// What was run.
+/// The experiments that were run.
 struct Ran {
     /// The results of each kind of tor.
     tors: Vec<TorResults>,
@@ -86,7 +86,7 @@ struct Figures<'a> {
     args: &'a LabTortoiseArgs,
     /// The network's size, and how long an experiment runs.
     setting: TortoiseSetting,
-    /// Who may ask for the end.
+    /// Requests for the end.
     ending: &'a Ending,
 }
 
@@ -158,7 +158,7 @@ impl Figures<'_> {
         all.into_iter().filter(is_wanted).collect()
     }
 
-    /// The experiments of a kind of tor with so many client relays.
+    /// The experiments of a kind of tor with this number of client relays.
     fn cells_of(&self, tor: Tor, runners: Runners) -> Vec<Cell> {
         let is_of = |cell: &Cell| {
             cell.runners == runners && (tor == Tor::Ours || !cell.has_more && is_compared(cell))

@@ -102,7 +102,7 @@ fn network(weight: f64) -> Network {
     network
 }
 
-/// What a run by this client comes to.
+/// The results of a run by this client.
 fn run_by(
     client: Fake,
     args: &MeasureArgs,
@@ -187,8 +187,8 @@ fn paths_of_a_file_are_used_again_and_again() {
 fn too_few_paths_are_no_success_and_what_was_measured_is_kept_and_said() {
     const COUNT: u64 = 100;
     let network = network(1e5);
-    // One draw in 100,000 is a path: one network in 100 seems to have any, and such a one soon
-    // seems to have no more.
+    // One draw in 100,000 is a path: one network in 100 seems to have any, and soon it seems to
+    // have none left.
     let choice = args(Path::new("nowhere"), "").measuring.rules.choice(true, None);
     let paths = |seed| {
         let plan = Plan::drawn(&network, &choice, seed, COUNT, Box::new(|_| false));
@@ -200,7 +200,7 @@ fn too_few_paths_are_no_success_and_what_was_measured_is_kept_and_said() {
     let dir = tempfile::tempdir().expect("a directory");
     let options = format!("--seed {seed} --count {COUNT} --json");
     let resumed = format!("{options} --resume");
-    // Whoever goes on draws the same paths, and gets no more.
+    // A run that is continued draws the same paths, and gets no more.
     for (options, all, wanted) in [(options, few, COUNT), (resumed, 0, COUNT - few)] {
         let args = args(dir.path(), &options);
         let came = run_by(Fake { builds: true }, &args, network.clone(), None);

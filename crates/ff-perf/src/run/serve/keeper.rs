@@ -24,9 +24,9 @@ use crate::target::Target;
 
 /// How long circuits may go on after a signal.
 const GRACE: Duration = Duration::from_secs(5);
-/// After so many failures one after the other it says so.
+/// After this number of failures in a row it reports them.
 const MANY: u32 = 10;
-/// After so many of them that are the client's own fault it gets another client.
+/// After this number of them that are the client's own fault it gets another client.
 const CLIENT_FAULTS: u32 = 3;
 /// When a day's file that could not be written is tried again.
 const DAYS_AGAIN: Duration = Duration::from_secs(60);
@@ -34,17 +34,17 @@ const DAYS_AGAIN: Duration = Duration::from_secs(60);
 /// What says the time.
 pub(super) type Clock = Box<dyn Fn() -> Now>;
 
-/// Who keeps circuits.
+/// Keeps the circuits.
 pub(super) struct Serving {
     /// Where lines go.
     shelf: Shelf,
-    /// What is counted.
+    /// The figures.
     figures: Figures,
     /// Lines that could not be written yet.
     unwritten: Waiting,
     /// When OnionPerf's files are tried again, by the monotonic clock.
     days_from: Duration,
-    /// What was wrong with them the last time.
+    /// The last fault of the daily files.
     days_trouble: Option<String>,
     /// The number of the next circuit.
     next: u64,
@@ -90,7 +90,7 @@ struct Documents {
     stamp: Vec<(PathBuf, SystemTime, u64)>,
     /// Whether there are others now.
     are_new: bool,
-    /// What was wrong with them the last time, or with the client.
+    /// The last fault of the lines, or of the client.
     trouble: Option<String>,
 }
 
@@ -176,7 +176,7 @@ impl Serving {
         *self.signals.borrow() > 1
     }
 
-    /// Whether the client does not work any more.
+    /// Whether the client has stopped working.
     pub(super) const fn is_client_lost(&self) -> bool {
         self.client_faults >= CLIENT_FAULTS
     }
@@ -278,7 +278,7 @@ impl Serving {
                 self.figures.stand(0, self.unwritten.len());
             }
         };
-        // That the time is over is no error.
+        // The end of the time is not an error.
         let _ = runtime.block_on(async { timeout(time, waiting).await });
         Ok(self.is_ending())
     }
@@ -318,7 +318,7 @@ impl Serving {
         self.written += self.unwritten.write(&mut self.shelf, (self.clock)());
     }
 
-    /// Says what is wrong, but not again and again.
+    /// Reports a fault, but not repeatedly.
     fn complain(&mut self, reason: &str) {
         if self.documents.trouble.as_deref() != Some(reason) {
             say(reason);
@@ -404,7 +404,7 @@ impl Keeper for Serving {
 
     async fn called(&mut self) {
         if self.signals.changed().await.is_err() {
-            // Nobody listens for signals any more; then there are none.
+            // If the listener for signals has gone, none come.
             std::future::pending::<()>().await;
         }
         self.ending.get_or_insert_with(Instant::now);

@@ -202,8 +202,9 @@ mod tests {
         serde_json::from_value(line).expect("a circuit")
     }
 
-    /// Two slots a day for a year, of which some fail: no month takes more than its budget, what
-    /// does not fit is put off, and sizes come in the order of the mix whatever was put off.
+    /// Two slots a day for a year, of which some fail: no month takes more than its budget,
+    /// downloads that do not fit are put off, and sizes come in the order of the mix whatever was
+    /// put off.
     #[test]
     fn a_year_keeps_to_its_budget_and_its_order() {
         let dir = tempfile::tempdir().expect("a directory");

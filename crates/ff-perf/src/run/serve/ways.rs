@@ -68,7 +68,7 @@ impl Ways {
         Ok(Self { all: ways, arms_sha256, _states: Some(states) })
     }
 
-    /// What the first of them measures.
+    /// The measurement of the first of them.
     ///
     /// # Errors
     /// When there are no arms.
@@ -95,7 +95,7 @@ pub(super) struct Way {
     pub(super) torrc: Vec<(String, String)>,
     /// The bandwidth file by whose weights paths are drawn.
     weights: Option<PathBuf>,
-    /// What is measured, renewed when it changes.
+    /// The prepared measurement, renewed when it changes.
     pub(super) ready: Ready,
     /// How often documents had been looked at when these were read.
     pub(super) looks: u64,

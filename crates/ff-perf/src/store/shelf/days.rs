@@ -389,7 +389,7 @@ fn day_files(folder: &Path, host: &str) -> Result<Vec<(u64, u64)>, StoreError> {
             return Err(StoreError::Other { path: entry.path(), difference });
         }
         let about = entry.metadata().map_err(io_error(&entry.path()))?;
-        // A folder of such a name cannot be removed for the bound, and lines would wait for that.
+        // A folder of this name cannot be removed for the bound, and lines would wait for that.
         if !about.is_dir() {
             all.push((day, about.len()));
         }

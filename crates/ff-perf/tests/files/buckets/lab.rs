@@ -35,7 +35,7 @@ const FULL_SHARE: RangeInclusive<f64> = 0.77..=1.0;
 const DOWNLOADS: usize = 8;
 /// How much of a core a relay short of CPU time has, in per cent.
 const CPU_PERCENT: f64 = 5.0;
-/// In what part of the periods such a relay has to be stopped, at least.
+/// The least share of periods in which such a relay must have been stopped.
 const STOPPED_SHARE: f64 = 0.9;
 
 /// One lab at a time: they would slow each other down.
@@ -46,13 +46,13 @@ struct Lab {
     network: Network,
     /// What runs through it.
     downloads: Vec<Downloads>,
-    /// What is drawn, and where hosts are.
+    /// The seed of draws and of hosts' places.
     seed: u64,
     /// Keeps others waiting; given back last.
     _alone: MutexGuard<'static, ()>,
 }
 
-/// What was read and written in the mean, in bytes a second.
+/// The mean rates of reading and writing, in bytes a second.
 type Rates = [f64; 2];
 
 impl Lab {
@@ -73,7 +73,7 @@ impl Lab {
             paths(name).iter().map(|path| download(&client, path)).collect()
         };
         let downloads = scope(|scope| {
-            // A client of its own for each: who opens streams has the client to itself.
+            // A client of its own for each, because a client that opens streams must not be shared.
             let clients = FULL.iter().enumerate();
             let threads: Vec<_> = clients
                 .map(|(at, name)| scope.spawn(move || all(format!("client{at}"), name)))
@@ -116,7 +116,8 @@ impl Lab {
         watches.into_iter().map(did).collect()
     }
 
-    /// Ends all; what is found of relays that hold cells back, beside those that are full.
+    /// Ends everything, and returns the relays that were found to hold cells back, compared with
+    /// those that are full.
     fn found(self, out: &Path) -> Value {
         drop(self.downloads);
         let links = self.network.stop_links().expect("a report");
@@ -182,7 +183,7 @@ fn paths(full: &str) -> Vec<Vec<String>> {
     (0..DOWNLOADS).map(path).collect()
 }
 
-/// What was read and written in a mean second.
+/// The bytes read and written in a mean second.
 fn rates(seconds: &[BwSecond]) -> Rates {
     let mean = |of: fn(&BwSecond) -> u64| {
         seconds.iter().map(of).sum::<u64>() as f64 / seconds.len().max(1) as f64

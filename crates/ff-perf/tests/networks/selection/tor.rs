@@ -18,11 +18,10 @@ use super::{Places, compare, count, ours};
 const CIRCUITS: usize = 2_000;
 /// How many are being built at a time.
 const AT_ONCE: usize = 16;
-/// So many may fail: two relays that begin a link to each other at once close one of them, with its
-/// circuits.
+/// How many may fail: two relays that begin a link to each other at once close one of them, with
+/// its circuits.
 const MOST_FAILED: usize = CIRCUITS / 50;
-/// Those that fail because a relay, or this machine, is busy are no other paths than those that do
-/// not.
+/// Paths that fail because a relay, or this machine, is busy are drawn like those that do not fail.
 const BUSY: [&str; 2] = ["REASON=RESOURCELIMIT", "REASON=TIMEOUT"];
 /// How long the next circuit may take.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -103,7 +102,7 @@ fn fingerprint(dir: &Path, name: &str) -> Option<String> {
     (id.len() == 40).then(|| id.to_owned())
 }
 
-/// The paths of so many circuits that tor chooses.
+/// The paths of `wanted` circuits that tor chooses.
 fn circuits(control: &mut Control, wanted: usize) -> Vec<Vec<String>> {
     let (mut open, mut paths, mut failed) = (HashSet::new(), Vec::new(), 0);
     let mut until = Instant::now() + PATIENCE;

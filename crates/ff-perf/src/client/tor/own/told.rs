@@ -18,7 +18,7 @@ use crate::client::tor::events::reason;
 /// How long to wait for an event before looking whether the watcher is still used.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// What is told of a stream.
+/// The known events of a stream.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Told {
     /// The circuit that it is on, or was.

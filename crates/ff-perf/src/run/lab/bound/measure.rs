@@ -12,8 +12,8 @@ use super::queue::{Job, Queue, Size};
 
 /// The size of the downloads in the throughput bound, in bytes.
 const PUBLISHED_BYTES: u64 = 458_752;
-/// So many downloads at once, none of which share a limited relay: together they are far from what
-/// two cores carry.
+/// How many downloads run at once, none of which share a limited relay: together they are far from
+/// what two cores carry.
 const AT_ONCE: usize = 4;
 /// A first byte that takes longer is none.
 const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -61,7 +61,7 @@ impl Done {
 /// A network whose limited relays carry one download each at a time.
 pub(super) struct Bench<'a> {
     network: &'a Network,
-    /// Who may ask for its end.
+    /// Requests for its end.
     ending: &'a Ending,
     /// Its limited relays.
     limited: Vec<&'a Node>,
@@ -73,7 +73,7 @@ pub(super) struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// Of a network with so many limited relays.
+    /// Of a network with this number of limited relays.
     pub(super) fn new(network: &'a Network, ending: &'a Ending, relays: usize, secs: u8) -> Self {
         let limited = (0..relays).map(|relay| network.node(&format!("limited{relay}"))).collect();
         let (long, progress) = (Duration::from_secs(secs.into()), ProgressLine::of("ff-perf"));
@@ -112,7 +112,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// What each limited relay has read so far, in bytes.
+    /// The bytes that each limited relay has read so far.
     fn read(&self) -> Result<Vec<u64>> {
         let of = |node: &&Node| {
             let text = node.control()?.getinfo("traffic/read")?;

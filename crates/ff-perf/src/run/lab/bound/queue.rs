@@ -27,13 +27,13 @@ pub(super) enum Size {
 /// Jobs, which several threads take as relays become free.
 pub(super) struct Queue<'a> {
     jobs: &'a [Job],
-    /// What is left, and which relays carry something.
+    /// The jobs that are left, and the relays that carry something.
     state: Mutex<State>,
     /// Whether a relay has become free.
     freed: Condvar,
 }
 
-/// What is left to do.
+/// The jobs that are left.
 struct State {
     /// Jobs that have not begun.
     left: Vec<usize>,
@@ -42,7 +42,7 @@ struct State {
 }
 
 impl<'a> Queue<'a> {
-    /// Of jobs through so many relays.
+    /// A queue of jobs through this number of relays.
     pub(super) fn new(jobs: &'a [Job], relays: usize) -> Self {
         let state = State { left: (0..jobs.len()).collect(), busy: vec![false; relays] };
         Self { jobs, state: Mutex::new(state), freed: Condvar::new() }

@@ -19,7 +19,7 @@ const MOST_OFF: f64 = 0.1;
 pub(super) struct Report {
     /// The version of this document.
     schema: u32,
-    /// What was set.
+    /// The setting.
     #[serde(flatten)]
     setting: Setting,
     /// The limits that were set.
@@ -38,7 +38,7 @@ pub(super) struct Report {
     done: Vec<Done>,
 }
 
-/// What is set beside the limits.
+/// The setting that is compared with the limits.
 #[derive(Debug, Serialize)]
 pub(super) struct Setting {
     /// Which tor the relays are: its version, and where it is.
@@ -88,13 +88,13 @@ impl From<Mean> for Measured {
 }
 
 impl Means {
-    /// Long downloads, beside B.
+    /// Long downloads, compared with B.
     fn ratio(&self) -> f64 {
         self.long.bytes_per_sec / self.bound_bytes_per_sec
     }
 }
 
-/// Figure 6: a short path with a slow relay beside a longer one without.
+/// Figure 6: a short path with a slow relay compared with a longer one without.
 #[derive(Debug, Serialize)]
 pub(super) struct SlowRelay {
     /// The slow relay's path.
@@ -106,7 +106,7 @@ pub(super) struct SlowRelay {
 }
 
 impl SlowRelay {
-    /// Beside the paper's.
+    /// Compares with the paper's.
     pub(super) fn of(slow: PathMean, fast: PathMean) -> Self {
         Self { slow, fast, paper_kbytes_per_sec: [19.61, 42.22] }
     }

@@ -39,7 +39,7 @@ fn told(args: &LabNavigatorArgs) -> crate::cli::measure::MeasureArgs {
     parsed(words(args, target, ["a network", "paths", "out"].map(Path::new)))
 }
 
-/// Of which of so many circuits the experiment has something downloaded.
+/// The circuits, of this number, over which the experiment downloads something.
 fn downloads(args: &LabNavigatorArgs, circuits: u64) -> Vec<u64> {
     let told = told(args).measuring;
     let program = Program {

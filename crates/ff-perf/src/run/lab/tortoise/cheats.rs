@@ -45,9 +45,9 @@ pub(super) struct Cheat {
     cheat: String,
     /// Bytes a second of its links, divided by the limit; none if it failed.
     times_the_limit: Option<f64>,
-    /// What is expected at least.
+    /// The least expected value.
     low: f64,
-    /// What is expected at most; `null` if there is no bound.
+    /// The greatest expected value; `null` if it is unbounded.
     high: f64,
     /// Why it failed.
     reason: String,
@@ -104,11 +104,11 @@ pub(super) fn run(tor: &Path, is_short: bool, ending: &Ending) -> Result<Vec<Che
 /// A network and what was measured in it.
 struct Bench<'a> {
     network: &'a Network,
-    /// Who may ask for the end.
+    /// Requests for the end.
     ending: &'a Ending,
     /// How long a rate is measured.
     time: Duration,
-    /// What was measured.
+    /// The results.
     cheats: Vec<Cheat>,
 }
 
@@ -139,7 +139,8 @@ impl Bench<'_> {
         // The next relay may lack Stable, too, and its link must not be what limits.
         let next = self.node("middle0").or_addr().ip().to_string();
         self.set(0, "FFIngressExemptAddress", &next)?;
-        // Who has Stable is decided by seconds: relays of a new network have no other history.
+        // Which relays have Stable is decided by seconds: relays of a new network do not have
+        // another history.
         let mut kinds = BTreeMap::new();
         for (relay, _) in RUNNERS {
             kinds.entry(self.flags_of(relay)?).or_insert(relay);

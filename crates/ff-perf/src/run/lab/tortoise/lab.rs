@@ -17,7 +17,7 @@ const ADDRESSES: (&str, Ipv4Addr) = ("10.9.0.0/16", Ipv4Addr::new(10, 9, 0, 1));
 const MTU: u16 = 1500;
 /// Authorities: the consensus has the weights of a bandwidth file if three vote for them.
 const AUTHORITIES: usize = 3;
-/// Time from one consensus to the next; there is no second one in a private network.
+/// Time from one consensus to the next; a private network does not have a second one.
 const VOTING_INTERVAL: Duration = Duration::from_secs(1800);
 /// The least rate of a relay that tor takes, in bytes a second.
 const LEAST_RATE: u64 = 76_800;
@@ -205,7 +205,7 @@ impl Lab {
     /// The users of an experiment: all of the network's, or fewer.
     ///
     /// # Errors
-    /// When the network has no such client.
+    /// When the network does not have such a client.
     pub(super) fn users(&self, world: &World) -> Result<Vec<User>> {
         let user = |client: &TortoiseClient| {
             let found = self.clients.iter().find(|(stream, _)| *stream == client.stream);

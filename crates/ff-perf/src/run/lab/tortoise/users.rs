@@ -139,13 +139,13 @@ async fn download(number: usize, user: &User, watch: &Watch, log: &Log) {
     }
 }
 
-/// What is noted during an experiment.
+/// Notes that are taken during an experiment.
 struct Log {
     /// When it began.
     began: Instant,
     /// The seconds after that which are measured.
     measured: (f64, f64),
-    /// What was noted.
+    /// The notes.
     observed: RefCell<Observed>,
 }
 
@@ -205,7 +205,7 @@ pub(super) enum Target {
     Onion(String, u16),
 }
 
-/// Downloads so many bytes from a source.
+/// Downloads this number of bytes from a source.
 async fn fetch(socks: SocketAddr, source: SocketAddr, size: f64) -> io::Result<()> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "5 MB at most")]
     let bytes = size.round() as u64;

@@ -9,7 +9,7 @@ use super::super::lab::{address, builder};
 
 /// The limit of all relays, in bytes a second.
 pub(super) const LIMIT: u64 = 100_000;
-/// What a link may save, in bytes: the least that is allowed.
+/// The most that a link may save, in bytes: the least that is allowed.
 const BURST: u64 = 20_000;
 /// Relays that clients enter at.
 pub(super) const GUARDS: u32 = 5;
