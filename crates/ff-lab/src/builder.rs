@@ -34,7 +34,7 @@ pub struct RelayConfig {
 }
 
 impl RelayConfig {
-    /// A relay that is no exit.
+    /// A relay that is not an exit.
     #[must_use]
     pub fn middle(nickname: impl Into<String>) -> Self {
         Self { nickname: nickname.into(), ..Self::default() }
@@ -159,7 +159,7 @@ pub struct NetworkBuilder {
     pub(crate) temp_dir: PathBuf,
     /// What is between nodes, if not this machine's loopback.
     pub(crate) hosts: Option<HostsPlan>,
-    /// Who may ask for its end while it starts.
+    /// Requests for its end while it starts.
     pub(crate) ending: Ending,
 }
 
@@ -201,7 +201,7 @@ impl NetworkBuilder {
         self
     }
 
-    /// Adds relays `middle0`, `middle1` and so on, which are no exits.
+    /// Adds relays `middle0`, `middle1` and so on, which are not exits.
     pub fn middles(mut self, count: usize) -> Self {
         self.relays.extend((0..count).map(|n| RelayConfig::middle(format!("middle{n}"))));
         self
@@ -292,7 +292,7 @@ impl NetworkBuilder {
         self
     }
 
-    /// Leaves the network's directory behind, to look at the logs.
+    /// Keeps the network's directory, to look at the logs.
     ///
     /// So does the environment variable `FF_LAB_KEEP`.
     pub fn keep_dir(self, keeps_dir: bool) -> Self {
@@ -310,7 +310,7 @@ impl NetworkBuilder {
         Self { hosts: Some(plan), ..self }
     }
 
-    /// Gives the start up, and whatever else waits for nodes, when this is asked to end.
+    /// Gives the start up, and everything else that waits for nodes, when this is asked to end.
     pub fn ending(self, ending: &Ending) -> Self {
         Self { ending: ending.clone(), ..self }
     }

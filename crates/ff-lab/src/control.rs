@@ -40,7 +40,7 @@ impl Control {
     /// Connects to the control socket in this directory, and authenticates.
     ///
     /// # Errors
-    /// When there is no such socket, or tor does not let us in.
+    /// When the socket does not exist, or tor does not accept us.
     pub fn open(dir: &Path) -> Result<Self> {
         let path = dir.join(SOCKET);
         let socket = UnixStream::connect(&path)

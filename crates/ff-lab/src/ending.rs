@@ -1,8 +1,8 @@
 //! Signals that ask a program to end its network.
 //!
 //! A program that a signal ends at once leaves its processes to end by themselves, which takes some
-//! of them seconds. So whoever keeps a network hears of it here, ends what he has begun, and drops
-//! the network.
+//! of them seconds. So a program that keeps a network hears of the signal here, ends its work, and
+//! drops the network.
 
 use std::io;
 use std::process::ExitCode;
@@ -40,7 +40,7 @@ impl Ending {
     }
 
     /// From now on [`Self::signals`] do not end this process, but are heard of here. A second one
-    /// ends it at once: who asks twice does not want to wait for an orderly end.
+    /// ends it at once: a user who asks twice does not want to wait for an orderly end.
     ///
     /// # Errors
     /// When the system does not let it wait for signals.
@@ -68,7 +68,7 @@ impl Ending {
         self.signal().is_some()
     }
 
-    /// Fails if one has; for whoever is about to begin something.
+    /// Fails if a signal has come; to be called before something is begun.
     ///
     /// # Errors
     /// [`Error::Ended`].

@@ -27,8 +27,7 @@ pub(crate) fn own_name() -> Result<(i32, u64)> {
     Ok((stat.pid, stat.starttime))
 }
 
-/// Ends all processes that a lab has started which is no longer there, and says how many these
-/// were.
+/// Ends all processes of a lab that has itself ended, and returns their number.
 ///
 /// A lab is known by its process id and the time at which that began, so a new process with an old
 /// id is none.
@@ -40,7 +39,7 @@ pub(crate) fn remove_leftovers() -> usize {
 }
 
 /// Ends all processes that this one has started in hosts and what they have started: those that
-/// carry its mark, and whatever is in this network namespace besides it.
+/// carry its mark, and all others in this network namespace.
 pub(crate) fn remove_own(namespace: &File) {
     let (Ok(id), Ok(own)) = (namespace.metadata().map(|there| there.ino()), own_name()) else {
         return;

@@ -34,7 +34,7 @@ pub struct Network {
     source: OnceLock<Source>,
     /// How long the start took.
     start_time: Duration,
-    /// What is between nodes, if not this machine's loopback.
+    /// The hosts between which nodes stand, if not this machine's loopback.
     hosts: Option<Hosts>,
     /// The directory with all nodes' directories; the last to go.
     dir: OwnDir,
@@ -158,8 +158,8 @@ impl Network {
         Ok(self.source.get_or_init(|| source))
     }
 
-    /// How many of a node's TCP connections lead to no other node: those that a test has to it, and
-    /// an exit's to what clients download from.
+    /// How many of a node's TCP connections lead outside of the network: those that a test has to
+    /// it, and an exit's to what clients download from.
     ///
     /// # Errors
     /// When the node is not running.

@@ -51,10 +51,10 @@ impl OwnDir {
         self.dir.path()
     }
 
-    /// Leaves it behind for somebody to look at: the next network does not remove it either.
+    /// Keeps the directory to be looked at: the next network does not remove it either.
     pub(crate) fn keep(&mut self) {
         self.dir.disable_cleanup(true);
-        // If it stays, the next network removes the directory, which is a pity and no more.
+        // If it stays, the next network removes the directory.
         let _ = fs::remove_file(self.path().join(LOCK));
     }
 }

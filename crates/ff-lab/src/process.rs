@@ -128,7 +128,7 @@ pub(crate) fn connections(pid: u32) -> io::Result<Vec<Connection>> {
     Ok(own.map(|row| Connection { local: row.local_address, remote: row.remote_address }).collect())
 }
 
-/// What the kernel tells of a process.
+/// The kernel's entry for a process.
 fn entry(pid: u32) -> io::Result<procfs::process::Process> {
     let pid = i32::try_from(pid).map_err(io::Error::other)?;
     procfs::process::Process::new(pid).map_err(io::Error::other)

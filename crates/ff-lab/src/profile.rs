@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(profile.down, Direction::default());
     }
 
-    /// What a profile with such a direction is refused for.
+    /// Why a profile with such a direction is refused.
     fn refused(direction: &str) -> String {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("falls.trace"), "5\n3\n").unwrap();

@@ -18,7 +18,7 @@ use crate::hosts::{Host, inside};
 /// A running server; dropping it closes all its connections.
 #[derive(Debug)]
 pub struct Source {
-    /// Where it listens.
+    /// Its listening address.
     addr: SocketAddr,
     /// Its host, if it is not this machine.
     host: Option<Host>,
@@ -46,7 +46,7 @@ impl Source {
     /// Starts a server on a free port of 127.0.0.1.
     ///
     /// # Errors
-    /// When there is no port or no thread.
+    /// When no port or thread is available.
     pub fn start() -> Result<Self> {
         Self::start_at(None)
     }
@@ -67,7 +67,7 @@ impl Source {
         Ok(Self { addr, host, shared, acceptor: Some(acceptor) })
     }
 
-    /// Where it listens.
+    /// Its listening address.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr

@@ -1,5 +1,4 @@
-//! Packets of UDP with the time at which the kernel got them, however late whoever reads them is
-//! woken.
+//! Packets of UDP with the time at which the kernel got them, however late the reader is woken.
 
 use std::io::{self, IoSliceMut};
 use std::net::UdpSocket;

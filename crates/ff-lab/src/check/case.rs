@@ -24,8 +24,8 @@ const DEVIATIONS_99: f64 = 2.5758;
 /// The share of a link that one CUBIC stream gets at least, from its third second on.
 const STREAM_SHARE: f64 = 0.95;
 
-/// Who receives the stream of which the cost is taken looks so seldom: to wake a receiver for each
-/// packet is not the emulator's work, but would be counted as its time.
+/// The receiver of the stream whose cost is taken looks rarely: to wake a receiver for each packet
+/// is not the emulator's work, but would be counted as its time.
 const COST_READS_EVERY: Duration = Duration::from_millis(1);
 
 /// What a byte in packets of 1,500 may cost, in what it costs to write such packets to a socket and
@@ -35,11 +35,11 @@ const TIMES_PLAIN: f64 = 5.0;
 /// One run of the emulator.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Case {
-    /// Round trips over a link with so many ms each way.
+    /// Round trips over a link with `ms` ms each way.
     Delay { ms: u32, probes: u32 },
-    /// A link that is offered more than it carries, for so many seconds.
+    /// A link that is offered more than it carries, for `secs` seconds.
     Rate { kbit: u32, secs: u32 },
-    /// A link that loses so many of a thousand packets.
+    /// A link that loses `per_mille` of a thousand packets.
     Loss { per_mille: u32, packets: u32 },
     /// One TCP stream over 50 Mbit/s and 100 ms.
     Stream { secs: u32 },
@@ -65,9 +65,9 @@ pub(super) struct Found {
 pub(super) enum Stop {
     /// A time in ms is longer by that while, once on each way.
     Ms,
-    /// A rate over so many seconds is another one by its part of them.
+    /// A rate over this number of seconds differs by the lateness as a share of that time.
     RateOver(f64),
-    /// A share of so many packets is lost if the sender's device overflows.
+    /// A share of this number of packets is lost if the sender's device overflows.
     ShareOf(f64),
     /// A stream backs off if the sender's device overflows.
     Stream,
@@ -205,8 +205,8 @@ impl Case {
             0.0 => Rate::Unlimited,
             rate => Rate::Constant(BytesPerSec::new(rate as u64)),
         };
-        // A round trip's worth, as is usual for a stream; more for a slow link, whose packets take
-        // long.
+        // A round trip's worth, as is usual for a stream; for a slow link more, because its packets
+        // take long.
         let queue = QueueLimit::Time(Duration::from_millis(100));
         let delay = Delay::constant(Duration::from_millis(delay_ms.into()));
         let there = Direction { rate, queue, loss, delay: delay.clone(), ..Direction::default() };

@@ -73,7 +73,7 @@ pub(super) fn flood(emulation: &Emulation, bytes_per_sec: f64, time: Duration) -
     found.map_err(Error::io("measure a rate"))
 }
 
-/// How many of so many packets arrive.
+/// How many of `packets` packets arrive.
 pub(super) fn count(emulation: &Emulation, packets: u32) -> Result<u32> {
     let (left, right) = udp_pair(emulation)?;
     let found = thread::scope(|scope| {
@@ -198,7 +198,7 @@ fn send_stamped(socket: &UdpSocket, probes: u32, gap: Duration, seed: u64) -> io
     Ok(())
 }
 
-/// Round trips in ms of what comes back, until all have or nothing comes any more.
+/// Round trips in ms of what comes back, until all have or nothing else comes.
 fn receive_echoes(socket: &UdpSocket, probes: u32) -> io::Result<Vec<f64>> {
     as_probe();
     let mut found = Vec::new();
@@ -267,14 +267,14 @@ fn arrival_rate(socket: &UdpSocket) -> io::Result<f64> {
     Ok(bytes / (last - first).as_secs_f64())
 }
 
-/// How many packets come until there are none any more.
+/// How many packets come until no more arrive.
 fn count_arrivals(socket: &UdpSocket) -> io::Result<u32> {
     let mut count = 0;
     each_arrival(socket, |_| count += 1)?;
     Ok(count)
 }
 
-/// Calls with the length of each packet until there are none any more.
+/// Calls with the length of each packet until no more arrive.
 fn each_arrival(socket: &UdpSocket, mut on_packet: impl FnMut(usize)) -> io::Result<()> {
     as_probe();
     let mut buffer = [0; FULL_PAYLOAD];

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 /// One line of a [`Reply`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplyLine {
-    /// The text behind the code.
+    /// The text after the code.
     pub text: String,
     /// The data below it, if any; its lines end in `\n`.
     pub data: Option<String>,

@@ -22,7 +22,7 @@ pub enum Delays {
     Table(Vec<(String, String, Duration)>),
 }
 
-/// Cables beside the shortest way on the globe.
+/// The length of cables relative to the shortest way on the globe.
 const DETOUR: f64 = 1.6;
 
 /// What the shortest way takes.

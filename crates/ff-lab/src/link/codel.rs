@@ -26,12 +26,12 @@ pub(super) enum Verdict {
     Drop,
 }
 
-/// Below one full packet in the queue nothing is dropped: there is no standing queue (RFC 8289
+/// Below one full packet in the queue nothing is dropped: the queue is not a standing one (RFC 8289
 /// §5.3).
 const FULL_PACKET_BYTES: u64 = 1500;
 
-/// For so many intervals after it stopped, dropping begins again near the rate it had (RFC 8289
-/// §5.5).
+/// For this number of intervals after it stopped, dropping begins again near the rate it had (RFC
+/// 8289 §5.5).
 const MEMORY_INTERVALS: u32 = 16;
 
 /// The state of one queue's CoDel.
@@ -62,7 +62,7 @@ impl State {
 
     /// Judges the packet that leaves the queue at `now`.
     ///
-    /// `waited` is how long it was there, `behind_bytes` what is there behind it.
+    /// `waited` is how long it was there, `behind_bytes` the bytes in the queue after it.
     pub(super) fn judge(&mut self, now: Duration, waited: Duration, behind_bytes: u64) -> Verdict {
         let has_stood = self.has_stood(now, waited, behind_bytes);
         match (self.is_dropping, has_stood) {

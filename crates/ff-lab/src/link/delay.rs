@@ -8,7 +8,7 @@ use rand::{Rng, RngExt};
 /// No packet is longer under way: a heavy tail ends here.
 pub const MAX_DELAY: Duration = Duration::from_secs(60);
 
-/// The delay of a link in one direction, behind its queue.
+/// The delay of a link in one direction, after its queue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Delay {
     /// What every packet takes.
@@ -59,7 +59,7 @@ pub struct DelayTable {
     sorted_ms: Vec<f64>,
 }
 
-/// Why numbers are no table.
+/// Why numbers are not a table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DelayTableError {
     /// One is not a number, or longer than [`MAX_DELAY`].

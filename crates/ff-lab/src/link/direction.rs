@@ -22,9 +22,9 @@ pub struct Direction {
     pub queue: QueueLimit,
     /// Whether long waits are held short by drops at the queue's head.
     pub codel: Option<CoDel>,
-    /// What is lost behind the queue.
+    /// Loss after the queue.
     pub loss: Loss,
-    /// How long packets are under way behind the queue.
+    /// How long packets are under way after the queue.
     pub delay: Delay,
     /// The chance that a packet arrives twice, each time with a delay of its own; 0 to 1.
     pub duplicate: f64,
@@ -93,13 +93,13 @@ pub struct Counts {
 /// what comes out is the same.
 #[derive(Debug)]
 pub struct Link<P> {
-    /// Who waits.
+    /// The packets that wait.
     queue: Queue<P>,
     /// How much may wait, as it was said.
     limit: QueueLimit,
     /// The rate that this is taken at.
     rate: Rate,
-    /// Who is leaving, and when it has left.
+    /// The packet that is leaving, and when it has left.
     leaving: Option<(Duration, Waiting<P>)>,
     /// When who leaves has left.
     sender: Sender,
@@ -115,7 +115,7 @@ pub struct Link<P> {
     last_arrival: Duration,
     /// The chance of a copy.
     duplicate: f64,
-    /// Who is held back.
+    /// The packets that are held back.
     reorder: Reorder,
     /// What changes.
     timetable: Timetable,
@@ -192,7 +192,7 @@ impl<P: Clone> Link<P> {
     pub fn handle_timeout(&mut self, now: Duration) {
         while let Some(due) = self.poll_timeout().filter(|due| *due <= now) {
             match self.timetable.change(self.next_change) {
-                // Who leaves at the moment of a change is before it.
+                // A packet that leaves at the moment of a change leaves before it.
                 Some((at, change)) if at == due && !self.is_leaving_at(due) => {
                     let change = change.clone();
                     self.next_change += 1;

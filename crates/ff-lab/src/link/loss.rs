@@ -31,7 +31,7 @@ impl Loss {
             Self::None => 0.0,
             Self::Independent(chance) => chance,
             Self::GilbertElliott { to_bad, to_good, lost_in_bad, lost_in_good } => {
-                // Who never leaves a state stays in the first.
+                // A chain that never leaves a state stays in the first.
                 let bad = if to_bad == 0.0 { 0.0 } else { to_bad / (to_bad + to_good) };
                 bad * lost_in_bad + (1.0 - bad) * lost_in_good
             }

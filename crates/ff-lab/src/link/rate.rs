@@ -30,7 +30,7 @@ impl Rate {
     }
 }
 
-/// How long so many bytes take at a rate.
+/// How long `bytes` bytes take at a rate.
 pub(super) fn time_of(rate: BytesPerSec, bytes: u64) -> Duration {
     let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.get().max(1));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX / 4))
@@ -44,7 +44,7 @@ pub(super) struct Sender {
     since: Duration,
     /// The next opportunity that nothing has used.
     next: u64,
-    /// What the packet before has left of its last opportunity, and when that was.
+    /// The rest of the last opportunity of the packet before, and when that was.
     left: (Duration, u32),
     /// Both as they were before the last packet.
     before: (u64, (Duration, u32)),

@@ -32,7 +32,7 @@ impl PairDelays {
     ///
     /// # Panics
     ///
-    /// If there is no such host.
+    /// If the host does not exist.
     pub fn set(&mut self, from: HostId, to: HostId, delay: Duration) {
         let index = self.index(from, to);
         self.delays[index] = delay;
@@ -42,7 +42,7 @@ impl PairDelays {
     ///
     /// # Panics
     ///
-    /// If there is no such host.
+    /// If the host does not exist.
     pub fn get(&self, from: HostId, to: HostId) -> Duration {
         self.delays[self.index(from, to)]
     }
@@ -61,7 +61,7 @@ pub struct Delivery<P> {
     pub to: HostId,
     /// The packet.
     pub packet: P,
-    /// When it was due, which may be before whoever asks has the time to.
+    /// When it was due, which may be before the caller has the time to ask.
     pub due: Duration,
 }
 
@@ -70,7 +70,7 @@ pub struct Delivery<P> {
 pub struct SwitchCounts {
     /// What the host sent.
     pub up: Counts,
-    /// What was sent to it.
+    /// The packets that were sent to it.
     pub down: Counts,
 }
 
@@ -81,15 +81,15 @@ pub struct SwitchCounts {
 /// happens at its own time, however late one asks.
 #[derive(Debug)]
 pub struct Switch<P> {
-    /// Two links a host: up at twice its number, down behind it.
+    /// Two links a host: up at twice its number, down after it.
     links: Vec<Link<Addressed<P>>>,
     /// When each link is woken next, if it is in `wakes`.
     armed: Vec<Option<Duration>>,
-    /// What is between up and down links.
+    /// The delays between up and down links.
     pairs: PairDelays,
     /// When links have something to do.
     wakes: BinaryHeap<Reverse<(Duration, usize)>>,
-    /// What is under way.
+    /// The packets under way.
     flights: BinaryHeap<Flight<P>>,
     /// How many were under way so far; of two that are due at one time the older is first.
     flown: u64,
@@ -143,7 +143,7 @@ impl<P: Clone> Switch<P> {
     ///
     /// # Panics
     ///
-    /// If there is no such host.
+    /// If the host does not exist.
     pub fn handle_packet(
         &mut self,
         from: HostId,
@@ -162,7 +162,7 @@ impl<P: Clone> Switch<P> {
     ///
     /// # Panics
     ///
-    /// If there is no such host.
+    /// If the host does not exist.
     pub fn free_at(&self, from: HostId) -> Option<Duration> {
         self.links[up(from)].free_at()
     }
@@ -201,7 +201,7 @@ impl<P: Clone> Switch<P> {
     ///
     /// # Panics
     ///
-    /// If there is no such host.
+    /// If the host does not exist.
     pub fn counts(&self, host: HostId) -> SwitchCounts {
         let [up, down] = [up(host), down(host)].map(|link| self.links[link].counts());
         SwitchCounts { up, down }
@@ -217,7 +217,7 @@ impl<P: Clone> Switch<P> {
     ///
     /// # Panics
     ///
-    /// If there is no such host.
+    /// If the host does not exist.
     pub fn base_delay(&self, from: HostId, to: HostId) -> Duration {
         let links = [up(from), down(to)].map(|link| self.links[link].base_delay());
         links[0] + self.pairs.get(from, to) + links[1]

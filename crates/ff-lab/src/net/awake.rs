@@ -29,7 +29,7 @@ impl Awake {
     /// Keeps the cores awake that this process may run on.
     ///
     /// # Errors
-    /// What the system said if it refused.
+    /// Starts it; the error is the system's.
     pub(crate) fn start() -> Result<Self, String> {
         let cores =
             sched_getaffinity(None).map_err(|error| format!("cores are not known: {error}"))?;

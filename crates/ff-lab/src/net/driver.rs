@@ -47,8 +47,8 @@ pub(super) struct Packet {
 /// No time to wait.
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// So many packets are read from a device before what is due is written. Reading one takes about 1
-/// µs.
+/// How many packets are read from a device before due packets are written. Reading one takes about
+/// 1 µs.
 const READ_AT_ONCE: usize = 64;
 
 /// So often devices are read after one look: all that one had then have been read.
@@ -78,7 +78,7 @@ pub struct Drops {
     pub cut: u64,
     /// They were for no host of the lab, or no IPv4.
     pub no_such_host: u64,
-    /// The receiver's device took no more.
+    /// Packets that the receiver's device refused.
     pub device_refused: u64,
     /// The sender's device overflowed before the emulator had read them. No link has lost these:
     /// the emulator looked too late, which its lateness says, or somebody sent more in a round than
@@ -86,7 +86,7 @@ pub struct Drops {
     pub device_overflowed: u64,
 }
 
-/// What a run of the emulator came to.
+/// The report of a run of the emulator.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// Whether the thread had SCHED_FIFO.
@@ -164,7 +164,7 @@ impl Drop for Running {
     }
 }
 
-/// What the thread has.
+/// The thread's data.
 struct Driver {
     /// All links.
     switch: Switch<Packet>,
@@ -172,15 +172,15 @@ struct Driver {
     tuns: Vec<Tun>,
     /// Hosts by address.
     hosts: HashMap<Ipv4Addr, HostId>,
-    /// What is waited for.
+    /// The descriptors that are waited for.
     epoll: OwnedFd,
     /// Wakes at the time of what is due next.
     timer: OwnedFd,
-    /// What the timer is set to.
+    /// The time that the timer is set to.
     armed: Option<Duration>,
     /// The switch's zero.
     start: Instant,
-    /// What was sent before this time has been read.
+    /// The packets that were sent before this time have been read.
     read_until: Duration,
     /// The same of each host.
     host_until: Vec<Duration>,

@@ -32,7 +32,7 @@ pub enum Place {
 /// A host of a lab.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostPlan {
-    /// What it is called in messages.
+    /// Its name in messages.
     pub name: String,
     /// Where it is.
     pub place: Place,
@@ -51,7 +51,8 @@ pub struct Plan {
     pub hosts: Vec<HostPlan>,
     /// One-way delays between their access links.
     pub pairs: PairDelays,
-    /// All hosts have their first so many bits in common, and reach each other by that.
+    /// The bits that the addresses of all hosts have in common; by this prefix they reach each
+    /// other.
     pub prefix_bits: u8,
     /// TCP's congestion control, such as "cubic": of namespaces, and of what this machine sends to
     /// its neighbours here. A program may ask for another one.
@@ -101,7 +102,7 @@ impl Emulation {
     ///
     /// # Panics
     ///
-    /// If there is no such host.
+    /// If the host does not exist.
     pub fn namespace(&self, host: usize) -> &Namespace {
         &self.namespaces[host].0
     }
@@ -128,7 +129,7 @@ fn outer_device(address: Ipv4Addr) -> String {
     format!("{OUTER_DEVICE}{}", address.octets()[2])
 }
 
-/// Why there is no device.
+/// Why a device cannot be made.
 fn no_device(host: &str, device: &str, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::PermissionDenied => Error::NotRoot,

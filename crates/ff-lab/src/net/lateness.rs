@@ -30,7 +30,7 @@ pub(crate) struct Lateness {
     histogram: Histogram<u64>,
 }
 
-/// What a run's lateness came to.
+/// The lateness of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LatenessReport {
     /// Packets that arrived.

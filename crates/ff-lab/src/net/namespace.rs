@@ -20,7 +20,7 @@ const OF_THIS_THREAD: &str = "/proc/thread-self/ns/net";
 /// A network namespace with a loopback device; it ends with this value and the last process in it.
 #[derive(Debug)]
 pub struct Namespace {
-    /// What it is called in messages.
+    /// Its name in messages.
     name: String,
     /// Keeps it.
     file: File,
@@ -37,7 +37,7 @@ impl Namespace {
                 errno => failed(name, "make")(errno.into()),
             })?;
             let chosen = sysctl("ipv4/tcp_congestion_control", congestion_control);
-            // Who is killed from now on leaves the kernel's list as it was.
+            // A process that is killed from now on leaves the kernel's list as it was.
             drop(allowed);
             chosen.and_then(|()| set_up()).map_err(failed(name, "set up"))?;
             File::open(OF_THIS_THREAD).map_err(failed(name, "keep"))
@@ -51,13 +51,13 @@ impl Namespace {
         Ok(Self { name: name.to_owned(), file })
     }
 
-    /// What it is called.
+    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Does something in a thread inside. Sockets that it opens stay in the namespace, whoever uses
-    /// them.
+    /// Does something in a thread inside. Sockets that it opens stay in the namespace, in whatever
+    /// thread they are used.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         in_a_thread(|| {
             self.enter()?;
@@ -103,9 +103,10 @@ impl Namespace {
         leftovers::remove_own(&self.file);
     }
 
-    /// Has connections between an address and its neighbours within so many bits use a congestion
-    /// control where a program asks for none; that of all others in the namespace stays what it is.
-    /// It is part of the route that the kernel has made for the address, and goes with it.
+    /// Has connections between an address and its neighbours within `prefix_bits` bits use a
+    /// congestion control where a program asks for none; all other connections in the namespace
+    /// keep theirs. The setting is part of the route that the kernel has made for the address, and
+    /// goes with it.
     pub(super) fn set_congestion_control(
         &self,
         device: &str,
@@ -133,7 +134,7 @@ impl Namespace {
     }
 }
 
-/// The twelfth number behind a device's name.
+/// The twelfth number after a device's name.
 fn parse_send_drops(text: &str, device: &str) -> Option<u64> {
     let is_device = |line: &&str| line.trim_start().starts_with(&format!("{device}:"));
     let (_, numbers) = text.lines().find(is_device)?.split_once(':')?;
@@ -141,18 +142,18 @@ fn parse_send_drops(text: &str, device: &str) -> Option<u64> {
 }
 
 /// Lets namespaces have a congestion control of their own as long as it lives: the kernel may
-/// restrict one to the default of the machine alone. That changes no connection. Whoever keeps the
-/// kernel's list open has it for himself.
+/// restrict one to the default of the machine alone. Existing connections do not change. The
+/// process that holds the kernel's list open has it alone.
 struct Allowed {
     /// The kernel's list.
     file: File,
-    /// What was in it, if that was changed.
+    /// The content before, if it was changed.
     before: Option<String>,
 }
 
 impl Allowed {
-    /// From now on. Whoever may not, or asks for one that the kernel does not have, hears it from
-    /// what follows: nothing then.
+    /// From now on. Without the right to do this, or if the kernel does not have this congestion
+    /// control, nothing happens here, and the next step fails.
     fn for_now(congestion_control: &str) -> io::Result<Option<Self>> {
         let Ok(file) = File::options().read(true).write(true).open(ALLOWED) else {
             return Ok(None);

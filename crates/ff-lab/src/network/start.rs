@@ -38,7 +38,7 @@ impl NetworkBuilder {
     /// circuit. With one authority this takes about 10 s.
     ///
     /// # Errors
-    /// With the end of the log of the node that failed. Nothing is left behind then.
+    /// With the end of the log of the node that failed. Everything has been removed then.
     pub fn start(self) -> Result<Network> {
         self.check()?;
         let mut attempts_left = 2;

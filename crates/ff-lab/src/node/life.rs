@@ -188,7 +188,7 @@ impl Node {
         loop {
             let found = look();
             self.ending.check()?;
-            // A tor that has ended is the reason of whatever else failed.
+            // A tor that has ended is the reason of all other failures.
             self.check_running()?;
             if let Some(found) = found? {
                 return Ok(found);

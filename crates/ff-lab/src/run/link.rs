@@ -23,8 +23,9 @@ use crate::link::{Direction, HostId, MAX_DELAY, PairDelays};
 use crate::net::{Emulation, HostPlan, Place, Plan, Report};
 use crate::profile::{self, Profile};
 
-/// So many commands can run behind links at a time: the third number of their addresses,
-/// 198.18.N.0/30. The network is set aside for tests of devices (RFC 2544), so no real one has it.
+/// How many commands can run on links at a time: the third number of their addresses,
+/// 198.18.N.0/30. The network is set aside for tests of devices (RFC 2544), so real networks do not
+/// have it.
 const RUNS: u8 = 255;
 
 /// How long a command has to end by itself.
@@ -34,7 +35,7 @@ const HEARD: Duration = Duration::from_millis(2500);
 /// How often it is looked whether it has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Runs a command behind a link.
+/// Runs a command on a link.
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let mut profile = Profile::find(&args.profile)?;
     for (key, rate, direction) in
@@ -61,14 +62,14 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     emulation.namespace(0).enter()?;
     let mut child = emulation.namespace(0).start(&mut command)?;
     let status = wait(&mut child, &ending).context("Failed to wait for the command")?;
-    // What it has left running would have no link any more.
+    // Processes that it has left running would lose their link.
     emulation.namespace(0).remove_own();
     let report = emulation.stop()?;
     let text = serde_json::to_string_pretty(&report)? + "\n";
     let written =
         args.json.as_ref().map(|path| write_whole(path, &text).with_context(|| unwritable(path)));
-    // Also if it could not be written: nobody else knows any more what the link did.
-    // Standard error may be closed.
+    // Also if it could not be written: the counts of the link are known only here. Standard error
+    // may be closed.
     let _ = say(&report, status);
     written.unwrap_or(Ok(()))?;
     Ok(match (ending.signal(), report.lateness.is_too_late) {
@@ -157,7 +158,7 @@ fn start(args: &RunArgs, profile: &Profile) -> anyhow::Result<(Emulation, u8)> {
     bail!("{RUNS} commands already run over links")
 }
 
-/// An error with what is behind it.
+/// An error with its causes.
 fn chain(error: Error) -> anyhow::Error {
     anyhow::Error::new(error)
 }
@@ -240,7 +241,7 @@ fn say(report: &Report, status: ExitStatus) -> io::Result<()> {
     Ok(())
 }
 
-/// What is said of a file that cannot be written.
+/// The error for a file that cannot be written.
 fn unwritable(path: &Path) -> String {
     format!("Failed to write {}", path.display())
 }

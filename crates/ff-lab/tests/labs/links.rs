@@ -42,7 +42,7 @@ fn ff_lab(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ff-lab")).args(arguments).output().expect("ff-lab starts")
 }
 
-/// What is refused, in one line.
+/// The error for refused arguments, in one line.
 fn refused(arguments: &[&str]) -> String {
     let output = ff_lab(arguments);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -242,7 +242,7 @@ fn answering_port() -> u16 {
     let port = socket.local_addr().expect("its address").port();
     thread::spawn(move || {
         while let Ok((_, from)) = socket.recv_from(&mut [0; 8]) {
-            // Who has asked may have gone.
+            // The client that asked may be gone.
             let _ = socket.send_to(b"\n", from);
         }
     });
@@ -351,7 +351,7 @@ fn nothing_is_left_of_a_killed_run() {
     wait_for_end_of(&sleep);
 }
 
-/// Ids of processes are others there: whose it is cannot be told from here.
+/// Ids of processes are others there: the owner cannot be told from here.
 #[test]
 fn what_runs_in_another_pid_namespace_is_left_alone() {
     let script = "FF_LAB_OWNER=4194999:1 exec sleep 7359";
@@ -438,8 +438,8 @@ fn what_only_ff_lab_was_told_in_a_terminal_the_command_hears_too() {
     assert_eq!(heard, "INT\n");
 }
 
-/// Also what does not heed the signal, after the seconds that it has, and what has no environment
-/// any more.
+/// Also processes that do not heed the signal, after the seconds that they have, and processes that
+/// have lost their environment.
 #[test]
 fn a_run_that_is_asked_to_end_ends_all_that_it_has_started() {
     for (first, by, least_secs) in [("", "env -i", 0), ("trap '' TERM;", "", 5)] {

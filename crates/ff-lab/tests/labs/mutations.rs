@@ -1,4 +1,4 @@
-//! No change to a real file, or to what a tor says, makes a reader panic, and whatever is read
+//! No change to a real file, or to tor's answers, makes a reader panic, and everything that is read
 //! drives a link. The fuzzers in `fuzz` go further.
 
 use std::fs;
@@ -43,7 +43,7 @@ fn drive(direction: &Direction) {
     assert_eq!(ended + link.waiting() as u64, counts.packets + counts.duplicated);
 }
 
-/// What is cut out, and what is written over.
+/// The parts that are cut out, and those that are written over.
 fn edits() -> impl Strategy<Value = ((usize, usize), Vec<(usize, u8)>)> {
     let byte =
         prop_oneof![any::<u8>(), prop::sample::select(b"0123456789-.e\n\t #=\"[]{},+x".to_vec())];

@@ -15,7 +15,7 @@ fn mbit(rate: u64) -> Rate {
     Rate::Constant(BytesPerSec::from_mbit(rate))
 }
 
-/// What comes out of a link up to a time.
+/// The outputs of a link up to a time.
 fn outputs(link: &mut Link<u32>, until: Duration) -> Vec<Output<u32>> {
     link.handle_timeout(until);
     std::iter::from_fn(|| link.poll_output()).collect()
@@ -217,7 +217,8 @@ fn a_timetable_changes_the_queue() {
         let rate = rate.clone().unwrap();
         let mut link =
             Link::new(&Direction { rate, timetable: timetable(codel), ..Direction::default() }, 1);
-        // Twice what it carries, and packets so short that CoDel has some behind who leaves.
+        // Twice what it carries, and packets so short that CoDel sees some after the one that
+        // leaves.
         (0..200u32).for_each(|packet| link.handle_packet(packet, 500, ms(250 * u64::from(packet))));
         link.counts().codel
     };
