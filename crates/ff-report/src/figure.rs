@@ -31,7 +31,7 @@ const MOST_POINTS: usize = 500;
 pub struct Figure {
     /// The name of its file, without the ending.
     pub name: &'static str,
-    /// What it shows.
+    /// The title.
     pub title: String,
     /// The axis from left to right.
     pub x: Axis,
@@ -51,7 +51,7 @@ pub struct Figure {
 /// A curve.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// What it is.
+    /// The label.
     pub label: String,
     /// Its points; one that is not finite interrupts it.
     pub points: Vec<(f64, f64)>,
@@ -61,11 +61,11 @@ pub struct Curve {
     pub panel: usize,
     /// The number of its style: curves with the same label look the same in all panels.
     pub style: usize,
-    /// What each of its points is the mean of; empty if they are not means.
+    /// The values that each of its points is the mean of; empty if they are not means.
     pub spread: Vec<Spread>,
 }
 
-/// What a point is the mean of.
+/// The values that a point is the mean of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spread {
     /// The values.

@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Write as _};
 
-/// Shows a text as it is in HTML and SVG, in content and in quoted attributes; characters that
-/// nobody sees, and those that change the order of others, are shown by their numbers.
+/// Shows a text as it is in HTML and SVG, in content and in quoted attributes; invisible
+/// characters, and those that change the order of others, are shown by their numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(pub &'a str);
 

@@ -1,5 +1,5 @@
-//! JSON as Python's `json.dump` writes it, with `NaN`, `Infinity` and `-Infinity`, which JSON (RFC
-//! 8259) does not have.
+//! JSON as Python's `json.dump` writes it, with `NaN`, `Infinity` and `-Infinity`, which JSON
+//! (RFC 8259) does not have.
 
 use memchr::{memchr, memmem};
 

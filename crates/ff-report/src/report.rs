@@ -1,9 +1,9 @@
 //! `report.html`: one page with a command's results, figures, tables and inputs.
 //!
 //! It has no script and loads nothing, which its content security policy forbids anyway; so it can
-//! be kept, mailed and opened anywhere. Whatever comes from an input is escaped. It looks like a
-//! coordinator's page, light or dark as the reader's system is. What is wider than the screen
-//! scrolls, with a hint.
+//! be kept, mailed and opened anywhere. All text from inputs is escaped. It looks like a
+//! coordinator's page, light or dark as the reader's system is. Content that is wider than the
+//! screen scrolls, with a hint.
 
 use std::fmt::{self, Write as _};
 
@@ -22,9 +22,9 @@ const MOST_SKIPS: usize = 100;
 pub struct Page<'a> {
     /// The program and its command.
     pub command: &'a str,
-    /// What was read.
+    /// The inputs that were read.
     pub inputs: &'a [Input],
-    /// What of it was left out.
+    /// The parts of them that were left out.
     pub skips: &'a Skips,
     /// The seed of all that was drawn.
     pub seed: Option<u64>,

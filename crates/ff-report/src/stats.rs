@@ -71,7 +71,7 @@ fn student_t_95(freedom: usize) -> f64 {
 }
 
 /// The points of a distribution function: each distinct value with the part of all values that are
-/// no greater.
+/// at most as great.
 ///
 /// The values have to be sorted.
 #[must_use]

@@ -1,4 +1,4 @@
-//! Rows for people, who may not read them.
+//! Rows for people, which may stay unread.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -40,7 +40,7 @@ mod tests {
 
     use super::*;
 
-    /// A pipe holds 64 KiB; who writes more than that to it waits.
+    /// A pipe holds 64 KiB; a writer of more than that waits.
     #[test]
     fn who_does_not_read_holds_nobody_up_and_has_whole_rows_in_their_order() {
         const ROWS: usize = 100_000;

@@ -19,7 +19,7 @@ static IDLE: Mutex<BTreeMap<&'static str, Vec<Sender<Work>>>> = Mutex::new(BTree
 /// thread, and never if it panics.
 ///
 /// # Errors
-/// When there can be no other thread.
+/// When no other thread can be started.
 pub fn run<R: Send + 'static>(
     name: &'static str,
     work: impl FnOnce() -> R + Send + 'static,

@@ -339,7 +339,8 @@ mod tests {
             !svg.contains("<script>") && svg.contains("&lt;script&gt;") && svg.contains("a &lt; b")
         );
         assert!(!svg.contains("NaN") && !svg.contains("inf") && !svg.contains("href"), "{svg}");
-        // The value of 0 has no place on a scale of logarithms: the curve begins again behind it.
+        // The value of 0 does not have a place on a logarithmic scale: the curve begins again after
+        // it.
         let path = svg
             .lines()
             .find(|line| line.contains("fill=\"none\" stroke=\"#000000\""))

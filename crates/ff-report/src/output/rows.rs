@@ -6,7 +6,7 @@ use std::fmt::{Display, Write as _};
 /// Rows of a table, each of any number of cells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
-    /// All cells, one behind the other.
+    /// All cells, one after the other.
     text: String,
     /// Where each cell ends.
     cells: Vec<usize>,
@@ -21,7 +21,7 @@ impl Rows {
         self.rows.len()
     }
 
-    /// Whether there is no row.
+    /// Whether it is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.rows.is_empty()
