@@ -67,8 +67,8 @@ impl TorHost {
     /// Starts it and waits until it accepts links.
     ///
     /// # Errors
-    /// When there is no such program, when its data directory cannot be made, and when it does
-    /// not get ready; the text says what tor said.
+    /// When the program does not exist, when its data directory cannot be made, and when it does
+    /// not get ready; the text has tor's output.
     pub(crate) async fn start(
         config: &TorConfig<'_>,
         watch: &mut impl FnMut(Progress<'_>),

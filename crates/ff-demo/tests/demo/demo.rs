@@ -10,7 +10,7 @@ use crate::{dir, run_in};
 
 /// The limit of the relay in these tests: 20 Mbit/s.
 pub(crate) const LIMIT: u64 = 2_500_000;
-/// A demo of so many Mbit/s and little else.
+/// The options of a small, slow demo.
 pub(crate) const DEMO: [&str; 6] = ["--sockets", "8", "--limit", "20Mbit", "--background", "5Mbit"];
 
 /// Whether a demo measured to its end, with the exit status of its verdict. On a busy machine each
