@@ -37,7 +37,7 @@ impl Arrived {
         self.own.load(Ordering::Relaxed)
     }
 
-    /// Notes one more, which makes so many of this circuit.
+    /// Notes one more; this circuit then has `count`.
     #[inline]
     fn note(&self, count: u64) {
         self.own.store(count, Ordering::Relaxed);
@@ -120,7 +120,8 @@ pub(crate) struct TransitLink {
 }
 
 impl TransitLink {
-    /// A link without circuits, on which one in so many cells is one of quiet circuits; 0 for none.
+    /// A link without circuits, on which one in `quiet_one_in` cells is one of quiet circuits; 0
+    /// for none.
     pub(crate) fn new(quiet_one_in: u32) -> Self {
         Self { quiet_one_in, until_quiet: quiet_one_in, ..Self::default() }
     }
@@ -307,7 +308,7 @@ mod tests {
         (near, far, all)
     }
 
-    /// So many cells of a link, by the ids of their circuits.
+    /// Writes `count` cells of a link, and returns the ids of their circuits.
     fn write(link: &mut TransitLink, count: u64) -> Vec<u32> {
         (0..count)
             .map(|_| {
@@ -318,7 +319,7 @@ mod tests {
             .collect()
     }
 
-    /// What has arrived, of an honest relay.
+    /// The cells that have arrived, of an honest relay.
     fn look(link: &mut TransitLink) -> u64 {
         link.look().expect("no more than was sent")
     }

@@ -27,10 +27,10 @@ pub struct Config {
     /// The processor cores to measure with; all if there are none.
     #[serde(default)]
     pub cores: Vec<usize>,
-    /// What the operator allows.
+    /// The operator's limits.
     #[serde(default)]
     limits: LimitsTable,
-    /// Who may give work.
+    /// The coordinators that may give work.
     #[serde(default, rename = "coordinator")]
     coordinators: Vec<CoordinatorTable>,
 }

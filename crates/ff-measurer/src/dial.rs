@@ -28,7 +28,7 @@ pub enum DialError {
     /// It is not an address, or the name cannot be looked up.
     #[error("{address:?} is not an address HOST:PORT that can be looked up: {error}")]
     Lookup {
-        /// What was looked up.
+        /// The address that was looked up.
         address: String,
         /// Why it has no address. It is not a source, because the text contains it.
         error: io::Error,

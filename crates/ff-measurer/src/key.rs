@@ -31,7 +31,7 @@ pub fn load_or_make(path: &Path) -> Result<SigningKey> {
 /// Reads the key.
 ///
 /// # Errors
-/// As [`load_or_make`], and when there is no such file.
+/// As [`load_or_make`], and when the file does not exist.
 pub fn load(path: &Path) -> Result<SigningKey> {
     if matches!(fs::exists(path), Ok(false)) {
         bail!("the key {} does not exist; make it with the command init", path.display());

@@ -62,7 +62,7 @@ pub struct TcpSecond {
     pub unsent_bytes: u64,
 }
 
-/// A window of so many tenths of the widest so far is as wide as ever: nothing waits in the
+/// A window of this number of tenths of the widest so far is as wide as ever: nothing waits in the
 /// target's own buffer.
 const WIDE_TENTHS: u64 = 9;
 

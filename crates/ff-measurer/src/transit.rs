@@ -73,7 +73,7 @@ pub enum TransitError {
     Listen {
         /// Where.
         addr: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A sink has no identity.
@@ -128,7 +128,7 @@ pub struct TransitSecond {
     pub cpu_micros: u64,
 }
 
-/// What the two ends tell.
+/// The events of the two ends.
 #[derive(Debug)]
 pub enum TransitEvent {
     /// A second is over.

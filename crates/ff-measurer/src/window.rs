@@ -208,7 +208,7 @@ impl Window {
         Self::of(path.all.cells.div_ceil(path.links), FEW_CELLS..=MAX_CELLS)
     }
 
-    /// A window that begins with so many cells and stays in this range.
+    /// A window that begins with `cells` cells and stays in this range.
     fn of(cells: u64, range: RangeInclusive<u64>) -> Self {
         let (least, most) = range.into_inner();
         Self {
@@ -251,20 +251,21 @@ impl Window {
         self.cells.min(path.all.cells).max(2 * MIN_CELLS) / 4
     }
 
-    /// Notes that so many cells were sent now.
+    /// Notes that `cells` cells were sent now.
     #[inline]
     pub(crate) fn on_sent(&mut self, cells: u64, now: MonoTime, path: &mut Path) {
         self.note_sent(cells, now);
         path.all.note_sent(cells, now);
     }
 
-    /// Notes for this window that so many cells were sent now.
+    /// Notes for this window that `cells` cells were sent now.
     fn note_sent(&mut self, cells: u64, now: MonoTime) {
         let first = self.sent;
         self.sent += cells;
         match &mut self.flight {
-            // Until something comes back it is one flight, however many calls sent it: who naps
-            // sends and receives all at once, and a part of it would look as fast in any window.
+            // Until something comes back it is one flight, however many calls sent it: a measurer
+            // that naps sends and receives all at once, and a part of it would look as fast in any
+            // window.
             Some(flight) if flight.echoed == self.echoed => flight.last = self.sent,
             Some(_) => {}
             None => {
@@ -278,7 +279,7 @@ impl Window {
         self.was_full |= self.free() < self.cells / 4;
     }
 
-    /// Notes that so many cells have come back over this link. Returns the round trip of a flight
+    /// Notes that `cells` cells have come back over this link. Returns the round trip of a flight
     /// that is back.
     #[inline]
     pub(crate) fn on_echoed(
@@ -366,13 +367,13 @@ impl Window {
     }
 }
 
-/// So many cells as a float.
+/// A number of cells as a float.
 #[expect(clippy::cast_precision_loss, reason = "cells of one measurement are below 2^53")]
 fn as_float(cells: u64) -> f64 {
     cells as f64
 }
 
-/// Cells that come in a time at so many a second.
+/// Cells that come in a time at a rate in cells a second.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

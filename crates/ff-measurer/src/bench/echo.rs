@@ -90,7 +90,7 @@ where
 struct Socket<C> {
     /// The socket.
     tcp: mio::net::TcpStream,
-    /// What it carries bytes in.
+    /// The channel for its bytes.
     channel: C,
     /// Wire bytes the kernel has not taken.
     unsent: Vec<u8>,
@@ -294,7 +294,7 @@ fn echo_with<A: Channel, B: Channel>(
     })?;
     let run = join(sending)?;
     stop.store(true, Ordering::Relaxed);
-    // Whatever ends the server once the client is through is no error.
+    // An error that ends the server once the client is through does not matter.
     let _ = join(serving);
     run
 }

@@ -104,7 +104,7 @@ pub enum Crypto {
     Aes128Ctr,
 }
 
-/// What it came to.
+/// The result.
 #[derive(Debug, Serialize)]
 struct Report {
     /// Links to the relay.
@@ -122,7 +122,7 @@ struct Report {
     /// Cells that were sent at both ends.
     sent_cells: u64,
     arrived_cells: u64,
-    /// Of these, checked.
+    /// Checked cells among these.
     checked_cells: u64,
     /// CPU time of both ends in microseconds.
     cpu_micros: u64,

@@ -15,15 +15,15 @@ use super::report::{HostSecond, PeerSecond};
 /// Seconds that are left out at the beginning: the pace doubles in them until it is full.
 pub const WARM_UP_SECS: u16 = 2;
 
-/// A host is called lossy when one in so many seconds is.
+/// A host is called lossy when one in this number of seconds is.
 const LOSSY_PART: usize = 10;
 /// Loss above which a second is lossy, in thousandths.
 const LOSS_BOUND_PERMILLE: u16 = 10;
 
-/// What all measurers of a session say, by their indices.
+/// The reports of all measurers of a session, by their indices.
 pub type Said = BTreeMap<u8, Vec<HostSecond>>;
 
-/// What one measurer's network carries.
+/// The capacity of one measurer's network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// The median over the seconds of the lesser of what was sent and received with all peers
@@ -33,7 +33,7 @@ pub struct Capacity {
     pub sent: BytesPerSec,
     /// The median of what was received.
     pub received: BytesPerSec,
-    /// Of all that was sent to it and by it, so much did not arrive, in thousandths.
+    /// The part of all that was sent to it and by it that did not arrive, in thousandths.
     pub loss_permille: u16,
     /// Whether in a tenth of the seconds, or more, a flow to or from it lost more than 1 %: then
     /// the pace was above what a path carries, and the rate is what arrived of it.
@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    /// A second in which a host says to have sent, have proof for, and have received so many bytes.
+    /// A second in which a host reports these bytes as sent, proven and received.
     fn second(second: u16, peers: &[(u8, u64, u64, u64)]) -> HostSecond {
         let peer = |&(index, sent_bytes, proven_bytes, received_bytes): &_| PeerSecond {
             index,

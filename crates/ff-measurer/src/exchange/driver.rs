@@ -59,7 +59,7 @@ pub struct Bound {
     pub may_fragment: bool,
 }
 
-/// What a host reports.
+/// The events of a host.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ExchangeEvent {
@@ -82,7 +82,7 @@ pub struct ExchangeTotals {
     pub cpu_micros: u64,
     /// Calls by which the system did not send; what they had counts as lost.
     pub send_errors: u64,
-    /// What the system said at the last of them.
+    /// The system's last error.
     pub last_send_error: Option<String>,
 }
 
@@ -124,7 +124,7 @@ impl PeerTotals {
 /// An exchange that is under way. Dropping it ends it at once.
 #[derive(Debug)]
 pub struct Running {
-    /// What it reports.
+    /// Its reports.
     events: UnboundedReceiver<ExchangeEvent>,
     stop: Arc<AtomicBool>,
     /// Makes it look.
@@ -136,7 +136,7 @@ impl Exchange {
     /// Listens.
     ///
     /// # Errors
-    /// [`ExchangeError`]: when it makes no sense, or there is no port to be had.
+    /// [`ExchangeError`]: when the order makes no sense, or no port is available.
     pub fn bind(bind: &ExchangeBind) -> Result<Self, ExchangeError> {
         bind.check()?;
         let sockets = bind.addrs.iter().map(|addr| {
@@ -216,9 +216,9 @@ impl Drop for Running {
 #[derive(Debug)]
 struct Socket {
     udp: UdpSocket,
-    /// What the kernel can do with it.
+    /// The kernel's features for it.
     state: UdpSocketState,
-    /// Where it listens.
+    /// Its listening address.
     bound: Bound,
 }
 
@@ -252,7 +252,7 @@ impl Socket {
     }
 }
 
-/// What the thread has.
+/// The thread's data.
 struct Turn {
     /// The exchange.
     host: Host,
@@ -376,7 +376,7 @@ impl Turn {
     }
 }
 
-/// What is on its way to the socket.
+/// The datagrams on their way to the socket.
 struct Outbox {
     /// The datagrams.
     buffer: Vec<u8>,
@@ -392,7 +392,7 @@ impl Outbox {
         Self { buffer, kept: None }
     }
 
-    /// What is to be sent next.
+    /// The next datagram to send.
     fn next(&mut self, host: &mut Host, sockets: &[Socket], now: MonoTime) -> Option<Outgoing> {
         let segments = sockets.iter().map(|socket| socket.state.max_gso_segments()).min();
         let poll = || host.poll_transmit(now, segments.unwrap_or(1), &mut self.buffer);

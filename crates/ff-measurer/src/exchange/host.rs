@@ -91,7 +91,7 @@ struct Peer {
     welcome_at: MonoTime,
     /// When receipts are due.
     receipt_at: MonoTime,
-    /// What was sent.
+    /// The packets that were sent.
     ledger: Ledger,
     inbox: Inbox,
     /// The law of its rate.
@@ -435,7 +435,8 @@ impl Peer {
         count.received_bytes += bytes as u64;
     }
 
-    /// Knocks again when a peer that got data proves no more, or when it waits for the beginning.
+    /// Knocks again when a peer that got data proves nothing further, or when it waits for the
+    /// beginning.
     fn turn_away(&mut self, now: MonoTime, begin: MonoTime, random: fn() -> u64) {
         let Door::Open { proven_at } = self.door else { return };
         let has_begun = now >= begin;

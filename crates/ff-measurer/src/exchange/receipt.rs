@@ -29,7 +29,7 @@ fn place(number: u64) -> (u64, usize, u64) {
     (number / u64::from(BLOCK_PACKETS), word, 1 << (index % 64))
 }
 
-/// What has been sent to a peer, and which of it is proven to have come.
+/// The packets that have been sent to a peer, and those of them that are proven to have come.
 pub(super) struct Ledger {
     /// Makes the nonces; by a key that nobody else has.
     nonces: SipHasher24,
@@ -49,10 +49,10 @@ struct Block {
     proven: [u64; 4],
 }
 
-/// What a statement is worth.
+/// The verdict about a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// So many packets more of this tick have come.
+    /// `packets` packets more of this tick have come.
     Proven { tick: u32, packets: u16 },
     /// It says nothing new, or comes too late.
     Old,
@@ -135,7 +135,7 @@ impl Ledger {
     }
 }
 
-/// What has come from a peer.
+/// The packets that have come from a peer.
 pub(super) struct Inbox {
     /// Blocks, each at its number modulo the length.
     blocks: Vec<Got>,
@@ -147,7 +147,7 @@ pub(super) struct Inbox {
     due: usize,
 }
 
-/// What has come of a block.
+/// The packets that have come of a block.
 #[derive(Clone, Copy, Default)]
 struct Got {
     block: u64,
@@ -161,7 +161,7 @@ struct Got {
     is_owed: bool,
 }
 
-/// What a packet that has come is.
+/// The kind of a packet that has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
     /// The newest so far.

@@ -95,7 +95,7 @@ pub enum RecordError {
     /// The length field is out of bounds.
     #[error("the peer sent a TLS record whose length, {len}, is out of bounds")]
     Length {
-        /// What the length field, or the decrypted content, says.
+        /// The length of the field, or of the decrypted content.
         len: usize,
     },
     /// The integrity check failed: the bytes were changed on the way, or the keys differ.
@@ -293,7 +293,7 @@ impl fmt::Debug for Opener {
 struct Direction {
     /// The AEAD key.
     key: LessSafeKey,
-    /// What the counter is combined with to give the nonce (RFC 8446 §5.3).
+    /// The vector that the counter is combined with to give the nonce (RFC 8446 §5.3).
     iv: Zeroizing<[u8; aead::NONCE_LEN]>,
     /// Number of the next record.
     seq: u64,

@@ -241,7 +241,7 @@ fn whole_record(bytes: &[u8]) -> Result<Option<usize>, Fault> {
 struct Socket<'a, 'cx> {
     /// The socket.
     tcp: &'a mut TcpStream,
-    /// Whom to wake when the socket takes bytes again.
+    /// The task to wake when the socket takes bytes again.
     cx: &'a mut Context<'cx>,
 }
 

@@ -106,7 +106,7 @@ impl RemoteMeasurer {
         self.way.measurer()
     }
 
-    /// What it is and what its operator allows.
+    /// Its description and its operator's limits.
     ///
     /// # Errors
     /// [`PartFailure`], when it does not answer in time.
@@ -169,7 +169,7 @@ pub struct RemotePart {
     deadline: Option<Instant>,
 }
 
-/// What a measurer on another host tells.
+/// The events of a measurer on another host.
 #[derive(Debug)]
 pub enum RemoteEvent {
     /// A second is full.
@@ -293,7 +293,7 @@ impl Talk {
         }
     }
 
-    /// The next report that is no failure.
+    /// The next report that is not a failure.
     async fn next_report(&mut self) -> Result<report::Report, PartFailure> {
         match self.reports.message().await {
             Ok(Some(Report { report: Some(report::Report::Failure(failure)) })) => {

@@ -26,7 +26,7 @@ use crate::task::PartFailure;
 pub(super) struct Listening {
     /// Its socket.
     exchange: Exchange,
-    /// What it listens for.
+    /// The part that it listens for.
     part: ExchangePart,
     /// Where it may send to.
     limits: Limits,
@@ -97,7 +97,7 @@ async fn carry_out(
     }
 }
 
-/// Where it listens.
+/// Its listening address.
 fn bound(exchange: &Exchange) -> Bound {
     let bound = exchange.bound();
     let first = bound.first();

@@ -11,11 +11,11 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// Hosts that are told of in that time.
 const MAX_HOSTS: usize = 100;
 
-/// What was refused lately.
+/// The recent refusals.
 #[derive(Debug, Default)]
 pub(super) struct Refusals(Mutex<Lately>);
 
-/// The same, behind the lock.
+/// The data inside the lock.
 #[derive(Debug, Default)]
 struct Lately {
     /// Since when.
@@ -26,7 +26,7 @@ struct Lately {
     more: u64,
 }
 
-/// What is to be told of a refusal.
+/// The text to report about a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) this: bool,

@@ -1,7 +1,7 @@
 //! One measurement for a coordinator elsewhere, from its task to its end.
 //!
-//! It lasts as long as the coordinator's stream, and no wait is without a deadline: whatever
-//! becomes of the other side, the links to the relay close.
+//! It lasts as long as the coordinator's stream, and every wait has a deadline: if the other side
+//! fails, the links to the relay close.
 //!
 //! Decisions: doc/decisions.md, "A measurement lasts as long as its stream".
 

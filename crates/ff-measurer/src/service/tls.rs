@@ -2,7 +2,7 @@
 //! else counts.
 //!
 //! The keys are shown as raw public keys (RFC 7250), so there is no certificate that could expire
-//! or be signed by somebody else. TLS 1.3 only, without resumption.
+//! or need a signature. TLS 1.3 only, without resumption.
 //!
 //! Decisions: doc/decisions.md, "Hosts know each other by raw public keys".
 
@@ -108,7 +108,7 @@ impl std::fmt::Debug for Pinned {
 }
 
 impl Pinned {
-    /// Lets in whoever is allowed by this.
+    /// Accepts the peers that this function allows.
     fn new(is_allowed: IsAllowed) -> Self {
         Self { is_allowed, algorithms: default_provider().signature_verification_algorithms }
     }

@@ -31,7 +31,7 @@ mod generated {
 
 pub use generated::*;
 
-/// The longest that a link may take to open, whatever is asked for.
+/// The longest that a link may take to open, with any request.
 const MAX_TIMEOUT: Duration = Duration::from_secs(120);
 /// The longest text of a failure, in characters.
 const MAX_MESSAGE_CHARS: usize = 1000;

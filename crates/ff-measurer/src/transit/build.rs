@@ -196,7 +196,7 @@ struct Lane<'a> {
     from: (&'a mut TransitLink, u32),
     /// Where they arrive.
     to: (&'a mut TransitLink, u32),
-    /// What the relay between does with them.
+    /// How the relay between passes them on.
     passage: &'a Passage,
 }
 

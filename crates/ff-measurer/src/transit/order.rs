@@ -113,7 +113,7 @@ impl TransitOrder {
         }
     }
 
-    /// How many circuits go with so many links, unless told otherwise.
+    /// The usual number of circuits for this number of links.
     #[must_use]
     pub fn circuits_for(links: u16) -> u32 {
         CIRCUITS_A_LINK * u32::from(links)

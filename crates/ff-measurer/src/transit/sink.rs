@@ -64,7 +64,7 @@ pub(super) struct SinkLink {
 
 /// A relay of ours that exists for circuits to end at.
 pub(super) struct Sink {
-    /// What the relay is to know of it.
+    /// The address and keys of the sink, for the relay.
     pub(super) next: NextRelay,
     /// Its key for circuits.
     pub(super) key: [u8; 32],
@@ -110,7 +110,7 @@ struct Host {
     identity: LinkIdentity,
     /// Its key for circuits.
     server: NtorServer,
-    /// Whom it answers.
+    /// The host that it answers.
     expected: Expected,
 }
 
@@ -132,7 +132,7 @@ async fn serve(
                 Ok((tcp, peer)) => {
                     let is_relay = peer.ip().to_canonical() == host.relay.to_canonical();
                     let places = if is_relay { &own } else { &other };
-                    // Whoever finds no place is not to wait for one in front of the relay.
+                    // A link without a place must not wait for one in front of the relay.
                     if let Ok(place) = places.clone().try_acquire_owned() {
                         let link = serve_link(tcp, host.clone(), done.clone());
                         links.spawn(async move {
@@ -141,7 +141,7 @@ async fn serve(
                         });
                     }
                 }
-                // As a rule there are no free file descriptors.
+                // Usually all file descriptors are in use.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             },
         }
@@ -167,7 +167,7 @@ async fn serve_link(
             // Cells of circuits that are open do not come before all are.
             cell = link.recv_cell() => cell.ok()?,
             _ = done.changed() => return Some(SinkLink { link, circuits }),
-            // A relay has a reason to connect; who has none is not to take its place.
+            // A relay has a reason to connect; a host without one must not take its place.
             () = sleep_until(idle_until), if circuits.is_empty() => return None,
         };
         let answer = match cell.command {

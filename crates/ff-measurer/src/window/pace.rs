@@ -49,7 +49,7 @@ impl Pace {
         Self { nap: (period / u32::from(turns)).min(MAX_NAP), turns }
     }
 
-    /// How many of so many links are served after the nap.
+    /// How many of `links` links are served after the nap.
     pub(crate) fn share_of(&self, links: usize) -> usize {
         links.div_ceil(self.turns.into())
     }

@@ -1,4 +1,5 @@
-//! Measurers as a service: who is let in, what is refused, and what is left when somebody goes.
+//! Measurers as a service: which peers are accepted, what is refused, and what is left when a peer
+//! goes.
 
 mod exchange;
 
@@ -29,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(45);
 struct Lab {
     service: Arc<Service>,
     key: SigningKey,
-    /// Where it listens.
+    /// Its listening address.
     addr: SocketAddr,
     /// The coordinator that may give it work.
     coordinator: SigningKey,
@@ -128,7 +129,7 @@ async fn only_who_has_the_right_key_is_let_in_on_either_side() {
     };
     let failure = lab.connect(&stranger, &lab.key).describe().await.expect_err("a stranger");
     expect(failure, &[format!("identity {} is in no [[coordinator]] table", text(&stranger))]);
-    // Who takes another's place is not talked to.
+    // A host that takes another's place is not talked to.
     let failure = lab.connect(&lab.coordinator, &stranger).describe().await.expect_err("another");
     let [found, expected] = [text(&lab.key), text(&stranger)];
     expect(failure, &[format!("identity {found}, but the [[measurer]] table has {expected}")]);
@@ -197,7 +198,7 @@ async fn who_only_asks_how_it_is_ends_nothing_of_the_same_coordinators() {
     let lab = Lab::start(private()).await;
     let (addr, relay) = silent_relay().await;
     let coordinator = lab.client();
-    // Twice: what begins behind it on the older connection is to go on, too.
+    // Twice: what begins after it on the older connection must go on, too.
     for _ in 0..2 {
         let client = coordinator.clone();
         let preparing = tokio::spawn(async move { client.prepare(&task(addr)).await.map(drop) });

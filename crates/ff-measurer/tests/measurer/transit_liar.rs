@@ -33,7 +33,7 @@ const FORMAT: Format = Format { command_at: 0, len_at: 9 };
 /// Bytes in front of the handshake in EXTEND2 to an IPv4 address with both identities.
 const SPECIFIERS_LEN: usize = 1 + (2 + 6) + (2 + 20) + (2 + 32);
 
-/// What the relay does other than it should.
+/// How the relay deviates from the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lie {
     Nothing,
@@ -164,8 +164,7 @@ async fn serve(listener: TcpListener, identity: LinkIdentity, server: NtorServer
     }
 }
 
-/// Sends 5 Mbit/s each way through such a relay: what the measurer did in all, and what the sink
-/// did.
+/// Sends 5 Mbit/s each way through such a relay: the totals of the measurer, and those of the sink.
 async fn transit(lie: Lie) -> Result<Box<[WorkerTotals; 2]>, TransitError> {
     let identity = LinkIdentity::generate().expect("an identity");
     let ed_identity = identity.ed_identity();

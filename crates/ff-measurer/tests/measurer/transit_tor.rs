@@ -22,7 +22,7 @@ use tokio::net::TcpSocket;
 const SECS: u64 = 3;
 /// The rate each way.
 const RATE: BytesPerSec = BytesPerSec::from_mbit(20);
-/// What a worker may catch up of the time in which it did not run.
+/// The time without running that a worker may make up for.
 const BURST: Duration = Duration::from_millis(100);
 
 /// Through this relay, over two links and four circuits to two sinks.
@@ -49,7 +49,7 @@ struct End {
     sent: u64,
     /// Cells that arrived.
     arrived: u64,
-    /// Of these, checked.
+    /// Checked cells among these.
     checked: u64,
 }
 
@@ -130,8 +130,8 @@ async fn quiet_circuits_are_checked_and_take_their_part() {
     assert_eq!(theirs.checked, theirs.arrived, "all that have come are right");
 }
 
-/// A link to a sink whose identity is not known; the sink says who it is to whoever asks for
-/// another one.
+/// A link to a sink whose identity is not known; the sink answers with its own identity if asked
+/// for another one.
 async fn stranger(sink: SocketAddr) -> ControlLink {
     let mut target = TargetAddr { addr: sink, ed_identity: [9; 32].into() };
     loop {

@@ -27,9 +27,9 @@ struct Link {
     rate: BytesPerSec,
     /// Bytes that may wait; more are dropped.
     queue_bytes: u64,
-    /// How long it takes besides.
+    /// The delay of the path, in addition.
     delay: Duration,
-    /// One packet of so many is lost, 0 for none.
+    /// One packet in this number is lost, 0 for none.
     loses_one_in: u64,
 }
 
