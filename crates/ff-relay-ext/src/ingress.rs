@@ -25,7 +25,7 @@ pub const MAX_BYTES: u64 = 2_147_483_647;
 pub enum Exempt {
     /// None of them.
     None,
-    /// All relays that the relay knows, whatever their flags: tor's own rule.
+    /// All relays that the relay knows, with any flags: tor's own rule.
     Listed,
     /// Relays with the flag Fast in the consensus.
     #[default]
@@ -53,9 +53,9 @@ impl Exempt {
 /// A token bucket of a link, for each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// What it gets, in bytes per second: 1 to [`MAX_BYTES`].
+    /// The rate, in bytes per second: 1 to [`MAX_BYTES`].
     pub rate_bytes_per_sec: u32,
-    /// What it may save, in bytes: 1 to [`MAX_BYTES`].
+    /// The burst, in bytes: 1 to [`MAX_BYTES`].
     pub burst_bytes: u32,
 }
 
@@ -74,7 +74,7 @@ impl Bucket {
     }
 }
 
-/// What a consensus says about a relay.
+/// A relay's entry in a consensus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     /// Whether it has the flag Fast.
@@ -92,7 +92,7 @@ pub struct Peer {
     pub is_authenticated: bool,
     /// Whether the relay has its descriptor, so that a recent consensus listed it.
     pub is_known: bool,
-    /// What the consensus says about it; `None` when it is not listed.
+    /// The consensus' entry for it; `None` when it is not listed.
     pub listing: Option<Listing>,
     /// Its address, if it has one.
     pub address: Option<IpAddr>,

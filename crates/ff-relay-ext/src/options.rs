@@ -15,8 +15,8 @@ use ff_proto::units::Ratio;
 
 /// Whether the relay takes part: 0 or 1, by default 0.
 pub const MEASUREMENTS_ALLOWED: &str = "FFMeasurementsAllowed";
-/// Who may measure: Ed25519 ids in base64, separated by commas or blanks; by default nobody. No
-/// consensus parameter has this name, because those are numbers.
+/// The coordinators that may measure: Ed25519 ids in base64, separated by commas or blanks; by
+/// default none. No consensus parameter has this name, because those are numbers.
 pub const ALLOWED_COORDINATORS: &str = "FFAllowedCoordinators";
 /// Within which time one coordinator may measure once and retry once: 1 hour to 1 month, by default
 /// 1 day. In a testing network 10 seconds are enough.
@@ -72,7 +72,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionError {
-    /// There is no option of this name.
+    /// The name of the option is unknown.
     #[error("there is no option {0}")]
     Unknown(String),
     /// The value is out of bounds or no number.
@@ -80,7 +80,7 @@ pub enum OptionError {
     BadNumber {
         /// Which option.
         name: &'static str,
-        /// What it was set to.
+        /// The value that it was set to.
         value: String,
         /// The least value.
         min: u64,
@@ -97,12 +97,12 @@ pub enum OptionError {
     TooMany,
 }
 
-/// What the operator has set.
+/// The operator's options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Numeric options by name, in seconds or percent.
     numbers: BTreeMap<&'static str, u64>,
-    /// Who may measure.
+    /// The coordinators that may measure.
     coordinators: Vec<Ed25519Id>,
 }
 

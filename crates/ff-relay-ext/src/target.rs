@@ -19,7 +19,7 @@ use ff_proto::units::{Cells, MonoTime};
 use crate::background::{Allowance, BackgroundLimit, Recent};
 use crate::memory::{self, Dropped, MemoryError, Remembered};
 
-/// What a relay has been through, for its operator.
+/// A relay's totals, for its operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Measurements granted.
@@ -93,7 +93,7 @@ impl RelayTarget {
         }
     }
 
-    /// What of the memory was not used, for the operator's log.
+    /// The part of the memory that was not used, for the operator's log.
     #[must_use]
     pub fn dropped(&self) -> Option<Dropped> {
         self.dropped
@@ -190,7 +190,7 @@ impl RelayTarget {
         self.follow(now);
     }
 
-    /// Ends whatever goes on because of something inside the relay.
+    /// Ends the current measurement because of something inside the relay.
     pub fn abort(&mut self, now: MonoTime) {
         self.target.abort(ErrCode::INTERNAL, now);
         self.follow(now);
@@ -334,7 +334,7 @@ impl RelayTarget {
         Some(self.target.history())
     }
 
-    /// What the relay has been through.
+    /// The relay's totals.
     #[must_use]
     pub fn totals(&self) -> Totals {
         Totals { refused: self.target.refused(), ..self.totals }
@@ -447,7 +447,7 @@ mod tests {
             let granted = grants("", &coordinator, &at);
             assert_eq!(granted, [true, true, false, false, false, false], "{back}");
 
-            // Also again and again, and of grants that were given before a restart.
+            // Also several times, and of grants that were given before a restart.
             let memory = format!("{id} {NOW}\n").repeat(2);
             let at: Vec<_> = (1..24)
                 .flat_map(|hour| {

@@ -20,7 +20,7 @@ pub enum AcceptedLink<T> {
     Measured(Box<LinkStream<T>>),
 }
 
-/// Calls the same function of whatever link it is.
+/// Calls the same function of either link.
 macro_rules! either {
     ($link:expr, $inner:ident => $call:expr) => {
         match $link {

@@ -74,7 +74,7 @@ pub struct Embedding {
     /// What the operator has set, and the extension; `None` without a section, or when nothing can
     /// be remembered.
     on: Option<(Options, Arc<Extension>)>,
-    /// What the last consensus said.
+    /// The parameters of the last consensus.
     consensus: Mutex<String>,
 }
 

@@ -40,7 +40,7 @@ const TICK: Duration = Duration::from_millis(10);
 /// How long a link that is to be closed waits for its peer to take the last words.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// What a link has to do, besides moving bytes.
+/// The tasks of a link besides moving bytes.
 #[derive(Debug)]
 pub(super) enum LinkTask {
     /// Send a control cell.
@@ -60,7 +60,7 @@ pub(super) enum LinkTask {
 pub(super) struct LinkHandle {
     /// Its name.
     pub(super) id: LinkId,
-    /// What it has to do; its own task takes it.
+    /// Its tasks, for a task of its own to take.
     pub(super) tasks: Mutex<Vec<LinkTask>>,
     /// Wakes its task.
     pub(super) waker: AtomicWaker,
@@ -79,7 +79,7 @@ pub struct Extension {
     failed: AtomicBool,
     /// Zero of its clock.
     zero: Instant,
-    /// Who the next hop of measurements' circuits is, once the relay's circuits get there.
+    /// The identity of the next hop of measurements' circuits, once the relay's circuits get there.
     hop: OnceLock<Arc<HopIdentity>>,
     /// Where the cells of measurement links come out of the relay, by the address that their
     /// circuits ask for.
@@ -105,7 +105,7 @@ struct State {
     /// Whether the relay's circuits lead to a next hop of ours; without it no measurement is
     /// granted.
     is_led: bool,
-    /// Who may move bytes next.
+    /// Decides which link may move bytes next.
     limiter: Limiter,
     /// The links that are open.
     links: HashMap<LinkId, Weak<LinkHandle>>,
@@ -179,7 +179,7 @@ impl Extension {
         }
     }
 
-    /// What the relay has been through; `None` when the extension has failed.
+    /// The relay's totals; `None` when the extension has failed.
     #[must_use]
     pub fn totals(&self) -> Option<Totals> {
         self.with(|state| state.target.totals())
@@ -221,8 +221,7 @@ impl Extension {
         None
     }
 
-    /// Wakes every link that waits for its turn or for an answer, because there will be no more of
-    /// either.
+    /// Wakes every link that waits for its turn or for an answer, because neither will come.
     fn wake_all(&self) {
         let mut state = match self.state.lock() {
             Ok(state) => state,
@@ -275,7 +274,7 @@ impl Extension {
         });
     }
 
-    /// Who the next hop of measurements' circuits is.
+    /// The identity of the next hop of measurements' circuits.
     pub(super) fn hop(&self) -> Option<Arc<HopIdentity>> {
         self.hop.get().cloned()
     }
@@ -433,7 +432,7 @@ impl Extension {
     }
 
     /// Counts cells that a link of this measurer is about to echo. Returns whether it may: not when
-    /// the measurement is over, because nobody would count them any more.
+    /// the measurement is over, because they would not be counted.
     pub(super) fn on_echoed(&self, measurer: MeasurerIndex, cells: Cells) -> bool {
         let now = self.now();
         let is_counted = self.with(|state| {
@@ -596,7 +595,7 @@ mod tests {
     fn a_disk_that_hangs_holds_up_the_grant_and_no_link() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("grants");
-        // Who opens it to write waits for somebody who reads.
+        // Opening it to write waits for a reader.
         let pipe = dir.path().join("grants.tmp");
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let coordinator = SigningKey::from_bytes(&[1; 32]);

@@ -115,8 +115,9 @@ impl Handshakes {
 
     /// A place for a link that a granted measurement announced; it never makes room for another.
     ///
-    /// There are no more of these than the measurement has sockets, which the operator limits. They
-    /// count, but if they alone are as many as all may be, they still get their places.
+    /// There are at most as many of these as the measurement has sockets, which the operator
+    /// limits. They count, but if they alone are as many as all may be, they still get their
+    /// places.
     pub(super) fn enter_announced(self: &Arc<Self>) -> Place {
         let mut table = self.lock();
         table.make_room(self.limits.in_total);

@@ -102,7 +102,7 @@ impl RelayHost {
         self.addr
     }
 
-    /// Who it is.
+    /// Its identity.
     #[must_use]
     pub fn keys(&self) -> &RelayKeys {
         &self.keys

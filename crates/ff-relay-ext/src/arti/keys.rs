@@ -70,11 +70,11 @@ pub struct RelayKeys {
     rsa_identity: RsaIdentity,
     /// What clients' circuit handshakes are answered with.
     ntor: RelayNtorKeys,
-    /// What its descriptor is signed with.
+    /// The keys that its descriptor is signed with.
     signers: Arc<Signers>,
 }
 
-/// What a relay's descriptor is signed with.
+/// The keys that a relay's descriptor is signed with.
 pub(super) struct Signers {
     pub(super) rsa: RelayIdentityRsaKeypair,
     /// The key below the Ed25519 identity.
@@ -90,7 +90,7 @@ impl RelayKeys {
     }
 
     /// Makes the relay identity that belongs to a seed, so that a relay under test is the same one
-    /// when it is started again. Whoever knows the seed has its keys.
+    /// when it is started again. The seed gives away the keys.
     pub fn from_seed(seed: [u8; 32]) -> Result<Self, KeyError> {
         Self::generate_by(&mut Seeded(StdRng::from_seed(seed)))
     }
@@ -128,7 +128,7 @@ impl RelayKeys {
         self.rsa_identity
     }
 
-    /// What its descriptor is signed with.
+    /// The keys that its descriptor is signed with.
     pub(super) fn signers(&self) -> &Signers {
         &self.signers
     }

@@ -1,4 +1,5 @@
-//! Who may move bytes next: the relay's rate limit and the share of clients, in turns.
+//! Decides which links may move bytes next: the relay's rate limit and the share of clients, in
+//! turns.
 //!
 //! ```text
 //!                    ┌─ control cells, handshakes of new links ─ at once, up to a quarter of the
@@ -18,8 +19,7 @@
 //!    for is the other's. Where a half is not worth a turn, they have the whole in turns. Before a
 //!    measurement has begun all background is "other".
 //!
-//! There is no clock, socket or lock in here. Host and target say what time it is and what the
-//! share comes to ([`Allowance`]).
+//! It has no clock, socket or lock. Host and target supply the time and the share ([`Allowance`]).
 //!
 //! Decisions: doc/decisions.md, "Links take turns".
 
@@ -39,8 +39,8 @@ const BURST: Duration = Duration::from_millis(100);
 /// How far clients may overdraw the rate limit, in time, while they are held to their share of a
 /// measurement. Within it they come first: measurement traffic waits until the debt is paid.
 const CLIENT_CREDIT: Duration = Duration::from_millis(50);
-/// The part of the rate that control traffic and handshakes may have in sum without waiting: one in
-/// so many bytes.
+/// The part of the rate that control traffic and handshakes may have in sum without waiting: one
+/// byte in this number.
 const PROMPT_PART: u64 = 4;
 /// The least that prompt traffic may have at once: some handshakes.
 const PROMPT_BURST_BYTES: u64 = 16 * 1024;
@@ -187,7 +187,7 @@ impl Waiting {
         }
     }
 
-    /// Gives a link that does not wait a turn of so many bytes.
+    /// Gives a link that does not wait a turn of `bytes` bytes.
     fn give_now(&mut self, link: LinkId, bytes: u64, tick: u64) {
         self.links.insert(link, Place::Turn { bytes, tick });
         self.turns.push_back((tick, link));
@@ -482,7 +482,7 @@ impl Limiter {
         if self.measurement_was_last { whole } else { 0 }
     }
 
-    /// Gives so many bytes to a line, if they are worth it and somebody waits.
+    /// Gives `bytes` bytes to a line, if the amount is worth a turn and a link waits.
     fn give(&mut self, line: Line, bytes: i64) {
         let (least, ticks) = (self.least_bytes(), self.ticks);
         let room = self.measurement_room();

@@ -78,7 +78,7 @@ enum Mode {
     Measuring(Box<Through>),
     /// They are dropped.
     Ending,
-    /// What is pending goes out, then the link ends.
+    /// Pending bytes go out, then the link ends.
     Closing,
 }
 
@@ -125,7 +125,7 @@ pub struct LinkStream<T> {
     outbox: Outbox,
     /// Whether TLS holds bytes of ours that it has not given to the socket.
     needs_flush: bool,
-    /// Whether the last words are not worth waiting for any more.
+    /// Whether the last bytes are not worth waiting for.
     is_abandoned: bool,
 }
 
@@ -518,7 +518,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         Ok(())
     }
 
-    /// Takes a cell that is no echo off the front of a measurement link's buffer.
+    /// Takes a cell that is not an echo off the front of a measurement link's buffer.
     fn take_other_cell(&mut self) -> io::Result<bool> {
         let bytes = &self.buffer[self.filled.clone()];
         match bytes.get(4) {
@@ -527,7 +527,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
                 let cell_len = peek_cell(bytes).map(|cell| cell.wire_len);
                 // It is nobody's traffic but the measurer's, which must not spend what is clients'.
                 self.filled.start += cell_len.unwrap_or(0);
-                // Nobody pads with more than the buffer holds, and such a cell would never be
+                // A peer never pads with more than the buffer holds, and such a cell would never be
                 // whole.
                 let fits = cell_len.is_some() || bytes.len() < BUFFER_LEN;
                 if fits { Ok(cell_len.is_some()) } else { Err(no_place()) }
@@ -684,7 +684,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LinkStream<T> {
         let bytes = if matches!(this.mode, Mode::Ordinary) {
             bytes
         } else {
-            // The rest of a cell that is half sent, and nothing behind it.
+            // The rest of a cell that is half sent, and nothing after it.
             &bytes[..this.passed_out.clone().advance(bytes)]
         };
         let traffic = this.traffic(Direction::Sent);

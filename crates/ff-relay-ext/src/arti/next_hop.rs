@@ -1,4 +1,4 @@
-//! The hop behind a measured relay, in the relay's own process: where echoed cells come out of it
+//! The hop after a measured relay, in the relay's own process: where echoed cells come out of it
 //! again.
 //!
 //! ```text
@@ -47,7 +47,7 @@ const MAX_WAITING: usize = 64 * CELL_LEN;
 /// The link protocol that is spoken here.
 const LINK_PROTOCOL: u16 = 5;
 
-/// Who all next hops in this process are. Nobody outside knows of it.
+/// The identity of all next hops in this process. It is not known outside.
 #[derive(Clone)]
 pub struct HopIdentity {
     /// The CERTS cell.
@@ -122,7 +122,7 @@ impl HopIdentity {
         self.made
     }
 
-    /// What a channel to it is to be checked against.
+    /// The identity that a channel to it is checked against.
     pub(super) fn target(&self) -> OwnedChanTarget {
         let mut target = OwnedChanTargetBuilder::default();
         target.ed_identity(self.ed_identity).rsa_identity(self.rsa_identity);
@@ -237,14 +237,14 @@ impl Echoes {
 pub struct NextHop {
     /// Where the cells go.
     echoes: Arc<Echoes>,
-    /// Whose link it is.
+    /// The identity of its link.
     identity: Arc<HopIdentity>,
     /// Follows VERSIONS, which alone has a short circuit id.
     versions: Boundaries,
     is_greeted: bool,
-    /// What comes behind it.
+    /// The cells after it.
     cells: CellAssembler,
-    /// What is to be said, and how much of it has been.
+    /// The bytes to send, and how many of them have been sent.
     says: Vec<u8>,
     /// Bytes of it that have been read.
     said: usize,
@@ -301,7 +301,7 @@ impl NextHop {
     }
 }
 
-/// Takes one cell behind VERSIONS.
+/// Takes one cell after VERSIONS.
 fn take_cell(
     cell: CellRef<'_>,
     circ_id: u32,

@@ -28,7 +28,7 @@ use super::next_hop::{HopIdentity, NextHop};
 pub struct MeasuringProvider<R> {
     /// The relay's own.
     inner: Weak<dyn ChannelProvider<BuildSpec = OwnedChanTarget> + Send + Sync>,
-    /// Who knows where echoed cells come out.
+    /// Knows where echoed cells come out.
     extension: Arc<Extension>,
     /// Runs the links' tasks.
     runtime: R,

@@ -23,7 +23,7 @@ use crate::options::{self, OptionError, Options};
 pub struct Section {
     /// As the file has it.
     texts: Texts,
-    /// What it says; `None` without the section.
+    /// The options; `None` without the section.
     options: Option<Options>,
 }
 
@@ -80,7 +80,7 @@ pub enum SectionError {
     Bad {
         /// Which key.
         key: String,
-        /// What is wrong with it, by torrc's name.
+        /// The error, by torrc's name.
         error: OptionError,
     },
 }
@@ -113,7 +113,7 @@ impl From<Section> for Texts {
 }
 
 impl Section {
-    /// What the operator has set; `None` without the section.
+    /// The operator's options; `None` without the section.
     #[must_use]
     pub fn options(&self) -> Option<&Options> {
         self.options.as_ref()

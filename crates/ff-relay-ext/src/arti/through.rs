@@ -104,7 +104,7 @@ impl Through {
         self.inside += 1;
     }
 
-    /// Notes that so many have come out.
+    /// Notes that `cells` cells have come out.
     pub(super) fn came_out(&mut self, cells: usize) {
         self.inside = self.inside.saturating_sub(cells);
     }

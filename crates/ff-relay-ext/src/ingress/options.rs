@@ -144,7 +144,7 @@ pub struct Resolved {
     pub ignored: Vec<String>,
 }
 
-/// What the operator has set.
+/// The operator's options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IngressOptions {
     /// Whether the rules hold.

@@ -138,7 +138,7 @@ impl Host {
         }
     }
 
-    /// Sets its clock to so many microseconds.
+    /// Sets its clock to `micros` microseconds.
     fn at(&mut self, micros: u64) -> Vec<String> {
         self.now = MonoTime::from_micros(micros);
         self.command(&format!("time {micros} {}", UNIX_SECS + micros / 1_000_000))
@@ -335,7 +335,7 @@ fn measure(team: &Team, host: &mut Host) {
         let reports = cells(&lines, COORDINATOR);
         let event = session.handle(peek_cell(&reports[0]).expect("a cell"), host.now);
         let Ok(Some(CoordinatorEvent::Background(report))) = event else { panic!("{event:?}") };
-        // What is reported is what may count beside the cells of a second, a third of them.
+        // The report is the most that may count for the cells of a second: a third of them.
         let counts = CELLS_PER_SECOND_IN_ALL * 514 / 3;
         assert_eq!((report.second, report.sent, report.received), (second, counts, counts));
         assert_eq!(report.echoed, TeamCells::from_slice(&CELLS_PER_SECOND));
