@@ -36,7 +36,7 @@ const BLOCK_LEN: usize = 16;
 /// Blocks that the mask is made of: the tag, then the command and the body's right part, filled
 /// up with zeros.
 const MASK_BLOCKS: usize = 1 + (1 + BODY_LEN - TAG_LEN).div_ceil(BLOCK_LEN);
-/// Blocks of keystream made for a cell: 31 are needed, and single blocks behind the last batch of
+/// Blocks of keystream made for a cell: 31 are needed, and single blocks after the last batch of
 /// eight cost more than one more batch.
 const STREAM_BLOCKS: usize = 32;
 /// The bits of AES-CTR's counter that count the blocks of a cell.
@@ -78,7 +78,7 @@ impl Cgo {
         cgo
     }
 
-    /// Goes to behind a cell that the relay returned with this tag.
+    /// Goes to the state after a cell that the relay returned with this tag.
     pub fn set_tag(&mut self, tag: Tag) {
         self.tag = tag;
     }
@@ -141,7 +141,7 @@ impl Cgo {
         self.apply_stream(right);
     }
 
-    /// What the left part is combined with, in front of and behind AES.
+    /// The mask that the left part is combined with, before and after AES.
     #[inline]
     fn mask(&self, command: u8, body: &Body) -> [u8; BLOCK_LEN] {
         let mut blocks = [polyval::Block::default(); MASK_BLOCKS];
@@ -156,7 +156,7 @@ impl Cgo {
     }
 
     /// The counter of the keystream's first block that this tag gives. The low bits are for
-    /// counting within a cell, so there is no carry.
+    /// counting within a cell, so there is never a carry.
     #[inline]
     fn first_counter(&self, tag: &Tag) -> u128 {
         let mut hash = self.counter_hash.clone();

@@ -33,7 +33,7 @@ const FAR: Duration = Duration::from_millis(500);
 const SETTLE_ROUND_TRIPS: u32 = 11;
 /// The most seconds beyond those that count.
 pub const MAX_SETTLE_SECS: u16 = 5;
-/// What is taken for the round trip where it is not known.
+/// The round trip that is assumed where it is not known.
 const UNKNOWN: Duration = Duration::from_millis(250);
 
 /// For how many seconds more a relay at this distance is measured, because its rate is not found at
@@ -102,7 +102,7 @@ pub struct ParamError {
     /// Which parameter.
     name: &'static str,
     value: f64,
-    /// What is allowed.
+    /// The allowed values.
     bounds: String,
 }
 

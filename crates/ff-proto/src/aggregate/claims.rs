@@ -9,16 +9,16 @@
 
 use crate::units::Cells;
 
-/// So many seconds the target may count a cell later than a measurer.
+/// How many seconds later than a measurer the target may count a cell.
 const LAG_SECS: usize = 1;
 
 /// A measurer that says that more has come back to it than the target has echoed to it. One of the
 /// two is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overclaim {
-    /// What the measurer says.
+    /// The measurer's count.
     pub claimed: Cells,
-    /// What the target says.
+    /// The target's count.
     pub reported: Cells,
 }
 
@@ -96,12 +96,12 @@ mod tests {
         /// From when and for how long it is held up: it counts what comes meanwhile as of the
         /// second in which that began.
         held_up: (u64, u64),
-        /// What is echoed to it.
+        /// The echoes that it gets.
         batches: Vec<Batch>,
     }
 
     impl Measurer {
-        /// What it counts in each second.
+        /// The measurer's counts of each second.
         fn claims(&self, secs: usize) -> Vec<u64> {
             let mut claimed = vec![0; secs];
             let (from, long) = self.held_up;
@@ -119,7 +119,7 @@ mod tests {
             claimed
         }
 
-        /// What the target counts for it in each second since its first echo.
+        /// The target's counts for it in each second since its first echo.
         fn reports(&self, zero_millis: u64, secs: usize) -> Vec<u64> {
             let mut reported = vec![0; secs];
             for batch in self.batches.iter().filter(|batch| batch.at_millis >= self.skew_millis) {
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    /// A team, whose target echoes nothing behind its own last second.
+    /// A team, whose target echoes nothing after its own last second.
     fn measure(team: &mut [Measurer], secs: usize) -> Vec<(Vec<u64>, Vec<u64>)> {
         let started = |measurer: &Measurer| {
             let skew = measurer.skew_millis;
@@ -147,7 +147,7 @@ mod tests {
     /// Seconds of most of these measurements.
     const SECS: usize = 6;
 
-    /// Echoes of a target: single ones, bursts, silence, whatever the way takes.
+    /// Echoes of a target: single ones, bursts, silence, with any delay of the path.
     fn any_batches() -> impl Strategy<Value = Vec<Batch>> {
         let batch = (0..8_000_u64, prop_oneof![1..50_u64, Just(5_000)], 0..2_500_u64)
             .prop_map(|(at_millis, cells, way_millis)| Batch { at_millis, cells, way_millis });
@@ -157,7 +157,7 @@ mod tests {
         })
     }
 
-    /// An honest measurer that starts up to so much later than the first.
+    /// An honest measurer that starts up to `most_skew_millis` later than the first.
     fn any_measurer(most_skew_millis: u64) -> impl Strategy<Value = Measurer> {
         let clock = 999_500..=1_000_500_u64;
         (0..=most_skew_millis, clock, (0..7_000_u64, 0..4_000_u64), any_batches()).prop_map(
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn what_is_claimed_before_it_was_echoed_counts_when_it_was() {
         let reported = [100, 100, 100, 100, 100];
-        // Everything in the first second: so much of it as was echoed one second later.
+        // Everything in the first second: as much of it as was echoed one second later.
         assert_eq!(believed_cells(&[500, 0, 0, 0, 0], &reported), [200, 100, 100, 100, 0]);
         // Later than it was echoed may be true.
         assert_eq!(believed_cells(&[0, 0, 0, 0, 500], &reported), [0, 0, 0, 0, 500]);

@@ -128,7 +128,7 @@ impl<const N: usize> Field for [u8; N] {
     }
 }
 
-/// 0 is no, anything else is yes.
+/// 0 means no, anything else means yes.
 impl Field for bool {
     fn write(&self, name: &'static str, out: &mut Vec<u8>) -> Result<(), DecodeError> {
         u8::from(*self).write(name, out)

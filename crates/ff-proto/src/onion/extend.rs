@@ -41,7 +41,7 @@ pub struct Format {
 pub struct RelayMessage<'a> {
     /// What it is.
     pub command: u8,
-    /// What it says.
+    /// Its content.
     pub data: &'a [u8],
 }
 

@@ -25,7 +25,7 @@ const DIGEST_AT: core::ops::Range<usize> = 5..9;
 /// Where the older crypto's cells have their fields; between the two come "recognized", the stream
 /// and the digest.
 const DIGEST_FORMAT: Format = Format { command_at: 0, len_at: DIGEST_AT.end };
-/// Where cells of Counter Galois Onion have them, behind the tag.
+/// Where cells of Counter Galois Onion have them, after the tag.
 const TAG_FORMAT: Format = Format { command_at: TAG_LEN, len_at: TAG_LEN + 1 };
 
 /// A relay that a circuit has been opened to.
@@ -57,8 +57,8 @@ struct DigestLayer {
 }
 
 impl Hop {
-    /// The relay whose handshake gave the keys that `fill` puts in, one behind the other; `None`
-    /// for a kind that is not spoken here.
+    /// The relay whose handshake gave the keys that `fill` puts in, one after the other; `None` for
+    /// a kind that is not spoken here.
     #[must_use]
     pub(super) fn new(crypto: CryptoKind, fill: &mut impl FnMut(&mut [u8])) -> Option<Self> {
         match crypto {

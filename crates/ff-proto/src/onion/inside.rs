@@ -44,7 +44,7 @@ enum State {
     Extending(Box<Hop>),
 }
 
-/// What a cell came to.
+/// The result of a cell.
 pub enum Next {
     /// Send this one.
     Send(Box<Inside>, Box<Cell>),
@@ -70,7 +70,7 @@ impl Inside {
     /// Takes the circuit's next cell.
     ///
     /// # Errors
-    /// [`CircuitError`]: there will be no circuit.
+    /// [`CircuitError`]: the circuit cannot be built.
     pub fn handle(self, cell: CellRef<'_>) -> Result<Next, CircuitError> {
         match (cell.command, self.state) {
             (CMD_DESTROY, _) => {

@@ -196,7 +196,7 @@ impl EchoLink {
     }
 }
 
-/// Takes a cell that is no echo.
+/// Takes a cell that is not an echo.
 #[cold]
 fn handle_other(cell: CellRef<'_>) -> Result<EchoEvent, SessionFailure> {
     if is_padding(cell.command) {

@@ -1,4 +1,4 @@
-//! Whatever a relay or a stranger sends while circuits are built: nothing panics, and nothing
+//! A relay or a stranger sends anything while circuits are built: nothing panics, and nothing
 //! opens.
 
 use std::net::SocketAddr;

@@ -52,7 +52,7 @@ const fn state(state: &'static str) -> Column {
     Column { state, place: "" }
 }
 
-/// What comes of an event.
+/// The result of an event.
 struct Step {
     /// What others notice of it.
     outcome: String,
@@ -61,7 +61,7 @@ struct Step {
 }
 
 impl Step {
-    /// What came of an event that the session took.
+    /// The outcome of an event that the session took.
     fn to(next: &'static str, outcome: &str) -> Self {
         Self { outcome: outcome.to_owned(), next: Some(next) }
     }
@@ -130,7 +130,7 @@ impl Session {
         }
     }
 
-    /// What comes of each event in each column.
+    /// The outcome of each event in each column.
     fn table(&self, rows: &[Row]) -> String {
         let name = |column: &Column| match column.place {
             "" => column.state.to_owned(),

@@ -141,7 +141,7 @@ fn take(event: &str, link: &mut CoordinatorLink) -> Taken {
     hear(link, &message)
 }
 
-/// What the link tells its host.
+/// The name of an event for the link's host.
 fn name(event: &CoordinatorEvent) -> &'static str {
     match event {
         CoordinatorEvent::Granted(_) => "granted",
