@@ -18,13 +18,13 @@ pub(crate) enum Position {
 /// What limits the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// So many percent of one core.
+    /// A percentage of one core.
     Cpu {
         /// Of one core.
         percent: u8,
     },
     Core,
-    /// What the machine's cores have left; the measurers use one of them, too.
+    /// All that the machine's cores have left; the measurers use one of them, too.
     AllCores,
     /// BandwidthRate and BandwidthBurst.
     Rate {
@@ -98,7 +98,7 @@ impl Case {
         matches!(self.limit, Limit::Cpu { .. } | Limit::Core | Limit::AllCores)
     }
 
-    /// What the relay is, as in a table.
+    /// The relay, as in a table.
     pub(crate) fn relay(&self) -> String {
         match self.arti_threads {
             None => self.position.to_string(),

@@ -1,4 +1,4 @@
-//! What the estimate is worth over distance and loss: relays behind emulated links.
+//! The accuracy of the estimate over distance and loss: relays at the far end of emulated links.
 //!
 //! ```text
 //!   coordinator and first measurer ─┐

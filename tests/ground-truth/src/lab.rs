@@ -43,7 +43,7 @@ const LEAST_PRIORITY: i32 = 19;
 /// The core of everything else.
 pub(crate) const OTHER_CORE: usize = 1;
 
-/// What has the relay in question.
+/// The relays that include the one in question.
 enum Relays {
     /// A network of tors.
     Network(Box<Network>),
@@ -79,7 +79,7 @@ impl KeepAwake {
         let is_over = Arc::new(AtomicBool::new(false));
         let over = is_over.clone();
         thread::spawn(move || {
-            // Of this thread alone. If that is refused, it takes more from the others, no more.
+            // For this thread alone. A refusal only means that it takes more from the others.
             let _ = rustix::process::setpriority_process(None, LEAST_PRIORITY);
             let mut count = 0_u64;
             while !over.load(Ordering::Relaxed) {

@@ -29,7 +29,7 @@ const EVENT_DELAY: Duration = Duration::from_millis(100);
 pub(crate) struct Bench<'a> {
     /// The network.
     lab: &'a Lab,
-    /// What is compared.
+    /// The compared case.
     case: &'a Case,
     /// The relay that forwards and echoes.
     target: Observed<'a>,
@@ -86,7 +86,7 @@ impl<'a> Bench<'a> {
         Ok(sample.judged())
     }
 
-    /// Has a relay measured over so many sockets.
+    /// Has a relay measured over `sockets` sockets.
     pub(crate) fn echo(&mut self, round: u16, subject: Subject, sockets: u16) -> Result<Sample> {
         let is_direct = subject == Subject::Direct && self.direct.is_some();
         if is_direct {
@@ -98,7 +98,7 @@ impl<'a> Bench<'a> {
         self.sample(round, work, |case, observed| measure(case, observed, &key, sockets))
     }
 
-    /// Has the target forward cells in transit over so many links.
+    /// Has the target forward cells in transit over `sockets` links.
     pub(crate) fn transit(&mut self, round: u16, sockets: u16) -> Result<Sample> {
         self.sample(round, Work::Transit { sockets }, |case, observed| {
             transit::forward(case, observed, sockets)

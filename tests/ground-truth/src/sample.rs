@@ -6,31 +6,32 @@ use ff_lab::{BwSecond, QuotaStats};
 
 use crate::case::{Case, Limit};
 
-/// A quota counts as used up from here on, and so many of its periods must have been cut short.
+/// A quota counts as used up from here on, and at least this share of its periods must have been
+/// cut short.
 const USED_UP: f64 = 0.98;
 /// How far a relay's bytes in and out may be from each other.
 const IN_OUT_TOLERANCE: f64 = 0.01;
 /// As that, of direct echo: it answers in longer records than it reads, and bounds no queue.
 const DIRECT_IN_OUT_TOLERANCE: f64 = 0.05;
 
-/// What the relay did.
+/// The relay's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     /// Forwarded cells of ordinary circuits.
     Forward,
     /// Forwarded cells in transit.
     Transit {
-        /// Over so many links of ours.
+        /// Over this number of our links.
         sockets: u16,
     },
     /// Echoed a team's cells.
     Echo {
-        /// Over so many links.
+        /// Over this number of links.
         sockets: u16,
     },
     /// As that, past queue and scheduler.
     DirectEcho {
-        /// Over so many links.
+        /// Over this number of links.
         sockets: u16,
     },
 }
@@ -45,20 +46,20 @@ impl Work {
     }
 }
 
-/// What the relay has used, at one moment.
+/// The relay's use of resources, at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Meter {
     /// When.
     pub(crate) at: Instant,
     /// Its CPU time.
     pub(crate) cpu: Duration,
-    /// What its quota has done.
+    /// The statistics of its quota.
     pub(crate) quota: QuotaStats,
 }
 
 /// What measurers did, with what was used after the warm-up.
 pub(crate) struct Measured {
-    /// What it came to in bytes per second, without the warm-up.
+    /// The rate in bytes per second, without the warm-up.
     pub(crate) rate: f64,
     /// The relay's meters at the end of the warm-up.
     pub(crate) from: Meter,
@@ -70,7 +71,7 @@ pub(crate) struct Measured {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
-    /// What the relay did.
+    /// The relay's work.
     pub(crate) work: Work,
     /// In which round, from 0.
     pub(crate) round: u16,
@@ -110,7 +111,7 @@ pub(crate) fn seconds_within(seconds: &[BwSecond], from: Instant, to: Instant) -
 }
 
 impl Sample {
-    /// What the meters say of a window.
+    /// The meters' difference over a window.
     pub(crate) fn new(work: Work, round: u16, case: &Case, from: Meter, to: Meter) -> Self {
         let window_secs = to.at.duration_since(from.at).as_secs_f64();
         let cpu_secs = to.cpu.saturating_sub(from.cpu).as_secs_f64();

@@ -9,20 +9,20 @@ use crate::sample::{Sample, Work, mean, median};
 
 /// A case with its samples.
 pub(crate) struct Series {
-    /// What was compared.
+    /// The compared case.
     pub(crate) case: Case,
     /// In the order in which they were taken.
     pub(crate) samples: Vec<Sample>,
 }
 
-/// What a case came to for one number of sockets.
+/// The results of a case for one number of sockets.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    /// What it is compared with.
+    /// The work that it is compared with.
     pub(crate) truth: Work,
-    /// What the relay did.
+    /// The relay's work.
     pub(crate) work: Work,
-    /// What was measured.
+    /// The measured rates.
     pub(crate) rates: Rates,
     /// What it would have been at one and the same speed of the relay's core, where CPU time is the
     /// limit and that can be told.
@@ -42,7 +42,7 @@ pub(crate) struct Row {
     rejected: usize,
 }
 
-/// What a relay forwarded and was measured at.
+/// A relay's forwarded and measured rates.
 #[derive(Clone, Debug)]
 pub(crate) struct Rates {
     /// Median of the forwarding samples, in bytes per second.

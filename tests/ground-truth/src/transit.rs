@@ -14,7 +14,7 @@ use crate::observed::Observed;
 use crate::relay::Relay;
 use crate::sample::{Measured, as_f64, median};
 
-/// Has the relay forward them over so many links of ours.
+/// Has the relay forward them over our links.
 pub(crate) fn forward(case: &Case, observed: &Observed<'_>, links: u16) -> Result<Measured> {
     let order = order(case, observed.relay, links)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

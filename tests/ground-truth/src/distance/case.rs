@@ -124,7 +124,7 @@ impl Case {
     /// The access link of a measurer, there and back.
     ///
     /// # Errors
-    /// When there is no such profile.
+    /// When the profile does not exist.
     pub(super) fn link(&self) -> Result<(Direction, Direction)> {
         if let Some(name) = &self.profile {
             let profile = Profile::find(name)?;
@@ -140,7 +140,7 @@ impl Case {
         Ok((direction(self.lossy != Lossy::Back), direction(self.lossy != Lossy::Out)))
     }
 
-    /// What is lost, or by which profile.
+    /// The loss, or the profile that gives it.
     pub(super) fn losses(&self) -> String {
         let whose = match self.lossy {
             Lossy::Both => "",

@@ -27,7 +27,7 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// Starts the tor of this number with so many bytes a second for this coordinator, in this
+    /// Starts the tor of this number with a rate in bytes a second for this coordinator, in this
     /// directory.
     pub(super) fn start(
         tor: &Path,
@@ -89,7 +89,7 @@ fn config(data: &Path, log: &Path, addr: SocketAddr, rate: u64, coordinator: &st
     )
 }
 
-/// Its Ed25519 identity, which stands in a file behind its nickname.
+/// Its Ed25519 identity, which stands in a file after its nickname.
 fn identity(data: &Path) -> Option<[u8; 32]> {
     let text = fs::read_to_string(data.join("fingerprint-ed25519")).ok()?;
     let identity = text.strip_suffix('\n')?.split(' ').nth(1)?;

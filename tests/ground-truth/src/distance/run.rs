@@ -35,7 +35,7 @@ pub(crate) struct Bench {
     tor: PathBuf,
 }
 
-/// What came of measuring one relay.
+/// The result of measuring one relay.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     /// The estimate divided by what the relay can echo ([`Case::truth`]); `None` without an
@@ -45,13 +45,13 @@ pub(crate) struct Run {
     pub(crate) verdict: String,
     /// Links that opened.
     pub(super) links: u64,
-    /// What came back in each second before those that count, divided by the same.
+    /// The echoed bytes of each second before those that count, divided by the same.
     pub(super) settling: Vec<f64>,
-    /// What came back in each second that counts, divided by the same.
+    /// The echoed bytes of each second that counts, divided by the same.
     pub(super) counted: Vec<f64>,
     /// The seconds that count.
     samples: Vec<SecondSample>,
-    /// What the relay can echo, in bytes per second.
+    /// The rate that the relay can echo, in bytes per second.
     truth: f64,
     /// How long all of it took, in seconds.
     pub(super) whole_secs: f64,

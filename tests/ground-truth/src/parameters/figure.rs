@@ -9,7 +9,7 @@ pub(super) struct Figure {
     /// Its heading.
     pub(super) title: &'static str,
     paper: &'static str,
-    /// What is run.
+    /// The cases that are run.
     pub(super) cases: fn() -> Vec<Case>,
     /// How it is shown.
     table: Table,
@@ -19,7 +19,7 @@ pub(super) struct Figure {
 enum Table {
     /// By two things that a case says: what stands in its line and in its column.
     Across { line: fn(&Case) -> String, column: fn(&Case) -> String },
-    /// Of measurements that last so many seconds, within long ones.
+    /// For measurements of these lengths in seconds, within long ones.
     Shorter(&'static [usize]),
 }
 
