@@ -151,8 +151,8 @@ impl Sampler {
         self.next
     }
 
-    /// Draws the sample after it, when `echoed_in_all` cells have come back in all. With fewer than
-    /// this link has alone, the link's own count.
+    /// Draws the sample after it, when `echoed_in_all` cells have come back in all. If that is fewer
+    /// than on this link alone, the link's own count is used.
     pub fn advance(&mut self, echoed_in_all: u64) {
         let behind = self.next.saturating_add(1);
         let number = behind.saturating_add(1).max(echoed_in_all);
