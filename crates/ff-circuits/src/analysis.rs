@@ -1,4 +1,5 @@
-//! Everything that is said of measured circuits (002, section 7): fits, correlations, selections, anonymity.
+//! The analysis of measured circuits (NavigaTor, section 7): fits, correlations, selections,
+//! anonymity.
 //!
 //! ```text
 //!   Circuits ─┬─▶ fit      Fits: build, rtt, congestion, ttfb
@@ -34,7 +35,7 @@ use crate::rank::{Spearman, spearman};
 use crate::read::{Circuits, Damaged, Seen};
 use crate::replay::{Measure, Timeout};
 
-/// What is asked for.
+/// The options of an analysis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnalysisOptions {
     /// How many relays circuits have that count.
@@ -45,13 +46,13 @@ pub struct AnalysisOptions {
     pub shares: Vec<f64>,
     /// Where timeouts come from.
     pub timeout: Timeout,
-    /// What is random is drawn by this.
+    /// Random seed.
     pub seed: u64,
     /// The refill interval of token buckets that is looked for, in ms.
     pub refill_ms: u64,
 }
 
-/// What came out.
+/// The result of an analysis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// Circuits that were built, of the number of hops that counts.
@@ -73,7 +74,8 @@ pub struct Report {
     pub window: u64,
     /// Why nothing is decided, if that is so.
     pub not_decided: Option<String>,
-    /// Hosts of whose circuits no selection decides any, though it does of others': `all` is without them too.
+    /// Hosts of whose circuits no selection decides any, though it does of others': `all` is
+    /// without them too.
     pub undecided_hosts: Vec<String>,
     /// Of how many circuits of each selection `corrected` is; none if even `all` has too few.
     pub common_size: Option<u64>,
@@ -81,18 +83,18 @@ pub struct Report {
     pub selections: Vec<Selection>,
     /// Whether times to first byte with both measures differ, for each host and share.
     pub kruskal_wallis: Vec<Kruskal>,
-    /// Relays that hold cells back until a refill, if circuits have enough round trips for it; circuits of any number of
-    /// hops count.
+    /// Relays that hold cells back until a refill, if circuits have enough round trips for it;
+    /// circuits of any number of hops count.
     pub token_buckets: Option<Buckets>,
     /// Congestion by relay, if lines tell of it; circuits of any number of hops count.
     pub congested: Option<Congested>,
     /// Records of OnionPerf's files that cannot be read.
     pub damaged: Damaged,
-    /// What was random was drawn by this.
+    /// Random seed.
     pub seed: u64,
 }
 
-/// What was read.
+/// Counts of the circuits that were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct CircuitCounts {
     /// Circuits.
@@ -103,8 +105,8 @@ pub struct CircuitCounts {
     pub other_hops: u64,
     /// Circuits that were given up and were meant to have this number of hops.
     pub given_up: u64,
-    /// Circuits that were given up before they had this number, if it is not known how many hops they were meant to have, as
-    /// in OnionPerf's files.
+    /// Circuits that were given up before they had this number, if it is not known how many hops
+    /// they were meant to have, as in OnionPerf's files.
     pub unknown_hops_given_up: u64,
     /// Circuits that were given up and were meant to have another number.
     pub other_hops_given_up: u64,
@@ -112,7 +114,8 @@ pub struct CircuitCounts {
     pub failed: u64,
     /// Lines that were cut off at the end of a file.
     pub half_lines: u64,
-    /// Circuits beside all these: those that OnionPerf filters out, and those that tor launched for onion services.
+    /// Circuits that do not count: those that OnionPerf filters out, and those that tor launched
+    /// for onion services.
     pub left_out: u64,
     /// Relays of all circuits.
     pub relays: u64,
@@ -120,14 +123,15 @@ pub struct CircuitCounts {
     pub relays_in_network: Option<u64>,
 }
 
-/// Who measured.
+/// A host that measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MeasuringHost {
     /// A directory, or the name in OnionPerf's files.
     pub name: String,
     /// Circuits that count.
     pub circuits: u64,
-    /// The GEV distribution of its build times alone: hosts differ in its parameters (002, section 7.2).
+    /// The GEV distribution of this host's build times alone: hosts differ in its parameters
+    /// (NavigaTor, section 7.2).
     pub build_gev: Option<GevFit>,
     /// The same of its round trips.
     pub rtt_gev: Option<GevFit>,
@@ -181,7 +185,7 @@ pub(crate) fn hosts(circuits: &Circuits, hops: u8) -> Hosts<'_> {
     hosts
 }
 
-/// What a host is called.
+/// The name of a host.
 fn host_name(circuits: &Circuits, host: usize) -> String {
     circuits.hosts.get(host).cloned().unwrap_or_default()
 }
@@ -247,8 +251,8 @@ fn fits(circuits: &Circuits, whole: &[&Seen], hops: u8) -> BTreeMap<&'static str
     all
 }
 
-/// The fits of build times that count circuits that were given up; with bounds if it is not known how many hops some were
-/// meant to have.
+/// The fits of build times that count circuits that were given up; with bounds if it is not known
+/// how many hops some were meant to have.
 fn with_timeouts(circuits: &Circuits, whole: &[&Seen], hops: u8) -> BTreeMap<&'static str, Fits> {
     let bounds = |is: fn(&Seen, u8) -> bool| -> Vec<f64> {
         let those = circuits.all.iter().filter(|seen| is(seen, hops));
@@ -289,7 +293,7 @@ fn correlations(whole: &[&Seen]) -> BTreeMap<&'static str, Spearman> {
 mod tests {
     use super::*;
 
-    /// What is said of circuits of one host.
+    /// The report about circuits of one host.
     fn report(all: Vec<Seen>) -> Report {
         let mut circuits = Circuits::default();
         circuits.host("a");
@@ -325,8 +329,8 @@ mod tests {
         assert!(!report.fits.contains_key("build_with_timeouts_most"), "all lengths are known");
     }
 
-    /// Of a given-up circuit that reached fewer than three relays an OnionPerf file does not say how many it was meant to
-    /// have. Half of the built ones have three.
+    /// Of a given-up circuit that reached fewer than three relays an OnionPerf file does not say
+    /// how many it was meant to have. Half of the built ones have three.
     #[test]
     fn circuits_of_unknown_length_that_were_given_up_count_in_part_and_with_bounds() {
         let mut all = Vec::new();

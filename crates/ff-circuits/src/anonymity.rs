@@ -1,14 +1,17 @@
-//! What a selection takes from anonymity: the published measures (002, section 6.4) beside what means something.
+//! How much anonymity a selection costs: the published measures (NavigaTor, section 6.4), and
+//! measures that are easier to interpret.
 //!
-//! What 002's tables measure: "normalised entropy" sums over pairs of first and last relays with the shares of *all*
-//! measured circuits, so it falls as circuits are discarded, whichever they are; and its "Gini coefficient" sums over
-//! the different counts of relays without the distances between them. So both change by much if circuits are thrown
-//! away at random, and [`thinned`] says by how much. [`Corrected`] is of equally many circuits of each selection, and
-//! [`attacker`] says what it comes to: how often both ends are an attacker's.
+//! NavigaTor's tables measure this: "normalised entropy" sums over pairs of first and last relays
+//! with the shares of *all* measured circuits, so it falls as circuits are discarded, whichever
+//! they are; and its "Gini coefficient" sums over the different counts of relays without the
+//! distances between them. Both change by much if circuits are thrown away at random, and
+//! [`thinned`] says by how much. [`Corrected`] compares equally many circuits of each selection,
+//! and [`attacker`] gives the practical effect: how often both ends belong to an attacker.
 //!
-//! The published entropy is divided by that of as many equally frequent pairs as were observed, as section 7.4 says. All
-//! pairs that these relays could make would be another reading, but 002 prints more for 10^5 circuits (0.941) than for
-//! 10^6 (0.842), and by that reading it would be less.
+//! The published entropy is divided by that of as many equally frequent pairs as were observed, as
+//! section 7.4 says. All pairs that these relays could make would be another reading, but NavigaTor
+//! prints more for 10^5 circuits (0.941) than for 10^6 (0.842), and by that reading it would be
+//! less.
 
 pub mod attacker;
 
@@ -21,9 +24,11 @@ pub type Ends = (u32, u32);
 
 /// Random draws of which the mean is given.
 const DRAWS: u32 = 5;
-/// Selections with fewer circuits are not compared: hardly any two have the same ends, whatever is selected.
+/// Selections with fewer circuits are not compared: hardly any two have the same ends, with any
+/// selection.
 const LEAST: usize = 100;
-/// Nor those with a smaller part of all circuits, since the others would be compared by as few of theirs.
+/// Nor those with a smaller part of all circuits, since the others would be compared by as few of
+/// theirs.
 const LEAST_PART: usize = 100;
 
 /// The published measures.
@@ -35,12 +40,15 @@ pub struct Published {
     pub gini: f64,
 }
 
-/// Measures of samples that are as great for each selection, so that it does not matter how many circuits it accepts.
+/// Measures of samples that are as great for each selection, so that it does not matter how many
+/// circuits it accepts.
 ///
-/// Where a sample is not many times the relays, and for pairs the pairs, entropies are too small, also of all circuits.
+/// Where a sample is not many times the relays, and for pairs the pairs, entropies are too small,
+/// also of all circuits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Corrected {
-    /// Entropy of the first relays, with most of what a sample of this size misses (Miller and Madow).
+    /// Entropy of the first relays, with most of what a sample of this size misses (Miller and
+    /// Madow).
     pub first_entropy_bits: f64,
     /// Entropy of the last relays, in the same way.
     pub last_entropy_bits: f64,
@@ -50,7 +58,7 @@ pub struct Corrected {
     pub gini: f64,
 }
 
-/// What is common to all selections of the same circuits.
+/// The common data of all selections of the same circuits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Whole {
     /// How many circuits were measured.
@@ -90,13 +98,15 @@ pub fn thinned(all: &[Ends], keep: usize, whole: &Whole, rng: &mut ChaCha12Rng) 
     mean
 }
 
-/// How many circuits of each selection are compared: as many as the smallest has that is not too small; none if all are.
+/// How many circuits of each selection are compared: as many as the smallest has that is not too
+/// small; none if all are.
 #[must_use]
 pub fn common_size(accepted: impl Iterator<Item = usize>, all: usize) -> Option<usize> {
     accepted.filter(|size| *size >= LEAST.max(all / LEAST_PART)).min()
 }
 
-/// Measures of accepted circuits from samples of this size, which can be compared with those of other selections.
+/// Measures of accepted circuits from samples of this size, which can be compared with those of
+/// other selections.
 #[must_use]
 pub fn corrected(
     accepted: &[Ends],
@@ -119,7 +129,7 @@ pub fn corrected(
     found
 }
 
-/// So many of all, each at most once.
+/// Draws `keep` of all, each at most once.
 fn some(all: &[Ends], keep: usize, rng: &mut ChaCha12Rng) -> Vec<Ends> {
     let mut some = all.to_vec();
     let keep = keep.min(some.len());
@@ -165,7 +175,8 @@ fn miller_madow(counts: &[f64]) -> f64 {
     entropy_bits(counts, total) + missed
 }
 
-/// The sum of CDF (1 - CDF) over the different counts, by their mean: the distances between counts are left out.
+/// The sum of CDF (1 - CDF) over the different counts, by their mean: the distances between counts
+/// are left out.
 fn published_gini(counts: &[f64]) -> f64 {
     let sum = steps(counts, 0.0).fold(0.0, |sum, (_, below)| sum + below * (1.0 - below));
     sum / mean(counts, 0.0)
@@ -178,12 +189,13 @@ fn gini(counts: &[f64], relays: f64) -> f64 {
     distances.fold(0.0, std::ops::Add::add) / mean(counts, none)
 }
 
-/// The mean of counts and of so many zeros.
+/// The mean of the counts and of `none` further zeros.
 fn mean(counts: &[f64], none: f64) -> f64 {
     (counts.iter().sum::<f64>() / (counts.len() as f64 + none).max(1.0)).max(f64::MIN_POSITIVE)
 }
 
-/// For each different count, from 0 if there are such, how far the next one lies and which part lies at or below it.
+/// For each different count, from 0 if there are such, how far the next one lies and which part
+/// lies at or below it.
 fn steps(counts: &[f64], none: f64) -> impl Iterator<Item = (f64, f64)> {
     let mut sorted = counts.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

@@ -1,9 +1,10 @@
-//! How much a random path can carry: the bound of 003, section III.
+//! How much a random path can carry: the throughput bound, section III.
 //!
-//! A path carries no more than its slowest relay (formula 2). Drawing `m` of `n` relays, none twice and each with the same
-//! chance, gives [`Capacities::uniform`], which is Lemma 1; it falls with the length (theorem 1) and rises when the slowest
-//! relays are left out (theorem 2). Relays that are drawn by weight, each time from all, give [`Capacities::weighted`]. Where a
-//! rule has no formula, paths are drawn: [`sampled`].
+//! A path carries no more than its slowest relay (formula 2). Drawing `m` of `n` relays, none twice
+//! and each with the same chance, gives [`Capacities::uniform`], which is Lemma 1; it falls with
+//! the length (theorem 1) and rises when the slowest relays are left out (theorem 2). Relays that
+//! are drawn by weight, each time from all, give [`Capacities::weighted`]. Where a rule has no
+//! formula, paths are drawn: [`sampled`].
 
 pub mod losses;
 pub mod sampled;
@@ -13,8 +14,8 @@ pub mod sampled;
 pub struct Capacities(Vec<(f64, f64)>);
 
 impl Capacities {
-    /// Of pairs of a capacity and a weight, in any units. A capacity that is not a number from 0 is left out; by a weight that is
-    /// none nothing is drawn.
+    /// Of pairs of a capacity and a weight, in any units. A capacity that is not a number from 0 is
+    /// left out; by a weight that is none nothing is drawn.
     #[must_use]
     pub fn new(relays: impl IntoIterator<Item = (f64, f64)>) -> Self {
         let is_one = |number: f64| number.is_finite() && number >= 0.0;
@@ -51,10 +52,11 @@ impl Capacities {
         Some(sum.map(|(chance, capacity)| chance * capacity).sum())
     }
 
-    /// The same where relays are drawn by weight, and a relay may be drawn again. None if nothing can be drawn.
+    /// The same where relays are drawn by weight, and a relay may be drawn again. None if nothing
+    /// can be drawn.
     ///
-    /// The slowest of `m` has the rank `k` or a lesser one with the chance `S_k^m`, if those ranks have the share `S_k` of all
-    /// weight.
+    /// The slowest of `m` has the rank `k` or a lesser one with the chance `S_k^m`, if those ranks
+    /// have the share `S_k` of all weight.
     #[must_use]
     pub fn weighted(&self, length: usize) -> Option<f64> {
         let total: f64 = self.0.iter().map(|(_, weight)| weight).sum();
@@ -77,19 +79,18 @@ impl Capacities {
     }
 }
 
-/// For each rank, the slowest relay's first, the chance that a uniform path has this one as its slowest: C(k - 1, m - 1) /
-/// C(n, m), by the ratio of neighbours, so nothing overflows.
+/// For each rank, the slowest relay's first, the chance that a uniform path has this one as its
+/// slowest: C(k - 1, m - 1) / C(n, m), by the ratio of neighbours, so nothing overflows.
 struct Chances {
     /// The rank that comes next, from n down to m.
     rank: usize,
     /// The length m.
     length: usize,
-    /// Its chance.
     chance: f64,
 }
 
 impl Chances {
-    /// Of paths of `length` out of `relays`; none if there are no such paths.
+    /// For paths of `length` out of `relays`; none if these relays make no such path.
     fn new(relays: usize, length: usize) -> Option<Self> {
         let is_possible = (1..=relays).contains(&length);
         is_possible.then(|| Self { rank: relays, length, chance: length as f64 / relays as f64 })
@@ -112,8 +113,9 @@ impl Iterator for Chances {
     }
 }
 
-/// Formula 1: what TCP carries at most over a link, in bytes a second, by Floyd and Fall. The constant is that of delayed
-/// acknowledgements. `rtt_secs` includes queues, `loss` is the share of packets that are lost.
+/// Formula 1: what TCP carries at most over a link, in bytes a second, by Floyd and Fall. The
+/// constant is that of delayed acknowledgements. `rtt_secs` includes queues, `loss` is the share of
+/// packets that are lost.
 #[must_use]
 pub fn tcp_bytes_per_sec(packet_bytes: f64, rtt_secs: f64, loss: f64) -> f64 {
     1.5 * (1.0_f64 / 3.0).sqrt() * packet_bytes / (rtt_secs * loss.sqrt())

@@ -1,33 +1,37 @@
-//! Relays that hold cells back until their token buckets are refilled, found by the round trips of circuits (002,
-//! sections 7.1 and 8).
+//! Relays that hold cells back until their token buckets are refilled, found by the round trips of
+//! circuits (NavigaTor, sections 7.1 and 8).
 //!
-//! A tor that has used up its `BandwidthRate` or `RelayBandwidthRate` stops reading from a link that has something to be
-//! read, until a timer wakes it, `TokenBucketRefillInterval` later (100 ms if not set). What passes through such a link
-//! then leaves the relay in beats of that timer.
+//! A tor that has used up its `BandwidthRate` or `RelayBandwidthRate` stops reading from a link
+//! that has something to be read, until a timer wakes it, `TokenBucketRefillInterval` later (100 ms
+//! if not set). What passes through such a link then leaves the relay in beats of that timer.
 //!
 //! ```text
 //!   round trips, pauses ─▶ rhythm: does a circuit's replies' beat show? ─▶ held or not
 //!   paths, held or not  ─▶ blame: which relays explain that?            ─▶ Buckets ─▶ truth: hits, false alarms
 //! ```
 //!
-//! Probes have to come after random pauses (`circuits run --rtt-pause`): one that follows the last reply at once waits a
-//! whole interval each time, and its round trips show neither spikes nor anything to compare them with.
+//! Probes have to come after random pauses (`circuits run --rtt-pause`): one that follows the last
+//! reply at once waits a whole interval each time, and its round trips show neither spikes nor
+//! anything to compare them with.
 //!
 //! # Limits
 //!
-//! What a tor of today (0.4.9.11) holds back is little. It refills its buckets whenever a link has something to do, not by
-//! the timer, so that only links that stand still when the bucket is empty wait for the timer: a link without a queue
-//! passes its cells in between, and so does a link that gets new cells to write. By the logs of full relays 31 to
-//! 46 % of what they wrote left within 10 ms of a wake-up; 18 % would by chance. The timer begins anew when the bucket is
-//! next empty: 1 to 3 ms late in the median, in a tenth of cases 34 to 55 ms. Beside these very wake-ups the phases of
-//! replies had a mean vector whose square was 0.12 to 0.57, and replies beside each other show no more than that. So a
-//! full relay is often not found: doc/decisions.md, "Full relays are often not found by round trips".
+//! What a tor of today (0.4.9.11) holds back is little. It refills its buckets whenever a link has
+//! something to do, not by the timer, so that only links that stand still when the bucket is empty
+//! wait for the timer: a link without a queue passes its cells in between, and so does a link that
+//! gets new cells to write. By the logs of full relays 31 to 46 % of what they wrote left within 10
+//! ms of a wake-up; 18 % would by chance. The timer begins anew when the bucket is next empty: 1 to
+//! 3 ms late in the median, in a tenth of cases 34 to 55 ms. Beside these very wake-ups the phases
+//! of replies had a mean vector whose square was 0.12 to 0.57, and replies beside each other show
+//! no more than that. So a full relay is often not found: doc/decisions.md, "Full relays are often
+//! not found by round trips".
 //!
-//! A relay whose limit is never reached holds nothing back and is not found; nor is `PerConnBWRate`, which only holds
-//! back the connection of the client itself. Whatever else stops a relay in beats of the same interval looks the same:
-//! a quota of CPU time, whose usual period is 100 ms, too. Relays that are only ever on circuits together
-//! are not told apart, and are named as such. Where most circuits are held back, few relays are sure enough to be named;
-//! and of a relay so full that round trips time out (`--trip-time`) too few are left to say anything.
+//! A relay whose limit is never reached holds nothing back and is not found; nor is
+//! `PerConnBWRate`, which only holds back the connection of the client itself. Whatever else stops
+//! a relay in beats of the same interval looks the same: a quota of CPU time, whose usual period is
+//! 100 ms, too. Relays that are only ever on circuits together are not told apart, and are named as
+//! such. Where most circuits are held back, few relays are sure enough to be named; and of a relay
+//! so full that round trips time out (`--trip-time`) too few are left to say anything.
 
 mod blame;
 pub mod rhythm;
@@ -68,7 +72,7 @@ pub struct Buckets {
     pub level: f64,
     /// Relays that hold cells back, the surest first.
     pub found: Vec<Held>,
-    /// The same beside what is known, if it is.
+    /// The same compared with the truth, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truth: Option<Compared>,
     /// Fingerprints of the relays of the circuits that count.
@@ -91,9 +95,11 @@ pub struct Held {
     pub p: f64,
     /// What part of the replies on its held circuits come in its beat, the median over circuits.
     pub share: f64,
-    /// How much longer round trips on these circuits take in the mean than the least, in ms, the median over circuits.
+    /// How much longer round trips on these circuits take in the mean than the least, in ms, the
+    /// median over circuits.
     pub delay_ms: f64,
-    /// Relays that it cannot be told apart from: without the circuits through them too little is left.
+    /// Relays that it cannot be told apart from: without the circuits through them too little is
+    /// left.
     pub or: Vec<String>,
 }
 
@@ -145,7 +151,7 @@ impl Buckets {
         })
     }
 
-    /// The same beside the relays that are known to hold cells back.
+    /// The same compared with the relays that are known to hold cells back.
     #[must_use]
     pub fn beside(mut self, truth: &BTreeSet<String>) -> Self {
         self.truth = Some(Compared::of(&self, truth));

@@ -1,8 +1,9 @@
-//! Capacities of relays, from whatever file has them.
+//! Capacities of relays, from any file that has them.
 //!
-//! Networks are read as ff-sim does (consensuses of either flavour, relayinfo JSON, tables of experiments, hours of a store);
-//! besides, what `ff-bwauth` writes: results files (`.jsonl`), its export of results (CSV), and bandwidth files. A consensus alone
-//! has weights, which stand for capacities and are called so.
+//! Networks are read as ff-sim does (consensuses of either flavour, relayinfo JSON, tables of
+//! experiments, hours of a store), and also the files that `ff-bwauth` writes: results files
+//! (`.jsonl`), its export of results (CSV), and bandwidth files. A consensus alone has weights,
+//! which stand for capacities and are called so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -19,22 +20,24 @@ use crate::paths::weights::reading;
 
 /// The columns of `ff-bwauth export --what results` that are read.
 const COLUMNS: [&str; 2] = ["fingerprint", "estimate_bytes_per_sec"];
-/// Where it says whether the estimate is the relay's capacity; a list of somebody's own need not have it.
+/// Where it says whether the estimate is the relay's capacity; a list of somebody's own need not
+/// have it.
 const VERDICT: &str = "verdict";
 
-/// By so many of its first bytes it is seen what a file is.
+/// The first bytes that show what kind of file it is.
 const FIRST_BYTES: u16 = 4096;
 
 /// A relay and what it can carry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Capacity {
-    /// Its fingerprint, 40 upper-case hexadecimal digits; in results the 64 of its Ed25519 identity if it has shown no other.
+    /// Its fingerprint, 40 upper-case hexadecimal digits; in results the 64 of its Ed25519 identity
+    /// if it has shown no other.
     pub id: String,
     /// Its nickname, if known.
     pub nick: String,
-    /// What it can carry, in kB/s: finite, and not below 0.
+    /// Its capacity, in kB/s: finite, and not below 0.
     pub kbytes_per_sec: f64,
-    /// What it is drawn by: finite, and not below 0.
+    /// The weight by which it is drawn: finite, and not below 0.
     pub weight: f64,
 }
 
@@ -45,9 +48,10 @@ pub struct Capacities {
     pub relays: Vec<Capacity>,
     /// How many more relays there are, however often each of them was tried.
     pub without: u64,
-    /// What the numbers are: `weights`, `observed`, `given`, `measured`.
+    /// The kind of the numbers: `weights`, `observed`, `given`, `measured`.
     pub kind: &'static str,
-    /// The network, if the file is one: its relays with a capacity are in the order of [`Self::relays`].
+    /// The network, if the file is one: its relays with a capacity are in the order of
+    /// [`Self::relays`].
     pub network: Option<Network>,
 }
 
@@ -70,8 +74,8 @@ impl Capacities {
         found.checked(&file)
     }
 
-    /// The same of what an export of results or a bandwidth file has in it; none of anything else, which is read where it
-    /// lies. `file` is only for errors.
+    /// The same of what an export of results or a bandwidth file has in it; none of anything else,
+    /// which is read where it lies. `file` is only for errors.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -113,20 +117,19 @@ impl Capacities {
     }
 }
 
-/// What a file is.
+/// The kind of a file.
 enum Kind {
     /// A results file of `ff-bwauth`.
     Results,
     /// Its export of results.
     Export,
-    /// A bandwidth file.
     BandwidthFile,
     /// Anything else, which ff-sim knows or refuses.
     Network,
 }
 
 impl Kind {
-    /// What a file is, by its first line that is no archive's annotation.
+    /// The kind of a file, by its first line that is not an archive's annotation.
     fn of(bytes: &[u8]) -> Self {
         let first = bytes.get(..usize::from(FIRST_BYTES)).unwrap_or(bytes);
         let mut lines = first.split(|byte| *byte == b'\n');
@@ -144,12 +147,12 @@ impl Kind {
     }
 }
 
-/// What a file is, by its name and what it begins with.
+/// The kind of a file, by its name and its first bytes.
 fn kind(path: &Path) -> Kind {
     if path.extension().is_some_and(|extension| extension == "jsonl") {
         return Kind::Results;
     }
-    // An hour of a store is no file; what is packed is read by ff-sim.
+    // An hour of a store is not a file; packed data are read by ff-sim.
     first_bytes(path).map_or(Kind::Network, |bytes| Kind::of(&bytes))
 }
 
@@ -164,14 +167,15 @@ fn first_bytes(path: &Path) -> std::io::Result<Vec<u8>> {
 /// Newest results of each relay that are its capacity, and no bound of it.
 fn results(outcomes: &[Outcome]) -> Capacities {
     let mut newest = BTreeMap::new();
-    // Relays are counted by the identity that all attempts have: one that failed early has not seen the other.
+    // Relays are counted by the identity that all attempts have: one that failed early has not seen
+    // the other.
     let (mut all, mut known) = (BTreeSet::new(), BTreeSet::new());
     for outcome in outcomes {
         let ed = &outcome.target.ed_identity;
         all.insert(ed);
         let Some(estimate) = outcome.publishable() else { continue };
         known.insert(ed);
-        // Who has shown no RSA identity is known by the other.
+        // A relay without an RSA identity is known by the other.
         let rsa = outcome.target.rsa_fingerprint.map(hex::encode_upper);
         let id = rsa.unwrap_or_else(|| hex::encode_upper(ed));
         let at = outcome.started_unix_secs;
@@ -224,7 +228,8 @@ fn export(file: &str, bytes: &[u8]) -> Result<Capacities> {
     Ok(Capacities::measured(by_id, without as u64))
 }
 
-/// In which line, from 1, a row begins. Its position is where the row before has ended: empty lines are in between.
+/// In which line, from 1, a row begins. Its position is where the row before has ended: empty lines
+/// are in between.
 fn line(bytes: &[u8], position: Option<&csv::Position>) -> usize {
     let end = position.and_then(|position| usize::try_from(position.byte()).ok());
     let (before, rest) = bytes.split_at(end.unwrap_or(0).min(bytes.len()));
@@ -243,7 +248,8 @@ fn bandwidth_file(file: &str, bytes: &[u8]) -> Result<Capacities> {
 }
 
 impl From<Network> for Capacities {
-    /// What a network's running relays have: of a consensus every relay that has a weight, measured or not, 0 included.
+    /// What a network's running relays have: of a consensus every relay that has a weight, measured
+    /// or not, 0 included.
     fn from(mut network: Network) -> Self {
         let all = network.relays.len();
         let are_weights = network.capacities == CapacitySource::Weights;
@@ -301,7 +307,8 @@ mod tests {
         assert_eq!(Capacities::parse("f", b"{}").expect("another file"), None);
     }
 
-    /// A measurement, as a results file has it: its digits tell relays apart, and it failed or came to 1 MB/s.
+    /// A measurement, as a results file has it: its digits tell relays apart, and it failed or came
+    /// to 1 MB/s.
     fn measurement(ed: &str, rsa: Option<&str>, failed: bool) -> String {
         let rsa = rsa.map_or("null".to_owned(), |rsa| format!("\"{}\"", rsa.repeat(40)));
         let (verdict, failure, draw) = if failed {
@@ -330,7 +337,8 @@ mod tests {
     fn who_was_tried_often_is_one_relay() {
         let dir = tempfile::tempdir().expect("a folder");
         let file = dir.path().join("results.jsonl");
-        // One has failed before it has shown its RSA identity, and after it was measured; the other one always.
+        // One has failed before it has shown its RSA identity, and after it was measured; the other
+        // one always.
         let all = [("A", None, true), ("B", None, true), ("A", Some("1"), false)];
         let all = [&all[..], &[("A", Some("1"), true), ("B", Some("2"), true)]].concat();
         let text: String =

@@ -3,27 +3,32 @@
 //! FlashFlow cannot see a relay that serves measurers and not clients. So clients look: ordinary downloads through the
 //! relay at times that nobody announces ([`plan`]), each of which is starved or not, and what share of them is ([`RelayVerdict`]).
 //!
-//! A relay that is measured at `C` bytes a second and says that `u` of it is in use has `C (1 - u)` to spare, and a
-//! client gets that or more of it. A download is starved if it got less than [`STARVED`] of that and of what downloads of
-//! its size get through the other relays of its place in the middle (a short download over a long way fills no relay). It
-//! says nothing if it got half of what another relay of its path has to spare, and it is unclear if the relay is so much
-//! farther away than the others. One that failed is starved, too, unless it failed before the relay on the path: what
-//! is to reach a hop behind it goes through it. One that did not end in time is starved if all of it in that time would have
-//! been too slow, and else unclear. Who starves a share `s` of clients is caught by at least one of `k` downloads
-//! with a chance of `1 - (1 - s)^k` ([`found`]); but downloads fail and are slow without anybody's intent, so the verdict
-//! compares the share with that of all other relays of the same place: through guards, middles and exits other relays are
-//! drawn, which fail and are slow as they are. And it is none that a single other relay of the paths could have
-//! brought about: without the downloads through any one of these, it stands as well.
-//! Two that act together are not seen so, and where all paths have one exit, or one guard, nobody can be accused.
+//! A relay that is measured at `C` bytes a second and says that `u` of it is in use has `C (1 - u)`
+//! to spare, and a client gets that or more of it. A download is starved if it got less than
+//! [`STARVED`] of that and of what downloads of its size get through the other relays of its place
+//! in the middle (a short download over a long way fills no relay). It says nothing if it got half
+//! of what another relay of its path has to spare, and it is unclear if the relay is so much
+//! farther away than the others. One that failed is starved, too, unless it failed before the relay
+//! on the path: what is to reach a hop behind it goes through it. One that did not end in time is
+//! starved if all of it in that time would have been too slow, and else unclear. Who starves a
+//! share `s` of clients is caught by at least one of `k` downloads with a chance of `1 - (1 - s)^k`
+//! ([`found`]); but downloads fail and are slow without anybody's intent, so the verdict compares
+//! the share with that of all other relays of the same place: through guards, middles and exits
+//! other relays are drawn, which fail and are slow as they are. And it is none that a single other
+//! relay of the paths could have brought about: without the downloads through any one of these, it
+//! stands as well. Two that act together are not seen so, and where all paths have one exit, or one
+//! guard, nobody can be accused.
 //!
-//! So it is taken for granted that most relays of a place serve their clients. Others that are too busy to be judged say
-//! nothing of what is usual, nor do those that carry all they have to spare where that is less than this one has. With
-//! fewer than [`LEAST_OTHERS`] that do, nobody knows: a download that is slow for what the relays have to spare is
-//! unclear then, and may be starved or not.
+//! So it is taken for granted that most relays of a place serve their clients. Others that are too
+//! busy to be judged say nothing of what is usual, nor do those that carry all they have to spare
+//! where that is less than this one has. With fewer than [`LEAST_OTHERS`] that do, nobody knows: a
+//! download that is slow for what the relays have to spare is unclear then, and may be starved or
+//! not.
 //!
-//! What it cannot know: a relay that was down meanwhile counts as one that serves nobody. A target that blocks an exit's
-//! address makes that exit look as if it starved. A guard sees the address of who checks, and an exit the target, in every
-//! probe: only middles cannot tell a probe from a client. How busy relays say they are is a mean of a day.
+//! What it cannot know: a relay that was down meanwhile counts as one that serves nobody. A target
+//! that blocks an exit's address makes that exit look as if it starved. A guard sees the address of
+//! who checks, and an exit the target, in every probe: only middles cannot tell a probe from a
+//! client. How busy relays say they are is a mean of a day.
 //!
 //! Decisions: doc/decisions.md, "An accusation needs more than one failure".
 
@@ -40,30 +45,34 @@ use self::usual::{Share, Usual, medians};
 
 /// Below this part of what it should have got, a download is starved.
 pub const STARVED: f64 = 0.5;
-/// A relay with less to spare than this part of its capacity cannot be judged: its clients are slow without its fault.
+/// A relay with less to spare than this part of its capacity cannot be judged: its clients are slow
+/// without its fault.
 pub const LEAST_SPARE: f64 = 0.1;
-/// Of fewer other relays of a place the middle is nothing to go by: one of two could be the relay's own accomplice.
+/// Of fewer other relays of a place the middle is nothing to go by: one of two could be the relay's
+/// own accomplice.
 pub const LEAST_OTHERS: usize = 3;
 /// Half of what a 95 % interval leaves out.
 const TAIL: f64 = 0.025;
-/// A relay that is less than this much farther away than others, in seconds of a circuit's round trip, is as near.
+/// A relay that is less than this much farther away than others, in seconds of a circuit's round
+/// trip, is as near.
 pub const NEAR_SECS: f64 = 0.01;
-/// So much of what a relay is farther away than others, in seconds, excuses it, and no more: it may hold back what a circuit
-/// is built with. Once around the earth takes light in fibre 0.2 s. Who crosses the earth twice, as a middle may, is not
-/// accused either: half of what is usual is enough.
+/// So much of what a relay is farther away than others, in seconds, excuses it, and no more: it may
+/// hold back what a circuit is built with. Once around the earth takes light in fibre 0.2 s. Who
+/// crosses the earth twice, as a middle may, is not accused either: half of what is usual is
+/// enough.
 pub const FARTHEST_SECS: f64 = 0.3;
 
-/// What is known of a relay.
+/// The known facts of a relay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Known {
-    /// What it was measured at, in bytes a second.
+    /// Its measured capacity, in bytes a second.
     pub capacity: f64,
     /// The part of it that it says is in use, from 0 to 1.
     pub busy: f64,
 }
 
 impl Known {
-    /// What it has to spare, in bytes a second.
+    /// Its spare capacity, in bytes a second.
     #[must_use]
     pub fn spare(self) -> f64 {
         self.capacity * (1.0 - self.busy.clamp(0.0, 1.0))
@@ -91,27 +100,29 @@ pub struct Probe {
     pub others: Vec<usize>,
     /// How long a round trip of the circuit took when it was built, in seconds, if that is known.
     pub trip_secs: Option<f64>,
-    /// What came of it.
+    /// The result.
     pub outcome: Outcome,
 }
 
-/// What came of a download.
+/// The outcome of a download.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Outcome {
-    /// It arrived, at so many bytes a second.
+    /// It arrived, at this rate in bytes a second.
     Arrived(f64),
     /// The relay, or the link to it, failed.
     FailedHere,
-    /// It did not end in the time that it may take, so that it got less than so many bytes a second.
+    /// It did not end in the time that it may take, so that it got less than this rate in bytes a
+    /// second.
     TimedOut(f64),
-    /// It never came, or its target ended it, as the exit says: the relay may have done that, or not.
+    /// It never came, or its target ended it, as the exit says: the relay may have done that, or
+    /// not.
     NeverCame,
     /// Something else failed.
     #[default]
     FailedElsewhere,
 }
 
-/// What is to be thought of a relay.
+/// The verdict about a relay.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RelayVerdict {
@@ -125,24 +136,26 @@ pub enum RelayVerdict {
     TooBusy,
 }
 
-/// What was found of a relay.
+/// The finding about a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Finding {
     /// Downloads that count.
     pub probes: u64,
     /// Those that were starved.
     pub starved: u64,
-    /// Those that may have been, because too few other relays say what is usual, the relay is far away, or time ran out.
+    /// Those that may have been, because too few other relays say what is usual, the relay is far
+    /// away, or time ran out.
     pub unclear: u64,
     /// The share of those that were.
     pub share: Option<f64>,
-    /// The 95 % interval of what is starved (Clopper and Pearson): from here, if nothing unclear is, to what it is if all is.
+    /// The 95 % interval of what is starved (Clopper and Pearson): from here, if nothing unclear
+    /// is, to what it is if all is.
     pub share_from: f64,
     /// See [`Self::share_from`].
     pub share_to: f64,
     /// The median of what arrived, in bytes a second.
     pub median_bytes_per_sec: Option<f64>,
-    /// What the relay has to spare, in bytes a second.
+    /// The relay's spare capacity, in bytes a second.
     pub spare_bytes_per_sec: f64,
     /// See [`RelayVerdict`].
     pub verdict: RelayVerdict,
@@ -157,12 +170,12 @@ pub fn found(share: f64, probes: u64) -> f64 {
     1.0 - (1.0 - share.clamp(0.0, 1.0)).powf(probes as f64)
 }
 
-/// Judges relays by downloads; a relay serves if it surely starves a smaller share than `most`. Those of one place are
-/// compared with each other.
+/// Judges relays by downloads; a relay serves if it surely starves a smaller share than `most`.
+/// Those of one place are compared with each other.
 #[must_use]
 pub fn judge(relays: &[Known], probes: &[Probe], most: f64) -> Vec<Finding> {
     let judged = relays.iter().filter(|known| known.can_be_judged()).count();
-    // Of many relays some come off badly by chance (Bonferroni), in whatever places.
+    // Of many relays some fail the test by chance (Bonferroni), in any places.
     let tail = TAIL / judged.max(1) as f64;
     let judge = |peers: Peers| {
         let findings = judge_peers(&peers.relays, &peers.probes, most, tail);
@@ -178,7 +191,6 @@ pub fn judge(relays: &[Known], probes: &[Probe], most: f64) -> Vec<Finding> {
 struct Peers {
     /// Their places in the list.
     members: Vec<usize>,
-    /// What is known of them.
     relays: Vec<Known>,
     /// The downloads through them, of which each has its relay's place among these.
     probes: Vec<Probe>,
@@ -186,7 +198,7 @@ struct Peers {
 
 /// The relays of each place.
 fn peers(relays: &[Known], probes: &[Probe]) -> BTreeMap<usize, Peers> {
-    // Whom nothing was downloaded through says nothing, wherever it is.
+    // A relay without downloads through it says nothing, in any place.
     let mut places = vec![0; relays.len()];
     for probe in probes {
         if let Some(place) = places.get_mut(probe.relay) {
@@ -208,7 +220,8 @@ fn peers(relays: &[Known], probes: &[Probe]) -> BTreeMap<usize, Peers> {
     all
 }
 
-/// Judges relays of one place; so much is left out at each end of an interval before one of them is accused.
+/// Judges relays of one place; `tail` is the part left out at each end of an interval before a
+/// relay is accused.
 fn judge_peers(relays: &[Known], probes: &[Probe], most: f64, tail: f64) -> Vec<Finding> {
     let shares = shares(relays, probes);
     let counts: Vec<Counts> = shares.iter().map(|own| Counts::of(own)).collect();
@@ -279,11 +292,11 @@ impl Counts {
     }
 }
 
-/// What a relay is judged by: all those of its place that can be.
+/// The relays that a relay is compared with: all those of its place that can be judged.
 struct Bench {
     /// Their downloads.
     sum: Counts,
-    /// What an interval leaves out at each end before a relay is accused.
+    /// The part of an interval that is left out at each end before a relay is accused.
     tail: f64,
     /// A relay that serves starves a smaller share.
     most: f64,
@@ -301,7 +314,8 @@ impl Bench {
         Self { sum, tail, most }
     }
 
-    /// The verdict on a relay with these downloads, and who else may have brought it about that it comes off worse.
+    /// The verdict on a relay with these downloads, and who else may have brought it about that it
+    /// comes off worse.
     fn verdict(
         &self,
         known: Known,
@@ -326,8 +340,8 @@ impl Bench {
         (if serves { RelayVerdict::Serves } else { RelayVerdict::Undecided }, None)
     }
 
-    /// The largest share that may be starved through the others, as what happens to everybody is no relay's doing. Without
-    /// others, what a relay may do stands for that.
+    /// The largest share that may be starved through the others, as a failure of all is not one
+    /// relay's fault. Without others, the permitted share stands for that.
     fn usual(&self, own: Counts) -> f64 {
         if self.sum.all == own.all {
             return self.most;
@@ -336,8 +350,8 @@ impl Bench {
     }
 }
 
-/// The other relay whose doing it may be that a relay is worse than others: without the downloads through that one, it is
-/// not. Of several, the one through which most were starved.
+/// The other relay whose doing it may be that a relay is worse than others: without the downloads
+/// through that one, it is not. Of several, the one through which most were starved.
 fn whose_else(own: &[Counted<'_>], is_worse: impl Fn(u64, u64) -> bool) -> Option<usize> {
     let mut through: HashMap<usize, (u64, u64)> = HashMap::new();
     let (mut all, mut starved) = (0, 0);
@@ -360,7 +374,7 @@ pub fn interval(hits: u64, of: u64) -> (f64, f64) {
     interval_of(hits, of, TAIL)
 }
 
-/// The same, of which so much is left out at each end.
+/// The same, with `tail` left out at each end.
 fn interval_of(hits: u64, of: u64, tail: f64) -> (f64, f64) {
     let (hits, misses) = (hits.min(of) as f64, of.saturating_sub(hits) as f64);
     let quantile = |a: f64, b: f64, part: f64| Beta::new(a, b).map(|beta| beta.inverse_cdf(part));

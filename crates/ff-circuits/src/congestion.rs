@@ -1,23 +1,23 @@
-//! Which relays are congested, told apart by the circuits they share (Wang et al., "Congestion-aware path selection for
-//! Tor", 2012; what 002, section 7.6, compares with).
+//! Finds congested relays by the circuits that they share (Wang et al., "Congestion-aware path
+//! selection for Tor", 2012; NavigaTor, section 7.6, compares with this scheme).
 //!
-//! What a round trip takes longer than the fastest one of its circuit is put down to the circuit's relays, to each in
-//! proportion to what is known of it. For that every circuit counts [`BASE_US`] more, so that relays of idle circuits
-//! come to something, too.
+//! What a round trip takes longer than the fastest one of its circuit is put down to the circuit's
+//! relays, to each in proportion to what is known of it. For that every circuit counts [`BASE_US`]
+//! more, so that relays of idle circuits come to something, too.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use crate::record::{CircuitRecord, PathRelay, Probe};
 
-/// What is added to each delay before it is shared out (gamma), in µs.
+/// The delay that is added before each delay is shared out (gamma), in µs.
 pub const BASE_US: u64 = 20_000;
-/// So many values of a relay count.
+/// How many values of a relay count.
 pub const VALUES: usize = 20;
 /// What a relay begins with, in µs.
 pub const START_US: u64 = 5_000;
 
-/// What is known of relays.
+/// The congestion that is known of relays.
 #[derive(Debug, Default)]
 pub struct Congestion {
     /// The last values of each, by fingerprint.

@@ -44,7 +44,7 @@ pub struct DownloadSet {
     pub downloads: DownloadRecords,
 }
 
-/// What was downloaded from.
+/// The target of downloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DownloadTarget {
@@ -103,7 +103,8 @@ pub struct GroupReport {
     pub last_byte_secs: Option<Spread>,
     /// Throughput from the first byte to the last.
     pub mbit_per_sec: Option<Spread>,
-    /// Throughput of the last MiB of 5, or of the second half of 1, as OnionPerf and Tor Metrics have it.
+    /// Throughput of the last MiB of 5, or of the second half of 1, as OnionPerf and Tor Metrics
+    /// have it.
     pub last_mbit_per_sec: Option<Spread>,
     /// Where the time went, in the mean.
     pub parts: Option<PartMeans>,
@@ -139,7 +140,7 @@ pub struct Comparison {
     pub target: DownloadTarget,
     /// How much was asked for.
     pub size_bytes: u64,
-    /// What is compared: `first_byte_secs`, `last_byte_secs` or `mbit_per_sec`.
+    /// The compared measure: `first_byte_secs`, `last_byte_secs` or `mbit_per_sec`.
     pub measure: &'static str,
     /// The first set's median.
     pub one_median: Option<Interval>,
@@ -149,8 +150,9 @@ pub struct Comparison {
     pub difference: Option<Interval>,
     /// Whether values of the first tend to be greater; none if there are too few.
     pub test: Option<MannWhitney>,
-    /// The number of further whole downloads that each set needs for a decision at 5 % with a probability of 80 %, if the
-    /// share of greater pairs stays; none if the test has decided, or if the number is above [`crate::rank::MOST_MORE`].
+    /// The number of further whole downloads that each set needs for a decision at 5 % with a
+    /// probability of 80 %, if the share of greater pairs stays; none if the test has decided, or
+    /// if the number is above [`crate::rank::MOST_MORE`].
     pub more_downloads: Option<u64>,
     /// Which result has too few values, if one has.
     pub note: Option<String>,
@@ -212,7 +214,8 @@ pub fn mbit_per_sec(circuit: &CircuitRecord) -> Option<f64> {
 #[must_use]
 pub fn last_mbit_per_sec(circuit: &CircuitRecord) -> Option<f64> {
     let download = whole(circuit)?;
-    // What came between two tenths, in Mbit; the numbers are OnionPerf's, so that quotients have its digits.
+    // What came between two tenths, in Mbit; the numbers are OnionPerf's, so that quotients have
+    // its digits.
     let (from, mbit) = match download.asked_bytes? {
         FIVE_MIB => (8, 8.388_608),
         MIB => (5, 4.194_304),
@@ -251,8 +254,8 @@ impl Spread {
 }
 
 impl DownloadSet {
-    /// The downloads of each arm as a set, named `LABEL.ARM`; those without an arm are the set `LABEL`. What was left out counts
-    /// for the first of them.
+    /// The downloads of each arm as a set, named `LABEL.ARM`; those without an arm are the set
+    /// `LABEL`. What was left out counts for the first of them.
     #[must_use]
     pub fn by_arm(label: &str, mut downloads: DownloadRecords) -> Vec<Self> {
         let mut arms = BTreeMap::<Option<String>, Vec<DownloadRecord>>::new();

@@ -1,4 +1,4 @@
-//! Distributions fitted to the times of circuits by maximum likelihood (002, section 7.2).
+//! Distributions fitted to the times of circuits by maximum likelihood (NavigaTor, section 7.2).
 //!
 //! ```text
 //!   times, given up ─▶ Sample ─┬─▶ gev        Newton's method, exact derivatives
@@ -7,7 +7,8 @@
 //!                              └─▶ good       how far each is from the values
 //! ```
 //!
-//! A value that was given up counts as one that lies above its bound. [`Fits`] has all of it, in ms.
+//! A value that was given up counts as one that lies above its bound. [`Fits`] has all of it, in
+//! ms.
 
 pub mod estimator;
 pub mod family;
@@ -32,7 +33,8 @@ const LEAST: f64 = 10.0;
 pub struct Fits {
     /// How many values there are.
     pub values: u64,
-    /// How many more were given up, and are only known to be greater than a bound; rounded where some count in part.
+    /// How many more were given up, and are only known to be greater than a bound; rounded where
+    /// some count in part.
     pub given_up: u64,
     /// The generalised extreme value distribution.
     pub gev: Option<GevFit>,
@@ -71,7 +73,7 @@ pub struct LawFit {
     pub shape: f64,
     /// The scale.
     pub scale_ms: f64,
-    /// What is taken off each value before.
+    /// The shift that is subtracted from each value before.
     pub shift_ms: f64,
     /// The logarithm of the likelihood, of values in ms.
     pub log_likelihood: f64,
@@ -105,15 +107,15 @@ impl GevFit {
 }
 
 impl Fits {
-    /// Of values in ms and of bounds of those that were given up. No distribution is fitted to fewer than ten values,
-    /// or if they are not spread ([`Sample::is_spread`]).
+    /// Of values in ms and of bounds of those that were given up. No distribution is fitted to
+    /// fewer than ten values, or if they are not spread ([`Sample::is_spread`]).
     #[must_use]
     pub fn of(values_ms: &[f64], given_up_ms: &[f64]) -> Self {
         Self::of_parts(values_ms, given_up_ms, &[], 0.0)
     }
 
-    /// The same with more bounds, each of which counts as this part of a value: those of circuits that may have been
-    /// meant to be others.
+    /// The same with more bounds, each of which counts as this part of a value: those of circuits
+    /// that may have been meant to be others.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
     pub fn of_parts(values_ms: &[f64], given_up_ms: &[f64], perhaps_ms: &[f64], part: f64) -> Self {

@@ -1,8 +1,9 @@
-//! Guards beside each other: what circuits get that begin with each of them.
+//! Compares guards by the circuits that begin with each of them.
 //!
-//! A client keeps a guard for months, so a slow one is slow for all that it does. Medians and shares have 95 %
-//! intervals; whether guards differ at all, Kruskal and Wallis' test says.
-//! Circuits of one number of hops count: with hops grow build times and round trips, whatever the guard is.
+//! A client keeps a guard for months, so a slow one is slow for all that it does. Medians and
+//! shares have 95 % intervals; the test of Kruskal and Wallis says whether guards differ at all.
+//! Circuits of one number of hops count: build times and round trips grow with the hops, with any
+//! guard.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +21,9 @@ pub struct Guard {
     pub id: String,
     /// Circuits that were begun.
     pub circuits: u64,
-    /// How many of them failed before it was known how many relays they were meant to have, as in OnionPerf's files. Some of
-    /// them may have been meant to have another number, so the share that was built may be greater than it seems.
+    /// How many of them failed before it was known how many relays they were meant to have, as in
+    /// OnionPerf's files. Some of them may have been meant to have another number, so the share
+    /// that was built may be greater than it seems.
     pub unknown_hops: u64,
     /// How many of them, of 1, were built.
     pub built: Interval,
@@ -72,7 +74,7 @@ pub struct Guards {
 }
 
 impl Guards {
-    /// Of circuits of so many relays, for guards with at least so many of them.
+    /// For circuits of `hops` relays, and guards with at least `least` of them.
     #[must_use]
     pub fn of(circuits: &Circuits, hops: u8, least: u64) -> Self {
         let (mut by_guard, mut other_hops) = (BTreeMap::<&str, Vec<&Seen>>::new(), 0);
@@ -168,12 +170,13 @@ mod tests {
         };
         for number in 0..20 {
             let ms = f64::from(number);
-            // Guards that are alike, of which one has circuits of two hops besides.
+            // Guards that are alike, of which one has also circuits of two hops.
             add(&[one, 8, 9], Some(3), Some(300.0 + ms));
             add(&[one, 9], Some(2), Some(100.0 + ms));
             add(&[other, 8, 9], Some(3), Some(300.0 + ms));
         }
-        // What has failed at its second hop may have been to have three; what has none is no guard's.
+        // A circuit that failed at its second hop may have been planned with three; one without any
+        // hop belongs to no guard.
         add(&[other], None, None);
         add(&[], None, None);
         let found = Guards::of(&circuits, 3, 10);

@@ -1,4 +1,5 @@
-//! Medians and shares with their 95 % intervals, which assume nothing of distributions: by order statistics, and Wilson's.
+//! Medians and shares with their 95 % intervals, which assume nothing of distributions: by order
+//! statistics, and Wilson's.
 
 use ff_report::stats;
 use serde::Serialize;
@@ -20,10 +21,12 @@ pub struct Interval {
     pub high: Option<f64>,
 }
 
-/// The place `k`, from 1, of the sorted value that the interval of the median of `n` values begins with; it ends with the one at
-/// place `n + 1 - k`. None if there are too few values for an interval.
+/// The place `k`, from 1, of the sorted value that the interval of the median of `n` values begins
+/// with; it ends with the one at place `n + 1 - k`. None if there are too few values for an
+/// interval.
 ///
-/// `k` is the greatest place for which at most `k - 1` of `n` values lie below the median with a probability of at most 2.5 %.
+/// `k` is the greatest place for which at most `k - 1` of `n` values lie below the median with a
+/// probability of at most 2.5 %.
 #[must_use]
 pub fn median_place(n: usize) -> Option<usize> {
     // The chance of fewer than k of n below the median, as an incomplete beta function.
@@ -36,7 +39,8 @@ pub fn median_place(n: usize) -> Option<usize> {
     (low > 0).then_some(low)
 }
 
-/// The median of sorted values, and its interval: from the value at [`median_place`] to its counterpart from the end.
+/// The median of sorted values, and its interval: from the value at [`median_place`] to its
+/// counterpart from the end.
 #[must_use]
 pub fn median(sorted: &[f64]) -> Option<Interval> {
     let value = stats::percentile(sorted, 50.0)?;
@@ -50,7 +54,8 @@ pub fn median(sorted: &[f64]) -> Option<Interval> {
     })
 }
 
-/// The difference of two independent medians, and its interval from theirs (Zou and Donner 2008); none where one has none.
+/// The difference of two independent medians, and its interval from theirs (Zou and Donner 2008);
+/// none where one has none.
 #[must_use]
 pub fn difference(one: Interval, other: Interval) -> Interval {
     let value = one.value - other.value;
@@ -117,8 +122,9 @@ mod tests {
             shares += i32::from(holds(wilson(below as f64, 41.0), 0.3));
             medians += i32::from(holds(median(&stats::sorted(sample)).expect("values"), 0.5));
         }
-        // Both come in whole steps. Of 41 values the interval from the 14th to the 28th holds the median in
-        // 1 - 2 P(Bin(41, 1/2) <= 13) = 0.9725 of samples, and Wilson's 0.3 in 0.9609: bounds are five deviations away.
+        // Both come in whole steps. Of 41 values the interval from the 14th to the 28th holds the
+        // median in 1 - 2 P(Bin(41, 1/2) <= 13) = 0.9725 of samples, and Wilson's 0.3 in 0.9609:
+        // bounds are five deviations away.
         assert!((1908..=1976).contains(&medians), "{medians} of 2000");
         assert!((1876..=1960).contains(&shares), "{shares} of 2000");
     }

@@ -1,4 +1,5 @@
-//! Runs in private networks: what the papers measured in the live network, measured where the truth is set.
+//! Runs in private networks: what the papers measured in the live network, measured where the truth
+//! is set.
 //!
 //! This is the part without a network: which paths are taken, and what is made of their downloads.
 

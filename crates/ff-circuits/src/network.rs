@@ -1,7 +1,8 @@
 //! The relays of a network: from the directory of a tor, or of a lab with several.
 //!
-//! A tor keeps the consensus of the microdesc flavour, which it has verified, and the microdescriptors beside it. Nothing
-//! is fetched and no signature is checked here: whoever can write into a tor's directory decides about its network.
+//! A tor keeps the consensus of the microdesc flavour, which it has verified, and the
+//! microdescriptors in the same directory. Nothing is fetched and no signature is checked here: a
+//! user who can write into a tor's directory decides about its network.
 
 pub mod micros;
 
@@ -37,11 +38,11 @@ pub struct NetworkRelay {
     pub ed25519: [u8; 32],
     /// The key that circuit handshakes are made with.
     pub ntor: [u8; 32],
-    /// Where it listens.
+    /// Its listening addresses.
     pub addrs: Vec<SocketAddr>,
     /// The protocols that it knows, as the consensus says.
     pub protocols: String,
-    /// What the authorities say of it.
+    /// The flags that authorities give it.
     pub flags: Flags,
 }
 
@@ -180,7 +181,8 @@ impl CircuitNetwork {
         network
     }
 
-    /// Where the relay with this fingerprint stands: 40 hexadecimal digits, with `$` before them or not.
+    /// Where the relay with this fingerprint stands: 40 hexadecimal digits, with `$` before them or
+    /// not.
     pub fn find(&self, id: &str) -> Option<usize> {
         let id = id.strip_prefix('$').unwrap_or(id).to_ascii_uppercase();
         self.by_id.get(&id).copied()
@@ -228,7 +230,8 @@ pub fn stamp(path: &Path) -> Vec<(PathBuf, SystemTime, u64)> {
     micros.chain(consensuses.iter().cloned()).filter_map(written).collect()
 }
 
-/// This directory, those in it, and those in its `nodes`, which chutney's link leads to the network that was made last.
+/// This directory, those in it, and those in its `nodes`, which chutney's link leads to the network
+/// that was made last.
 pub fn directories(dir: &Path) -> Vec<PathBuf> {
     let mut all = vec![dir.to_owned()];
     for parent in [dir.to_owned(), dir.join("nodes")] {
@@ -239,7 +242,8 @@ pub fn directories(dir: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// The v3 identities of a consensus' authorities, without the old ones that some have as well (dir-spec 3.4.1).
+/// The v3 identities of a consensus' authorities, without the old ones that some have as well
+/// (dir-spec 3.4.1).
 fn authorities(text: &str) -> Vec<[u8; 20]> {
     let head = text.lines().take_while(|line| !line.starts_with("r "));
     let sources = head.filter_map(|line| line.strip_prefix("dir-source "));

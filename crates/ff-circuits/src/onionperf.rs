@@ -1,7 +1,8 @@
 //! OnionPerf's words for downloads, and its files, written ([`day`]) and filtered ([`filter`]).
 //!
-//! TGen, which downloads for OnionPerf, has a name for each way in which a stream fails; where tor failed, tor's reason is
-//! added. OnionPerf's `viz` puts both together: `TOR/TIMEOUT`, `TGEN/READEOF`.
+//! TGen, which downloads for OnionPerf, has a name for each way in which a stream fails; where tor
+//! failed, tor's reason is added. OnionPerf's `viz` puts both together: `TOR/TIMEOUT`,
+//! `TGEN/READEOF`.
 
 pub mod day;
 pub mod filter;

@@ -1,9 +1,10 @@
 //! Round trips between two relays, from circuits that share the rest.
 //!
-//! Two circuits are alike but for one more relay at the end of the longer one: `… x` and `… x y`. What the longer
-//! one's least round trip takes more is the way from x to y and back, and what y takes where x did before. The least
-//! of several round trips has met the fewest queues. Several such pairs of circuits give the median. Both circuits of a pair
-//! are one host's and measured by the same probe: the way from another host to the first relay is another one.
+//! Two circuits are alike but for one more relay at the end of the longer one: `… x` and `… x y`.
+//! What the longer one's least round trip takes more is the way from x to y and back, and what y
+//! takes where x did before. The least of several round trips has met the fewest queues. Several
+//! such pairs of circuits give the median. Both circuits of a pair are one host's and measured by
+//! the same probe: the way from another host to the first relay is another one.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -33,7 +34,8 @@ pub struct Pair {
     pub ways: u64,
 }
 
-/// All pairs that circuits tell of, by fingerprints. Paths with fewer round trips than `least` do not count.
+/// All pairs that circuits tell of, by fingerprints. Paths with fewer round trips than `least` do
+/// not count.
 #[must_use]
 pub fn pairs(circuits: &Circuits, least: u64) -> Vec<Pair> {
     let paths = least_by_path(circuits, least);

@@ -6,9 +6,10 @@
 //!                └▶ Through ─▶ paths through relays of a list: check
 //! ```
 //!
-//! How a path is drawn is ff-sim's ([`ff_sim::flow::path`]): the exit is drawn first, then the guard, then who is in between,
-//! no relay twice, and no two of a family or a /16. Who may be where is decided here: an exit has to let the port out, if
-//! policies are known, and with Tor's rules relays have the flags that clients want, as far as the network has such flags.
+//! How a path is drawn is ff-sim's ([`ff_sim::flow::path`]): the exit is drawn first, then the
+//! guard, then who is in between, no relay twice, and no two of a family or a /16. Who may be where
+//! is decided here: an exit has to let the port out, if policies are known, and with Tor's rules
+//! relays have the flags that clients want, as far as the network has such flags.
 
 pub mod file;
 pub mod pool;
@@ -24,28 +25,31 @@ use rand::seq::SliceRandom as _;
 
 use self::pool::Pool;
 
-/// Relays that said more than this of themselves were not believed by tor 0.1.1.26, in kB/s (003, section IV).
+/// tor 0.1.1.26 did not believe relays that advertised more than this, in kB/s (the throughput
+/// bound, section IV).
 pub const OLD_CLIP: f64 = 1500.0;
-/// How many entry nodes tor 0.1.1.26 kept (003, algorithm 3).
+/// How many entry nodes tor 0.1.1.26 kept (the throughput bound, algorithm 3).
 pub const OLD_GUARDS: usize = 3;
-/// Paths have at most so many relays: tor builds no longer ones.
+/// Paths have at most this number of relays: tor does not build longer ones.
 pub const MOST_RELAYS: u8 = 8;
-/// Streams to these ports stay open for long, so tor's clients want the flag Stable of all relays (path-spec 2.2). These are
-/// the defaults of tor's LongLivedPorts and of Arti; path-spec lacks 6523.
+/// Streams to these ports stay open for long, so tor's clients want the flag Stable of all relays
+/// (path-spec 2.2). These are the defaults of tor's LongLivedPorts and of Arti; path-spec lacks
+/// 6523.
 pub const LONG_LIVED: [u16; 12] =
     [21, 22, 706, 1863, 5050, 5190, 5222, 5223, 6523, 6667, 6697, 8300];
 
 /// By which rules relays are drawn.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Rules {
-    /// As Tor's clients do today: by weight and place (dir-spec 3.8.3), families and /16s apart, relays with the flag Fast,
-    /// guards also with Stable, and for [`LONG_LIVED`] ports all. Without bandwidth-weights tor's clients take 10000 for each;
-    /// here they are computed.
+    /// As Tor's clients do today: by weight and place (dir-spec 3.8.3), families and /16s apart,
+    /// relays with the flag Fast, guards also with Stable, and for [`LONG_LIVED`] ports all.
+    /// Without bandwidth-weights tor's clients take 10000 for each; here they are computed.
     Tor,
-    /// By weight alone, whatever the place; families and /16s apart.
+    /// By weight alone, in all places; families and /16s apart.
     Weighted,
-    /// As tor 0.1.1.26 did (003, algorithms 1 to 4): entries each with the same chance, the others by what they say of
-    /// themselves, up to [`OLD_CLIP`]; families apart. Relays are not asked for capacity or uptime.
+    /// As tor 0.1.1.26 did (the throughput bound, algorithms 1 to 4): entries each with the same
+    /// chance, the others by the bandwidth that they advertise, up to [`OLD_CLIP`]; families apart.
+    /// Relays need neither the capacity nor the uptime that tor demands for some streams.
     Old,
     /// Each relay with the same chance, an exit last, no authority; families and /16s apart.
     Uniform,
@@ -67,7 +71,8 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// What clients ask for if they keep no guards: paths of three by Tor's rules, for streams to a port.
+    /// What clients ask for if they keep no guards: paths of three by Tor's rules, for streams to a
+    /// port.
     ///
     /// # Errors
     /// [`NoLengths`].
@@ -117,7 +122,7 @@ pub struct Lengths {
     by: WeightedIndex<f64>,
 }
 
-/// There can be no such mix of lengths.
+/// This mix of lengths is impossible.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("lengths are from 1 to {MOST_RELAYS}, with shares above 0")]
 pub struct NoLengths;
@@ -140,21 +145,22 @@ impl Lengths {
 /// What a client draws paths from.
 #[derive(Clone, Debug)]
 pub struct Generator {
-    /// Who is drawn.
+    /// The relays that are drawn.
     paths: Paths,
-    /// Who is drawn as a guard, where that is by other rules.
+    /// The relays that are drawn as guards, where that is by other rules.
     entries: Option<Paths>,
-    /// What is drawn ahead.
+    /// The paths that are drawn ahead.
     ahead: Ahead,
     /// How long paths are.
     lengths: Lengths,
     /// How many guards are kept; with none, each path gets a fresh one.
     keep: usize,
-    /// They, and behind them those that stand in for them with exits that they cannot be with.
+    /// The guards, and after them those that stand in for them with exits that they cannot be with.
     guards: Vec<u32>,
 }
 
-/// So many guards stand in for those that are kept: tor has three primary guards, and uses one.
+/// This number of guards stands in for those that are kept: tor has three primary guards, and uses
+/// one.
 const SPARES: usize = 2;
 /// An exit that leaves no guard or middle is drawn again so often: in small networks it happens.
 pub const MOST_TRIES: usize = 1000;
@@ -180,7 +186,7 @@ impl Generator {
         for &length in &choice.lengths.all {
             generator.draw_of_length(usize::from(length), rng).ok_or(NoPaths::None(length))?;
         }
-        // Who sets the sequence of random numbers afterwards gets nothing of what was before it.
+        // Setting the sequence of random numbers afterwards discards what was before it.
         generator.ahead = Ahead::default();
         Ok(generator)
     }
@@ -191,7 +197,7 @@ impl Generator {
         self.draw_of_length(length, rng)
     }
 
-    /// A path of so many relays.
+    /// A path of `length` relays.
     fn draw_of_length(&mut self, length: usize, rng: &mut impl Rng) -> Option<Vec<u32>> {
         (0..MOST_TRIES).find_map(|_| match &self.entries {
             Some(entries) if self.keep == 0 => {
@@ -210,14 +216,15 @@ impl Generator {
     }
 }
 
-/// Who is drawn by such a choice, for paths of any length; guards are those of its rules that count by weight.
+/// How often a choice draws each relay, for paths of any length; guards are those of its rules that
+/// count by weight.
 #[must_use]
 pub fn drawn(pool: &Pool, choice: &Choice) -> Paths {
     let paths = Places::new(pool, choice).paths();
     if choice.any_subnet { paths.with_any_subnets() } else { paths }
 }
 
-/// Who may be where in a path, and how much of what counts there.
+/// Which relays may be where in a path, and how much of their weight counts there.
 struct Places<'a> {
     /// The relays, and what is known of their network.
     pool: &'a Pool,
@@ -233,7 +240,8 @@ struct Places<'a> {
     knows_fast: bool,
     /// Whether any guard has the flag Stable.
     knows_stable: bool,
-    /// Whether relays have to have the flag Stable wherever they are: for a port of long streams, if any relay has it.
+    /// Whether relays have to have the flag Stable wherever they are: for a port of long streams,
+    /// if any relay has it.
     wants_stable: bool,
 }
 
@@ -274,7 +282,7 @@ impl<'a> Places<'a> {
         if is_one || any(&|one| self.is_guard(one.1)) { Ok(()) } else { Err(NoPaths::NoGuard) }
     }
 
-    /// Who is drawn.
+    /// The relays that are drawn.
     fn paths(&self) -> Paths {
         let at = |place: usize| move |one| self.counts(one)[place];
         Paths::of_places(&self.pool.network, at(0), at(1), at(2))
@@ -291,7 +299,7 @@ impl<'a> Places<'a> {
         ]
     }
 
-    /// Who is drawn as an entry by rules of its own.
+    /// The relays that are drawn as entries by rules of their own.
     fn entries(&self) -> Paths {
         let nobody = |_| None;
         let entry = |(_, relay): (usize, &Relay)| self.is_guard(relay).then_some(1.0);
@@ -312,7 +320,8 @@ impl<'a> Places<'a> {
         self.is_usable(relay) && (has_flags || self.rules == Rules::Uniform)
     }
 
-    /// Whether a relay may be last: as tor and Arti, by its policy and not by the flag Exit, if policies are known.
+    /// Whether a relay may be last: as tor and Arti, by its policy and not by the flag Exit, if
+    /// policies are known.
     fn is_exit(&self, (place, relay): (usize, &Relay)) -> bool {
         let policy = self.pool.policies.as_ref().and_then(|all| all.get(place));
         let lets_out = policy.map_or(relay.flags.exit, |policy| policy.allows_port(self.port));
@@ -335,7 +344,7 @@ fn computed(network: &Network) -> Factors {
     Factors::of(network, &network.relays.iter().map(weight).collect::<Vec<_>>())
 }
 
-/// What a relay says of itself in kB/s; its weight where that is not known.
+/// The bandwidth that a relay advertises in kB/s; its weight where that is not known.
 fn said(relay: &Relay) -> f64 {
     relay.usable().map_or(relay.weight, |capacity| capacity.get() as f64 / 1e3)
 }

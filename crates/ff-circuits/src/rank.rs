@@ -1,4 +1,5 @@
-//! Statistics of ranks: Spearman's rho (002, section 7.2), Kruskal-Wallis (7.3) and Mann-Whitney.
+//! Statistics of ranks: Spearman's rho (NavigaTor, section 7.2), Kruskal-Wallis (7.3) and
+//! Mann-Whitney.
 
 use serde::Serialize;
 use statrs::function::beta::checked_beta_reg;
@@ -65,7 +66,8 @@ pub fn spearman(pairs: &[(f64, f64)]) -> Option<Spearman> {
     Some(Spearman { rho, p, pairs: pairs.len() as u64 })
 }
 
-/// Kruskal and Wallis' test of groups; none of fewer than two that have values, or if all values are the same.
+/// Kruskal and Wallis' test of groups; none of fewer than two that have values, or if all values
+/// are the same.
 #[must_use]
 pub fn kruskal_wallis(groups: &[&[f64]]) -> Option<KruskalWallis> {
     let groups: Vec<&[f64]> = groups.iter().copied().filter(|group| !group.is_empty()).collect();
@@ -90,11 +92,12 @@ pub fn kruskal_wallis(groups: &[&[f64]]) -> Option<KruskalWallis> {
     Some(KruskalWallis { h, df, p: chi_square_above(h, f64::from(df)) })
 }
 
-/// The Mann-Whitney test of two groups by the normal distribution, good from about 8 values each; none if a group is empty,
-/// or if all values are the same.
+/// The Mann-Whitney test of two groups by the normal distribution, good from about 8 values each;
+/// none if a group is empty, or if all values are the same.
 #[must_use]
 pub fn mann_whitney(one: &[f64], other: &[f64]) -> Option<MannWhitney> {
-    // Of two groups Kruskal and Wallis' statistic is the square of this one's, without a correction for continuity.
+    // Of two groups Kruskal and Wallis' statistic is the square of this one's, without a correction
+    // for continuity.
     let p = kruskal_wallis(&[one, other])?.p;
     let (ranks, _) = ranks(&[one, other].concat());
     let (n, m) = (one.len() as f64, other.len() as f64);
@@ -102,9 +105,9 @@ pub fn mann_whitney(one: &[f64], other: &[f64]) -> Option<MannWhitney> {
     Some(MannWhitney { greater: (sum - n * (n + 1.0) / 2.0) / (n * m), p })
 }
 
-/// The number of further values that each of two groups of these sizes needs so that a Mann-Whitney test at 5 % finds a
-/// difference with a probability of 80 %, by the normal distribution and if this is the true share of greater pairs. None if
-/// that number is above [`MOST_MORE`].
+/// The number of further values that each of two groups of these sizes needs so that a Mann-Whitney
+/// test at 5 % finds a difference with a probability of 80 %, by the normal distribution and if
+/// this is the true share of greater pairs. None if that number is above [`MOST_MORE`].
 #[must_use]
 pub fn more_to_decide(greater: f64, sizes: [usize; 2]) -> Option<u64> {
     let apart = (greater - 0.5).abs();
@@ -123,7 +126,8 @@ pub fn more_to_decide(greater: f64, sizes: [usize; 2]) -> Option<u64> {
     Some(low)
 }
 
-/// Each value's rank from 1, equal ones with the mean of theirs, and the sum of t³ - t over all t equal ones.
+/// Each value's rank from 1, equal ones with the mean of theirs, and the sum of t³ - t over all t
+/// equal ones.
 fn ranks(values: &[f64]) -> (Vec<f64>, f64) {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_unstable_by(|one, other| values[*one].total_cmp(&values[*other]));
@@ -149,7 +153,8 @@ mod tests {
 
     #[test]
     fn rho_is_scipys() {
-        // scipy.stats.spearmanr([1, 2, 3, 4, 5, 5], [2, 1, 4, 3, 7, 9]): (0.8696565534786727, 0.02437689168569078)
+        // scipy.stats.spearmanr([1, 2, 3, 4, 5, 5], [2, 1, 4, 3, 7, 9]): (0.8696565534786727,
+        // 0.02437689168569078)
         let pairs = [(1.0, 2.0), (2.0, 1.0), (3.0, 4.0), (4.0, 3.0), (5.0, 7.0), (5.0, 9.0)];
         let found = spearman(&pairs).expect("pairs");
         assert!((found.rho - 0.869_656_553_478_672_7).abs() < 1e-12, "{found:?}");
@@ -171,7 +176,8 @@ mod tests {
         assert!((found.h - 75.0 / 11.0).abs() < 1e-12 && found.df == 1, "{found:?}");
         // scipy.stats.chi2.sf(75/11, 1)
         assert!((found.p - 0.009_023_438_818_080_3).abs() < 1e-12, "{found:?}");
-        // scipy.stats.mannwhitneyu(low, high, use_continuity=False, method="asymptotic"): U 0 of 25, the same p.
+        // scipy.stats.mannwhitneyu(low, high, use_continuity=False, method="asymptotic"): U 0 of
+        // 25, the same p.
         let both = mann_whitney(&low, &high).expect("groups");
         assert_eq!((both.greater, both.p), (0.0, found.p));
         assert_eq!(mann_whitney(&high, &low).expect("groups").greater, 1.0);
@@ -183,8 +189,8 @@ mod tests {
 
     #[test]
     fn what_would_decide_is_the_least_that_does() {
-        // Noether (1987): (1.96 + 0.842)² / (12 / 4 (0.6 - 0.5)²) are 261.6 of both together. Without his approximation of n + 1
-        // by n these are 132 of each.
+        // Noether (1987): (1.96 + 0.842)² / (12 / 4 (0.6 - 0.5)²) are 261.6 of both together.
+        // Without his approximation of n + 1 by n these are 132 of each.
         assert_eq!(more_to_decide(0.6, [100, 100]), Some(32));
         assert_eq!(more_to_decide(0.4, [100, 100]), Some(32));
         assert_eq!(more_to_decide(0.6, [132, 132]), Some(0));

@@ -1,4 +1,4 @@
-//! Circuits to analyse, whoever has measured them.
+//! Circuits to analyse, from any program that has measured them.
 //!
 //! ```text
 //!   DIR/circuits-*.jsonl           ─▶ lines     ─┐
@@ -6,7 +6,8 @@
 //!   DIR/*.tpf                      ─▶ torperf   ─┴▶ downloads::Downloads: hosts, one line a download
 //! ```
 //!
-//! Files may be packed by xz. A directory is one host's with our lines, an OnionPerf file names its host itself.
+//! Files may be packed by xz. A directory is one host's with our lines, an OnionPerf file names its
+//! host itself.
 
 pub mod downloads;
 pub mod lines;
@@ -23,22 +24,23 @@ use serde::Serialize;
 
 use crate::record::Probe;
 
-/// Endings of names of files with circuits, packed or not. All packings but xz are refused by name, so that no file is left
-/// out silently.
+/// Endings of names of files with circuits, packed or not. All packings but xz are refused by name,
+/// so that no file is left out silently.
 const PACKED: [&str; 6] = ["", ".xz", ".gz", ".bz2", ".zst", ".zip"];
 
 /// Fewer times to first byte than this say nothing of a circuit's life.
 const LEAST_PROBES: u32 = 10;
 
-/// What is known of a circuit, as far as it is analysed. Times are in ms.
+/// The analysed values of a circuit. Times are in ms.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seen {
-    /// Who measured it: a place in [`Circuits::hosts`].
+    /// The host that measured it: a place in [`Circuits::hosts`].
     pub host: u32,
-    /// Which run measured it: runs are numbered in the order of their first lines. All that say no run are one for each
-    /// path that is read.
+    /// Which run measured it: runs are numbered in the order of their first lines. All that say no
+    /// run are one for each path that is read.
     pub run: u32,
-    /// When it began, in seconds: since its run did, by a clock that does not jump; by its host's clock if it says no run.
+    /// When it began, in seconds: since its run did, by a clock that does not jump; by its host's
+    /// clock if it says no run.
     pub began_secs: f64,
     /// Its relays: places in [`Circuits::relays`].
     pub path: Vec<u32>,
@@ -56,7 +58,7 @@ pub struct Seen {
     pub rtt_least_ms: Option<f64>,
     /// How many round trips these are.
     pub rtt_probes: u32,
-    /// What they were measured by: all of a circuit's that count by the same.
+    /// The probe of the round trips: all of a circuit's that count have the same.
     pub rtt_by: Option<Probe>,
     /// Its round trips but the first, each with the pause before it; none if there are fewer than
     /// [`LEAST_TRIPS`].
@@ -83,7 +85,7 @@ pub struct Trip {
     pub rtt_ms: f64,
 }
 
-/// Times to first byte over the life of one circuit (002, section 7.7).
+/// Times to first byte over the life of one circuit (NavigaTor, section 7.7).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {
     /// Their mean.
@@ -99,11 +101,12 @@ pub struct Latency {
 }
 
 impl Seen {
-    /// Whether it has this many relays, or may have been meant to have them: the path of a circuit that was not built may be
-    /// only a part.
+    /// Whether it has this many relays, or may have been meant to have them: the path of a circuit
+    /// that was not built may be only a part.
     #[must_use]
     pub fn may_have(&self, hops: u8) -> bool {
-        // Where the number is not known, one that had reached so many relays was to have more.
+        // If the number is not known, a circuit that had reached this number of relays was to have
+        // more.
         self.hops.map_or(self.path.len() < usize::from(hops), |known| known == hops)
     }
 
@@ -125,13 +128,13 @@ impl Latency {
 /// All circuits that were read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Circuits {
-    /// Who measured: directories, or the names in OnionPerf's files.
+    /// The hosts that measured: directories, or the names in OnionPerf's files.
     pub hosts: Vec<String>,
     /// Fingerprints of relays: 40 upper-case hexadecimal digits.
     pub relays: Vec<String>,
-    /// The circuits: run by run, and those of a run in the order in which they began. Lines come in the order in which
-    /// circuits end, and of those that are measured at once the slow ones end last: whoever takes them in turn would always
-    /// meet greater values.
+    /// The circuits: run by run, and those of a run in the order in which they began. Lines come in
+    /// the order in which circuits end, and of those that are measured at once the slow ones end
+    /// last: reading them in the order of lines would always meet greater values.
     pub all: Vec<Seen>,
     /// Files that ended in the middle of a line.
     pub half_lines: u64,
@@ -143,9 +146,9 @@ pub struct Circuits {
     pub congestion: HashMap<(u32, u32), Delay>,
     /// Where relays stand.
     places: HashMap<String, u32>,
-    /// The places of hosts.
     host_places: HashMap<String, u32>,
-    /// The numbers of runs, by host and what names them there; of those that say no run that of the path that is being read.
+    /// The numbers of runs, by host and what names them there; of those that say no run that of the
+    /// path that is being read.
     runs: HashMap<Option<(u32, u64)>, u32>,
     /// How many numbers of runs there are.
     run_count: u32,
@@ -161,7 +164,7 @@ pub struct Damaged {
 }
 
 impl Damaged {
-    /// So many are named.
+    /// How many are named.
     const NAMED: usize = 20;
 
     /// One more.
@@ -202,7 +205,7 @@ pub enum ReadError {
     Dir {
         /// The directory.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// A directory has no circuits.
@@ -220,7 +223,7 @@ pub enum ReadError {
         file: String,
         /// Which line of it, from 1.
         line: usize,
-        /// What is wrong, and what to do.
+        /// The error, and what to do.
         reason: String,
     },
     /// A file is not what it is called.
@@ -228,7 +231,7 @@ pub enum ReadError {
     Content {
         /// The file.
         file: String,
-        /// What is wrong, and what to do.
+        /// The error, and what to do.
         reason: String,
     },
 }
@@ -371,8 +374,9 @@ mod tests {
         circuits.all.iter().map(|seen| circuits.relays[seen.path[0] as usize].as_str()).collect()
     }
 
-    /// A run of which the clock is set back while it measures, over two files, and one that goes on after it. Before both
-    /// an older version measured, whose lines do not say which run they are of.
+    /// A run of which the clock is set back while it measures, over two files, and one that goes on
+    /// after it. Before both an older version measured, whose lines do not say which run they are
+    /// of.
     #[test]
     fn a_clock_that_jumps_changes_no_order() {
         let (dir, other) =

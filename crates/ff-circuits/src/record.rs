@@ -1,7 +1,7 @@
 //! One circuit as it was measured: a JSON line in `circuits-*.jsonl`.
 //!
-//! All times are microseconds of one monotonic clock; those of a circuit count from its beginning. What was not
-//! measured is left out of the line. Readers ignore keys that they do not know.
+//! All times are microseconds of one monotonic clock; those of a circuit count from its beginning.
+//! What was not measured is left out of the line. Readers ignore keys that they do not know.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,25 +11,27 @@ pub const CHANGED: &str = "a byte differs from what the source's seed makes: the
 /// The version of the lines that are written: it grows when a key changes its meaning.
 pub const SCHEMA: u32 = 1;
 
-/// What was measured of one circuit (002, algorithm 1).
+/// The measurements of one circuit (NavigaTor, algorithm 1).
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct CircuitRecord {
     /// [`SCHEMA`].
     pub schema: u32,
     /// Its number in the run, from 0.
     pub number: u64,
-    /// Who built it.
+    /// The client that built it.
     pub client: Client,
     /// The arm of the run that it belongs to, if the run compares several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arm: Option<String>,
-    /// When it began: seconds since 1970 by the host's clock, for archives. No duration is computed from it.
+    /// When it began: seconds since 1970 by the host's clock, for archives. No duration is computed
+    /// from it.
     pub began_unix_secs: f64,
     /// When it began, since the run did.
     pub began_us: u64,
-    /// Which run measured it: when that took its folder, in seconds since 1970 by the host's clock. All lines of a run have
-    /// the same one, and those of no other run; as a time it says nothing, because that clock may jump. Whoever keeps the
-    /// line sets it. Lines of older versions have none.
+    /// Which run measured it: when that took its folder, in seconds since 1970 by the host's clock.
+    /// All lines of a run have the same one, and those of other runs do not; as a time it says
+    /// nothing, because that clock may jump. The program that keeps the line sets it. Lines of
+    /// older versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_unix_secs: Option<f64>,
     /// Its relays, first hop first. Of a circuit to an onion service, which its client chose: up to the rendezvous point.
@@ -41,29 +43,32 @@ pub struct CircuitRecord {
     /// Why the path is not known, if its client chose it and does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_unknown: Option<String>,
-    /// How long the circuit waited for the link to the first relay, which it opened or another one did; none if it was open
-    /// already.
+    /// How long the circuit waited for the link to the first relay, which it opened or another one
+    /// did; none if it was open already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_us: Option<u64>,
     /// When each hop stood, since the beginning, the opening of the link included.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hops_us: Vec<u64>,
-    /// Round trips from the client to the last relay and back, in the order in which they were measured.
+    /// Round trips from the client to the last relay and back, in the order in which they were
+    /// measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rtt: Vec<RoundTrip>,
     /// How long the first bytes of streams took.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub first_bytes: Vec<FirstByte>,
-    /// Times to first byte again and again, in the order in which they were asked for (002, section 7.7).
+    /// Further times to first byte, in the order of the requests (NavigaTor, section 7.7).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub latency: Vec<Later>,
     /// A download, also one that was cut off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub download: Option<Download>,
-    /// Congestion delay: by how much its refused round trips exceed the least of them in the mean (002, section 7.6).
+    /// Congestion delay: the mean of the refused round trips minus the least of them (NavigaTor,
+    /// section 7.6).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_us: Option<u64>,
-    /// The congestion of each of its relays, as the circuits of the run until then tell ([`crate::congestion`]).
+    /// The congestion of each of its relays, as the circuits of the run until then tell
+    /// ([`crate::congestion`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relay_congestion_us: Vec<u64>,
     /// Why it is not whole.
@@ -113,7 +118,8 @@ impl CircuitRecord {
         self.build_us().is_some() || self.as_client && connected.is_some()
     }
 
-    /// When its download was asked for, in µs since 1970 by the host's clock; when it began itself, if it has none.
+    /// When its download was asked for, in µs since 1970 by the host's clock; when it began itself,
+    /// if it has none.
     pub fn asked_unix_us(&self) -> i64 {
         let download = self.download.as_ref();
         let [at, before] =
@@ -127,8 +133,9 @@ impl CircuitRecord {
         Some(self.build_us()?.saturating_sub(self.link_us.unwrap_or(0)))
     }
 
-    /// The probe of its round trips that count, if it has any: of one alone, because another may take another time at the
-    /// exit. These are refused streams, as in 002, and names only where there are no such.
+    /// The kind of probe whose round trips count, if there is any: one kind alone, because another
+    /// may take another time at the exit. These are refused streams, as in NavigaTor; names count
+    /// only if there are no refused streams.
     pub fn probe(&self) -> Option<Probe> {
         let is_refused = |trip: &&RoundTrip| trip.probe == Probe::Refused;
         self.rtt.iter().find(is_refused).or(self.rtt.first()).map(|trip| trip.probe)
@@ -157,7 +164,7 @@ pub(crate) fn unix_us(secs: f64) -> i64 {
     (secs * 1e6).round() as i64
 }
 
-/// Whose circuits are measured.
+/// The client whose circuits are measured.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Client {
@@ -187,9 +194,10 @@ pub struct RoundTrip {
     /// When it began, since the circuit did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_us: Option<u64>,
-    /// What was sent.
+    /// The probe that was sent.
     pub probe: Probe,
-    /// The reason with which the exit refused, as tor-spec 6.3 names it: `exitpolicy`, `connectrefused`, …
+    /// The reason with which the exit refused, as tor-spec 6.3 names it: `exitpolicy`,
+    /// `connectrefused`, …
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
@@ -198,7 +206,7 @@ pub struct RoundTrip {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Probe {
-    /// BEGIN to an address in 127.0.0.0/8, which the exit refuses (002, section 4.1).
+    /// BEGIN to an address in 127.0.0.0/8, which the exit refuses (NavigaTor, section 4.1).
     Refused,
     /// RESOLVE of a literal address.
     Resolve,
@@ -209,7 +217,8 @@ pub enum Probe {
 pub struct FirstByte {
     /// From asking for the stream until the exit says that it is connected.
     pub open_us: u64,
-    /// From asking for the stream until the first byte: time to first byte, as 002 has it.
+    /// From asking for the stream until the first byte: time to first byte, as NavigaTor defines
+    /// it.
     pub us: u64,
 }
 
@@ -224,11 +233,13 @@ pub struct Later {
     pub us: u64,
 }
 
-/// The sizes whose times a download keeps, in bytes: those of OnionPerf's `elapsed_seconds.payload_bytes`.
+/// The sizes whose times a download keeps, in bytes: those of OnionPerf's
+/// `elapsed_seconds.payload_bytes`.
 pub const SIZES: [u64; 9] =
     [10_240, 20_480, 51_200, 102_400, 204_800, 512_000, 1_048_576, 2_097_152, 5_242_880];
 
-/// A download, whole or cut off. All times count from asking for the stream; steps that it did not reach are left out.
+/// A download, whole or cut off. All times count from asking for the stream; steps that it did not
+/// reach are left out.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Download {
     /// How many bytes of payload arrived: without the header of the answer.
@@ -236,13 +247,15 @@ pub struct Download {
     /// How many were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_bytes: Option<u64>,
-    /// Where from: `http://HOST:PORT`, without the path, which may be a secret; `tgen://HOST:PORT` of OnionPerf's.
+    /// Where from: `http://HOST:PORT`, without the path, which may be a secret; `tgen://HOST:PORT`
+    /// of OnionPerf's.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
     /// When the stream was asked for, since the circuit began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_us: Option<u64>,
-    /// How long before the circuit began the stream was asked for, if the client built the circuit only then.
+    /// How long before the circuit began the stream was asked for, if the client built the circuit
+    /// only then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before_us: Option<u64>,
     /// Until the exit said that it was connected.
@@ -314,19 +327,20 @@ impl Download {
 /// Why a circuit is not whole.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Failure {
-    /// What was going on.
+    /// The stage at which it failed.
     pub stage: Stage,
-    /// Which hop of the path it was about, from 1: while building the one that was asked for, later the last one; none if
-    /// it was about none, or nobody can tell, as of a circuit that stood and is destroyed.
+    /// Which hop of the path it was about, from 1: while building the one that was asked for, later
+    /// the last one; none if it was about none, or nobody can tell, as of a circuit that stood and
+    /// is destroyed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hop: Option<u8>,
-    /// What is said of it: `timeout`, `destroyed`, `refused`, …
+    /// The reason: `timeout`, `destroyed`, `refused`, …
     pub reason: String,
-    /// Whose fault it is.
+    /// The side at fault.
     pub whose: Whose,
 }
 
-/// What was going on when a circuit failed.
+/// The stage at which a circuit failed.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
@@ -340,7 +354,7 @@ pub enum Stage {
     FirstByte,
     /// The download.
     Download,
-    /// No circuit began, because there was no client.
+    /// No circuit began, because the client was missing.
     Client,
     /// No circuit began: a budget had no room for its download, which was put off.
     Budget,
@@ -348,7 +362,7 @@ pub enum Stage {
     Disk,
 }
 
-/// Whose fault a failure is.
+/// The side at fault for a failure.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Whose {
@@ -358,7 +372,8 @@ pub enum Whose {
     Target,
     /// Ours.
     Client,
-    /// Nobody can tell: nothing came in time, which every relay, the target and the network may have caused.
+    /// Nobody can tell: nothing came in time, which every relay, the target and the network may
+    /// have caused.
     Unknown,
 }
 

@@ -1,9 +1,11 @@
-//! Selections of circuits, replayed over circuits that were measured (002, algorithm 2 and section 7.6).
+//! Selections of circuits, replayed over circuits that were measured (NavigaTor, algorithm 2 and
+//! section 7.6).
 //!
-//! Each circuit in turn gives its value to a window of the last 1,000, whose quantile is the timeout: a circuit with a
-//! greater value is discarded. Until the window is full nothing is decided. The paper takes the quantile of a GEV
-//! distribution that is fitted to the window; [`Timeout::Percentile`] takes the window's own, which accepts the share
-//! that was asked for whatever the distribution is.
+//! Each circuit in turn gives its value to a window of the last 1,000, whose quantile is the
+//! timeout: a circuit with a greater value is discarded. Until the window is full nothing is
+//! decided. The paper takes the quantile of a GEV distribution that is fitted to the window;
+//! [`Timeout::Percentile`] takes the window's own, which accepts the share that was asked for
+//! whatever the distribution is.
 
 pub mod window;
 
@@ -57,7 +59,7 @@ impl Measure {
 pub enum Timeout {
     /// The window's own percentile, linear between ranks as numpy's is.
     Percentile,
-    /// The quantile of a GEV distribution that is fitted to the window (002, algorithm 2).
+    /// The quantile of a GEV distribution that is fitted to the window (NavigaTor, algorithm 2).
     Gev,
     /// tor's estimator (path-spec 2.4).
     Tor,
@@ -93,8 +95,8 @@ impl Rule {
 /// What came of each circuit: whether it is accepted, or nothing where it was not decided.
 pub type Decisions = Vec<Option<bool>>;
 
-/// The timeout before each circuit is judged, its own value included; none until the window is full, and for circuits
-/// without a value.
+/// The timeout before each circuit is judged, its own value included; none until the window is
+/// full, and for circuits without a value.
 #[must_use]
 pub fn timeouts(
     circuits: &[&Seen],
@@ -148,7 +150,8 @@ pub fn both(one: &Decisions, other: &Decisions) -> Decisions {
     one.iter().copied().zip(other.iter().copied()).map(both).collect()
 }
 
-/// Of three circuits in turn the one with the least congestion delay; what does not make three is not decided.
+/// Of three circuits in turn the one with the least congestion delay; what does not make three is
+/// not decided.
 #[must_use]
 pub fn best_of_three(circuits: &[&Seen]) -> Decisions {
     let mut decisions = vec![None; circuits.len()];

@@ -1,14 +1,16 @@
-//! The bytes of a download on the client's link: its payload, and the overhead of cells, TLS, TCP and IP.
+//! The bytes of a download on the client's link: its payload, and the overhead of cells, TLS, TCP
+//! and IP.
 //!
-//! The overhead is computed from the protocols, for both directions, without retransmissions and without other
-//! traffic of the client, such as directory documents.
+//! The overhead is computed from the protocols, for both directions, without retransmissions and
+//! without other traffic of the client, such as directory documents.
 
 use serde::Serialize;
 
 use crate::record::CircuitRecord;
 
-/// Bytes on the wire for a byte of payload of a long download, towards the client: cells of 514 bytes for 498 (tor-spec 6.1),
-/// records of TLS 1.3 with 22 bytes for seven cells, and packets of 1,500 bytes with 1,448 of them (IPv4, TCP with timestamps).
+/// Bytes on the wire for a byte of payload of a long download, towards the client: cells of 514
+/// bytes for 498 (tor-spec 6.1), records of TLS 1.3 with 22 bytes for seven cells, and packets of
+/// 1,500 bytes with 1,448 of them (IPv4, TCP with timestamps).
 pub const WIRE: f64 = 514.0 / 498.0 * (1.0 + 22.0 / (7.0 * 514.0)) * 1500.0 / 1448.0;
 
 /// A cell on a link, in bytes (tor-spec 3).
@@ -25,17 +27,20 @@ const PACKET: u64 = 52;
 const IN_PACKET: u64 = 1448;
 /// Cells for each SENDME of a circuit: the parameter `cc_sendme_inc` (prop 324).
 const FOR_SENDME: u64 = 31;
-/// Cells of a circuit of three hops and of a stream, in both directions, without those with payload: CREATE2, CREATED2, two
-/// EXTEND2 and EXTENDED2, BEGIN, CONNECTED, the request, END, DESTROY.
+/// Cells of a circuit of three hops and of a stream, in both directions, without those with
+/// payload: CREATE2, CREATED2, two EXTEND2 and EXTENDED2, BEGIN, CONNECTED, the request, END,
+/// DESTROY.
 const CONTROL: u64 = 11;
 /// The header of a source's answer, in bytes.
 const HEADER: u64 = 250;
-/// The opening of a link, in bytes: handshakes of TCP and TLS 1.3, VERSIONS, CERTS, AUTH_CHALLENGE and NETINFO, and its end.
+/// The opening of a link, in bytes: handshakes of TCP and TLS 1.3, VERSIONS, CERTS, AUTH_CHALLENGE
+/// and NETINFO, and its end.
 const LINK: u64 = 6_000;
-/// Payload that may be under way when a download is cut off, in bytes: the window of a stream (tor-spec 7.4).
+/// Payload that may be under way when a download is cut off, in bytes: the window of a stream
+/// (tor-spec 7.4).
 const UNDER_WAY: u64 = 500 * IN_CELL;
-/// What a download may take in addition to a tenth more than what is computed, in bytes: a window that comes too late, a link
-/// that is opened twice.
+/// What a download may take in addition to a tenth more than what is computed, in bytes: a window
+/// that comes too late, a link that is opened twice.
 const MARGIN: u64 = 300_000;
 
 /// The parts of some traffic, in bytes of both directions.
@@ -43,7 +48,8 @@ const MARGIN: u64 = 300_000;
 pub struct Wire {
     /// The payload.
     pub payload: u64,
-    /// What cells add: headers, the rest of the last one, SENDMEs, the cells of circuit and stream, the answer's header.
+    /// What cells add: headers, the rest of the last one, SENDMEs, the cells of circuit and stream,
+    /// the answer's header.
     pub cells: u64,
     /// What TLS, TCP and IP add: records, packets, acknowledgements, the link's handshakes.
     pub tls_tcp: u64,
@@ -96,15 +102,17 @@ pub const fn of_download(payload: u64) -> Wire {
     Wire { payload, cells, tls_tcp }
 }
 
-/// The most that a download of this many bytes may take on the link, with a margin for losses: a budget sets this aside.
+/// The most that a download of this many bytes may take on the link, with a margin for losses: a
+/// budget sets this aside.
 #[must_use]
 pub const fn most(payload: u64) -> u64 {
     let computed = of_download(payload).all();
     computed.saturating_add(computed / 10).saturating_add(MARGIN)
 }
 
-/// The traffic of a circuit with at most one download, computed from the payload that came; 0 if the circuit never began. A
-/// download that was cut off counts with the payload that may have been under way.
+/// The traffic of a circuit with at most one download, computed from the payload that came; 0 if
+/// the circuit never began. A download that was cut off counts with the payload that may have been
+/// under way.
 #[must_use]
 pub fn of_circuit(circuit: &CircuitRecord) -> u64 {
     if circuit.path.is_empty() && !circuit.as_client {
@@ -131,7 +139,8 @@ mod tests {
         assert!((WIRE - 1.0757).abs() < 1e-4);
         let long = of_download(5_242_880);
         assert_eq!(long.payload, 5_242_880);
-        // Towards the client WIRE; acknowledgements, SENDMEs, circuit and link come to 5 to 8 % in addition.
+        // Towards the client WIRE; acknowledgements, SENDMEs, circuit and link come to 5 to 8 % in
+        // addition.
         let ratio = long.all() as f64 / 5_242_880.0;
         assert!((WIRE + 0.05..WIRE + 0.08).contains(&ratio), "{ratio}");
         let short = of_download(51_200);

@@ -15,10 +15,12 @@ const TOR_RATES_BYTES_PER_SEC: RangeInclusive<u64> = 76_800..=2_147_483_647;
 /// The demo's client traffic when it is not told: 20 Mbit/s.
 const DEFAULT_BACKGROUND: BytesPerSec = BytesPerSec::new(2_500_000);
 
-/// Starts a Tor relay, clients that use it and a team of measurers on this machine, and measures the relay.
+/// Starts a Tor relay, clients that use it and a team of measurers on this machine, and measures
+/// the relay.
 ///
-/// It takes half a minute and uses only loopback. The relay's limit is known, so that the estimate can be compared
-/// with it. `ff-bwauth measure` measures relays elsewhere; `ff-bwauth demo --network` starts a network.
+/// It takes half a minute and uses only loopback. The relay's limit is known, so that the estimate
+/// can be compared with it. `ff-bwauth measure` measures relays elsewhere; `ff-bwauth demo
+/// --network` starts a network.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ff-demo", version, after_help = exit_status_help())]
 pub(crate) struct Cli {
@@ -39,8 +41,8 @@ pub(crate) struct Cli {
     ///
     /// It must contain FlashFlow's target: crates/ff-relay-ext/tor/build-tor builds one. The demo
     /// starts it as a relay that uses only loopback, with the data directory DIR/tor (replaced each
-    /// time; DIR is that of --out) and --limit as its BandwidthRate and BandwidthBurst, and stops it
-    /// afterwards.
+    /// time; DIR is that of --out) and --limit as its BandwidthRate and BandwidthBurst, and stops
+    /// it afterwards.
     #[arg(long, value_name = "PATH")]
     pub(crate) tor: Option<PathBuf>,
     /// Number of measurers (1 to 8).

@@ -226,7 +226,7 @@ impl Clients {
         outcome
     }
 
-    /// Counts what comes back in each of so many seconds from a moment on.
+    /// Counts what comes back in each of `count` seconds from a moment on.
     async fn count_from(&self, start: Instant, count: usize, seconds: &mut Vec<u64>) {
         let mut ticks = tokio::time::interval_at(start.into(), Duration::from_secs(1));
         ticks.tick().await;

@@ -43,7 +43,6 @@ const BUILD_ONE: &str = "build a tor for --tor with crates/ff-relay-ext/tor/buil
 /// Which tor to start, and as what relay.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TorConfig<'a> {
-    /// The program.
     pub(crate) program: &'a Path,
     /// Where its data directory goes, as `tor`; what an earlier demo left there is removed.
     pub(crate) dir: &'a Path,
@@ -58,11 +57,9 @@ pub(crate) struct TorConfig<'a> {
 /// A running tor; the process ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct TorHost {
-    /// The process.
     process: Process,
     /// Its OR port.
     addr: SocketAddr,
-    /// Who it is.
     ed_identity: Ed25519Identity,
 }
 
@@ -70,8 +67,8 @@ impl TorHost {
     /// Starts it and waits until it accepts links.
     ///
     /// # Errors
-    /// When there is no such program, when its data directory cannot be made, and when it does
-    /// not get ready; the text says what tor said.
+    /// When the program does not exist, when its data directory cannot be made, and when it does
+    /// not get ready; the text has tor's output.
     pub(crate) async fn start(
         config: &TorConfig<'_>,
         watch: &mut impl FnMut(Progress<'_>),
@@ -93,7 +90,6 @@ impl TorHost {
         self.addr
     }
 
-    /// Who it is.
     #[must_use]
     pub(crate) fn ed_identity(&self) -> Ed25519Identity {
         self.ed_identity
@@ -134,7 +130,6 @@ fn find_program(path: &Path) -> Result<PathBuf> {
 /// A process that ends when this is dropped, and its data directory.
 #[derive(Debug)]
 struct Process {
-    /// The program.
     program: PathBuf,
     /// Its data directory.
     dir: PathBuf,

@@ -1,8 +1,9 @@
 //! An arti-relay: alone, or in a network.
 //!
-//! Alone it knows an authority at an address where nobody listens, so that it never bootstraps; it accepts links and
-//! forwards what comes over them at once. In a network it bootstraps from the authorities. arti-relay refuses to extend
-//! circuits to loopback and private addresses, and so does its own directory client; [`NETWORK`] it takes.
+//! Alone it knows an authority at an address where nobody listens, so that it never bootstraps; it
+//! accepts links and forwards what comes over them at once. In a network it bootstraps from the
+//! authorities. arti-relay refuses to extend circuits to loopback and private addresses, and so
+//! does its own directory client; [`NETWORK`] it takes.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -97,7 +98,6 @@ pub struct ArtiRelayPlan<'a> {
 
 /// The place of a relay: its network, if it is in one, and its directory.
 pub(crate) struct ArtiPlace {
-    /// Its name.
     pub(crate) name: String,
     /// Its directory, which exists.
     pub(crate) dir: PathBuf,
@@ -153,7 +153,8 @@ impl ArtiAuthority {
 }
 
 impl ArtiRelay {
-    /// Starts a relay without a network and waits until it accepts links. All of [`NETWORK`] must be its namespace's own.
+    /// Starts a relay without a network and waits until it accepts links. All of [`NETWORK`] must
+    /// be its namespace's own.
     ///
     /// # Errors
     /// [`Error::Exited`] with its log, or when it cannot be started.
@@ -186,7 +187,8 @@ impl ArtiRelay {
         Ok(relay)
     }
 
-    /// Ends it, if it has not ended, and starts it again with the configuration and state that it has, and an empty log.
+    /// Ends it, if it has not ended, and starts it again with the configuration and state that it
+    /// has, and an empty log.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -348,7 +350,6 @@ impl ArtiRelay {
         self.process().signal(Signal::KILL).map_err(Error::io("kill an arti-relay"))
     }
 
-    /// The process.
     fn process(&self) -> MutexGuard<'_, Process> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -367,7 +368,6 @@ fn spawn(plan: &ArtiRelayPlan<'_>, dir: &Path) -> Result<Process> {
     started.map_err(Error::io(format!("start {}", plan.program.display())))
 }
 
-/// Path of its configuration.
 fn config_of(dir: &Path) -> PathBuf {
     dir.join("arti-relay.toml")
 }
@@ -377,7 +377,8 @@ fn log_of(dir: &Path) -> PathBuf {
     dir.join("log")
 }
 
-/// The configuration of a relay in this directory that listens at this address, without its network.
+/// The configuration of a relay in this directory that listens at this address, without its
+/// network.
 fn config(dir: &Path, addr: SocketAddrV4) -> String {
     let dir = dir.display();
     format!(
@@ -395,7 +396,8 @@ log_sensitive_information = true
     )
 }
 
-/// The section of a network with these authorities, which are its only fallback directories as well.
+/// The section of a network with these authorities, which are its only fallback directories as
+/// well.
 fn tor_network(authorities: &[ArtiAuthority]) -> String {
     let list = |item: &dyn Fn(&ArtiAuthority) -> String| {
         authorities.iter().map(item).collect::<Vec<_>>().join(", ")

@@ -31,7 +31,6 @@ pub struct BwWatch {
     seconds: Arc<Mutex<Vec<BwSecond>>>,
     /// Ends the thread's waiting.
     closer: Closer,
-    /// The thread.
     thread: Option<JoinHandle<()>>,
 }
 

@@ -24,7 +24,8 @@ pub struct RelayConfig {
     pub exit: bool,
     /// Whether it has a SocksPort: a client that runs a relay.
     pub has_socks_port: bool,
-    /// Its bandwidth in the authorities' bandwidth file, in kB/s; the file exists only if a relay has one.
+    /// Its bandwidth in the authorities' bandwidth file, in kB/s; the file exists only if a relay
+    /// has one.
     pub measured_kbytes_per_sec: Option<u64>,
     /// Its address, of 127.0.0.0/8; 127.0.0.1 if not said.
     pub address: Option<Ipv4Addr>,
@@ -33,7 +34,7 @@ pub struct RelayConfig {
 }
 
 impl RelayConfig {
-    /// A relay that is no exit.
+    /// A relay that is not an exit.
     #[must_use]
     pub fn middle(nickname: impl Into<String>) -> Self {
         Self { nickname: nickname.into(), ..Self::default() }
@@ -66,7 +67,8 @@ impl RelayConfig {
         self
     }
 
-    /// Has the authorities vote for it with this bandwidth, in kB/s; the consensus has it if there are three authorities.
+    /// Has the authorities vote for it with this bandwidth, in kB/s; the consensus has it if there
+    /// are three authorities.
     #[must_use]
     pub fn measured(mut self, kbytes_per_sec: u64) -> Self {
         self.measured_kbytes_per_sec = Some(kbytes_per_sec);
@@ -127,9 +129,7 @@ pub struct NetworkBuilder {
     pub(crate) tor: PathBuf,
     /// How many authorities.
     pub(crate) authorities: usize,
-    /// The relays.
     pub(crate) relays: Vec<RelayConfig>,
-    /// The arti-relays.
     pub(crate) arti_relays: Vec<ArtiRelayConfig>,
     /// How many clients.
     pub(crate) clients: usize,
@@ -159,7 +159,7 @@ pub struct NetworkBuilder {
     pub(crate) temp_dir: PathBuf,
     /// What is between nodes, if not this machine's loopback.
     pub(crate) hosts: Option<HostsPlan>,
-    /// Who may ask for its end while it starts.
+    /// Requests for its end while it starts.
     pub(crate) ending: Ending,
 }
 
@@ -201,7 +201,7 @@ impl NetworkBuilder {
         self
     }
 
-    /// Adds relays `middle0`, `middle1` and so on, which are no exits.
+    /// Adds relays `middle0`, `middle1` and so on, which are not exits.
     pub fn middles(mut self, count: usize) -> Self {
         self.relays.extend((0..count).map(|n| RelayConfig::middle(format!("middle{n}"))));
         self
@@ -213,8 +213,9 @@ impl NetworkBuilder {
         self
     }
 
-    /// Adds an arti-relay, which bootstraps from the authorities. Nodes must have [hosts](Self::hosts): arti-relay refuses
-    /// loopback and private addresses. It uploads no descriptor (0.47), so the consensus does not list it.
+    /// Adds an arti-relay, which bootstraps from the authorities. Nodes must have
+    /// [hosts](Self::hosts): arti-relay refuses loopback and private addresses. It uploads no
+    /// descriptor (0.47), so the consensus does not list it.
     pub fn arti_relay(mut self, relay: ArtiRelayConfig) -> Self {
         self.arti_relays.push(relay);
         self
@@ -261,8 +262,8 @@ impl NetworkBuilder {
         self
     }
 
-    /// Gives each node an address of its own, from this one on: authorities, relays, clients. The namespace that this process
-    /// is in must have them ([`crate::net::Namespace::own_network`]).
+    /// Gives each node an address of its own, from this one on: authorities, relays, clients. The
+    /// namespace that this process is in must have them ([`crate::net::Namespace::own_network`]).
     pub fn addresses_from(self, first: Ipv4Addr) -> Self {
         Self { first_address: Some(first), ..self }
     }
@@ -291,7 +292,7 @@ impl NetworkBuilder {
         self
     }
 
-    /// Leaves the network's directory behind, to look at the logs.
+    /// Keeps the network's directory, to look at the logs.
     ///
     /// So does the environment variable `FF_LAB_KEEP`.
     pub fn keep_dir(self, keeps_dir: bool) -> Self {
@@ -303,12 +304,13 @@ impl NetworkBuilder {
         Self { temp_dir: temp_dir.into(), ..self }
     }
 
-    /// Has each node in a network namespace with an address of its own, joined by emulated links. Needs root.
+    /// Has each node in a network namespace with an address of its own, joined by emulated links.
+    /// Needs root.
     pub fn hosts(self, plan: HostsPlan) -> Self {
         Self { hosts: Some(plan), ..self }
     }
 
-    /// Gives the start up, and whatever else waits for nodes, when this is asked to end.
+    /// Gives the start up, and everything else that waits for nodes, when this is asked to end.
     pub fn ending(self, ending: &Ending) -> Self {
         Self { ending: ending.clone(), ..self }
     }

@@ -1,4 +1,5 @@
-//! What the emulator does on this machine: sets delays, rates and losses, and measures them with real UDP and TCP.
+//! What the emulator does on this machine: sets delays, rates and losses, and measures them with
+//! real UDP and TCP.
 
 mod arrival;
 mod case;
@@ -45,7 +46,8 @@ pub struct Row {
     pub at_most: f64,
     /// Whether it is between them and the emulator was not too late.
     pub is_within: bool,
-    /// Whether the machine held the emulator up, so that what is out of bounds may be the machine's.
+    /// Whether the machine held the emulator up, so that what is out of bounds may be the
+    /// machine's.
     pub is_held_up: bool,
     /// How late the emulator was.
     pub lateness: LatenessReport,
@@ -126,7 +128,6 @@ fn is_too_late(found: &Found, report: &Report) -> bool {
 struct Busy {
     /// Ends them.
     stop: Arc<AtomicBool>,
-    /// Them.
     threads: Vec<JoinHandle<()>>,
 }
 

@@ -27,7 +27,6 @@ use crate::error::{Error, Result};
 /// A control connection, authenticated.
 #[derive(Debug)]
 pub struct Control {
-    /// The socket.
     socket: UnixStream,
     /// What came from it and is not a whole message yet.
     received: Vec<u8>,
@@ -45,7 +44,7 @@ impl Control {
     /// Connects to the control socket in this directory, and authenticates.
     ///
     /// # Errors
-    /// When there is no such socket, or tor does not let us in.
+    /// When the socket does not exist, or tor does not accept us.
     pub fn open(dir: &Path) -> Result<Self> {
         let path = dir.join(SOCKET);
         let socket = UnixStream::connect(&path)

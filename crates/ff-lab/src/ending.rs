@@ -1,7 +1,8 @@
 //! Signals that ask a program to end its network.
 //!
-//! A program that a signal ends at once leaves its processes to end by themselves, which takes some of them seconds. So
-//! whoever keeps a network hears of it here, ends what he has begun, and drops the network.
+//! A program that a signal ends at once leaves its processes to end by themselves, which takes some
+//! of them seconds. So a program that keeps a network hears of the signal here, ends its work, and
+//! drops the network.
 
 use std::io;
 use std::process::ExitCode;
@@ -26,8 +27,8 @@ const OF_SIGNALS: u8 = 128;
 pub struct Ending(Arc<AtomicUsize>);
 
 impl Ending {
-    /// The signals that ask for it: SIGINT, SIGTERM, and SIGHUP, which comes when a terminal is closed; unless that is
-    /// ignored, as under `nohup`.
+    /// The signals that ask for it: SIGINT, SIGTERM, and SIGHUP, which comes when a terminal is
+    /// closed; unless that is ignored, as under `nohup`.
     ///
     /// # Errors
     /// When the system does not say what is ignored.
@@ -38,8 +39,8 @@ impl Ending {
         Ok([SIGINT, SIGTERM, SIGHUP].into_iter().filter(is_heard).collect())
     }
 
-    /// From now on [`Self::signals`] do not end this process, but are heard of here. A second one ends it at once: who asks
-    /// twice does not want to wait for an orderly end.
+    /// From now on [`Self::signals`] do not end this process, but are heard of here. A second one
+    /// ends it at once: a user who asks twice does not want to wait for an orderly end.
     ///
     /// # Errors
     /// When the system does not let it wait for signals.
@@ -67,7 +68,7 @@ impl Ending {
         self.signal().is_some()
     }
 
-    /// Fails if one has; for whoever is about to begin something.
+    /// Fails if a signal has come; to be called before something is begun.
     ///
     /// # Errors
     /// [`Error::Ended`].

@@ -16,7 +16,7 @@ pub enum Error {
     Program {
         /// The program.
         program: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A program that makes keys failed.
@@ -32,7 +32,7 @@ pub enum Error {
     Io {
         /// What was being done, with the file's or the peer's name.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The path of a control socket does not fit into a socket address.
@@ -114,7 +114,7 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// An authority gave no such document.
+    /// An authority did not provide the document.
     #[error("{node} has no {path}: {reason}")]
     Directory {
         /// The authority.

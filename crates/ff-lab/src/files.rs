@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, NamedTempFile};
 
-/// Writes a file under another name and renames it, so that whoever opens it reads what was there before or all of `text`. A
-/// link to a file is followed. What is no file, such as `/dev/stdout` and pipes, is written to, and stays what it is.
+/// Writes a file under another name and renames it, so that a reader sees the old content or all of
+/// `text`. A link to a file is followed. A path that is not a file, such as `/dev/stdout` and
+/// pipes, is written to, and stays as it is.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     match place(path)? {
         Place::File(path) => {
@@ -26,11 +27,11 @@ pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     }
 }
 
-/// Fails if [`write_whole`] would; for whoever has long work before it. Pipes are not looked at, as who reads from one would
-/// see its end.
+/// Fails if [`write_whole`] would; to be called before long work. Pipes are not tried, as their
+/// reader would see the end of the pipe.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn check_writable(path: &Path) -> io::Result<()> {
     match place(path)? {
         Place::File(path) => NamedTempFile::new_in(folder(&path)).map(drop),
@@ -49,7 +50,8 @@ enum Place {
     Pipe,
 }
 
-/// What a process has open by these names. A file there has more in it than this text, so it counts as no file.
+/// What a process has open by these names. A file there has more in it than this text, so it counts
+/// as no file.
 const OPEN: [&str; 4] = ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc"];
 
 /// What is meant by a path.
@@ -72,7 +74,7 @@ fn place(path: &Path) -> io::Result<Place> {
     fs::canonicalize(path).map(Place::File)
 }
 
-/// Opens what is no file.
+/// Opens a path that is not a file.
 fn stream(path: &Path) -> io::Result<File> {
     File::options().append(true).open(path)
 }

@@ -30,8 +30,8 @@ pub(crate) enum Addresses {
 }
 
 impl Addresses {
-    /// The address of a host by its number, from 1: the first network is left free, because 10.0.0.1 is an address of many
-    /// other networks.
+    /// The address of a host by its number, from 1: the first network is left free, because
+    /// 10.0.0.1 is an address of many other networks.
     fn of(self, number: u8) -> Ipv4Addr {
         match self {
             Self::Private => Ipv4Addr::new(10, number, 0, 1),
@@ -57,14 +57,16 @@ pub struct HostsPlan {
     pub link: Option<Profile>,
     /// One-way delays between access links.
     pub delays: Delays,
-    /// Further hosts without a node, for programs that are to reach the network from a place of their own.
+    /// Further hosts without a node, for programs that are to reach the network from a place of
+    /// their own.
     pub extra: Vec<String>,
     /// TCP's congestion control on all hosts.
     pub congestion_control: String,
-    /// Whether this machine's cores are kept from sleeping, all the time: of an idle network's round trip over three relays
-    /// waking them is up to 1 ms in a virtual machine. Threads of the lowest priority do it (SCHED_IDLE). They take power,
-    /// and no time from the lab; but the kernel shares cores among sessions and control groups first, so programs of
-    /// others may lose up to half of each core.
+    /// Whether this machine's cores are kept from sleeping, all the time: of an idle network's
+    /// round trip over three relays waking them is up to 1 ms in a virtual machine. Threads of the
+    /// lowest priority do it (SCHED_IDLE). They take power, and no time from the lab; but the
+    /// kernel shares cores among sessions and control groups first, so programs of others may lose
+    /// up to half of each core.
     pub is_awake: bool,
     /// Where all chance comes from.
     pub seed: u64,
@@ -128,7 +130,8 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// Makes a namespace for each node of these names, for the source of downloads, and for what is further planned.
+    /// Makes a namespace for each node of these names, for the source of downloads, and for what is
+    /// further planned.
     pub(crate) fn start(
         plan: &HostsPlan,
         addresses: Addresses,
@@ -142,7 +145,6 @@ impl Hosts {
         Ok(Self { emulation, plan: Arc::new(plan), _awake: awake.map(Arc::new) })
     }
 
-    /// The host of this name.
     pub(crate) fn host(&self, name: &str) -> Result<Host> {
         let index = self.plan.hosts.iter().position(|host| host.name == name);
         let index = index.ok_or_else(|| Error::Misuse(format!("there is no host {name}")))?;

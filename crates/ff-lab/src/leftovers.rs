@@ -9,7 +9,8 @@ use rustix::process::{Pid, Signal, getpid, kill_process};
 
 use crate::error::{Error, Result};
 
-/// Where a process says whose it is: `PID:START`, the owner's id and its start in clock ticks since boot.
+/// Where a process says whose it is: `PID:START`, the owner's id and its start in clock ticks since
+/// boot.
 const OWNER: &str = "FF_LAB_OWNER";
 
 /// Marks a process that is about to be started as this one's.
@@ -26,9 +27,10 @@ pub(crate) fn own_name() -> Result<(i32, u64)> {
     Ok((stat.pid, stat.starttime))
 }
 
-/// Ends all processes that a lab has started which is no longer there, and says how many these were.
+/// Ends all processes of a lab that has itself ended, and returns their number.
 ///
-/// A lab is known by its process id and the time at which that began, so a new process with an old id is none.
+/// A lab is known by its process id and the time at which that began, so a new process with an old
+/// id is none.
 pub(crate) fn remove_leftovers() -> usize {
     let Ok(processes) = all_processes() else { return 0 };
     // What cannot be read has ended, or belongs to somebody else.
@@ -36,8 +38,8 @@ pub(crate) fn remove_leftovers() -> usize {
     ended.count()
 }
 
-/// Ends all processes that this one has started in hosts and what they have started: those that carry its mark, and whatever
-/// is in this network namespace besides it.
+/// Ends all processes that this one has started in hosts and what they have started: those that
+/// carry its mark, and all others in this network namespace.
 pub(crate) fn remove_own(namespace: &File) {
     let (Ok(id), Ok(own)) = (namespace.metadata().map(|there| there.ino()), own_name()) else {
         return;
@@ -68,7 +70,8 @@ fn namespace_of(pid: Pid, kind: &str) -> Option<u64> {
     Some(fs::metadata(path).ok()?.ino())
 }
 
-/// Ends a process if its owner is gone. Elsewhere, as in a container, ids are others: what is there is left alone.
+/// Ends a process if its owner is gone. Elsewhere, as in a container, ids are others: what is there
+/// is left alone.
 fn end_if_left(pid: i32) -> Option<()> {
     let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
     if namespace_of(Pid::from_raw(pid)?, "pid")? != namespace_of(getpid(), "pid")? {
@@ -116,7 +119,8 @@ mod tests {
         mark(&mut owned).unwrap();
         let mut owned = owned.spawn().unwrap();
         let deadline = Instant::now() + Duration::from_secs(120);
-        // A lab that another test starts at this moment may be first, and a process that has just begun has no environment.
+        // A lab that another test starts at this moment may be first, and a process that has just
+        // begun has no environment.
         while left.try_wait().unwrap().is_none() {
             assert!(Instant::now() < deadline, "it still runs");
             remove_leftovers();

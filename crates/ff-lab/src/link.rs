@@ -8,13 +8,14 @@
 //!  a TUN in each namespace ◀── one thread ──┘                                       Driver
 //! ```
 //!
-//! [`Link`] is one direction of one link: a queue, then a rate, then loss, then delay with jitter, copies and late
-//! packets, and a [`Timetable`] that changes any of it. [`Switch`] joins the links of all hosts of a lab. Neither has
-//! a clock, a socket or chance of its own: the same packets at the same times and the same seed give the same result.
-//! The driver brings the clock and the TUN devices, and counts how late it was.
+//! [`Link`] is one direction of one link: a queue, then a rate, then loss, then delay with jitter,
+//! copies and late packets, and a [`Timetable`] that changes any of it. [`Switch`] joins the links
+//! of all hosts of a lab. Neither has a clock, a socket or chance of its own: the same packets at
+//! the same times and the same seed give the same result. The driver brings the clock and the TUN
+//! devices, and counts how late it was.
 //!
-//! What is counted are bytes of IP packets; what a link would add to them (Ethernet, PPP, LTE) is not modelled.
-//! Times are [`Duration`](std::time::Duration)s since a moment the caller chose once.
+//! What is counted are bytes of IP packets; what a link would add to them (Ethernet, PPP, LTE) is
+//! not modelled. Times are [`Duration`](std::time::Duration)s since a moment the caller chose once.
 
 mod codel;
 mod delay;

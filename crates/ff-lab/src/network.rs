@@ -34,7 +34,7 @@ pub struct Network {
     source: OnceLock<SourceServer>,
     /// How long the start took.
     start_time: Duration,
-    /// What is between nodes, if not this machine's loopback.
+    /// The hosts between which nodes stand, if not this machine's loopback.
     hosts: Option<Hosts>,
     /// The directory with all nodes' directories; the last to go.
     dir: OwnDir,
@@ -87,7 +87,8 @@ impl Network {
         self.dir.path()
     }
 
-    /// The host of this name, if nodes have hosts: a node's, `source`, or one that was planned further.
+    /// The host of this name, if nodes have hosts: a node's, `source`, or one that was planned
+    /// further.
     ///
     /// # Errors
     /// [`Error::Misuse`] if there is none.
@@ -111,7 +112,6 @@ impl Network {
         self.hosts()?.emulation().stop()
     }
 
-    /// The hosts.
     fn hosts(&self) -> Result<&Hosts> {
         let none = || Error::Misuse("the nodes of this network have no hosts".to_owned());
         self.hosts.as_ref().ok_or_else(none)
@@ -158,8 +158,8 @@ impl Network {
         Ok(self.source.get_or_init(|| source))
     }
 
-    /// How many of a node's TCP connections lead to no other node: those that a test has to it, and
-    /// an exit's to what clients download from.
+    /// How many of a node's TCP connections lead outside of the network: those that a test has to
+    /// it, and an exit's to what clients download from.
     ///
     /// # Errors
     /// When the node is not running.

@@ -20,13 +20,13 @@ use crate::ports::Port;
 
 use life::Running;
 
-/// What a node is in its network.
+/// The role of a node in its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Role {
     /// A directory authority, which is also a relay.
     Authority,
-    /// A relay that is no exit.
+    /// A relay that is not an exit.
     Middle,
     /// A relay that is an exit.
     Exit,
@@ -41,7 +41,6 @@ pub enum Role {
 pub struct Node {
     /// Its nickname.
     name: String,
-    /// What it is.
     role: Role,
     /// The program.
     tor: PathBuf,
@@ -59,11 +58,11 @@ pub struct Node {
     host: Option<Host>,
     /// The process, while there is one.
     running: Mutex<Option<Running>>,
-    /// Who it is, known once it has run.
+    /// Its identity, known once it has run.
     identity: OnceLock<Identity>,
     /// Held while streams are attached.
     attaching: Mutex<()>,
-    /// Who may ask for the network's end.
+    /// Requests for the network's end.
     ending: Ending,
 }
 
@@ -72,7 +71,6 @@ pub struct Node {
 pub(crate) struct NodeParts {
     /// Its nickname.
     pub(crate) name: String,
-    /// What it is.
     pub(crate) role: Role,
     /// The program.
     pub(crate) tor: PathBuf,
@@ -88,7 +86,7 @@ pub(crate) struct NodeParts {
     pub(crate) core: Option<usize>,
     /// Its host, if it is not this machine.
     pub(crate) host: Option<Host>,
-    /// Who may ask for the network's end.
+    /// Requests for the network's end.
     pub(crate) ending: Ending,
 }
 
@@ -121,7 +119,7 @@ impl Node {
         &self.name
     }
 
-    /// What it is.
+    /// Its role.
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
@@ -151,7 +149,8 @@ impl Node {
     /// Address of its SocksPort.
     ///
     /// # Panics
-    /// If it has none: it is neither a client nor a relay with [`RelayConfig::socks_port`](crate::RelayConfig::socks_port).
+    /// If it has none: it is neither a client nor a relay with
+    /// [`RelayConfig::socks_port`](crate::RelayConfig::socks_port).
     #[must_use]
     pub fn socks_addr(&self) -> SocketAddr {
         let own = (self.role == Role::Client).then_some(&self.port);
@@ -201,7 +200,7 @@ impl Node {
     /// The X25519 key that clients' circuit handshakes are made with, as its descriptor has it.
     ///
     /// # Errors
-    /// [`Error::Io`] when it has no such key yet.
+    /// [`Error::Io`] when it does not have the key yet.
     pub fn ntor_onion_key(&self) -> Result<[u8; 32]> {
         let path = self.dir.join("keys/secret_onion_key_ntor");
         let failed = || Error::io(format!("read {}", path.display()));
@@ -220,7 +219,7 @@ impl Node {
         Control::open(&self.dir)
     }
 
-    /// Its log so far: notices and worse, and whatever `Log` lines in its torrc add to that file.
+    /// Its log so far: notices and worse, and all that `Log` lines in its torrc add to that file.
     #[must_use]
     pub fn log(&self) -> String {
         read_lossy(&self.dir.join("log"))
@@ -252,12 +251,10 @@ impl Node {
         self.attaching.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Path of its torrc.
     pub(crate) fn torrc(&self) -> PathBuf {
         self.dir.join("torrc")
     }
 
-    /// Who it is.
     fn identity(&self) -> &Identity {
         let has_none = || panic!("{} is a client or was never started: no identity", self.name);
         self.identity.get().unwrap_or_else(has_none)

@@ -1,7 +1,9 @@
-//! The directory of a network: it goes with the network, and with the next one's start if its owner was killed.
+//! The directory of a network: it goes with the network, and with the next one's start if its owner
+//! was killed.
 //!
-//! Its owner holds a lock on a file in it as long as it lives. What has that file, and no lock on it, nobody owns. The
-//! file gets its name when it is locked already, so a directory that is just being made is none of these.
+//! Its owner holds a lock on a file in it as long as it lives. What has that file, and no lock on
+//! it, nobody owns. The file gets its name when it is locked already, so a directory that is just
+//! being made is none of these.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
@@ -25,7 +27,6 @@ const LOCK: &str = "owned";
 pub(crate) struct OwnDir {
     /// The directory.
     dir: TempDir,
-    /// The locked file.
     _lock: File,
 }
 
@@ -50,10 +51,10 @@ impl OwnDir {
         self.dir.path()
     }
 
-    /// Leaves it behind for somebody to look at: the next network does not remove it either.
+    /// Keeps the directory to be looked at: the next network does not remove it either.
     pub(crate) fn keep(&mut self) {
         self.dir.disable_cleanup(true);
-        // If it stays, the next network removes the directory, which is a pity and no more.
+        // If it stays, the next network removes the directory.
         let _ = fs::remove_file(self.path().join(LOCK));
     }
 }
@@ -69,8 +70,8 @@ fn remove_left(parent: &Path) {
     }
 }
 
-/// Removes a directory, if that can be. Its processes may be about to end, and write their state meanwhile: then it is not empty
-/// when it should be.
+/// Removes a directory, if that can be. Its processes may be about to end, and write their state
+/// meanwhile: then it is not empty when it should be.
 fn remove(dir: &Path) -> bool {
     const TRIES: u32 = 100;
     (0..TRIES).any(|_| match fs::remove_dir_all(dir) {

@@ -128,7 +128,7 @@ pub(crate) fn connections(pid: u32) -> io::Result<Vec<Connection>> {
     Ok(own.map(|row| Connection { local: row.local_address, remote: row.remote_address }).collect())
 }
 
-/// What the kernel tells of a process.
+/// The kernel's entry for a process.
 fn entry(pid: u32) -> io::Result<procfs::process::Process> {
     let pid = i32::try_from(pid).map_err(io::Error::other)?;
     procfs::process::Process::new(pid).map_err(io::Error::other)
@@ -157,7 +157,8 @@ mod tests {
         let pid = std::process::id();
         assert!(rss_bytes(pid).unwrap() > 100_000);
         let before = cpu_time(pid).unwrap();
-        // However little of a busy machine this process has, some time it will have used more than it had.
+        // However little of a busy machine this process has, some time it will have used more than
+        // it had.
         while cpu_time(pid).unwrap() <= before {}
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

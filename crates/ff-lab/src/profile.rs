@@ -1,8 +1,8 @@
 //! What links are like, by name: built-in profiles and TOML files of the same form.
 //!
-//! A profile has two directions, `up` (from a host) and `down` (to it). Its numbers carry their units in their keys.
-//! The built-in ones are round numbers for trying things out, not measurements of a network, or numbers of a paper, which
-//! they name.
+//! A profile has two directions, `up` (from a host) and `down` (to it). Its numbers carry their
+//! units in their keys. The built-in ones are round numbers for trying things out, not measurements
+//! of a network, or numbers of a paper, which they name.
 
 mod read;
 
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(profile.down, Direction::default());
     }
 
-    /// What a profile with such a direction is refused for.
+    /// Why a profile with such a direction is refused.
     fn refused(direction: &str) -> String {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("falls.trace"), "5\n3\n").unwrap();

@@ -87,7 +87,7 @@ impl CpuQuota {
         Ok(())
     }
 
-    /// What the quota has done so far.
+    /// The statistics of the quota so far.
     ///
     /// # Errors
     /// [`Error::Quota`] if the process has ended.
@@ -110,7 +110,7 @@ impl Drop for CpuQuota {
 
 /// Removes the cgroups of quotas whose owner was killed.
 pub(crate) fn remove_left() {
-    // Where there are no cgroups, none were left.
+    // A machine without cgroups has none left over.
     if let Ok(hierarchy) = Hierarchy::mounted() {
         remove_left_in(&hierarchy);
     }
@@ -128,7 +128,7 @@ fn remove_left_in(hierarchy: &Hierarchy) {
     }
 }
 
-/// Whose a cgroup is by its name: a process id, and when that process began.
+/// The owner of a cgroup by its name: a process id, and when that process began.
 fn owner(name: &str) -> Option<(i32, u64)> {
     let mut parts = name.strip_prefix(PREFIX)?.split('-');
     let owner = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);

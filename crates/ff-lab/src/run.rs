@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use crate::cli::link::LinkCommand;
 use crate::cli::{Cli, Command};
 
-/// The exit status of a run in which the emulator was too late: nothing that was measured counts, and another run may
-/// be in time (EX_TEMPFAIL of `sysexits.h`).
+/// The exit status of a run in which the emulator was too late: nothing that was measured counts,
+/// and another run may be in time (EX_TEMPFAIL of `sysexits.h`).
 pub const DOES_NOT_COUNT: u8 = 75;
 
 /// Does what the command line says.

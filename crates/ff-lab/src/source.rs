@@ -31,7 +31,6 @@ pub struct SourceServer {
 /// What the threads of a [`SourceServer`] share.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Whether to end.
     is_ending: AtomicBool,
     /// Bytes handed to the system so far.
     sent_bytes: AtomicU64,
@@ -47,7 +46,7 @@ impl SourceServer {
     /// Starts a server on a free port of 127.0.0.1.
     ///
     /// # Errors
-    /// When there is no port or no thread.
+    /// When no port or thread is available.
     pub fn start() -> Result<Self> {
         Self::start_at(None)
     }
@@ -68,7 +67,7 @@ impl SourceServer {
         Ok(Self { addr, host, shared, acceptor: Some(acceptor) })
     }
 
-    /// Where it listens.
+    /// Its listening address.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
@@ -154,7 +153,8 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// A longer request, in bytes, is none. When it comes is left to who connects: a stream may be held for hours.
+/// A longer request, in bytes, is none. When it comes is left to who connects: a stream may be held
+/// for hours.
 const MOST_REQUEST: u64 = 64;
 
 /// Reads the request and sends what it asks for.

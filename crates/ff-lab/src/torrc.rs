@@ -139,8 +139,8 @@ pub(crate) fn relay(
 /// The further lines of a client, or of a relay that is one as well.
 pub(crate) fn client(socks: SocketAddr) -> String {
     // Without guards a circuit may begin at any relay. Build times on loopback would teach the
-    // client a timeout of some milliseconds. Every NewCircuitPeriod tor closes circuits that a refused stream has
-    // made too old.
+    // client a timeout of some milliseconds. Every NewCircuitPeriod tor closes circuits that a
+    // refused stream has made too old.
     format!(
         "SocksPort {socks}\n\
          UseEntryGuards 0\n\

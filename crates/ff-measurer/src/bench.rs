@@ -36,7 +36,7 @@ pub struct BenchOptions {
     pub cells_per_record: Vec<usize>,
 }
 
-/// What one core did.
+/// The throughput of one core.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Throughput {
     /// Gbit of cells echoed per second of CPU time.
@@ -79,9 +79,9 @@ pub enum BenchError {
     /// A socket or thread failed.
     #[error("{what} failed")]
     Io {
-        /// What was being done.
+        /// The action that failed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// TLS failed.
@@ -158,10 +158,9 @@ fn compare(
     })
 }
 
-/// What one run is made with.
+/// The parts of one run.
 #[derive(Clone, Copy, Debug)]
 struct Case<'a> {
-    /// The options.
     options: &'a BenchOptions,
     /// Where the threads run.
     cores: Cores,
@@ -169,7 +168,6 @@ struct Case<'a> {
     record_len: usize,
 }
 
-/// The throughput of a run.
 fn throughput((bytes, cpu): Run) -> Result<Throughput, BenchError> {
     if bytes == 0 { Err(BenchError::NoTraffic) } else { Ok(Throughput::new(bytes, cpu)) }
 }

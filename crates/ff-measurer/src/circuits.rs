@@ -1,7 +1,7 @@
 //! The circuits of one link whose cells are in transit, on the hot path.
 //!
-//! What has arrived at the other end of a circuit is told by a number that both ends have in common,
-//! so both must be in one process.
+//! What has arrived at the other end of a circuit is told by a number that both ends have in
+//! common, so both must be in one process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use ff_proto::session::cells::{CellDrain, CellSource};
 use crate::fault::Fault;
 use crate::order::LinkFailure;
 
-/// Cells of a circuit that are on the way in one direction at most. Tor ends a circuit of which it has
-/// 2,500 in its queue; Tor's public network has set that to 1,000 and more.
+/// Cells of a circuit that are on the way in one direction at most. Tor ends a circuit of which it
+/// has 2,500 in its queue; Tor's public network has set that to 1,000 and more.
 const MAX_ON_WAY: u64 = 900;
 /// Cells of one circuit that follow one another, as in records of relays.
 const CELLS_A_TURN: u64 = 6;
@@ -37,7 +37,7 @@ impl Arrived {
         self.own.load(Ordering::Relaxed)
     }
 
-    /// Notes one more, which makes so many of this circuit.
+    /// Notes one more; this circuit then has `count`.
     #[inline]
     fn note(&self, count: u64) {
         self.own.store(count, Ordering::Relaxed);
@@ -49,7 +49,6 @@ impl Arrived {
 
 /// What a circuit sends.
 struct Outgoing {
-    /// Makes the cells.
     source: CellSource,
     /// How many the other end has.
     arrived: Arrived,
@@ -121,7 +120,8 @@ pub(crate) struct TransitLink {
 }
 
 impl TransitLink {
-    /// A link without circuits, on which one in so many cells is one of quiet circuits; 0 for none.
+    /// A link without circuits, on which one in `quiet_one_in` cells is one of quiet circuits; 0
+    /// for none.
     pub(crate) fn new(quiet_one_in: u32) -> Self {
         Self { quiet_one_in, until_quiet: quiet_one_in, ..Self::default() }
     }
@@ -132,8 +132,8 @@ impl TransitLink {
         self.incoming.push(None);
     }
 
-    /// Has a circuit send these cells as often as there is room; returns what is to be told of what has
-    /// arrived.
+    /// Has a circuit send these cells as often as there is room; returns what is to be told of what
+    /// has arrived.
     pub(crate) fn send(&mut self, source: CellSource) -> Arrived {
         let arrived = Arrived::default();
         self.busy.push(Outgoing { source, arrived: arrived.clone(), free: MAX_ON_WAY });
@@ -282,7 +282,8 @@ mod tests {
 
     use super::*;
 
-    /// Two ends of a link with these circuits, of which the first has cells go through, and what has arrived.
+    /// Two ends of a link with these circuits, of which the first has cells go through, and what
+    /// has arrived.
     fn ends(busy: &[u32], idle: &[u32]) -> (TransitLink, TransitLink, Vec<Arrived>) {
         let (mut near, mut far, mut all) =
             (TransitLink::default(), TransitLink::default(), Vec::new());
@@ -307,7 +308,7 @@ mod tests {
         (near, far, all)
     }
 
-    /// So many cells of a link, by the ids of their circuits.
+    /// Writes `count` cells of a link, and returns the ids of their circuits.
     fn write(link: &mut TransitLink, count: u64) -> Vec<u32> {
         (0..count)
             .map(|_| {
@@ -318,12 +319,11 @@ mod tests {
             .collect()
     }
 
-    /// What has arrived, of an honest relay.
+    /// The cells that have arrived, of an honest relay.
     fn look(link: &mut TransitLink) -> u64 {
         link.look().expect("no more than was sent")
     }
 
-    /// Whether it is this violation.
     fn is_violation<T>(result: Result<T, Fault>, expected: &PeerViolation) -> bool {
         matches!(result, Err(Fault::Session(SessionFailure::Violation(found))) if found == *expected)
     }

@@ -25,7 +25,8 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-    /// Log more: by default warnings, and with run each measurement; -v for information, -vv for details.
+    /// Log more: by default warnings, and with run each measurement; -v for information, -vv for
+    /// details.
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub verbose: u8,
 }
@@ -51,8 +52,8 @@ pub enum Command {
     Bench(Bench),
     /// Measure how much a relay forwards, whatever software it runs.
     ///
-    /// Sends cells of random content through circuits of the relay to sinks of this command, and back.
-    /// The relay handles them like its clients' cells, and needs no extension.
+    /// Sends cells of random content through circuits of the relay to sinks of this command, and
+    /// back. The relay handles them like its clients' cells, and needs no extension.
     #[command(after_help = STATUS)]
     Transit(TransitOptions),
 }

@@ -27,15 +27,14 @@ pub struct Config {
     /// The processor cores to measure with; all if there are none.
     #[serde(default)]
     pub cores: Vec<usize>,
-    /// What the operator allows.
+    /// The operator's limits.
     #[serde(default)]
     limits: LimitsTable,
-    /// Who may give work.
+    /// The coordinators that may give work.
     #[serde(default, rename = "coordinator")]
     coordinators: Vec<CoordinatorTable>,
 }
 
-/// The table `limits`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LimitsTable {
@@ -54,13 +53,11 @@ struct LimitsTable {
     private_targets: bool,
 }
 
-/// A table `coordinator`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CoordinatorTable {
     /// How the operator calls it.
     name: String,
-    /// Its identity.
     identity: String,
 }
 
@@ -94,7 +91,8 @@ impl Config {
     /// What may change while the service runs.
     ///
     /// # Errors
-    /// When the port is random, a coordinator has an invalid key or no name, two share either, or a limit allows nothing.
+    /// When the port is random, a coordinator has an invalid key or no name, two share either, or a
+    /// limit allows nothing.
     pub fn settings(&self) -> Result<Settings> {
         if self.listen.port() == 0 && !self.listen.ip().is_loopback() {
             bail!(
@@ -128,14 +126,16 @@ impl Config {
     }
 }
 
-/// Why a config cannot be read, in one sentence: the file, the line, and what is invalid or missing.
+/// Why a config cannot be read, in one sentence: the file, the line, and what is invalid or
+/// missing.
 #[must_use]
 pub fn not_readable(path: &Path, text: &str, error: &toml::de::Error) -> anyhow::Error {
     let (file, message) = (path.display(), error.message().replace('\n', " "));
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line = before.matches('\n').count();
     let missing = message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
-    // What is missing in a table is reported at the table's first line, and what the file lacks at the file's.
+    // What is missing in a table is reported at the table's first line, and what the file lacks at
+    // the file's.
     let table = text.lines().nth(line).map(str::trim).filter(|line| line.starts_with('['));
     let number = line + 1;
     match (missing, table) {
@@ -149,8 +149,9 @@ pub fn not_readable(path: &Path, text: &str, error: &toml::de::Error) -> anyhow:
     }
 }
 
-/// Whether the address at which a service of this host is to listen is free. If not, something already listens there, perhaps
-/// the service itself. `name` is the key of the address in the config.
+/// Whether the address at which a service of this host is to listen is free. If not, something
+/// already listens there, perhaps the service itself. `name` is the key of the address in the
+/// config.
 ///
 /// # Errors
 /// When this host cannot listen there: it does not have the address, or the port needs more rights.
@@ -172,8 +173,8 @@ pub fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Checks the names and identities of a config's tables of one kind: each is there and unique, because metrics and commands
-/// tell the tables apart by them.
+/// Checks the names and identities of a config's tables of one kind: each is there and unique,
+/// because metrics and commands tell the tables apart by them.
 ///
 /// # Errors
 /// A sentence that names the table.

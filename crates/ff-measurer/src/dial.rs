@@ -1,7 +1,8 @@
 //! Connects to `HOST:PORT` whose name may have several addresses, as in RFC 8305.
 //!
-//! Address families alternate. The next attempt begins when one has failed or has lasted for 250 ms; the first connection
-//! is used. So a dead address, or one where nobody listens, costs little time. Each attempt has a time limit.
+//! Address families alternate. The next attempt begins when one has failed or has lasted for 250
+//! ms; the first connection is used. So a dead address, or one where nobody listens, costs little
+//! time. Each attempt has a time limit.
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,7 +28,7 @@ pub enum DialError {
     /// It is not an address, or the name cannot be looked up.
     #[error("{address:?} is not an address HOST:PORT that can be looked up: {error}")]
     Lookup {
-        /// What was looked up.
+        /// The address that was looked up.
         address: String,
         /// Why it has no address. It is not a source, because the text contains it.
         error: io::Error,
@@ -101,7 +102,8 @@ pub fn connect_blocking(address: &str, each: Duration) -> Result<std::net::TcpSt
     }
 }
 
-/// The first of these addresses to accept a connection, or the first one if none does. A single address is not tried.
+/// The first of these addresses to accept a connection, or the first one if none does. A single
+/// address is not tried.
 pub async fn reachable(addresses: &[SocketAddr], each: Duration) -> Option<SocketAddr> {
     if addresses.len() > 1
         && let Ok(tcp) = connect(addresses, each).await
@@ -146,7 +148,8 @@ async fn first<T, F: Future<Output = io::Result<T>>>(
     }
 }
 
-/// Addresses without duplicates and with alternating families, beginning with that of the first (RFC 8305, section 4).
+/// Addresses without duplicates and with alternating families, beginning with that of the first
+/// (RFC 8305, section 4).
 fn in_turn(found: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
     let mut all = Vec::new();
     for address in found {
@@ -189,7 +192,6 @@ mod tests {
     /// Longer than any test takes.
     const NEVER: Duration = Duration::from_secs(3600);
 
-    /// Addresses.
     fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
         texts.iter().map(|text| text.parse().expect("an address")).collect()
     }

@@ -7,16 +7,16 @@
 //!   all hosts' HostSeconds ─▶ capacity() ─▶ Capacity                at the coordinator
 //! ```
 //!
-//! `host.rs` is all of it without sockets: who may be sent data (`host.rs`), how fast (`pace.rs`), what of
-//! it came (`receipt.rs`), in which datagrams (`packet.rs`). `driver.rs` moves datagrams.
+//! `host.rs` is all of it without sockets: who may be sent data (`host.rs`), how fast (`pace.rs`),
+//! what of it came (`receipt.rs`), in which datagrams (`packet.rs`). `driver.rs` moves datagrams.
 //!
 //! An exchange floods nobody: data goes only to a host that has shown by the session's key, with a number
 //! that it could only have from us, that it wants it; and that it gets it, with numbers that it could only
 //! have from the data, within the last second. Whatever happens, it ends at its deadline, and when
 //! [`RunningExchange`] is dropped.
 //!
-//! Bytes are those of UDP's payload. The packets' content is random and the same in each: a network that
-//! compresses across packets is measured as faster than it is.
+//! Bytes are those of UDP's payload. The packets' content is random and the same in each: a network
+//! that compresses across packets is measured as faster than it is.
 
 mod capacity;
 mod driver;

@@ -19,8 +19,8 @@ const MAX_BYTES: u64 = 128;
 /// Reads the key, or makes the file with a fresh one.
 ///
 /// # Errors
-/// Naming the file: when it cannot be read or made, when others may read or replace it, or when it holds
-/// no key.
+/// Naming the file: when it cannot be read or made, when others may read or replace it, or when it
+/// holds no key.
 pub fn load_or_make(path: &Path) -> Result<SigningKey> {
     match fs::exists(path) {
         Ok(false) => make(path),
@@ -31,7 +31,7 @@ pub fn load_or_make(path: &Path) -> Result<SigningKey> {
 /// Reads the key.
 ///
 /// # Errors
-/// As [`load_or_make`], and when there is no such file.
+/// As [`load_or_make`], and when the file does not exist.
 pub fn load(path: &Path) -> Result<SigningKey> {
     if matches!(fs::exists(path), Ok(false)) {
         bail!("the key {} does not exist; make it with the command init", path.display());

@@ -51,8 +51,8 @@ pub(crate) use tls::server_config;
 
 /// An open link: to a relay whose identity has been checked, or from somebody.
 ///
-/// Dropping it closes the socket. The bytes received so far come first: open
-/// `leftover_ciphertext` behind `leftover_plaintext`, then read from `tcp`.
+/// Dropping it closes the socket. The bytes received so far come first: open `leftover_ciphertext`
+/// after `leftover_plaintext`, then read from `tcp`.
 pub struct Link {
     /// The socket, non-blocking, with TCP_NODELAY set.
     pub tcp: TcpStream,
@@ -70,8 +70,8 @@ pub struct Link {
     pub leftover_plaintext: Vec<u8>,
     /// The relay's Ed25519 identity, as expected and proven; `None` on an accepted link.
     pub ed_identity: Option<Ed25519Identity>,
-    /// The relay's RSA identity, which the Ed25519 identity does not vouch for; `None` on an accepted
-    /// link.
+    /// The relay's RSA identity, which the Ed25519 identity does not vouch for; `None` on an
+    /// accepted link.
     pub rsa_identity: Option<RsaIdentity>,
     /// The cipher suite of the TLS connection.
     pub suite: record::Suite,
@@ -136,12 +136,12 @@ pub enum LinkError {
         /// The address.
         peer: SocketAddr,
     },
-    /// There is no way to the address.
+    /// The address cannot be reached.
     #[error("{peer} cannot be reached; check this machine's network and routes")]
     Unreachable {
         /// The address.
         peer: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The TCP connection took too long.
@@ -162,7 +162,7 @@ pub enum LinkError {
         peer: SocketAddr,
         /// How far the link had come.
         stage: Stage,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The peer closed the connection.
@@ -198,7 +198,7 @@ pub enum LinkError {
     NotTls {
         /// The address.
         peer: SocketAddr,
-        /// What it did instead.
+        /// The peer's behaviour instead.
         detail: String,
     },
     /// The TLS handshake failed.
@@ -214,7 +214,7 @@ pub enum LinkError {
     NotTor {
         /// The address.
         peer: SocketAddr,
-        /// What it did instead.
+        /// The peer's behaviour instead.
         detail: &'static str,
     },
     /// Tor's link handshake failed.

@@ -1,7 +1,7 @@
 //! Sets up logging: what is logged, and in which format.
 //!
-//! Lines have colours on a terminal, and none in files and pipes. systemd's journal adds time stamps, and takes a line's
-//! priority from a prefix (sd-daemon(3)).
+//! Lines have colours on a terminal, and none in files and pipes. systemd's journal adds time
+//! stamps, and takes a line's priority from a prefix (sd-daemon(3)).
 
 use std::fmt;
 use std::fs::File;
@@ -17,7 +17,8 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Logs to standard error: warnings; events if `verbose` is 1; details if it is greater. `RUST_LOG` takes precedence.
+/// Logs to standard error: warnings; events if `verbose` is 1; details if it is greater. `RUST_LOG`
+/// takes precedence.
 pub fn init_logging(verbose: u8) {
     start(verbose, false);
 }
@@ -41,7 +42,8 @@ fn start(verbose: u8, is_service: bool) {
 /// The default filter.
 const fn filter(verbose: u8, is_service: bool) -> &'static str {
     match (verbose, is_service) {
-        // Arti's client warns of small networks, and of circuits for clients, of which there are none here.
+        // Arti's client warns of small networks, and of circuits for clients, of which there are
+        // none here.
         (0, false) => "warn,tor_circmgr=error,tor_guardmgr=error,tor_netdir=error",
         (0, true) => "warn,ff_measurer=info",
         (1, _) => "info",
@@ -64,7 +66,6 @@ pub(crate) fn is_journal() -> bool {
     found.is_ok_and(|found| format!("{}:{}", found.dev(), found.ino()) == stream)
 }
 
-/// The subscriber for the journal.
 fn journal(filter: EnvFilter, writer: BoxMakeWriter) -> impl Subscriber + Send + Sync {
     let plain = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     let bare = plain.without_time().with_level(false).with_ansi(false);
@@ -110,7 +111,6 @@ mod tests {
 
     use super::*;
 
-    /// What was written.
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);
 

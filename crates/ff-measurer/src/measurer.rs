@@ -24,7 +24,7 @@ use crate::worker::{Command, Setup, Worker, WorkerEvent, poll_with_waker};
 /// Handshakes under way at once. More only make each of them slower, and look like an attack.
 pub(crate) const CONCURRENT_HANDSHAKES: usize = 32;
 
-/// What a measurer reports.
+/// The events of a measurer.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum MeasurerEvent {
@@ -41,9 +41,8 @@ pub enum MeasurerEvent {
 /// Dropping it stops its workers and closes its links.
 #[derive(Debug)]
 pub struct Measurer {
-    /// Its workers.
     workers: Vec<WorkerHandle>,
-    /// What they tell, with the worker's index.
+    /// The workers' events, with the worker's index.
     events: UnboundedReceiver<WorkerEvent>,
     /// Seconds that not all workers have reported, and how many have.
     seconds: BTreeMap<u16, (usize, SecondReport)>,
@@ -55,7 +54,7 @@ pub struct Measurer {
     alive: u16,
     /// Whether none of them may break.
     needs_all: bool,
-    /// What the kernel knows of them.
+    /// The kernel's knowledge of them.
     tcp: TcpWatch,
 }
 
@@ -66,7 +65,6 @@ struct WorkerHandle {
     commands: mpsc::Sender<Command>,
     /// Makes it look.
     waker: Arc<Waker>,
-    /// The thread.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -261,8 +259,8 @@ impl Measurer {
         }
     }
 
-    /// Counts a link that broke; with fewer than half of them, or if all are needed, the measurement has
-    /// failed.
+    /// Counts a link that broke; with fewer than half of them, or if all are needed, the
+    /// measurement has failed.
     fn lose_link(&mut self, failure: LinkFailure) -> Option<MeasurerEvent> {
         self.alive = self.alive.saturating_sub(1);
         let (alive, opened) = (self.alive, self.opened);
@@ -351,8 +349,8 @@ fn enough(
     Err(MeasurerError::TooFewLinks { opened, asked, source })
 }
 
-/// How many workers so many links and the rate can use: one a link, and with a rate one for each
-/// 20 records a second, because workers send whole records.
+/// How many workers these links and the rate can use: one a link, and with a rate one for each 20
+/// records a second, because workers send whole records.
 fn useful_workers(flow: &Flow, links: usize) -> usize {
     let record_bytes = Cells(flow.cells_per_record as u64).bytes();
     let by_rate = flow.rate.map_or(u64::MAX, |rate| rate.get() / (20 * record_bytes));
@@ -435,7 +433,6 @@ fn pin(core: Option<usize>) {
     }
 }
 
-/// Gives a link to a worker.
 fn adopt(worker: &mut Worker, link: Link, order: &Order) {
     let secrets = LinkSecrets {
         ephemeral: rand::random(),

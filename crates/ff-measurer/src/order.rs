@@ -41,7 +41,7 @@ pub struct Order {
     pub link: LinkOptions,
 }
 
-/// How cells flow over a measurer's links, whatever becomes of them at the other end.
+/// How cells flow over a measurer's links, whatever the other end does with them.
 #[derive(Clone, Debug)]
 pub(crate) struct Flow {
     /// Links, as many as are wanted.
@@ -72,7 +72,7 @@ pub struct SecondReport {
     pub sent_cells: u64,
     /// Cells that came back in it.
     pub echoed_cells: u64,
-    /// Of these, checked.
+    /// Checked cells among these.
     pub checked_cells: u64,
     /// Median round trip of the cells that were timed in microseconds; 0 when none was.
     pub round_trip_p50_micros: u64,
@@ -101,7 +101,7 @@ pub struct WorkerTotals {
     pub sent_cells: u64,
     /// Cells that came back.
     pub echoed_cells: u64,
-    /// Of these, checked.
+    /// Checked cells among these.
     pub checked_cells: u64,
     /// Round trips of the cells that were timed, in microseconds.
     pub round_trip_micros: Histogram<u64>,
@@ -143,7 +143,7 @@ pub enum MeasurerError {
     Host {
         /// What failed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }

@@ -1,9 +1,10 @@
 //! Files that hold secrets: finds them, and checks that no other user can read or replace them.
 //!
-//! A secret must belong to this user or to root, and nobody else may read it or change it or a directory above it. Mode
-//! 0600 ensures this for the file. A service manager (systemd's `LoadCredential=`) or a container provides a secret with
-//! mode 0440 instead, which a service cannot change if it does not own the file. That mode is accepted if the file belongs
-//! to root or root's group, or if nobody else can enter the directory.
+//! A secret must belong to this user or to root, and nobody else may read it or change it or a
+//! directory above it. Mode 0600 ensures this for the file. A service manager (systemd's
+//! `LoadCredential=`) or a container provides a secret with mode 0440 instead, which a service
+//! cannot change if it does not own the file. That mode is accepted if the file belongs to root or
+//! root's group, or if nobody else can enter the directory.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
@@ -14,7 +15,8 @@ use ff_base::owner;
 use fs_mistrust::Mistrust;
 use zeroize::Zeroizing;
 
-/// The environment variable with the directory of the credentials that systemd provides to a service.
+/// The environment variable with the directory of the credentials that systemd provides to a
+/// service.
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 /// Prefixes by which a config names only a file in that directory.
 const CREDENTIALS_PREFIXES: [&str; 2] = ["$CREDENTIALS_DIRECTORY", "${CREDENTIALS_DIRECTORY}"];
@@ -23,8 +25,8 @@ const ROOT: u32 = 0;
 
 /// The file that a config in `dir` means by `path`.
 ///
-/// A name without a directory means the credential of systemd with that name, if there is one. All other relative paths
-/// start in `dir`.
+/// A name without a directory means the credential of systemd with that name, if there is one. All
+/// other relative paths start in `dir`.
 ///
 /// # Errors
 /// When the path begins with `$CREDENTIALS_DIRECTORY` and that variable is not set.
@@ -55,7 +57,8 @@ fn locate_in(path: &Path, dir: &Path, credentials: Option<&Path>) -> Result<Path
 /// Reads a secret of at most `max_bytes`.
 ///
 /// # Errors
-/// Naming the file: when it cannot be read, when others can read or replace it, or when it is longer.
+/// Naming the file: when it cannot be read, when others can read or replace it, or when it is
+/// longer.
 pub fn read(path: &Path, max_bytes: u64) -> Result<Zeroizing<Vec<u8>>> {
     let failed = || format!("Failed to read {}", path.display());
     let data = fs::metadata(path).with_context(failed)?;
@@ -99,8 +102,8 @@ fn check_readers(path: &Path, data: &Metadata) -> Result<()> {
     )
 }
 
-/// Whether a file that its group can read was provided to this process: by root, or in a directory that nobody else can
-/// enter.
+/// Whether a file that its group can read was provided to this process: by root, or in a directory
+/// that nobody else can enter.
 fn is_handed_over(path: &Path, data: &Metadata) -> Result<bool> {
     // systemd lets a service in by an access control list, which shows as the bits of root's group.
     if data.uid() == ROOT || data.gid() == ROOT {

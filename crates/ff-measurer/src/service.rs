@@ -7,11 +7,11 @@
 //!        ◀─ Ready, Second …, Done                            ends with the stream, whoever ends it
 //! ```
 //!
-//! By another stream, `Bind ─▶ Bound, Begin ─▶ ExchangeSecond …, Exchanged`, measurers exchange UDP among them
-//! (`exchange`), which shows what their networks carry.
+//! By another stream, `Bind ─▶ Bound, Begin ─▶ ExchangeSecond …, Exchanged`, measurers exchange UDP
+//! among them (`exchange`), which shows what their networks carry.
 //!
-//! What travels is in `proto/team.proto`; [`wire`] reads and writes it. Both ends know each other by their
-//! Ed25519 keys, which sign on Tor's links, too ([`tls`]).
+//! What travels is in `proto/team.proto`; [`wire`] reads and writes it. Both ends know each other
+//! by their Ed25519 keys, which sign on Tor's links, too ([`tls`]).
 
 pub mod admission;
 pub mod client;

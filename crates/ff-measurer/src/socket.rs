@@ -26,8 +26,8 @@ use crate::order::LinkFailure;
 use crate::report::Counters;
 use crate::window::{Path, Window};
 
-/// Bytes read from a socket in one call: what a nap gathers on one of 20 links of a relay of 50 Mbit/s
-/// comes in one. rustls's own 4 KB a call doubles the CPU time.
+/// Bytes read from a socket in one call: what a nap gathers on one of 20 links of a relay of 50
+/// Mbit/s comes in one. rustls's own 4 KB a call doubles the CPU time.
 pub(crate) const READ_LEN: usize = 128 * 1024;
 /// Bytes of records written in one call: enough to make the call cheap per cell, little enough
 /// for a socket to keep what the kernel does not take, and the front of a record, in 64 KB.
@@ -46,7 +46,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Buffers of the sockets on this path, for records of so many cells.
+    /// Buffers of the sockets on this path, for records of `cells_per_record` cells.
     pub(crate) fn new(path: Path, cells_per_record: usize) -> Self {
         let record_len = cells_per_record * CELL_LEN + RECORD_OVERHEAD;
         let records = (WRITE_LEN / record_len).max(1);
@@ -109,8 +109,8 @@ pub(crate) struct EchoSocket {
     pub(crate) readable: bool,
     /// Whether the socket may take something.
     pub(crate) writable: bool,
-    /// Whether the kernel has announced the stream's end or an error, which comes behind what is
-    /// still to be read.
+    /// Whether the kernel has announced the stream's end or an error, which comes after the bytes
+    /// that are still to be read.
     pub(crate) ended: bool,
 }
 
@@ -122,11 +122,11 @@ pub(crate) struct Parts {
     pub(crate) sealer: Sealer,
     /// Decrypts records.
     pub(crate) opener: Opener,
-    /// What was received already.
+    /// The bytes that were received already.
     pub(crate) leftover: Leftover,
 }
 
-/// What was received on a link before it was taken over.
+/// The bytes that were received on a link before it was taken over.
 pub(crate) struct Leftover {
     /// Not decrypted yet.
     ciphertext: Vec<u8>,
@@ -250,7 +250,7 @@ impl EchoSocket {
         matches!(&self.phase, Phase::Transit(link) if link.is_sending())
     }
 
-    /// Bytes of memory the socket holds on to besides the kernel's: for the memory test.
+    /// Bytes of memory that the socket holds without the kernel's: for the memory test.
     pub(crate) fn held_bytes(&self) -> usize {
         let session = match &self.phase {
             Phase::Opening(_) => size_of::<OpeningLink>(),
@@ -260,7 +260,7 @@ impl EchoSocket {
         size_of::<Self>() + self.partial.capacity() + self.unsent.capacity() + session
     }
 
-    /// Seals bytes of cells as one record behind what is unsent.
+    /// Seals bytes of cells as one record after the unsent ones.
     fn queue(&mut self, cells: &[u8]) -> Result<(), Fault> {
         let start = self.unsent.len();
         self.unsent.resize(start + RECORD_OVERHEAD + cells.len(), 0);
@@ -320,8 +320,9 @@ impl EchoSocket {
                 Opened::Ignored { wire_len } => at += wire_len,
                 Opened::Closed => return Err(Fault::Link(LinkFailure::Closed)),
                 Opened::Incomplete { need_total_bytes } => {
-                    // At once for the whole record: room for what is left over grew with each longer rest,
-                    // and by doubling it could come to hold two of the longest records.
+                    // At once for the whole record: room for what is left over grew with each
+                    // longer rest, and by doubling it could come to hold two of the longest
+                    // records.
                     self.partial.reserve_exact(need_total_bytes);
                     self.partial.extend_from_slice(rest);
                     return Ok(());

@@ -1,7 +1,7 @@
 //! A measurer's part in a measurement, as it may travel to another host.
 //!
-//! A [`Task`] holds nothing of one host: no key, no processor core, no moment of a clock. What is a host's
-//! own is its [`Host`]; both together are an [`Order`].
+//! A [`Task`] holds nothing of one host: no key, no processor core, no moment of a clock. What is a
+//! host's own is its [`Host`]; both together are an [`Order`].
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub struct Task {
     pub handshake_timeout: Duration,
 }
 
-/// What a host has of its own for any task.
+/// A host's own settings for any task.
 #[derive(Clone)]
 pub struct Host {
     /// Its key, which coordinators announce to relays.
@@ -82,7 +82,7 @@ impl Host {
     }
 }
 
-/// Why a measurer did not do its part, as it may travel: without the errors behind it.
+/// Why a measurer did not do its part, as it may travel: without the errors that caused it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct PartFailure {

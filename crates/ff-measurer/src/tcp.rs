@@ -1,9 +1,9 @@
-//! What the kernel knows of a measurer's TCP connections: how far the target is, what is lost on the way, and
-//! what waits in this host.
+//! What the kernel knows of a measurer's TCP connections: how far the target is, what is lost on
+//! the way, and what waits in this host.
 //!
 //! Linux tells it for all connections to one port at once (`sock_diag`, `struct tcp_info`), without
-//! privileges; elsewhere, or where a sandbox forbids it, nothing is known. It is asked once a second, outside of
-//! the workers.
+//! privileges; elsewhere, or where a sandbox forbids it, nothing is known. It is asked once a
+//! second, outside of the workers.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,7 +22,8 @@ use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 
 /// The most that the kernel puts into one answer is 32 KiB.
 const ANSWER_LEN: usize = 65_536;
-/// An answer for 4096 links takes 50 of them; more come only if the host has many others to this port.
+/// An answer for 4096 links takes 50 of them; more come only if the host has many others to this
+/// port.
 const MAX_ANSWERS: usize = 4096;
 
 /// The TCP connections of one measurer in one second, all together.
@@ -50,16 +51,19 @@ pub struct TcpSecond {
     pub resending_links: u16,
     /// Connections on which segments came before one that had been sent earlier.
     pub disordered_links: u16,
-    /// Time in which data was on its way or waiting for it, summed over connections, in microseconds.
+    /// Time in which data was on its way or waiting for it, summed over connections, in
+    /// microseconds.
     pub busy_micros: u64,
     /// Of it, while the target's window was full.
     pub window_full_micros: u64,
-    /// Bytes that wait in this host at the second's end although the target reads what comes: its window has room, or
-    /// is full and as wide as it ever was. What limits TCP is the path, or how wide that window is.
+    /// Bytes that wait in this host at the second's end although the target reads what comes: its
+    /// window has room, or is full and as wide as it ever was. What limits TCP is the path, or how
+    /// wide that window is.
     pub unsent_bytes: u64,
 }
 
-/// A window of so many tenths of the widest so far is as wide as ever: nothing waits in the target's own buffer.
+/// A window of this number of tenths of the widest so far is as wide as ever: nothing waits in the
+/// target's own buffer.
 const WIDE_TENTHS: u64 = 9;
 
 impl TcpSecond {

@@ -1,5 +1,5 @@
-//! Cells in transit: through a relay that does nothing but its daily work, from a measurer to a sink and
-//! back.
+//! Cells in transit: through a relay that does nothing but its daily work, from a measurer to a
+//! sink and back.
 //!
 //! ```text
 //!   measurer ── links as a client, CREATE2, EXTEND2 ──▶ any relay ── links of its own ──▶ sink
@@ -7,9 +7,9 @@
 //!                            and the same the other way
 //! ```
 //!
-//! [`Transit::prepare`] starts the sinks and opens links and circuits, [`Listening`] does so in two steps; two
-//! [`Measurer`]s, one at each end, do the rest. What arrives at one end is the other's measure of how much
-//! may be on the way, so both run in one process.
+//! [`Transit::prepare`] starts the sinks and opens links and circuits, [`Listening`] does so in two
+//! steps; two [`Measurer`]s, one at each end, do the rest. What arrives at one end is the other's
+//! measure of how much may be on the way, so both run in one process.
 
 mod build;
 mod order;
@@ -31,8 +31,8 @@ use crate::order::{Flow, MeasurerError, WorkerTotals};
 /// How long the end that has not failed is waited for.
 const REASON_TIME: Duration = Duration::from_millis(500);
 
-/// Why one end has failed: one that has found something closes its links, and the other end may see that
-/// first.
+/// Why one end has failed: one that has found something closes its links, and the other end may see
+/// that first.
 async fn reason(error: MeasurerError, other: &mut Measurer) -> MeasurerError {
     if is_found(&error) {
         return error;
@@ -64,7 +64,8 @@ pub enum TransitError {
     /// A task of this program ended without a word: it panicked.
     #[error("a task of this program has ended")]
     TaskGone,
-    /// The two ends do not count the same seconds, which depends on nothing outside of this program.
+    /// The two ends do not count the same seconds, which depends on nothing outside of this
+    /// program.
     #[error("the two ends do not count the same seconds")]
     OutOfStep,
     /// A sink cannot listen.
@@ -72,7 +73,7 @@ pub enum TransitError {
     Listen {
         /// Where.
         addr: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A sink has no identity.
@@ -84,7 +85,8 @@ pub enum TransitError {
     /// A link broke while circuits were opened.
     #[error("a link broke while circuits were opened")]
     Control(#[from] ControlError),
-    /// A circuit did not open. No other is tried in its place, because a relay takes that for an attack.
+    /// A circuit did not open. No other is tried in its place, because a relay takes that for an
+    /// attack.
     #[error("circuit {number} of {wanted} did not open")]
     Circuit {
         /// Which one on its link, from 1.
@@ -126,7 +128,7 @@ pub struct TransitSecond {
     pub cpu_micros: u64,
 }
 
-/// What the two ends tell.
+/// The events of the two ends.
 #[derive(Debug)]
 pub enum TransitEvent {
     /// A second is over.
@@ -137,9 +139,7 @@ pub enum TransitEvent {
 
 /// The sinks of an order: they listen, and no link is open yet. Dropping this ends them.
 pub struct Listening {
-    /// The order.
     order: TransitOrder,
-    /// The sinks.
     sinks: build::Sinks,
 }
 

@@ -1,7 +1,7 @@
 //! How many cells may be on the way at once, and how long a worker may nap.
 //!
-//! One law, for each link and for all links of a worker together. R is the shortest round trip; what is
-//! on the way beyond one round trip's worth waits in front of the target's limit:
+//! One law, for each link and for all links of a worker together. R is the shortest round trip;
+//! what is on the way beyond one round trip's worth waits in front of the target's limit:
 //!
 //! ```text
 //!      start-up                                     cruise
@@ -11,21 +11,22 @@
 //!                              trips
 //! ```
 //!
-//! *Start-up* is BBR's: the window doubles in a round trip until what comes back grows no more. A path of
-//! round trip R and rate C is full after log2(C · R / first window) + 3 round trips. *Cruise* keeps 0.3 s
-//! in front of the target's limit, so that it never runs out of cells while the measurer naps; more of
-//! it would tell nothing, cost memory and cold caches, come after the end, and give a target something
-//! to hold back until it counts. So the rate is averaged over a second then. A target that becomes
-//! slower is left less. One that becomes faster leaves nothing waiting, and the window grows again.
+//! *Start-up* is BBR's: the window doubles in a round trip until what comes back grows no more. A
+//! path of round trip R and rate C is full after log2(C · R / first window) + 3 round trips.
+//! *Cruise* keeps 0.3 s in front of the target's limit, so that it never runs out of cells while
+//! the measurer naps; more of it would tell nothing, cost memory and cold caches, come after the
+//! end, and give a target something to hold back until it counts. So the rate is averaged over a
+//! second then. A target that becomes slower is left less. One that becomes faster leaves nothing
+//! waiting, and the window grows again.
 //!
 //! A call to the kernel costs as much as many cells. So naps are long, links take turns in being
 //! served after them, and each may have 84 cells on the way; where the law for all leaves less than
-//! that to each, as over 20 links to a slow relay, they take turns in that too. Naps make a round trip
-//! longer, and so lower the rate of a window. A nap is therefore at most five sixths of the observed queueing
-//! delay, or a quarter of the round trip if that is more.
+//! that to each, as over 20 links to a slow relay, they take turns in that too. Naps make a round
+//! trip longer, and so lower the rate of a window. A nap is therefore at most five sixths of the
+//! observed queueing delay, or a quarter of the round trip if that is more.
 //!
-//! Limits: a path whose round trip is longer than 0.5 s is left too small a window. What is on the way
-//! of a link leaves the others less, so one that is dead without a word must be given up
+//! Limits: a path whose round trip is longer than 0.5 s is left too small a window. What is on the
+//! way of a link leaves the others less, so one that is dead without a word must be given up
 //! ([`Window::is_dead`]).
 //!
 //! Decisions: doc/decisions.md, "Windows and naps".
@@ -50,8 +51,8 @@ const MAX_ROUND_TRIP: Duration = Duration::from_millis(500);
 /// Over so long the rate is averaged: echoes that were held back and come all at once do not make
 /// it much higher.
 const AVERAGE: Duration = Duration::from_secs(1);
-/// A link on which nothing has come back for so long is dead, if something has on others, or if these
-/// have nothing on the way.
+/// A link on which nothing has come back for so long is dead, if something has on others, or if
+/// these have nothing on the way.
 const DEAD: Duration = Duration::from_secs(5);
 /// At least so long after it fell silent.
 const OUTLIVED: Duration = Duration::from_secs(1);
@@ -61,14 +62,15 @@ pub(crate) const MIN_NAP: Duration = Duration::from_micros(500);
 const MIN_CELLS: u64 = 48;
 /// The least window of a link, which is never used beyond that of all: what one call writes.
 const MIN_LINK_CELLS: u64 = 84;
-/// The same where a round trip is [`FAR`] or longer: what TCP sends at once after a pause, ten segments. With
-/// more of it a link that has had nothing on the way would need a second round trip.
+/// The same where a round trip is [`FAR`] or longer: what TCP sends at once after a pause, ten
+/// segments. With more of it a link that has had nothing on the way would need a second round trip.
 const FEW_CELLS: u64 = 24;
 /// From here on waiting for a round trip costs more than a call to the kernel.
 const FAR: Duration = Duration::from_millis(10);
 /// The most cells a link may have on the way: 64 MiB, 5 Gbit/s over 100 ms.
 const MAX_CELLS: u64 = 131_072;
-/// The first window of all links of a measurer together at least: a quarter of a second at 10 Mbit/s.
+/// The first window of all links of a measurer together at least: a quarter of a second at 10
+/// Mbit/s.
 const FIRST_CELLS: u64 = 640;
 /// Otherwise it is this part of what the worker may send in a second.
 const FIRST_PART: u64 = 32;
@@ -78,7 +80,6 @@ const MAX_QUEUE_CELLS: u64 = 16_384;
 /// What the links of one worker share: its path to the target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
-    /// Links on it.
     links: u64,
     /// The shortest round trip of a cell of any of them, as far as it counts.
     shortest: Duration,
@@ -88,14 +89,14 @@ pub(crate) struct Path {
     growth: Growth,
     /// The latest end of draining the start-up's surplus queue; `None` once that is done.
     draining_until: Option<MonoTime>,
-    /// Workers that nap between a cell's sending and the news of its arrival: this one, and in transit
-    /// that at the other end.
+    /// Workers that nap between a cell's sending and the news of its arrival: this one, and in
+    /// transit that at the other end.
     naps: u32,
 }
 
 impl Path {
-    /// The path of one worker: its number of links, of the measurer's `of_links`, and the rate at which it may
-    /// send.
+    /// The path of one worker: its number of links, of the measurer's `of_links`, and the rate at
+    /// which it may send.
     pub(crate) fn new(links: usize, of_links: u64, rate: Option<BytesPerSec>) -> Self {
         let links = u64::try_from(links.max(1)).unwrap_or(u64::MAX);
         let first = FIRST_CELLS.saturating_mul(links) / of_links.max(links);
@@ -139,13 +140,14 @@ impl Path {
         self.draining_until = self.draining_until.filter(|&until| !is_drained && now < until);
     }
 
-    /// Whether the target's rate is still being looked for, or the start-up's surplus queue is being drained.
+    /// Whether the target's rate is still being looked for, or the start-up's surplus queue is
+    /// being drained.
     pub(crate) fn is_starting(&self) -> bool {
         self.all.is_starting || self.draining_until.is_some()
     }
 
-    /// The least window of a link in use: its share of the window of all. Without it, a target that serves some
-    /// links first could spend its whole rate on them, and starve the others.
+    /// The least window of a link in use: its share of the window of all. Without it, a target that
+    /// serves some links first could spend its whole rate on them, and starve the others.
     fn share(&self) -> u64 {
         let least = if self.shortest < FAR { MIN_LINK_CELLS } else { FEW_CELLS };
         least.max(self.all.cells / self.links)
@@ -206,7 +208,7 @@ impl Window {
         Self::of(path.all.cells.div_ceil(path.links), FEW_CELLS..=MAX_CELLS)
     }
 
-    /// A window that begins with so many cells and stays in this range.
+    /// A window that begins with `cells` cells and stays in this range.
     fn of(cells: u64, range: RangeInclusive<u64>) -> Self {
         let (least, most) = range.into_inner();
         Self {
@@ -242,27 +244,28 @@ impl Window {
         most.saturating_sub(self.on_way()).min(path.all.free())
     }
 
-    /// Cells worth waiting for before the next write over this link: a quarter of what may be on the
-    /// way, and half of the least window, so that it does not trickle.
+    /// Cells worth waiting for before the next write over this link: a quarter of what may be on
+    /// the way, and half of the least window, so that it does not trickle.
     #[inline]
     pub(crate) fn worthwhile(&self, path: &Path) -> u64 {
         self.cells.min(path.all.cells).max(2 * MIN_CELLS) / 4
     }
 
-    /// Notes that so many cells were sent now.
+    /// Notes that `cells` cells were sent now.
     #[inline]
     pub(crate) fn on_sent(&mut self, cells: u64, now: MonoTime, path: &mut Path) {
         self.note_sent(cells, now);
         path.all.note_sent(cells, now);
     }
 
-    /// Notes for this window that so many cells were sent now.
+    /// Notes for this window that `cells` cells were sent now.
     fn note_sent(&mut self, cells: u64, now: MonoTime) {
         let first = self.sent;
         self.sent += cells;
         match &mut self.flight {
-            // Until something comes back it is one flight, however many calls sent it: who naps
-            // sends and receives all at once, and a part of it would look as fast in any window.
+            // Until something comes back it is one flight, however many calls sent it: a measurer
+            // that naps sends and receives all at once, and a part of it would look as fast in any
+            // window.
             Some(flight) if flight.echoed == self.echoed => flight.last = self.sent,
             Some(_) => {}
             None => {
@@ -276,7 +279,7 @@ impl Window {
         self.was_full |= self.free() < self.cells / 4;
     }
 
-    /// Notes that so many cells have come back over this link. Returns the round trip of a flight
+    /// Notes that `cells` cells have come back over this link. Returns the round trip of a flight
     /// that is back.
     #[inline]
     pub(crate) fn on_echoed(
@@ -297,8 +300,8 @@ impl Window {
         self.adapt_to_echoed(now, &mut path.shortest, 2, MAX_QUEUE_CELLS / path.links)
     }
 
-    /// Takes what has come back into account; at most `queue` cells may wait. Returns the round trip
-    /// of a flight that is back.
+    /// Takes what has come back into account; at most `queue` cells may wait. Returns the round
+    /// trip of a flight that is back.
     fn adapt_to_echoed(
         &mut self,
         now: MonoTime,
@@ -349,8 +352,8 @@ impl Window {
     }
 
     /// Whether cells have been on the way of this link for so long that it must be dead. Where all
-    /// fell silent at once it is the target that stands still, but not where the others have nothing
-    /// on the way: next to a slow target one link can hold all that may be.
+    /// fell silent at once it is the target that stands still, but not where the others have
+    /// nothing on the way: next to a slow target one link can hold all that may be.
     pub(crate) fn is_dead(&self, now: MonoTime, path: &Path) -> bool {
         let holds_all = path.links > 1 && self.on_way() == path.all.on_way();
         self.silent_since.zip(path.all.silent_since).is_some_and(|(link, all)| {
@@ -364,13 +367,13 @@ impl Window {
     }
 }
 
-/// So many cells as a float.
+/// A number of cells as a float.
 #[expect(clippy::cast_precision_loss, reason = "cells of one measurement are below 2^53")]
 fn as_float(cells: u64) -> f64 {
     cells as f64
 }
 
-/// Cells that come in a time at so many a second.
+/// Cells that come in a time at a rate in cells a second.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

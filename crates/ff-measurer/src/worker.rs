@@ -26,15 +26,15 @@ use crate::window::{Pace, Path};
 const WAKER: Token = Token(usize::MAX);
 /// How long the circuits may take to open.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
-/// So long before the end a link that closes is no loss.
+/// How long before the end a link that closes does not count as lost.
 const END_TOLERANCE: Duration = Duration::from_millis(500);
-/// So long after its last second a worker waits for the target to end the links. The target of a unit test is a thread,
-/// which a busy machine may stop for longer than a second.
+/// So long after its last second a worker waits for the target to end the links. The target of a
+/// unit test is a thread, which a busy machine may stop for longer than a second.
 const LINGER: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 1 });
 /// The token bucket's depth in time: how much a worker may catch up.
 const BURST: Duration = Duration::from_millis(100);
 
-/// What the measurer tells a worker.
+/// The measurer's commands to a worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Command {
     /// Send from this moment on.
@@ -43,7 +43,7 @@ pub(crate) enum Command {
     Stop,
 }
 
-/// What a worker tells the measurer.
+/// A worker's events for the measurer.
 #[derive(Debug)]
 pub(crate) enum WorkerEvent {
     /// All circuits are open, or will not be.
@@ -59,11 +59,10 @@ pub(crate) enum WorkerEvent {
     Second(SecondReport),
     /// The measurement is over.
     Done(Box<WorkerTotals>),
-    /// It has failed.
     Failed(MeasurerError),
 }
 
-/// What a worker is made of.
+/// The parts of a worker.
 pub(crate) struct Setup {
     /// The poll its waker belongs to.
     pub(crate) poll: Poll,
@@ -79,7 +78,7 @@ pub(crate) struct Setup {
     pub(crate) duration: Duration,
 }
 
-/// What the worker is doing.
+/// The stage of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// Waiting for the circuits.
@@ -106,7 +105,6 @@ enum Stage {
     Over,
 }
 
-/// A worker.
 pub(crate) struct Worker {
     /// Channels, clock and limits.
     setup: Setup,
@@ -116,7 +114,7 @@ pub(crate) struct Worker {
     scratch: Scratch,
     /// What is counted.
     counters: Counters,
-    /// What it is doing.
+    /// Its stage.
     stage: Stage,
     /// Its rate, once it runs.
     bucket: Option<TokenBucket>,
@@ -129,7 +127,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// A worker to which so many of the flow's links will be added; to be made on its own thread.
+    /// A worker to which `links` of the flow's links will be added; to be made on its own thread.
     pub(crate) fn new(setup: Setup, links: usize, flow: &Flow) -> Self {
         let deadline = MonoTime::from(setup.zero.elapsed()) + OPEN_TIMEOUT;
         let path = Path::new(links, flow.sockets.into(), setup.rate);
@@ -189,7 +187,6 @@ impl Worker {
         }
     }
 
-    /// The time.
     fn now(&self) -> MonoTime {
         self.setup.zero.elapsed().into()
     }
@@ -294,8 +291,8 @@ impl Worker {
 
     /// Waits for the kernel, the time or a command, unless there is more to do at once.
     fn wait(&mut self, events: &mut Events, busy: bool, since: MonoTime) -> io::Result<()> {
-        // Of links whose turn has not come the kernel will not speak again, and not of what the other
-        // end of a circuit receives.
+        // Of links whose turn has not come the kernel will not speak again, and not of what the
+        // other end of a circuit receives.
         let is_running = matches!(self.stage, Stage::Running { .. });
         let is_waiting =
             |socket: &EchoSocket| socket.readable || (is_running && socket.must_look());

@@ -1,7 +1,8 @@
-//! How long the analysis of circuits takes: a fit, a step of the moving window, reading, and all of it, which is to grow with
-//! the number of circuits and not faster.
+//! How long the analysis of circuits takes: a fit, a step of the moving window, reading, and all of
+//! it, which is to grow with the number of circuits and not faster.
 //!
-//! `cargo bench -p ff-perf --bench analyze`; beside scipy: the test `scipy`, which prints the ratio of a step.
+//! `cargo bench -p ff-perf --bench analyze`; compared with scipy: the test `scipy`, which prints
+//! the ratio of a step.
 
 use std::hint::black_box;
 use std::path::Path;

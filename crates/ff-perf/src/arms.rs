@@ -1,4 +1,5 @@
-//! The arms of a run: ways to download that take turns, so that they are compared over the same time.
+//! The arms of a run: ways to download that take turns, so that they are compared over the same
+//! time.
 //!
 //! ```text
 //!   FILE (TOML) ─▶ Arm: client, lines of a torrc, rules or a file of paths
@@ -56,14 +57,12 @@ pub struct TorrcLine {
     pub value: String,
 }
 
-/// The file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ArmsFile {
     arm: Vec<ArmFile>,
 }
 
-/// An arm in the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct ArmFile {
@@ -156,9 +155,7 @@ pub fn parse(
 
 /// Reads arms and says where they are wrong.
 struct Reader<'a> {
-    /// The file.
     file: &'a Path,
-    /// Its text.
     text: &'a str,
     /// The client of an arm that names none.
     client: ClientKind,
@@ -167,7 +164,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// What is wrong at a place.
+    /// The error for a place in the text.
     fn wrong(&self, span: &Range<usize>, what: &str) -> String {
         format!("{}, line {}: {what}", self.file.display(), self.line(span))
     }
@@ -178,7 +175,6 @@ impl Reader<'_> {
         before.matches('\n').count() + 1
     }
 
-    /// An arm.
     fn arm(&self, arm: ArmFile) -> Result<Arm, String> {
         let name = arm.name.get_ref();
         if !is_name(name) {
@@ -269,7 +265,6 @@ mod tests {
 
     use super::*;
 
-    /// The arms of a text.
     fn arms(text: &str) -> Result<Vec<Arm>, String> {
         parse(Path::new("dir/arms.toml"), text, ClientKind::Arti, false)
     }

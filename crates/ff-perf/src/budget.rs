@@ -5,11 +5,13 @@
 //!                                       └▶ Full: it is put off
 //! ```
 //!
-//! What has been spent and what is held never exceed the budget together, as long as no download takes more than was held for
-//! it. What goes over an interface without downloads, such as directory documents, is set aside for the rest of the month at the
-//! mean rate that was counted. A later month begins with nothing spent. Months never go back, so after a clock jumps back no
-//! month is spent twice; a clock that jumped ahead and came back leaves a month that lies in the future, which is renewed every
-//! 31 days of the monotonic clock until the other clock has come there.
+//! What has been spent and what is held never exceed the budget together, as long as no download
+//! takes more than was held for it. What goes over an interface without downloads, such as
+//! directory documents, is set aside for the rest of the month at the mean rate that was counted. A
+//! later month begins with nothing spent. Months never go back, so after a clock jumps back no
+//! month is spent twice; a clock that jumped ahead and came back leaves a month that lies in the
+//! future, which is renewed every 31 days of the monotonic clock until the other clock has come
+//! there.
 
 use std::time::Duration;
 
@@ -23,7 +25,7 @@ pub const SCHEMA: u32 = 1;
 /// The length of the longest month, in seconds.
 const MONTH_SECS: u64 = 31 * DAY_SECS;
 
-/// What has been spent, as it is kept between two runs.
+/// The bytes that have been spent, as they are kept between two runs.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Spent {
     /// [`SCHEMA`].
@@ -35,16 +37,18 @@ pub struct Spent {
     /// How much is held for the running download, in bytes.
     #[serde(default)]
     pub held_bytes: u64,
-    /// For how long it has been that month here, in seconds of the monotonic clock while the program ran.
+    /// For how long it has been that month here, in seconds of the monotonic clock while the
+    /// program ran.
     #[serde(default)]
     pub age_secs: u64,
     /// How many downloads have begun in all: the place of the next one in the order of sizes.
     #[serde(default)]
     pub begun: u64,
-    /// What was read of a network interface, if that is what counts.
+    /// The counter of a network interface, if that is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counter: Option<Counter>,
-    /// How much went over it while no download was under way, in bytes; halved now and then, as is the time.
+    /// How much went over it while no download was under way, in bytes; halved now and then, as is
+    /// the time.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub other_bytes: u64,
     /// In which time, in seconds of the monotonic clock while the program ran.
@@ -67,8 +71,9 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// How much went over the interface since an earlier reading, in bytes. A smaller number than before means that the
-    /// interface is new, so all of it came since then; without an earlier reading of the same interface, 0.
+    /// How much went over the interface since an earlier reading, in bytes. A smaller number than
+    /// before means that the interface is new, so all of it came since then; without an earlier
+    /// reading of the same interface, 0.
     #[must_use]
     pub fn since(&self, before: Option<&Self>) -> u64 {
         let before = before.filter(|before| before.interface == self.interface);
@@ -93,7 +98,7 @@ pub struct Full {
     pub bytes: u64,
 }
 
-/// What is set aside, in words; nothing if it is nothing.
+/// The reserved bytes, in words; nothing if they are 0.
 fn reserved(bytes: &u64) -> String {
     if *bytes == 0 {
         return String::new();
@@ -106,15 +111,14 @@ fn reserved(bytes: &u64) -> String {
 pub struct Budget {
     /// How much may be spent in a month, in bytes; no limit if none.
     most_bytes: Option<u64>,
-    /// What has been spent.
     spent: Spent,
     /// Up to when the monotonic clock has been counted.
     counted: Duration,
 }
 
 impl Budget {
-    /// Continues with what an earlier run has spent. A download that was running when that run ended counts with all that was
-    /// held for it.
+    /// Continues with what an earlier run has spent. A download that was running when that run
+    /// ended counts with all that was held for it.
     #[must_use]
     pub fn new(most_bytes: Option<u64>, before: Option<Spent>, now: Now) -> Self {
         let nothing = || Spent { month: month(now.unix_secs), ..Spent::default() };
@@ -167,8 +171,8 @@ impl Budget {
         self.spent.other_bytes = self.spent.other_bytes.saturating_add(bytes);
     }
 
-    /// How much will go over the interface without downloads in the rest of the month and one more day, in bytes, at the rate
-    /// that was counted.
+    /// How much will go over the interface without downloads in the rest of the month and one more
+    /// day, in bytes, at the rate that was counted.
     fn reserve_bytes(&self, now: Now) -> u64 {
         let secs = rest_of_month(now.unix_secs).saturating_add(DAY_SECS);
         let bytes = u128::from(self.spent.other_bytes) * u128::from(secs);
@@ -180,7 +184,7 @@ impl Budget {
         self.spent.counter = Some(counter);
     }
 
-    /// What has been spent, to be kept.
+    /// The bytes that have been spent, to be kept.
     #[must_use]
     pub const fn spent(&self) -> &Spent {
         &self.spent

@@ -17,8 +17,8 @@ use std::path::PathBuf;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use ff_report::options::CommandOptions;
 
-/// Measures and analyses Tor as its clients see it: times of circuits and downloads, and what selections of paths gain in
-/// speed and cost in anonymity.
+/// Measures and analyses Tor as its clients see it: times of circuits and downloads, and what
+/// selections of paths gain in speed and cost in anonymity.
 #[derive(Debug, Parser)]
 #[command(name = "ff-perf", version, after_help = EXIT_STATUS)]
 pub struct Cli {
@@ -98,53 +98,62 @@ pub enum Command {
     Downloads(downloads::DownloadsCommand),
     /// Serve downloads: a web server that sends as many bytes as it is asked for to clients that know its token.
     ///
-    /// Prints the URL that `downloads run --to` takes, and serves until SIGTERM or Ctrl-C. Anybody can connect, but only
-    /// clients that know the token, which is part of that URL, get bytes.
+    /// Prints the URL that `downloads run --to` takes, and serves until SIGTERM or Ctrl-C. Anybody
+    /// can connect, but only clients that know the token, which is part of that URL, get bytes.
     #[command(after_help = STATUS)]
     Source(source::SourceArgs),
     /// Compute how much random paths can carry, from capacities, and which relays cost users most.
     ///
-    /// The bound is the mean, over random paths of a length, of the slowest relay's capacity: no path carries more. With a
-    /// consensus, capacities are its weights, in kilobytes per second. Relays without a capacity are counted and left out.
+    /// The bound is the mean, over random paths of a length, of the slowest relay's capacity: no
+    /// path carries more. With a consensus, capacities are its weights, in kilobytes per second.
+    /// Relays without a capacity are counted and left out.
     ///
-    /// One relay of a path of `tor` is an exit, two are a guard and an exit; longer paths have further relays in between, in
-    /// different /16s. Paths of a consensus are drawn as by `ff-perf paths`: by the bandwidth-weights of its footer, with the
-    /// flags that clients require (Fast, and Stable of guards), with exits that allow streams to port 443, and without two
-    /// relays of a family, as far as --descriptors or the microdescriptors in the same directory name families. For other
-    /// files with flags and weights the bandwidth-weights are computed, and Fast, Stable and policies are ignored.
+    /// One relay of a path of `tor` is an exit, two are a guard and an exit; longer paths have
+    /// further relays in between, in different /16s. Paths of a consensus are drawn as by `ff-perf
+    /// paths`: by the bandwidth-weights of its footer, with the flags that clients require (Fast,
+    /// and Stable of guards), with exits that allow streams to port 443, and without two relays of
+    /// a family, as far as --descriptors or the microdescriptors in the same directory name
+    /// families. For other files with flags and weights the bandwidth-weights are computed, and
+    /// Fast, Stable and policies are ignored.
     #[command(after_help = STATUS)]
     Bound(bound::BoundArgs),
     /// Draw paths through a network, for `circuits run --path-file`.
     ///
-    /// Writes a file for `circuits run --path-file`, one path per line: the fingerprints of its relays, first hop first. No
-    /// path has two relays of a family, if descriptors are given or the network names families. Without bandwidth-weights in
-    /// the footer, tor's clients use 10000 for all of them; here they are computed.
+    /// Writes a file for `circuits run --path-file`, one path per line: the fingerprints of its
+    /// relays, first hop first. No path has two relays of a family, if descriptors are given or the
+    /// network names families. Without bandwidth-weights in the footer, tor's clients use 10000 for
+    /// all of them; here they are computed.
     #[command(after_help = STATUS)]
     Paths(paths::PathsArgs),
     /// Compare client downloads with measured capacity.
     ///
-    /// Downloads through each relay as a client does: ordinary sizes, at random times (exponential gaps after a minimum),
-    /// through paths whose other relays are drawn as clients draw them. A download is starved if it gets less than half of
-    /// what the relay has to spare, by its capacity and the load that it reports, and less than half of the median that
-    /// downloads of that size get through the other relays in the same position. It does not count if it gets half of what
-    /// another relay of its path has to spare. It is unclear if the relay is farther away than the others by the factor by
-    /// which it is slower (by 0.3 s at most, which excuses much where the others are near), or if it did not end within
-    /// --download-time and that is too short to tell. Each relay has one position: last if it is an exit, else first if it is
-    /// a guard, else in the middle. It is compared with relays in the same position, because failures and slow downloads are
-    /// more or less frequent in others. So name at least four relays of a kind, most of which serve their clients: with fewer
-    /// than three others, a slow download may be usual and is unclear, and so is a circuit that fails beyond a guard; a
-    /// circuit that fails at the guard counts, compared with the other relays that there are, or with --most. A relay that
-    /// starves a share s of its clients is caught by k downloads with probability 1-(1-s)^k. A relay is not accused of what
-    /// one other relay of its paths may have done. The check ends after 20 failed downloads in a row through at least 3
-    /// relays of the list.
+    /// Downloads through each relay as a client does: ordinary sizes, at random times (exponential
+    /// gaps after a minimum), through paths whose other relays are drawn as clients draw them. A
+    /// download is starved if it gets less than half of what the relay has to spare, by its
+    /// capacity and the load that it reports, and less than half of the median that downloads of
+    /// that size get through the other relays in the same position. It does not count if it gets
+    /// half of what another relay of its path has to spare. It is unclear if the relay is farther
+    /// away than the others by the factor by which it is slower (by 0.3 s at most, which excuses
+    /// much where the others are near), or if it did not end within --download-time and that is too
+    /// short to tell. Each relay has one position: last if it is an exit, else first if it is a
+    /// guard, else in the middle. It is compared with relays in the same position, because failures
+    /// and slow downloads are more or less frequent in others. So name at least four relays of a
+    /// kind, most of which serve their clients: with fewer than three others, a slow download may
+    /// be usual and is unclear, and so is a circuit that fails beyond a guard; a circuit that fails
+    /// at the guard counts, compared with the other relays that there are, or with --most. A relay
+    /// that starves a share s of its clients is caught by k downloads with probability 1-(1-s)^k. A
+    /// relay is not accused of what one other relay of its paths may have done. The check ends
+    /// after 20 failed downloads in a row through at least 3 relays of the list.
     ///
-    /// Limits: a relay that was down during the check counts as one that serves no client, so check whether it ran. A target
-    /// that blocks an exit's address makes that exit look as if it starved clients: use a target that blocks no exits. A guard
-    /// sees this machine's address in each probe, and an exit sees the --target, so only middle relays cannot tell a probe
-    /// from a client: change both from time to time.
+    /// Limits: a relay that was down during the check counts as one that serves no client, so check
+    /// whether it ran. A target that blocks an exit's address makes that exit look as if it starved
+    /// clients: use a target that blocks no exits. A guard sees this machine's address in each
+    /// probe, and an exit sees the --target, so only middle relays cannot tell a probe from a
+    /// client: change both from time to time.
     ///
-    /// Exit status: 0 if no relay was found to starve clients, 3 if one was, 1 if the check could not be completed. If it is
-    /// stopped (Ctrl-C, SIGTERM), it prints the verdicts so far and the status is 1.
+    /// Exit status: 0 if no relay was found to starve clients, 3 if one was, 1 if the check could
+    /// not be completed. If it is stopped (Ctrl-C, SIGTERM), it prints the verdicts so far and the
+    /// status is 1.
     Check(check::CheckArgs),
     /// Repeat the papers' experiments in private networks on this machine.
     #[command(subcommand)]
@@ -164,26 +173,30 @@ pub enum Circuits {
     /// Build circuits through given relays and measure how long they take and how good they are.
     #[command(after_help = STATUS)]
     Run(Box<measure::MeasureArgs>),
-    /// Build and measure circuits continuously and slowly, until SIGTERM or Ctrl-C: rotated files, metrics for Prometheus.
+    /// Build and measure circuits continuously and slowly, until SIGTERM or Ctrl-C: rotated files,
+    /// metrics for Prometheus.
     #[command(after_help = STATUS)]
     Serve(Box<serve::ServeArgs>),
-    /// Fit distributions to measured circuits, replay selections over them, and show what these gain and cost.
+    /// Fit distributions to measured circuits, replay selections over them, and show what these
+    /// gain and cost.
     Analyze(analyze::AnalyzeArgs),
     /// Compare guards by their circuits.
     ///
-    /// For each first relay: the share of its circuits that were built, and the medians of build time, round trip, time to
-    /// first byte and throughput, with 95 % intervals.
+    /// For each first relay: the share of its circuits that were built, and the medians of build
+    /// time, round trip, time to first byte and throughput, with 95 % intervals.
     ///
-    /// Only circuits with the same number of relays count (--hops), because build times and round trips grow with it. A
-    /// circuit that failed at its guard counts as not built, except in OnionPerf's files: they do not give the path of such a
-    /// circuit, so their shares are those of circuits whose guard answered.
+    /// Only circuits with the same number of relays count (--hops), because build times and round
+    /// trips grow with it. A circuit that failed at its guard counts as not built, except in
+    /// OnionPerf's files: they do not give the path of such a circuit, so their shares are those of
+    /// circuits whose guard answered.
     #[command(after_help = STATUS)]
     Guards(compared::GuardsArgs),
     /// Compute round trips between two relays, from circuits that share all other relays.
     ///
-    /// The round trip between two relays is the difference between two circuits: one that ends with both, and the same one
-    /// without the last relay. So measure both with `circuits run --path-file`: lines `G,X` and `G,X,Y` give X and Y. Both
-    /// must be measured by the same host: circuits of different folders are not joined.
+    /// The round trip between two relays is the difference between two circuits: one that ends with
+    /// both, and the same one without the last relay. So measure both with `circuits run
+    /// --path-file`: lines `G,X` and `G,X,Y` give X and Y. Both must be measured by the same host:
+    /// circuits of different folders are not joined.
     #[command(after_help = STATUS)]
     Pairs(compared::PairsArgs),
 }

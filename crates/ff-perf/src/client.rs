@@ -1,7 +1,7 @@
-//! Who builds circuits: one interface, and what answers to it.
+//! Clients that build circuits: one interface, and its implementations.
 //!
-//! A client does one thing at a time with a circuit and says how long it took; what is done when, and what is kept of it,
-//! is decided elsewhere. A future that is dropped ends what it was doing.
+//! A client does one thing at a time with a circuit and says how long it took; what is done when,
+//! and what is kept of it, is decided elsewhere. A future that is dropped ends what it was doing.
 
 pub mod arti;
 pub mod tor;
@@ -24,21 +24,24 @@ pub trait Client: Send + Sync + 'static {
 
     /// As lines name it.
     const NAME: ff_circuits::record::Client;
-    /// Whether a circuit stays that has no stream at some moment, whatever has become of those before.
+    /// Whether a circuit stays open when it has no stream at some moment, however earlier streams
+    /// ended.
     const KEEPS_UNUSED: bool;
 
-    /// Builds a circuit, hop by hop. What has been built by when is in `progress`, also if it fails or is given up.
+    /// Builds a circuit, hop by hop. What has been built by when is in `progress`, also if it fails
+    /// or is given up.
     fn build(
         &self,
         path: &[Arc<NetworkRelay>],
         progress: &mut Progress,
     ) -> impl Future<Output = Result<Self::Circuit, Fault>> + Send;
 
-    /// Sends one cell to the last relay and waits for the one that comes back. It fails if that one is about another
-    /// address, as far as the client tells: only a relay that lies does that.
+    /// Sends one cell to the last relay and waits for the one that comes back. It fails if that one
+    /// is about another address, as far as the client tells: only a relay that lies does that.
     ///
-    /// Which address an exit has refused, Arti does not tell, nor does a tor of the Internet's network if it is a private
-    /// one; no figure depends on it, because a probe's time is that of the cell, whatever the cell says.
+    /// Arti does not tell which address an exit has refused, nor does a tor of the Internet's
+    /// network if it is a private one; no figure depends on it, because a probe's time is that of
+    /// the cell, with any content.
     fn probe(
         &self,
         circuit: &Self::Circuit,
@@ -59,7 +62,8 @@ pub trait Client: Send + Sync + 'static {
         None
     }
 
-    /// What it says that a stream has ended, by an error or without one, if its target has not ended it.
+    /// What it says that a stream has ended, by an error or without one, if its target has not
+    /// ended it.
     fn lost(
         circuit: &Self::Circuit,
         stream: &mut Self::Stream,
@@ -130,22 +134,22 @@ impl Default for Progress {
     }
 }
 
-/// What came back from the last relay.
+/// The answer that came back from the last relay.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Answer {
     /// After how long, in µs.
     pub us: u64,
-    /// With which reason it refused, in lower case as tor-spec 6.3 names it, or its number if it has no name there; empty
-    /// for a resolved address.
+    /// With which reason it refused, in lower case as tor-spec 6.3 names it, or its number if it
+    /// has no name there; empty for a resolved address.
     pub reason: String,
 }
 
 /// Why something failed.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Fault {
-    /// What is said of it.
+    /// The reason.
     pub reason: String,
-    /// Whose fault it is.
+    /// The side at fault.
     pub whose: Whose,
     /// Whether it was the last relay, if it came of a circuit that stands.
     pub is_of_last: bool,
@@ -188,9 +192,9 @@ impl Fault {
     }
 }
 
-/// What an exit's END with this reason says, in lower case as tor-spec 6.3 names it: some reasons are the exit's own, and
-/// `internal` is what tor says of whatever it does not expect, its own errors and its target's. Whether a name or a way is not
-/// known to an exit alone, nobody can tell.
+/// The fault for an exit's END with this reason, in lower case as tor-spec 6.3 names it: some
+/// reasons are the exit's own, and tor says `internal` for everything unexpected, its own errors
+/// and its target's. It cannot be known whether only this exit does not know a name or a route.
 pub(crate) fn refused(reason: String) -> Fault {
     match reason.as_str() {
         "exitpolicy" | "resourcelimit" | "hibernating" | "torprotocol" | "notdirectory" => {
@@ -201,7 +205,7 @@ pub(crate) fn refused(reason: String) -> Fault {
     }
 }
 
-/// What an exit's END of an open stream says, if it was not the target's.
+/// The fault for an exit's END of an open stream, if it was not the target's.
 pub(crate) fn by_exit(reason: String) -> Option<Fault> {
     Some(refused(reason)).filter(|fault| fault.whose != Whose::Target)
 }

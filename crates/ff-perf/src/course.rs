@@ -1,4 +1,5 @@
-//! One run from its first circuit to its last: asks the scheduler, starts measurements, has a keeper keep what they bring.
+//! One run from its first circuit to its last: asks the scheduler, starts measurements, has a
+//! keeper keep what they bring.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::store::{Store, StoreError};
 
 /// What a run needs.
 pub struct Course<C> {
-    /// Who builds circuits.
+    /// The client that builds circuits.
     pub client: Arc<C>,
     /// The relays that paths name by their numbers.
     pub relays: Vec<Arc<NetworkRelay>>,
@@ -39,7 +40,7 @@ pub type Tasks = Box<dyn Iterator<Item = Task>>;
 pub struct State {
     /// Which circuit is next, and when.
     pub scheduler: Scheduler<Tasks>,
-    /// What is known of relays' congestion.
+    /// The known congestion of relays.
     congestion: Congestion,
     /// When it began.
     began: Instant,
@@ -67,13 +68,13 @@ impl State {
 /// Why a circuit is not to begin.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Refusal {
-    /// What was missing, as its line says it.
+    /// The missing part, as its line names it.
     pub stage: Stage,
     /// One sentence.
     pub reason: String,
 }
 
-/// Who has circuits measured: keeps them, and says how it goes on.
+/// Orders the measurements of circuits: keeps them, and says how it goes on.
 pub trait Keeper {
     /// Keeps a circuit that has ended.
     ///
@@ -81,7 +82,8 @@ pub trait Keeper {
     /// [`Ended`], if the run ends with that.
     fn keep(&mut self, circuit: CircuitRecord) -> Result<(), Ended>;
 
-    /// How many bytes to download on the circuit that is about to begin; the run's own number is given.
+    /// How many bytes to download on the circuit that is about to begin; the run's own number is
+    /// given.
     ///
     /// # Errors
     /// [`Refusal`], if the circuit is not to begin; it is kept as failed for that reason.
@@ -112,7 +114,7 @@ pub struct ToFile<'a> {
     pub signals: Signals,
     /// Whether there was one.
     pub is_over: bool,
-    /// Who tells once a second how it stands.
+    /// Reports the progress once a second.
     pub teller: Teller,
 }
 
@@ -154,7 +156,7 @@ pub enum Ended {
         failed: usize,
         /// Of how many.
         of: usize,
-        /// What the last failure was.
+        /// The last failure.
         last: String,
     },
     /// Somebody wished it.
@@ -162,7 +164,7 @@ pub enum Ended {
     Signal,
 }
 
-/// What a run came to.
+/// The counts of a run.
 #[derive(Clone, Debug, Default)]
 pub struct RunCounts {
     /// Circuits that were built.
@@ -171,7 +173,7 @@ pub struct RunCounts {
     pub failed: u64,
     /// Circuits that have ended.
     pub all: u64,
-    /// What the last failure was, and at which relay.
+    /// The last failure, and its relay.
     pub last_failure: String,
     /// Build times, in µs, of the time that is told of.
     builds_us: Vec<u64>,
@@ -181,7 +183,7 @@ pub struct RunCounts {
     ended: u64,
 }
 
-/// What a measurement tells.
+/// The events of a measurement.
 enum News {
     /// It is built; it may go on when it has an answer.
     Built(u64, oneshot::Sender<()>),
@@ -221,7 +223,7 @@ impl<C: Client> Course<C> {
                 }
                 Next::Measure(number) => {
                     if let Some(turn) = turns.remove(&number) {
-                        // If nobody waits for it any more, its end is on the way.
+                        // If nothing waits for it, its end is on the way.
                         let _: Result<(), ()> = oneshot::Sender::send(turn, ());
                     }
                     continue;
@@ -315,7 +317,7 @@ impl RunCounts {
         }
     }
 
-    /// What is told once a second.
+    /// The row that is shown once a second.
     fn row(&mut self, in_flight: usize) -> String {
         let [b50, b90] = quantiles_ms(&mut self.builds_us);
         let [r50, r90] = quantiles_ms(&mut self.trips_us);
@@ -333,8 +335,8 @@ impl RunCounts {
     }
 }
 
-/// How many bytes to download on the circuit with this number, which begins; none if its keeper refuses it, which then has
-/// its line.
+/// How many bytes to download on the circuit with this number, which begins; none if its keeper
+/// refuses it, which then has its line.
 ///
 /// # Errors
 /// [`Ended`], if the run ends with that.
@@ -382,7 +384,8 @@ async fn until_then(then: Option<Instant>) {
     }
 }
 
-/// A measurement that has panicked will never say that it has ended, and would keep its relays and its place for ever.
+/// A measurement that has panicked will never say that it has ended, and would keep its relays and
+/// its place for ever.
 fn pass_on_panic(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended
         && let Ok(reason) = error.try_into_panic()
@@ -396,7 +399,8 @@ fn downloads(program: &Program, share: f64, number: u64) -> bool {
     program.download_bytes > 0 && has_part(number, share)
 }
 
-/// Whether the circuit with this number belongs to a share of them, spread evenly and the same in every run.
+/// Whether the circuit with this number belongs to a share of them, spread evenly and the same in
+/// every run.
 fn has_part(number: u64, share: f64) -> bool {
     (number as f64 * share).floor() < ((number + 1) as f64 * share).floor()
 }

@@ -1,4 +1,5 @@
-//! A download over a stream of a circuit: how much of it had come when, and whether it is what the source sent.
+//! A download over a stream of a circuit: how much of it had come when, and whether it is what the
+//! source sent.
 
 use std::time::Instant;
 
@@ -26,8 +27,9 @@ impl StreamTarget {
     /// Downloads `bytes`. How much had come when is in `line`, also if it fails or is given up.
     ///
     /// # Errors
-    /// [`Fault`]; also if the target has fewer bytes, if a source sends more than it was asked for or a byte that its seed
-    /// does not make, or if the status of a web server's answer is not a success: what comes then is not the download.
+    /// [`Fault`]; also if the target has fewer bytes, if a source sends more than it was asked for
+    /// or a byte that its seed does not make, or if the status of a web server's answer is not a
+    /// success: what comes then is not the download.
     pub async fn download<C: Client>(
         &self,
         client: &C,
@@ -68,7 +70,6 @@ impl StreamTarget {
     }
 }
 
-/// How far a header has come.
 enum Head {
     /// It is not complete.
     Open,
@@ -78,7 +79,7 @@ enum Head {
     Final(usize),
 }
 
-/// What is known of an answer while it comes.
+/// The known parts of an answer while it comes.
 struct Answer {
     /// Its header until that is complete; none for a source of ff-lab, which sends only bytes.
     head: Option<Vec<u8>>,
@@ -102,8 +103,9 @@ impl Answer {
         self.head.is_some()
     }
 
-    /// How many bytes to read when `bytes` are still to come: from a source one more, so that a byte too many is seen if it
-    /// comes with the last ones, without waiting for it; as many as possible while the header comes.
+    /// How many bytes to read when `bytes` are still to come: from a source one more, so that a
+    /// byte too many is seen if it comes with the last ones, without waiting for it; as many as
+    /// possible while the header comes.
     fn room(&self, bytes: u64) -> usize {
         if self.is_head_open() {
             return usize::MAX;

@@ -1,8 +1,9 @@
-//! Metrics of circuits and downloads for Prometheus: their names begin with `ff_circuit` or `ff_download`.
+//! Metrics of circuits and downloads for Prometheus: their names begin with `ff_circuit` or
+//! `ff_download`.
 //!
-//! They count from the start of the program, as Prometheus expects it. No relay is named: whose fault failures are, the
-//! lines say. Labels have few values, and all of them are there from the beginning, because a counter that comes with the
-//! first failure hides it.
+//! They count from the start of the program, as Prometheus expects it. No relay is named: whose
+//! fault failures are, the lines say. Labels have few values, and all of them are there from the
+//! beginning, because a counter that comes with the first failure hides it.
 
 mod downloads;
 
@@ -42,8 +43,8 @@ const REASONS: [&str; 11] = [
     "disk",
     "other",
 ];
-/// The stages in which circuits fail. In the last three no circuit begins, because there is no client, or no room in the budget
-/// or on the disk.
+/// The stages in which circuits fail. In the last three no circuit begins, because the client is
+/// missing, or the budget or the disk is full.
 const STAGES: [&str; 8] =
     ["link", "build", "rtt", "first-byte", "download", NO_CLIENT, "budget", "disk"];
 /// The stage before a circuit.
@@ -52,7 +53,7 @@ const NO_CLIENT: &str = "client";
 /// The labels of failures.
 type Labels = [(&'static str, &'static str); 2];
 
-/// Which figures there are besides those of all circuits.
+/// The figures besides those of all circuits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OptionalFigures {
     /// Times to first byte.
@@ -76,11 +77,10 @@ pub struct Figures {
     ttfb: Option<Histogram>,
     /// Downloads, if there are any.
     downloads: Option<Downloads>,
-    /// What is left of the month's data, if there is a budget, in bytes.
+    /// The rest of the month's data, if there is a budget, in bytes.
     data_left: Option<Gauge>,
-    /// What is left of the disk's, if there is a bound, in bytes.
+    /// The rest of the disk space, if there is a bound, in bytes.
     disk_left: Option<Gauge>,
-    /// Failures.
     failures: Family<Labels, Counter>,
     /// Circuits that there are.
     in_flight: Gauge,
@@ -183,7 +183,7 @@ impl Figures {
         self.documents.set(i64::try_from(valid_after_unix_secs).unwrap_or(i64::MAX));
     }
 
-    /// Counts a circuit that could not even begin, because there is no client.
+    /// Counts a circuit that could not even begin, because the client is missing.
     pub fn note_no_client(&self) {
         self.fail(NO_CLIENT, "unreachable");
     }
@@ -269,13 +269,13 @@ fn reason(failure: &Failure) -> &'static str {
     }
 }
 
-/// When a circuit was whole the last time. It is kept by the monotonic clock and told by the host's as that is when
-/// somebody asks, so that a clock that jumped makes it neither old nor of the future.
+/// When a circuit was whole the last time. It is kept by the monotonic clock and told by the host's
+/// as that is when somebody asks, so that a clock that jumped makes it neither old nor of the
+/// future.
 #[derive(Clone, Debug, Default)]
 struct LastSuccess(Arc<Mutex<Option<Instant>>>);
 
 impl LastSuccess {
-    /// That is now.
     fn now(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }

@@ -1,4 +1,5 @@
-//! The traffic of a network interface by the kernel's counters: everything on the link, of all programs.
+//! The traffic of a network interface by the kernel's counters: everything on the link, of all
+//! programs.
 
 use std::fs;
 

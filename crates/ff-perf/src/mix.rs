@@ -1,7 +1,8 @@
 //! Which sizes downloads have, how often, and in which order.
 //!
-//! The order is random and the same for the same seed. In each round, which is as long as the sum of the weights, every size
-//! occurs exactly as often as its weight says, so that a run of any length has the shares that were asked for.
+//! The order is random and the same for the same seed. In each round, which is as long as the sum
+//! of the weights, every size occurs exactly as often as its weight says, so that a run of any
+//! length has the shares that were asked for.
 
 use std::fmt;
 use std::str::FromStr;
@@ -154,7 +155,6 @@ mod tests {
 
     use super::*;
 
-    /// A mix from its text.
     fn mix(text: &str) -> Mix {
         text.parse().expect("a mix")
     }

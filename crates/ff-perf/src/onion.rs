@@ -5,7 +5,8 @@
 //!                                  └▶ a tor (ADD_ONION) ─▶ loopback, TCP ──▶ http::serve_to_all ─▶ source
 //! ```
 //!
-//! Both keep their keys in a folder that is given, so that the address stays, and end with what has started them.
+//! Both keep their keys in a folder that is given, so that the address stays, and end with what has
+//! started them.
 
 pub mod arti;
 pub mod tor;

@@ -54,7 +54,8 @@ impl PathPlan {
         Ok(Self { source: Source::Drawn(generator, rng), count, next: 0, is_left_out })
     }
 
-    /// Begins with this number. Other paths are drawn then than behind those that have been left out.
+    /// Begins with this number. Other paths are drawn then than after those that have been left
+    /// out.
     #[must_use]
     pub fn beginning_with(mut self, number: u64) -> Self {
         self.next = number;
@@ -65,7 +66,7 @@ impl PathPlan {
     }
 }
 
-/// So many draws in a row may fail.
+/// How many draws in a row may fail.
 const MOST_FAILED: u32 = 100;
 
 impl Iterator for PathPlan {

@@ -1,5 +1,6 @@
-//! The bytes of a download, made from a seed: the keystream of ChaCha20 with the seed as key and nonce 0 (RFC 8439 §2.4),
-//! so that a client can check each of them, and nothing on the way can compress them.
+//! The bytes of a download, made from a seed: the keystream of ChaCha20 with the seed as key and
+//! nonce 0 (RFC 8439 §2.4), so that a client can check each of them, and nothing on the way can
+//! compress them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,7 +35,6 @@ impl FromStr for Seed {
 /// The bytes, one after the other.
 #[derive(Debug)]
 pub struct Pattern {
-    /// What makes them.
     generator: ChaCha20Rng,
     /// Those made last.
     block: [u8; BLOCK],
@@ -60,8 +60,8 @@ impl Pattern {
         }
     }
 
-    /// How many of these are the next ones: all, or those before the first that differs. After that, nothing more can be
-    /// compared.
+    /// How many of these are the next ones: all, or those before the first that differs. After
+    /// that, nothing more can be compared.
     pub fn matching(&mut self, mut bytes: &[u8]) -> usize {
         let mut matched = 0;
         while !bytes.is_empty() {

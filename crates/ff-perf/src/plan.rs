@@ -1,4 +1,5 @@
-//! The traffic of downloads over months, and how exact their medians will be, computed from sizes and rhythm alone.
+//! The traffic of downloads over months, and how exact their medians will be, computed from sizes
+//! and rhythm alone.
 
 use std::fmt::Write as _;
 
@@ -14,7 +15,8 @@ const SCHEMA: u32 = 1;
 const DAY_SECS: u64 = 86_400;
 /// The days of a planned month.
 const DAYS: u64 = 30;
-/// Round trips over the client's link before the first byte: TCP, TLS 1.3, the link's cells, three hops, stream, request.
+/// Round trips over the client's link before the first byte: TCP, TLS 1.3, the link's cells, three
+/// hops, stream, request.
 const ROUND_TRIPS: f64 = 8.0;
 
 /// The settings of a plan.
@@ -22,7 +24,8 @@ const ROUND_TRIPS: f64 = 8.0;
 pub struct PlanSettings {
     /// The sizes.
     pub mix: Mix,
-    /// The time from the start of one download to the start of the next for each target, in seconds.
+    /// The time from the start of one download to the start of the next for each target, in
+    /// seconds.
     pub every_secs: u64,
     /// How many targets there are.
     pub targets: u64,
@@ -52,7 +55,8 @@ pub struct DownloadPlan {
     pub schema: u32,
     /// The sizes with their weights.
     pub mix: String,
-    /// The time from the start of one download to the start of the next for each target, in seconds.
+    /// The time from the start of one download to the start of the next for each target, in
+    /// seconds.
     pub every_secs: u64,
     /// How many targets there are.
     pub targets: u64,
@@ -70,7 +74,8 @@ pub struct DownloadPlan {
     pub data: Option<PlanData>,
     /// The link, if one was given.
     pub link: Option<PlanLink>,
-    /// What share of the time downloads take at least, all targets together, one after the other; none without a link.
+    /// What share of the time downloads take at least, all targets together, one after the other;
+    /// none without a link.
     pub busy: Option<f64>,
 }
 
@@ -85,10 +90,11 @@ pub struct PlanSize {
     pub of_payload: f64,
     /// How many of them a month has for each target.
     pub downloads_a_month: u64,
-    /// The percentiles of these between which the 95 % interval of their median lies; none for fewer than six.
+    /// The percentiles of these between which the 95 % interval of their median lies; none for
+    /// fewer than six.
     pub median_percentiles: Option<[f64; 2]>,
-    /// The least time that one takes, in seconds: the link's round trips before the first byte, and the time for the bytes at
-    /// its rate; none without a link.
+    /// The least time that one takes, in seconds: the link's round trips before the first byte, and
+    /// the time for the bytes at its rate; none without a link.
     pub least_secs: Option<f64>,
 }
 
@@ -111,7 +117,8 @@ pub struct PlanData {
     pub bytes: u64,
     /// What share of it a month takes.
     pub taken: f64,
-    /// How many downloads of all targets fit, in the order of the mix: all of them, or until the first one that does not.
+    /// How many downloads of all targets fit, in the order of the mix: all of them, or until the
+    /// first one that does not.
     pub downloads_a_month: u64,
 }
 

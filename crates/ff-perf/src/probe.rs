@@ -1,5 +1,5 @@
-//! What is measured of one circuit, in which order (002, algorithm 1): building, round trips, first bytes,
-//! these again over its life, a download.
+//! The measurements of one circuit, in order (NavigaTor, algorithm 1): building, round trips, first
+//! bytes, further first bytes over its life, a download.
 
 use std::future::Future;
 use std::net::Ipv4Addr;
@@ -32,7 +32,7 @@ pub struct Program {
     pub rtt_pause: Duration,
     /// How many first bytes.
     pub ttfb: u32,
-    /// First bytes again and again, if they are asked for.
+    /// Repeated first bytes, if they are asked for.
     pub latency: Option<Series>,
     /// How much to download, in bytes; nothing if 0.
     pub download_bytes: u64,
@@ -56,7 +56,7 @@ impl Program {
 
 /// One circuit that is measured.
 pub struct Measured<'a, C> {
-    /// Who builds it.
+    /// The client that builds it.
     pub client: &'a C,
     /// What to measure.
     pub program: &'a Program,
@@ -66,7 +66,8 @@ pub struct Measured<'a, C> {
     pub path: Vec<Arc<NetworkRelay>>,
     /// When the run began.
     pub run_began: Instant,
-    /// Whether its relays may be in other measurements by single cells: then only what it downloads waits for its turn.
+    /// Whether its relays may be in other measurements by single cells: then only what it downloads
+    /// waits for its turn.
     pub probes_share: bool,
 }
 
@@ -183,7 +184,7 @@ impl<C: Client> Measured<'_, C> {
         came.map_err(|fault| (Stage::Download, fault))
     }
 
-    /// First bytes again and again. What came until one fails is kept.
+    /// Repeated first bytes. The results until one fails are kept.
     async fn over_time(
         &self,
         circuit: &C::Circuit,
@@ -218,8 +219,9 @@ impl<C: Client> Measured<'_, C> {
 
     /// A random pause after a round trip, if there are to be any.
     ///
-    /// It hangs on nothing that was measured, not even by the time between two streams, which is added: what is told from
-    /// replies and the pauses before them needs that ([`ff_circuits::buckets`]).
+    /// It hangs on nothing that was measured, not even by the time between two streams, which is
+    /// added: what is told from replies and the pauses before them needs that
+    /// ([`ff_circuits::buckets`]).
     fn pause(&self) -> Option<Duration> {
         let most = self.program.rtt_pause;
         (!most.is_zero()).then(|| STREAMS + most.mul_f64(rand::random()))
@@ -235,7 +237,8 @@ impl<C: Client> Measured<'_, C> {
         CircuitRecord { path, ..blank(C::NAME, self.number, began, self.run_began) }
     }
 
-    /// The address of a probe: another one each time, because exits and clients remember what was refused.
+    /// The address of a probe: another one each time, because exits and clients remember what was
+    /// refused.
     fn address(&self, nth: usize) -> Ipv4Addr {
         let at = self.number.wrapping_mul(37).wrapping_add(nth as u64);
         // 127.0.0.1 is where things listen, and the last octet of a network's own address is not 0.

@@ -1,4 +1,5 @@
-//! Which circuit is next, and when: the protection of relays. No clock and no socket; drivers bring both.
+//! Which circuit is next, and when: the protection of relays. No clock and no socket; drivers bring
+//! both.
 //!
 //! ```text
 //!  Plan (paths) ─▶ Scheduler::next(now) ─▶ Begin ─▶ [built] ─▶ Measure ─▶ [ended]
@@ -63,7 +64,7 @@ pub enum Next {
     Wait(Option<Duration>),
     /// Everything is measured.
     Done,
-    /// So many of the last circuits have failed that the run must end.
+    /// Too many of the last circuits have failed, and the run must end.
     Stop {
         /// How many have failed.
         failed: usize,
@@ -80,7 +81,7 @@ pub enum Gate {
     Open,
     /// Not now; those that have begun go on.
     Held,
-    /// Not any more: when those that have begun have ended, all is done.
+    /// Closed: when those that have begun have ended, all is done.
     Closed,
 }
 
@@ -102,9 +103,8 @@ pub struct Scheduler<P> {
     limits: ScheduleLimits,
     /// What has not been looked at.
     plan: P,
-    /// What has been looked at and could not go.
+    /// The tasks that have been looked at and could not start.
     window: VecDeque<Task>,
-    /// What has begun.
     begun: BTreeMap<u64, (Task, Stage)>,
     /// Circuits that wait for their relays, in the order in which they were built.
     turns: VecDeque<u64>,
@@ -137,8 +137,8 @@ impl<P: Iterator<Item = Task>> Scheduler<P> {
         }
     }
 
-    /// Goes on with other circuits, whose relays have other numbers. None may be there when it does; when the next one may
-    /// begin stays as it was.
+    /// Goes on with other circuits, whose relays have other numbers. None may be there when it
+    /// does; when the next one may begin stays as it was.
     pub fn renew(&mut self, plan: P) {
         self.plan = plan;
         self.window.clear();
@@ -214,7 +214,7 @@ impl<P: Iterator<Item = Task>> Scheduler<P> {
         }
     }
 
-    /// The first circuit that is built and whose relays are free; they are not free any more then.
+    /// The first circuit that is built and whose relays are free; from now on they are not.
     fn next_turn(&mut self) -> Option<u64> {
         let is_free = |number: &u64| {
             let begun = self.begun.get(number);

@@ -1,7 +1,7 @@
-//! The same thing again and again on one circuit, each time at its moment.
+//! One action that is repeated on one circuit, each time at its moment.
 //!
-//! A moment does not wait for what was begun before it: a circuit that stalls for ten seconds counts with ten values, as it
-//! does for a user who asks once a second, and not with one.
+//! A moment does not wait for what was begun before it: a circuit that stalls for ten seconds
+//! counts with ten values, as it does for a user who asks once a second, and not with one.
 
 use std::time::Duration;
 
@@ -25,10 +25,11 @@ pub struct Series {
 }
 
 impl Series {
-    /// So many times as there are beginnings of `every` in a time: one at least.
+    /// The number of beginnings of `every` in a time: one at least.
     ///
     /// # Errors
-    /// One sentence, if there are more than [`MOST`] or they follow each other faster than [`STREAMS`].
+    /// One sentence, if there are more than [`MOST`] or they follow each other faster than
+    /// [`STREAMS`].
     pub fn over(time: Duration, every: Duration) -> Result<Self, String> {
         if every < STREAMS {
             return Err(format!("a circuit has a new stream every {STREAMS:?} at most"));
@@ -64,8 +65,8 @@ impl Series {
         }
     }
 
-    /// The moment of the next one, if that many were begun. Each has its own since the beginning; if this process was held up,
-    /// what is late does not come all at once.
+    /// The moment of the next one, if that many were begun. Each has its own since the beginning;
+    /// if this process was held up, what is late does not come all at once.
     fn due(&self, begun: u32, began: Instant, now: Instant) -> Instant {
         (began + self.every * begun).max(now + STREAMS)
     }
@@ -110,7 +111,8 @@ mod tests {
     async fn one_that_stalls_holds_no_other_up() {
         let began = Instant::now();
         let number = Cell::new(0);
-        // The first one waits for the last one, and not for a time: a busy machine changes no order.
+        // The first one waits for the last one, and not for a time: a busy machine changes no
+        // order.
         let last = Notify::new();
         let one = || {
             let mine = number.replace(number.get() + 1);

@@ -1,4 +1,5 @@
-//! The signals that end a program in good order: Ctrl-C, what service managers send, and a terminal's end.
+//! The signals that end a program in good order: Ctrl-C, what service managers send, and a
+//! terminal's end.
 
 use std::future::poll_fn;
 use std::io;
@@ -7,7 +8,8 @@ use std::task::Poll;
 use ff_lab::Ending;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// They are listened for as long as this is there, and from then on do not end the process by themselves.
+/// They are listened for as long as this is there, and from then on do not end the process by
+/// themselves.
 #[derive(Debug)]
 pub struct Signals(Vec<Signal>);
 
@@ -15,7 +17,7 @@ impl Signals {
     /// Listens for [`Ending::signals`], inside of a runtime.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn listen() -> io::Result<Self> {
         let listen = |number| signal(SignalKind::from_raw(number));
         Ending::signals()?.into_iter().map(listen).collect::<io::Result<_>>().map(Self)

@@ -1,7 +1,8 @@
 //! A source of bytes for downloads: a web server that serves only clients that know its token.
 //!
-//! `GET /TOKEN/BYTES` is answered with that many bytes of a new [`Pattern`]; the header has its seed. They look like noise, so
-//! nothing on the way can compress them, and no cache has them. The size, number, rate and time of downloads are bounded.
+//! `GET /TOKEN/BYTES` is answered with that many bytes of a new [`Pattern`]; the header has its
+//! seed. They look like noise, so nothing on the way can compress them, and no cache has them. The
+//! size, number, rate and time of downloads are bounded.
 
 use std::fmt;
 use std::io;
@@ -55,7 +56,8 @@ pub struct Source {
     limits: SourceLimits,
     /// Downloads that may begin.
     room: Arc<Semaphore>,
-    /// What may be sent now, if there is a rate. Downloads that wait for it queue at its lock, which serves them in turn.
+    /// What may be sent now, if there is a rate. Downloads that wait for it queue at its lock,
+    /// which serves them in turn.
     bucket: Option<Mutex<TokenBucket>>,
     /// When it began.
     began: Instant,
@@ -196,9 +198,8 @@ async fn give(
 
 /// A running download.
 struct Given {
-    /// The source.
     source: Arc<Source>,
-    /// What comes next.
+    /// The next bytes.
     pattern: Pattern,
     /// How much is to come, in bytes.
     left: u64,

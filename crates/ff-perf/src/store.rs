@@ -1,8 +1,9 @@
 //! The folder of a run: its lines, and by which options they came.
 //!
-//! A line is written by one system call when its circuit has ended, so a killed run loses the circuits in flight only.
-//! A half line, because the disk was full or the machine stopped, is cut off. The same holds for one that another program has
-//! left; a file that was moved away or removed begins anew.
+//! A line is written by one system call when its circuit has ended, so a killed run loses the
+//! circuits in flight only. A half line, because the disk was full or the machine stopped, is cut
+//! off. The same holds for one that another program has left; a file that was moved away or removed
+//! begins anew.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
@@ -26,7 +27,6 @@ use lines::{Numbers, cut_half_line};
 
 /// The lines.
 pub const LINES: &str = "circuits-000.jsonl";
-/// The options.
 const OPTIONS: &str = "run.json";
 /// The same while it is written.
 const UNFINISHED_OPTIONS: &str = "run.json.new";
@@ -42,17 +42,19 @@ pub struct CircuitRunOptions {
     pub path_file: Option<PathBuf>,
     /// By which rules paths are drawn, if they are.
     pub rules: Option<String>,
-    /// SHA-256 of the file with the run's arms and of the files it names, in hexadecimal digits, if the run has arms.
+    /// SHA-256 of the file with the run's arms and of the files it names, in hexadecimal digits, if
+    /// the run has arms.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arms_sha256: Vec<String>,
     /// How many round trips a circuit has.
     pub rtt: u32,
-    /// The longest random pause between two of them, in ms; 0 in files of older versions, which made none.
+    /// The longest random pause between two of them, in ms; 0 in files of older versions, which
+    /// made none.
     #[serde(default)]
     pub rtt_pause_ms: u64,
     /// How many first bytes.
     pub ttfb: u32,
-    /// First bytes again and again, if there are such.
+    /// Repeated first bytes, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<crate::series::Series>,
     /// How much is downloaded, in bytes.
@@ -65,10 +67,11 @@ pub struct CircuitRunOptions {
     /// How long a download may take, in seconds; not in files of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub download_secs: Option<u64>,
-    /// What it is measured with; not in files of older versions.
+    /// The setting of the measurement; not in files of older versions.
     #[serde(default)]
     pub setting: Option<Setting>,
-    /// How fast it may go. That may change between two parts, but is said. Not in files of older versions.
+    /// How fast it may go. That may change between two parts, but is said. Not in files of older
+    /// versions.
     #[serde(default)]
     pub pace: Option<Pace>,
 }
@@ -143,7 +146,7 @@ pub enum StoreError {
         /// Which ones, and what they were.
         difference: String,
     },
-    /// A line is no circuit.
+    /// A line is not a circuit.
     #[error("{}, line {line}: {reason}", .path.display())]
     Line {
         /// In which file.
@@ -160,7 +163,6 @@ pub enum StoreError {
 pub struct Store {
     /// The file with the lines.
     path: PathBuf,
-    /// It.
     file: File,
     /// How long it was after the last whole line, in bytes.
     length: u64,
@@ -177,13 +179,13 @@ pub struct Opened {
     pub store: Store,
     /// The numbers of those that are there already.
     pub done: HashSet<u64>,
-    /// What is to be said of it, if something is.
+    /// A note about it, if there is one.
     pub note: Option<String>,
 }
 
 impl Store {
-    /// Begins a run in a folder, or goes on with one; says which circuits are there already. Nobody else gets the folder
-    /// meanwhile.
+    /// Begins a run in a folder, or goes on with one; says which circuits are there already. Nobody
+    /// else gets the folder meanwhile.
     ///
     /// # Errors
     /// [`StoreError`], which names the file.
@@ -211,7 +213,7 @@ impl Store {
         }
     }
 
-    /// A file of lines, whatever options they came by: opens it or makes it, and cuts a half line off.
+    /// A file of lines, made with any options: opens it or makes it, and cuts a half line off.
     fn at(path: PathBuf) -> Result<Self, StoreError> {
         let (file, length) = open_lines(&path).map_err(io_error(&path))?;
         Ok(Self { path, file, length, run_unix_secs: run_unix_secs(), _lock: None })
@@ -286,7 +288,8 @@ fn line(circuit: &CircuitRecord, run_unix_secs: f64) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// What names a run that begins now: no other one has begun at the same instant by this host's clock.
+/// What names a run that begins now: no other one has begun at the same instant by this host's
+/// clock.
 fn run_unix_secs() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
@@ -382,8 +385,8 @@ fn replace_json(
     replace(dir, name, unfinished, &text)
 }
 
-/// Replaces a file of a folder, whole or not at all, and has the disk keep it. It is written as `unfinished` in that folder,
-/// always the same name, so that kills leave only one such file.
+/// Replaces a file of a folder, whole or not at all, and has the disk keep it. It is written as
+/// `unfinished` in that folder, always the same name, so that kills leave only one such file.
 fn replace(dir: &Path, name: &str, unfinished: &str, bytes: &[u8]) -> Result<(), StoreError> {
     let (path, unfinished) = (dir.join(name), dir.join(unfinished));
     let written = || -> io::Result<()> {

@@ -20,8 +20,8 @@ pub struct StreamTarget {
     pub port: u16,
     /// The path on a web server; none of a source of bytes.
     pub path: Option<String>,
-    /// Whether that is the secret path of a source of `ff-perf source`: the number of bytes is added to it, and it is never
-    /// shown.
+    /// Whether that is the secret path of a source of `ff-perf source`: the number of bytes is
+    /// added to it, and it is never shown.
     pub is_secret: bool,
 }
 
@@ -103,7 +103,7 @@ impl StreamTarget {
         }
     }
 
-    /// What is asked for the first byte: HEAD of a web server (002), one byte of a source.
+    /// The request for the first byte: HEAD for a web server (NavigaTor), one byte for a source.
     fn first_byte_request(&self) -> String {
         match &self.path {
             Some(path) => format!("HEAD {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.host),
@@ -111,7 +111,7 @@ impl StreamTarget {
         }
     }
 
-    /// What is asked for so many bytes; a web server may have more, which is not read.
+    /// The request for this number of bytes; a web server may have more, which is not read.
     pub(crate) fn download_request(&self, bytes: u64) -> String {
         match &self.path {
             Some(path) => {
@@ -122,13 +122,15 @@ impl StreamTarget {
         }
     }
 
-    /// How many bytes to read where so many are still to come: of a source one more, so that what it should not have sent is seen
-    /// if it comes with the last bytes, which nobody waits for; a web server may have more than is wanted of it.
+    /// How many bytes to read when `bytes` are still to come: for a source one more, so that a byte
+    /// too many is seen if it comes with the last bytes, since nothing waits for it later; a web
+    /// server may have more than is wanted.
     fn room(&self, bytes: u64) -> usize {
         usize::try_from(bytes).unwrap_or(usize::MAX).saturating_add(self.path.is_none().into())
     }
 
-    /// Measures the first byte of a stream: a web server's answer is as far away whatever its status is.
+    /// Measures the first byte of a stream: a web server's answer takes the same time with any
+    /// status.
     ///
     /// # Errors
     /// [`Fault`] of the circuit's or the target's.

@@ -1,11 +1,12 @@
 //! Which addresses are on the public Internet and which are in private networks.
 //!
-//! Some addresses are neither: documentation, multicast, tunnels such as 6to4. Code that needs a public address refuses
-//! them, and code that exempts private addresses does not exempt them.
+//! Some addresses are neither: documentation, multicast, tunnels such as 6to4. Code that needs a
+//! public address refuses them, and code that exempts private addresses does not exempt them.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether an address belongs to the public Internet, by IANA's registries of special-purpose addresses.
+/// Whether an address belongs to the public Internet, by IANA's registries of special-purpose
+/// addresses.
 #[must_use]
 pub fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
@@ -14,7 +15,8 @@ pub fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// Whether an address belongs to this host, a private network or a test network (198.18.0.0/15, RFC 2544).
+/// Whether an address belongs to this host, a private network or a test network (198.18.0.0/15, RFC
+/// 2544).
 #[must_use]
 pub fn is_private(address: IpAddr) -> bool {
     match address.to_canonical() {
@@ -41,8 +43,8 @@ fn is_special_v4(v4: Ipv4Addr) -> bool {
         || (a, b, c) == (192, 88, 99)
 }
 
-/// Only 2000::/3 is allocated, and parts of it are special: 2001::/23 (Teredo among it), 2001:db8::/32, 2002::/16 (6to4),
-/// 3fff::/20.
+/// Only 2000::/3 is allocated, and parts of it are special: 2001::/23 (Teredo among it),
+/// 2001:db8::/32, 2002::/16 (6to4), 3fff::/20.
 fn is_public_v6(v6: Ipv6Addr) -> bool {
     let [first, second, ..] = v6.segments();
     let is_special = (first == 0x2001 && (second < 0x200 || second == 0xdb8))

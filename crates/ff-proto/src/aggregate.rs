@@ -48,7 +48,7 @@ impl SecondSample {
 
 /// A relay rounds its reports to this part of a second's traffic.
 const ROUNDING: u64 = 100;
-/// So many bytes a second are left to a relay that echoes next to nothing.
+/// The bytes a second that are left to a relay that echoes next to nothing.
 const REPORT_SLACK_BYTES: u64 = 125_000;
 /// The fewest seconds whose sum says more than they do one by one.
 const SUMMED_SECS: usize = 10;
@@ -58,7 +58,7 @@ const SUMMED_SECS: usize = 10;
 pub struct ImpossibleReport {
     /// The second it is for; `None` when it is the sum of all of them.
     pub second: Option<u16>,
-    /// What was reported.
+    /// The reported bytes.
     pub reported_bytes: u64,
     /// The most that could have been.
     pub possible_bytes: u64,
@@ -68,10 +68,10 @@ pub struct ImpossibleReport {
 ///
 /// The relay's seconds and the measurers' are not the same: an echo comes back up to some time
 /// later than the relay has counted it, those of its last second perhaps after the end. So a second
-/// is compared with what was echoed in itself, the one before and the two behind it together, and
+/// is compared with what was echoed in itself, the one before and the two after it together, and
 /// the sum with what was echoed in all of them and in two more like the best (PROTOCOL.md §9). An
-/// honest relay reports no more than it was allowed beside what it echoed in its own second, and
-/// stays below both.
+/// honest relay reports no more than it was allowed for what it echoed in its own second, and stays
+/// below both.
 ///
 /// # Errors
 /// The first report that is above its bound, or the sum.
@@ -91,7 +91,7 @@ pub fn check_reports(seconds: &[SecondSample], granted: Ratio) -> Result<(), Imp
     };
     for (index, second) in seconds.iter().enumerate() {
         let around = index.saturating_sub(1)..index + 3;
-        // Of the seconds behind the end nobody has counted anything.
+        // No seconds after the end are counted.
         let around = around.map(|at| seconds.get(at).map_or(best, echoed));
         let name = Some(u16::try_from(index).unwrap_or(u16::MAX));
         check(name, second.background_reported_bytes(), sum(&mut { around }), 1)?;
@@ -104,7 +104,7 @@ pub fn check_reports(seconds: &[SecondSample], granted: Ratio) -> Result<(), Imp
     check(None, sum(&mut { reported }), sum(&mut { all }), seconds.len() as u64)
 }
 
-/// What an estimate is worth.
+/// The verdict about an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is the relay's capacity, within ε1 and ε2.
@@ -113,17 +113,18 @@ pub enum Verdict {
     NeedsMoreCapacity,
     /// The measurers were at their own limit: not the relay's capacity.
     MeasurerLimited,
-    /// What lies between the measurers and the relay let through hardly more: again over more links, or by others.
+    /// What lies between the measurers and the relay let through hardly more: again over more
+    /// links, or by others.
     PathLimited,
     /// What came back has never stopped growing, so it is not known where it would.
     Unsettled,
     /// The relay granted fewer seconds than it was asked for: what it can do for so long only.
     ShortGrant,
-    /// It is what came through the relay beside its clients' traffic, of which nothing is known.
+    /// It counts only what came through the relay without its clients' traffic, which is unknown.
     LowerBound,
 }
 
-/// What an estimate came about with.
+/// The circumstances of an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Circumstances {
     /// Σa over the team, `None` when no measurer was limited in rate.
@@ -133,7 +134,8 @@ pub struct Circumstances {
     pub is_local: bool,
     /// Whether a measurer was at its own limit.
     pub measurer_limited: bool,
-    /// Whether the paths to the relay could have carried hardly more (less than [`Params::headroom`] times as much).
+    /// Whether the paths to the relay could have carried hardly more (less than
+    /// [`Params::headroom`] times as much).
     pub path_limited: bool,
     /// Whether the relay's rate was still being looked for in at least half of the seconds.
     pub unsettled: bool,
@@ -186,8 +188,8 @@ impl Verdict {
         }
     }
 
-    /// What an attempt with this verdict is worth as a draw. That the team was too small, the way too poor,
-    /// or that nobody has asked the relay, is not of the relay's making.
+    /// What an attempt with this verdict is worth as a draw. That the team was too small, the way
+    /// too poor, or that nobody has asked the relay, is not of the relay's making.
     #[must_use]
     pub fn draw(self, estimate: BytesPerSec) -> Draw {
         match self {
@@ -276,13 +278,13 @@ mod tests {
         series.iter().map(|&x| second(x, if lie { 1 << 40 } else { 0 })).collect()
     }
 
-    /// What is published of a series, in proportion to the capacity.
+    /// The published value of a series, in proportion to the capacity.
     fn inflation(series: &[u64], lie: bool) -> f64 {
         let r = Ratio::from_percent(25).unwrap();
         estimate(&samples(series, lie), r).unwrap().get() as f64 / CAPACITY as f64
     }
 
-    /// So many bytes times a factor.
+    /// A number of bytes times a factor.
     fn times(bytes: u64, factor: f64) -> u64 {
         BytesPerSec::new(bytes).scale(factor).get()
     }
@@ -296,7 +298,7 @@ mod tests {
     #[test]
     fn echoes_held_back_gain_no_more_than_epsilon_2() {
         let mut patterns: Vec<Vec<bool>> = Vec::new();
-        // So many seconds at the end, in the middle of the rest or spread evenly.
+        // A number of seconds at the end, in the middle of the rest or spread evenly.
         for released in 1..=SECONDS {
             patterns.push((0..SECONDS).map(|second| second >= SECONDS - released).collect());
             patterns.push(

@@ -1,4 +1,4 @@
-//! Who is speaking: Ed25519 signatures bound to one TLS session (PROTOCOL.md §3).
+//! The identities of peers: Ed25519 signatures bound to one TLS session (PROTOCOL.md §3).
 //!
 //! The signature covers a value that only the two ends of this TLS session can compute
 //! (RFC 5705 exporter), so it cannot be replayed on another link, nor by a man in the middle.
@@ -11,7 +11,7 @@ use crate::ids::Ed25519Id;
 pub const EXPORTER_LABEL: &[u8] = b"EXPORTER-flashflow-link-1";
 /// Bytes taken from the TLS exporter.
 pub const EXPORTER_LEN: usize = 32;
-/// What the TLS exporter of a link gives.
+/// The output of a link's TLS exporter.
 pub type Exporter = [u8; EXPORTER_LEN];
 /// Bytes of an Ed25519 signature.
 pub const SIGNATURE_LEN: usize = 64;

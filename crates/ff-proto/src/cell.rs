@@ -33,7 +33,7 @@ pub const CMD_VERSIONS: u8 = 7;
 pub const CMD_NETINFO: u8 = 8;
 /// tor-spec: VPADDING, to be dropped.
 pub const CMD_VPADDING: u8 = 128;
-/// tor-spec: CERTS, who a relay is.
+/// tor-spec: CERTS, the identity of a relay.
 pub const CMD_CERTS: u8 = 129;
 /// tor-spec: AUTH_CHALLENGE, by which the initiator may say who it is.
 pub const CMD_AUTH_CHALLENGE: u8 = 130;
@@ -156,7 +156,7 @@ impl CellAssembler {
         Ok(())
     }
 
-    /// Takes bytes of a cell that is not whole in them, and returns the bytes behind it.
+    /// Takes bytes of a cell that is not whole in them, and returns the bytes after it.
     #[cold]
     fn complete<'a, E>(
         &mut self,

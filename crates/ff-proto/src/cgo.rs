@@ -1,5 +1,5 @@
-//! Counter Galois Onion (Tor proposal 359) as a relay does it with a cell that it forwards, and how a
-//! client undoes that.
+//! Counter Galois Onion (Tor proposal 359) as a relay does it with a cell that it forwards, and how
+//! a client undoes that.
 //!
 //! A cell's body X_L || X_R (16 and 493 bytes) passes through the wide-block cipher UIV+, whose
 //! tweak is the tag T' of the cell before and the cell's command. The result's first 16 bytes are
@@ -10,10 +10,10 @@
 //!                            X_L ─▶ POLYVAL ─▶ counter of AES-CTR;   X_R := X_R xor keystream
 //! ```
 //!
-//! A relay also compares X_L with a nonce, to find the cells that are for itself. Measurement circuits
-//! have no such cells, so for them the nonce is in the key material and not used. Limits: only AES-128,
-//! and of relays only what they do with cells of others. A cell costs 290 ns, of which 80 ns wipe the two
-//! copies of hash states (AMD EPYC with AVX-512); AES-128-CTR costs 30 ns.
+//! A relay also compares X_L with a nonce, to find the cells that are for itself. Measurement
+//! circuits have no such cells, so for them the nonce is in the key material and not used. Limits:
+//! only AES-128, and of relays only what they do with cells of others. A cell costs 290 ns, of
+//! which 80 ns wipe the two copies of hash states (AMD EPYC with AVX-512); AES-128-CTR costs 30 ns.
 
 use aes::Aes128Enc;
 use aes::cipher::array::Array;
@@ -36,7 +36,7 @@ const BLOCK_LEN: usize = 16;
 /// Blocks that the mask is made of: the tag, then the command and the body's right part, filled
 /// up with zeros.
 const MASK_BLOCKS: usize = 1 + (1 + BODY_LEN - TAG_LEN).div_ceil(BLOCK_LEN);
-/// Blocks of keystream made for a cell: 31 are needed, and single blocks behind the last batch of
+/// Blocks of keystream made for a cell: 31 are needed, and single blocks after the last batch of
 /// eight cost more than one more batch.
 const STREAM_BLOCKS: usize = 32;
 /// The bits of AES-CTR's counter that count the blocks of a cell.
@@ -78,7 +78,7 @@ impl Cgo {
         cgo
     }
 
-    /// Goes to behind a cell that the relay returned with this tag.
+    /// Goes to the state after a cell that the relay returned with this tag.
     pub fn set_tag(&mut self, tag: Tag) {
         self.tag = tag;
     }
@@ -101,8 +101,8 @@ impl Cgo {
         self.apply_stream(right);
     }
 
-    /// Undoes in place what the relay does with a cell that it forwards; `inverse` has the key of the
-    /// block cipher.
+    /// Undoes in place what the relay does with a cell that it forwards; `inverse` has the key of
+    /// the block cipher.
     #[cfg(feature = "onion")]
     fn undo(&mut self, inverse: &Aes128Dec, command: u8, body: &mut Body) {
         let before = self.tag;
@@ -141,7 +141,7 @@ impl Cgo {
         self.apply_stream(right);
     }
 
-    /// What the left part is combined with, in front of and behind AES.
+    /// The mask that the left part is combined with, before and after AES.
     #[inline]
     fn mask(&self, command: u8, body: &Body) -> [u8; BLOCK_LEN] {
         let mut blocks = [polyval::Block::default(); MASK_BLOCKS];
@@ -155,8 +155,8 @@ impl Cgo {
         hash.finalize().into()
     }
 
-    /// The counter of the keystream's first block that this tag gives. The low bits are for counting
-    /// within a cell, so there is no carry.
+    /// The counter of the keystream's first block that this tag gives. The low bits are for
+    /// counting within a cell, so there is never a carry.
     #[inline]
     fn first_counter(&self, tag: &Tag) -> u128 {
         let mut hash = self.counter_hash.clone();
@@ -184,7 +184,6 @@ impl Cgo {
 /// change their keys.
 #[cfg(feature = "onion")]
 pub struct CgoClient {
-    /// What the relay does.
     relay: Cgo,
     /// Undoes its block cipher.
     inverse: Aes128Dec,

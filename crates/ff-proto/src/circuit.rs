@@ -27,7 +27,7 @@ pub const CONFIRMATION_LEN: usize = 32;
 pub struct EphemeralKey {
     /// Wiped on drop by its own type.
     secret: StaticSecret,
-    /// What the peer gets.
+    /// The part for the peer.
     public: [u8; 32],
 }
 
@@ -53,8 +53,8 @@ impl EphemeralKey {
     }
 }
 
-/// The key with which a relay passes cells on in one direction, and with it the cipher. Of a measurement
-/// circuit it is the direction from measurer to target.
+/// The key with which a relay passes cells on in one direction, and with it the cipher. Of a
+/// measurement circuit it is the direction from measurer to target.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub enum ForwardKey {
     /// Of [`CryptoKind::AES128_CTR`].
@@ -83,14 +83,15 @@ impl ForwardKey {
     }
 }
 
-/// What a relay does with the cells that it passes on in one direction.
+/// How a relay encrypts or decrypts the cells that it passes on in one direction.
 #[derive(Clone, Debug)]
 pub struct Passage {
     /// Its key there.
     pub key: ForwardKey,
     /// Command of the cells, which goes into them with CGO.
     pub command: u8,
-    /// Cells that have passed with that key before: with AES-128-CTR the keystream goes on behind them.
+    /// Cells that have passed with that key before: with AES-128-CTR the keystream goes on after
+    /// them.
     pub first_cell: u64,
     /// The tag of the cell before, with CGO; zeros if there is none.
     pub tag: cgo::Tag,
@@ -108,7 +109,7 @@ impl core::fmt::Debug for ForwardKey {
 pub struct CircuitKeys {
     /// Key material of the direction from measurer to target.
     pub forward: ForwardKey,
-    /// What the target sends to show that it derived the same keys.
+    /// The target's proof that it derived the same keys.
     pub confirmation: [u8; CONFIRMATION_LEN],
 }
 
@@ -187,7 +188,8 @@ impl Exchange<'_> {
 pub struct EchoCircuit {
     /// The only circuit id whose MEAS_ECHO cells belong here.
     circ_id: u32,
-    /// Whose it is, so that its cells can be counted as that measurer's without looking it up.
+    /// The measurer of this circuit, so that its cells can be counted as that measurer's without
+    /// looking it up.
     measurer: MeasurerIndex,
     /// For hosts that decrypt by themselves.
     key: ForwardKey,
@@ -225,7 +227,7 @@ impl EchoCircuit {
         Self { measurer, ..self }
     }
 
-    /// Whose it is.
+    /// The measurer of this circuit.
     #[must_use]
     pub fn measurer(&self) -> MeasurerIndex {
         self.measurer

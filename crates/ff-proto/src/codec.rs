@@ -50,7 +50,7 @@ pub enum DecodeError {
 /// A cursor over bytes from a peer.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
-    /// What has not been read yet.
+    /// The bytes that have not been read yet.
     rest: &'a [u8],
 }
 
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
         self.array(field).map(u16::from_be_bytes)
     }
 
-    /// What has not been read yet.
+    /// The bytes that have not been read yet.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.rest

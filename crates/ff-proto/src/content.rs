@@ -151,16 +151,16 @@ impl Sampler {
         self.next
     }
 
-    /// Draws the one after it, when so many cells have come back in all. With fewer than are
-    /// behind on this link alone, those count.
+    /// Draws the sample after it, when `echoed_in_all` cells have come back in all. If that is fewer
+    /// than on this link alone, the link's own count is used.
     pub fn advance(&mut self, echoed_in_all: u64) {
         let behind = self.next.saturating_add(1);
         let number = behind.saturating_add(1).max(echoed_in_all);
         self.next = behind.saturating_add(self.gap(number));
     }
 
-    /// How many cells to skip: geometrically distributed, by inversion, with the probability of
-    /// the cell that is the `number`-th in all. Those behind it need less, so they get more.
+    /// How many cells to skip: geometrically distributed, by inversion, with the probability of the
+    /// cell that is the `number`-th in all. Those after it need less, so they get more.
     fn gap(&mut self, number: u64) -> u64 {
         #[expect(clippy::cast_precision_loss, reason = "cells of one measurement are below 2^53")]
         let probability = self.probability.max(CHECKS_AT_LEAST / number as f64);

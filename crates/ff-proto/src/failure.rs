@@ -1,15 +1,15 @@
 //! Why measurements fail: one table of all kinds, with what programs need to know of each.
 //!
-//! An error says which kind it is where it is defined, by a method `kind`; what follows from that
-//! (the stable name, the exit status, who is at fault) stands here once.
+//! An error gives its kind where it is defined, by a method `kind`; the facts that follow from the
+//! kind (the stable name, the exit status, the side at fault) stand here once.
 
-/// Who is at fault, as far as the coordinator can tell.
+/// The side at fault, as far as the coordinator can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The coordinator or its team.
     Coordinator,
-    /// The relay, or the way to it: a relay that does not answer and one that does not want to
-    /// look alike. Or the relay or a measurer, who contradict each other.
+    /// The relay, or the way to it: a relay that cannot answer and one that will not answer look
+    /// alike. Or the relay or a measurer, which contradict each other.
     Unclear,
     /// The relay, by its own choice.
     Relay,
@@ -52,7 +52,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Who is at fault.
+            /// The side at fault.
             #[must_use]
             pub const fn fault(self) -> Fault {
                 match self {

@@ -2,8 +2,8 @@
 //!
 //! # Entry points
 //!
-//! [`session::target::Target`], [`session::measurer::EchoLink`], [`session::coordinator::CoordinatorLink`] and
-//! [`aggregate::estimate()`].
+//! [`session::target::Target`], [`session::measurer::EchoLink`],
+//! [`session::coordinator::CoordinatorLink`] and [`aggregate::estimate()`].
 
 pub mod addresses;
 pub mod aggregate;

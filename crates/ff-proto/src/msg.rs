@@ -5,7 +5,8 @@
 //! id and signature. Extensions are `count [1]` and so often `type [1] length [1] value
 //! [length]`; a reader ignores the types it does not know.
 //!
-//! Each message lists its fields once, for reading and for writing: `fields!` makes both from the list.
+//! Each message lists its fields once, for reading and for writing: `fields!` makes both from the
+//! list.
 
 mod create;
 mod fields;
@@ -53,14 +54,14 @@ pub enum Msg {
     Err(MeasErr),
 }
 
-/// Who reads messages.
+/// The readers of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The relay that is measured.
     Target,
-    /// Who asks for the measurement.
+    /// The role that asks for the measurement.
     Coordinator,
-    /// Who sends the traffic.
+    /// The role that sends the traffic.
     Measurer,
 }
 
@@ -81,7 +82,8 @@ impl Role {
 /// An extension: its type and its value.
 pub(crate) type Extension = (u8, Vec<u8>);
 
-/// A message's place in the protocol: its command byte, and what it says in extensions. Most have none.
+/// A message's place in the protocol: its command byte, and what it says in extensions. Most have
+/// none.
 pub(crate) trait Payload: Fields {
     /// The command byte.
     const COMMAND: u8;
@@ -124,11 +126,9 @@ pub(crate) trait Payload: Fields {
 /// A message with its signer's claim. [`verify`](Self::verify) before believing it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signed<T> {
-    /// The message.
     message: T,
-    /// Who says it is his.
+    /// The key that the sender claims.
     signer: Ed25519Id,
-    /// The signature.
     signature: [u8; SIGNATURE_LEN],
     /// The bytes the signature covers: the payload in front of it.
     signed: Vec<u8>,
@@ -153,20 +153,20 @@ impl<T: Payload> Signed<T> {
         Ok(Self { message, signer, signature, signed })
     }
 
-    /// Who signed it, and what, if the signature is good on this link.
+    /// The signer and the message, if the signature is good on this link.
     #[must_use]
     pub fn verify(&self, exporter: &Exporter) -> Option<(&Ed25519Id, &T)> {
         auth::verify(&self.signer, exporter, T::COMMAND, &self.signed, &self.signature)
             .then_some((&self.signer, &self.message))
     }
 
-    /// Who claims to have signed it.
+    /// The key that claims to have signed it, unchecked.
     #[must_use]
     pub fn claimed_signer(&self) -> &Ed25519Id {
         &self.signer
     }
 
-    /// The message, whoever it is from.
+    /// The message, with an unchecked sender.
     #[must_use]
     pub fn unverified(&self) -> &T {
         &self.message
@@ -236,10 +236,10 @@ impl Msg {
         Self::decode_payload(command, payload)
     }
 
-    /// Reads a message from the body of a MEASUREMENT cell, whoever it is for.
+    /// Reads a message from the body of a MEASUREMENT cell, for any role.
     ///
     /// # Errors
-    /// [`DecodeError`]; what stands behind the payload is ignored.
+    /// [`DecodeError`]; bytes after the payload are ignored.
     pub fn decode(body: &[u8]) -> Result<Self, DecodeError> {
         let (command, payload) = open_body(body)?;
         Self::decode_payload(command, payload)

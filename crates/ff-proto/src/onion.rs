@@ -1,5 +1,5 @@
-//! As much of Tor's circuits as it takes to send cells through a relay: a client's end, and that of the
-//! relay behind it.
+//! The part of Tor's circuits that is needed to send cells through a relay: a client's end, and
+//! that of the next relay.
 //!
 //! ```text
 //!   circuit::Building   ntor::NtorClient ─▶ CREATE2, CREATED2 ─▶ Hop ─▶ EXTEND2, EXTENDED2 ─▶ Passage × 2

@@ -11,8 +11,8 @@ use crate::units::{BytesPerSec, Ratio};
 
 /// Seconds a measurement may last at all: up to the greatest `FFMaxMeasurementDuration`.
 pub const DURATION_SECS: RangeInclusive<u16> = 1..=120;
-/// Seconds of a period, in which a relay is measured once (paper §4.3: 24 h), unless its operator sets
-/// another.
+/// Seconds of a period, in which a relay is measured once (paper §4.3: 24 h), unless its operator
+/// sets another.
 pub const PERIOD_SECS: u64 = 86_400;
 /// Sockets of a whole team.
 pub const SOCKETS: RangeInclusive<u16> = 1..=4096;
@@ -20,20 +20,20 @@ pub const SOCKETS: RangeInclusive<u16> = 1..=4096;
 pub const CELLS_PER_RECORD: RangeInclusive<usize> = 1..=31;
 /// The least probability of checking a cell (paper §4.1: p = 1e-5).
 pub const MIN_CHECK_PROBABILITY: f64 = 1e-5;
-/// The background allowance never falls below this, whatever the ratio, so that a relay's few clients
-/// do not notice that it is measured.
+/// The background allowance never falls below this, whatever the ratio, so that a relay's few
+/// clients do not notice that it is measured.
 pub const BACKGROUND_FLOOR: BytesPerSec = BytesPerSec::from_mbit(1);
 
 /// A path with a shorter round trip than this is full at once.
 const NEAR: Duration = Duration::from_millis(5);
 /// The longest round trip that counts, because a relay may delay all its answers.
 const FAR: Duration = Duration::from_millis(500);
-/// Round trips until a relay's rate is found and the surplus queue is drained: the window doubles in each of the first, three
-/// show no growth, and three drain.
+/// Round trips until a relay's rate is found and the surplus queue is drained: the window doubles
+/// in each of the first, three show no growth, and three drain.
 const SETTLE_ROUND_TRIPS: u32 = 11;
 /// The most seconds beyond those that count.
 pub const MAX_SETTLE_SECS: u16 = 5;
-/// What is taken for the round trip where it is not known.
+/// The round trip that is assumed where it is not known.
 const UNKNOWN: Duration = Duration::from_millis(250);
 
 /// For how many seconds more a relay at this distance is measured, because its rate is not found at
@@ -56,17 +56,20 @@ pub const EPSILON2_PERCENT: u8 = 5;
 /// What every role of a measurement has to agree on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Params {
-    /// s: sockets of the whole team, where nothing is known of relay and path (paper App. E.1: 160).
+    /// s: sockets of the whole team, where nothing is known of relay and path (paper App. E.1:
+    /// 160).
     pub sockets: u16,
-    /// t: seconds that count. The paper takes 30 (App. E.3), some of which its TCP needed to start. Here these do not count, and
-    /// 10 s give 0.945 to 1.013 of the truth (PROTOCOL.md §9 has the table).
+    /// t: seconds that count. The paper takes 30 (App. E.3), some of which its TCP needed to start.
+    /// Here these do not count, and 10 s give 0.945 to 1.013 of the truth (PROTOCOL.md §9 has the
+    /// table).
     pub duration_secs: u16,
     /// r: the greatest share of background traffic (paper §6.2: 0.25).
     pub ratio: Ratio,
     /// How seconds become the estimate.
     pub estimator: Estimator,
-    /// m: measurer capacity per relay capacity. The paper takes 2.25 (App. E.2), because what its measurers sent varied; here
-    /// they send at a set rate, and with 1.5 two of three measurers are still enough.
+    /// m: measurer capacity per relay capacity. The paper takes 2.25 (App. E.2), because what its
+    /// measurers sent varied; here they send at a set rate, and with 1.5 two of three measurers are
+    /// still enough.
     pub multiplier: f64,
     /// ε1: how far below the truth an estimate may lie (paper §6.1: 0.20).
     pub epsilon1: f64,
@@ -76,8 +79,8 @@ pub struct Params {
     /// check costs under 1 ns a cell and the round-trip times have a hundred times the samples.
     pub check_probability: f64,
     /// Cells per TLS record. Tor's relays send records of up to 4 KB, and 3.1 to 3.3 KB in the mean
-    /// when busy, that is 6 cells (seen with tor 0.4.9.11). Larger records would make the relay look
-    /// faster than it is when it serves clients.
+    /// when busy, that is 6 cells (seen with tor 0.4.9.11). Larger records would make the relay
+    /// look faster than it is when it serves clients.
     pub cells_per_record: usize,
     /// The ciphers that the relay may choose from for the measurement circuits, the preferred one
     /// first: the one that clients use, unless told otherwise. It takes the first that it has, so a
@@ -98,14 +101,14 @@ impl Default for Params {
 pub struct ParamError {
     /// Which parameter.
     name: &'static str,
-    /// What it was.
     value: f64,
-    /// What is allowed.
+    /// The allowed values.
     bounds: String,
 }
 
 impl Params {
-    /// The paper's (§4.1, §6.1, §6.2, App. E), but for the check probability, cells per record and ciphers, which are ours.
+    /// The paper's (§4.1, §6.1, §6.2, App. E), but for the check probability, cells per record and
+    /// ciphers, which are ours.
     pub const PAPER: Self = Self {
         sockets: 160,
         duration_secs: 30,
@@ -168,8 +171,8 @@ impl Params {
         allocated.scale(1.0 / self.headroom())
     }
 
-    /// m/(1-ε1): how many times what came back measurers and paths must have been able to carry, if that is to be the relay's
-    /// doing.
+    /// m/(1-ε1): how many times what came back measurers and paths must have been able to carry, if
+    /// that is to be the relay's doing.
     #[must_use]
     pub fn headroom(&self) -> f64 {
         self.multiplier / (1.0 - self.epsilon1)

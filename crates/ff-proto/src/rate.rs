@@ -4,14 +4,14 @@ use core::time::Duration;
 
 use crate::units::{BytesPerSec, MonoTime};
 
-/// Fills with a rate up to a burst; whoever moves bytes takes them out.
+/// Fills with a rate up to a burst; the user of the bucket takes out the bytes that it moves.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenBucket {
     /// Bytes added a second.
     rate: BytesPerSec,
     /// The most it holds, in bytes.
     burst_bytes: i64,
-    /// What it holds; below zero when more was taken than was there.
+    /// Its tokens; below zero when more was taken than was there.
     tokens_bytes: i64,
     /// Up to when it has been filled.
     filled_at: MonoTime,

@@ -89,7 +89,7 @@ pub enum PeerViolation {
     ImpossibleReport {
         /// The second it is for; `None` when it is the sum of all of them.
         second: Option<u16>,
-        /// What it reported.
+        /// The reported bytes.
         reported_bytes: u64,
         /// What could have been.
         possible_bytes: u64,

@@ -16,7 +16,7 @@ const CELL_BYTES: u64 = CELL_LEN as u64;
 pub struct MonoTime(u64);
 
 impl MonoTime {
-    /// A time so many microseconds after the caller's zero.
+    /// A time `micros` microseconds after the caller's zero.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
@@ -66,13 +66,13 @@ impl Cells {
 pub struct BytesPerSec(u64);
 
 impl BytesPerSec {
-    /// A rate of so many bytes a second.
+    /// A rate in bytes a second.
     #[must_use]
     pub const fn new(bytes_per_sec: u64) -> Self {
         Self(bytes_per_sec)
     }
 
-    /// A rate of so many megabits (1,000,000 bits) a second.
+    /// A rate in megabits (1,000,000 bits) a second.
     #[must_use]
     pub const fn from_mbit(mbit_per_sec: u64) -> Self {
         Self(mbit_per_sec.saturating_mul(1_000_000 / 8))
@@ -180,8 +180,7 @@ impl Ratio {
         self.0
     }
 
-    /// The background traffic x·r/(1-r) allowed beside `measured` bytes (paper §4.1), rounded
-    /// down.
+    /// The background traffic x·r/(1-r) allowed for `measured` bytes (paper §4.1), rounded down.
     #[must_use]
     pub fn background_for(self, measured_bytes: u64) -> u64 {
         let percent = u128::from(self.0);

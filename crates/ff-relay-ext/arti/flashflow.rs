@@ -1,4 +1,5 @@
-//! FlashFlow in this relay: where its runtime, its circuits and its configuration meet `ff_relay_ext::arti::embedding`.
+//! FlashFlow in this relay: where its runtime, its circuits and its configuration meet
+//! `ff_relay_ext::arti::embedding`.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};

@@ -1,11 +1,11 @@
 //! The embedding for Arti relays.
 //!
-//! - [`embedding`]: [`Embedding`](embedding::Embedding), all that another Arti relay needs, and how it is used; its
-//!   configuration is a [`Section`](section::Section).
+//! - [`embedding`]: [`Embedding`](embedding::Embedding), all that another Arti relay needs, and how
+//!   it is used; its configuration is a [`Section`](section::Section).
 //! - [`tls`]: [`MeasuringTls`](tls::MeasuringTls) puts the extension on every link a relay
 //!   accepts.
-//! - [`provider`]: [`MeasuringProvider`](provider::MeasuringProvider) leads what is echoed through the relay's own
-//!   circuits.
+//! - [`provider`]: [`MeasuringProvider`](provider::MeasuringProvider) leads what is echoed through
+//!   the relay's own circuits.
 //! - [`relay`]: [`Relay`](relay::Relay), a small relay of ours made of Arti's crates, because
 //!   `arti-relay` itself is a program and not a library.
 //! - [`host`]: [`RelayHost`](host::RelayHost), such a relay in a thread of its own.

@@ -26,19 +26,18 @@ use ff_proto::units::{BytesPerSec, MonoTime, Ratio};
 const WINDOW: Duration = Duration::from_millis(100);
 /// Windows over which x is averaged: measurers nap, and token buckets are refilled in steps.
 const WINDOWS_OF_ECHO: usize = 3;
-/// Unused tokens are worth so many windows of their income at most: the coordinator counts
-/// background per second, so what is saved up would be spent in vain.
+/// Unused tokens are worth at most this number of windows of their income: the coordinator counts
+/// background per second, so what is saved up would be spent without effect.
 const SAVED_WINDOWS: i64 = 2;
-/// More than so many windows of their income clients need not make up for: what they moved too much
-/// is soon forgotten, whoever it was.
+/// Clients need not make up for more than this number of windows of their income: an excess is soon
+/// forgotten, whoever caused it.
 const OWED_WINDOWS: i64 = 10;
 /// Bytes that clients give up for each one that is measured, at most.
 const GIVEN_UP: i64 = 3;
-/// A second.
 const SECOND: Duration = Duration::from_secs(1);
 /// Seconds before a measurement that say what clients had.
 const REMEMBERED_SECS: usize = 10;
-/// So many seconds in a row may a measurement hold clients back and move less than they do.
+/// For how many seconds in a row a measurement may hold clients back and move less than they do.
 const IDLE_SECS: u8 = 3;
 
 /// Bytes in both directions.
@@ -51,7 +50,6 @@ struct Both {
 }
 
 impl Both {
-    /// Adds.
     fn add(&mut self, sent: u64, received: u64) {
         self.sent = self.sent.saturating_add(sent);
         self.received = self.received.saturating_add(received);
@@ -97,8 +95,8 @@ impl Recent {
         self.full.drain(..self.full.len().saturating_sub(REMEMBERED_SECS));
     }
 
-    /// Passes over the time until now: what clients moved in it is not what they would have. Counting
-    /// begins again with the second behind the first in which they move something.
+    /// Passes over the time until now: what clients moved in it is not what they would have.
+    /// Counting begins again one second after the first in which they move something.
     pub fn pass_over(&mut self, now: MonoTime) {
         self.second = now.micros() / 1_000_000;
         (self.counted, self.has_begun) = (Both::default(), false);
@@ -135,7 +133,7 @@ struct Tokens {
     share: i64,
     /// What clients have of the excess of what they had.
     excess: i64,
-    /// What they had, per window.
+    /// Their income per window.
     had: i64,
 }
 
@@ -145,7 +143,7 @@ impl Tokens {
         self.share = self.share.saturating_add(bytes).min(cap.max(self.share));
     }
 
-    /// Sets the excess for the next window, in which so much comes from elsewhere or is given up.
+    /// Sets the excess for the next window; `less` bytes come from elsewhere or are given up.
     fn renew_excess(&mut self, less: i64) {
         let income = self.had.saturating_sub(less).max(0);
         self.excess = self.excess.saturating_add(income).min(income.saturating_mul(SAVED_WINDOWS));
@@ -267,13 +265,14 @@ impl BackgroundLimit {
         let less = self.share_per_window().saturating_add(self.given_up_per_window());
         self.received.renew_excess(less);
         self.sent.renew_excess(less);
-        // Not from now on: hosts look at the time every few milliseconds, and the rest would be lost.
+        // Not from now on: hosts look at the time every few milliseconds, and the rest would be
+        // lost.
         let passed = WINDOW * u32::try_from(windows).unwrap_or(u32::MAX);
         self.window_start = (self.window_start + passed).min(now);
         (self.income, self.echoed) = (0, 0);
     }
 
-    /// Remembers what was echoed, evenly in so many windows.
+    /// Remembers what was echoed, evenly in this number of windows.
     fn note_echoed(&mut self, windows: i64) {
         let each = self.echoed / u64::try_from(windows).unwrap_or(1).max(1);
         for _ in 0..windows.min(WINDOWS_OF_ECHO as i64) {
@@ -282,7 +281,7 @@ impl BackgroundLimit {
         }
     }
 
-    /// What is echoed in a window of these days.
+    /// The bytes echoed in a window at present.
     fn echoed_per_window(&self) -> u64 {
         self.echoed_before.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes))
             / WINDOWS_OF_ECHO as u64
@@ -367,9 +366,9 @@ fn floor_per_window() -> i64 {
 mod tests {
     use super::*;
 
-    /// A relay that can move so many bytes a second, of which clients and a measurement each want
-    /// what they say, in steps of a millisecond. What the share does not keep for clients is theirs
-    /// and the measurement's in proportion to what both want.
+    /// A relay that can move this number of bytes a second, of which clients and a measurement each
+    /// want their own amount, in steps of a millisecond. What the share does not keep for clients
+    /// is divided between them and the measurement in proportion to what both want.
     struct Relay {
         /// Bytes a second.
         capacity: u64,

@@ -1,12 +1,13 @@
 //! The limit where clients enter: which links of a relay get how many bytes per second.
 //!
-//! Links of clients get the limit, and so do links of relays that have not earned an exemption. A relay earns it
-//! by flags that directory authorities give (Moore, Wacek, Sherr: *Tortoise*, ACSAC 2011). [`options`] makes
-//! [`Rules`] from torrc and the consensus, and [`Rules::decide`] decides what a link gets. The module has no socket,
-//! clock or memory: the host passes what it knows about a link, and applies the decision.
+//! Links of clients get the limit, and so do links of relays that have not earned an exemption. A
+//! relay earns it by flags that directory authorities give (Moore, Wacek, Sherr: *Tortoise*, ACSAC
+//! 2011). [`options`] makes [`Rules`] from torrc and the consensus, and [`Rules::decide`] decides
+//! what a link gets. The module has no socket, clock or memory: the host passes what it knows about
+//! a link, and applies the decision.
 //!
-//! A rule may use only what a peer is and what authorities say about it. A rule that followed the relay's load
-//! would reveal whose guard the relay is (Geddes, Jansen, Hopper, PETS 2013).
+//! A rule may use only what a peer is and what authorities say about it. A rule that followed the
+//! relay's load would reveal whose guard the relay is (Geddes, Jansen, Hopper, PETS 2013).
 
 pub mod options;
 
@@ -24,7 +25,7 @@ pub const MAX_BYTES: u64 = 2_147_483_647;
 pub enum Exempt {
     /// None of them.
     None,
-    /// All relays that the relay knows, whatever their flags: tor's own rule.
+    /// All relays that the relay knows, with any flags: tor's own rule.
     Listed,
     /// Relays with the flag Fast in the consensus.
     #[default]
@@ -52,9 +53,9 @@ impl Exempt {
 /// A token bucket of a link, for each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// What it gets, in bytes per second: 1 to [`MAX_BYTES`].
+    /// The rate, in bytes per second: 1 to [`MAX_BYTES`].
     pub rate_bytes_per_sec: u32,
-    /// What it may save, in bytes: 1 to [`MAX_BYTES`].
+    /// The burst, in bytes: 1 to [`MAX_BYTES`].
     pub burst_bytes: u32,
 }
 
@@ -73,7 +74,7 @@ impl Bucket {
     }
 }
 
-/// What a consensus says about a relay.
+/// A relay's entry in a consensus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     /// Whether it has the flag Fast.
@@ -91,7 +92,7 @@ pub struct Peer {
     pub is_authenticated: bool,
     /// Whether the relay has its descriptor, so that a recent consensus listed it.
     pub is_known: bool,
-    /// What the consensus says about it; `None` when it is not listed.
+    /// The consensus' entry for it; `None` when it is not listed.
     pub listing: Option<Listing>,
     /// Its address, if it has one.
     pub address: Option<IpAddr>,
@@ -183,7 +184,8 @@ impl Rules {
         }
     }
 
-    /// The bucket of an exempt relay. Without a measured weight it gets the limit: nothing is known of its contribution.
+    /// The bucket of an exempt relay. Without a measured weight it gets the limit: nothing is known
+    /// of its contribution.
     fn share_of(&self, peer: &Peer) -> Option<Bucket> {
         if self.share_percent == 0 {
             return None;

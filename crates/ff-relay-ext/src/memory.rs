@@ -1,4 +1,4 @@
-//! Who measured this relay when, kept across restarts in a small text file.
+//! Which coordinators measured this relay when, kept across restarts in a small text file.
 //!
 //! One grant a line: the coordinator's Ed25519 id in hexadecimal, a blank, and the time in
 //! seconds since 1970. A line that is not a grant is dropped, and so are the first of too many
@@ -33,17 +33,17 @@ pub enum MemoryError {
         what: &'static str,
         /// Which file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// What a memory's text comes to.
+/// The content of a memory's text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remembered {
     /// The grants, in the order of their lines.
     pub grants: Vec<GrantRecord>,
-    /// What was dropped, if anything.
+    /// The dropped lines, if there are any.
     pub dropped: Option<Dropped>,
 }
 

@@ -1,8 +1,8 @@
 //! The operator's options, and what they come to.
 //!
 //! The names are those of C tor's torrc; an Arti relay's configuration has them in its own form
-//! ([`crate::arti::section`]). What the operator sets beats the consensus parameter of the same name, which beats the
-//! default.
+//! ([`crate::arti::section`]). What the operator sets beats the consensus parameter of the same
+//! name, which beats the default.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use ff_proto::units::Ratio;
 
 /// Whether the relay takes part: 0 or 1, by default 0.
 pub const MEASUREMENTS_ALLOWED: &str = "FFMeasurementsAllowed";
-/// Who may measure: Ed25519 ids in base64, separated by commas or blanks; by default nobody. No
-/// consensus parameter has this name, because those are numbers.
+/// The coordinators that may measure: Ed25519 ids in base64, separated by commas or blanks; by
+/// default none. No consensus parameter has this name, because those are numbers.
 pub const ALLOWED_COORDINATORS: &str = "FFAllowedCoordinators";
-/// Within which time one coordinator may measure once and retry once: 1 hour to 1 month, by default 1 day. In a
-/// testing network 10 seconds are enough.
+/// Within which time one coordinator may measure once and retry once: 1 hour to 1 month, by default
+/// 1 day. In a testing network 10 seconds are enough.
 pub const MEASUREMENT_PERIOD: &str = "FFMeasurementPeriod";
 /// The greatest share of background traffic in percent: 0 to 99, by default 25.
 pub const BACKGROUND_PERCENT: &str = "FFBackgroundTrafficPercent";
@@ -27,8 +27,8 @@ pub const BACKGROUND_PERCENT: &str = "FFBackgroundTrafficPercent";
 pub const MAX_DURATION: &str = "FFMaxMeasurementDuration";
 /// The most sockets that a team may announce: 1 to 32,768, by default 512.
 pub const MAX_SOCKETS: &str = "FFMaxMeasurementSockets";
-/// Whether the relay is in a network for tests: 0 or 1, by default 0. Its host says so, before the options whose
-/// bounds hang on it; no consensus parameter has a say in it.
+/// Whether the relay is in a network for tests: 0 or 1, by default 0. Its host says so, before the
+/// options whose bounds hang on it; no consensus parameter has a say in it.
 pub const TESTING_NETWORK: &str = "TestingTorNetwork";
 
 /// Seconds of the greatest period: 30 days.
@@ -72,7 +72,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionError {
-    /// There is no option of this name.
+    /// The name of the option is unknown.
     #[error("there is no option {0}")]
     Unknown(String),
     /// The value is out of bounds or no number.
@@ -80,7 +80,7 @@ pub enum OptionError {
     BadNumber {
         /// Which option.
         name: &'static str,
-        /// What it was set to.
+        /// The value that it was set to.
         value: String,
         /// The least value.
         min: u64,
@@ -97,12 +97,12 @@ pub enum OptionError {
     TooMany,
 }
 
-/// What the operator has set.
+/// The operator's options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetOptions {
     /// Numeric options by name, in seconds or percent.
     numbers: BTreeMap<&'static str, u64>,
-    /// Who may measure.
+    /// The coordinators that may measure.
     coordinators: Vec<Ed25519Id>,
 }
 

@@ -19,7 +19,7 @@ use ff_proto::units::{Cells, MonoTime};
 use crate::background::{Allowance, BackgroundLimit, Recent};
 use crate::memory::{self, Dropped, MemoryError, Remembered};
 
-/// What a relay has been through, for its operator.
+/// A relay's totals, for its operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Measurements granted.
@@ -49,8 +49,8 @@ pub struct RelayTarget {
     known: Vec<(GrantRecord, MonoTime)>,
     /// What clients have moved lately.
     recent: Recent,
-    /// The background limit of the measurement that is running. It is in force while that has links,
-    /// and stays the same when these close and others open.
+    /// The background limit of the measurement that is running. It is in force while that has
+    /// links, and stays the same when these close and others open.
     background: Option<BackgroundLimit>,
     /// Measurers' addresses, and links from each that the host's defences are still to let pass.
     exempt: Vec<(IpAddr, u16)>,
@@ -93,7 +93,7 @@ impl RelayTarget {
         }
     }
 
-    /// What of the memory was not used, for the operator's log.
+    /// The part of the memory that was not used, for the operator's log.
     #[must_use]
     pub fn dropped(&self) -> Option<Dropped> {
         self.dropped
@@ -137,8 +137,8 @@ impl RelayTarget {
 
     /// Forgets grants that have been known for a whole period, whatever the wall clock says.
     ///
-    /// [`Target`] counts grants from the future, so a wall clock that goes back frees nothing. But a
-    /// grant that was given while the clock was far ahead would count until that date.
+    /// [`Target`] counts grants from the future, so a wall clock that goes back frees nothing. But
+    /// a grant that was given while the clock was far ahead would count until that date.
     fn forget_old_grants(&mut self, now: MonoTime) {
         self.note_history(now);
         let is_old = |&&(_, since): &&(GrantRecord, MonoTime)| now.since(since) >= self.period;
@@ -190,14 +190,14 @@ impl RelayTarget {
         self.follow(now);
     }
 
-    /// Ends whatever goes on because of something inside the relay.
+    /// Ends the current measurement because of something inside the relay.
     pub fn abort(&mut self, now: MonoTime) {
         self.target.abort(ErrCode::INTERNAL, now);
         self.follow(now);
     }
 
-    /// Counts a measurer's echoed cells, once for many. Returns whether there is a measurement, without
-    /// which they must not be sent; see [`Target::on_echoed`].
+    /// Counts a measurer's echoed cells, once for many. Returns whether there is a measurement,
+    /// without which they must not be sent; see [`Target::on_echoed`].
     pub fn on_echoed(&mut self, measurer: MeasurerIndex, cells: Cells, now: MonoTime) -> bool {
         if !self.target.on_echoed(measurer, cells, now) {
             return false;
@@ -334,7 +334,7 @@ impl RelayTarget {
         Some(self.target.history())
     }
 
-    /// What the relay has been through.
+    /// The relay's totals.
     #[must_use]
     pub fn totals(&self) -> Totals {
         Totals { refused: self.target.refused(), ..self.totals }
@@ -447,7 +447,7 @@ mod tests {
             let granted = grants("", &coordinator, &at);
             assert_eq!(granted, [true, true, false, false, false, false], "{back}");
 
-            // Also again and again, and of grants that were given before a restart.
+            // Also several times, and of grants that were given before a restart.
             let memory = format!("{id} {NOW}\n").repeat(2);
             let at: Vec<_> = (1..24)
                 .flat_map(|hour| {

@@ -109,7 +109,8 @@ fn shutdown_closes_links_while_the_runtime_goes_on() {
     }
 }
 
-/// Opens `count` connections from `hosts` addresses of 127.0.0.0/8. They send `hello` and then nothing.
+/// Opens `count` connections from `hosts` addresses of 127.0.0.0/8. They send `hello` and then
+/// nothing.
 async fn silent(relay: SocketAddr, count: u32, hosts: u32, hello: &[u8]) -> Vec<TcpStream> {
     let mut silent = Vec::new();
     for index in 0..count {
@@ -159,7 +160,8 @@ fn half_open_links_delay_no_other() {
             drop(silent);
         }
     }
-    // The first link is opened while the relay still accepts the 5,000 that came before it, each in under 0.1 ms.
+    // The first link is opened while the relay still accepts the 5,000 that came before it, each in
+    // under 0.1 ms.
     let figure = "figure: a link with up to 5,000 half-open ones";
     println!("{figure}, slowest of three, ms | ..500 | {slowest} | -");
     println!("{figure}, median of three, ms | ..50 | {slowest_median} | -");

@@ -1,4 +1,4 @@
-//! Reading ahead: what unpacks works on a thread of its own, beside what scans.
+//! Reading ahead: unpacking works on a thread of its own, in parallel with scanning.
 
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -22,7 +22,6 @@ pub struct Chunks {
 /// The side that scans, before it is known whether anything comes this way.
 #[derive(Debug)]
 pub struct Ahead {
-    /// What comes.
     from: Receiver<io::Result<Chunk>>,
     /// Where chunks go that have been read.
     back: SyncSender<Vec<u8>>,
@@ -37,9 +36,9 @@ pub fn sides() -> (Chunks, Ahead) {
 /// A reader whose content comes from another thread, which stops when this is dropped.
 #[derive(Debug)]
 pub struct ReadAhead<T> {
-    /// What comes; nothing more comes behind an error.
+    /// The data; nothing comes after an error.
     ahead: Ahead,
-    /// What came last.
+    /// The last data.
     chunk: Chunk,
     /// How much of that has been read.
     at: usize,
@@ -66,7 +65,7 @@ impl Ahead {
 /// Reads all of this ahead.
 ///
 /// # Errors
-/// When there can be no other thread.
+/// When no other thread can be started.
 pub fn read_ahead(inner: impl Read + Send + 'static) -> io::Result<ReadAhead<()>> {
     let (chunks, ahead) = sides();
     Ok(ahead.until(workers::run("ahead", move || chunks.hand_over(inner))?))
@@ -75,7 +74,7 @@ pub fn read_ahead(inner: impl Read + Send + 'static) -> io::Result<ReadAhead<()>
 impl<T> Read for ReadAhead<T> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         while self.at >= self.chunk.len {
-            // Whoever hands over has gone at the end, and only there.
+            // The sender is gone at the end, and only there.
             let Ok(chunk) = self.ahead.from.recv() else {
                 // The next file finds it idle.
                 let _ = self.done.recv();
@@ -94,7 +93,7 @@ impl<T> Read for ReadAhead<T> {
 }
 
 impl Chunks {
-    /// Hands everything over, until the end, an error, or nobody listens any more.
+    /// Hands everything over, until the end, an error, or the receiver is gone.
     pub fn hand_over(self, mut inner: impl Read) {
         let Self { to, empty } = self;
         loop {

@@ -5,12 +5,12 @@
 //!                └────▶ points ─▶ fig1.csv
 //! ```
 //!
-//! What is drawn depends on the figure alone, so the same results give the same bytes. Curves differ in their dashes
-//! and marks, and not in colour alone. A figure of means has panels of four curves at most, with what each
-//! mean is of and its interval.
+//! What is drawn depends on the figure alone, so the same results give the same bytes. Curves
+//! differ in their dashes and marks, and not in colour alone. A figure of means has panels of four
+//! curves at most, with what each mean is of and its interval.
 //!
-//! Limits: a curve has some hundred points; where there are more values, [`thinned`] and [`distribution`] say which
-//! of them are left.
+//! Limits: a curve has some hundred points; where there are more values, [`thinned`] and
+//! [`distribution`] say which of them are left.
 
 mod axis;
 mod points;
@@ -31,7 +31,7 @@ const MOST_POINTS: usize = 500;
 pub struct Figure {
     /// The name of its file, without the ending.
     pub name: &'static str,
-    /// What it shows.
+    /// The title.
     pub title: String,
     /// The axis from left to right.
     pub x: Axis,
@@ -39,7 +39,8 @@ pub struct Figure {
     pub y: Axis,
     /// From the back to the front.
     pub curves: Vec<Curve>,
-    /// The titles of its panels, empty if it is not divided. Panels with the same title have the same axes.
+    /// The titles of its panels, empty if it is not divided. Panels with the same title have the
+    /// same axes.
     pub panels: Vec<String>,
     /// A part of the x-axis that is shaded, and what it is.
     pub band: Option<(f64, f64, &'static str)>,
@@ -50,7 +51,7 @@ pub struct Figure {
 /// A curve.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// What it is.
+    /// The label.
     pub label: String,
     /// Its points; one that is not finite interrupts it.
     pub points: Vec<(f64, f64)>,
@@ -60,11 +61,11 @@ pub struct Curve {
     pub panel: usize,
     /// The number of its style: curves with the same label look the same in all panels.
     pub style: usize,
-    /// What each of its points is the mean of; empty if they are not means.
+    /// The values that each of its points is the mean of; empty if they are not means.
     pub spread: Vec<Spread>,
 }
 
-/// What a point is the mean of.
+/// The values that a point is the mean of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spread {
     /// The values.
@@ -95,8 +96,8 @@ impl Figure {
         self
     }
 
-    /// The same with a curve of means in a panel with this title: for each x the values that it is the mean of. A panel
-    /// that is full is followed by another with the same title.
+    /// The same with a curve of means in a panel with this title: for each x the values that it is
+    /// the mean of. A panel that is full is followed by another with the same title.
     #[must_use]
     pub fn with_means(
         mut self,
@@ -170,7 +171,8 @@ pub fn distribution(sorted: &[f64]) -> Vec<(f64, f64)> {
     points.map(|(_, point)| point).collect()
 }
 
-/// A series with few enough points: means of as many neighbours as it takes. Where it is interrupted, it stays so.
+/// A series with few enough points: means of as many neighbours as it takes. Where it is
+/// interrupted, it stays so.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "hundreds")]
 pub fn thinned(series: &[(f64, f64)]) -> Vec<(f64, f64)> {

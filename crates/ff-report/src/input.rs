@@ -1,7 +1,9 @@
-//! Input files: read as a whole within bounds, unpacked if they are .xz, and remembered with their hashes. Byte order
-//! marks and DOS line ends are taken off; the hashes are those of the files as they lie on the disk.
+//! Input files: read as a whole within bounds, unpacked if they are .xz, and remembered with their
+//! hashes. Byte order marks and DOS line ends are taken off; the hashes are those of the files as
+//! they lie on the disk.
 //!
-//! Of a packed file that is cut or broken, [`Inputs::read_so_far`] gives what came before, and lists it.
+//! Of a packed file that is cut or broken, [`Inputs::read_so_far`] gives what came before, and
+//! lists it.
 
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read, Write as _};
@@ -27,7 +29,7 @@ pub const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
 /// Unpacks xz, within [`XZ_MEMORY`].
 ///
 /// # Errors
-/// When there is no memory for it.
+/// When memory is short.
 pub fn unpack<R: Read>(packed: R) -> io::Result<XzDecoder<R>> {
     let stream = Stream::new_stream_decoder(XZ_MEMORY, CONCATENATED)?;
     Ok(XzDecoder::new_stream(packed, stream))
@@ -36,7 +38,7 @@ pub fn unpack<R: Read>(packed: R) -> io::Result<XzDecoder<R>> {
 /// Packs bytes by xz with this preset, from 0, which is the fastest, to 9.
 ///
 /// # Errors
-/// When there is no memory for it.
+/// When memory is short.
 pub fn pack(bytes: &[u8], preset: u32) -> io::Result<Vec<u8>> {
     let stream = Stream::new_easy_encoder(preset, Check::Crc64)?;
     let mut encoder = XzEncoder::new_stream(Vec::new(), stream);
@@ -63,7 +65,7 @@ pub enum InputError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The system's error.
         source: io::Error,
     },
     /// It holds more than this program takes at once.
@@ -79,7 +81,7 @@ pub enum InputError {
 pub struct Inputs(Vec<Input>);
 
 impl Inputs {
-    /// Reads a file, which may be packed by xz whatever its name is.
+    /// Reads a file, which may be packed by xz under any name.
     ///
     /// # Errors
     /// [`InputError`] names the file; one that is cut is an error too.
@@ -92,11 +94,13 @@ impl Inputs {
         Ok(content)
     }
 
-    /// The same; of a packed file that is cut or broken, the lines before that, and it is listed. JSON, which may be
-    /// one line, is given up to the very place: its readers keep the relays before it.
+    /// The same; of a packed file that is cut or broken, the lines before that, and it is listed.
+    /// JSON, which may be one line, is given up to the very place: its readers keep the relays
+    /// before it.
     ///
     /// # Errors
-    /// [`InputError`] names the file; one that is broken before the end of its first line has nothing to keep.
+    /// [`InputError`] names the file; one that is broken before the end of its first line has
+    /// nothing to keep.
     pub fn read_so_far(&mut self, path: &Path, skips: &mut Skips) -> Result<Vec<u8>, InputError> {
         let (mut content, input, broken) = read(path)?;
         if let Some(source) = broken {
@@ -115,8 +119,8 @@ impl Inputs {
         Ok(content)
     }
 
-    /// The same for a file of lines that is scanned while it is unpacked: what breaks off or is too long is an error of the
-    /// reader, behind what came before.
+    /// The same for a file of lines that is scanned while it is unpacked: a break or too long a
+    /// line is an error of the reader, after what came before.
     ///
     /// # Errors
     /// [`InputError`] names the file.
@@ -158,9 +162,8 @@ impl Inputs {
     }
 }
 
-/// A reader of no more than so many bytes: what has more breaks off there.
+/// A reader of at most this number of bytes: longer input breaks off there.
 struct Bounded<R> {
-    /// It.
     inner: R,
     /// How many more may come.
     left: u64,
@@ -293,7 +296,7 @@ mod tests {
             let whole = packed(&[text.as_bytes(), b"345\n"]);
             assert_eq!(read(&whole, &mut skips).expect("read").len(), text.len() + 4);
             assert!(skips.all.is_empty(), "{skips:?}");
-            // The index and the footer are behind 9 bytes of the second part.
+            // The index and the footer are after 9 bytes of the second part.
             let found = read(&whole[..whole.len() - 45], &mut skips).expect("a part");
             assert_eq!(String::from_utf8_lossy(&found), kept);
             let [one] = skips.all.as_slice() else { panic!("one: {skips:?}") };
@@ -312,8 +315,9 @@ mod tests {
     #[test]
     fn unpacking_takes_no_more_memory_than_it_may() {
         let mut bytes = packed(&[b"abc\n"]);
-        // A block's header: its length, flags, the filter LZMA2, one byte of properties, the size of the dictionary,
-        // three of padding, and the checksum of those. 37 stands for a dictionary of 1.5 GiB.
+        // A block's header: its length, flags, the filter LZMA2, one byte of properties, the size
+        // of the dictionary, three of padding, and the checksum of those. 37 stands for a
+        // dictionary of 1.5 GiB.
         assert_eq!(bytes[12..16], [2, 0, 0x21, 1]);
         bytes[16] = 37;
         let mut crc = u32::MAX;

@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Write as _};
 
-/// Shows a text as it is in HTML and SVG, in content and in quoted attributes; characters that nobody sees, and those
-/// that change the order of others, are shown by their numbers.
+/// Shows a text as it is in HTML and SVG, in content and in quoted attributes; invisible
+/// characters, and those that change the order of others, are shown by their numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(pub &'a str);
 
@@ -24,7 +24,8 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Shows a text on a terminal: what would move its cursor, or change the order of others, is shown by its number.
+/// Shows a text on a terminal: what would move its cursor, or change the order of others, is shown
+/// by its number.
 #[derive(Clone, Copy, Debug)]
 pub struct Visible<'a>(pub &'a str);
 

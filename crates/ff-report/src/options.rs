@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use clap::Command as Clap;
 use serde_json::Value;
 
-/// What a command was run with, by the names of its options: as it was given, or what holds if nothing is.
+/// What a command was run with, by the names of its options: as it was given, or what holds if
+/// nothing is.
 pub type CommandOptions = BTreeMap<String, Value>;
 
 /// Options that change nothing of the results.

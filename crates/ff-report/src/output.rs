@@ -1,7 +1,7 @@
 //! A command's results: a folder with `summary.json`, tables, figures and `report.html`.
 //!
-//! Each file is written under another name and renamed, so whoever opens one reads all of it. `summary.json` comes
-//! last: where it is, all else is.
+//! Each file is written under another name and renamed, so a reader gets all of it. `summary.json`
+//! comes last: if it exists, all other files do.
 
 use std::fs;
 use std::io::{self, Write};
@@ -17,7 +17,8 @@ use crate::figure::Figure;
 use crate::input::Input;
 use crate::options::CommandOptions;
 
-/// The version of `summary.json`: another number says that a field has changed its meaning or has gone.
+/// The version of `summary.json`: another number says that a field has changed its meaning or has
+/// gone.
 pub const SCHEMA: u32 = 1;
 
 /// The results cannot be written.
@@ -26,12 +27,12 @@ pub const SCHEMA: u32 = 1;
 pub struct OutputError {
     /// The file or the folder.
     path: PathBuf,
-    /// What the system says.
+    /// The system's error.
     source: io::Error,
 }
 
-/// Writes a file of a folder under another name and renames it, so that it is there as a whole or not at all. Its mode
-/// is that which the process's umask gives, so that a web server can read it.
+/// Writes a file of a folder under another name and renames it, so that it is there as a whole or
+/// not at all. Its mode is that which the process's umask gives, so that a web server can read it.
 ///
 /// # Errors
 /// [`OutputError`].
@@ -56,11 +57,11 @@ pub struct Summary<'a, T> {
     pub command: &'static str,
     /// The version of this program.
     pub version: &'static str,
-    /// What it has read.
+    /// The inputs that it has read.
     pub inputs: &'a [Input],
     /// The seed of all that was drawn; `null` if nothing was.
     pub seed: Option<u64>,
-    /// What it was run with.
+    /// The options that it was run with.
     pub options: CommandOptions,
     /// The results.
     pub results: &'a T,
@@ -89,14 +90,15 @@ pub type Table = (&'static str, &'static [&'static str], Rows);
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// This folder, which is made if it is not there; what is in it stays, but for files of the same names.
+    /// This folder, which is made if it is not there; what is in it stays, but for files of the
+    /// same names.
     ///
     /// # Errors
     /// [`OutputError`].
     pub fn create(path: &Path) -> Result<Self, OutputError> {
         let fail = |source| OutputError { path: path.to_owned(), source };
         fs::create_dir_all(path).map_err(fail)?;
-        // What stood there of an earlier run is not whole any more.
+        // The results of an earlier run in this folder are not whole from here on.
         match fs::remove_file(path.join("summary.json")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(fail(error)),
             _ => Ok(Self(path.to_owned())),

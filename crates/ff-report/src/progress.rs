@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use crate::teller::Teller;
 
-/// Says how far work has come: every second at a terminal, every ten seconds elsewhere. Who does not listen does not hold up
-/// the work.
+/// Says how far work has come: every second at a terminal, every ten seconds elsewhere. A reader
+/// that does not read does not hold up the work.
 #[derive(Debug)]
 pub struct ProgressLine {
-    /// Who speaks.
+    /// The program's name.
     program: &'static str,
     /// How long it keeps silent.
     every: Duration,

@@ -1,4 +1,5 @@
-//! JSON as Python's `json.dump` writes it, with `NaN`, `Infinity` and `-Infinity`, which JSON (RFC 8259) does not have.
+//! JSON as Python's `json.dump` writes it, with `NaN`, `Infinity` and `-Infinity`, which JSON
+//! (RFC 8259) does not have.
 
 use memchr::{memchr, memmem};
 
@@ -7,8 +8,9 @@ const WORDS: [&[u8]; 3] = [b"NaN", b"-Infinity", b"Infinity"];
 /// A character for private use (Unicode 23.5), which other programs do not write.
 const MARK: &str = "\u{e000}";
 
-/// Quotes these words, which makes the text valid JSON. A record with such a string in place of a number then fails to parse by
-/// itself; all other records are read. Strings and line numbers do not change.
+/// Quotes these words, which makes the text valid JSON. A record with such a string in place of a
+/// number then fails to parse by itself; all other records are read. Strings and line numbers do
+/// not change.
 #[must_use]
 pub fn quote(text: Vec<u8>) -> Vec<u8> {
     quote_with(text, "")
@@ -59,7 +61,8 @@ fn quote_with(text: Vec<u8>, mark: &str) -> Vec<u8> {
     quoted
 }
 
-/// The bytes of the string that a text begins with, with its marks; all of the text if it has no end.
+/// The bytes of the string that a text begins with, with its marks; all of the text if it has no
+/// end.
 fn string_len(text: &[u8]) -> usize {
     let mut at = 1;
     while let Some(end) = memchr(b'"', &text[at.min(text.len())..]) {

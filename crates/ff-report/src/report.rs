@@ -1,8 +1,9 @@
 //! `report.html`: one page with a command's results, figures, tables and inputs.
 //!
-//! It has no script and loads nothing, which its content security policy forbids anyway; so it can be kept, mailed
-//! and opened anywhere. Whatever comes from an input is escaped. It looks like a coordinator's page, light or dark as the
-//! reader's system is. What is wider than the screen scrolls, with a hint.
+//! It has no script and loads nothing, which its content security policy forbids anyway; so it can
+//! be kept, mailed and opened anywhere. All text from inputs is escaped. It looks like a
+//! coordinator's page, light or dark as the reader's system is. Content that is wider than the
+//! screen scrolls, with a hint.
 
 use std::fmt::{self, Write as _};
 
@@ -21,9 +22,9 @@ const MOST_SKIPS: usize = 100;
 pub struct Page<'a> {
     /// The program and its command.
     pub command: &'a str,
-    /// What was read.
+    /// The inputs that were read.
     pub inputs: &'a [Input],
-    /// What of it was left out.
+    /// The parts of them that were left out.
     pub skips: &'a Skips,
     /// The seed of all that was drawn.
     pub seed: Option<u64>,
@@ -45,7 +46,6 @@ impl Page<'_> {
         page
     }
 
-    /// Writes the page.
     fn write(&self, page: &mut String) -> fmt::Result {
         writeln!(
             page,
@@ -168,7 +168,8 @@ fn write_head(page: &mut String, columns: &[&str]) -> fmt::Result {
     Ok(())
 }
 
-/// The style of drawings on this page: texts have at least 11 pixels, and a dark page has other colours.
+/// The style of drawings on this page: texts have at least 11 pixels, and a dark page has other
+/// colours.
 fn figure_style() -> String {
     let least = (crate::figure::WIDTH * MIN_TEXT_PX / crate::figure::FONT_SIZE).ceil();
     let mut style = format!("figure svg {{ min-width: {least}px; }}\n");
@@ -192,7 +193,6 @@ fn figure_style() -> String {
 /// The size of the smallest text of a drawing, however narrow the screen is.
 const MIN_TEXT_PX: f64 = 11.0;
 
-/// The end of a table.
 const TABLE_END: &str = "</tbody></table></div>\n";
 
 /// Everything above the title.
@@ -201,7 +201,8 @@ const HEAD: &str = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\
     <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
     <meta name=\"color-scheme\" content=\"light dark\">\n";
 
-/// The look of the page. What is wider than the page can be scrolled, and has a shadow where it goes on.
+/// The look of the page. What is wider than the page can be scrolled, and has a shadow where it
+/// goes on.
 const STYLE: &str = "
 :root { color-scheme: light dark; --back: #ffffff; --text: #1a2330; --dim: #525d6c; --line: #d3d9e2;
   --grid: #e6e9ef; --link: #1c5aa8; --shade: #8b96a5; }

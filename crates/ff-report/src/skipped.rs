@@ -1,18 +1,18 @@
 //! What of the input was left out: counted, and listed with file, entry and line.
 //!
-//! All is counted, and a list stays a list: it has the first [`MOST_OF_ONE`] of a document and [`MOST_LISTED`] in all,
-//! and says of the rest how many they are.
+//! All is counted, and a list stays a list: it has the first [`MOST_OF_ONE`] of a document and
+//! [`MOST_LISTED`] in all, and says of the rest how many they are.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
 use serde::{Deserialize, Serialize};
 
-/// So many lines or parts of one document or file are listed.
+/// How many lines or parts of one document or file are listed.
 pub const MOST_OF_ONE: usize = 1000;
-/// And so many in all.
+/// How many are listed in all.
 pub const MOST_LISTED: usize = 20_000;
-/// An entry's name and a reason are listed with so many bytes.
+/// The most bytes of an entry's name and of a reason.
 pub const MOST_TEXT_BYTES: usize = 500;
 
 /// A document, an entry or a line that was left out.
@@ -26,12 +26,12 @@ pub struct Skipped {
     pub line: Option<usize>,
     /// Why.
     pub reason: String,
-    /// How many more were left out behind it, which are not listed.
+    /// How many further ones were left out, which are not listed.
     #[serde(default, skip_serializing_if = "is_none")]
     pub more: u64,
 }
 
-/// Whether there are no more; a reference is what `serde` has.
+/// Whether there are none; `serde` passes a reference.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over references")]
 const fn is_none(more: &u64) -> bool {
     *more == 0
@@ -48,10 +48,10 @@ impl Skipped {
     }
 }
 
-/// All that was left out, beside how much was read.
+/// All that was left out, and how much was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skips {
-    /// What was left out and is listed, in the order of reading.
+    /// The parts that were left out and are listed, in the order of reading.
     pub all: Vec<Skipped>,
     /// How many documents (or rows of a table) were read.
     pub read: u64,
@@ -80,7 +80,7 @@ impl Skips {
     /// Lists something, or counts it.
     fn push(&mut self, one: Skipped) {
         let is_same = |other: &Skipped| (&other.file, &other.entry) == (&one.file, &one.entry);
-        // What a document has is listed one behind the other.
+        // The faults of a document are listed one after the other.
         let first = self.all.len().checked_sub(MOST_OF_ONE).and_then(|at| self.all.get(at));
         let is_full = self.all.len() >= MOST_LISTED || first.is_some_and(is_same);
         match self.all.last_mut().filter(|_| is_full) {
@@ -102,7 +102,7 @@ impl Skips {
         left_out(&self.all)
     }
 
-    /// What was left out first, behind a colon and with its line; nothing if nothing was.
+    /// The first that was left out, with its line and after a colon; nothing if nothing was.
     #[must_use]
     pub fn first(&self) -> String {
         let Some(first) = self.all.first() else { return String::new() };
@@ -125,7 +125,7 @@ impl Skips {
         self.share() > Self::MOST
     }
 
-    /// Writes `errors.csv`: what was left out, and behind it what is missing.
+    /// Writes `errors.csv`: what was left out, and after it what is missing.
     ///
     /// # Errors
     /// When that fails.

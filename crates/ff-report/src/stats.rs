@@ -1,7 +1,7 @@
 //! Small statistics over finite numbers.
 
-/// The percentile `p`, from 0 to 100, of sorted values, linear between ranks as numpy's is by default; `None` of
-/// nothing.
+/// The percentile `p`, from 0 to 100, of sorted values, linear between ranks as numpy's is by
+/// default; `None` of nothing.
 #[must_use]
 #[expect(
     clippy::cast_precision_loss,
@@ -45,8 +45,8 @@ pub fn deviation(values: &[f64]) -> Option<f64> {
     mean(&squares).map(f64::sqrt)
 }
 
-/// Half the width of the 95 % interval of a mean by Student's t, from the deviation of the sample; `None` of fewer
-/// than two values.
+/// Half the width of the 95 % interval of a mean by Student's t, from the deviation of the sample;
+/// `None` of fewer than two values.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
 pub fn half_width_95(values: &[f64]) -> Option<f64> {
@@ -64,12 +64,14 @@ fn student_t_95(freedom: usize) -> f64 {
         2.052, 2.048, 2.045, 2.042,
     ];
     let n = freedom as f64;
-    // Behind the table two terms of the expansion in 1/n (Cornish and Fisher) are exact to four digits.
+    // Behind the table two terms of the expansion in 1/n (Cornish and Fisher) are exact to four
+    // digits.
     let far = 1.959_964 + 2.372_27 / n + 2.822_5 / (n * n);
     freedom.checked_sub(1).and_then(|at| SMALL.get(at)).copied().unwrap_or(far)
 }
 
-/// The points of a distribution function: each distinct value with the part of all values that are no greater.
+/// The points of a distribution function: each distinct value with the part of all values that are
+/// at most as great.
 ///
 /// The values have to be sorted.
 #[must_use]
@@ -114,7 +116,8 @@ mod tests {
 
     #[test]
     fn intervals_are_students() {
-        // scipy.stats.t.interval(0.95, 3, loc=3.75, scale=scipy.stats.sem([1, 2, 4, 8])): 3.75 ± 4.926
+        // scipy.stats.t.interval(0.95, 3, loc=3.75, scale=scipy.stats.sem([1, 2, 4, 8])): 3.75 ±
+        // 4.926
         let half = half_width_95(&[1.0, 2.0, 4.0, 8.0]).expect("some");
         assert!((half - 4.926).abs() < 0.002, "{half}");
         assert_eq!((half_width_95(&[1.0]), half_width_95(&[])), (None, None));

@@ -1,11 +1,11 @@
-//! Rows for people, who may not read them.
+//! Rows for people, which may stay unread.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-/// Says rows from a thread of its own: a terminal that does not read (Ctrl-S) holds nobody up. What comes meanwhile is not
-/// said.
+/// Says rows from a thread of its own: a terminal that does not read (Ctrl-S) holds nobody up. What
+/// comes meanwhile is not said.
 #[derive(Debug, Default)]
 pub struct Teller(Option<SyncSender<String>>);
 
@@ -40,7 +40,7 @@ mod tests {
 
     use super::*;
 
-    /// A pipe holds 64 KiB; who writes more than that to it waits.
+    /// A pipe holds 64 KiB; a writer of more than that waits.
     #[test]
     fn who_does_not_read_holds_nobody_up_and_has_whole_rows_in_their_order() {
         const ROWS: usize = 100_000;

@@ -1,7 +1,7 @@
 //! Threads that stay for the next work of their kind.
 //!
-//! What one thread has freed, another cannot always use: were there new threads for each month, many months would take
-//! more memory than one.
+//! What one thread has freed, another cannot always use: were there new threads for each month,
+//! many months would take more memory than one.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,11 +15,11 @@ type Work = Box<dyn FnOnce() -> Box<dyn FnOnce()> + Send>;
 /// What wakes the threads that have nothing to do, by their names.
 static IDLE: Mutex<BTreeMap<&'static str, Vec<Sender<Work>>>> = Mutex::new(BTreeMap::new());
 
-/// Has a thread of this name work; its result comes when the next work may be given to the same thread, and never if it
-/// panics.
+/// Has a thread of this name work; its result comes when the next work may be given to the same
+/// thread, and never if it panics.
 ///
 /// # Errors
-/// When there can be no other thread.
+/// When no other thread can be started.
 pub fn run<R: Send + 'static>(
     name: &'static str,
     work: impl FnOnce() -> R + Send + 'static,
@@ -61,7 +61,6 @@ mod tests {
 
     use super::*;
 
-    /// The thread that does it.
     fn thread_of(name: &'static str) -> Receiver<ThreadId> {
         run(name, || thread::current().id()).expect("a thread")
     }

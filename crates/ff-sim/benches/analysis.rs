@@ -1,4 +1,5 @@
-//! How long the analysis takes: a day more of a network that has a month behind it, and a table from its file.
+//! How long the analysis takes: a day more of a network that already has a month of data, and a
+//! table from its file.
 
 use std::fs;
 use std::path::Path;

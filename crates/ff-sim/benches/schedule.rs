@@ -1,5 +1,6 @@
-//! Schedules of networks of three sizes, greedy and seeded: 6,456 relays in 10 ms, a million in 3 s, and no worse than
-//! n log n. At the end the ratios are printed: what a relay costs, over the logarithm of how many there are.
+//! Schedules of networks of three sizes, greedy and seeded: 6,456 relays in 10 ms, a million in 3
+//! s, and no worse than n log n. At the end the ratios are printed: what a relay costs, over the
+//! logarithm of how many there are.
 
 use std::hint::black_box;
 use std::net::IpAddr;
@@ -33,7 +34,8 @@ fn subjects(count: u32) -> Subjects {
     Subjects { all: (0..count).map(one).collect(), ..Subjects::default() }
 }
 
-/// A team that fits them: three times the 3 Gbit/s of the paper for 6,456, and as many times as there are more.
+/// A team that fits them: three times the 3 Gbit/s of the paper for 6,456, and as many times as
+/// there are more.
 fn setup(count: u32) -> Setup {
     let gbit = (3 * u64::from(count)).div_ceil(6456);
     let mut setup = Setup::new(team(&format!("{gbit}G,{gbit}G,{gbit}G")).expect("a team"));
@@ -63,7 +65,7 @@ fn seconds(mut work: impl FnMut()) -> f64 {
     (0..5).map(one).fold(f64::MAX, f64::min)
 }
 
-/// Prints what each size costs beside the smallest, over n log n.
+/// Prints the cost of each size relative to the smallest, over n log n.
 fn ratios(name: &str, secs: &[(u32, f64)]) {
     let cost = |(count, secs): (u32, f64)| secs / f64::from(count) / f64::from(count).log2();
     let Some(&first) = secs.first() else { return };

@@ -12,12 +12,13 @@
 //!   crate::others ───────▶ descriptors, views, traffic: the systems of Table 2      ┘
 //! ```
 //!
-//! [`all`] runs every attack on one network, [`against`] those against some systems. The [`Basis`] of an [`Attack`] is the
-//! code that measures relays, a model of another system, or a citation. Random points have their number of trials, and
-//! [`Point::agrees`] compares them with their formula within three standard deviations and one event.
+//! [`all`] runs every attack on one network, [`against`] those against some systems. The [`Basis`]
+//! of an [`Attack`] is the code that measures relays, a model of another system, or a citation.
+//! Random points have their number of trials, and [`Point::agrees`] compares them with their
+//! formula within three standard deviations and one event.
 //!
-//! Limits: an attack is what its module describes; better ones may exist. Two relays are told apart by their claims and
-//! behaviour alone, not by their location.
+//! Limits: an attack is what its module describes; better ones may exist. Two relays are told apart
+//! by their claims and behaviour alone, not by their location.
 
 mod chance;
 pub mod days;
@@ -41,7 +42,7 @@ use crate::network::Network;
 /// The name of the curves of all systems together.
 pub const TABLE2: &str = "Table 2";
 
-/// Whose weights are attacked.
+/// The system whose weights are attacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum System {
@@ -140,13 +141,13 @@ impl Point {
         Self { trusted: Some(trusted), ..self }
     }
 
-    /// The same beside a formula that holds within this part only.
+    /// The same compared with a formula that holds within this part only.
     #[must_use]
     pub fn within(self, part: f64) -> Self {
         Self { within: Some(part), ..self }
     }
 
-    /// The same as a share of so many trials.
+    /// The same as a share of this number of trials.
     #[must_use]
     pub fn of_trials(self, trials: u32) -> Self {
         Self { trials: Some(trials), ..self }
@@ -160,8 +161,8 @@ impl Point {
         Some([formula - wide, formula + wide])
     }
 
-    /// Whether it agrees with the formula: within three standard deviations and one event if it is random, otherwise within
-    /// [`Point::within`], or 1e-6. `None` without a formula.
+    /// Whether it agrees with the formula: within three standard deviations and one event if it is
+    /// random, otherwise within [`Point::within`], or 1e-6. `None` without a formula.
     ///
     /// One event, because an event that is expected less than once in all trials may come once.
     #[must_use]
@@ -201,7 +202,8 @@ pub struct Attack {
     pub paper: Option<f64>,
     /// What came out for the same.
     pub ours: f64,
-    /// Where it should lie: three standard deviations around the formula, or the range that the paper or the ledger gives.
+    /// Where it should lie: three standard deviations around the formula, or the range that the
+    /// paper or the ledger gives.
     pub interval: Option<[f64; 2]>,
     /// What decided.
     pub basis: Basis,
@@ -223,8 +225,8 @@ impl Attack {
 /// An attack to be run on a network with a seed.
 type Run = fn(&Network, u64) -> Attack;
 
-/// All attacks in the order of the ledger's rows, with the systems that they are against. What one of them says of two systems
-/// is run for both.
+/// All attacks in the order of the ledger's rows, with the systems that they are against. What one
+/// of them says of two systems is run for both.
 const ATTACKS: [(&[System], Run); 24] = [
     (&[System::FlashFlow], |_, _| lies::false_background()),
     (&[System::FlashFlow], |_, seed| forged::forged_cells(seed)),

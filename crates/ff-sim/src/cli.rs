@@ -20,12 +20,13 @@ use crate::analysis::window::{ParseWindowError, Window};
 use crate::attack::System;
 use crate::schedule::units;
 
-/// Asks Tor's archives how wrong capacities and weights are, how long a team of measurers needs, and what an attacker
-/// gains.
+/// Asks Tor's archives how wrong capacities and weights are, how long a team of measurers needs,
+/// and what an attacker gains.
 ///
-/// It never uses the network. A network (SRC) is a file, plain or packed by xz: a consensus of either flavour, tornettools'
-/// relayinfo JSON, or a table of an experiment's relays; or an hour of a store, such as DIR@2019-01-07T12:00. A consensus alone has
-/// weights and no capacities; where weights are used as capacities, the output says so.
+/// It never uses the network. A network (SRC) is a file, plain or packed by xz: a consensus of
+/// either flavour, tornettools' relayinfo JSON, or a table of an experiment's relays; or an hour of
+/// a store, such as DIR@2019-01-07T12:00. A consensus alone has weights and no capacities; where
+/// weights are used as capacities, the output says so.
 #[derive(Debug, Parser)]
 #[command(name = "ff-sim", version, after_help = EXIT_STATUS)]
 pub struct Cli {
@@ -88,10 +89,12 @@ pub enum Command {
     /// Simulate attacks and compare their gains with the formulas (paper §5, Table 2).
     #[command(after_help = READS_STATUS)]
     Attack(AttackArgs),
-    /// Simulate what clients see of a network, by the weights of its consensus and by what FlashFlow would measure.
+    /// Simulate what clients see of a network, by the weights of its consensus and by what
+    /// FlashFlow would measure.
     #[command(after_help = READS_STATUS)]
     Flow(FlowArgs),
-    /// Simulate Tortoise, which limits clients' links unless the client runs a relay, and compare with the paper.
+    /// Simulate Tortoise, which limits clients' links unless the client runs a relay, and compare
+    /// with the paper.
     Tortoise(TortoiseArgs),
     /// Compare two bandwidth files: shifts, balance, accuracy, predicted downloads.
     #[command(after_help = READS_STATUS)]
@@ -122,8 +125,8 @@ impl Command {
 /// What else is known of a network.
 #[derive(Args, Clone, Debug, Default)]
 pub struct DescribedArgs {
-    /// Server descriptors of a consensus' relays, joined by digest: a file, an archive, or a folder of these, packed by xz
-    /// or not. Capacities are then the relays' observed bandwidths.
+    /// Server descriptors of a consensus' relays, joined by digest: a file, an archive, or a folder
+    /// of these, packed by xz or not. Capacities are then the relays' observed bandwidths.
     #[arg(long, value_name = "PATH", requires = "network")]
     pub descriptors: Option<PathBuf>,
 }
@@ -131,8 +134,8 @@ pub struct DescribedArgs {
 /// Which network.
 #[derive(Args, Clone, Debug)]
 pub struct NetworkArgs {
-    /// The network: a consensus (alone it has weights and no capacities), a relayinfo JSON, a table of relays, or an
-    /// hour of a store, as in DIR@2019-01-07T12:00.
+    /// The network: a consensus (alone it has weights and no capacities), a relayinfo JSON, a table
+    /// of relays, or an hour of a store, as in DIR@2019-01-07T12:00.
     #[arg(long, value_name = "SRC")]
     pub network: PathBuf,
     /// What else is known of it.
@@ -152,8 +155,8 @@ pub struct NetworkArgs {
 /// Who measures, and by which rules.
 #[derive(Args, Clone, Debug)]
 pub struct TeamArgs {
-    /// What each measurer of a team carries both ways at once, in bits a second. Given several times, each is the team
-    /// of a coordinator of its own.
+    /// What each measurer of a team carries both ways at once, in bits a second. Given several
+    /// times, each is the team of a coordinator of its own.
     #[arg(long = "team", value_name = "RATE,...", default_value = "1G,1G,1G")]
     pub teams: Vec<TeamList>,
     /// Number of coordinators, each with the same team; default: 1.
@@ -176,8 +179,8 @@ pub struct TeamArgs {
     /// ε2: how far above the truth an estimate may lie.
     #[arg(long, value_name = "PART", default_value_t = Params::PAPER.epsilon2)]
     pub e2: f64,
-    /// Measure relays on one address and in one family in the same slot, as coordinators do; the paper counts each
-    /// relay by itself.
+    /// Measure relays on one address and in one family in the same slot, as coordinators do; the
+    /// paper counts each relay by itself.
     #[arg(long)]
     pub together: bool,
 }
@@ -217,26 +220,28 @@ pub struct ScheduleArgs {
     /// Who measures.
     #[command(flatten)]
     pub team: TeamArgs,
-    /// Pack relays into the first slots with room, to find the shortest period (paper §7). By default, a period passes slot
-    /// by slot, with relays in the slots that the seed gives, and inconclusive measurements are repeated (§4.3).
+    /// Pack relays into the first slots with room, to find the shortest period (paper §7). By
+    /// default, a period passes slot by slot, with relays in the slots that the seed gives, and
+    /// inconclusive measurements are repeated (§4.3).
     #[arg(long)]
     pub greedy: bool,
-    /// Errors of measurements: exact, paper (uniform between 0.84 and 1.01 of the truth), or a CSV file of ratios, as our
-    /// ground truth writes it. With --greedy, only new relays have errors.
+    /// Errors of measurements: exact, paper (uniform between 0.84 and 1.01 of the truth), or a CSV
+    /// file of ratios, as our ground truth writes it. With --greedy, only new relays have errors.
     #[arg(long, value_name = "MODEL", default_value = "exact")]
     pub errors: String,
-    /// Capacities of hosts' links, which relays measured at once on the same host share: CSV with the columns address and
-    /// rate (bits per second, such as 954M), or address and bytes_per_sec.
+    /// Capacities of hosts' links, which relays measured at once on the same host share: CSV with
+    /// the columns address and rate (bits per second, such as 954M), or address and bytes_per_sec.
     #[arg(long, value_name = "FILE", conflicts_with = "greedy")]
     pub links: Option<PathBuf>,
-    /// Relays that come during the period: CSV with the columns hour (how many after the period's beginning, from 1),
-    /// fingerprint, bytes_per_sec, which is what it truly can, and optionally address; a table of who was listed in which hours, as of
-    /// January 2019; or hours of a store, as in DIR@2019-01-07T00:00..2019-01-07T23:00, with who was in none of its
-    /// consensuses before. With --greedy those of an hour get empty slots at once.
+    /// Relays that come during the period: CSV with the columns hour (how many after the period's
+    /// beginning, from 1), fingerprint, bytes_per_sec, which is what it truly can, and optionally
+    /// address; a table of who was listed in which hours, as of January 2019; or hours of a store,
+    /// as in DIR@2019-01-07T00:00..2019-01-07T23:00, with who was in none of its consensuses
+    /// before. With --greedy those of an hour get empty slots at once.
     #[arg(long, value_name = "SRC")]
     pub new_relays: Option<PathBuf>,
-    /// Draw capacities of new relays whose hours alone are known from this table, CSV with the column bytes_per_sec;
-    /// default: from the capacities of the network's relays.
+    /// Draw capacities of new relays whose hours alone are known from this table, CSV with the
+    /// column bytes_per_sec; default: from the capacities of the network's relays.
     #[arg(long, value_name = "FILE", requires = "new_relays")]
     pub capacities: Option<PathBuf>,
     /// Random seed of slots and errors.
@@ -252,11 +257,12 @@ pub struct ScheduleArgs {
 #[command(group = clap::ArgGroup::new("source").required(true)
     .args(["advertised", "network", "days", "store", "collector"]))]
 pub struct AnalyseArgs {
-    /// A table of relays' advertised bandwidths: CSV with a row per relay and a column per time, plain or .xz.
+    /// A table of relays' advertised bandwidths: CSV with a row per relay and a column per time,
+    /// plain or .xz.
     #[arg(long, value_name = "CSV")]
     pub advertised: Option<PathBuf>,
-    /// A table of their weights, in the same form, either parts of all weight (0.0012) or whole weights (1200); only seconds
-    /// that both tables have are used.
+    /// A table of their weights, in the same form, either parts of all weight (0.0012) or whole
+    /// weights (1200); only seconds that both tables have are used.
     #[arg(long, value_name = "CSV", requires = "advertised")]
     pub weights: Option<PathBuf>,
     /// A network of one moment instead: errors of its weights (Eq. 5, 6).
@@ -268,8 +274,8 @@ pub struct AnalyseArgs {
     /// All hours of a store or of archives instead.
     #[command(flatten)]
     pub stored: StoredArgs,
-    /// A table of the network's days instead (date, advbw, bwhist, in Gbit/s, as Tor Metrics has it): what the speed test
-    /// of August 2019 brought to light (Fig. 5).
+    /// A table of the network's days instead (date, advbw, bwhist, in Gbit/s, as Tor Metrics has
+    /// it): what the speed test of August 2019 brought to light (Fig. 5).
     #[arg(long, value_name = "CSV")]
     pub days: Option<PathBuf>,
     /// Also group relays by these properties, in rows of groups.csv.
@@ -278,8 +284,8 @@ pub struct AnalyseArgs {
     /// Windows over which capacities are computed, such as 1d, 7d, 30d, 365d, 12h.
     #[arg(long, value_name = "LENGTH,...", default_value = "1d,7d,30d")]
     pub windows: WindowList,
-    /// Treat two times as separated by a gap if they are more than this many hours apart [default: 1 for a store or
-    /// archives, which have every hour; 12 for tables, which have every eighth].
+    /// Treat two times as separated by a gap if they are more than this many hours apart [default:
+    /// 1 for a store or archives, which have every hour; 12 for tables, which have every eighth].
     #[arg(long, value_name = "HOURS", value_parser = clap::value_parser!(u64).range(1..=8760))]
     pub gap: Option<u64>,
     /// Use only windows in means of which data cover at least this part; 1: whole windows only.
@@ -352,7 +358,8 @@ pub struct AttackArgs {
     /// Systems to attack: all, flashflow, torflow, sbws, eigenspeed, peerflow.
     #[arg(value_name = "SYSTEM", default_value = "all", value_parser = system)]
     pub system: Attacked,
-    /// The network; default: a synthetic one of 6,419 relays with 608 Gbit/s, each at most 998 Mbit/s.
+    /// The network; default: a synthetic one of 6,419 relays with 608 Gbit/s, each at most 998
+    /// Mbit/s.
     #[arg(long, value_name = "SRC")]
     pub network: Option<PathBuf>,
     /// What else is known of it.
@@ -372,7 +379,6 @@ pub struct AttackArgs {
 /// A system that is attacked; nothing for all of them.
 pub type Attacked = Option<System>;
 
-/// A part of one.
 fn part(text: &str) -> Result<f64, String> {
     let part = text.parse().ok().filter(|part| (0.0..=1.0).contains(part));
     part.ok_or_else(|| "it is a part from 0 to 1".to_owned())
@@ -390,13 +396,15 @@ fn system(text: &str) -> Result<Attacked, String> {
 /// Options of `ledger`.
 #[derive(Args, Clone, Debug)]
 pub struct LedgerArgs {
-    /// The folder with the data. Without it, samples in the program are used, and rows that need more are not run.
+    /// The folder with the data. Without it, samples in the program are used, and rows that need
+    /// more are not run.
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Random seed of the trials.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
-    /// Simulate one network for some minutes instead of seven. With this or without data, figures may be left out.
+    /// Simulate one network for some minutes instead of seven. With this or without data, figures
+    /// may be left out.
     #[arg(long)]
     pub quick: bool,
     /// Fail if any input had to be left out; an unexplained row is reported first.

@@ -1,14 +1,14 @@
-//! Two bandwidth files beside each other, on a network: who gains and loses weight, how much weight few relays have,
-//! how far weights are from capacities, and what downloads would come to.
+//! Compares two bandwidth files on a network: shifts of weight between relays, the concentration of
+//! weight, the errors of weights, and the downloads that follow from them.
 //!
 //! ```text
 //!   two bandwidth files ─┐
 //!   Network ─────────────┴─▶ Comparison: relays, positions, families, countries; Side: Gini, errors, Prediction
 //! ```
 //!
-//! A relay's weight is its `bw` in the file, as authorities vote with it; 0 if it is not in it. Weights are compared as
-//! shares of all weight of the network's relays, because two files may have different units. What downloads come
-//! to is a model, see [`predict`].
+//! A relay's weight is its `bw` in the file, as authorities vote with it; 0 if it is not in it.
+//! Weights are compared as shares of all weight of the network's relays, because two files may have
+//! different units. What downloads come to is a model, see [`predict`].
 
 mod groups;
 pub mod predict;
@@ -25,7 +25,7 @@ use crate::analysis::moment::{CapacityKind, Scale, weight_error};
 use crate::analysis::ranks::under_weighted;
 use crate::network::{CapacitySource, Network};
 
-/// A share that is more than so many times the other has changed much.
+/// A share that is more than this number of times the other has changed much.
 pub const MUCH: f64 = 2.0;
 
 /// Weights of a file, by relay, in kilobytes a second.
@@ -40,7 +40,8 @@ pub struct Side {
     pub not_in_network: usize,
     /// Relays of the network with a weight.
     pub weighted: usize,
-    /// How unevenly weight lies on the network's relays: 0 if all have the same, near 1 if one has all.
+    /// How unevenly weight lies on the network's relays: 0 if all have the same, near 1 if one has
+    /// all.
     pub gini: f64,
     /// The share of the ten relays with most weight.
     pub top_10_share: f64,
@@ -72,7 +73,7 @@ impl ComparedRelay {
         (old > 0.0).then(|| new / old)
     }
 
-    /// Whether its share has changed by more than [`MUCH`]; who comes or goes has, too.
+    /// Whether its share has changed by more than [`MUCH`]; it has if the relay comes or goes.
     #[must_use]
     pub fn has_changed_much(&self) -> bool {
         let [old, new] = self.shares;
@@ -222,7 +223,8 @@ mod tests {
     use super::*;
     use crate::network::{Flags, Relay};
 
-    /// A network of relays with these capacities, of which the even ones are guards and the odd ones exits.
+    /// A network of relays with these capacities, of which the even ones are guards and the odd
+    /// ones exits.
     fn network(mbit: &[u64]) -> Network {
         let relay = |(number, &mbit): (u8, &u64)| Relay {
             fingerprint: [number; 20],
@@ -259,7 +261,8 @@ mod tests {
         let found = FileComparison::of(&network, &old, &new, 0.5);
         assert_eq!((found.relays, found.in_both, found.came, found.went), (4, 4, 0, 0));
         assert_eq!((found.new.relays, found.new.not_in_network, found.new.weighted), (5, 1, 4));
-        // Shares go from 1/4 to 0.5, 0.1, 0.2, 0.2: one is 2.5 times less, and one just twice as much.
+        // Shares go from 1/4 to 0.5, 0.1, 0.2, 0.2: one is 2.5 times less, and one just twice as
+        // much.
         assert_eq!((found.changed_much, found.compared[0].factor()), (1, Some(2.0)));
         assert!(is_close(found.moved, 0.25), "{}", found.moved);
         assert!(is_close(found.old.gini, 0.0) && is_close(found.new.gini, 0.3), "{found:?}");

@@ -8,8 +8,8 @@
 //!                              └──▶ closed  TorFlow and sbws: new weights from what relays carried
 //! ```
 //!
-//! `tortoise` is another simulation on the same shares: users that wait for their page before they ask again, over links
-//! that guards limit.
+//! `tortoise` is another simulation on the same shares: users that wait for their page before they
+//! ask again, over links that guards limit.
 
 pub mod closed;
 pub mod fill;

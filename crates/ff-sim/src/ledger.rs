@@ -1,8 +1,9 @@
-//! What the paper says beside what comes out here: `doc/ledger.toml`, run row by row.
+//! The paper's claims compared with our results: `doc/ledger.toml`, run row by row.
 //!
-//! [`Ledger`] has the claims with their bounds, [`run::figures`] computes what it can, [`judge`] compares figure by figure; a
-//! row comes to the worst of its figures. A figure that was not run says why; it never counts as agreement. One that nothing
-//! computes, or that is not a number, is unexplained, whatever the row says of differences.
+//! [`Ledger`] has the claims with their bounds, [`run::figures`] computes what it can, [`judge`]
+//! compares figure by figure; the verdict of a row is the worst of its figures'. A figure that was
+//! not run says why; it never counts as agreement. A figure that nothing computes, or that is not a
+//! number, is unexplained, even if the row explains differences.
 
 pub mod run;
 pub mod text;
@@ -36,7 +37,8 @@ pub struct LedgerRow {
     /// Why no more can be expected, or what there is to know.
     #[serde(default)]
     pub why: String,
-    /// The command that computes it; `DIR` is the folder with the data. If it is not said, the ledger's own.
+    /// The command that computes it; `DIR` is the folder with the data. If it is not said, the
+    /// ledger's own.
     pub command: Option<String>,
     /// Its figures; none if it cannot be had.
     #[serde(default)]
@@ -230,7 +232,6 @@ fn judge_row(row: &LedgerRow, found: &FoundFigures) -> Judged {
     }
 }
 
-/// Compares a figure.
 fn compare(kind: Kind, figure: &Figure, found: Option<&Result<Ours, String>>) -> ComparedFigure {
     let ours = found.and_then(|found| found.as_ref().ok()).copied();
     let sample = ours.and_then(|ours| ours.sample);
@@ -272,8 +273,8 @@ fn with_all_data(why: &str) -> String {
     format!("with all data: {why}")
 }
 
-/// The figures that are against a run, with the reasons: those that nobody can explain, and of a run of everything those that
-/// were not run.
+/// The figures that are against a run, with the reasons: those that nobody can explain, and of a
+/// run of everything those that were not run.
 pub fn against(judged: &[Judged], is_full: bool) -> impl Iterator<Item = String> {
     let is_against = move |verdict: RowVerdict| {
         verdict == RowVerdict::Unexplained || (is_full && verdict == RowVerdict::NotRun)
@@ -309,7 +310,6 @@ mod tests {
         Ok(Ours { value, sample: None })
     }
 
-    /// A sample.
     pub(super) const SAMPLE: Sampled = Sampled { of: "network 1 alone", needs: "--data" };
 
     /// A number of a sample.

@@ -2,7 +2,8 @@
 //!
 //! # Entry points
 //!
-//! [`network::Network`], [`analysis::engine::Engine`], [`store::place::ArchiveStore`], [`ledger::Ledger`].
+//! [`network::Network`], [`analysis::engine::Engine`], [`store::place::ArchiveStore`],
+//! [`ledger::Ledger`].
 
 pub mod analysis;
 pub mod attack;

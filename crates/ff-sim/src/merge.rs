@@ -1,9 +1,10 @@
 //! Results of several runs of one command as one: tables with the same header are put together.
 //!
-//! What tells rows apart is whatever stands in a table up to its column `seed`, or the whole row if it has none. Two
-//! folders with the same row have counted something twice, and are refused; of what they left out, which may be the
-//! same, a row is kept once. What was computed from all rows of a run is left behind: points of figures, and means,
-//! which only the command itself can compute again.
+//! What tells rows apart is whatever stands in a table up to its column `seed`, or the whole row if
+//! it has none. Two folders with the same row have counted something twice, and are refused; of
+//! what they left out, which may be the same, a row is kept once. What was computed from all rows
+//! of a run is left behind: points of figures, and means, which only the command itself can compute
+//! again.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -31,7 +32,7 @@ pub enum MergeError {
     Bad {
         /// The folder or file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
     /// Two files do not go together.
@@ -85,9 +86,7 @@ pub type TableRow = Vec<Vec<u8>>;
 /// What runs left out, each row once.
 #[derive(Debug, Default)]
 struct Left {
-    /// The header.
     header: TableRow,
-    /// The rows.
     rows: Vec<TableRow>,
 }
 
@@ -96,9 +95,7 @@ struct Left {
 struct Growing {
     /// The file that it began with.
     first: PathBuf,
-    /// Its header.
     header: TableRow,
-    /// Its rows.
     rows: Vec<TableRow>,
     /// What tells rows apart, and the file that each is from.
     keys: HashMap<TableRow, usize>,

@@ -14,7 +14,8 @@ pub enum CapacitySource {
     /// There are none.
     #[default]
     None,
-    /// The weights of a consensus, in kilobytes: what stands in for capacities has to be called "from weights".
+    /// The weights of a consensus, in kilobytes: what stands in for capacities has to be called
+    /// "from weights".
     Weights,
     /// What relays observed or advertised of themselves.
     Observed,
@@ -56,7 +57,8 @@ pub struct Relay {
     pub weight: f64,
     /// Whether too few authorities had measured it.
     pub is_unmeasured: bool,
-    /// The part of the time in which it was running, where its source looks at a longer time; 1 elsewhere.
+    /// The part of the time in which it was running, where its source looks at a longer time; 1
+    /// elsewhere.
     pub running: f64,
     /// The relays that it names as its family; they belong to it only if they name it, too.
     pub family: Vec<Fingerprint>,
@@ -163,8 +165,8 @@ impl Network {
         self.relays.iter().filter_map(|relay| relay.capacity).sum()
     }
 
-    /// A digest of its relays with their capacities and weights. Networks with the same digest are the same network,
-    /// whatever their names and the order of their relays.
+    /// A digest of its relays with their capacities and weights. Networks with the same digest are
+    /// the same network, with any names and any order of their relays.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         let usable = |relay: &Relay| relay.usable().map(|rate| rate.get());
@@ -182,8 +184,8 @@ impl Network {
         digest.finalize().into()
     }
 
-    /// The first member of each relay's family. Relays belong together if each names the other or if one family's key
-    /// has signed both, and so do those that belong with the same one.
+    /// The first member of each relay's family. Relays belong together if each names the other or
+    /// if one family's key has signed both, and so do those that belong with the same one.
     #[must_use]
     pub fn families(&self) -> Vec<usize> {
         let relay = |relay: &Relay| period::ScheduledRelay {
@@ -196,7 +198,8 @@ impl Network {
     }
 }
 
-/// As [`Network::families`], for relays without addresses, since relays with one address would count as a family.
+/// As [`Network::families`], for relays without addresses, since relays with one address would
+/// count as a family.
 #[must_use]
 pub fn families(relays: &[period::ScheduledRelay]) -> Vec<usize> {
     let mut firsts = vec![0; relays.len()];
@@ -207,7 +210,8 @@ pub fn families(relays: &[period::ScheduledRelay]) -> Vec<usize> {
 }
 
 impl From<&Consensus> for Network {
-    /// The relays of a consensus; their weights stand in for capacities where they have been measured.
+    /// The relays of a consensus; their weights stand in for capacities where they have been
+    /// measured.
     fn from(consensus: &Consensus) -> Self {
         let relay = |entry: &ff_dir::consensus::Entry| Relay {
             fingerprint: entry.fingerprint,

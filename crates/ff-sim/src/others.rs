@@ -10,12 +10,13 @@
 //!   bytes that relays exchange  ─▶ peerflow     a weighted median over trusted relays
 //! ```
 //!
-//! All are pure functions of one step. [`torflow::weights`] and [`sbws::weights`] turn what was measured into new
-//! weights, so that a simulation can go round: weights make load, load makes [`observed::Observed`] bandwidths
-//! and download speeds, and these make weights. The formulas that both share are `ff_plan`'s, where they are
-//! compared with what sbws itself makes of networks.
+//! All are pure functions of one step. [`torflow::weights`] and [`sbws::weights`] turn what was
+//! measured into new weights, so that a simulation can go round: weights make load, load makes
+//! [`observed::Observed`] bandwidths and download speeds, and these make weights. The formulas that
+//! both share are `ff_plan`'s, where they are compared with what sbws itself makes of networks.
 //!
-//! Limits: no downloads happen here, so who measures what beside whom, and how often, is the caller's to say.
+//! Limits: no downloads happen here, so the caller decides which relay measures which, and how
+//! often.
 
 pub mod eigenspeed;
 pub mod observed;
@@ -37,7 +38,8 @@ pub struct Sample {
     pub measured: Vec<f64>,
     /// What its descriptor says it has seen itself do, in bytes a second.
     pub observed: f64,
-    /// The least of what its descriptor says it may do, in bytes a second; infinite if that is not known.
+    /// The least of what its descriptor says it may do, in bytes a second; infinite if that is not
+    /// known.
     pub allowed: f64,
     /// Its weight in the consensus, in kilobytes a second; 0 if it has none.
     pub old_weight: f64,
@@ -52,7 +54,8 @@ impl Sample {
         !self.measured.is_empty()
     }
 
-    /// The same for the formulas, without what is not a number; `bound` is a further limit on what it may do.
+    /// The same for the formulas, without what is not a number; `bound` is a further limit on what
+    /// it may do.
     fn inputs(&self, bound: f64) -> Inputs {
         Inputs {
             measured: self.measured.iter().copied().map(sane).collect(),
@@ -67,7 +70,8 @@ impl Sample {
     }
 }
 
-/// The number, if it is a rate: finite and not negative; else 0. No rate is above 1e15 bytes a second.
+/// The number, if it is a rate: finite and not negative; else 0. No rate is above 1e15 bytes a
+/// second.
 fn sane(rate: f64) -> f64 {
     if rate.is_finite() { rate.clamp(0.0, 1e15) } else { 0.0 }
 }

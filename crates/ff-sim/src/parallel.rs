@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Result, anyhow};
 
-/// Works on each case, `jobs` of them at once, and returns the results in the order of the cases. After each case `tell`
-/// gets how many are done, the case and its result; calls of `tell` never overlap.
+/// Works on each case, `jobs` of them at once, and returns the results in the order of the cases.
+/// After each case `tell` gets how many are done, the case and its result; calls of `tell` never
+/// overlap.
 ///
 /// # Errors
-/// Those of `work`; its thread takes no further case then. A panic of another thread is an error, too.
+/// Those of `work`; its thread takes no further case then. A panic of another thread is an error,
+/// too.
 pub(crate) fn map<C: Sync, R: Send>(
     cases: &[C],
     jobs: usize,

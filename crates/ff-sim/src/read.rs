@@ -1,4 +1,5 @@
-//! Readers of public archives. What cannot be read is left out, counted and listed ([`ff_report::skipped`]).
+//! Readers of public archives. What cannot be read is left out, counted and listed
+//! ([`ff_report::skipped`]).
 //!
 //! Decisions: doc/decisions.md, "Scanners of our own read archives".
 

@@ -67,7 +67,7 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
 struct Reading {
     /// The files.
     inputs: Inputs,
-    /// What was left out.
+    /// The parts that were left out.
     skips: Skips,
 }
 
@@ -165,7 +165,8 @@ fn tell_drawn<T: Serialize>(
     print(&printed)
 }
 
-/// Writes to standard output. A reader that has gone, as `head` does when it has enough, is not an error.
+/// Writes to standard output. A reader that has gone, as `head` does when it has enough, is not an
+/// error.
 fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

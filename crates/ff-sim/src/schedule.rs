@@ -7,9 +7,10 @@
 //!                                   └─▶ what_if  other teams, other parameters
 //! ```
 //!
-//! Where relays are measured, with what, whether an estimate is conclusive and what comes behind one that is not is
-//! decided by `ff_plan::period` and `ff_proto`, which coordinators run by. What is made up here is the network:
-//! what relays can truly do ([`Subject`]), and how far a measurement is off ([`errors::Errors`]).
+//! Where relays are measured, with what, whether an estimate is conclusive and what comes behind
+//! one that is not is decided by `ff_plan::period` and `ff_proto`, which coordinators run by. What
+//! is made up here is the network: what relays can truly do ([`Subject`]), and how far a
+//! measurement is off ([`errors::Errors`]).
 
 pub mod arrivals;
 pub mod errors;
@@ -36,12 +37,13 @@ use crate::network::{CapacitySource, Network};
 
 /// A relay that ran for less than this part of the time that its source looks at is not scheduled.
 pub const LEAST_RUNNING: f64 = 0.5;
-/// All coordinators' periods together have no more slots than this: a month of seconds has 2.7 million.
+/// All coordinators' periods together have no more slots than this: a month of seconds has 2.7
+/// million.
 pub const MOST_SLOTS: u64 = 3_000_000;
 /// No more coordinators than this; Tor has ten authorities.
 pub const MOST_TEAMS: usize = 100;
 
-/// Who measures, and by which rules.
+/// The coordinators that measure, and their rules.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Each coordinator's measurers.
@@ -92,7 +94,7 @@ impl Setup {
         }
     }
 
-    /// The same with so many coordinators, each of which has a team like the first one's.
+    /// The same with `count` coordinators, each of which has a team like the first one's.
     #[must_use]
     pub fn with_coordinators(mut self, count: u8) -> Self {
         let first = self.teams.first().cloned();
@@ -113,7 +115,7 @@ impl Setup {
     /// How many slots the period has.
     ///
     /// # Errors
-    /// [`SetupError`] if there can be no schedule.
+    /// [`SetupError`] if a schedule is impossible.
     pub fn slots(&self) -> Result<u32, SetupError> {
         self.params.validate()?;
         if !(1..=MOST_TEAMS).contains(&self.teams.len()) {
@@ -127,7 +129,7 @@ impl Setup {
         slots.ok_or(SetupError::Slots { period_secs, slot_secs })
     }
 
-    /// What the greatest team has.
+    /// The capacity of the greatest team.
     #[must_use]
     pub fn greatest_team(&self) -> BytesPerSec {
         self.teams.iter().map(Team::capacity).max().unwrap_or_default()
@@ -180,8 +182,9 @@ pub struct LeftOut {
 }
 
 impl Subjects {
-    /// Those of a network, each by itself or (`grouped`) with those on its addresses and in its family. All are
-    /// taken to have been measured before, as in §7, also those of a consensus that were not.
+    /// Those of a network, each by itself or (`grouped`) with those on its addresses and in its
+    /// family. All are taken to have been measured before, as in §7, also those of a consensus that
+    /// were not.
     #[must_use]
     pub fn of(network: &Network, grouped: bool) -> Self {
         let from_weights = network.capacities == CapacitySource::Weights;
@@ -216,19 +219,20 @@ impl Subjects {
         Self { left_out, ..subjects }
     }
 
-    /// What they can do together.
+    /// The sum of their capacities.
     #[must_use]
     pub fn total(&self) -> BytesPerSec {
         self.all.iter().map(|subject| subject.truth).sum()
     }
 
-    /// What the fastest can do.
+    /// The capacity of the fastest.
     #[must_use]
     pub fn largest(&self) -> BytesPerSec {
         self.all.iter().map(|subject| subject.truth).max().unwrap_or_default()
     }
 
-    /// Scales what they can do to this total, of which nobody has more than `most` (the module [`scaling`]).
+    /// Scales what they can do to this total, of which nobody has more than `most` (the module
+    /// [`scaling`]).
     ///
     /// # Errors
     /// [`ScaleError`] if that cannot be.

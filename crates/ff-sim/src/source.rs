@@ -1,4 +1,4 @@
-//! Networks, from whatever a file holds.
+//! Networks, from files of any kind.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ const MOST_NUMBERED: u32 = 1000;
 /// How the table of January 2019 begins.
 const JANUARY: &[u8] = b"position,address,";
 
-/// A file that is no network.
+/// A file that is not a network.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// It cannot be read.
@@ -44,7 +44,7 @@ pub enum SourceError {
     Content {
         /// The file.
         path: String,
-        /// What is wrong, with its line.
+        /// The error, with its line.
         reason: String,
     },
 }
@@ -92,7 +92,8 @@ pub fn network(path: &Path, inputs: &mut Inputs) -> Result<(Network, Skips), Sou
     Ok((network, skips))
 }
 
-/// The networks that a path means: `networks/01..07` and `networks/01..07/relays.csv` are seven, every other path is one.
+/// The networks that a path means: `networks/01..07` and `networks/01..07/relays.csv` are seven,
+/// every other path is one.
 ///
 /// # Errors
 /// [`SourceError::Content`] when the numbers do not rise, or are too many.
@@ -137,10 +138,12 @@ fn table_of(dir: &Path) -> Result<PathBuf, SourceError> {
     })
 }
 
-/// The same; with descriptors the network of a consensus whose relays have what their descriptors say.
+/// The same; with descriptors the network of a consensus whose relays have what their descriptors
+/// say.
 ///
 /// # Errors
-/// [`SourceError`] names the file; descriptors join consensuses of the flavour ns only, and one of them has to.
+/// [`SourceError`] names the file; descriptors join consensuses of the flavour ns only, and one of
+/// them has to.
 pub fn described(
     path: &Path,
     descriptors: Option<&Path>,
@@ -205,11 +208,12 @@ fn read_descriptors(from: &Path, inputs: &mut Inputs) -> Result<(Descriptors, Sk
     Ok((descriptors, skips))
 }
 
-/// The store and the first and last hour, in seconds since 1970, of `DIR@2019-01-07T00:00..2019-01-07T23:00`; nothing
-/// of what is a file, or whose folder is no store.
+/// The store and the first and last hour, in seconds since 1970, of
+/// `DIR@2019-01-07T00:00..2019-01-07T23:00`; nothing if the path is a file, or its folder is not a
+/// store.
 ///
 /// # Errors
-/// [`SourceError`] if these are no hours.
+/// [`SourceError`] if these are not hours.
 pub fn stored_hours(path: &Path) -> Result<Option<(ArchiveStore, u64, u64)>, SourceError> {
     let Some((dir, span)) = stored(path) else { return Ok(None) };
     let hours = span.split_once("..").and_then(|(from, to)| unix_secs(from).zip(unix_secs(to)));
@@ -220,7 +224,8 @@ pub fn stored_hours(path: &Path) -> Result<Option<(ArchiveStore, u64, u64)>, Sou
     Ok(Some((ArchiveStore::open(&dir)?, from, to)))
 }
 
-/// The store and the time of `DIR@2019-01-07T12:00`; nothing of what is a file, or whose folder is no store.
+/// The store and the time of `DIR@2019-01-07T12:00`; nothing if the path is a file, or its folder
+/// is not a store.
 fn stored(path: &Path) -> Option<(PathBuf, String)> {
     let (dir, time) = path.to_str()?.rsplit_once('@')?;
     let dir = PathBuf::from(dir);
@@ -265,7 +270,8 @@ fn stored_network(dir: &Path, time: &str, inputs: &mut Inputs) -> Result<Network
     Ok(network)
 }
 
-/// The seconds since 1970 of a time in UTC: `2019-01-07T12:00`, with seconds and a `Z` behind it or not.
+/// The seconds since 1970 of a time in UTC: `2019-01-07T12:00`, with seconds and a `Z` after it or
+/// not.
 fn unix_secs(time: &str) -> Option<u64> {
     let time = time.strip_suffix('Z').unwrap_or(time).replacen('T', " ", 1);
     let secs = if time.len() == 16 { ":00" } else { "" };

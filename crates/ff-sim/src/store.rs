@@ -10,11 +10,12 @@
 //!         └─▶ newcomers: who is listed for the first time, hour by hour
 //! ```
 //!
-//! [`place::ArchiveStore`] is the folder. A partition is written beside its place and renamed, and its manifest comes last,
-//! so what has a manifest is whole, and what has none is made again. A lock keeps two runs from one month.
-//! What was read is named in the manifest with its hash: as long as that is the same, there is nothing to do.
+//! [`place::ArchiveStore`] is the folder. A partition is written to another name and renamed, and
+//! its manifest comes last, so a partition with a manifest is whole, and one without is made again.
+//! A lock keeps two runs from one month. The manifest names the files that were read, with their
+//! hashes: as long as these are the same, there is nothing to do.
 //!
-//! There is no query engine here: `doc/sim-store.md` says what the columns mean and what reads them.
+//! This is not a query engine: `doc/sim-store.md` says what the columns mean and what reads them.
 
 pub mod gaps;
 pub mod history;

@@ -1,13 +1,16 @@
-//! A consensus' bandwidth-weights (dir-spec 3.8.3): how much of a relay's weight counts where in a circuit.
+//! A consensus' bandwidth-weights (dir-spec 3.8.3): how much of a relay's weight counts where in a
+//! circuit.
 //!
-//! Relays fall into four classes by the flags Guard and Exit ([`Position`]). [`Sums`] has what each class weighs;
-//! [`Weights::of`] computes from it how the classes are divided among the three places of a circuit, in integers as
-//! authorities do. Weights that change are a matter of [`Sums::change`], so that they can be computed anew each time.
+//! Relays fall into four classes by the flags Guard and Exit ([`Position`]). [`Sums`] has what each
+//! class weighs; [`Weights::of`] computes from it how the classes are divided among the three
+//! places of a circuit, in integers as authorities do. Weights that change are a matter of
+//! [`Sums::change`], so that they can be computed anew each time.
 //!
-//! Of a consensus every relay counts: what has no Running is not listed in any since method 4, relays that were not
-//! measured weigh as they are listed (the consensus of 2020-02-29 has another footer without them), and an Exit with
-//! BadExit is none (method 11). Elsewhere relays without Running are left out. The obsolete constraints of methods 9
-//! and 10 are not here. A network for which the specification has no solution has no weights, see [`NoWeights`].
+//! Of a consensus every relay counts: what has no Running is not listed in any since method 4,
+//! relays that were not measured weigh as they are listed (the consensus of 2020-02-29 has another
+//! footer without them), and an Exit with BadExit is none (method 11). Elsewhere relays without
+//! Running are left out. The obsolete constraints of methods 9 and 10 are not here. A network for
+//! which the specification has no solution has no weights, see [`NoWeights`].
 
 use std::fmt;
 
@@ -19,7 +22,7 @@ pub const SCALE: u32 = 10_000;
 pub const FIRST_METHOD_FROM_ONE: u32 = 26;
 /// The method by which consensuses are made here if nothing else is asked for: that of 2019.
 pub const METHOD: u32 = 28;
-/// What the weights of a network are scaled to if they are fractions: so much for all relays.
+/// The sum of all relays' weights, if the weights of a network are fractions and are scaled.
 const WHOLE: f64 = 1e12;
 
 /// What the relays of each class weigh: G, M, E and D.
@@ -43,8 +46,8 @@ impl Sums {
         Self { guard: one, middle: one, exit: one, guard_exit: one }
     }
 
-    /// Those of a network's running relays, as a consensus of this method has them. Weights that are not whole
-    /// numbers are first made so large that rounding them does not matter.
+    /// Those of a network's running relays, as a consensus of this method has them. Weights that
+    /// are not whole numbers are first made so large that rounding them does not matter.
     #[must_use]
     pub fn of(network: &Network, method: u32) -> Self {
         let weights = || network.relays.iter().map(|relay| relay.weight);
@@ -137,10 +140,11 @@ impl Case {
 /// Why a network has no bandwidth-weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoWeights {
-    /// A class has nothing, which is possible before method 26 only: the formulas would divide by it.
+    /// A class has nothing, which is possible before method 26 only: the formulas would divide by
+    /// it.
     #[error("no relay is of the class {}", .0.name())]
     EmptyClass(Position),
-    /// The specification's last resort gives numbers that are no shares of anything.
+    /// The specification's last resort gives numbers that are not shares of anything.
     #[error("there is too much bandwidth in the middle to divide the rest by dir-spec 3.8.3")]
     OutOfRange,
     /// `bwweightscale` is not within 1 and 2^31 - 1.
@@ -148,7 +152,8 @@ pub enum NoWeights {
     BadScale(u32),
 }
 
-/// The bandwidth-weights of a consensus, in the specification's words: W, the place, the class (g, m, e, d).
+/// The bandwidth-weights of a consensus, in the specification's words: W, the place, the class (g,
+/// m, e, d).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weights {
     /// What all of them are parts of.
@@ -172,7 +177,7 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Those of a network whose classes weigh so much.
+    /// Those of a network whose classes have these sums of weights.
     ///
     /// # Errors
     /// [`NoWeights`] where the specification has no solution.
@@ -190,8 +195,8 @@ impl Weights {
         shares.weights(case, scale).ok_or(NoWeights::OutOfRange)
     }
 
-    /// How much of a relay's weight counts in this place, from 0 to 1. An exit is no guard: there is no weight for
-    /// that.
+    /// How much of a relay's weight counts in this place, from 0 to 1. An exit is not a guard:
+    /// there is no weight for that.
     #[must_use]
     pub fn factor(&self, place: CircuitPlace, class: Position) -> f64 {
         let weight = match (place, class) {
@@ -210,7 +215,7 @@ impl Weights {
 }
 
 impl fmt::Display for Weights {
-    /// As a consensus' footer has them, behind `bandwidth-weights`.
+    /// As a consensus' footer has them, after `bandwidth-weights`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { scale, wgg, wgd, wmg, wme, wmd, wee, wed, .. } = self;
         write!(f, "Wbd={wmd} Wbe={wme} Wbg={wmg} Wbm={scale} Wdb={scale} Web={scale} Wed={wed} ")?;
@@ -221,15 +226,10 @@ impl fmt::Display for Weights {
 
 /// The sums as they are reckoned with: wide enough for every product, and with a sign.
 struct Classes {
-    /// G.
     g: i128,
-    /// M.
     m: i128,
-    /// E.
     e: i128,
-    /// D.
     d: i128,
-    /// T, all of them.
     t: i128,
     /// The scale.
     one: i128,

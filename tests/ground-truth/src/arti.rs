@@ -19,7 +19,6 @@ use crate::case::{Case, Limit};
 
 /// The name of this program's namespace in messages.
 const NAMESPACE: &str = "ground-truth";
-/// The address of all of them.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 /// The ORPort of the first.
 const FIRST_PORT: u16 = 9001;
@@ -44,7 +43,6 @@ impl Running {
     }
 }
 
-/// The relays.
 pub(crate) struct ArtiRelays {
     /// Each with how it runs.
     relays: Vec<(Running, ArtiRelay)>,
@@ -78,7 +76,6 @@ impl ArtiRelays {
         Ok(Self { relays, coordinators, used: AtomicUsize::new(0), core })
     }
 
-    /// The relay of a case.
     pub(crate) fn of(&self, case: &Case) -> Result<&ArtiRelay> {
         let running = Running::of(case, self.core);
         let found = self.relays.iter().find(|(one, _)| Some(*one) == running);

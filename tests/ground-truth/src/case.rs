@@ -18,12 +18,11 @@ pub(crate) enum Position {
 /// What limits the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// So many percent of one core.
+    /// A percentage of one core.
     Cpu {
         /// Of one core.
         percent: u8,
     },
-    /// One core, all of it.
     Core,
     /// The rest of the machine's cores; the measurers use one of them.
     AllCores,
@@ -46,7 +45,6 @@ pub(crate) struct Case {
     pub(crate) arti_threads: Option<u16>,
     /// Where the relay is.
     pub(crate) position: Position,
-    /// What limits it.
     pub(crate) limit: Limit,
     /// With how many sockets it is measured, in turn.
     pub(crate) sockets: Vec<u16>,

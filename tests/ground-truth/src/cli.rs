@@ -160,7 +160,7 @@ pub(crate) enum Command {
     Parameters(Parameters),
 }
 
-/// What the help ends with.
+/// The end of the help.
 const AFTER_HELP: &str = "\
 Needs Debian's tor and root, for a network namespace (with unshare and ip) and for CPU quotas, which
 also need a writable cpu cgroup; without root: --mtu 0 --quotas 0. With two cores, the relay
@@ -172,16 +172,16 @@ Exit status: 0 success, with all ratios as expected; 1 failure, or a ratio was n
 
 /// Of cases limited by CPU: from the first second on, one is like the other.
 const CPU_WARM_UP_SECS: u16 = 1;
-/// Of cases limited by BandwidthRate: a relay that was idle has a burst to its credit, one second's
-/// worth, which it uses up beside what comes in.
+/// For cases limited by BandwidthRate: a relay that was idle has a burst to its credit, one
+/// second's worth, which it uses up in addition to what comes in.
 const RATE_WARM_UP_SECS: u16 = 3;
 
 /// How many sockets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sockets {
-    /// So many.
+    /// This number.
     Exactly(u16),
-    /// So many for a whole core.
+    /// This number for a whole core.
     PerCore(u16),
 }
 
@@ -304,7 +304,6 @@ impl Cli {
         limits.into_iter().map(case).collect()
     }
 
-    /// A case limited by a rate.
     fn rate_case(&self, position: Position, limit: Limit) -> Case {
         Case {
             arti_threads: None,

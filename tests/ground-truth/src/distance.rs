@@ -1,4 +1,4 @@
-//! What the estimate is worth over distance and loss: relays behind emulated links.
+//! The accuracy of the estimate over distance and loss: relays at the far end of emulated links.
 //!
 //! ```text
 //!   coordinator and first measurer ─┐
@@ -131,7 +131,6 @@ impl Distance {
     }
 }
 
-/// Each case with each value.
 pub(crate) fn each<T>(cases: &[Case], values: &[T], set: impl Fn(&mut Case, &T)) -> Vec<Case> {
     let with = |case: &Case, value: &T| {
         let mut case = case.clone();

@@ -43,7 +43,7 @@ const LEAST_PRIORITY: i32 = 19;
 /// The core of everything else.
 pub(crate) const OTHER_CORE: usize = 1;
 
-/// What has the relay in question.
+/// The relays that include the one in question.
 enum Relays {
     /// A network of tors.
     Network(Box<Network>),
@@ -53,7 +53,6 @@ enum Relays {
 
 /// The relay in question, and what it needs.
 pub(crate) struct Lab {
-    /// The relays.
     relays: Relays,
     /// How long they took to start.
     start_time: Duration,
@@ -80,7 +79,7 @@ impl KeepAwake {
         let is_over = Arc::new(AtomicBool::new(false));
         let over = is_over.clone();
         thread::spawn(move || {
-            // Of this thread alone. If that is refused, it takes more from the others, no more.
+            // For this thread alone. A refusal only means that it takes more from the others.
             let _ = rustix::process::setpriority_process(None, LEAST_PRIORITY);
             let mut count = 0_u64;
             while !over.load(Ordering::Relaxed) {
@@ -237,7 +236,6 @@ fn download_over<'a>(
     (0..CLIENTS).map(open).collect()
 }
 
-/// Starts the network.
 fn start_network(cli: &Cli) -> Result<Network> {
     pin_this_process();
     let target = |name: &str, program: &Path| {

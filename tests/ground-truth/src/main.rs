@@ -134,7 +134,6 @@ fn is_circuit(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(TransitError::Circuit { .. }))
 }
 
-/// Shows a sample.
 fn show(sample: &Sample) {
     eprintln!(
         "    {:?}: {:.1} Mbit/s, {:.2} CPU s/GB, {:.3} bytes out/in{}",

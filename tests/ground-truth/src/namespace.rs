@@ -16,7 +16,7 @@ const IS_INSIDE: &str = "GROUND_TRUTH_IS_IN_ITS_NAMESPACE";
 /// Prepares the loopback and goes on with what follows.
 const PREPARE: &str = "ip link set dev lo mtu \"$1\" up && shift && exec \"$@\"";
 
-/// Goes on in a namespace with packets of so many bytes at most; 0 to stay in that of the machine.
+/// Goes on in a namespace with packets of at most `mtu` bytes; 0 to stay in that of the machine.
 ///
 /// # Errors
 /// When it cannot be made.

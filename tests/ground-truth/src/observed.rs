@@ -24,11 +24,9 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A relay under a case's limit.
 pub(crate) struct Observed<'a> {
-    /// The relay.
     pub(crate) relay: Relay<'a>,
     /// Its quota, which is off while connections are opened.
     quota: Option<CpuQuota>,
-    /// Its percentage.
     percent: Option<f64>,
     /// Its own count of bytes, if it has one.
     watch: Option<BwWatch>,

@@ -29,7 +29,7 @@ type Mark = (Instant, Duration);
 
 /// A thread that does the work on a core.
 pub(crate) struct Pace {
-    /// What it has found.
+    /// The marks that it has found.
     marks: Arc<Mutex<Vec<Mark>>>,
     /// Ends it.
     is_over: Arc<AtomicBool>,

@@ -142,7 +142,6 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Measures.
 fn measure(
     case: &Case,
     observed: &Observed<'_>,

@@ -20,7 +20,6 @@ pub(crate) enum Relay<'a> {
 }
 
 impl Relay<'_> {
-    /// Its name.
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Tor(node) => node.name(),

@@ -6,7 +6,8 @@ use ff_lab::{BwSecond, QuotaStats};
 
 use crate::case::{Case, Limit};
 
-/// A quota counts as used up from here on, and so many of its periods must have been cut short.
+/// A quota counts as used up from here on, and at least this share of its periods must have been
+/// cut short.
 const USED_UP: f64 = 0.98;
 /// How far a relay's bytes in and out may be from each other.
 const IN_OUT_TOLERANCE: f64 = 0.01;
@@ -68,7 +69,6 @@ pub(crate) struct Measured {
     pub(crate) measurers_cpu: Duration,
 }
 
-/// One sample.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     /// The relay's work.

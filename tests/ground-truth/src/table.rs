@@ -9,7 +9,7 @@ use crate::sample::{Sample, Work, mean, median};
 
 /// A case with its samples.
 pub(crate) struct Series {
-    /// What was compared.
+    /// The compared case.
     pub(crate) case: Case,
     /// In the order in which they were taken.
     pub(crate) samples: Vec<Sample>,

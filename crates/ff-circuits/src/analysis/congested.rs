@@ -1,11 +1,13 @@
-//! Which relays have most congestion, as the lines tell that a run put it down to them ([`crate::congestion`]).
+//! Which relays have most congestion, as the lines tell that a run put it down to them
+//! ([`crate::congestion`]).
 
 use ff_report::stats;
 use serde::Serialize;
 
 use crate::read::Circuits;
 
-/// Relays with fewer circuits are left out: by four of five round trips each a relay has all values that count.
+/// Relays with fewer circuits are left out: by four of five round trips each a relay has all values
+/// that count.
 const LEAST: u64 = 4;
 /// How many relays are named.
 const MOST: usize = 10;
@@ -26,10 +28,10 @@ pub struct Congested {
 pub struct CongestedRelay {
     /// Its fingerprint.
     pub id: String,
-    /// Who measured it.
+    /// The host that measured it.
     pub host: String,
-    /// Its delay in the mean over its circuits, of what each left it with: what round trips took longer than the fastest
-    /// ones, this relay's part of it, and the same part of 20 ms.
+    /// Its delay in the mean over its circuits, of what each left it with: what round trips took
+    /// longer than the fastest ones, this relay's part of it, and the same part of 20 ms.
     pub delay_ms: f64,
     /// How many of these it was in.
     pub circuits: u64,

@@ -1,4 +1,4 @@
-//! Figures 2 to 5 of 002 with our circuits, and one beside its table 5.
+//! Figures 2 to 5 of NavigaTor with our circuits, and a figure that belongs to its table 5.
 
 use ff_report::figure::{Axis, Figure, distribution};
 use ff_report::stats;
@@ -9,9 +9,9 @@ use crate::fit::gev::Gev;
 use crate::read::{Circuits, Seen};
 use crate::replay::Measure;
 
-/// A cloud of points has about so many.
+/// About how many points a cloud has.
 const POINTS: usize = 1500;
-/// A drawn curve has so many parts.
+/// Parts of a drawn curve.
 const PARTS: u32 = 200;
 
 /// The figures for which there are values.
@@ -38,7 +38,7 @@ pub fn figures(circuits: &Circuits, report: &Report) -> Vec<Figure> {
     all
 }
 
-/// What a measure is called on an axis.
+/// The label of a measure on an axis.
 fn label(measure: Measure) -> &'static str {
     match measure {
         Measure::Build => "build time, ms",
@@ -84,7 +84,8 @@ fn cloud(name: &'static str, measure: Measure, whole: &[&Seen]) -> Option<Figure
     (!marks.is_empty()).then(|| figure.with_marks("circuits", marks))
 }
 
-/// What each selection by build time or round trip accepts: distributions that stand beside all circuits'.
+/// The distributions of what each selection by build time or round trip accepts, to compare with
+/// those of all circuits.
 fn by_selection(
     name: &'static str,
     title: &str,

@@ -1,4 +1,4 @@
-//! What 002 prints, to stand beside our numbers. None of it enters a computation.
+//! The numbers that NavigaTor prints, for comparison with ours. No computation uses them.
 
 /// A row of ours and what the paper has for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,7 +73,7 @@ pub const TABLE4: [(&str, f64, f64, f64); 4] = [
 /// Section 7.2: Spearman's rho with time to first byte.
 pub const RHO: [(&str, f64); 3] = [("rtt", 0.825), ("build", 0.588), ("congestion", 0.191)];
 
-/// What the paper has for a selection.
+/// The paper's numbers for a selection.
 #[must_use]
 pub fn printed(selection: &str) -> Option<&'static Printed> {
     PRINTED.iter().find(|row| row.selection == selection)
@@ -83,7 +83,8 @@ pub fn printed(selection: &str) -> Option<&'static Printed> {
 mod tests {
     use super::*;
 
-    /// Table 1 without its last row: medians and 90th percentiles of all, CBT 80, RTT 80, CBT 50, RTT 50.
+    /// Table 1 without its last row: medians and 90th percentiles of all, CBT 80, RTT 80, CBT 50,
+    /// RTT 50.
     const TABLE1: [[f64; 10]; 19] = [
         [340.0, 614.0, 307.0, 539.0, 299.0, 497.0, 258.0, 471.0, 214.0, 384.0],
         [342.0, 613.0, 307.0, 536.0, 300.0, 495.0, 257.0, 468.0, 215.0, 381.0],
@@ -106,7 +107,6 @@ mod tests {
         [539.0, 815.0, 521.0, 771.0, 505.0, 707.0, 507.0, 754.0, 444.0, 604.0],
     ];
 
-    /// The mean of a column.
     fn mean(column: usize) -> f64 {
         TABLE1.iter().map(|row| row[column]).sum::<f64>() / 19.0
     }
@@ -125,7 +125,8 @@ mod tests {
 
     #[test]
     fn the_gains_of_section_7_3_follow_from_the_printed_averages() {
-        // Ledger N17: in the order build80, rtt80, build50, rtt50. The text has 11.4, 19.2, 24.9 and 35.8.
+        // Ledger N17: in the order build80, rtt80, build50, rtt50. The text has 11.4, 19.2, 24.9
+        // and 35.8.
         let gain = |of: fn(&Printed) -> Option<f64>| {
             let all = of(&PRINTED[0]).expect("printed");
             PRINTED[1..5].iter().map(move |row| 100.0 * (1.0 - of(row).expect("printed") / all))

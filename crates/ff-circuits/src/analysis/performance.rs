@@ -1,4 +1,4 @@
-//! What users get of accepted circuits: tables 1, 3, 4 and 5 of 002.
+//! The performance of accepted circuits: tables 1, 3, 4 and 5 of NavigaTor.
 
 use ff_report::stats;
 use serde::Serialize;
@@ -21,7 +21,8 @@ pub struct Performance {
     pub throughput_circuits: u64,
     /// Median throughput.
     pub throughput_median_mbit_per_sec: Option<f64>,
-    /// Its 10th percentile: what 002 calls the 90th, since nine in ten circuits are faster.
+    /// The 10th percentile of the throughput. NavigaTor calls it the 90th, since nine in ten
+    /// circuits are faster.
     pub throughput_p10_mbit_per_sec: Option<f64>,
     /// Its 90th percentile.
     pub throughput_p90_mbit_per_sec: Option<f64>,
@@ -69,7 +70,7 @@ impl Performance {
         }
     }
 
-    /// The mean over hosts, as the last rows of 002's tables are.
+    /// The mean over hosts, as in the last rows of NavigaTor's tables.
     #[must_use]
     pub fn average(all: &[Self]) -> Self {
         let mean = |of: fn(&Self) -> Option<f64>| {
@@ -96,7 +97,8 @@ impl Performance {
     }
 }
 
-/// The standard deviation of all values of several series, each known by its mean and its deviation.
+/// The standard deviation of all values of several series, each known by its mean and its
+/// deviation.
 fn pooled_deviation_ms(series: &[Latency]) -> Option<f64> {
     let count: f64 = series.iter().map(|one| f64::from(one.probes)).sum();
     let sum = |value: &dyn Fn(&Latency) -> f64| {

@@ -1,14 +1,15 @@
 //! What each rule decides of each host's circuits, and why it decides nothing of some.
 //!
-//! `all` is what selections are compared with, so it holds what they decide: at each host the circuits after its window,
-//! and no host whose window never fills.
+//! `all` is what selections are compared with, so it holds what they decide: at each host the
+//! circuits after its window, and no host whose window never fills.
 
 use super::{AnalysisOptions, Hosts, host_name};
 use crate::fit::estimator;
 use crate::read::{Circuits, Seen};
 use crate::replay::{self, Decisions, Measure, Rule, Timeout};
 
-/// The share of the congestion-aware scheme by quantile that stands beside the best of three (002, section 7.6).
+/// The quantile of the congestion-aware scheme that is compared with the best of three (NavigaTor,
+/// section 7.6).
 const THIRD: f64 = 0.33;
 
 /// A rule with what it decides at each host.
@@ -104,13 +105,13 @@ fn base(hosts: &Hosts<'_>, rules: &[Decided]) -> Vec<Decisions> {
     decided.iter().map(of_host).collect()
 }
 
-/// What timeouts decide.
 fn by_timeout(rules: &[Decided]) -> impl Iterator<Item = &Vec<Decisions>> {
     let is_timeout = |rule: &Rule| matches!(rule, Rule::Fastest(..));
     rules.iter().filter(move |(rule, _)| is_timeout(rule)).map(|(_, decisions)| decisions)
 }
 
-/// The best of each three circuits of those that `all` holds: earlier ones would stand in no other selection.
+/// The best of each three circuits of those that `all` holds: earlier ones would stand in no other
+/// selection.
 fn best_of_three(all: &[&Seen], base: &Decisions) -> Decisions {
     let mut decided = replay::best_of_three(&kept(all, base)).into_iter();
     base.iter().map(|is| is.and_then(|_| decided.next().flatten())).collect()
@@ -224,7 +225,7 @@ mod tests {
         }
     }
 
-    /// What a report says of a selection.
+    /// The part of a report about a selection.
     fn find<'a>(report: &'a Report, name: &str) -> &'a super::super::Selection {
         report.selections.iter().find(|one| one.name == name).expect("a selection")
     }
@@ -269,7 +270,8 @@ mod tests {
         assert!(few(&report), "{}", text(&report));
     }
 
-    /// OnionPerf measures no round trips. A circuit that its build time discards is not decided by both.
+    /// OnionPerf measures no round trips. A circuit that its build time discards is not decided by
+    /// both.
     #[test]
     fn what_was_not_measured_is_said_and_has_no_share() {
         let mut circuits = of_hosts(&[(2000, 100.0), (2000, 1000.0)]);

@@ -25,16 +25,17 @@ pub struct Selection {
     pub name: String,
     /// The share that it was to accept; none where it does not say.
     pub asked_share: Option<f64>,
-    /// The share that it has accepted of what it decided; none if no circuit has the measure that it decides by, and then the
-    /// rest is not known either.
+    /// The share that it has accepted of what it decided; none if no circuit has the measure that
+    /// it decides by, and then the rest is not known either.
     pub accepted_share: Option<f64>,
     /// What users get: means over hosts.
     pub performance: Performance,
     /// What users get at each host that has circuits for it.
     pub hosts: BTreeMap<String, Performance>,
-    /// What it takes from anonymity; none without an accepted share.
+    /// How much anonymity it costs; none without an accepted share.
     pub anonymity: Option<Anonymity>,
-    /// What it has decided of each host's circuits that count, in the order in which they were read.
+    /// What it has decided of each host's circuits that count, in the order in which they were
+    /// read.
     #[serde(skip)]
     pub decisions: Vec<Decisions>,
     /// The distribution of times to first byte in ms, for figures.
@@ -61,8 +62,8 @@ pub struct Anonymity {
     pub attackers: Vec<Gain>,
 }
 
-/// Kruskal and Wallis' test of times to first byte with round trips against those with build times. Most circuits are
-/// in both groups, so they are not independent and p is too great.
+/// Kruskal and Wallis' test of times to first byte with round trips against those with build times.
+/// Most circuits are in both groups, so they are not independent and p is too great.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Kruskal {
     /// The host.
@@ -74,7 +75,7 @@ pub struct Kruskal {
     pub test: KruskalWallis,
 }
 
-/// What came of all rules.
+/// The results of all rules.
 pub(super) struct Found {
     /// Selections, all circuits first.
     pub(super) selections: Vec<Selection>,

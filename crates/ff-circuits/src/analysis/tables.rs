@@ -1,4 +1,4 @@
-//! Tables as CSV: fits, and tables 1 to 5 of 002 with our circuits.
+//! Tables as CSV: fits, and tables 1 to 5 of NavigaTor with our circuits.
 
 use ff_report::output::Table;
 

@@ -1,4 +1,4 @@
-//! The report for people: our numbers with the paper's beside them.
+//! The report as text: our numbers compared with the paper's.
 
 use std::fmt::Write as _;
 
@@ -61,7 +61,7 @@ fn congested(text: &mut String, found: &Congested) {
     }
 }
 
-/// What was read.
+/// The text about the circuits that were read.
 fn head(text: &mut String, report: &Report) {
     let read = report.read;
     let unknown = match read.unknown_hops_given_up {
@@ -116,7 +116,8 @@ fn head(text: &mut String, report: &Report) {
     }
 }
 
-/// How circuits count if they were given up before it was known how many hops they were meant to have.
+/// How circuits count if they were given up before it was known how many hops they were meant to
+/// have.
 fn unknown_hops(text: &mut String, report: &Report) {
     let read = report.read;
     if read.unknown_hops_given_up == 0 {
@@ -258,7 +259,8 @@ fn performance(text: &mut String, report: &Report) {
     }
 }
 
-/// The selections that are means over fewer hosts than `all`, as where round trips were measured at some hosts only.
+/// The selections that are means over fewer hosts than `all`, as where round trips were measured at
+/// some hosts only.
 fn of_fewer_hosts(text: &mut String, report: &Report) {
     let Some(all) = report.selections.first() else { return };
     let measured = report.selections.iter().filter(|one| one.accepted_share.is_some());
@@ -385,7 +387,8 @@ fn anonymity(text: &mut String, report: &Report) {
     }
 }
 
-/// The selections that accept circuits, and what they take from anonymity; the others are only named.
+/// The selections that accept circuits, and what they take from anonymity; the others are only
+/// named.
 fn accepting(report: &Report) -> impl Iterator<Item = (&Selection, &Anonymity)> {
     let accepts = |one: &&Selection| one.accepted_share.is_some_and(|share| share > 0.0);
     let all = report.selections.iter().filter(accepts);
@@ -418,7 +421,7 @@ fn gained(gain: &Gain) -> String {
     format!("{} {chance:.2} ({low:.2}-{high:.2}{tie})", gain.attacker)
 }
 
-/// Relays that hold cells back, beside the truth if it is known.
+/// Relays that hold cells back, compared with the truth if it is known.
 fn buckets(text: &mut String, found: &Buckets) {
     line(
         text,

@@ -1,9 +1,11 @@
-//! What an attacker gains: how often the first and the last relay of an accepted circuit are both his.
+//! What an attacker gains: how often the first and the last relay of an accepted circuit are both
+//! his.
 //!
-//! Intervals are those of the bootstrap, in which circuits are drawn again from those accepted, and Wilson's where hits or
-//! misses are few. Who the attackers are is fixed by all circuits. If relays are used equally often, the one with the
-//! lesser fingerprint counts as used more, and [`Tie`] says what another choice would change. Tor puts no two relays of a
-//! family or a /16 into a circuit, so a single one gains nothing there: several families that work together do.
+//! Intervals are those of the bootstrap, in which circuits are drawn again from those accepted, and
+//! Wilson's where hits or misses are few. Who the attackers are is fixed by all circuits. If relays
+//! are used equally often, the one with the lesser fingerprint counts as used more, and [`Tie`]
+//! says what another choice would change. Tor puts no two relays of a family or a /16 into a
+//! circuit, so a single one gains nothing there: several families that work together do.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -20,25 +22,27 @@ use crate::read::hex;
 const RELAYS: [usize; 4] = [1, 5, 10, 20];
 /// How many families, /16s or countries.
 const GROUPS: [usize; 3] = [1, 3, 5];
-/// Of fewer hits, or misses, samples that are drawn again say too little, and of none nothing at all.
+/// Of fewer hits, or misses, samples that are drawn again say too little, and of none nothing at
+/// all.
 pub const FEW: u64 = 10;
 /// What a 95 % interval leaves out at each end.
 const TAIL: f64 = 0.025;
 
-/// Who might own both ends.
+/// Adversaries that might own both ends.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Attackers {
-    /// What they are called in results, and of those used as often as their last one how many they have and how many there
-    /// are, if they do not have all.
+    /// What they are called in results, and of those used as often as their last one how many they
+    /// have and how many there are, if they do not have all.
     all: Vec<(String, Option<(u64, u64)>)>,
-    /// Of each relay, which attackers have it, a bit each: without those of the tie, with some of them, and with all.
+    /// Of each relay, which attackers have it, a bit each: without those of the tie, with some of
+    /// them, and with all.
     owned: Vec<[u64; 3]>,
 }
 
 /// How often both ends are an attacker's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Gain {
-    /// Who he is.
+    /// The attacker's name.
     pub attacker: String,
     /// The part of accepted circuits of which both ends are his.
     pub chance: f64,
@@ -50,7 +54,8 @@ pub struct Gain {
     pub tie: Option<Tie>,
 }
 
-/// Relays or groups that are used equally often, of which an attacker has some: which ones is arbitrary.
+/// Relays or groups that are used equally often, of which an attacker has some: which ones is
+/// arbitrary.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Tie {
     /// How many of them the attacker has.
@@ -64,7 +69,8 @@ pub struct Tie {
 }
 
 impl Attackers {
-    /// Those with the relays, and the families, /16s and countries of a network, that stand most often at an end.
+    /// Those with the relays, and the families, /16s and countries of a network, that stand most
+    /// often at an end.
     #[must_use]
     pub fn of(all: &[Ends], relays: &[String], network: Option<&Network>) -> Self {
         let mut uses = vec![0_u64; relays.len()];
@@ -151,11 +157,13 @@ fn interval(hits: u64, n: u64) -> (f64, f64) {
         let found = wilson(hits as f64, all);
         return (found.low.unwrap_or(0.0), found.high.unwrap_or(1.0));
     }
-    // A sample drawn again has Binomial(n, part) hits, so these are the percentiles that endless draws come to.
+    // A sample drawn again has Binomial(n, part) hits, so these are the percentiles that endless
+    // draws come to.
     (binomial(n, part, TAIL) as f64 / all, binomial(n, part, 1.0 - TAIL) as f64 / all)
 }
 
-/// The least number that so many draws have hit at most with this chance, if each of them hits with `part`.
+/// The least number that the hits of `n` draws do not exceed with at least this chance, if each
+/// draw hits with `part`.
 fn binomial(n: u64, part: f64, chance: f64) -> u64 {
     // At most k < n hits, as an incomplete beta function.
     let at_most =

@@ -1,8 +1,8 @@
 //! Which relays cost users most: by how much B would be higher without them.
 //!
-//! Of groups ([`losses`]) each takes a pass over all relays. Of all relays one by one ([`each`]) two passes are enough: without
-//! the relay of rank `r`, those before it keep their ranks and those behind it move up by one, so its bound is a sum over the
-//! former and another over the latter.
+//! Of groups ([`losses`]) each takes a pass over all relays. Of all relays one by one ([`each`])
+//! two passes are enough: without the relay of rank `r`, those before it keep their ranks and those
+//! behind it move up by one, so its bound is a sum over the former and another over the latter.
 
 use serde::Serialize;
 
@@ -11,11 +11,11 @@ use super::{Capacities, Chances};
 /// What leaving relays out changes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Loss {
-    /// Who: a nickname, a family's first relay, a class.
+    /// Its name: a nickname, a family's first relay, a class.
     pub who: String,
     /// How many relays these are.
     pub relays: u64,
-    /// What they have together, in kB/s.
+    /// The sum of their capacities, in kB/s.
     pub capacity_kbytes_per_sec: f64,
     /// B without them less B with them, in kB/s: above 0 if users would be faster without them.
     pub loss_kbytes_per_sec: f64,
@@ -24,7 +24,7 @@ pub struct Loss {
 /// Relays that are left out together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
-    /// Who.
+    /// Its name.
     pub who: String,
     /// Places in the list of relays.
     pub relays: Vec<usize>,
@@ -50,11 +50,12 @@ impl Drawn {
     }
 }
 
-/// A relay with more than this share of all weight is left out by a pass of its own: the powers of [`by_weight`] would cancel
-/// each other. There are at most four.
+/// A relay with more than this share of all weight is left out by a pass of its own: the powers of
+/// [`by_weight`] would cancel each other. There are at most four.
 const GREAT_SHARE: f64 = 0.2;
 
-/// For each relay, in the order of [`Capacities::all`], the bound without it; none where there is no path without it.
+/// For each relay, in the order of [`Capacities::all`], the bound without it; none where no path is
+/// left without it.
 #[must_use]
 pub fn each(of: &Capacities, drawn: Drawn, length: usize) -> Vec<Option<f64>> {
     match drawn {
@@ -85,7 +86,8 @@ fn uniform(of: &Capacities, length: usize) -> Vec<Option<f64>> {
     each.collect()
 }
 
-/// The same of paths by weight: `(S_k - w)^m`, which those behind the relay have without it, by powers of `S_k`.
+/// The same for paths by weight: `(S_k - w)^m`, which those after the relay have without it, by
+/// powers of `S_k`.
 fn by_weight(of: &Capacities, length: usize) -> Vec<Option<f64>> {
     let total: f64 = of.0.iter().map(|(_, weight)| weight).sum();
     let Some(power) = i32::try_from(length).ok().filter(|power| *power > 0 && total > 0.0) else {
@@ -140,7 +142,8 @@ fn sums_behind(mut all: Vec<f64>) -> Vec<f64> {
     all
 }
 
-/// What each group costs, the worst first; groups without which there would be no path are left out.
+/// The cost of each group, the worst first; groups without which no path would be left are not in
+/// it.
 pub fn losses(
     relays: &[(f64, f64)],
     groups: impl IntoIterator<Item = Group>,
@@ -185,14 +188,15 @@ mod tests {
         let found = losses(&relays, groups, |left| left.uniform(2));
         let names: Vec<_> = found.iter().map(|loss| loss.who.as_str()).collect();
         assert_eq!(names, ["two", "slow", "fast"], "of one relay there is no path of two");
-        // Pairs of 10, 9, 1, 4 have 9, 1, 4, 1, 4, 1 as their slowest: 20 / 6; without the 1 these are 9, 4, 4.
+        // Pairs of 10, 9, 1, 4 have 9, 1, 4, 1, 4, 1 as their slowest: 20 / 6; without the 1 these
+        // are 9, 4, 4.
         assert!((found[1].loss_kbytes_per_sec - (17.0 / 3.0 - 20.0 / 6.0)).abs() < 1e-12);
         assert_eq!((found[0].relays, found[0].capacity_kbytes_per_sec), (2, 5.0));
         assert!(found[2].loss_kbytes_per_sec < 0.0);
     }
 
     proptest::proptest! {
-        /// One by one they are what a pass for each comes to, also beside a relay that has nearly all weight.
+        /// One by one gives the same as a pass for each, also if one relay has nearly all weight.
         #[test]
         fn one_by_one_is_a_pass_for_each(
             relays in proptest::collection::vec((0_u32..1000, 0_u32..1000), 0..40),

@@ -20,7 +20,8 @@ pub fn sampled<R: Rng>(
     rng: &mut R,
     mut slowest: impl FnMut(&mut R) -> Option<f64>,
 ) -> Option<Sampled> {
-    // Welford's sums: what is drawn is not kept, and little is lost where values are great and hardly differ.
+    // Welford's sums: what is drawn is not kept, and little is lost where values are great and
+    // hardly differ.
     let (mut mean, mut squares) = (0.0, 0.0);
     for drawn in 1..=count {
         let value = slowest(rng)?;

@@ -1,37 +1,44 @@
-//! Which relays explain that circuits are held back, and none beside them that only share circuits with those.
+//! Finds the relays that explain why circuits are held back, without relays that only share
+//! circuits with those.
 //!
-//! A circuit is quiet if chance lets it be and each of its relays does: the chance of that is (1 - level) times the
-//! product of (1 - h) over its relays, where h is what part of its circuits a relay holds back ("noisy or"). Only relays
-//! that have been found have an h above 0; all of these together are fitted by maximum likelihood, which has one top.
+//! A circuit is quiet if chance lets it be and each of its relays does: the chance of that is (1 -
+//! level) times the product of (1 - h) over its relays, where h is what part of its circuits a
+//! relay holds back ("noisy or"). Only relays that have been found have an h above 0; all of these
+//! together are fitted by maximum likelihood, which has one top.
 //!
-//! Relays are found one by one. Given those before, each other's circuits have known chances, and how many of them
-//! are held is a sum of independent draws (Poisson-binomial). The one that exceeds its mean by most standard deviations,
-//! and by more than chance would once in 100 times for any relay (Bonferroni), joins. In the end each is asked again beside
-//! all others, and beside suspects, which are not sure enough to be named but exceed their mean, too: is what was seen
-//! so much likelier with it than without it? Twice the logarithm of that ratio is a chi-square of one degree where nothing
-//! is there, and as often 0, because strengths are never below 0 (S. G. Self and K.-Y. Liang, Asymptotic properties of
-//! maximum likelihood estimators and likelihood ratio tests under nonstandard conditions, 1987). One that had joined
-//! only because it shares circuits with others goes.
+//! Relays are found one by one. Given those before, each other's circuits have known chances, and
+//! how many of them are held is a sum of independent draws (Poisson-binomial). The one that exceeds
+//! its mean by most standard deviations, and by more than chance would once in 100 times for any
+//! relay (Bonferroni), joins. In the end each is asked again beside all others, and beside
+//! suspects, which are not sure enough to be named but exceed their mean, too: is what was seen so
+//! much likelier with it than without it? Twice the logarithm of that ratio is a chi-square of one
+//! degree where nothing is there, and as often 0, because strengths are never below 0 (S. G. Self
+//! and K.-Y. Liang, Asymptotic properties of maximum likelihood estimators and likelihood ratio
+//! tests under nonstandard conditions, 1987). One that had joined only because it shares circuits
+//! with others goes.
 //!
-//! In six times 200 models of 15 relays and 120 circuits of which 0, 1, 4 or 8 relays held back 0.8 of their cells, or 4
-//! held back 0.3, at most 11 of 1200 had a false alarm, 12 being the mean at a level of 1 %. Where it was 8 relays 0.77 of
-//! them are found, and of those that hold back 0.3 one in eight.
+//! In six times 200 models of 15 relays and 120 circuits of which 0, 1, 4 or 8 relays held back 0.8
+//! of their cells, or 4 held back 0.3, at most 11 of 1200 had a false alarm, 12 being the mean at a
+//! level of 1 %. Where it was 8 relays 0.77 of them are found, and of those that hold back 0.3 one
+//! in eight.
 
 use statrs::function::beta::checked_beta_reg;
 use statrs::function::erf::erfc;
 
 /// A chance of being quiet is never less than e to the minus this.
 const MOST: f64 = 12.0;
-/// A relay that is not found is a suspect if its circuits exceed their mean by more than so many standard deviations.
+/// A relay that is not found is a suspect if its circuits exceed their mean by more than this
+/// number of standard deviations.
 const SUSPECT: f64 = 2.0;
 /// When the fit has come to rest.
 const STILL: f64 = 1e-6;
 /// Rounds of a fit, at most.
 const ROUNDS: usize = 200;
-/// Up to so many circuits the chance is summed exactly; of more it has a bound in closed form.
+/// Up to this number of circuits the chance is summed exactly; for more there is a bound in closed
+/// form.
 const EXACT: usize = 2000;
 
-/// A circuit: who is on it, and whether it is held back.
+/// A circuit: its relays, and whether it is held back.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Circuit {
     /// Its relays, each once.
@@ -43,9 +50,7 @@ pub(super) struct Circuit {
 /// A relay that holds circuits back.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Blamed {
-    /// Which.
     pub(super) relay: u32,
-    /// Its circuits.
     pub(super) circuits: u64,
     /// How many of these are held.
     pub(super) held: u64,
@@ -59,7 +64,6 @@ pub(super) struct Blamed {
 
 /// Circuits, by relay.
 pub(super) struct Blame<'a> {
-    /// All of them.
     circuits: &'a [Circuit],
     /// The circuits of each relay.
     of: Vec<Vec<usize>>,
@@ -69,11 +73,11 @@ pub(super) struct Blame<'a> {
     level: f64,
 }
 
-/// Relays that are found, and how strongly each holds back: minus the logarithm of its circuits' chance to be quiet.
+/// Relays that are found, and how strongly each holds back: minus the logarithm of its circuits'
+/// chance to be quiet.
 type Found = Vec<(u32, f64)>;
 
 impl Circuit {
-    /// Of a path.
     pub(super) fn new(path: &[u32], held: bool) -> Self {
         let mut relays = path.to_vec();
         relays.sort_unstable();
@@ -81,15 +85,14 @@ impl Circuit {
         Self { relays, held }
     }
 
-    /// Whether a relay is on it.
     pub(super) fn has(&self, relay: u32) -> bool {
         self.relays.binary_search(&relay).is_ok()
     }
 }
 
 impl<'a> Blame<'a> {
-    /// Of circuits through so many relays: one of them is held for nothing with the chance `base`, and any relay is
-    /// found for nothing with the chance `level`.
+    /// For circuits through `relays` relays: a circuit is held by mistake with the chance `base`,
+    /// and any relay is found by mistake with the chance `level`.
     pub(super) fn new(circuits: &'a [Circuit], relays: usize, base: f64, level: f64) -> Self {
         let mut of = vec![Vec::new(); relays];
         for (place, circuit) in circuits.iter().enumerate() {
@@ -134,7 +137,8 @@ impl<'a> Blame<'a> {
         scores.into_iter().map(|(relay, _)| relay).find(joins)
     }
 
-    /// By how many standard deviations relays that are not found exceed the mean of their circuits, if they do.
+    /// By how many standard deviations relays that are not found exceed the mean of their circuits,
+    /// if they do.
     fn scores<'b>(
         &'b self,
         found: &'b Found,
@@ -152,7 +156,7 @@ impl<'a> Blame<'a> {
         self.relays().filter(is_new).filter_map(score)
     }
 
-    /// Those of the found that are found beside all others, too.
+    /// The found relays that are also found together with all others.
     fn checked(&self, mut found: Found) -> Vec<Blamed> {
         loop {
             let all: Vec<Blamed> =
@@ -167,7 +171,7 @@ impl<'a> Blame<'a> {
         }
     }
 
-    /// A found relay, asked again beside all others and beside suspects.
+    /// Tests a found relay again, together with all others and with suspects.
     fn again(&self, found: &Found, place: usize) -> Blamed {
         let mut others = found.clone();
         let (relay, _) = others.remove(place);
@@ -191,7 +195,8 @@ impl<'a> Blame<'a> {
         }
     }
 
-    /// Relays not found that are on so many circuits of this one that without them it would not be found either.
+    /// Relays not found that share enough of its circuits that without them it would not be found
+    /// either.
     fn alternatives(&self, relay: u32, found: &Found, chances: &[f64]) -> Vec<u32> {
         let circuits = &self.of[relay as usize];
         let mut partners: Vec<u32> =
@@ -234,7 +239,8 @@ impl<'a> Blame<'a> {
         chances.iter().map(|strength: &f64| 1.0 - (1.0 - self.base) * (-strength).exp()).collect()
     }
 
-    /// Fits the strengths of all that are found: each in turn to the top of the likelihood, until nothing moves.
+    /// Fits the strengths of all that are found: each in turn to the top of the likelihood, until
+    /// nothing moves.
     fn fit(&self, found: &mut Found) {
         let mut sums = vec![0.0; self.circuits.len()];
         for (relay, strength) in &*found {
@@ -256,7 +262,8 @@ impl<'a> Blame<'a> {
         }
     }
 
-    /// The strength of a relay at which the likelihood is greatest, given what its circuits have without it.
+    /// The strength of a relay at which the likelihood is greatest, given what its circuits have
+    /// without it.
     fn best(&self, circuits: &[usize], without: &[f64]) -> f64 {
         // The slope of the logarithm, which falls everywhere.
         let slope = |strength: f64| -> f64 {
@@ -281,10 +288,12 @@ impl<'a> Blame<'a> {
     }
 }
 
-/// The chance that of events of these chances at least so many happen (a Poisson-binomial distribution).
+/// The chance that at least `count` of the events with these chances happen (a Poisson-binomial
+/// distribution).
 ///
-/// Of very many it is a bound from above: that of as many events that all have the mean chance (W. Hoeffding, On the
-/// distribution of the number of successes in independent trials, 1956, for counts above the mean by 1 or more).
+/// Of very many it is a bound from above: that of as many events that all have the mean chance (W.
+/// Hoeffding, On the distribution of the number of successes in independent trials, 1956, for
+/// counts above the mean by 1 or more).
 fn at_least(chances: &[f64], count: usize) -> f64 {
     if count == 0 {
         return 1.0;
@@ -299,7 +308,8 @@ fn at_least(chances: &[f64], count: usize) -> f64 {
         let tail = || checked_beta_reg(count as f64, (n - count) as f64 + 1.0, mean).unwrap_or(1.0);
         return if is_above { tail() } else { 1.0 };
     }
-    // What happened so far: the chance of each number below `count`, and of `count` or more in the last place.
+    // What happened so far: the chance of each number below `count`, and of `count` or more in the
+    // last place.
     let mut so_far = vec![0.0; count + 1];
     so_far[0] = 1.0;
     for chance in chances {
@@ -322,13 +332,13 @@ mod tests {
         paths.iter().map(|path| Circuit::new(path, held(path))).collect()
     }
 
-    /// Who is found, and whom each cannot be told from.
+    /// The relays that are found, each with those that it cannot be told from.
     fn found(circuits: &[Circuit], relays: usize) -> Vec<(u32, Vec<u32>)> {
         let blame = Blame::new(circuits, relays, 0.05, 0.01);
         blame.find().into_iter().map(|one| (one.relay, one.or)).collect()
     }
 
-    /// All paths of three of so many relays.
+    /// All paths of three of these relays.
     fn all(relays: u32) -> Vec<Vec<u32>> {
         let mut all = Vec::new();
         for one in 0..relays {
@@ -356,7 +366,8 @@ mod tests {
 
     #[test]
     fn one_that_is_popular_gives_way_to_those_that_explain_it() {
-        // Relay 0 is on each circuit with one of the guilty 1 to 3, and on many more than these; 4 to 9 are quiet.
+        // Relay 0 is on each circuit with one of the guilty 1 to 3, and on many more than these; 4
+        // to 9 are quiet.
         let mut paths: Vec<Vec<u32>> = (0..60).map(|n| vec![0, n % 3 + 1, n % 6 + 4]).collect();
         paths.extend((0..18).map(|n| vec![n % 3 + 1, n % 6 + 4]));
         paths.extend((0..20).map(|n| vec![0, n % 6 + 4]));

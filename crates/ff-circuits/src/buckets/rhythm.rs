@@ -1,13 +1,15 @@
 //! Whether a circuit's replies come in beats of a refill.
 //!
-//! From one reply to the next it takes the pause and then the round trip. Where each reply was held back until a
-//! refill, that is a whole number of intervals, whatever the pause was; where none was, it is as random as the pause.
-//! With both as angles, a turn an interval, the mean of cos(pause + round trip) is 1 in the first case.
+//! From one reply to the next it takes the pause and then the round trip. Where each reply was held
+//! back until a refill, that is a whole number of intervals, whatever the pause was; where none
+//! was, it is as random as the pause. With both as angles, a turn an interval, the mean of
+//! cos(pause + round trip) is 1 in the first case.
 //!
-//! How great it would be by chance is known without a model of round trips: the pauses were drawn by the client and
-//! hang on nothing, so any other order of them could have come as well. Over all orders the sum's mean and variance have a
-//! closed form (W. Hoeffding, A combinatorial central limit theorem, 1951), and it is nearly normal. Congestion, jitter and
-//! routes that change spread round trips, but do not follow our pauses.
+//! How great it would be by chance is known without a model of round trips: the pauses were drawn
+//! by the client and hang on nothing, so any other order of them could have come as well. Over all
+//! orders the sum's mean and variance have a closed form (W. Hoeffding, A combinatorial central
+//! limit theorem, 1951), and it is nearly normal. Congestion, jitter and routes that change spread
+//! round trips, but do not follow our pauses.
 
 use std::f64::consts::TAU;
 
@@ -18,21 +20,22 @@ use crate::read::Trip;
 /// The chance that a circuit whose relays hold nothing back counts as held.
 pub const CIRCUIT_LEVEL: f64 = 0.05;
 
-/// The least part of replies in the beat that counts. Less can be certain and yet no bucket: a tenth of a ms that a
-/// processor takes to wake after a long pause, for instance.
+/// The least part of replies in the beat that counts. Less can be certain and yet no bucket: a
+/// tenth of a ms that a processor takes to wake after a long pause, for instance.
 const LEAST_SHARE: f64 = 0.1;
-/// By how much a tor's wake-ups come later than its refill interval, in ms: its timer begins anew when the bucket is next
-/// empty. By the logs of full relays (tor 0.4.9.11) the median time between two was 101 to 103 ms; replies of circuits
-/// through them had the strongest beat at 100.5 to 101. Quotas of CPU time are not late, and show less
-/// here where round trips are long.
+/// By how much a tor's wake-ups come later than its refill interval, in ms: its timer begins anew
+/// when the bucket is next empty. By the logs of full relays (tor 0.4.9.11) the median time between
+/// two was 101 to 103 ms; replies of circuits through them had the strongest beat at 100.5 to 101.
+/// Quotas of CPU time are not late, and show less here where round trips are long.
 const LATE_MS: f64 = 0.7;
-/// How long the mean of pauses, as unit vectors, may be: 0 if they are spread over the interval, 1 if all are the same.
+/// How long the mean of pauses, as unit vectors, may be: 0 if they are spread over the interval, 1
+/// if all are the same.
 const LONGEST_MEAN: f64 = 0.5;
 
 /// How much a circuit's replies come in beats.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rhythm {
-    /// The sum of cos(pause + round trip), beside its mean, in standard deviations.
+    /// The sum of cos(pause + round trip) minus its mean, in standard deviations.
     pub z: f64,
     /// The chance of a greater one, if round trips hang not on pauses.
     pub p: f64,
@@ -41,14 +44,16 @@ pub struct Rhythm {
 }
 
 impl Rhythm {
-    /// Whether the circuit counts as held back; one that is not does so with a chance of [`CIRCUIT_LEVEL`] at most.
+    /// Whether the circuit counts as held back; one that is not does so with a chance of
+    /// [`CIRCUIT_LEVEL`] at most.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.p <= CIRCUIT_LEVEL && self.share >= LEAST_SHARE
     }
 }
 
-/// The beat of round trips for an interval in ms; none if pauses are not spread over it, or there are fewer than three.
+/// The beat of round trips for an interval in ms; none if pauses are not spread over it, or there
+/// are fewer than three.
 #[must_use]
 pub fn rhythm(trips: &[Trip], interval_ms: f64) -> Option<Rhythm> {
     let n = trips.len() as f64;
@@ -78,11 +83,9 @@ pub fn rhythm(trips: &[Trip], interval_ms: f64) -> Option<Rhythm> {
 struct Angles {
     /// The cosine.
     cos: f64,
-    /// The sine.
     sin: f64,
     /// The cosine of twice the angle.
     cos_2: f64,
-    /// Its sine.
     sin_2: f64,
 }
 

@@ -1,4 +1,4 @@
-//! What was found beside what is known: which relays hold cells back, by a file.
+//! Compares what was found with a file that says which relays hold cells back.
 //!
 //! A fingerprint a line; what follows it, empty lines and what follows a `#` are left out.
 
@@ -17,11 +17,11 @@ pub struct NoTruth {
     pub file: String,
     /// Which line, from 1.
     pub line: usize,
-    /// What is wrong, and what to do.
+    /// The error, and what to do.
     pub reason: String,
 }
 
-/// What was found beside what is known, each by fingerprints.
+/// Compares what was found with what is known, each by fingerprints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Compared {
     /// Relays that hold cells back and were found.
@@ -56,7 +56,7 @@ pub fn parse(file: &str, text: &str) -> Result<BTreeSet<String>, NoTruth> {
 }
 
 impl Compared {
-    /// What was found beside the truth, among relays that were looked at.
+    /// Compares what was found with the truth, among relays that were looked at.
     #[must_use]
     pub fn of(buckets: &Buckets, truth: &BTreeSet<String>) -> Self {
         let mut compared = Self::default();

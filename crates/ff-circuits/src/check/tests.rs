@@ -163,7 +163,8 @@ fn nobody_starves_if_the_others_may_starve_as_many() {
     assert_eq!(judge(&[RELAY; 2], &all, 0.15)[0].verdict, RelayVerdict::Undecided);
 }
 
-/// Downloads through the first of five relays, of which each goes through others that are drawn; it is starved if this says so.
+/// Downloads through the first of five relays, of which each goes through others that are drawn; it
+/// is starved if this says so.
 fn neighbours(is_starved: impl Fn(usize) -> bool, trip_secs: f64, starved: f64) -> Finding {
     let mut all = Vec::new();
     for (relay, at) in (0..5).flat_map(|relay| (0..40).map(move |at| (relay, at))) {
@@ -204,7 +205,8 @@ fn who_is_far_away_is_not_accused_of_it_and_not_acquitted() {
 
 #[test]
 fn who_holds_circuits_back_is_not_excused_by_more_than_the_earth_is_large() {
-    // Beside 7e5 usually: 5 s would be 38 times as far, and count as 0.43 s, which is 3.3 times as far.
+    // The usual value is 7e5: 5 s would be 38 times as far, and count as 0.43 s, which is 3.3 times
+    // as far.
     for (rate, unclear, starved) in [(1.1e5, 40, 0), (1.0e5, 0, 40)] {
         let found = neighbours(|_| true, 5.0, rate);
         assert_eq!((found.unclear, found.starved), (unclear, starved), "{rate}: {found:?}");
@@ -213,7 +215,8 @@ fn who_holds_circuits_back_is_not_excused_by_more_than_the_earth_is_large() {
     assert_eq!(neighbours(|_| true, 0.73, 7e5 / 5.6).starved, 0);
 }
 
-/// Downloads through relays in places, forty each, of which so many fail and the others arrive at a rate.
+/// Downloads through relays in places, forty each, of which this number fails and the others arrive
+/// at a rate.
 fn in_places(relays: &[(usize, usize, f64)]) -> Vec<Finding> {
     let outcome = |at, fails, rate| {
         if at < fails { Outcome::FailedHere } else { Outcome::Arrived(rate) }

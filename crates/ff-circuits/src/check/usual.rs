@@ -11,18 +11,18 @@ pub(super) enum Share {
     Starved,
     /// At least half.
     Served,
-    /// Less than what the relay has to spare, and nobody knows whether that is usual, or usual of one so far away, or how much
-    /// less than what can come in the time that it had.
+    /// Less than what the relay has to spare, and nobody knows whether that is usual, or usual of
+    /// one so far away, or how much less than what can come in the time that it had.
     Unclear,
 }
 
-/// For each size, and each relay, what downloads of that size usually get through the others: the median of their medians;
-/// none if there are fewer than [`LEAST_OTHERS`].
+/// For each size, and each relay, what downloads of that size usually get through the others: the
+/// median of their medians; none if there are fewer than [`LEAST_OTHERS`].
 pub(super) struct Usual {
     /// By size, in bytes a second.
     rates: Vec<(u64, Vec<Option<f64>>)>,
-    /// How many times as far away as the others a relay is: its least round trip beside the median of theirs; none if that is
-    /// not known.
+    /// The distance of each relay relative to the others: its least round trip divided by the
+    /// median of theirs; none if that is not known.
     distances: Vec<Option<f64>>,
 }
 
@@ -62,7 +62,7 @@ impl Usual {
         usual.get(probe.relay).copied().flatten()
     }
 
-    /// What share a download has at so many bytes a second.
+    /// The share that a download at this rate, in bytes a second, has.
     fn share_at(&self, rate: f64, known: Known, probe: &Probe) -> Option<Share> {
         let usual = self.rate(probe);
         let distance = self.distances.get(probe.relay).copied().flatten().unwrap_or(1.0);
@@ -78,7 +78,8 @@ impl Usual {
     }
 }
 
-/// The median of what arrived through each of so many relays, in bytes a second; none where nothing did.
+/// The median of what arrived through each of these relays, in bytes a second; none where nothing
+/// did.
 pub(super) fn medians<'a>(
     probes: impl IntoIterator<Item = &'a Probe>,
     relays: usize,
@@ -92,8 +93,8 @@ pub(super) fn medians<'a>(
     rates.into_iter().map(stats::median).collect()
 }
 
-/// How many times as far away as the others each relay is; 1 for those that are as near. Who is farther away than
-/// [`FARTHEST_SECS`] counts as if it were just that.
+/// How many times as far away as the others each relay is; 1 for those that are as near. A relay
+/// farther away than [`FARTHEST_SECS`] counts as if it were just that.
 fn distances(probes: &[Probe], relays: usize) -> Vec<Option<f64>> {
     let mut least = vec![None; relays];
     for probe in probes {
@@ -112,11 +113,12 @@ fn distances(probes: &[Probe], relays: usize) -> Vec<Option<f64>> {
     least.iter().map(distance).collect()
 }
 
-/// For each relay the median of the others' medians that say something of what it could carry. Who carried all it has to
-/// spare says so only to those that have no more of it.
+/// For each relay the median of the others' medians that are evidence of what it could carry. A
+/// relay that carried all it has to spare is such evidence only for relays with at most as much to
+/// spare.
 ///
-/// There may be thousands of relays, so they are gone through once, from who has most to spare to who has least: ever
-/// more of the others say something.
+/// There may be thousands of relays, so they are gone through once, from who has most to spare to
+/// who has least: ever more of the others say something.
 fn of_others(medians: &[Option<f64>], relays: &[Known]) -> Vec<Option<f64>> {
     let judged = |relay: usize| medians[relay].filter(|_| relays[relay].can_be_judged());
     let (mut says, mut full) = (Sorted::default(), Vec::new());
@@ -127,7 +129,7 @@ fn of_others(medians: &[Option<f64>], relays: &[Known]) -> Vec<Option<f64>> {
             None => {}
         }
     }
-    // Who has an unknown rest to spare has not more than anybody, and so comes last.
+    // A relay with unknown capacity to spare has at most as much as any other, and so comes last.
     let spare = |relay: usize| Some(relays[relay].spare()).filter(|spare| !spare.is_nan());
     let spare = |relay: usize| spare(relay).unwrap_or(f64::NEG_INFINITY);
     let mut order: Vec<usize> = (0..relays.len()).collect();
@@ -153,7 +155,6 @@ impl Sorted {
         self.0.partition_point(|one| one.total_cmp(&median).is_lt())
     }
 
-    /// Adds one.
     fn add(&mut self, median: f64) {
         self.0.insert(self.place(median), median);
     }

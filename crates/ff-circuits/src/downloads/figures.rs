@@ -49,7 +49,8 @@ const NAMES_OF: [Names; 2] = [
     names!(DownloadTarget::Onion, "onion services", "onion"),
 ];
 
-/// The figures for which there are values. Those of last bytes and of parts are of the size that is most frequent.
+/// The figures for which there are values. Those of last bytes and of parts are of the size that is
+/// most frequent.
 #[must_use]
 pub fn figures(sets: &[DownloadSet], report: &DownloadReport) -> Vec<Figure> {
     let mut all = Vec::new();
@@ -81,7 +82,7 @@ fn usual_size(report: &DownloadReport, target: DownloadTarget) -> Option<u64> {
     groups.max_by_key(|group| group.downloads).map(|group| group.size_bytes)
 }
 
-/// What is drawn: downloads of sets from a target, of all sizes or of one.
+/// The drawn downloads: of sets from a target, of all sizes or of one.
 #[derive(Clone, Copy)]
 struct Drawn<'a> {
     /// The sets, each of which is a curve.

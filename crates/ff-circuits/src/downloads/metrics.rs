@@ -1,8 +1,9 @@
-//! Tor Metrics' daily tables of downloads, with its columns: days are of UTC, times in ms, throughput in kbit/s, and a row
-//! without a source is of all of them.
+//! Tor Metrics' daily tables of downloads, with its columns: days are of UTC, times in ms,
+//! throughput in kbit/s, and a row without a source is of all of them.
 //!
-//! Quartiles are linear between ranks, as PostgreSQL's `PERCENTILE_CONT`; `low` and `high` are the least and the greatest value
-//! within 1.5 times the distance between the quartiles of these. Times are of whole downloads. Tor Metrics has them to 10 ms.
+//! Quartiles are linear between ranks, as PostgreSQL's `PERCENTILE_CONT`; `low` and `high` are the
+//! least and the greatest value within 1.5 times the distance between the quartiles of these. Times
+//! are of whole downloads. Tor Metrics has them to 10 ms.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,8 @@ use crate::onionperf::ErrorWords;
 use crate::read::downloads::DownloadRecords;
 use crate::record::{CircuitRecord, Download, SIZES};
 
-/// The first day on which throughput is that of the last MiB of 5; before, it was that from 0.5 to 1 MiB.
+/// The first day on which throughput is that of the last MiB of 5; before, it was that from 0.5 to
+/// 1 MiB.
 const LAST_MIB_SINCE: &str = "2021-04-01";
 /// Hops of a circuit that are in the table.
 const POSITIONS: usize = 3;
@@ -25,7 +27,7 @@ type Groups<K> = BTreeMap<K, Vec<f64>>;
 /// A day, a source and a kind of server.
 type Place = (String, String, &'static str);
 
-/// What is in the tables.
+/// The content of the tables.
 #[derive(Default)]
 struct Days {
     /// Times to this many bytes: by day, bytes, source and server.
@@ -98,7 +100,6 @@ impl Days {
         }
     }
 
-    /// The tables.
     fn tables(&self) -> [Table; 5] {
         let mut times = Rows::default();
         for ((day, bytes, source, server), values) in &self.times_ms {

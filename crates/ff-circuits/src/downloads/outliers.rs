@@ -1,8 +1,9 @@
-//! The tables of outliers that OnionPerf 1.1's `viz` writes, with its columns and values: how often relays are in circuits of
-//! downloads that were slow or failed.
+//! The tables of outliers that OnionPerf 1.1's `viz` writes, with its columns and values: how often
+//! relays are in circuits of downloads that were slow or failed.
 //!
-//! Slow are whole downloads whose time lies above the 75th percentile of all sets' times from the same target. Their tables
-//! have only relays that are in slow circuits with every target that has such circuits. Each table has the most frequent relays.
+//! Slow are whole downloads whose time lies above the 75th percentile of all sets' times from the
+//! same target. Their tables have only relays that are in slow circuits with every target that has
+//! such circuits. Each table has the most frequent relays.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

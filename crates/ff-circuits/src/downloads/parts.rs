@@ -1,8 +1,9 @@
 //! Where the time of a download went: parts that follow each other and add up to the whole.
 //!
-//! The whole is what a user waits: of a circuit that was built for the download, its building and the download; of one that
-//! the client had, or built after it was asked, the download. What is measured between the two does not count. What is
-//! missing from a line, as the link of OnionPerf's, is part of the next one.
+//! The whole is what a user waits: of a circuit that was built for the download, its building and
+//! the download; of one that the client had, or built after it was asked, the download. What is
+//! measured between the two does not count. What is missing from a line, as the link of
+//! OnionPerf's, is part of the next one.
 
 use serde::Serialize;
 

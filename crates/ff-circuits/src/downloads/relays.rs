@@ -1,7 +1,8 @@
 //! Downloads by the relays of their circuits, and by the relays' positions: guard, middle, exit.
 //!
-//! A relay counts as a middle or an exit only if the whole path is known: files of OnionPerf have just the relays that a circuit
-//! reached. The last relay of a circuit to an onion service counts as a middle.
+//! A relay counts as a middle or an exit only if the whole path is known: files of OnionPerf have
+//! just the relays that a circuit reached. The last relay of a circuit to an onion service counts
+//! as a middle.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +45,7 @@ impl Position {
     }
 }
 
-/// What is known of the relays in a position.
+/// The report about the relays in a position.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PositionReport {
     /// The position.
@@ -55,7 +56,8 @@ pub struct PositionReport {
     pub failed_at: u64,
     /// The number of relays with at least 5 whole downloads.
     pub compared_relays: u64,
-    /// Whether times to the last byte differ between these relays; none if there are fewer than two.
+    /// Whether times to the last byte differ between these relays; none if there are fewer than
+    /// two.
     pub test: Option<KruskalWallis>,
 }
 

@@ -57,7 +57,6 @@ const fn target(target: DownloadTarget) -> &'static str {
     }
 }
 
-/// A group.
 fn add_group(group: &GroupReport, text: &mut String) {
     let GroupReport { size_bytes, downloads, whole, .. } = group;
     let _ = writeln!(
@@ -101,7 +100,6 @@ fn add_group(group: &GroupReport, text: &mut String) {
     }
 }
 
-/// A position.
 fn add_position(found: &PositionReport, text: &mut String) {
     let PositionReport { position, relays, failed_at, compared_relays, test } = found;
     let what = format!("{} relays", position.name());
@@ -116,7 +114,6 @@ fn add_position(found: &PositionReport, text: &mut String) {
     text.push('\n');
 }
 
-/// A comparison.
 fn add_comparison(one: &Comparison, text: &mut String) {
     let _ = write!(
         text,

@@ -1,6 +1,8 @@
-//! The table of statistics that OnionPerf 1.1's `viz` writes, with its columns and values, of all sets together.
+//! The table of statistics that OnionPerf 1.1's `viz` writes, with its columns and values, of all
+//! sets together.
 //!
-//! Times count as in its table of downloads: a first byte also if the download failed later. Statistics of nothing are blank.
+//! Times count as in its table of downloads: a first byte also if the download failed later.
+//! Statistics of nothing are blank.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -87,12 +89,10 @@ impl<'a> Part<'a> {
         (!lines.is_empty()).then(|| Self { server: target.server(), lines })
     }
 
-    /// Adds a row.
     fn add(&self, name: &str, metric: &str, value: Option<impl Display>, rows: &mut Rows) {
         rows.cell(name).cell(self.server).cell(metric).optional(value).end_row();
     }
 
-    /// Adds the rows of a time.
     fn add_times(&self, name: &str, of: Value, rows: &mut Rows) {
         let times = values(&self.lines, of);
         let mean = stats::mean(&times);

@@ -1,4 +1,5 @@
-//! tor's own estimator of when to give a circuit up (path-spec, 2.4): a Pareto tail behind ten common build times.
+//! tor's own estimator of when to give a circuit up (path-spec, 2.4): a Pareto tail above ten
+//! common build times.
 
 use serde::Serialize;
 
@@ -66,7 +67,8 @@ impl Estimate {
     }
 }
 
-/// The mean of the middles of the most frequent bins, by how often they are; of equally frequent ones the earlier.
+/// The mean of the middles of the most frequent bins, by how often they are; of equally frequent
+/// ones the earlier.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -92,7 +94,8 @@ mod tests {
 
     #[test]
     fn the_curve_is_that_of_path_spec() {
-        // Twenty each of 100 and 110 ms, ten of 200 to 270 ms and so on; one bin of ten modes is too many.
+        // Twenty each of 100 and 110 ms, ten of 200 to 270 ms and so on; one bin of ten modes is
+        // too many.
         let mut values = Vec::new();
         for (ms, times) in [(101.0, 20), (112.0, 20), (205.0, 10), (1000.0, 50)] {
             values.extend(std::iter::repeat_n(ms, times));

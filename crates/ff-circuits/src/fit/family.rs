@@ -1,7 +1,8 @@
 //! Distributions of a shape, a scale and a shift: Fréchet, Weibull, Pareto and lognormal.
 //!
-//! A value minus the shift is what is distributed. The shift is fitted with the rest: what no circuit can be faster
-//! than. Near the least value the likelihood of some of them has no bound, so the shift stays `NEAREST` away.
+//! A value minus the shift is what is distributed. The shift is fitted with the rest: what no
+//! circuit can be faster than. Near the least value the likelihood of some of them has no bound, so
+//! the shift stays `NEAREST` away.
 
 use serde::Serialize;
 use statrs::function::erf::{erfc, erfc_inv};
@@ -13,8 +14,9 @@ use super::search;
 const NEAREST: f64 = 1e-6;
 /// Logarithms of likelihoods that differ by less are the same.
 const TOLERANCE: f64 = 1e-6;
-/// A shift further away than so many medians changes nothing: at 1e4 the exponential distribution, which is a Pareto one
-/// whose shift is infinitely far away, was still 0.014 more likely for 560 values; what is missing falls with the distance.
+/// A shift further away than this number of medians changes nothing: at 1e4 the exponential
+/// distribution, which is a Pareto one whose shift is infinitely far away, was still 0.014 more
+/// likely for 560 values; what is missing falls with the distance.
 const FURTHEST: f64 = 1e7;
 
 /// Which distribution.
@@ -61,7 +63,8 @@ pub struct Law {
 }
 
 impl Law {
-    /// ln((x - shift)/scale), exact also where the shift is far away and all values are near the scale.
+    /// ln((x - shift)/scale), exact also where the shift is far away and all values are near the
+    /// scale.
     fn up(self, x: f64) -> f64 {
         ((x - self.shift - self.scale) / self.scale).ln_1p()
     }
@@ -147,7 +150,7 @@ impl Law {
             best = climb(best, &scaled, 0.003)?;
         }
         let shift = best.shift * unit;
-        // A Pareto distribution begins at the least value, whatever rounding makes of a product.
+        // A Pareto distribution begins at the least value, however a product is rounded.
         let begins = (family == Family::Pareto).then(|| sample.least()).flatten();
         let scale = begins.map_or(best.scale * unit, |least| least - shift);
         Some(Self { scale, shift, ..best })
@@ -165,7 +168,8 @@ fn sought(family: Family, sample: &Sample) -> Option<Law> {
     with_value.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, law)| law)
 }
 
-/// Parameters for a shift that lies so far below the least value, by means and deviations of logarithms.
+/// Parameters for a shift that lies so far below the least value, by means and deviations of
+/// logarithms.
 fn start(family: Family, sample: &Sample, gap: f64) -> Law {
     let least = sample.least().unwrap_or(0.0);
     let shift = least - gap;
@@ -174,7 +178,8 @@ fn start(family: Family, sample: &Sample, gap: f64) -> Law {
     let mean = sample.seen().iter().map(|(x, times)| times * ln(*x)).sum::<f64>() / n;
     let square = |(x, times): &(f64, f64)| times * (ln(*x) - mean).powi(2);
     let deviation = (sample.seen().iter().map(square).sum::<f64>() / n).sqrt().max(1e-6);
-    // Euler's constant and pi/sqrt(6): mean and deviation of the logarithms of an exponential value.
+    // Euler's constant and pi/sqrt(6): mean and deviation of the logarithms of an exponential
+    // value.
     let shape = 1.282_55 / deviation;
     let (shape, ln_scale) = match family {
         Family::Frechet => (shape, mean - 0.577_215_7 / shape),
@@ -227,8 +232,9 @@ fn bend(family: Family) -> f64 {
     if family == Family::Lognormal { -1.0 } else { 1.0 }
 }
 
-/// The parameters for a point of the search. As the shift goes away, the shape grows and the scale nears the distance
-/// of the median, which is 1; so all three are counted in units of that distance and hardly depend on each other.
+/// The parameters for a point of the search. As the shift goes away, the shape grows and the scale
+/// nears the distance of the median, which is 1; so all three are counted in units of that distance
+/// and hardly depend on each other.
 fn from_point(family: Family, least: f64, point: &[f64; 3]) -> Law {
     let gap = bounded(point[2].exp());
     let away = (1.0 - least + gap).max(NEAREST);

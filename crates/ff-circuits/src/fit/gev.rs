@@ -1,8 +1,9 @@
-//! The generalised extreme value distribution (002, section 7.2), by Newton's method.
+//! The generalised extreme value distribution (NavigaTor, section 7.2), by Newton's method.
 //!
-//! With s = (x - mu)/sigma and w = ln(1 + xi s)/xi, which is s where xi is 0, the logarithm of the density is
-//! -ln sigma - (1 + xi) w - exp(-w), and the distribution function is exp(-exp(-w)). Both derivatives of all three
-//! parameters follow from those of w, so a step costs one logarithm and one exponential a value.
+//! With s = (x - mu)/sigma and w = ln(1 + xi s)/xi, which is s where xi is 0, the logarithm of the
+//! density is -ln sigma - (1 + xi) w - exp(-w), and the distribution function is exp(-exp(-w)).
+//! Both derivatives of all three parameters follow from those of w, so a step costs one logarithm
+//! and one exponential a value.
 
 use super::family::{Family, Law};
 use super::sample::Sample;
@@ -22,8 +23,9 @@ pub struct Gev {
 const SMALL_XI: f64 = 1e-4;
 /// Below -1 the likelihood has no bound, so nothing is sought there.
 const LEAST_XI: f64 = -1.0;
-/// Of tails that are longer than this, the edge of the support is next to the least value, and steps become small there: a
-/// search for a Fréchet distribution, which counts in logarithms of that distance, begins nearer to the goal.
+/// Of tails that are longer than this, the edge of the support is next to the least value, and
+/// steps become small there: a search for a Fréchet distribution, which counts in logarithms of
+/// that distance, begins nearer to the goal.
 const LONG_XI: f64 = 1.0;
 /// No search takes more steps; good starts take three to six.
 const MOST_STEPS: usize = 200;
@@ -125,7 +127,8 @@ impl Gev {
         here.is_some_and(|here| here.is_peak())
     }
 
-    /// From here to the greatest likelihood nearby, in no more than these steps, and what it is there.
+    /// From here to the greatest likelihood nearby, in no more than these steps, and what it is
+    /// there.
     pub(super) fn climb(self, sample: &Sample, steps: usize) -> Option<(Self, f64)> {
         let slopes = |gev: Self| gev.slopes(sample.seen().iter().copied(), sample.beyond());
         climb(self, steps, slopes)
@@ -165,7 +168,8 @@ impl Gev {
             };
             let t = (-w.w).exp();
             let grown = t.exp_m1();
-            // -t/(e^t - 1) and what comes of it by w; both are near their limits for the least and the greatest t.
+            // -t/(e^t - 1) and what comes of it by w; both are near their limits for the least and
+            // the greatest t.
             let first = if grown > 0.0 { -t / grown } else { -1.0 };
             let second = if t > 1e-5 && grown.is_finite() {
                 t * (grown - t * t.exp()) / (grown * grown)
@@ -233,12 +237,12 @@ impl Slopes {
         self.step(0.0).is_some_and(|step| self.gain(step) < 1e-7)
     }
 
-    /// What a step gains, if the likelihood is a parabola.
+    /// The gain of a step, if the likelihood is a parabola.
     fn gain(&self, step: [f64; 3]) -> f64 {
         step.iter().zip(self.first).map(|(step, slope)| step * slope).sum::<f64>() / 2.0
     }
 
-    /// Newton's step, with so much added to the curvature that it leads upwards.
+    /// Newton's step, with `damping` added to the curvature so that it leads upwards.
     fn step(&self, damping: f64) -> Option<[f64; 3]> {
         let [a, b, c, d, e, f] = self.second.map(|value| -value);
         let (a, d, f) = (a + damping * a.abs(), d + damping * d.abs(), f + damping * f.abs());
@@ -263,9 +267,10 @@ fn positive(value: f64) -> Option<f64> {
     (value > 0.0 && value.is_finite()).then_some(value)
 }
 
-/// Climbs to the greatest likelihood by steps of Newton's. One that leads down or out of the support is shortened, because
-/// its direction is right however the parameters depend on each other, and then damped, which makes it steeper. It ends
-/// where an undamped step would gain nothing: a damped one hardly gains anything near the edge of the support either.
+/// Climbs to the greatest likelihood by steps of Newton's. One that leads down or out of the
+/// support is shortened, because its direction is right however the parameters depend on each
+/// other, and then damped, which makes it steeper. It ends where an undamped step would gain
+/// nothing: a damped one hardly gains anything near the edge of the support either.
 fn climb(start: Gev, steps: usize, slopes: impl Fn(Gev) -> Option<Slopes>) -> Option<(Gev, f64)> {
     let (mut gev, mut here) = (start, slopes(start)?);
     let (mut damping, mut part) = (0.0, 1.0);
@@ -292,8 +297,8 @@ fn climb(start: Gev, steps: usize, slopes: impl Fn(Gev) -> Option<Slopes>) -> Op
     Some((gev, here.value))
 }
 
-/// The best that is reached from several starts: a peak if there is any, because what climbs on has left the others for
-/// values that are alike, near which the likelihood has no bound.
+/// The best that is reached from several starts: a peak if there is any, because what climbs on has
+/// left the others for values that are alike, near which the likelihood has no bound.
 fn best(starts: impl IntoIterator<Item = Gev>, sample: &Sample) -> Option<Gev> {
     let found = starts.into_iter().filter_map(|start| start.climb(sample, MOST_STEPS));
     let ranked = found.map(|(gev, value)| (gev.is_peak(sample), value, gev));
@@ -323,7 +328,8 @@ fn starts(sample: &Sample) -> impl Iterator<Item = Gev> {
     [by_moments, 0.01, 0.2, -0.2].into_iter().map(fitting).chain(frechet)
 }
 
-/// A start for long tails: half of the values lie below the median, which is 1, and the shape is by quartiles.
+/// A start for long tails: half of the values lie below the median, which is 1, and the shape is by
+/// quartiles.
 fn frechet_start(sample: &Sample) -> Vec<Gev> {
     let least = sample.least().unwrap_or(0.0);
     [0.5, 1.0]

@@ -1,18 +1,22 @@
-//! How far a fitted distribution is from the values: Kolmogorov-Smirnov, Anderson-Darling, chi-square.
+//! How far a fitted distribution is from the values: Kolmogorov-Smirnov, Anderson-Darling,
+//! chi-square.
 //!
-//! All p-values are those for a distribution that was known before; parameters that are fitted to the same values make
-//! them too great. At some thousand values every model is rejected, so the distance D says more than its p.
+//! All p-values are those for a distribution that was known before; parameters that are fitted to
+//! the same values make them too great. At some thousand values every model is rejected, so the
+//! distance D says more than its p.
 //!
-//! Values that were given up count with their bounds: D is the distance from Kaplan and Meier's estimate, up to the
-//! greatest value or bound. What chance there is of a greater one then depends on the bounds, so it is not given, nor
-//! are A² and chi-square, which are for values that were all seen.
+//! Values that were given up count with their bounds: D is the distance from Kaplan and Meier's
+//! estimate, up to the greatest value or bound. What chance there is of a greater one then depends
+//! on the bounds, so it is not given, nor are A² and chi-square, which are for values that were all
+//! seen.
 
 use serde::Serialize;
 use statrs::function::gamma::checked_gamma_ur;
 
 use super::sample::Sample;
 
-/// Distances and what chance there is of greater ones. Of a sample in which values were given up there is D alone.
+/// Distances and what chance there is of greater ones. Of a sample in which values were given up
+/// there is D alone.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Goodness {
     /// Kolmogorov-Smirnov's D: the greatest distance of both distribution functions.
@@ -23,7 +27,8 @@ pub struct Goodness {
     pub anderson_darling: Option<f64>,
     /// The chance of a greater A².
     pub anderson_darling_p: Option<f64>,
-    /// The chi-square statistic over classes that are equally likely; none where no degree of freedom is left.
+    /// The chi-square statistic over classes that are equally likely; none where no degree of
+    /// freedom is left.
     pub chi_square: Option<f64>,
     /// Its degrees of freedom: classes - 1 - fitted parameters.
     pub chi_square_df: Option<u32>,
@@ -31,7 +36,7 @@ pub struct Goodness {
     pub chi_square_p: Option<f64>,
 }
 
-/// How good a distribution of so many fitted parameters is for a sample.
+/// How well a distribution with this number of fitted parameters describes a sample.
 #[must_use]
 pub fn goodness(sample: &Sample, parameters: u32, below: impl Fn(f64) -> f64) -> Goodness {
     let ks = distance(sample, &below);
@@ -61,7 +66,8 @@ pub fn chi_square_above(value: f64, df: f64) -> f64 {
     checked_gamma_ur(df / 2.0, value / 2.0).unwrap_or(f64::NAN)
 }
 
-/// The greatest distance of the distribution function of values, as Kaplan and Meier estimate it, from a model's.
+/// The greatest distance of the distribution function of values, as Kaplan and Meier estimate it,
+/// from a model's.
 fn distance(sample: &Sample, below: impl Fn(f64) -> f64) -> f64 {
     let given_up = sample.beyond().iter().map(|(_, times)| times).sum::<f64>();
     let (mut bounds, mut at_risk) = (sample.beyond().iter().peekable(), sample.count() + given_up);
@@ -94,8 +100,8 @@ fn kolmogorov(distance: f64) -> f64 {
     (1..=100).map(term).sum::<f64>().clamp(0.0, 1.0)
 }
 
-/// Anderson and Darling's A². It has no bound if the least value has a part of 0, as that of a fitted Pareto
-/// distribution: 1e-300 stands for 0.
+/// Anderson and Darling's A². It has no bound if the least value has a part of 0, as that of a
+/// fitted Pareto distribution: 1e-300 stands for 0.
 fn anderson_darling(parts: &[(f64, f64)], n: f64) -> f64 {
     let (mut before, mut sum) = (0.0, 0.0);
     for &(part, times) in parts {
@@ -109,7 +115,8 @@ fn anderson_darling(parts: &[(f64, f64)], n: f64) -> f64 {
     -n - sum / n
 }
 
-/// The part of values of A² at or below one, for many values (Marsaglia and Marsaglia 2004, their short form).
+/// The part of values of A² at or below one, for many values (Marsaglia and Marsaglia 2004, their
+/// short form).
 fn anderson_darling_part(z: f64) -> f64 {
     if z.is_nan() || z <= 0.0 {
         return 0.0;
@@ -123,14 +130,16 @@ fn anderson_darling_part(z: f64) -> f64 {
     (-polynomial(&terms).exp()).exp()
 }
 
-/// The chi-square statistic over equally likely classes, and its degrees of freedom; none if none is left.
+/// The chi-square statistic over equally likely classes, and its degrees of freedom; none if none
+/// is left.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "a class: parts lie between 0 and 1"
 )]
 fn chi_square(parts: &[(f64, f64)], n: f64, parameters: u32) -> Option<(f64, u32)> {
-    // Mann and Wald's number of classes, half of it as is usual, with at least five values expected in each.
+    // Mann and Wald's number of classes, half of it as is usual, with at least five values expected
+    // in each.
     let classes = (2.0 * n.powf(0.4)).min(n / 5.0).floor().max(1.0);
     let df = (classes as u32).checked_sub(1 + parameters).filter(|df| *df > 0)?;
     let mut seen = vec![0.0; classes as usize];
@@ -147,7 +156,8 @@ fn chi_square(parts: &[(f64, f64)], n: f64, parameters: u32) -> Option<(f64, u32
 mod tests {
     use super::*;
 
-    /// How good a distribution is for values that were all seen: D, A² and chi-square, each with its chance.
+    /// How good a distribution is for values that were all seen: D, A² and chi-square, each with
+    /// its chance.
     fn known(values: &[f64], below: impl Fn(f64) -> f64) -> [(f64, f64); 3] {
         let good = goodness(&Sample::new(values, &[]), 0, below);
         let both =
@@ -205,7 +215,8 @@ mod tests {
 
     #[test]
     fn critical_values_are_the_tables() {
-        // scipy.stats.kstwobign.sf(1.3580986), scipy.stats.chi2.isf(0.05, 1); A²: 2.492 at 5 % (Stephens).
+        // scipy.stats.kstwobign.sf(1.3580986), scipy.stats.chi2.isf(0.05, 1); A²: 2.492 at 5 %
+        // (Stephens).
         assert!((kolmogorov(1.358_098_6) - 0.05).abs() < 1e-6);
         assert!((chi_square_above(3.841_458_820_694_124, 1.0) - 0.05).abs() < 1e-12);
         assert!((1.0 - anderson_darling_part(2.492) - 0.05).abs() < 2e-4);
@@ -213,7 +224,7 @@ mod tests {
 
     #[test]
     fn the_papers_critical_value_is_no_level_of_significance() {
-        // 002 gives 68.76: beyond it lies 2^-53, where 1 - p is the last number below 1.
+        // NavigaTor gives 68.76: beyond it lies 2^-53, where 1 - p is the last number below 1.
         let chance = chi_square_above(68.76, 1.0);
         assert!((chance / f64::EPSILON - 0.5).abs() < 0.01, "{chance:e}");
     }

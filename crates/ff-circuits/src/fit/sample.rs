@@ -7,19 +7,22 @@ use std::cmp::Ordering;
 pub struct Sample {
     /// Values that were seen, rising, and how often each was.
     seen: Vec<(f64, f64)>,
-    /// Bounds above which a value lies that was not waited for, rising, and how many lie above each.
+    /// Bounds above which a value lies that was not waited for, rising, and how many lie above
+    /// each.
     beyond: Vec<(f64, f64)>,
     /// How many were seen.
     count: f64,
 }
 
-/// No more than this part of the values may be the least one, if any distribution is fitted to them.
+/// No more than this part of the values may be the least one, if any distribution is fitted to
+/// them.
 const HEAP: f64 = 0.2;
-/// A thinned sample has about so many values.
+/// About how many values a thinned sample has.
 const THIN: usize = 4096;
 
 impl Sample {
-    /// Of values that were seen and bounds of those that were not; what is not a finite number from 0 on is left out.
+    /// Of values that were seen and bounds of those that were not; what is not a finite number from
+    /// 0 on is left out.
     #[must_use]
     pub fn new(seen: &[f64], beyond: &[f64]) -> Self {
         let seen = counted(seen);
@@ -71,7 +74,7 @@ impl Sample {
         self.seen.last().map(|(value, _)| *value)
     }
 
-    /// The least value of which at least half are no greater.
+    /// The least value of which at least half are at most as great.
     #[must_use]
     pub fn middle(&self) -> Option<f64> {
         let mut before = 0.0;
@@ -83,17 +86,18 @@ impl Sample {
         self.seen.iter().find(is_it).map(|(value, _)| *value)
     }
 
-    /// Whether a distribution can be fitted: at least three values differ, and no more than a fifth of all are the least one,
-    /// as where most congestion delays are 0. The likelihood of a distribution that has a lower end next to such a heap
-    /// has no bound, whatever the other values are.
+    /// Whether a distribution can be fitted: at least three values differ, and no more than a fifth
+    /// of all are the least one, as where most congestion delays are 0. The likelihood of a
+    /// distribution that has a lower end next to such a heap has no bound, whatever the other
+    /// values are.
     #[must_use]
     pub fn is_spread(&self) -> bool {
         let all = self.count + self.beyond.iter().map(|(_, times)| times).sum::<f64>();
         self.seen.len() >= 3 && !is_heap(self.seen[0].1, all)
     }
 
-    /// What values are counted in where they are fitted: the median, or the mean where half of the values are 0. None if
-    /// they all are.
+    /// What values are counted in where they are fitted: the median, or the mean where half of the
+    /// values are 0. None if they all are.
     #[must_use]
     pub fn unit(&self) -> Option<f64> {
         let is_unit = |value: &f64| value.is_finite() && *value > 0.0;
@@ -108,7 +112,8 @@ impl Sample {
         Self { seen: scaled(&self.seen), beyond: scaled(&self.beyond), count: self.count }
     }
 
-    /// A sample of few values in which neighbours stand together at their mean; the least value stays what it is.
+    /// A sample of few values in which neighbours stand together at their mean; the least value
+    /// stays what it is.
     #[must_use]
     pub fn thinned(&self) -> Self {
         let seen = thinned(&self.seen);
@@ -121,7 +126,8 @@ impl Sample {
         self.seen.len() + self.beyond.len() > THIN
     }
 
-    /// Its first two moments of order statistics and the third (Hosking's l1, l2, l3), of what was seen.
+    /// Its first two moments of order statistics and the third (Hosking's l1, l2, l3), of what was
+    /// seen.
     #[must_use]
     pub fn l_moments(&self) -> [f64; 3] {
         let (n, mut before) = (self.count, 0.0);
@@ -150,7 +156,7 @@ pub(crate) fn has_heap(values: &[f64]) -> bool {
     is_heap(times, values.len() as f64)
 }
 
-/// Whether the least value is there too often, so many times of all.
+/// Whether the least value occurs too often: this number of times of all.
 fn is_heap(times: f64, all: f64) -> bool {
     times > 1.0 && times > HEAP * all
 }

@@ -1,9 +1,9 @@
 //! The least value of a function of a few parameters, without derivatives (Nelder and Mead).
 //!
-//! It begins with a simplex around a point and ends when the simplex' values differ by less than a tolerance. A
-//! function says by infinity that a point is outside of its domain.
+//! It begins with a simplex around a point and ends when the simplex' values differ by less than a
+//! tolerance. A function says by infinity that a point is outside of its domain.
 
-/// No more than so many evaluations are made, whatever the function is.
+/// The most evaluations, for any function.
 const MOST_EVALUATIONS: usize = 4000;
 
 /// The best point that was found, and its value.

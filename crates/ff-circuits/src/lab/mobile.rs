@@ -1,4 +1,5 @@
-//! The results of downloads over mobile links (004): times, where they went, and the paper's order.
+//! The results of downloads over mobile links (OnionPerf on mobile links): times, the parts of
+//! these times, and the paper's order.
 
 use ff_report::stats;
 use serde::Serialize;
@@ -8,9 +9,10 @@ use crate::downloads::parts::{PartMeans, Parts};
 use crate::record::CircuitRecord;
 use crate::traffic::WIRE;
 
-/// The bounds of medians over EDGE and 3G, as multiples of the time that the payload on the wire takes at the link's rate.
+/// The bounds of medians over EDGE and 3G, as multiples of the time that the payload on the wire
+/// takes at the link's rate.
 pub const BOUNDS: [f64; 2] = [1.0, 1.12];
-/// 004's order, the fastest first (figures 6 and 7).
+/// The order of OnionPerf on mobile links, the fastest first (figures 6 and 7).
 const ORDER: [&str; 4] = ["baseline", "lte-paper", "3g", "edge"];
 /// The profiles over which the link's rate decides.
 const SLOW: [&str; 2] = ["3g", "edge"];
@@ -26,8 +28,8 @@ pub struct ProfileResult {
     pub failed: usize,
     /// Why the others failed, as their lines say it.
     pub reasons: Vec<String>,
-    /// The least, the quartiles and the most of the times from asking for the stream to the last byte; none without whole
-    /// downloads.
+    /// The least, the quartiles and the most of the times from asking for the stream to the last
+    /// byte; none without whole downloads.
     pub quartiles_secs: Option<[f64; 5]>,
     /// What the payload on the wire takes at the profile's rate; none if it has none.
     pub wire_secs: Option<f64>,
@@ -38,7 +40,8 @@ pub struct ProfileResult {
 }
 
 impl ProfileResult {
-    /// The result of a profile's downloads of `size` bytes over a link with this rate, if it has a limit.
+    /// The result of a profile's downloads of `size` bytes over a link with this rate, if it has a
+    /// limit.
     #[must_use]
     pub fn of(
         profile: &str,
@@ -75,7 +78,7 @@ fn quartiles(sorted: &[f64]) -> Option<[f64; 5]> {
     Some([at(0.0)?, at(25.0)?, at(50.0)?, at(75.0)?, at(100.0)?])
 }
 
-/// What does not hold of 004's order and of the bounds, in one sentence each; nothing if all does.
+/// Each violation of the paper's order and of the bounds, in one sentence; empty if all hold.
 #[must_use]
 pub fn wrong(rows: &[ProfileResult]) -> Vec<String> {
     // A profile may be there twice.

@@ -1,12 +1,15 @@
-//! How sure an order of selections is: by how much each differs from the one before it, with a 99 % interval.
+//! How sure an order of selections is: by how much each differs from the one before it, with a 99 %
+//! interval.
 //!
-//! Selections that follow each other accept mostly the same circuits. So what is drawn again (the bootstrap) is circuits, each
-//! with what all selections have decided of it, and the interval is that of the difference: intervals of the two numbers
-//! would be far wider than what is between them. With several hosts each one's circuits are drawn for themselves, and a
-//! number is the mean over hosts, as in 002's tables.
+//! Selections that follow each other accept mostly the same circuits. So the bootstrap draws
+//! circuits, each with the decisions of all selections about it, and the interval is that of the
+//! difference: intervals of the two numbers would be far wider than their difference. With several
+//! hosts each host's circuits are drawn separately, and a number is the mean over hosts, as in
+//! NavigaTor's tables.
 //!
-//! Limits: it says how other circuits of the same network would come out, and nothing of other networks. What was decided of a
-//! circuit stays as it was, although other circuits in the window would have moved the timeout a little.
+//! Limits: it says how other circuits of the same network would come out, and nothing of other
+//! networks. What was decided of a circuit stays as it was, although other circuits in the window
+//! would have moved the timeout a little.
 
 use ff_report::stats;
 use rand::{RngExt as _, SeedableRng as _};
@@ -17,10 +20,11 @@ use crate::replay::Decisions;
 
 /// How often circuits are drawn again: five draws lie beyond each end.
 const DRAWS: usize = 1000;
-/// What an interval leaves out at each end, in percent. Twelve differences are judged in a run, so with 2.5 one that is not
-/// there would be seen in every fourth.
+/// What an interval leaves out at each end, in percent. Twelve differences are judged in a run, so
+/// with 2.5 one that is not there would be seen in every fourth.
 const TAIL: f64 = 0.5;
-/// Of fewer values in a selection an interval is no figure: the 90th percentile needs some values beyond it.
+/// With fewer values in a selection an interval means nothing: the 90th percentile needs some
+/// values beyond it.
 const LEAST_VALUES: usize = 100;
 
 /// By how much a selection differs from the one before it.
@@ -69,7 +73,8 @@ impl HostValues {
         Self { sorted: all.into_iter().map(|(value, _)| value).collect(), accepted }
     }
 
-    /// The percentile of what a selection accepts if each value is there so often, linear between ranks.
+    /// The percentile of what a selection accepts if each value is there so often, linear between
+    /// ranks.
     #[expect(clippy::cast_precision_loss, reason = "circuits lie far below 2^53")]
     fn percentile(&self, counts: &[u32], selection: usize, percentile: f64) -> Option<f64> {
         let accepted = self.accepted.get(selection)?;
@@ -91,8 +96,8 @@ impl HostValues {
     }
 }
 
-/// By how much a percentile of each of these hosts' selections differs from that of the selection before; none where one of
-/// the two accepts fewer than 100 values.
+/// By how much a percentile of each of these hosts' selections differs from that of the selection
+/// before; none where one of the two accepts fewer than 100 values.
 #[must_use]
 pub fn steps(hosts: &[HostValues], percentile: f64, seed: u64) -> Vec<Option<Step>> {
     let selections = hosts.first().map_or(0, |host| host.accepted.len());
@@ -144,7 +149,7 @@ fn differences(all: &[Option<f64>]) -> Vec<Option<f64>> {
     all.windows(2).map(|pair| Some(pair[1]? - pair[0]?)).collect()
 }
 
-/// How often each of so many circuits is drawn in as many draws.
+/// How often each circuit is drawn in as many draws as there are circuits.
 fn draw(circuits: usize, rng: &mut ChaCha12Rng) -> Vec<u32> {
     let mut counts = vec![0; circuits];
     for _ in 0..circuits {
@@ -182,7 +187,8 @@ mod tests {
 
     #[test]
     fn a_step_that_is_there_is_seen_and_one_that_is_not_is_not() {
-        // The second selection leaves the slowest half out; the third, one circuit in ten whatever it is.
+        // The second selection leaves the slowest half out; the third leaves out one circuit in
+        // ten, fast or slow.
         let values: Vec<_> = (0..1000_u32).map(|at| Some(f64::from(at * 37 % 1000))).collect();
         let fast: Decisions = values.iter().map(|value| Some(*value >= Some(500.0))).collect();
         let some = fast.iter().enumerate().map(|(at, is)| is.filter(|_| at % 10 != 3)).collect();

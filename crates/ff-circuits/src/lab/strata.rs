@@ -1,10 +1,12 @@
 //! Random paths through relays of different capacities, by the relay of a path that is the slowest.
 //!
-//! By 003, formula 2, a path is as fast as its slowest relay. So the mean throughput of random paths of one length is a
-//! sum over relays: the chance that a path has this one as its slowest, times the mean throughput of such paths. A run
-//! takes as many paths of each kind (a stratum) as it can afford, and weighs what they carry by the exact chances
-//! (stratified sampling). The chances are those of drawing without replacement, each relay with the same chance or by
-//! its weight, and are summed over all sets of relays, so there may be [`MOST_RELAYS`] of them.
+//! By formula 2 of the throughput bound, a path is as fast as its slowest relay. So the mean
+//! throughput of random paths of one length is a sum over relays: the chance that a path has this
+//! one as its slowest, times the mean throughput of such paths. A run takes as many paths of each
+//! kind (a stratum) as it can afford, and weighs their throughput by the exact chances (stratified
+//! sampling). The chances are those of drawing without replacement, each relay with the same chance
+//! or by its weight, and are summed over all sets of relays, so there may be at most
+//! [`MOST_RELAYS`] of them.
 
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt};
@@ -33,7 +35,7 @@ pub struct Strata {
     order: Vec<usize>,
 }
 
-/// Capacities of which there can be no strata.
+/// Capacities that cannot be divided into strata.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StrataError {
     /// None, or too many.
@@ -68,32 +70,37 @@ impl Strata {
         &self.order
     }
 
-    /// For each relay the chance that a path of `length` relays has it as its slowest; the chances add up to 1.
+    /// For each relay the chance that a path of `length` relays has it as its slowest; the chances
+    /// add up to 1.
     ///
-    /// Relays as fast as each other count as slower in the order in which they were given. A length that no path can
-    /// have gives chances of 0.
+    /// Relays as fast as each other count as slower in the order in which they were given. A length
+    /// that no path can have gives chances of 0.
     #[must_use]
     pub fn chances(&self, length: usize, selection: Selection) -> Vec<f64> {
         let mut chances = vec![0.0; self.order.len()];
         for (set, chance) in self.sets(selection).into_iter().enumerate() {
             if set.count_ones() as usize == length && length > 0 {
-                // Bit k of a set stands for the relay at place k of the order, so its highest bit is the slowest.
+                // Bit k of a set stands for the relay at place k of the order, so its highest bit
+                // is the slowest.
                 chances[self.order[set.ilog2() as usize]] += chance;
             }
         }
         chances
     }
 
-    /// The mean of the paths' slowest capacities: what 003's Lemma 1 calls B, if paths are drawn uniformly.
+    /// The mean of the paths' slowest capacities: B in Lemma 1 of the throughput bound, if paths
+    /// are drawn uniformly.
     #[must_use]
     pub fn mean_of_slowest(&self, length: usize, selection: Selection) -> f64 {
         let chances = self.chances(length, selection);
         chances.iter().zip(&self.capacities).map(|(chance, capacity)| chance * capacity).sum()
     }
 
-    /// A random path of `length` relays that has this one as its slowest, in random order; none if there is none.
+    /// A random path of `length` relays that has this one as its slowest, in random order; none if
+    /// there is none.
     ///
-    /// The others are drawn with the same chance each, because by what a stratum is they do not matter.
+    /// The others are drawn with the same chance each, because by what a stratum is they do not
+    /// matter.
     pub fn path(&self, slowest: usize, length: usize, rng: &mut impl Rng) -> Option<Path> {
         let place = self.order.iter().position(|&relay| relay == slowest)?;
         let mut faster = self.order[..place].to_vec();
@@ -104,7 +111,8 @@ impl Strata {
         Some(faster)
     }
 
-    /// For each set of relays, by places in the order, the chance that drawing as many as it has gives it.
+    /// For each set of relays, by places in the order, the chance that drawing as many as it has
+    /// gives it.
     fn sets(&self, selection: Selection) -> Vec<f64> {
         let weights: Vec<f64> =
             self.order.iter().map(|&relay| self.weight(relay, selection)).collect();
@@ -126,7 +134,7 @@ impl Strata {
         sets
     }
 
-    /// What a relay is drawn by.
+    /// The weight by which a relay is drawn.
     fn weight(&self, relay: usize, selection: Selection) -> f64 {
         match selection {
             Selection::Uniform => 1.0,
@@ -144,7 +152,8 @@ pub struct Mean {
     pub error: Option<f64>,
 }
 
-/// The mean of all paths, from what some of each stratum carry: one list for each relay, and the strata's chances.
+/// The mean of all paths, from what some of each stratum carry: one list for each relay, and the
+/// strata's chances.
 ///
 /// `None` if a stratum that has a chance has no path.
 #[must_use]

@@ -1,7 +1,9 @@
-//! Tortoise with real tors: each experiment compared with ff-sim's flow model, each claim with the paper and the model.
+//! Tortoise with real tors: each experiment compared with ff-sim's flow model, each claim with the
+//! paper and the model.
 //!
-//! Rates are compared as parts of the mean without a limit and client relays, in the lab and in the model each its own: both
-//! have one fitted number, and which mean it was fitted to says nothing about limits.
+//! Rates are compared as parts of the mean without a limit and client relays, in the lab and in the
+//! model each its own: both have one fitted number, and which mean it was fitted to says nothing
+//! about limits.
 
 use std::fmt::Write as _;
 
@@ -45,7 +47,8 @@ pub struct CellComparison {
     pub model_kilobytes_per_sec: Option<f64>,
     /// The lab's mean by the model's, each as a part of its mean without a limit and client relays.
     pub lab_to_model: Option<f64>,
-    /// Whether that is within 15 % of 1; of the experiments with no limit and 100 KB/s at all relays.
+    /// Whether that is within 15 % of 1; of the experiments with no limit and 100 KB/s at all
+    /// relays.
     pub is_within: Option<bool>,
 }
 
@@ -65,7 +68,7 @@ pub struct TorNumber {
 pub struct ClaimComparison {
     /// The claim's name.
     pub id: String,
-    /// What the paper says.
+    /// The paper's claim.
     pub claim: String,
     /// The figure.
     pub figure: String,
@@ -242,7 +245,8 @@ mod tests {
 
     use super::*;
 
-    /// Results in which a web and a bulk user have these rates in KB/s, without a limit and with 100 KB/s.
+    /// Results in which a web and a bulk user have these rates in KB/s, without a limit and with
+    /// 100 KB/s.
     fn results(base: f64, limited: f64) -> Results {
         let outcome = |kb: f64| {
             let clients = UserKind::ALL.map(|kind| {

@@ -1,9 +1,11 @@
-//! What has to come out of `lab navigator`: 002's orders, each with our numbers and the paper's.
+//! The rankings of NavigaTor that `lab navigator` must reproduce, each with our numbers and the
+//! paper's.
 //!
-//! Orders hold or do not hold; how far apart numbers are depends on the network. An order of selections holds if a 99 %
-//! interval of each difference ([`orders`]) lies on its side of 0, it does not hold if one lies on the other side, and
-//! otherwise it is undecided. Those of rho and accepted shares are of the numbers themselves, and a rho is too small only
-//! where chance cannot have made it so.
+//! Orders hold or do not hold; how far apart numbers are depends on the network. An order of
+//! selections holds if a 99 % interval of each difference ([`orders`]) lies on its side of 0, it
+//! does not hold if one lies on the other side, and otherwise it is undecided. Those of rho and
+//! accepted shares are of the numbers themselves, and a rho is too small only where chance cannot
+//! have made it so.
 
 use std::fmt::Write as _;
 
@@ -24,12 +26,13 @@ const LEAST_RHO: f64 = 0.8;
 const DEVIATIONS_99: f64 = 2.5758;
 /// An accepted share may be off the one that was asked for by this.
 const SHARE_OFF: f64 = 0.01;
-/// Of fewer decisions the accepted share is no figure: at 80 % one deviation of 1,600 is a point.
+/// With fewer decisions the accepted share means nothing: at 80 % one deviation of 1,600 is a
+/// point.
 const LEAST_DECIDED: u64 = 1600;
 
 /// What selections are put in order by.
 struct Ordered {
-    /// What it is, with its unit.
+    /// The name of the value, with its unit.
     name: &'static str,
     /// Whether numbers fall from each selection to the next: times do, throughputs rise.
     falls: bool,
@@ -159,9 +162,11 @@ fn rho(report: &Report) -> Vec<ClaimVerdict> {
     ]
 }
 
-/// Whether a rho is at least [`LEAST_RHO`]; no verdict if it is less, but so little that chance may have done it.
+/// Whether a rho is at least [`LEAST_RHO`]; no verdict if it is less, but so little that chance may
+/// have done it.
 ///
-/// 99 of 100 intervals by Fisher's z with the standard error of Bonett and Wright (2000) hold the true one.
+/// 99 of 100 intervals by Fisher's z with the standard error of Bonett and Wright (2000) hold the
+/// true one.
 #[expect(clippy::cast_precision_loss, reason = "pairs lie far below 2^53")]
 fn is_high(found: &Spearman) -> Option<bool> {
     if found.rho >= LEAST_RHO {
@@ -222,7 +227,7 @@ fn all_hold(all: &[Option<bool>]) -> Option<bool> {
 /// Whether a selection accepts what it was asked for (ledger row N14); none of those that were not.
 fn accepted(selection: &Selection) -> Option<ClaimVerdict> {
     let asked = selection.asked_share.filter(|share| *share < 1.0)?;
-    // Of three circuits one is taken, whatever they are.
+    // One of three circuits is taken, fast or slow.
     if selection.name.ends_with("best_of_3") {
         return None;
     }
@@ -249,7 +254,8 @@ mod tests {
     use crate::read::{Circuits, Seen};
     use crate::replay::Timeout;
 
-    /// Circuits whose times to first byte follow round trips; so do build times, but for this share of them, which is by chance.
+    /// Circuits whose times to first byte follow round trips; so do build times, but for this share
+    /// of them, which is by chance.
     fn circuits(count: u32, chance: f64) -> Circuits {
         let seen = |number: u32| {
             // Some numbers that have nothing to do with each other.
@@ -313,7 +319,8 @@ mod tests {
 
     #[test]
     fn what_chance_may_have_put_in_order_is_undecided() {
-        // Throughputs that have nothing to do with what selections see; then so few of them that no order shows.
+        // Throughputs that have nothing to do with what selections see; then so few of them that no
+        // order shows.
         let mut equal = circuits(10_000, 0.3);
         for (number, seen) in equal.all.iter_mut().enumerate() {
             let draw = (number * 7_001 % 9_973) as f64 / 9_973.0;
@@ -346,7 +353,8 @@ mod tests {
     fn a_rho_that_chance_may_have_made_too_small_is_not_judged() {
         let of = |rho, pairs| is_high(&Spearman { rho, p: 0.0, pairs });
         assert_eq!([of(0.8, 10), of(0.85, 20_000)], [Some(true); 2]);
-        // By hand: 0.792 of 1,000 reaches up to tanh(1.0768 + 2.5758 * 0.0363) = 0.824; of 50,000 to 0.797.
+        // By hand: 0.792 of 1,000 reaches up to tanh(1.0768 + 2.5758 * 0.0363) = 0.824; of 50,000
+        // to 0.797.
         assert_eq!([of(0.792, 1000), of(0.792, 50_000)], [None, Some(false)]);
         assert_eq!(of(0.7, 1000), Some(false));
         assert_eq!([of(f64::NAN, 1000), of(0.5, 2)], [None; 2]);

@@ -1,4 +1,4 @@
-//! The microdescriptors that a tor keeps beside its consensus.
+//! The microdescriptors that a tor keeps in the directory of its consensus.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub struct Unreadable {
     pub error: io::Error,
 }
 
-/// Reads the microdescriptors in a tor's directory: none if it has no such files.
+/// Reads the microdescriptors in a tor's directory: none if it does not have these files.
 pub(crate) fn microdescriptors(dir: &Path) -> Result<Microdescriptors, Unreadable> {
     let mut all = Microdescriptors::default();
     for name in MICRODESCRIPTORS {

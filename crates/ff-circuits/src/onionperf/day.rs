@@ -1,11 +1,13 @@
-//! OnionPerf's analysis files, version 3.1, written from lines: a file for each day of UTC, and an index of them.
+//! OnionPerf's analysis files, version 3.1, written from lines: a file for each day of UTC, and an
+//! index of them.
 //!
-//! A download belongs to the day on which it began, and its circuit is in the same file, whenever that ended. Readers join the
-//! two by the port that the download came from and by ends that lie less than 150 s apart. Lines have no port, so each download
-//! of a file gets a loopback address and port of its own.
+//! A download belongs to the day on which it began, and its circuit is in the same file, whenever
+//! that ended. Readers join the two by the port that the download came from and by ends that lie
+//! less than 150 s apart. Lines have no port, so each download of a file gets a loopback address
+//! and port of its own.
 //!
-//! Steps of a SOCKS proxy that did not take place are `-1`; asking for the stream is the proxy's request, at 0.
-//! Data that OnionPerf's format lacks are only in the lines.
+//! Steps of a SOCKS proxy that did not take place are `-1`; asking for the stream is the proxy's
+//! request, at 0. Data that OnionPerf's format lacks are only in the lines.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -32,8 +34,8 @@ const MOST_HOST: usize = 64;
 const END: &str = ".onionperf.analysis.json.xz";
 /// The index of a folder.
 pub const INDEX: &str = "index.xml";
-/// xz's preset. Of OnionPerf's op-hk5 of 2021-01-01, 2.2 MB, 2 makes 153 kB in 0.10 s of CPU; 6, which OnionPerf takes, 132 kB
-/// in 0.44 s.
+/// xz's preset. Of OnionPerf's op-hk5 of 2021-01-01, 2.2 MB, 2 makes 153 kB in 0.10 s of CPU; 6,
+/// which OnionPerf takes, 132 kB in 0.44 s.
 pub const PRESET: u32 = 2;
 
 /// The host that made the downloads.
@@ -50,7 +52,7 @@ pub struct Maker<'a> {
 pub struct DayFile {
     /// Its name: `YYYY-MM-DD.HOST.onionperf.analysis.json.xz`.
     pub name: String,
-    /// What is in it.
+    /// The file's content.
     pub bytes: Vec<u8>,
 }
 
@@ -116,7 +118,7 @@ pub fn file_name(day: u64, host: &str) -> String {
     format!("{}.{host}{END}", begin.get(..10).unwrap_or_default())
 }
 
-/// The day and the host that the name of a file says; none if it is not such a name.
+/// The day and the host in the name of a file; none if it is another name.
 #[must_use]
 pub fn read_name(name: &str) -> Option<(u64, &str)> {
     let (day, host) = name.strip_suffix(END)?.split_once('.')?;
@@ -170,8 +172,8 @@ pub fn index(dir: &Path) -> io::Result<String> {
     Ok(xml)
 }
 
-/// The day of UTC, since 1970, on which a download began, or its circuit if it was not asked for; none before 1970 and after
-/// 9999: that fits into no file.
+/// The day of UTC, since 1970, on which a download began, or its circuit if it was not asked for;
+/// none before 1970 and after 9999: that fits into no file.
 #[must_use]
 pub fn day_of(line: &CircuitRecord) -> Option<u64> {
     let began = u64::try_from(line.asked_unix_us()).ok()? / 1_000_000;
@@ -206,7 +208,7 @@ fn unix_secs(us: i64) -> f64 {
 /// Records by their names, each as its text: as values they take more memory.
 type Records = BTreeMap<String, Box<RawValue>>;
 
-/// What a file has.
+/// The content of a file.
 #[derive(Serialize)]
 struct Analysis<'a> {
     /// By the host's name.

@@ -1,4 +1,5 @@
-//! Marks circuits of analysis files by their relays, as OnionPerf's `filter` does: a marked circuit's downloads do not count.
+//! Marks circuits of analysis files by their relays, as OnionPerf's `filter` does: a marked
+//! circuit's downloads do not count.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +32,8 @@ pub struct CircuitFilter {
 }
 
 impl CircuitFilter {
-    /// Marks the circuits of a document that are not kept, and lists the filter there; how many are marked now.
+    /// Marks the circuits of a document that are not kept, and lists the filter there; how many are
+    /// marked now.
     ///
     /// # Errors
     /// What is wrong with the document, if it is not an analysis file of a known version.

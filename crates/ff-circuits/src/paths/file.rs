@@ -1,5 +1,5 @@
-//! Files of paths: one a line, the fingerprints of its relays separated by commas or spaces, the first hop first. Lists of
-//! relays look the same, but their lines mean nothing.
+//! Files of paths: one a line, the fingerprints of its relays separated by commas or spaces, the
+//! first hop first. Lists of relays look the same, but their lines mean nothing.
 //!
 //! Empty lines and what follows a `#` are left out.
 
@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use super::MOST_RELAYS;
 
-/// A line that is no path, or that has something else than relays in a list of them.
+/// A line that is not a path, or that has something else than relays in a list of them.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{file}, line {line}: {reason}")]
 pub struct NoPath {
@@ -15,14 +15,15 @@ pub struct NoPath {
     pub file: String,
     /// Which line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The error.
     pub reason: String,
 }
 
 /// Reads paths: fingerprints of 40 upper-case hexadecimal digits. `file` is only for errors.
 ///
 /// # Errors
-/// [`NoPath`] for the first line that is none: no fingerprint, a relay twice, more than eight; and for a file without any.
+/// [`NoPath`] for the first line that is none: no fingerprint, a relay twice, more than eight; and
+/// for a file without any.
 pub fn parse(file: &str, text: &str) -> Result<Vec<Vec<String>>, NoPath> {
     read(file, text, Ok)
 }
@@ -39,11 +40,12 @@ pub fn find(
     read(file, text, |id| known(&id, &find))
 }
 
-/// Reads a list of relays that a network has: `find` says where a fingerprint stands. `file` is only for errors.
+/// Reads a list of relays that a network has: `find` says where a fingerprint stands. `file` is
+/// only for errors.
 ///
 /// # Errors
-/// [`NoPath`] for the first line with something that is not a fingerprint, with a relay that the network has not or that
-/// was in the list before; and for a list without any.
+/// [`NoPath`] for the first line with something that is not a fingerprint, with a relay that the
+/// network has not or that was in the list before; and for a list without any.
 pub fn list(
     file: &str,
     text: &str,
@@ -67,7 +69,7 @@ pub fn list(
     Ok(all)
 }
 
-/// Reads paths of whatever fingerprints mean.
+/// Reads paths of fingerprints, which `T` stands for.
 fn read<T: PartialEq>(
     file: &str,
     text: &str,

@@ -1,4 +1,5 @@
-//! Where paths come from: the relays of a network, what counts where, and which ports exits let out.
+//! Where paths come from: the relays of a network, what counts where, and which ports exits let
+//! out.
 //!
 //! ```text
 //!   a tor's directory ─▶ crate::network ─▶ Pool::of_documents ──┐
@@ -6,9 +7,10 @@
 //!   relayinfo JSON, an hour of a store: neither footer nor policies
 //! ```
 //!
-//! A consensus of the flavour ns has exit policies itself and the families, by name and by key, in descriptors; one of the
-//! flavour microdesc has both in microdescriptors. Relays without one are left out where others have theirs; where some
-//! are not known, [`Pool`] says so, and does not guess.
+//! A consensus of the flavour ns has exit policies itself and the families, by name and by key, in
+//! descriptors; one of the flavour microdesc has both in microdescriptors. Relays without one are
+//! left out where others have theirs; where some are not known, [`Pool`] says so, and does not
+//! guess.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -32,21 +34,24 @@ const SCALE: u32 = 10_000;
 pub struct Pool {
     /// The relays.
     pub network: Network,
-    /// How much of a relay's weight counts where, as the consensus' footer has it; none if there is no footer.
+    /// How much of a relay's weight counts where, as the consensus' footer has it; none if there is
+    /// no footer.
     pub factors: Option<Factors>,
-    /// Each relay's exit policy, in the order of the relays; none if the network does not give them.
+    /// Each relay's exit policy, in the order of the relays; none if the network does not give
+    /// them.
     pub policies: Option<Vec<PortPolicy>>,
-    /// How many more relays the consensus has, whose microdescriptors are not in the same directory.
+    /// How many more relays the consensus has, whose microdescriptors are not in the same
+    /// directory.
     pub left_out: usize,
-    /// Whether no relay of the consensus has a line with its weight; with weights of 0, as in a private network whose relays
-    /// nobody has measured, it is false.
+    /// Whether no relay of the consensus has a line with its weight; with weights of 0, as in a
+    /// private network whose relays nobody has measured, it is false.
     pub is_unweighted: bool,
 }
 
 /// A file that no paths can be drawn from; each names it.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
-    /// It is no network.
+    /// It is not a network.
     #[error(transparent)]
     Source(#[from] SourceError),
     /// It cannot be read.
@@ -60,7 +65,7 @@ pub enum PoolError {
         /// The line, and what is wrong with it.
         error: DocumentError,
     },
-    /// The microdescriptors beside it cannot be read.
+    /// The microdescriptors in its directory cannot be read.
     #[error(transparent)]
     Micros(#[from] Unreadable),
 }
@@ -73,7 +78,8 @@ impl From<Network> for Pool {
 }
 
 impl Pool {
-    /// Of a consensus' relays, all or some of them, with what is known of each from its microdescriptor.
+    /// Of a consensus' relays, all or some of them, with what is known of each from its
+    /// microdescriptor.
     #[must_use]
     pub fn of_documents(
         text: &str,
@@ -104,11 +110,12 @@ impl Pool {
         pool
     }
 
-    /// Of a file, or of an hour of a store, and of descriptors of its relays. Microdescriptors are taken from beside it;
-    /// where there are some, relays without one are left out. What was read is remembered; the file itself may come twice.
+    /// Reads a file, or an hour of a store, and descriptors of its relays. Microdescriptors are
+    /// taken from the same directory; where there are some, relays without one are left out. What
+    /// was read is remembered; the file itself may come twice.
     ///
     /// # Errors
-    /// [`PoolError`] when a file cannot be read, or is no network.
+    /// [`PoolError`] when a file cannot be read, or is not a network.
     pub fn read(
         path: &Path,
         descriptors: Option<&Path>,
@@ -187,9 +194,10 @@ pub fn factors(text: &str) -> Option<Factors> {
     )
 }
 
-/// The lines of relays in a consensus that begin with a keyword. Its relays are counted by the rules of
-/// [`Consensus::parse`]: a keyword ends at a space or a tab, what stands in an object is no line, and behind the footer is no
-/// relay. Should the number still be another one, no line is known, because it could be another relay's.
+/// The lines of relays in a consensus that begin with a keyword. Its relays are counted by the
+/// rules of [`Consensus::parse`]: a keyword ends at a space or a tab, what stands in an object is
+/// no line, and behind the footer is no relay. Should the number still be another one, no line is
+/// known, because it could be another relay's.
 pub(crate) fn lines_of_relays<'a>(
     text: &'a str,
     consensus: &Consensus,
@@ -215,7 +223,7 @@ pub(crate) fn lines_of_relays<'a>(
     if count == consensus.relays.len() { all } else { HashMap::new() }
 }
 
-/// A policy: who says none, or one that cannot be read, lets nothing out (dir-spec 3.3).
+/// A policy: a relay without one, or with one that cannot be read, lets nothing out (dir-spec 3.3).
 fn policy(said: Option<&str>) -> PortPolicy {
     said.and_then(|said| said.parse().ok()).unwrap_or_else(PortPolicy::new_reject_all)
 }
@@ -336,7 +344,8 @@ mod tests {
         ] {
             assert_eq!(of(&text), Some(vec![true, false, false]), "{text}");
         }
-        // The lines of a third object in a row are taken for the document's: which policy is whose is not known then.
+        // The lines of a third object in a row are taken for the document's: which policy is whose
+        // is not known then.
         assert_eq!(of(&NS.replace("r b ", &format!("x\n{}r b ", object.repeat(3)))), None);
     }
 

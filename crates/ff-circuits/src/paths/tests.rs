@@ -1,4 +1,4 @@
-//! Against chances that are computed beside.
+//! Compares with chances that are computed separately.
 
 use ff_sim::network::Flags;
 use rand::SeedableRng;
@@ -38,7 +38,8 @@ fn p(found: &[f64], chances: &[f64]) -> f64 {
     chi_square_above(terms.iter().sum(), terms.len() as f64 - 1.0)
 }
 
-/// The exact chance of each path of three: the exit from all, then the guard from what is left, then the middle.
+/// The exact chance of each path of three: the exit from all, then the guard from what is left,
+/// then the middle.
 fn exact(network: &Network, lines: [Vec<f64>; 3], subnets: bool) -> Vec<f64> {
     let meet = |a: usize, b: usize| {
         let family = (a.min(b), a.max(b)) == (4, 9);

@@ -1,7 +1,7 @@
 //! Paths of three through relays that somebody names, the others drawn as Tor's clients draw them.
 //!
-//! A relay is where clients have it: last if it is an exit that lets the port out, else first if it is a guard, else in
-//! between. Where nothing of its weight counts it is not, unless nobody's does.
+//! A relay is where clients have it: last if it is an exit that lets the port out, else first if it
+//! is a guard, else in between. Where nothing of its weight counts it is not, unless nobody's does.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,19 +13,20 @@ use super::{Choice, MOST_TRIES, NoPaths, Places, drawn};
 
 /// How often a path is drawn anew because one of its relays is busy.
 const DRAWS: usize = 256;
-/// How often one is drawn if nobody is busy: of [`MOST_TRIES`] draws one was a path, so of many times more some are.
+/// How often one is drawn if nobody is busy: of [`MOST_TRIES`] draws one was a path, so of many
+/// times more some are.
 const LONE_DRAWS: usize = 100 * MOST_TRIES;
 
 /// What draws them.
 #[derive(Clone, Debug)]
 pub struct Through {
-    /// Who is drawn.
+    /// The relays that are drawn.
     paths: Paths,
     /// In which place of a path each of the relays is: 0 is the guard's, 2 the exit's.
     at: BTreeMap<usize, usize>,
 }
 
-/// There are no paths through a relay, or none at all.
+/// The relays make no path, or none through a given relay.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum NoPlace {
     /// There are none at all.
@@ -65,8 +66,8 @@ pub enum Why {
 }
 
 impl Through {
-    /// Through these relays of a network, by their places in it. In a young network, whose weights come and go, a relay
-    /// may also be where nothing of its weight counts.
+    /// Through these relays of a network, by their places in it. In a young network, whose weights
+    /// come and go, a relay may also be where nothing of its weight counts.
     ///
     /// # Errors
     /// [`NoPlace`] where the rules leave none of the paths.
@@ -97,8 +98,9 @@ impl Through {
         Ok(through)
     }
 
-    /// A path through one of the relays, the first hop first, none of whose relays is busy; none if there seems to be none.
-    /// Where somebody is busy that is said soon: who asks again when nobody is gets what is rare, too.
+    /// A path through one of the relays, the first hop first, none of whose relays is busy; none if
+    /// there seems to be none. Where somebody is busy that is said soon: who asks again when nobody
+    /// is gets what is rare, too.
     pub fn draw_free(
         &self,
         relay: usize,
@@ -163,8 +165,8 @@ mod tests {
 
     use super::*;
 
-    /// Three guards, three relays of no class, and three exits, of which the last lets 443 out and no 80. Exits count
-    /// as exits alone.
+    /// Three guards, three relays of no class, and three exits, of which the last lets 443 out and
+    /// no 80. Exits count as exits alone.
     fn pool() -> Pool {
         let relay = |i: u8| Relay {
             fingerprint: [i; 20],
@@ -249,7 +251,8 @@ mod tests {
             let path = free(&[]).expect("a path");
             assert!(path[0] < 3 && path[1..] == [3, 7], "{path:?}");
         }
-        // Who can wait for somebody does not draw for long, and waits for the only exit there is.
+        // A queue that can wait for a client does not draw for long, and waits for the only exit
+        // there is.
         let soon = (0..200).filter(|_| free(&[5]).is_some()).count();
         assert!((50..150).contains(&soon), "about half of 200: {soon}");
         assert!(free(&[7]).is_none() && free(&[3]).is_none());

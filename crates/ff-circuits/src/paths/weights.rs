@@ -1,4 +1,5 @@
-//! The weights of a bandwidth file (v3bw) in place of a consensus', so that paths can be drawn by both and compared.
+//! The weights of a bandwidth file (v3bw) in place of a consensus', so that paths can be drawn by
+//! both and compared.
 
 use anyhow::{Result, bail, ensure};
 use ff_dir::bandwidth::{Reading, Severity};
@@ -21,9 +22,9 @@ pub(crate) fn reading(file: &str, bytes: &[u8]) -> Result<Reading> {
     Ok(reading)
 }
 
-/// Gives a network's relays the weights of a bandwidth file; relays that are not in it, or without a vote, get 0 and are not
-/// drawn by weight. The weights of positions are computed again, because a consensus' footer has those of its own weights.
-/// Returns the number of relays without a weight.
+/// Gives a network's relays the weights of a bandwidth file; relays that are not in it, or without
+/// a vote, get 0 and are not drawn by weight. The weights of positions are computed again, because
+/// a consensus' footer has those of its own weights. Returns the number of relays without a weight.
 ///
 /// # Errors
 /// One sentence, if the file cannot be used or has none of the relays.

@@ -69,7 +69,7 @@ pub(super) fn line_of(number: u64, began_unix_secs: f64, download: Download) -> 
     }
 }
 
-/// Why such a download failed. Its file says what was seen, and not whose fault it was.
+/// Why such a download failed. Its file gives the symptom, and not the cause.
 pub(super) fn failure_of(has_first_byte: bool, reason: String) -> Failure {
     let stage = if has_first_byte { Stage::Download } else { Stage::FirstByte };
     Failure { stage, hop: None, reason, whose: Whose::Unknown }

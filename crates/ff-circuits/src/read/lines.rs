@@ -1,7 +1,8 @@
 //! Our own lines: a [`CircuitRecord`] each.
 //!
-//! A run that was killed may leave half a line at the end of a file. It is counted and is no error; anything else that
-//! is no circuit is one. Circuits whose clients chose their paths are left out: they have no times of their own.
+//! A run that was killed may leave half a line at the end of a file. It is counted and is no error;
+//! anything else that is no circuit is one. Circuits whose clients chose their paths are left out:
+//! they have no times of their own.
 
 use ff_report::stats;
 use serde::Deserialize;
@@ -9,7 +10,8 @@ use serde::Deserialize;
 use super::{Circuits, LEAST_TRIPS, Latency, ReadError, Seen, Trip};
 use crate::record::{CircuitRecord, Failure, RoundTrip, SCHEMA, Stage, Whose};
 
-/// What is said of a circuit that was waited for in vain, by us or by tor; Arti has other words for a link.
+/// What is said of a circuit that was waited for in vain, by us or by tor; Arti has other words for
+/// a link.
 const TIMEOUT: &str = "timeout";
 
 /// The version of a line.
@@ -72,7 +74,7 @@ pub(super) fn each(
     Ok(half_lines)
 }
 
-/// What is said of a line of a later version.
+/// The error for a line of a later version.
 fn newer(schema: u32) -> String {
     format!("schema {schema} is newer than {SCHEMA}, which this ff-perf reads: take a newer one")
 }
@@ -86,7 +88,8 @@ fn seen(circuit: &CircuitRecord, host: u32, into: &mut Circuits) -> Seen {
         matches!(failure.stage, Stage::Build | Stage::Link) && is_timeout
     };
     let given_up = circuit.failure.as_ref().filter(timed_out).filter(|_| !is_built);
-    // A download that was cut off has no first byte that counts: circuits are compared by whole ones.
+    // A download that was cut off has no first byte that counts: circuits are compared by whole
+    // ones.
     let download = circuit.download.as_ref().filter(|download| download.us.is_some());
     let first = download.and_then(|download| download.first_byte_us.map(ms));
     let run = circuit.run_unix_secs.map(|unix_secs| (host, unix_secs));
@@ -157,7 +160,6 @@ mod tests {
         "\n"
     );
 
-    /// What comes of text.
     fn read_text(text: &[u8]) -> Result<Circuits, ReadError> {
         let mut circuits = Circuits::default();
         read("f.jsonl", text, 0, &mut circuits).map(|()| circuits)

@@ -1,12 +1,15 @@
 //! Circuits and downloads of OnionPerf's analysis files, versions 1.0 to 5.0.
 //!
-//! What is read is the same in all of them: `data.<host>.tor.circuits`, and of the downloads the time to the first byte
-//! and the throughput. These stand in `tgen.streams` since version 3.0, in `tgen.transfers` before, with other names. tor's
-//! stream of the same local port that ended at the same time says which circuit a download had. A circuit that was not
-//! built shows only the relays that it reached, so how many it was to have is not known; one that was filtered out by
-//! OnionPerf is left out here too. So is one that was launched for an onion service: it leads to a meeting point that is
-//! no exit, by rules of its own. Of records with the same name, the last is read, as by OnionPerf's own readers (Python's
-//! json); the others are counted and named like records that cannot be read. Circuits that came to serve for one later were launched and built like all others.
+//! What is read is the same in all of them: `data.<host>.tor.circuits`, and of the downloads the
+//! time to the first byte and the throughput. These stand in `tgen.streams` since version 3.0, in
+//! `tgen.transfers` before, with other names. tor's stream of the same local port that ended at the
+//! same time says which circuit a download had. A circuit that was not built shows only the relays
+//! that it reached, so how many it was to have is not known; one that was filtered out by OnionPerf
+//! is left out here too. So is one that was launched for an onion service: it leads to a meeting
+//! point that is no exit, by rules of its own. Of records with the same name, the last is read, as
+//! by OnionPerf's own readers (Python's json); the others are counted and named like records that
+//! cannot be read. Circuits that came to serve for one later were launched and built like all
+//! others.
 
 mod downloads;
 mod format;
@@ -106,12 +109,13 @@ pub(crate) fn check(
 
 /// Whether a circuit was launched for an onion service.
 fn is_for_service(circuit: &TorCircuit) -> bool {
-    // control-spec 4.1.1: the purposes of such circuits are HS_CLIENT_…, HS_SERVICE_… and HS_VANGUARDS.
+    // control-spec 4.1.1: the purposes of such circuits are HS_CLIENT_…, HS_SERVICE_… and
+    // HS_VANGUARDS.
     let first = circuit.elapsed_seconds.iter().flatten().next();
     first.is_some_and(|(event, _)| event.starts_with("HS_"))
 }
 
-/// What is analysed of a circuit.
+/// The analysed values of a circuit.
 fn seen(circuit: &TorCircuit, host: u32, into: &mut Circuits) -> Seen {
     let path: Vec<u32> =
         circuit.path.iter().flatten().map(|(relay, _)| into.relay(fingerprint(relay))).collect();
@@ -144,9 +148,7 @@ const REPLACED: &str = "another record has the same name; the last one is read";
 
 /// Reads the records of a host.
 struct Reader<'a> {
-    /// The file.
     file: &'a str,
-    /// The host.
     host: &'a str,
     /// What could not be read.
     damaged: &'a mut Damaged,
@@ -165,7 +167,6 @@ struct HostRecords {
 }
 
 impl Reader<'_> {
-    /// All records of the host.
     fn host(&mut self, host: Box<RawValue>) -> HostRecords {
         let host: Host = self.part("record", Some(host));
         let tor: Tor = self.part("tor", host.tor);
@@ -194,12 +195,13 @@ impl Reader<'_> {
         found
     }
 
-    /// A part; one that is not there is empty, and so is one that cannot be read, which is counted and named.
+    /// A part; one that is not there is empty, and so is one that cannot be read, which is counted
+    /// and named.
     fn part<T: DeserializeOwned + Default>(&mut self, name: &str, part: Part) -> T {
         part.and_then(|part| self.one(name, &part)).unwrap_or_default()
     }
 
-    /// What this is, if it can be read; otherwise it is counted and named.
+    /// The value, if it can be read; otherwise it is counted and named.
     fn one<T: DeserializeOwned>(&mut self, name: &str, text: &RawValue) -> Option<T> {
         match serde_json::from_str(text.get()) {
             Ok(one) => Some(one),
@@ -237,7 +239,6 @@ fn ends_of_streams<'a>(streams: &[&'a TorStream]) -> Vec<End<'a>> {
     streams.iter().map(end).collect()
 }
 
-/// The ends of downloads.
 fn ends_of<'a>(downloads: &[Download<'a>]) -> Vec<End<'a>> {
     let source = |local: &'a str| local.split_once(':').map(|(_, source)| source);
     let end = |one: &Download<'a>| End { source: one.local.and_then(source), secs: one.ended };

@@ -1,7 +1,8 @@
-//! Torperf's files (`.tpf`, 2009 to 2020), which OnionPerf wrote too: a line of `KEY=VALUE`s for each download.
+//! Torperf's files (`.tpf`, 2009 to 2020), which OnionPerf wrote too: a line of `KEY=VALUE`s for
+//! each download.
 //!
-//! Times are seconds since 1970, with two digits after the point; 0 for steps that a download did not reach. Of a
-//! failed download a file says only whether it timed out.
+//! Times are seconds since 1970, with two digits after the point; 0 for steps that a download did
+//! not reach. Of a failed download a file says only whether it timed out.
 
 use std::collections::HashMap;
 
@@ -59,12 +60,10 @@ impl<'a> Values<'a> {
         Self(line.split_ascii_whitespace().filter_map(|pair| pair.split_once('=')).collect())
     }
 
-    /// One as text.
     fn text(&self, key: &str) -> Option<&'a str> {
         self.0.get(key).copied()
     }
 
-    /// One as a number.
     fn number(&self, key: &str) -> Result<f64, String> {
         let text = self.text(key).ok_or_else(|| format!("{key} is missing"))?;
         let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
@@ -114,7 +113,6 @@ impl<'a> Values<'a> {
         })
     }
 
-    /// The download.
     fn download(&self, start_us: i64) -> Result<Download, String> {
         let [asked, read] = [self.number("FILESIZE")?, self.optional("READBYTES")?.unwrap_or(0.0)]
             .map(onionperf::whole);

@@ -1,7 +1,7 @@
 //! A window over the last values: its percentiles, and the GEV distribution that fits it.
 //!
-//! Values are kept in order beside their age, so a new one costs a search and a move within a few thousand bytes, and a
-//! percentile costs nothing.
+//! Values are kept in order as well as by age, so a new one costs a search and a move within a few
+//! thousand bytes, and a percentile costs nothing.
 
 use std::collections::VecDeque;
 
@@ -29,7 +29,8 @@ impl Window {
         Self { length: length.max(1), values: VecDeque::new(), sorted: Vec::new() }
     }
 
-    /// Takes a value, which is not NaN, and forgets the oldest of those that are too many; whether it is full now.
+    /// Takes a value, which is not NaN, and forgets the oldest of those that are too many; whether
+    /// it is full now.
     pub fn push(&mut self, value: f64) -> bool {
         let is_full = self.values.len() == self.length;
         if let Some(oldest) = is_full.then(|| self.values.pop_front()).flatten() {
@@ -75,8 +76,8 @@ impl GevWindow {
         Self { length: length.max(3), ring: Vec::new(), oldest: 0, fitted: None }
     }
 
-    /// Takes a value and fits the window again; none until it is full, or if its values are not spread
-    /// ([`Sample::is_spread`]).
+    /// Takes a value and fits the window again; none until it is full, or if its values are not
+    /// spread ([`Sample::is_spread`]).
     pub fn push(&mut self, value: f64) -> Option<Gev> {
         if self.ring.len() < self.length {
             self.ring.push(value);
@@ -123,7 +124,8 @@ mod tests {
         }
     }
 
-    /// A window over 1500 values of which a part is 0, and which share it has accepted; none if it has decided nothing.
+    /// A window over 1500 values of which a part is 0, and which share it has accepted; none if it
+    /// has decided nothing.
     fn with_zeros(part: f64) -> (GevWindow, Option<f64>) {
         let mut rng = ChaCha12Rng::seed_from_u64(3);
         let truth = Gev { xi: 0.1, mu: 20.0, sigma: 8.0 };

@@ -66,7 +66,7 @@ fn quoted(before: &str, path: &Path) -> String {
         match byte {
             b'"' | b'\\' => text.extend(['\\', char::from(byte)]),
             b' '..=b'~' => text.push(char::from(byte)),
-            // Three octal digits, so that a digit behind them is not taken for a fourth.
+            // Three octal digits, so that a digit after them is not taken for a fourth.
             _ => drop(write!(text, "\\{byte:03o}")),
         }
     }

@@ -10,10 +10,11 @@ use crate::{dir, run_in};
 
 /// The limit of the relay in these tests: 20 Mbit/s.
 pub(crate) const LIMIT: u64 = 2_500_000;
-/// A demo of so many Mbit/s and little else.
+/// The options of a small, slow demo.
 pub(crate) const DEMO: [&str; 6] = ["--sockets", "8", "--limit", "20Mbit", "--background", "5Mbit"];
 
-/// Whether a demo measured to its end, with the exit status of its verdict. On a busy machine each of these verdicts can be right.
+/// Whether a demo measured to its end, with the exit status of its verdict. On a busy machine each
+/// of these verdicts can be right.
 pub(crate) fn is_measured(status: Option<i32>, verdict: &str) -> bool {
     let all =
         [(0, "conclusive"), (11, "measurer_limited"), (14, "path_limited"), (15, "unsettled")];
@@ -118,8 +119,8 @@ fn check_shape(outcome: &Value) {
     assert!(outcome["verdict"].is_string());
 }
 
-/// Fails unless the seconds add up and the estimate is their median, or 1.05 times their mean if that is less: a busy
-/// machine can make a second slow.
+/// Fails unless the seconds add up and the estimate is their median, or 1.05 times their mean if
+/// that is less: a busy machine can make a second slow.
 fn check_seconds(outcome: &Value) {
     let rows = outcome["seconds"].as_array().expect("seconds");
     assert_eq!(rows.len(), 3);

@@ -34,7 +34,7 @@ fn stock_tor() -> String {
 fn assert_no_tor_is_left(dir: &Path) {
     let name = dir.to_str().expect("a path in UTF-8");
     for process in fs::read_dir("/proc").expect("/proc").flatten() {
-        // Most entries are no processes, and some end meanwhile.
+        // Most entries are not processes, and some end meanwhile.
         let cmdline = fs::read(process.path().join("cmdline")).unwrap_or_default();
         let cmdline = String::from_utf8_lossy(&cmdline).replace('\0', " ");
         assert!(!cmdline.contains(name), "{:?} still runs: {cmdline}", process.file_name());

@@ -1,4 +1,4 @@
-//! Packets of UDP with the time at which the kernel got them, however late whoever reads them is woken.
+//! Packets of UDP with the time at which the kernel got them, however late the reader is woken.
 
 use std::io::{self, IoSliceMut};
 use std::net::UdpSocket;
@@ -16,8 +16,8 @@ use rustix::time::{ClockId, clock_gettime};
 /// How long the kernel may take to begin: it does so by a queue of work, not at once.
 const BEGIN: Duration = Duration::from_millis(100);
 
-/// Asks the kernel to note when packets arrive at a socket. What comes before it has begun has the time at which it
-/// is read, so this waits a moment.
+/// Asks the kernel to note when packets arrive at a socket. What comes before it has begun has the
+/// time at which it is read, so this waits a moment.
 pub(super) fn note_arrivals(socket: &UdpSocket) -> io::Result<()> {
     setsockopt(socket, ReceiveTimestampns, &true)?;
     thread::sleep(BEGIN);
@@ -29,8 +29,8 @@ pub(super) fn now() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }
 
-/// How long ago it was so late by the clock by which the kernel notes arrivals. That one may be set, so nothing longer
-/// than from an arrival to its reading is taken from it.
+/// How long ago it was so late by the clock by which the kernel notes arrivals. That one may be
+/// set, so nothing longer than from an arrival to its reading is taken from it.
 fn age(arrived: Duration) -> Duration {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.saturating_sub(arrived)

@@ -24,22 +24,22 @@ const DEVIATIONS_99: f64 = 2.5758;
 /// The share of a link that one CUBIC stream gets at least, from its third second on.
 const STREAM_SHARE: f64 = 0.95;
 
-/// Who receives the stream of which the cost is taken looks so seldom: to wake a receiver for each packet is not the
-/// emulator's work, but would be counted as its time.
+/// The receiver of the stream whose cost is taken looks rarely: to wake a receiver for each packet
+/// is not the emulator's work, but would be counted as its time.
 const COST_READS_EVERY: Duration = Duration::from_millis(1);
 
-/// What a byte in packets of 1,500 may cost, in what it costs to write such packets to a socket and to read them again: both
-/// depend on the machine, and their ratio hardly.
+/// What a byte in packets of 1,500 may cost, in what it costs to write such packets to a socket and
+/// to read them again: both depend on the machine, and their ratio hardly.
 const TIMES_PLAIN: f64 = 5.0;
 
 /// One run of the emulator.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Case {
-    /// Round trips over a link with so many ms each way.
+    /// Round trips over a link with `ms` ms each way.
     Delay { ms: u32, probes: u32 },
-    /// A link that is offered more than it carries, for so many seconds.
+    /// A link that is offered more than it carries, for `secs` seconds.
     Rate { kbit: u32, secs: u32 },
-    /// A link that loses so many of a thousand packets.
+    /// A link that loses `per_mille` of a thousand packets.
     Loss { per_mille: u32, packets: u32 },
     /// One TCP stream over 50 Mbit/s and 100 ms.
     Stream { secs: u32 },
@@ -58,19 +58,21 @@ pub(super) struct Found {
     pub(super) stop: Stop,
 }
 
-/// What the machine does to a figure when it stops the emulator's core for a while. What is due meanwhile leaves late, and
-/// what is sent waits unread; both are in the lateness of the emulator, but for what was sent while it slept with nothing due.
+/// What the machine does to a figure when it stops the emulator's core for a while. What is due
+/// meanwhile leaves late, and what is sent waits unread; both are in the lateness of the emulator,
+/// but for what was sent while it slept with nothing due.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stop {
     /// A time in ms is longer by that while, once on each way.
     Ms,
-    /// A rate over so many seconds is another one by its part of them.
+    /// A rate over this number of seconds differs by the lateness as a share of that time.
     RateOver(f64),
-    /// A share of so many packets is lost if the sender's device overflows.
+    /// A share of this number of packets is lost if the sender's device overflows.
     ShareOf(f64),
     /// A stream backs off if the sender's device overflows.
     Stream,
-    /// Nothing: the emulator's CPU time stands still, too, and is the same however late packets are.
+    /// Nothing: the emulator's CPU time stands still, too, and is the same however late packets
+    /// are.
     Nothing,
 }
 
@@ -85,7 +87,8 @@ impl Found {
         !matches!(self.stop, Stop::Nothing)
     }
 
-    /// Whether one stop, as long as the longest that the emulator knows of, may have put it out of its bounds.
+    /// Whether one stop, as long as the longest that the emulator knows of, may have put it out of
+    /// its bounds.
     #[expect(clippy::cast_precision_loss, reason = "packets lie far below 2^53")]
     pub(super) fn may_be_stopped(&self, lateness: &LatenessReport, overflowed: u64) -> bool {
         let off = (self.measured - self.set).abs();
@@ -202,7 +205,8 @@ impl Case {
             0.0 => Rate::Unlimited,
             rate => Rate::Constant(BytesPerSec::new(rate as u64)),
         };
-        // A round trip's worth, as is usual for a stream; more for a slow link, whose packets take long.
+        // A round trip's worth, as is usual for a stream; for a slow link more, because its packets
+        // take long.
         let queue = QueueLimit::Time(Duration::from_millis(100));
         let delay = Delay::constant(Duration::from_millis(delay_ms.into()));
         let there = Direction { rate, queue, loss, delay: delay.clone(), ..Direction::default() };

@@ -29,16 +29,17 @@ const TCP_PAYLOAD: f64 = 1448.0;
 /// A packet of IP when it is full.
 const FULL_PACKET: f64 = 1500.0;
 
-/// After so long without a packet nothing more is expected; longer than any queue and delay of a check.
+/// After so long without a packet nothing more is expected; longer than any queue and delay of a
+/// check.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// Round trips in ms, of probes that a thread on the right host returns.
 ///
-/// One is sent at a random time in each gap: at equal distances, over a delay that is a multiple of the gap, all would be due
-/// while others are sent, and wait for the emulator's round.
+/// One is sent at a random time in each gap: at equal distances, over a delay that is a multiple of
+/// the gap, all would be due while others are sent, and wait for the emulator's round.
 ///
-/// They are those of the link: how late the measuring threads are woken is not in them, since the kernel notes when
-/// packets arrive, on the right host too.
+/// They are those of the link: how late the measuring threads are woken is not in them, since the
+/// kernel notes when packets arrive, on the right host too.
 pub(super) fn round_trips_ms(
     emulation: &Emulation,
     probes: u32,
@@ -72,7 +73,7 @@ pub(super) fn flood(emulation: &Emulation, bytes_per_sec: f64, time: Duration) -
     found.map_err(Error::io("measure a rate"))
 }
 
-/// How many of so many packets arrive.
+/// How many of `packets` packets arrive.
 pub(super) fn count(emulation: &Emulation, packets: u32) -> Result<u32> {
     let (left, right) = udp_pair(emulation)?;
     let found = thread::scope(|scope| {
@@ -84,7 +85,8 @@ pub(super) fn count(emulation: &Emulation, packets: u32) -> Result<u32> {
     found.map_err(Error::io("count packets"))
 }
 
-/// What a TCP stream carries in a second after its first `skip_secs`, in bytes of IP, to one who sleeps after each read.
+/// What a TCP stream carries in a second after its first `skip_secs`, in bytes of IP, to one who
+/// sleeps after each read.
 pub(super) fn stream(
     emulation: &Emulation,
     time: Duration,
@@ -107,8 +109,8 @@ pub(super) fn stream(
     found.map_err(Error::io("measure a TCP stream"))
 }
 
-/// CPU seconds that this machine needs to write 10^9 bytes in packets of 1,500 to a socket, and to read them again: the
-/// least of a few tries, since what disturbs can only add.
+/// CPU seconds that this machine needs to write 10^9 bytes in packets of 1,500 to a socket, and to
+/// read them again: the least of a few tries, since what disturbs can only add.
 pub(super) fn plain_cpu_s_per_gb() -> Result<f64> {
     const PACKETS: u32 = 40_000;
     const TRIES: u32 = 5;
@@ -156,11 +158,12 @@ fn as_probe() {
     let _ = become_real_time(Priority::Probe);
 }
 
-/// What a probe carries, in nanoseconds: when its first way began, and on the way back how long that way was and when
-/// the second began.
+/// What a probe carries, in nanoseconds: when its first way began, and on the way back how long
+/// that way was and when the second began.
 const STAMPS: usize = 16;
 
-/// Returns what comes until it is told to end: how long it was under way, and when it is sent again.
+/// Returns what comes until it is told to end: how long it was under way, and when it is sent
+/// again.
 fn echo(socket: &UdpSocket, done: &AtomicBool) -> io::Result<()> {
     as_probe();
     let mut buffer = [0; STAMPS];
@@ -195,7 +198,7 @@ fn send_stamped(socket: &UdpSocket, probes: u32, gap: Duration, seed: u64) -> io
     Ok(())
 }
 
-/// Round trips in ms of what comes back, until all have or nothing comes any more.
+/// Round trips in ms of what comes back, until all have or nothing else comes.
 fn receive_echoes(socket: &UdpSocket, probes: u32) -> io::Result<Vec<f64>> {
     as_probe();
     let mut found = Vec::new();
@@ -223,8 +226,8 @@ fn time_in(bytes: &[u8]) -> Duration {
     Duration::from_nanos(bytes.try_into().map_or(0, u64::from_be_bytes))
 }
 
-/// Sends packets at even distances, or several at once after a sleep that was too long, while `goes_on` says so of their
-/// number and the time.
+/// Sends packets at even distances, or several at once after a sleep that was too long, while
+/// `goes_on` says so of their number and the time.
 fn send_paced(
     socket: &UdpSocket,
     payload: &[u8],
@@ -264,14 +267,14 @@ fn arrival_rate(socket: &UdpSocket) -> io::Result<f64> {
     Ok(bytes / (last - first).as_secs_f64())
 }
 
-/// How many packets come until there are none any more.
+/// How many packets come until no more arrive.
 fn count_arrivals(socket: &UdpSocket) -> io::Result<u32> {
     let mut count = 0;
     each_arrival(socket, |_| count += 1)?;
     Ok(count)
 }
 
-/// Calls with the length of each packet until there are none any more.
+/// Calls with the length of each packet until no more arrive.
 fn each_arrival(socket: &UdpSocket, mut on_packet: impl FnMut(usize)) -> io::Result<()> {
     as_probe();
     let mut buffer = [0; FULL_PAYLOAD];
@@ -297,7 +300,8 @@ fn write_for(mut stream: TcpStream, time: Duration) -> io::Result<()> {
 
 /// Bytes of IP a second that come after the first `skip_secs`.
 ///
-/// Not as a probe: that would be woken for each packet, and to wake it would be counted as the emulator's CPU time.
+/// Not as a probe: that would be woken for each packet, and to wake it would be counted as the
+/// emulator's CPU time.
 fn read_rate(mut stream: TcpStream, skip_secs: f64, sleeps: Duration) -> io::Result<f64> {
     let mut buffer = vec![0; 1 << 18];
     let (start, mut bytes, mut last) = (Instant::now(), 0.0, skip_secs);

@@ -18,8 +18,8 @@ pub struct LinkArgs {
 pub enum LinkCommand {
     /// Run a command over a link; the other end is this machine.
     ///
-    /// The command has the address $FF_LAB_ADDRESS and reaches only this machine, at $FF_LAB_PEER. A report
-    /// on the link is written to standard error at the end.
+    /// The command has the address $FF_LAB_ADDRESS and reaches only this machine, at $FF_LAB_PEER.
+    /// A report on the link is written to standard error at the end.
     ///
     /// Exit status: that of the command, or 128 plus the signal's number if a signal ended it; 1 if the link could not be
     /// made; 75, whatever the command's status is, if the emulator was too late (p99 above 1 ms and above 2 % of the one-way
@@ -32,10 +32,12 @@ pub enum LinkCommand {
     Profiles(ProfilesArgs),
     /// Set delays, rates and losses on this machine and measure them with real UDP and TCP.
     ///
-    /// A run in which the emulator was too late (p99 above 1 ms and above 2 % of the one-way delay) is repeated, at most five
-    /// times, and so is a run with a figure out of its bounds by no more than the emulator's longest stop can explain.
+    /// A run in which the emulator was too late (p99 above 1 ms and above 2 % of the one-way delay)
+    /// is repeated, at most five times, and so is a run with a figure out of its bounds by no more
+    /// than the emulator's longest stop can explain.
     ///
-    /// Exit status: 0 if all figures are within their bounds, 1 if one is not, 75 if only invalid runs prevent a result.
+    /// Exit status: 0 if all figures are within their bounds, 1 if one is not, 75 if only invalid
+    /// runs prevent a result.
     Check(CheckArgs),
     /// Start a program that ends with this process; `link run` uses it.
     #[command(hide = true)]
@@ -48,7 +50,9 @@ pub struct LinkRunArgs {
     /// A built-in profile (see `ff-lab link profiles`) or the TOML file of one.
     #[arg(long, value_name = "NAME|FILE", default_value = "none")]
     pub profile: String,
-    /// Rate from the command to this machine, at all times, instead of the profile's: 200kbit, 5Mbit, unlimited, or a trace's file in Mahimahi's format (a line is the time in ms of one 1,500-byte opportunity).
+    /// Rate from the command to this machine, at all times, instead of the profile's: 200kbit,
+    /// 5Mbit, unlimited, or a trace's file in Mahimahi's format (a line is the time in ms of one
+    /// 1,500-byte opportunity).
     #[arg(long, value_name = "RATE|TRACE")]
     pub up: Option<String>,
     /// Rate from this machine to the command instead of the profile's; as with --up.

@@ -13,15 +13,17 @@ pub struct UpArgs {
     /// Number of exits, which allow connections to loopback.
     #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=200))]
     pub exits: u16,
-    /// Number of arti-relays. Each node then has a network namespace with an address of its own, which needs root.
+    /// Number of arti-relays. Each node then has a network namespace with an address of its own,
+    /// which needs root.
     ///
-    /// arti-relay refuses loopback and private addresses, so nodes are in 198.18.0.0/15; nsenter --net=/proc/PID/ns/net runs a
-    /// command where the node with that process id is. arti-relay 0.47 bootstraps and forwards, but uploads no descriptor: the
-    /// consensus does not list it, and clients do not use it.
+    /// arti-relay refuses loopback and private addresses, so nodes are in 198.18.0.0/15; nsenter
+    /// --net=/proc/PID/ns/net runs a command where the node with that process id is. arti-relay
+    /// 0.47 bootstraps and forwards, but uploads no descriptor: the consensus does not list it, and
+    /// clients do not use it.
     #[arg(long, value_name = "NUMBER", default_value_t = 0, requires = "arti_relay", value_parser = clap::value_parser!(u16).range(0..=50))]
     pub arti_relays: u16,
-    /// Program of the arti-relays. With --flashflow it must contain FlashFlow: crates/ff-relay-ext/arti/build-arti-relay
-    /// builds one.
+    /// Program of the arti-relays. With --flashflow it must contain FlashFlow:
+    /// crates/ff-relay-ext/arti/build-arti-relay builds one.
     #[arg(long, value_name = "PROGRAM", requires = "arti_relays")]
     pub arti_relay: Option<PathBuf>,
     /// Number of clients: tors with a SocksPort.
@@ -30,13 +32,15 @@ pub struct UpArgs {
     /// Number of directory authorities.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=3))]
     pub authorities: u8,
-    /// Rate limit of each tor relay, such as 8Mbit or 1MB; tor accepts 76.8 kB/s or more. arti-relay has no limit.
+    /// Rate limit of each tor relay, such as 8Mbit or 1MB; tor accepts 76.8 kB/s or more.
+    /// arti-relay has no limit.
     #[arg(long, value_name = "RATE")]
     pub limit: Option<String>,
     /// The tor program of all nodes; default: the system's.
     #[arg(long, value_name = "PROGRAM")]
     pub tor: Option<PathBuf>,
-    /// Allow measurements of the relays. Needs a --tor with FlashFlow, such as crates/ff-relay-ext/tor/build-tor makes.
+    /// Allow measurements of the relays. Needs a --tor with FlashFlow, such as
+    /// crates/ff-relay-ext/tor/build-tor makes.
     #[arg(long, requires = "tor")]
     pub flashflow: bool,
     /// With --flashflow, the identity of a coordinator that may measure: 43 characters of base64.

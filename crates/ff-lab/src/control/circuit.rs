@@ -106,7 +106,6 @@ impl Control {
 /// How long a circuit may take; the first to a relay includes a TLS handshake at each hop.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The error for this path.
 fn failed(path: &[&str], reason: &str) -> Error {
     Error::Circuit { path: path.join(", "), reason: reason.to_owned() }
 }

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 /// One line of a [`Reply`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplyLine {
-    /// The text behind the code.
+    /// The text after the code.
     pub text: String,
     /// The data below it, if any; its lines end in `\n`.
     pub data: Option<String>,
@@ -110,7 +110,6 @@ impl From<Reply> for Event {
 
 /// Bytes as lines.
 struct Lines<'a> {
-    /// All of them.
     bytes: &'a [u8],
     /// Where the next line begins.
     at: usize,

@@ -17,7 +17,6 @@ use crate::socks::Pending;
 pub(super) struct Circuits {
     /// A control connection to the client.
     control: Control,
-    /// The circuits.
     ids: Vec<CircuitId>,
 }
 

@@ -45,7 +45,7 @@ impl Counters {
 
     /// How many streams are open.
     pub(super) fn alive(&self) -> usize {
-        // Who sees a stream's end shall see its bytes and its error.
+        // The reader that sees a stream's end must see its bytes and its error.
         self.alive.load(Ordering::Acquire)
     }
 

@@ -13,15 +13,16 @@ use crate::link::{HostId, MAX_DELAY, PairDelays};
 pub enum Delays {
     /// The same between all hosts.
     Uniform(Duration),
-    /// By where hosts are: each is somewhere in one of six regions, by chance, most in Europe and North America as Tor's
-    /// relays are. Light in glass takes 5 µs a km, cables are `DETOUR` times as long as the shortest way, and every
-    /// way has `NEAR` more. A model for labs, not a map of the Internet.
+    /// By where hosts are: each is somewhere in one of six regions, by chance, most in Europe and
+    /// North America as Tor's relays are. Light in glass takes 5 µs a km, cables are `DETOUR` times
+    /// as long as the shortest way, and every way has `NEAR` more. A model for labs, not a map of
+    /// the Internet.
     Regions,
     /// As a table has them; see [`Delays::table`].
     Table(Vec<(String, String, Duration)>),
 }
 
-/// Cables beside the shortest way on the globe.
+/// The length of cables relative to the shortest way on the globe.
 const DETOUR: f64 = 1.6;
 
 /// What the shortest way takes.
@@ -33,7 +34,8 @@ const SECS_PER_KM: f64 = 5e-6;
 /// The radius of the Earth.
 const EARTH_KM: f64 = 6371.0;
 
-/// Regions: a share of hosts, a latitude and a longitude. Shares are round numbers of where Tor's relays are.
+/// Regions: a share of hosts, a latitude and a longitude. Shares are round numbers of where Tor's
+/// relays are.
 const REGIONS: [(f64, f64, f64); 6] = [
     (0.60, 50.0, 8.0),
     (0.20, 41.0, -76.0),
@@ -47,8 +49,9 @@ const REGIONS: [(f64, f64, f64); 6] = [
 const SPREAD_DEGREES: f64 = 6.0;
 
 impl Delays {
-    /// Reads a table: a line is two hosts and the one-way delay between them in ms, in both directions unless another line
-    /// has the other one. Hosts that no line joins have no delay. Empty lines and lines with `#` are left out.
+    /// Reads a table: a line is two hosts and the one-way delay between them in ms, in both
+    /// directions unless another line has the other one. Hosts that no line joins have no delay.
+    /// Empty lines and lines with `#` are left out.
     ///
     /// # Errors
     /// [`Error::Profile`] with the file's name, which is only for that, and the line.
@@ -132,7 +135,6 @@ fn distance_km(from: (f64, f64), to: (f64, f64)) -> f64 {
     2.0 * EARTH_KM * chord.sqrt().min(1.0).asin()
 }
 
-/// As a table has them.
 fn by_table(names: &[String], rows: &[(String, String, Duration)]) -> Result<PairDelays> {
     let find = |name: &String| {
         let index = names.iter().position(|found| found == name);

@@ -26,10 +26,12 @@ pub(super) enum Verdict {
     Drop,
 }
 
-/// Below one full packet in the queue nothing is dropped: there is no standing queue (RFC 8289 §5.3).
+/// Below one full packet in the queue nothing is dropped: the queue is not a standing one (RFC 8289
+/// §5.3).
 const FULL_PACKET_BYTES: u64 = 1500;
 
-/// For so many intervals after it stopped, dropping begins again near the rate it had (RFC 8289 §5.5).
+/// For this number of intervals after it stopped, dropping begins again near the rate it had (RFC
+/// 8289 §5.5).
 const MEMORY_INTERVALS: u32 = 16;
 
 /// The state of one queue's CoDel.
@@ -37,7 +39,8 @@ const MEMORY_INTERVALS: u32 = 16;
 pub(super) struct State {
     /// What it is held to.
     params: CoDel,
-    /// When the waiting time will have been above the target for an interval; `None` while it is below.
+    /// When the waiting time will have been above the target for an interval; `None` while it is
+    /// below.
     above_until: Option<Duration>,
     /// When it drops next, while it drops; when it would have, afterwards.
     drop_next: Duration,
@@ -59,7 +62,7 @@ impl State {
 
     /// Judges the packet that leaves the queue at `now`.
     ///
-    /// `waited` is how long it was there, `behind_bytes` what is there behind it.
+    /// `waited` is how long it was there, `behind_bytes` the bytes in the queue after it.
     pub(super) fn judge(&mut self, now: Duration, waited: Duration, behind_bytes: u64) -> Verdict {
         let has_stood = self.has_stood(now, waited, behind_bytes);
         match (self.is_dropping, has_stood) {
@@ -84,7 +87,8 @@ impl State {
         self.is_dropping = false;
     }
 
-    /// Whether the waiting time has been above the target for an interval (RFC 8289 §5.3, `dodequeue`).
+    /// Whether the waiting time has been above the target for an interval (RFC 8289 §5.3,
+    /// `dodequeue`).
     fn has_stood(&mut self, now: Duration, waited: Duration, behind_bytes: u64) -> bool {
         if waited < self.params.target || behind_bytes <= FULL_PACKET_BYTES {
             self.above_until = None;

@@ -8,15 +8,15 @@ use rand::{Rng, RngExt};
 /// No packet is longer under way: a heavy tail ends here.
 pub const MAX_DELAY: Duration = Duration::from_secs(60);
 
-/// The delay of a link in one direction, behind its queue.
+/// The delay of a link in one direction, after its queue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Delay {
     /// What every packet takes.
     pub base: Duration,
     /// What is added to it, by chance. The sum is at least 0 and at most [`MAX_DELAY`].
     pub jitter: Jitter,
-    /// Whether a packet may overtake those before it. If not, it arrives no earlier than they do, so that jitter adds more
-    /// the more packets are under way.
+    /// Whether a packet may overtake those before it. If not, it arrives no earlier than they do,
+    /// so that jitter adds more the more packets are under way.
     pub overtaking: bool,
 }
 
@@ -31,8 +31,8 @@ pub enum Jitter {
         /// The standard deviation.
         sigma: Duration,
     },
-    /// Pareto's second kind, from 0 on: P(more than x) = (1 + x/scale)^-shape. Its mean is scale/(shape-1); of packets that
-    /// may not overtake each other only while they are seldom.
+    /// Pareto's second kind, from 0 on: P(more than x) = (1 + x/scale)^-shape. Its mean is
+    /// scale/(shape-1); of packets that may not overtake each other only while they are seldom.
     Pareto {
         /// The scale.
         scale: Duration,
@@ -59,7 +59,7 @@ pub struct DelayTable {
     sorted_ms: Vec<f64>,
 }
 
-/// Why numbers are no table.
+/// Why numbers are not a table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DelayTableError {
     /// One is not a number, or longer than [`MAX_DELAY`].
@@ -76,8 +76,8 @@ pub enum DelayTableError {
 }
 
 impl DelayTable {
-    /// Reads a table: a line is one measured addition to the base, in ms; it may be negative. Empty lines and lines that
-    /// begin with `#` are left out.
+    /// Reads a table: a line is one measured addition to the base, in ms; it may be negative. Empty
+    /// lines and lines that begin with `#` are left out.
     pub fn parse(text: &str) -> Result<Self, DelayTableError> {
         let max_ms = MAX_DELAY.as_secs_f64() * 1e3;
         let mut sorted_ms = Vec::new();

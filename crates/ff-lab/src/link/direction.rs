@@ -22,9 +22,9 @@ pub struct Direction {
     pub queue: QueueLimit,
     /// Whether long waits are held short by drops at the queue's head.
     pub codel: Option<CoDel>,
-    /// What is lost behind the queue.
+    /// Loss after the queue.
     pub loss: Loss,
-    /// How long packets are under way behind the queue.
+    /// How long packets are under way after the queue.
     pub delay: Delay,
     /// The chance that a packet arrives twice, each time with a delay of its own; 0 to 1.
     pub duplicate: f64,
@@ -87,18 +87,19 @@ pub struct PacketCounts {
 
 /// One direction of a link at work.
 ///
-/// Call [`Link::handle_packet`] for each packet and [`Link::handle_timeout`] when the time of [`Link::poll_timeout`] has
-/// come, with times that never fall, and after each of them [`Link::poll_output`] until it has nothing. Who calls late
-/// passes the time that was due: then what comes out is the same.
+/// Call [`Link::handle_packet`] for each packet and [`Link::handle_timeout`] when the time of
+/// [`Link::poll_timeout`] has come, with times that never fall, and after each of them
+/// [`Link::poll_output`] until it has nothing. Who calls late passes the time that was due: then
+/// what comes out is the same.
 #[derive(Debug)]
 pub struct Link<P> {
-    /// Who waits.
+    /// The packets that wait.
     queue: Queue<P>,
     /// How much may wait, as it was said.
     limit: QueueLimit,
     /// The rate that this is taken at.
     rate: Rate,
-    /// Who is leaving, and when it has left.
+    /// The packet that is leaving, and when it has left.
     leaving: Option<(Duration, Waiting<P>)>,
     /// When who leaves has left.
     sender: Sender,
@@ -114,15 +115,13 @@ pub struct Link<P> {
     last_arrival: Duration,
     /// The chance of a copy.
     duplicate: f64,
-    /// Who is held back.
+    /// The packets that are held back.
     reorder: Reorder,
     /// What changes.
     timetable: Timetable,
-    /// The next change.
     next_change: usize,
     /// Random numbers.
     chance: Chance,
-    /// What is to be said.
     output: VecDeque<Output<P>>,
     /// What was.
     counts: PacketCounts,
@@ -142,7 +141,6 @@ struct Chance {
 }
 
 impl Chance {
-    /// All from one seed.
     fn new(seed: u64) -> Self {
         let [loss, delay, duplicate, reorder] = [0, 1, 2, 3].map(|stream| {
             let mut rng = ChaCha12Rng::seed_from_u64(seed);
@@ -195,7 +193,7 @@ impl<P: Clone> Link<P> {
     pub fn handle_timeout(&mut self, now: Duration) {
         while let Some(due) = self.poll_timeout().filter(|due| *due <= now) {
             match self.timetable.change(self.next_change) {
-                // Who leaves at the moment of a change is before it.
+                // A packet that leaves at the moment of a change leaves before it.
                 Some((at, change)) if at == due && !self.is_leaving_at(due) => {
                     let change = change.clone();
                     self.next_change += 1;
@@ -231,8 +229,8 @@ impl<P: Clone> Link<P> {
         self.queue.len() + usize::from(self.leaving.is_some())
     }
 
-    /// When all that has come so far has left, or will have if the rate stays: before that a packet more would only wait. `None`
-    /// without a rate.
+    /// When all that has come so far has left, or will have if the rate stays: before that a packet
+    /// more would only wait. `None` without a rate.
     pub fn free_at(&self) -> Option<Duration> {
         let rate = self.rate.mean()?;
         Some(match &self.leaving {

@@ -10,8 +10,8 @@ pub enum Loss {
     None,
     /// Each packet with the same chance.
     Independent(f64),
-    /// In bursts: a good and a bad state (Gilbert 1960, Elliott 1963). The link begins in the good one; after each packet it may
-    /// change.
+    /// In bursts: a good and a bad state (Gilbert 1960, Elliott 1963). The link begins in the good
+    /// one; after each packet it may change.
     GilbertElliott {
         /// The chance to go from good to bad.
         to_bad: f64,
@@ -31,7 +31,7 @@ impl Loss {
             Self::None => 0.0,
             Self::Independent(chance) => chance,
             Self::GilbertElliott { to_bad, to_good, lost_in_bad, lost_in_good } => {
-                // Who never leaves a state stays in the first.
+                // A chain that never leaves a state stays in the first.
                 let bad = if to_bad == 0.0 { 0.0 } else { to_bad / (to_bad + to_good) };
                 bad * lost_in_bad + (1.0 - bad) * lost_in_good
             }
@@ -42,7 +42,6 @@ impl Loss {
 /// A loss model and the state it is in.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
-    /// The model.
     model: Loss,
     /// Whether it is in the bad state.
     is_bad: bool,

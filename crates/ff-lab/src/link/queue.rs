@@ -9,9 +9,10 @@ use super::rate::Rate;
 /// How much may wait for a link. What comes beyond it is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueLimit {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// What leaves in so much time at the link's rate; of a trace, at its mean. A link without a rate has no limit.
+    /// What leaves in this time at the link's rate; for a trace, at its mean. A link without a rate
+    /// does not have a limit.
     Time(Duration),
 }
 
@@ -35,7 +36,6 @@ impl QueueLimit {
 /// One packet that waits.
 #[derive(Debug)]
 pub(super) struct Waiting<P> {
-    /// The packet.
     pub(super) packet: P,
     /// Its length.
     pub(super) bytes: u32,
@@ -46,13 +46,11 @@ pub(super) struct Waiting<P> {
 /// First in, first out, with an end.
 #[derive(Debug)]
 pub(super) struct Queue<P> {
-    /// Who waits.
     waiting: VecDeque<Waiting<P>>,
     /// The sum of their bytes.
     waiting_bytes: u64,
-    /// The limit of that.
     limit_bytes: u64,
-    /// Who drops at the head, if anybody.
+    /// The state of CoDel, which drops at the head, if it is used.
     codel: Option<State>,
 }
 
@@ -68,7 +66,7 @@ impl<P> Queue<P> {
         self.waiting_bytes
     }
 
-    /// Another limit; who waits already stays.
+    /// Another limit; packets that wait already stay.
     pub(super) fn set_limit(&mut self, limit_bytes: u64) {
         self.limit_bytes = limit_bytes;
     }
@@ -78,7 +76,7 @@ impl<P> Queue<P> {
         self.codel = codel.map(State::new);
     }
 
-    /// Takes a packet, or gives it back if there is no room. An empty queue takes any packet.
+    /// Takes a packet, or gives it back if the queue is full. An empty queue takes any packet.
     pub(super) fn push(&mut self, waiting: Waiting<P>) -> Result<(), P> {
         let bytes = u64::from(waiting.bytes);
         let is_full = self.waiting_bytes.saturating_add(bytes) > self.limit_bytes;

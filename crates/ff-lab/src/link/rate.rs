@@ -30,7 +30,7 @@ impl Rate {
     }
 }
 
-/// How long so many bytes take at a rate.
+/// How long `bytes` bytes take at a rate.
 pub(super) fn time_of(rate: BytesPerSec, bytes: u64) -> Duration {
     let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.get().max(1));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX / 4))
@@ -39,13 +39,12 @@ pub(super) fn time_of(rate: BytesPerSec, bytes: u64) -> Duration {
 /// Says of each packet when it has left.
 #[derive(Debug)]
 pub(super) struct Sender {
-    /// The rate.
     rate: Rate,
     /// When the rate was set: a trace begins then.
     since: Duration,
     /// The next opportunity that nothing has used.
     next: u64,
-    /// What the packet before has left of its last opportunity, and when that was.
+    /// The rest of the last opportunity of the packet before, and when that was.
     left: (Duration, u32),
     /// Both as they were before the last packet.
     before: (u64, (Duration, u32)),
@@ -63,7 +62,8 @@ impl Sender {
         (self.next, self.left) = self.before;
     }
 
-    /// How many bytes are left at `now` of a packet that has left at `end`. Of what waits for opportunities none has left.
+    /// How many bytes are left at `now` of a packet that has left at `end`. Of what waits for
+    /// opportunities none has left.
     pub(super) fn rest(&self, end: Duration, now: Duration, bytes: u32) -> u32 {
         let Rate::Constant(rate) = &self.rate else { return bytes };
         let whole = rate.bytes_in(end.saturating_sub(now));
@@ -84,7 +84,8 @@ impl Sender {
 
     /// The same by a trace, with times since its beginning.
     ///
-    /// What is left of an opportunity is for packets that wait at that moment; afterwards it is lost.
+    /// What is left of an opportunity is for packets that wait at that moment; afterwards it is
+    /// lost.
     fn by_trace(&mut self, trace: &Trace, start: Duration, bytes: u32) -> Duration {
         let (mut at, mut left) = self.left;
         self.before = (self.next, self.left);

@@ -32,7 +32,7 @@ impl PairDelays {
     ///
     /// # Panics
     ///
-    /// If there is no such host.
+    /// If the host does not exist.
     pub fn set(&mut self, from: HostId, to: HostId, delay: Duration) {
         let index = self.index(from, to);
         self.delays[index] = delay;
@@ -42,7 +42,7 @@ impl PairDelays {
     ///
     /// # Panics
     ///
-    /// If there is no such host.
+    /// If the host does not exist.
     pub fn get(&self, from: HostId, to: HostId) -> Duration {
         self.delays[self.index(from, to)]
     }
@@ -61,7 +61,7 @@ pub struct Delivery<P> {
     pub to: HostId,
     /// The packet.
     pub packet: P,
-    /// When it was due, which may be before whoever asks has the time to.
+    /// When it was due, which may be before the caller has the time to ask.
     pub due: Duration,
 }
 
@@ -76,19 +76,20 @@ pub struct SwitchCounts {
 
 /// All links of a lab at work.
 ///
-/// As with a [`Link`]: packets and timeouts in, with times that never fall; [`Switch::poll_delivery`] gives what has
-/// arrived, in the order of time. What happens inside happens at its own time, however late one asks.
+/// As with a [`Link`]: packets and timeouts in, with times that never fall;
+/// [`Switch::poll_delivery`] gives what has arrived, in the order of time. What happens inside
+/// happens at its own time, however late one asks.
 #[derive(Debug)]
 pub struct Switch<P> {
-    /// Two links a host: up at twice its number, down behind it.
+    /// Two links a host: up at twice its number, down after it.
     links: Vec<Link<Addressed<P>>>,
     /// When each link is woken next, if it is in `wakes`.
     armed: Vec<Option<Duration>>,
-    /// What is between up and down links.
+    /// The delays between up and down links.
     pairs: PairDelays,
     /// When links have something to do.
     wakes: BinaryHeap<Reverse<(Duration, usize)>>,
-    /// What is under way.
+    /// The packets under way.
     flights: BinaryHeap<Flight<P>>,
     /// How many were under way so far; of two that are due at one time the older is first.
     flown: u64,
@@ -101,7 +102,6 @@ struct Addressed<P> {
     to: HostId,
     /// The sender.
     from: HostId,
-    /// The packet.
     packet: P,
     /// Its length.
     bytes: u32,
@@ -112,7 +112,6 @@ struct Addressed<P> {
 struct Flight<P> {
     /// When it arrives.
     due: Duration,
-    /// Which one it is.
     number: u64,
     /// Whether it comes from the receiver's down link, and so arrives at the host.
     is_last: bool,
@@ -121,7 +120,8 @@ struct Flight<P> {
 }
 
 impl<P: Clone> Switch<P> {
-    /// Joins hosts with their links (up, down) and the delays between them; all chance comes from one seed.
+    /// Joins hosts with their links (up, down) and the delays between them; all chance comes from
+    /// one seed.
     ///
     /// # Panics
     ///
@@ -143,7 +143,7 @@ impl<P: Clone> Switch<P> {
     ///
     /// # Panics
     ///
-    /// If there is no such host.
+    /// If the host does not exist.
     pub fn handle_packet(
         &mut self,
         from: HostId,
@@ -157,11 +157,12 @@ impl<P: Clone> Switch<P> {
         self.collect(link);
     }
 
-    /// Until when what a host sends only waits for what it has sent before, at its link's rate; `None` without a rate.
+    /// Until when what a host sends only waits for what it has sent before, at its link's rate;
+    /// `None` without a rate.
     ///
     /// # Panics
     ///
-    /// If there is no such host.
+    /// If the host does not exist.
     pub fn free_at(&self, from: HostId) -> Option<Duration> {
         self.links[up(from)].free_at()
     }
@@ -200,7 +201,7 @@ impl<P: Clone> Switch<P> {
     ///
     /// # Panics
     ///
-    /// If there is no such host.
+    /// If the host does not exist.
     pub fn counts(&self, host: HostId) -> SwitchCounts {
         let [up, down] = [up(host), down(host)].map(|link| self.links[link].counts());
         SwitchCounts { up, down }
@@ -211,11 +212,12 @@ impl<P: Clone> Switch<P> {
         self.pairs.hosts
     }
 
-    /// The delay from one host to another in an empty network, by the links' delays now and without jitter.
+    /// The delay from one host to another in an empty network, by the links' delays now and without
+    /// jitter.
     ///
     /// # Panics
     ///
-    /// If there is no such host.
+    /// If the host does not exist.
     pub fn base_delay(&self, from: HostId, to: HostId) -> Duration {
         let links = [up(from), down(to)].map(|link| self.links[link].base_delay());
         links[0] + self.pairs.get(from, to) + links[1]

@@ -8,31 +8,31 @@ use super::loss::Loss;
 use super::queue::QueueLimit;
 use super::rate::Rate;
 
-/// Changes of a link in their order, once or over and over.
+/// Changes of a link in their order, once or repeatedly.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timetable {
     /// By time, none after the period's end.
     changes: Vec<Change>,
-    /// After so much time it begins again.
+    /// After this time it begins again.
     period: Option<Duration>,
 }
 
-/// What changes at one moment; what is `None` stays.
+/// The changes at one moment; `None` leaves a value as it is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Change {
     /// When, since the link's first moment or the period's beginning.
     pub at: Duration,
     /// Another rate; a trace begins at this moment.
     pub rate: Option<Rate>,
-    /// Another limit of the queue; who waits already stays.
+    /// Another limit of the queue; packets that wait already stay.
     pub queue: Option<QueueLimit>,
-    /// CoDel from now on, in its first state, or no more.
+    /// CoDel from now on, in its first state, or off.
     pub codel: Option<Option<CoDel>>,
     /// Another loss, in its good state.
     pub loss: Option<Loss>,
     /// What every packet takes that leaves the queue from now on.
     pub delay: Option<Duration>,
-    /// What is added to it.
+    /// The random delay that is added to it.
     pub jitter: Option<Jitter>,
     /// Whether a packet may overtake those before it.
     pub overtaking: Option<bool>,

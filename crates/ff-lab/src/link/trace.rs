@@ -1,8 +1,9 @@
 //! Traces of a link's rate in Mahimahi's format.
 //!
-//! A line is a whole number of milliseconds since the trace's beginning, and stands for one opportunity to send
-//! [`OPPORTUNITY_BYTES`]. Lines rise or stay the same. After its last line a trace begins again: the last line's time
-//! is its period. Empty lines and lines that begin with `#` are left out.
+//! A line is a whole number of milliseconds since the trace's beginning, and stands for one
+//! opportunity to send [`OPPORTUNITY_BYTES`]. Lines rise or stay the same. After its last line a
+//! trace begins again: the last line's time is its period. Empty lines and lines that begin with
+//! `#` are left out.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ pub const OPPORTUNITY_BYTES: u32 = 1500;
 /// The longest trace that is taken: a month. Beyond it a time is a mistake, such as microseconds.
 const MAX_PERIOD_MS: u64 = 31 * 86_400 * 1000;
 
-/// The opportunities of a link, over and over.
+/// The opportunities of a link, repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     /// When opportunities are, in ms since the period's beginning; not empty, never falling.
@@ -23,7 +24,7 @@ pub struct Trace {
     period_ms: u64,
 }
 
-/// Why a text is no trace.
+/// Why a text is not a trace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
     /// A line is not a number of milliseconds.
@@ -47,7 +48,7 @@ pub enum TraceError {
         /// The time of the line before.
         before_ms: u64,
     },
-    /// There is no time above zero.
+    /// The trace has no time above zero.
     #[error("no line has a time above 0 ms, so the length of the trace is unknown")]
     NoPeriod,
 }

@@ -1,9 +1,9 @@
 //! Cores that do not sleep.
 //!
-//! A packet that crosses an idle network finds each core asleep that it comes to: to wake one takes some tens of
-//! microseconds, in a virtual machine most of all, and a round trip over three relays wakes one some twenty times. That
-//! time is nobody's delay. Here each core has a thread that runs only where nobody else of this session and control group
-//! wants to (SCHED_IDLE).
+//! A packet that crosses an idle network finds each core asleep that it comes to: to wake one takes
+//! some tens of microseconds, in a virtual machine most of all, and a round trip over three relays
+//! wakes one some twenty times. That time is nobody's delay. Here each core has a thread that runs
+//! only where nobody else of this session and control group wants to (SCHED_IDLE).
 //!
 //! Decisions: doc/decisions.md, "Cores are kept awake".
 
@@ -22,7 +22,6 @@ use thread_priority::{
 pub(crate) struct Awake {
     /// Whether they are to end.
     is_over: Arc<AtomicBool>,
-    /// They.
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -30,7 +29,7 @@ impl Awake {
     /// Keeps the cores awake that this process may run on.
     ///
     /// # Errors
-    /// What the system said if it refused.
+    /// Starts it; the error is the system's.
     pub(crate) fn start() -> Result<Self, String> {
         let cores =
             sched_getaffinity(None).map_err(|error| format!("cores are not known: {error}"))?;
@@ -92,7 +91,8 @@ mod tests {
         assert_eq!(awake.threads.len(), cores);
         let tasks = || {
             let tasks = std::fs::read_dir("/proc/self/task").expect("threads").flatten();
-            // The name, in brackets, is followed by the rest of proc_pid_stat(5); the policy is its 41st field.
+            // The name, in brackets, is followed by the rest of proc_pid_stat(5); the policy is its
+            // 41st field.
             let stats =
                 tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
             let awake = stats.filter(|stat| stat.contains("(awake)"));

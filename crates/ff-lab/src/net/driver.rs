@@ -1,17 +1,18 @@
 //! The thread that moves packets between TUN devices and the [`Switch`].
 //!
-//! It reads what hosts send, hands it to the switch with the time, writes what is due, and sleeps until something more
-//! is due or sent. What is due has its own time inside the switch, so lateness does not add up from link to link.
+//! It reads what hosts send, hands it to the switch with the time, writes what is due, and sleeps
+//! until something more is due or sent. What is due has its own time inside the switch, so lateness
+//! does not add up from link to link.
 //!
-//! To sleep and wake costs more than to move a packet: in a virtual machine 15 µs of CPU time against 5. So while there
-//! is much to do the thread works in rounds, and what comes meanwhile waits for the next; who sends now and then is
-//! served at once.
+//! To sleep and wake costs more than to move a packet: in a virtual machine 15 µs of CPU time
+//! against 5. So while there is much to do the thread works in rounds, and what comes meanwhile
+//! waits for the next; who sends now and then is served at once.
 //!
-//! When a packet was sent nobody tells it: it waits in its device until the thread reads it. It was sent after the thread
-//! had seen nothing there, so it has waited since then at most; what of that exceeds a round, and the time for which its
-//! link was busy, is in its lateness. After a
-//! sleep until something comes that time says nothing, and the time since something was due counts, if that is what the
-//! thread was to wake for.
+//! When a packet was sent nobody tells it: it waits in its device until the thread reads it. It was
+//! sent after the thread had seen nothing there, so it has waited since then at most; what of that
+//! exceeds a round, and the time for which its link was busy, is in its lateness. After a sleep
+//! until something comes that time says nothing, and the time since something was due counts, if
+//! that is what the thread was to wake for.
 
 use std::collections::HashMap;
 use std::io;
@@ -37,23 +38,24 @@ use crate::link::{HostId, Switch, SwitchCounts};
 /// A packet of IP under way.
 #[derive(Clone, Debug)]
 pub(super) struct Packet {
-    /// It.
     bytes: Box<[u8]>,
-    /// By how much longer it was in the sender's device than a round, and than its link was busy, at most.
+    /// By how much longer it was in the sender's device than a round, and than its link was busy,
+    /// at most.
     waited: Duration,
 }
 
 /// No time to wait.
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// So many packets are read from a device before what is due is written. Reading one takes about 1 µs.
+/// How many packets are read from a device before due packets are written. Reading one takes about
+/// 1 µs.
 const READ_AT_ONCE: usize = 64;
 
 /// So often devices are read after one look: all that one had then have been read.
 const TURNS: usize = QUEUE_PACKETS.div_ceil(READ_AT_ONCE);
 
-/// The length of a round while there is much to do: what a packet may be late by for that reason. Five packets of 1,500
-/// bytes come in it at 300 Mbit/s.
+/// The length of a round while there is much to do: what a packet may be late by for that reason.
+/// Five packets of 1,500 bytes come in it at 300 Mbit/s.
 const ROUND: Duration = Duration::from_micros(200);
 
 /// The events of a wait; more hosts than that are served in the next round.
@@ -76,14 +78,15 @@ pub struct Drops {
     pub cut: u64,
     /// They were for no host of the lab, or no IPv4.
     pub no_such_host: u64,
-    /// The receiver's device took no more.
+    /// Packets that the receiver's device refused.
     pub device_refused: u64,
-    /// The sender's device overflowed before the emulator had read them. No link has lost these: the emulator looked too
-    /// late, which its lateness says, or somebody sent more in a round than the device holds (10,240 packets).
+    /// The sender's device overflowed before the emulator had read them. No link has lost these:
+    /// the emulator looked too late, which its lateness says, or somebody sent more in a round than
+    /// the device holds (10,240 packets).
     pub device_overflowed: u64,
 }
 
-/// What a run of the emulator came to.
+/// The report of a run of the emulator.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// Whether the thread had SCHED_FIFO.
@@ -95,7 +98,8 @@ pub struct Report {
     pub delivered_packets: u64,
     /// Their bytes, with IP's.
     pub delivered_bytes: u64,
-    /// How late these were: by how much they were read later than in rounds, at most, and left later than due.
+    /// How late these were: by how much they were read later than in rounds, at most, and left
+    /// later than due.
     pub lateness: LatenessReport,
     /// What did not arrive.
     pub drops: Drops,
@@ -126,7 +130,6 @@ impl Report {
 pub(super) struct Running {
     /// Ends the thread when written to.
     stop: OwnedFd,
-    /// The thread.
     thread: Option<JoinHandle<io::Result<Report>>>,
 }
 
@@ -161,7 +164,7 @@ impl Drop for Running {
     }
 }
 
-/// What the thread has.
+/// The thread's data.
 struct Driver {
     /// All links.
     switch: Switch<Packet>,
@@ -169,15 +172,15 @@ struct Driver {
     tuns: Vec<Tun>,
     /// Hosts by address.
     hosts: HashMap<Ipv4Addr, HostId>,
-    /// What is waited for.
+    /// The descriptors that are waited for.
     epoll: OwnedFd,
     /// Wakes at the time of what is due next.
     timer: OwnedFd,
-    /// What the timer is set to.
+    /// The time that the timer is set to.
     armed: Option<Duration>,
     /// The switch's zero.
     start: Instant,
-    /// What was sent before this time has been read.
+    /// The packets that were sent before this time have been read.
     read_until: Duration,
     /// The same of each host.
     host_until: Vec<Duration>,
@@ -283,8 +286,8 @@ impl Driver {
         moved
     }
 
-    /// Looks what was sent; if that is nothing and it may block, sleeps until something is due or sent. Since when what it
-    /// has found may have been there.
+    /// Looks what was sent; if that is nothing and it may block, sleeps until something is due or
+    /// sent. Since when what it has found may have been there.
     ///
     /// It always looks before it sleeps: what comes in a sleep has not waited since before it.
     fn wait(&mut self, ready: &mut Vec<u64>, blocks: bool) -> io::Result<Duration> {
@@ -304,7 +307,8 @@ impl Driver {
             self.arm(due)?;
         }
         if !self.look(ready, None)? {
-            // Somebody has stopped the process for a while, and what was sent meanwhile is in the next look.
+            // Somebody has stopped the process for a while, and what was sent meanwhile is in the
+            // next look.
             return Ok(looked);
         }
         let woken = self.start.elapsed();
@@ -314,7 +318,8 @@ impl Driver {
         Ok(self.armed.map_or(woken, |due| due.clamp(looked, woken)))
     }
 
-    /// Looks what was sent and whether the time has come, so long at most; whether nothing interrupted it.
+    /// Looks what was sent and whether the time has come, so long at most; whether nothing
+    /// interrupted it.
     fn look(&self, ready: &mut Vec<u64>, time: Option<&Timespec>) -> io::Result<bool> {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS];
         match epoll::wait(&self.epoll, &mut events, time) {

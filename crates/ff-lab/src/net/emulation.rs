@@ -24,14 +24,15 @@ pub enum HostPlace {
     /// In a network namespace of its own.
     #[default]
     Namespace,
-    /// Where this process is. Other labs may be there too, so the third number of the address must differ.
+    /// Where this process is. Other labs may be there too, so the third number of the address must
+    /// differ.
     Here,
 }
 
 /// A host of a lab.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostPlan {
-    /// What it is called in messages.
+    /// Its name in messages.
     pub name: String,
     /// Where it is.
     pub place: HostPlace,
@@ -50,10 +51,11 @@ pub struct EmulationPlan {
     pub hosts: Vec<HostPlan>,
     /// One-way delays between their access links.
     pub pairs: PairDelays,
-    /// All hosts have their first so many bits in common, and reach each other by that.
+    /// The bits that the addresses of all hosts have in common; by this prefix they reach each
+    /// other.
     pub prefix_bits: u8,
-    /// TCP's congestion control, such as "cubic": of namespaces, and of what this machine sends to its neighbours here.
-    /// A program may ask for another one.
+    /// TCP's congestion control, such as "cubic": of namespaces, and of what this machine sends to
+    /// its neighbours here. A program may ask for another one.
     pub congestion_control: String,
     /// Where all chance comes from.
     pub seed: u64,
@@ -100,7 +102,7 @@ impl Emulation {
     ///
     /// # Panics
     ///
-    /// If there is no such host.
+    /// If the host does not exist.
     pub fn namespace(&self, host: usize) -> &Namespace {
         &self.namespaces[host].0
     }
@@ -127,7 +129,7 @@ fn outer_device(address: Ipv4Addr) -> String {
     format!("{OUTER_DEVICE}{}", address.octets()[2])
 }
 
-/// Why there is no device.
+/// Why a device cannot be made.
 fn no_device(host: &str, device: &str, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::PermissionDenied => Error::NotRoot,

@@ -1,11 +1,13 @@
 //! How late packets were, and whether a run counts.
 //!
-//! A packet's lateness is the time by which it left later than due, and the time by which it may have waited unread in the
-//! sender's device beyond a round of 0.2 ms. Of the latter only the most is known, when the emulator had seen nothing there.
+//! A packet's lateness is the time by which it left later than due, and the time by which it may
+//! have waited unread in the sender's device beyond a round of 0.2 ms. Of the latter only the most
+//! is known, when the emulator had seen nothing there.
 //!
-//! A packet that a device has dropped has no lateness, and marks no run by itself. If the emulator was held up, those that
-//! the device kept have waited as long and mark it; if somebody sent more at once than the device holds, that would be lost
-//! at any network card as well. It is counted, and said at the end, because no link was set to lose it.
+//! A packet that a device has dropped has no lateness, and marks no run by itself. If the emulator
+//! was held up, those that the device kept have waited as long and mark it; if somebody sent more
+//! at once than the device holds, that would be lost at any network card as well. It is counted,
+//! and said at the end, because no link was set to lose it.
 
 use std::time::Duration;
 
@@ -28,7 +30,7 @@ pub(crate) struct Lateness {
     histogram: Histogram<u64>,
 }
 
-/// What a run's lateness came to.
+/// The lateness of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LatenessReport {
     /// Packets that arrived.
@@ -39,7 +41,8 @@ pub struct LatenessReport {
     pub p99_us: f64,
     /// The greatest, in µs.
     pub max_us: f64,
-    /// What p99 may be, in µs: the greater of 1 ms and 2 % of the shortest one-way delay between two hosts.
+    /// What p99 may be, in µs: the greater of 1 ms and 2 % of the shortest one-way delay between
+    /// two hosts.
     pub bound_us: f64,
     /// Whether p99 is above it: then nothing that was measured in the run counts.
     pub is_too_late: bool,

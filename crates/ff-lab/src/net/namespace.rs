@@ -20,14 +20,15 @@ const OF_THIS_THREAD: &str = "/proc/thread-self/ns/net";
 /// A network namespace with a loopback device; it ends with this value and the last process in it.
 #[derive(Debug)]
 pub struct Namespace {
-    /// What it is called in messages.
+    /// Its name in messages.
     name: String,
     /// Keeps it.
     file: File,
 }
 
 impl Namespace {
-    /// Makes a namespace whose TCP uses a congestion control ("cubic"), instead of what this machine happens to have.
+    /// Makes a namespace whose TCP uses a congestion control ("cubic"), instead of what this
+    /// machine happens to have.
     pub fn new(name: &str, congestion_control: &str) -> Result<Self> {
         let made = in_a_thread(|| {
             let allowed = Allowed::for_now(congestion_control).map_err(failed(name, "set up"))?;
@@ -36,7 +37,7 @@ impl Namespace {
                 errno => failed(name, "make")(errno.into()),
             })?;
             let chosen = sysctl("ipv4/tcp_congestion_control", congestion_control);
-            // Who is killed from now on leaves the kernel's list as it was.
+            // A process that is killed from now on leaves the kernel's list as it was.
             drop(allowed);
             chosen.and_then(|()| set_up()).map_err(failed(name, "set up"))?;
             File::open(OF_THIS_THREAD).map_err(failed(name, "keep"))
@@ -50,12 +51,13 @@ impl Namespace {
         Ok(Self { name: name.to_owned(), file })
     }
 
-    /// What it is called.
+    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Does something in a thread inside. Sockets that it opens stay in the namespace, whoever uses them.
+    /// Does something in a thread inside. Sockets that it opens stay in the namespace, in whatever
+    /// thread they are used.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         in_a_thread(|| {
             self.enter()?;
@@ -69,7 +71,8 @@ impl Namespace {
             .map_err(|errno| failed(&self.name, "enter")(errno.into()))
     }
 
-    /// Makes all addresses of a network ("198.18.0.0/15") the namespace's own, as those of 127.0.0.0/8 are.
+    /// Makes all addresses of a network ("198.18.0.0/15") the namespace's own, as those of
+    /// 127.0.0.0/8 are.
     pub fn own_network(&self, network: &str) -> Result<()> {
         let route = ["route", "add", "local", network, "dev", "lo"];
         self.run(|| ip(&route))?.map_err(failed(&self.name, "have addresses in"))
@@ -81,8 +84,8 @@ impl Namespace {
         self.run(|| ip(&link))?.map_err(failed(&self.name, "set the loopback of"))
     }
 
-    /// Starts a process from the calling thread, which is inside, with a mark by which it is ended if this process cannot
-    /// do that.
+    /// Starts a process from the calling thread, which is inside, with a mark by which it is ended
+    /// if this process cannot do that.
     pub fn start(&self, command: &mut Command) -> Result<Child> {
         leftovers::mark(command)?;
         let program = command.get_program().display();
@@ -100,9 +103,10 @@ impl Namespace {
         leftovers::remove_own(&self.file);
     }
 
-    /// Has connections between an address and its neighbours within so many bits use a congestion control where a program
-    /// asks for none; that of all others in the namespace stays what it is. It is part of the route that the kernel has made
-    /// for the address, and goes with it.
+    /// Has connections between an address and its neighbours within `prefix_bits` bits use a
+    /// congestion control where a program asks for none; all other connections in the namespace
+    /// keep theirs. The setting is part of the route that the kernel has made for the address, and
+    /// goes with it.
     pub(super) fn set_congestion_control(
         &self,
         device: &str,
@@ -121,7 +125,8 @@ impl Namespace {
         self.run(|| ip(&words))?.map_err(failed(&self.name, &what))
     }
 
-    /// A number of the kernel about a device inside: `/proc/net/dev` in the column for packets that could not be sent.
+    /// A number of the kernel about a device inside: `/proc/net/dev` in the column for packets that
+    /// could not be sent.
     pub(super) fn send_drops(&self, device: &str) -> Result<u64> {
         let read = || fs::read_to_string("/proc/thread-self/net/dev");
         let text = self.run(read)?.map_err(failed(&self.name, "read the devices of"))?;
@@ -129,24 +134,26 @@ impl Namespace {
     }
 }
 
-/// The twelfth number behind a device's name.
+/// The twelfth number after a device's name.
 fn parse_send_drops(text: &str, device: &str) -> Option<u64> {
     let is_device = |line: &&str| line.trim_start().starts_with(&format!("{device}:"));
     let (_, numbers) = text.lines().find(is_device)?.split_once(':')?;
     numbers.split_whitespace().nth(11)?.parse().ok()
 }
 
-/// Lets namespaces have a congestion control of their own as long as it lives: the kernel may restrict one to the default of
-/// the machine alone. That changes no connection. Whoever keeps the kernel's list open has it for himself.
+/// Lets namespaces have a congestion control of their own as long as it lives: the kernel may
+/// restrict one to the default of the machine alone. Existing connections do not change. The
+/// process that holds the kernel's list open has it alone.
 struct Allowed {
     /// The kernel's list.
     file: File,
-    /// What was in it, if that was changed.
+    /// The content before, if it was changed.
     before: Option<String>,
 }
 
 impl Allowed {
-    /// From now on. Whoever may not, or asks for one that the kernel does not have, hears it from what follows: nothing then.
+    /// From now on. Without the right to do this, or if the kernel does not have this congestion
+    /// control, nothing happens here, and the next step fails.
     fn for_now(congestion_control: &str) -> io::Result<Option<Self>> {
         let Ok(file) = File::options().read(true).write(true).open(ALLOWED) else {
             return Ok(None);

@@ -5,12 +5,12 @@ use thread_priority::{
     set_thread_priority_and_policy, thread_native_id,
 };
 
-/// Who goes before whom among real-time threads.
+/// The order of real-time threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
     /// The emulator.
     Emulator,
-    /// Who measures through it.
+    /// The threads that measure through it.
     Probe,
 }
 

@@ -11,22 +11,20 @@ use super::namespace::ip;
 /// The greatest IP packet, in bytes.
 pub(super) const MTU_BYTES: usize = 1500;
 
-/// What a device holds until the emulator reads it, in packets. A network card tells TCP when it is full (TCP small queues),
-/// a TUN device drops instead, and its usual 500 are less than a relay writes at once: so it holds what Linux's own queue
-/// does (`fq_codel`'s limit, 10,240).
+/// What a device holds until the emulator reads it, in packets. A network card tells TCP when it is
+/// full (TCP small queues), a TUN device drops instead, and its usual 500 are less than a relay
+/// writes at once: so it holds what Linux's own queue does (`fq_codel`'s limit, 10,240).
 pub(super) const QUEUE_PACKETS: usize = 10_240;
 
 /// A device with one address, in the namespace of the thread that opened it.
 pub(super) struct Tun {
-    /// The device.
     device: linux::Tun,
-    /// Its address.
     address: Ipv4Addr,
 }
 
 impl Tun {
-    /// Opens a device of a name that is free, gives it an address whose neighbours are within `prefix_bits`, and
-    /// switches it on. It ends with this value.
+    /// Opens a device of a name that is free, gives it an address whose neighbours are within
+    /// `prefix_bits`, and switches it on. It ends with this value.
     pub(super) fn open(name: &str, address: Ipv4Addr, prefix_bits: u8) -> io::Result<Self> {
         let device = linux::Tun::create_named(Interface::new(name)?)?;
         let mut request = AddAddressV4::new(address);
@@ -39,7 +37,6 @@ impl Tun {
         Ok(Self { device, address })
     }
 
-    /// Its address.
     pub(super) fn address(&self) -> Ipv4Addr {
         self.address
     }

@@ -38,7 +38,7 @@ impl NetworkBuilder {
     /// circuit. With one authority this takes about 10 s.
     ///
     /// # Errors
-    /// With the end of the log of the node that failed. Nothing is left behind then.
+    /// With the end of the log of the node that failed. Everything has been removed then.
     pub fn start(self) -> Result<Network> {
         self.check()?;
         let mut attempts_left = 2;
@@ -133,7 +133,6 @@ impl Network {
         Ok(())
     }
 
-    /// Adds one relay.
     fn add_relay(
         &mut self,
         plan: &NetworkBuilder,
@@ -337,7 +336,6 @@ fn make_authorities(
 
 /// Where a node is.
 struct Place {
-    /// Its address.
     address: Ipv4Addr,
     /// Its host, if it is not this machine.
     host: Option<Host>,

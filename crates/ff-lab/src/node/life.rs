@@ -23,7 +23,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A running tor.
 #[derive(Debug)]
 pub(super) struct Running {
-    /// The process.
     process: Process,
     /// Tor ends when this connection closes, as it does when the test is killed.
     owner: Option<Control>,
@@ -76,8 +75,8 @@ impl Node {
         })
     }
 
-    /// Waits until it knows enough of the network to build circuits; a client with cached documents does before it says
-    /// that it has bootstrapped.
+    /// Waits until it knows enough of the network to build circuits; a client with cached documents
+    /// does before it says that it has bootstrapped.
     ///
     /// # Errors
     /// [`Error::Timeout`] with the end of its log, and [`Error::Exited`].
@@ -144,8 +143,8 @@ impl Node {
         // The machine's own defaults are none of this network's business.
         command.arg("--defaults-torrc").arg(self.dir.join(EMPTY_FILE));
         File::create(self.dir.join(EMPTY_FILE)).map_err(Error::io("create an empty file"))?;
-        // A tor that loses its owner ends by itself, but 0.4.9 sometimes hangs in its exit, where its threads wait for each
-        // other. By the mark the next network ends it.
+        // A tor that loses its owner ends by itself, but 0.4.9 sometimes hangs in its exit, where
+        // its threads wait for each other. By the mark the next network ends it.
         mark(&mut command)?;
         let spawn = || Process::spawn(&mut command, &self.dir.join("out"), self.core);
         let process = inside(self.host(), spawn)?
@@ -189,7 +188,7 @@ impl Node {
         loop {
             let found = look();
             self.ending.check()?;
-            // A tor that has ended is the reason of whatever else failed.
+            // A tor that has ended is the reason of all other failures.
             self.check_running()?;
             if let Some(found) = found? {
                 return Ok(found);

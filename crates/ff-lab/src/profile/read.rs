@@ -30,7 +30,6 @@ struct ProfileFile {
     down: DirectionFile,
 }
 
-/// One direction.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct DirectionFile {
@@ -79,7 +78,7 @@ struct ReorderFile {
     by_ms: f64,
 }
 
-/// What changes; what is not there stays.
+/// The changes; keys that are missing leave values as they are.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ChangeFile {
@@ -122,7 +121,7 @@ pub(super) fn profile(file: &str, text: &str, dir: &Path) -> Result<Profile> {
     })
 }
 
-/// What is wrong with a TOML file and in which line.
+/// The error of a TOML file, with its line.
 fn in_a_line(text: &str, error: &toml::de::Error) -> String {
     let message = error.message().replace('\n', " ");
     let begin = error.span().and_then(|span| text.get(..span.start));
@@ -166,7 +165,7 @@ fn trace(path: &Path) -> Result<Rate> {
 }
 
 impl Place<'_> {
-    /// What is wrong with a key of the direction.
+    /// The error for a key of the direction.
     fn wrong(&self, key: &str, what: &str) -> Error {
         let dot = if key.is_empty() || self.key.is_empty() { "" } else { "." };
         let key = format!("{}{dot}{key}", self.key);
@@ -279,7 +278,7 @@ impl Place<'_> {
             .map_err(|error| Error::Profile { file, what: error.to_string() })
     }
 
-    /// Who is held back.
+    /// The packets that are held back.
     fn reorder(&self, found: &ReorderFile) -> Result<Reorder> {
         let share = self.share("reorder.share", found.share)?;
         Ok(Reorder { share, by: self.time("reorder.by_ms", found.by_ms)? })

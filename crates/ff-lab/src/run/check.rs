@@ -51,7 +51,6 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Prints a row.
 fn print(row: &Row) -> io::Result<()> {
     let number = |value: f64| format!("{value:.4}");
     let verdict = match (row.is_within, row.is_held_up) {

@@ -23,8 +23,9 @@ use crate::link::{Direction, HostId, MAX_DELAY, PairDelays};
 use crate::net::{Emulation, EmulationPlan, HostPlace, HostPlan, Report};
 use crate::profile::{self, Profile};
 
-/// So many commands can run behind links at a time: the third number of their addresses, 198.18.N.0/30. The network
-/// is set aside for tests of devices (RFC 2544), so no real one has it.
+/// How many commands can run on links at a time: the third number of their addresses,
+/// 198.18.N.0/30. The network is set aside for tests of devices (RFC 2544), so real networks do not
+/// have it.
 const RUNS: u8 = 255;
 
 /// How long a command has to end by itself.
@@ -61,14 +62,14 @@ pub(super) fn run(args: &LinkRunArgs) -> anyhow::Result<ExitCode> {
     emulation.namespace(0).enter()?;
     let mut child = emulation.namespace(0).start(&mut command)?;
     let status = wait(&mut child, &ending).context("Failed to wait for the command")?;
-    // What it has left running would have no link any more.
+    // Processes that it has left running would lose their link.
     emulation.namespace(0).remove_own();
     let report = emulation.stop()?;
     let text = serde_json::to_string_pretty(&report)? + "\n";
     let written =
         args.json.as_ref().map(|path| write_whole(path, &text).with_context(|| unwritable(path)));
-    // Also if it could not be written: nobody else knows any more what the link did.
-    // Standard error may be closed.
+    // Also if it could not be written: the counts of the link are known only here. Standard error
+    // may be closed.
     let _ = say(&report, status);
     written.unwrap_or(Ok(()))?;
     Ok(match (ending.signal(), report.lateness.is_too_late) {
@@ -78,8 +79,9 @@ pub(super) fn run(args: &LinkRunArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Waits for the command. A signal that is to end this process is the command's, too; at once, or, if it may have it already
-/// and so a second one would be too many, when it has not ended by it for a while. In the end it is killed.
+/// Waits for the command. A signal that is to end this process is the command's, too; at once, or,
+/// if it may have it already and so a second one would be too many, when it has not ended by it for
+/// a while. In the end it is killed.
 fn wait(child: &mut Child, ending: &Ending) -> io::Result<ExitStatus> {
     let (mut told_at, mut killed_at) = (None, None);
     loop {
@@ -156,7 +158,7 @@ fn start(args: &LinkRunArgs, profile: &Profile) -> anyhow::Result<(Emulation, u8
     bail!("{RUNS} commands already run over links")
 }
 
-/// An error with what is behind it.
+/// An error with its causes.
 fn chain(error: Error) -> anyhow::Error {
     anyhow::Error::new(error)
 }
@@ -198,7 +200,8 @@ fn here(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(198, 18, number, 1)
 }
 
-/// Says in few lines what the link did; and what the command's status was, if nobody hears it otherwise.
+/// Says in few lines what the link did; and what the command's status was, if nobody hears it
+/// otherwise.
 fn say(report: &Report, status: ExitStatus) -> io::Result<()> {
     let mut err = io::stderr().lock();
     let (late, drops) = (report.lateness, report.drops);
@@ -238,7 +241,7 @@ fn say(report: &Report, status: ExitStatus) -> io::Result<()> {
     Ok(())
 }
 
-/// What is said of a file that cannot be written.
+/// The error for a file that cannot be written.
 fn unwritable(path: &Path) -> String {
     format!("Failed to write {}", path.display())
 }

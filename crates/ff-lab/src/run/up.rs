@@ -32,14 +32,12 @@ const LOOK: Duration = Duration::from_millis(200);
 struct Printed<'a> {
     /// Where all of it is.
     directory: &'a Path,
-    /// The nodes.
     nodes: Vec<Row<'a>>,
 }
 
 /// A node as it is printed.
 #[derive(Serialize)]
 struct Row<'a> {
-    /// Its name.
     name: &'a str,
     /// `authority`, `exit`, `relay`, `client` or `arti-relay`.
     role: &'static str,
@@ -177,7 +175,6 @@ fn show(args: &UpArgs, network: &Network) -> Result<()> {
     print(&text).context("Failed to print")
 }
 
-/// A node.
 fn row(node: &Node) -> Row<'_> {
     let is_relay = node.role() != Role::Client;
     Row {
@@ -197,7 +194,6 @@ fn row(node: &Node) -> Row<'_> {
     }
 }
 
-/// An arti-relay.
 fn arti_row(relay: &ArtiRelay) -> Row<'_> {
     Row {
         name: relay.name(),

@@ -40,8 +40,8 @@ fn nodes_are_as_far_from_each_other_as_planned() -> Result<()> {
     assert!(took >= 2 * ONE_WAY, "{took:?}");
     assert_ne!(probe.address(), guard.host().expect("a host").address());
 
-    // A circuit over links that are open: its hops take one, two and three round trips, and the stream another three and one
-    // to the source.
+    // A circuit over links that are open: its hops take one, two and three round trips, and the
+    // stream another three and one to the source.
     let download = || network.download_through(client, &[guard, middle, exit], 1);
     drop(download()?);
     let start = Instant::now();
@@ -84,7 +84,8 @@ fn namespace_of(pid: &str) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/net")).ok()
 }
 
-/// The processes in these network namespaces: each by its id and its start in clock ticks since boot.
+/// The processes in these network namespaces: each by its id and its start in clock ticks since
+/// boot.
 fn processes_in(namespaces: &BTreeSet<PathBuf>) -> BTreeSet<(i32, u64)> {
     let inside = |process: &Process| {
         namespace_of(&process.pid().to_string()).is_some_and(|own| namespaces.contains(&own))
@@ -133,13 +134,15 @@ fn the_next_start_removes_what_a_killed_lab_has_left() {
     let next = Network::builder().middles(2).exits(1).hosts(HostsPlan::default());
     let next = next.temp_dir(temp.path()).start().unwrap();
     let deadline = Instant::now() + PATIENCE;
-    // A namespace, and the TUN in it, goes with its last process and its last file descriptor. Its number is given to the
-    // next one at once, so who is in a namespace of that number now says nothing.
+    // A namespace, and the TUN in it, goes with its last process and its last file descriptor. Its
+    // number is given to the next one at once, so who is in a namespace of that number now says
+    // nothing.
     while !processes_in(&inside).is_disjoint(&left) {
         assert!(Instant::now() < deadline, "a process of {left:?} is still there");
         std::thread::sleep(Duration::from_millis(20));
     }
-    // The start has removed the cgroup, unless what was in it took longer to end than that waits. Then the next quota does.
+    // The start has removed the cgroup, unless what was in it took longer to end than that waits.
+    // Then the next quota does.
     while cgroup.exists() {
         assert!(Instant::now() < deadline, "{}", cgroup.display());
         let pid = next.node("middle0").pid().unwrap();

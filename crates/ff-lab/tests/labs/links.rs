@@ -42,7 +42,7 @@ fn ff_lab(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ff-lab")).args(arguments).output().expect("ff-lab starts")
 }
 
-/// What is refused, in one line.
+/// The error for refused arguments, in one line.
 fn refused(arguments: &[&str]) -> String {
     let output = ff_lab(arguments);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -180,7 +180,8 @@ fn what_the_kernel_allows_is_afterwards_what_it_was() {
     assert_eq!((inside.trim(), found.trim()), ("cubic", less.as_str()));
 }
 
-/// What this machine sends over a link is TCP as the plan says, on either side of a connection, and nothing else of it is.
+/// What this machine sends over a link is TCP as the plan says, on either side of a connection, and
+/// nothing else of it is.
 #[test]
 fn this_machine_has_the_congestion_control_of_the_plan_on_the_link_alone() {
     let default = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
@@ -225,8 +226,8 @@ fn this_machine_has_the_congestion_control_of_the_plan_on_the_link_alone() {
     assert_eq!(found, [asked, asked, default.trim()]);
 }
 
-/// For bash: `stop` has the emulator stand still, and returns when all of its threads do, which takes a moment; `go_on` ends
-/// that. `now` is the time in microseconds.
+/// For bash: `stop` has the emulator stand still, and returns when all of its threads do, which
+/// takes a moment; `go_on` ends that. `now` is the time in microseconds.
 const STANDSTILL: &str = r#"
     stands() {
         for stat in /proc/$PPID/task/*/stat; do
@@ -244,14 +245,15 @@ fn answering_port() -> u16 {
     let port = socket.local_addr().expect("its address").port();
     thread::spawn(move || {
         while let Ok((_, from)) = socket.recv_from(&mut [0; 8]) {
-            // Who has asked may have gone.
+            // The client that asked may be gone.
             let _ = socket.send_to(b"\n", from);
         }
     });
     port
 }
 
-/// Packets are under way for 0.5 s; the emulator stands still when they are due, or when they are sent.
+/// Packets are under way for 0.5 s; the emulator stands still when they are due, or when they are
+/// sent.
 #[test]
 fn a_run_that_was_late_is_marked_and_has_a_status_of_its_own() {
     let port = answering_port();
@@ -307,7 +309,8 @@ fn what_a_device_drops_is_a_cause_of_its_own() {
     assert!(!String::from_utf8(quiet.stderr).unwrap().contains("lost unread"));
 }
 
-/// A lab whose command does this first and has started another one by that: it, and the ids of both.
+/// A lab whose command does this first and has started another one by that: it, and the ids of
+/// both.
 fn with_two_processes(first: &str, by: &str) -> (Child, String, String) {
     let script = format!("{first} echo $$; {by} sleep 7357 & echo $!; wait");
     let lab = Command::new(env!("CARGO_BIN_EXE_ff-lab"))
@@ -351,7 +354,7 @@ fn nothing_is_left_of_a_killed_run() {
     wait_for_end_of(&sleep);
 }
 
-/// Ids of processes are others there: whose it is cannot be told from here.
+/// Ids of processes are others there: the owner cannot be told from here.
 #[test]
 fn what_runs_in_another_pid_namespace_is_left_alone() {
     let script = "FF_LAB_OWNER=4194999:1 exec sleep 7359";
@@ -385,9 +388,10 @@ fn what_runs_in_another_pid_namespace_is_left_alone() {
     wait_for_end_of(&sleep);
 }
 
-/// What a command in a terminal heard of SIGINT, and how long after the keys it had ended: `first` is done when it waits for
-/// that, and these keys are pressed then. It waits in a loop that begins so; HEARD in it is the file of what it heard.
-/// It is dash, since bash forgets a SIGINT whose trap waits for a program, where that program ends as usual.
+/// What a command in a terminal heard of SIGINT, and how long after the keys it had ended: `first`
+/// is done when it waits for that, and these keys are pressed then. It waits in a loop that begins
+/// so; HEARD in it is the file of what it heard. It is dash, since bash forgets a SIGINT whose trap
+/// waits for a program, where that program ends as usual.
 fn heard_in_terminal(first: &str, keys: &[u8], waits: &str) -> (String, Duration) {
     let dir = tempfile::tempdir().expect("a directory");
     let [heard, ready] = ["heard", "ready"].map(|name| dir.path().join(name));
@@ -437,7 +441,8 @@ fn what_only_ff_lab_was_told_in_a_terminal_the_command_hears_too() {
     assert_eq!(heard, "INT\n");
 }
 
-/// Also what does not heed the signal, after the seconds that it has, and what has no environment any more.
+/// Also processes that do not heed the signal, after the seconds that they have, and processes that
+/// have lost their environment.
 #[test]
 fn a_run_that_is_asked_to_end_ends_all_that_it_has_started() {
     for (first, by, least_secs) in [("", "env -i", 0), ("trap '' TERM;", "", 5)] {

@@ -1,5 +1,5 @@
-//! Networks and links, as programs and as a person's. One program, so that tests, which wait most of the time, run beside
-//! each other.
+//! Networks and links, as programs and people use them. One program, so that tests, which wait most
+//! of the time, run at the same time.
 
 mod hosts;
 mod links;

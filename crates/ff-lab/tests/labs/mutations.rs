@@ -1,5 +1,5 @@
-//! No change to a real file, or to what a tor says, makes a reader panic, and whatever is read drives a link. The fuzzers
-//! in `fuzz` go further.
+//! No change to a real file, or to tor's answers, makes a reader panic, and everything that is read
+//! drives a link. The fuzzers in `fuzz` go further.
 
 use std::fs;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn drive(direction: &Direction) {
     assert_eq!(ended + link.waiting() as u64, counts.packets + counts.duplicated);
 }
 
-/// What is cut out, and what is written over.
+/// The parts that are cut out, and those that are written over.
 fn edits() -> impl Strategy<Value = ((usize, usize), Vec<(usize, u8)>)> {
     let byte =
         prop_oneof![any::<u8>(), prop::sample::select(b"0123456789-.e\n\t #=\"[]{},+x".to_vec())];
@@ -99,7 +99,8 @@ proptest! {
         }
     }
 
-    /// A message is what it is whether all of it comes at once or more behind it, and no shorter one is one.
+    /// A message is what it is whether all of it comes at once or more behind it, and no shorter
+    /// one is one.
     #[test]
     fn what_a_control_port_says_is_read_message_by_message((cut, changes) in edits()) {
         let text = "250-version=0.4.9.11\r\n250+ns/all=\r\nr one\r\n..two\r\n.\r\n250 OK\r\n\

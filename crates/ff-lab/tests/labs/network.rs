@@ -95,7 +95,8 @@ fn roles_and_documents(network: &Network) -> Result<()> {
 
 fn connections_from_outside_are_counted(network: &Network) -> Result<()> {
     let node = network.node("middle0");
-    // Nodes are looked at one after the other, so one that just closes a connection makes a wrong count now and then.
+    // Nodes are looked at one after the other, so one that just closes a connection makes a wrong
+    // count now and then.
     let wait_for = |node: &Node, count: usize| -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         let mut found = network.outside_connections(node)?;

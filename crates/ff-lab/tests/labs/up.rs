@@ -16,7 +16,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 struct Up {
     /// The program.
     child: Child,
-    /// What it has printed.
     printed: Value,
 }
 
@@ -94,8 +93,8 @@ fn networks_run_beside_each_other_and_leave_nothing() {
     assert!(!second.dir().exists() && processes_of(&second.dir()) == 0);
     TcpStream::connect(socks).expect("the first network goes on");
 
-    // Killed, it takes its nodes with it and leaves its directory to the next one, which removes it, and ends a tor that
-    // hangs in its exit.
+    // Killed, it takes its nodes with it and leaves its directory to the next one, which removes
+    // it, and ends a tor that hangs in its exit.
     assert_eq!(first.end(Signal::KILL), None);
     assert!(first.dir().exists());
     for node in &nodes {

@@ -46,7 +46,6 @@ impl Channel for Plain {
 
 /// TLS, used as rustls's documentation has it, with our own reading of the socket.
 struct Tls<C> {
-    /// The connection.
     connection: C,
     /// Plaintext on its way out of it.
     plain: Box<[u8]>,
@@ -91,7 +90,7 @@ where
 struct Socket<C> {
     /// The socket.
     tcp: mio::net::TcpStream,
-    /// What it carries bytes in.
+    /// The channel for its bytes.
     channel: C,
     /// Wire bytes the kernel has not taken.
     unsent: Vec<u8>,
@@ -141,9 +140,7 @@ impl<C: Channel> Socket<C> {
 
 /// Several sockets and their poll.
 struct Loop<C> {
-    /// The poll.
     poll: Poll,
-    /// The sockets.
     sockets: Vec<Socket<C>>,
 }
 
@@ -297,7 +294,7 @@ fn echo_with<A: Channel, B: Channel>(
     })?;
     let run = join(sending)?;
     stop.store(true, Ordering::Relaxed);
-    // Whatever ends the server once the client is through is no error.
+    // An error that ends the server once the client is through does not matter.
     let _ = join(serving);
     run
 }

@@ -59,7 +59,7 @@ struct TargetSocket {
     writable: bool,
 }
 
-/// What a turn on a socket came to.
+/// The result of a turn on a socket.
 enum Turn {
     /// There is more to do at once.
     Busy,
@@ -155,7 +155,7 @@ fn answer_cell(cell: &mut Cell, circuit: &mut Option<EchoCircuit>, exporter: &Ex
     }
 }
 
-/// Answers MEAS_CREATE, whoever it is from.
+/// Answers MEAS_CREATE from any sender.
 fn create(cell: &Cell, exporter: &Exporter) -> Option<(Cell, EchoCircuit)> {
     let Ok(Msg::Create(create)) = Msg::decode(&cell[HEADER_LEN..]) else { return None };
     let create = create.unverified();
@@ -272,7 +272,7 @@ pub(super) fn measurer(case: &Case<'_>) -> Result<Run, BenchError> {
         .map_err(io("starting a runtime"))?;
     let run = runtime.block_on(collect(&order, links));
     stop.store(true, Ordering::Relaxed);
-    // Whatever ends the target once the measurer is through is no error.
+    // An error that ends the target once the measurer is through does not matter.
     let _ = join(serving);
     run
 }
@@ -306,7 +306,7 @@ mod tests {
 
     use super::*;
 
-    /// Echoes until it is told that the measurer is through and nothing comes any more, ends the
+    /// Echoes until it is told that the measurer is through and nothing else comes, ends the
     /// measurement as a relay does, and drops what still comes. Returns whether the measurer
     /// announced the link's end, and how the stream ended.
     fn echo_and_end(

@@ -34,8 +34,8 @@ pub(super) fn connect(addr: std::net::SocketAddr) -> Result<TcpStream, BenchErro
     Ok(tcp)
 }
 
-/// A socket that is read a record at a time: what follows the handshake belongs to those who take the keys
-/// out, and what rustls has read of it nobody would get.
+/// A socket that is read a record at a time: the bytes after the handshake belong to the code that
+/// takes the keys out, and would be lost if rustls read them.
 struct Records<'a> {
     /// The socket.
     tcp: &'a mut TcpStream,

@@ -46,8 +46,8 @@ pub struct RunOptions {
     pub config: PathBuf,
     /// Check the config, the key, the cores and the address, then exit.
     ///
-    /// Exit status 1 if `run` would refuse one of them or could not work with it. A service may be running with the same
-    /// config.
+    /// Exit status 1 if `run` would refuse one of them or could not work with it. A service may be
+    /// running with the same config.
     #[arg(long)]
     pub check: bool,
     /// Check the config without reading the key, then exit. `systemctl reload` does this first.
@@ -81,7 +81,8 @@ pub(super) fn init(options: &InitOptions) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a file that is not there yet, which everybody may read: the service has a user of its own.
+/// Writes a file that is not there yet, which everybody may read: the service has a user of its
+/// own.
 fn write_new(path: &Path, text: &str) -> Result<()> {
     let failed = || format!("Failed to write {}", path.display());
     let dir = path.parent().unwrap_or(Path::new("."));
@@ -202,7 +203,8 @@ fn reload(service: &Service, path: &Path) {
     }
 }
 
-/// The settings of a config that a running service can take over: one that `run --check` calls valid.
+/// The settings of a config that a running service can take over: one that `run --check` calls
+/// valid.
 fn read_again(path: &Path) -> Result<Settings> {
     let config = Config::load(path)?;
     let settings = config.settings()?;
@@ -230,7 +232,8 @@ mod tests {
 
     use super::*;
 
-    /// The problem that `run --check` finds in the config of `init` after a replacement and with an addition.
+    /// The problem that `run --check` finds in the config of `init` after a replacement and with an
+    /// addition.
     fn problem(from: &str, to: &str, more: &str) -> Option<String> {
         let dir = tempfile::tempdir().expect("a directory");
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

@@ -26,7 +26,8 @@ pub struct TransitOptions {
     /// Address of the relay's ORPort.
     #[arg(long, value_name = "IP:PORT")]
     pub target: SocketAddr,
-    /// The relay's Ed25519 identity, 43 base64 characters: `fingerprint-ed25519` in its data directory.
+    /// The relay's Ed25519 identity, 43 base64 characters: `fingerprint-ed25519` in its data
+    /// directory.
     #[arg(long, value_name = "BASE64", value_parser = parse_key)]
     pub ed_identity: [u8; 32],
     /// The relay's key for circuits, 43 base64 characters: `ntor-onion-key` in its descriptor.
@@ -41,15 +42,16 @@ pub struct TransitOptions {
     /// Number of these circuits that always carry cells; default: all.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub busy_circuits: Option<u32>,
-    /// Send one cell in this many over the other circuits, in turn; default: these stay open and idle.
+    /// Send one cell in this many over the other circuits, in turn; default: these stay open and
+    /// idle.
     #[arg(long, value_name = "NUMBER", requires = "busy_circuits",
           value_parser = clap::value_parser!(u32).range(2..))]
     pub quiet_one_in: Option<u32>,
     /// Open at most this many links, and this many circuits, per second.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub circuits_per_second: Option<u32>,
-    /// Addresses at which sinks listen: the relay must be able to reach them. Each has its own identity,
-    /// and the relay opens a link to each.
+    /// Addresses at which sinks listen: the relay must be able to reach them. Each has its own
+    /// identity, and the relay opens a link to each.
     #[arg(long, value_name = "IP:PORT", value_delimiter = ',', default_value = "127.0.0.1:0")]
     pub sinks: Vec<SocketAddr>,
     /// Direction of the cells.
@@ -102,7 +104,7 @@ pub enum Crypto {
     Aes128Ctr,
 }
 
-/// What it came to.
+/// The result.
 #[derive(Debug, Serialize)]
 struct Report {
     /// Links to the relay.
@@ -119,9 +121,8 @@ struct Report {
     median_bytes_per_sec: u64,
     /// Cells that were sent at both ends.
     sent_cells: u64,
-    /// Cells that arrived.
     arrived_cells: u64,
-    /// Of these, checked.
+    /// Checked cells among these.
     checked_cells: u64,
     /// CPU time of both ends in microseconds.
     cpu_micros: u64,

@@ -1,8 +1,9 @@
 //! What a measurer's network carries, from what all measurers say: arithmetic only.
 //!
-//! What A to B carried in a second is the lesser of what A has proof for and what B says to have received.
-//! So a host can raise its own number neither by what it says to have sent nor by what it says to have
-//! received; and since both count by their own clocks, not by gathering seconds into a few either.
+//! What A to B carried in a second is the lesser of what A has proof for and what B says to have
+//! received. So a host can raise its own number neither by what it says to have sent nor by what it
+//! says to have received; and since both count by their own clocks, not by gathering seconds into a
+//! few either.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,27 +15,28 @@ use super::report::{HostSecond, PeerSecond};
 /// Seconds that are left out at the beginning: the pace doubles in them until it is full.
 pub const WARM_UP_SECS: u16 = 2;
 
-/// A host is called lossy when one in so many seconds is.
+/// A host is called lossy when one in this number of seconds is.
 const LOSSY_PART: usize = 10;
 /// Loss above which a second is lossy, in thousandths.
 const LOSS_BOUND_PERMILLE: u16 = 10;
 
-/// What all measurers of a session say, by their indices.
+/// The reports of all measurers of a session, by their indices.
 pub type Said = BTreeMap<u8, Vec<HostSecond>>;
 
-/// What one measurer's network carries.
+/// The capacity of one measurer's network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// The median over the seconds of the lesser of what was sent and received with all peers together.
+    /// The median over the seconds of the lesser of what was sent and received with all peers
+    /// together.
     pub rate: BytesPerSec,
     /// The median of what was sent, as far as it arrived.
     pub sent: BytesPerSec,
     /// The median of what was received.
     pub received: BytesPerSec,
-    /// Of all that was sent to it and by it, so much did not arrive, in thousandths.
+    /// The part of all that was sent to it and by it that did not arrive, in thousandths.
     pub loss_permille: u16,
-    /// Whether in a tenth of the seconds, or more, a flow to or from it lost more than 1 %: then the pace was
-    /// above what a path carries, and the rate is what arrived of it.
+    /// Whether in a tenth of the seconds, or more, a flow to or from it lost more than 1 %: then
+    /// the pace was above what a path carries, and the rate is what arrived of it.
     pub is_lossy: bool,
     /// The peer with the greatest loss to or from it, and that in thousandths.
     pub worst_peer: Option<(u8, u16)>,
@@ -42,8 +44,8 @@ pub struct Capacity {
     pub seconds: u16,
 }
 
-/// What a host's network carries, over those seconds; a second that a host did not report counts as one in
-/// which it carried nothing. `None` when there are no seconds.
+/// What a host's network carries, over those seconds; a second that a host did not report counts as
+/// one in which it carried nothing. `None` when there are no seconds.
 ///
 /// Of 60 seconds, [`WARM_UP_SECS`]`..60` are to be taken.
 #[must_use]
@@ -97,12 +99,10 @@ struct Flow {
     sent: u64,
     /// Of it, what the sender has proof for.
     proven: u64,
-    /// Received, as the receiver says.
     received: u64,
 }
 
 impl Flow {
-    /// Adds more of them.
     fn add(&mut self, more: Self) {
         self.sent = self.sent.saturating_add(more.sent);
         self.proven = self.proven.saturating_add(more.proven);
@@ -114,8 +114,8 @@ impl Flow {
         self.sent.min(self.proven).min(self.received)
     }
 
-    /// Of what was sent, that for which there is no proof. What the receiver says is of its own seconds, and
-    /// the last packets of one come in the next.
+    /// Of what was sent, that for which there is no proof. What the receiver says is of its own
+    /// seconds, and the last packets of one come in the next.
     fn lost(&self) -> u64 {
         self.sent.saturating_sub(self.proven)
     }
@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    /// A second in which a host says to have sent, have proof for, and have received so many bytes.
+    /// A second in which a host reports these bytes as sent, proven and received.
     fn second(second: u16, peers: &[(u8, u64, u64, u64)]) -> HostSecond {
         let peer = |&(index, sent_bytes, proven_bytes, received_bytes): &_| PeerSecond {
             index,

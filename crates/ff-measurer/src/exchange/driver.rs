@@ -1,7 +1,7 @@
 //! The sockets of an exchange, and the thread that moves datagrams between them and [`Host`].
 //!
-//! One thread does all, with as many datagrams per system call as the kernel takes (`quinn-udp`: GSO, GRO,
-//! recvmmsg, and DF on all packets).
+//! One thread does all, with as many datagrams per system call as the kernel takes (`quinn-udp`:
+//! GSO, GRO, recvmmsg, and DF on all packets).
 
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
@@ -23,8 +23,8 @@ use crate::report::thread_cpu_time;
 
 /// The token of the waker; sockets have their place.
 const WAKER: Token = Token(usize::MAX);
-/// What is asked for as a socket's buffers: a hundredth of a second of 10 Gbit/s, several times over,
-/// because the kernel counts more than the bytes of the packets.
+/// What is asked for as a socket's buffers: a hundredth of a second of 10 Gbit/s, several times
+/// over, because the kernel counts more than the bytes of the packets.
 const BUFFER_BYTES: usize = 32 << 20;
 /// Buffers that one system call fills.
 const RECEIVE_BUFFERS: usize = 16;
@@ -40,7 +40,6 @@ const LEAST_WAIT: Duration = Duration::from_micros(100);
 /// A host that listens, and has not been told of its peers.
 #[derive(Debug)]
 pub struct Exchange {
-    /// Its sockets.
     sockets: Vec<Socket>,
     /// Bytes of a data packet.
     packet_bytes: u16,
@@ -51,7 +50,8 @@ pub struct Exchange {
 pub struct Bound {
     /// The address with its port.
     pub addr: SocketAddr,
-    /// The receive buffer that the kernel has granted, as it counts, in bytes (`net.host.rmem_max`).
+    /// The receive buffer that the kernel has granted, as it counts, in bytes
+    /// (`net.host.rmem_max`).
     pub receive_buffer_bytes: usize,
     /// The send buffer that the kernel has granted, as it counts, in bytes (`net.host.wmem_max`).
     pub send_buffer_bytes: usize,
@@ -59,7 +59,7 @@ pub struct Bound {
     pub may_fragment: bool,
 }
 
-/// What a host reports.
+/// The events of a host.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ExchangeEvent {
@@ -82,7 +82,7 @@ pub struct ExchangeTotals {
     pub cpu_micros: u64,
     /// Calls by which the system did not send; what they had counts as lost.
     pub send_errors: u64,
-    /// What the system said at the last of them.
+    /// The system's last error.
     pub last_send_error: Option<String>,
 }
 
@@ -96,7 +96,8 @@ pub struct PeerTotals {
 }
 
 impl PeerTotals {
-    /// What was wrong with the exchange with this peer, for people; `None` when data went both ways.
+    /// What was wrong with the exchange with this peer, for people; `None` when data went both
+    /// ways.
     #[must_use]
     pub fn trouble(&self) -> Option<&'static str> {
         let (fate, counts) = (&self.fate, &self.counts);
@@ -125,11 +126,9 @@ impl PeerTotals {
 pub struct RunningExchange {
     /// What it reports.
     events: UnboundedReceiver<ExchangeEvent>,
-    /// Whether it is to stop.
     stop: Arc<AtomicBool>,
     /// Makes it look.
     waker: Arc<Waker>,
-    /// Its thread.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -137,7 +136,7 @@ impl Exchange {
     /// Listens.
     ///
     /// # Errors
-    /// [`ExchangeError`]: when it makes no sense, or there is no port to be had.
+    /// [`ExchangeError`]: when the order makes no sense, or no port is available.
     pub fn bind(bind: &ExchangeBind) -> Result<Self, ExchangeError> {
         bind.check()?;
         let sockets = bind.addrs.iter().map(|addr| {
@@ -216,11 +215,10 @@ impl Drop for RunningExchange {
 /// A socket of one family.
 #[derive(Debug)]
 struct Socket {
-    /// The socket.
     udp: UdpSocket,
-    /// What the kernel can do with it.
+    /// The kernel's features for it.
     state: UdpSocketState,
-    /// Where it listens.
+    /// Its listening address.
     bound: Bound,
 }
 
@@ -254,17 +252,15 @@ impl Socket {
     }
 }
 
-/// What the thread has.
+/// The thread's data.
 struct Turn {
     /// The exchange.
     host: Host,
-    /// Its sockets.
     sockets: Vec<Socket>,
     /// Waits for them.
     poll: Poll,
     /// The exchange's zero.
     zero: Instant,
-    /// Whether it is to stop.
     stop: Arc<AtomicBool>,
     /// Where events go.
     to: UnboundedSender<ExchangeEvent>,
@@ -380,7 +376,7 @@ impl Turn {
     }
 }
 
-/// What is on its way to the socket.
+/// The datagrams on their way to the socket.
 struct Outbox {
     /// The datagrams.
     buffer: Vec<u8>,
@@ -396,7 +392,7 @@ impl Outbox {
         Self { buffer, kept: None }
     }
 
-    /// What is to be sent next.
+    /// The next datagram to send.
     fn next(&mut self, host: &mut Host, sockets: &[Socket], now: MonoTime) -> Option<Outgoing> {
         let segments = sockets.iter().map(|socket| socket.state.max_gso_segments()).min();
         let poll = || host.poll_transmit(now, segments.unwrap_or(1), &mut self.buffer);
@@ -405,7 +401,6 @@ impl Outbox {
 }
 
 impl ExchangeTotals {
-    /// Adds a second.
     pub(crate) fn add(&mut self, second: &HostSecond) {
         self.strangers += second.strangers;
         if self.peers.is_empty() {

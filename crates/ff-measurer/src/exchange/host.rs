@@ -7,8 +7,9 @@
 //!      └◀───────── no proof for a second ───────┘
 //! ```
 //!
-//! Only hellos, and answers to what carries a valid tag, go to an address that has not shown within the
-//! last second that it wants more. Welcomes are as long as hellos, and receipts much shorter than the data.
+//! Only hellos, and answers to what carries a valid tag, go to an address that has not shown within
+//! the last second that it wants more. Welcomes are as long as hellos, and receipts much shorter
+//! than the data.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -31,11 +32,13 @@ const RECEIPT_INTERVAL: Duration = Duration::from_millis(50);
 const SILENCE: Duration = Duration::from_millis(900);
 /// While nothing is sent yet, a welcome is worth so long.
 const WELCOME_TIME: Duration = Duration::from_millis(400);
-/// A packet's second may be so far from ours; more means that the hosts do not exchange at the same time.
+/// A packet's second may be so far from ours; more means that the hosts do not exchange at the same
+/// time.
 const MAX_SECONDS_APART: u16 = 2;
 /// Packets of one batch at most, however many one system call takes.
 const MAX_BATCH: usize = 32;
-/// A sender waits until it may send this much time's worth of packets, because a call for each costs more.
+/// A sender waits until it may send this much time's worth of packets, because a call for each
+/// costs more.
 const BATCH_TIME: Duration = Duration::from_micros(500);
 /// The longest datagram that a batch makes, in bytes.
 const MAX_BATCH_BYTES: usize = 60_000;
@@ -77,7 +80,6 @@ pub(super) struct Host {
 
 /// What a host knows of a peer.
 struct Peer {
-    /// Its index.
     index: u8,
     /// Its address.
     addr: SocketAddr,
@@ -89,9 +91,8 @@ struct Peer {
     welcome_at: MonoTime,
     /// When receipts are due.
     receipt_at: MonoTime,
-    /// What was sent.
+    /// The packets that were sent.
     ledger: Ledger,
-    /// What has come.
     inbox: Inbox,
     /// The law of its rate.
     pace: Pace,
@@ -110,7 +111,6 @@ enum Door {
         /// When it is asked again.
         at: MonoTime,
     },
-    /// It does.
     Open {
         /// When it last proved so.
         proven_at: MonoTime,
@@ -177,7 +177,8 @@ impl Host {
             Kind::Welcome => peer.welcome(header.number, now),
             Kind::Data => {
                 let apart = header.second.abs_diff(count_second(now, self.begin));
-                // What comes before the beginning or after the end is proven, and counts in no second.
+                // What comes before the beginning or after the end is proven, and counts in no
+                // second.
                 let mut nothing = PeerSecond::default();
                 let count = second.and_then(|second| self.meter.at(second, place));
                 peer.receive(&header, datagram.len(), apart, count.unwrap_or(&mut nothing));
@@ -434,7 +435,8 @@ impl Peer {
         count.received_bytes += bytes as u64;
     }
 
-    /// Knocks again when a peer that got data proves no more, or when it waits for the beginning.
+    /// Knocks again when a peer that got data proves nothing further, or when it waits for the
+    /// beginning.
     fn turn_away(&mut self, now: MonoTime, begin: MonoTime, random: fn() -> u64) {
         let Door::Open { proven_at } = self.door else { return };
         let has_begun = now >= begin;
@@ -480,7 +482,6 @@ fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
     one.port() == other.port() && one.ip().to_canonical() == other.ip().to_canonical()
 }
 
-/// The tick of a time.
 fn tick(now: MonoTime, begin: MonoTime) -> u32 {
     u32::try_from(now.since(begin).as_micros() / TICK.as_micros()).unwrap_or(u32::MAX)
 }
@@ -490,7 +491,6 @@ fn tick_second(tick: u32) -> u16 {
     u16::try_from(tick / 10).unwrap_or(u16::MAX)
 }
 
-/// The second of a time.
 fn count_second(now: MonoTime, begin: MonoTime) -> u16 {
     u16::try_from(now.since(begin).as_secs()).unwrap_or(u16::MAX)
 }

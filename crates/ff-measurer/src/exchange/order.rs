@@ -56,27 +56,27 @@ pub struct ExchangeOrder {
 pub struct ExchangePeer {
     /// Its index.
     pub index: u8,
-    /// Where it listens.
+    /// Its listening address.
     pub addr: SocketAddr,
     /// The most that it may be sent by this host; [`pair_rates`](super::pair_rates) shares it out.
     pub rate: BytesPerSec,
 }
 
-/// Why there is no exchange.
+/// Why an exchange failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExchangeError {
     /// The order or the place to listen at is of no use.
     #[error("the exchange cannot be: {0}")]
     BadOrder(String),
-    /// There is no socket to be had.
+    /// No socket is available.
     #[error("cannot listen at any UDP port {ports:?} of {addr}")]
     Bind {
         /// The address.
         addr: IpAddr,
         /// The ports that were tried.
         ports: RangeInclusive<u16>,
-        /// What the system said of the last.
+        /// The system's error for the last.
         source: std::io::Error,
     },
     /// The machine failed.
@@ -84,7 +84,7 @@ pub enum ExchangeError {
     Host {
         /// What failed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }

@@ -1,12 +1,13 @@
 //! How fast to send: a token bucket, and the law by which its rate follows what the path carries.
 //!
-//! The law is that of TCP Westwood, without a window: additive increase, and after loss a decrease to what
-//! was seen to arrive (here to 99 % of it, so that queues empty), not to a half. It ends just around what
-//! the path carries, where half of the seconds are full ones and loss stays about at the bound. At the
-//! beginning the rate doubles each time that a window was carried, from a quarter.
+//! The law is that of TCP Westwood, without a window: additive increase, and after loss a decrease
+//! to what was seen to arrive (here to 99 % of it, so that queues empty), not to a half. It ends
+//! just around what the path carries, where half of the seconds are full ones and loss stays about
+//! at the bound. At the beginning the rate doubles each time that a window was carried, from a
+//! quarter.
 //!
-//! Loss that a decrease does not lessen is the path's own. From then on only loss above that, and half as
-//! much more, counts.
+//! Loss that a decrease does not lessen is the path's own. From then on only loss above that, and
+//! half as much more, counts.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,8 +19,8 @@ use ff_proto::units::{BytesPerSec, MonoTime};
 pub(super) const TICK: Duration = Duration::from_millis(100);
 /// Ticks in a window, over which loss is judged.
 const WINDOW_TICKS: u32 = 5;
-/// So many ticks after a window, proof of a packet shows that what is missing of the window is lost:
-/// receipts are repeated within this time.
+/// This number of ticks after a window, proof of a packet shows that missing packets of the window
+/// are lost: receipts are repeated within this time.
 const REPEAT_TICKS: u32 = 2;
 /// Ticks after which a window is judged anyway.
 const JUDGE_TICKS: u32 = 10;
@@ -49,16 +50,14 @@ const LEAST_PACKETS: u64 = 20;
 const BURST: Duration = Duration::from_millis(10);
 /// Packets that the bucket holds at least.
 const LEAST_BURST_PACKETS: u64 = 2;
-/// The most that the bucket holds, in bytes: shallow queues hold no more.
+/// The most that the bucket holds, in bytes: shallow queues do not hold more.
 const MAX_BURST_BYTES: u64 = 512 * 1024;
 
 /// Lets packets through at a rate, never more in any time than the rate and one burst.
 pub(super) struct Pacer {
     /// Gives permission.
     bucket: TokenBucket,
-    /// The rate.
     rate: BytesPerSec,
-    /// Bytes of a packet.
     packet_bytes: u64,
 }
 
@@ -70,7 +69,6 @@ impl Pacer {
         Self { bucket, rate, packet_bytes }
     }
 
-    /// The burst at a rate.
     fn burst_of(rate: BytesPerSec, packet_bytes: u64) -> u64 {
         let least = packet_bytes.saturating_mul(LEAST_BURST_PACKETS);
         rate.bytes_in(BURST).min(MAX_BURST_BYTES).max(least)
@@ -101,7 +99,7 @@ impl Pacer {
         self.bucket.take(bytes);
     }
 
-    /// When so many packets may go, counted from the last question.
+    /// When `packets` packets may go, counted from the last question.
     pub(super) fn time_until(&self, packets: u64) -> Duration {
         self.bucket.time_until(packets.saturating_mul(self.packet_bytes))
     }
@@ -117,7 +115,6 @@ pub(super) struct Pace {
     least: BytesPerSec,
     /// The rate after the last decrease, or the greatest.
     base: BytesPerSec,
-    /// Bytes of a packet.
     packet_bytes: u64,
     /// Whether it still doubles.
     is_starting: bool,
@@ -213,7 +210,6 @@ impl Pace {
         self.decrease_to(BytesPerSec::new(self.rate.get() / 2), tick);
     }
 
-    /// The rate.
     pub(super) fn rate(&self) -> BytesPerSec {
         self.rate
     }
@@ -264,7 +260,7 @@ impl Pace {
         self.is_starting &= self.rate < self.most;
     }
 
-    /// Lowers the rate; windows of before say nothing any more.
+    /// Lowers the rate; earlier windows do not count from now on.
     fn decrease_to(&mut self, rate: BytesPerSec, tick: u32) {
         self.rate = rate.min(self.rate).max(self.least);
         self.base = self.rate;
@@ -290,7 +286,7 @@ mod tests {
             for (step, is_slower) in steps {
                 now += step;
                 let time = MonoTime::from_micros(now);
-                // A rate that changes between the greatest and less is no way to get more.
+                // A rate that changes between the greatest and less does not get more through.
                 pacer.set_rate(if is_slower { rate.scale(0.5) } else { rate }, time);
                 let packets = pacer.packets(time);
                 pacer.take(packets * packet);
@@ -321,7 +317,8 @@ mod tests {
         }
     }
 
-    /// Rates over `seconds` of a path that lets so much through and loses a share of it besides.
+    /// Rates over `seconds` of a path that lets `path` through and also loses a share of it at
+    /// random.
     fn rates(path: BytesPerSec, random_loss: f64, seconds: u32) -> Vec<BytesPerSec> {
         let mut pace = Pace::new(BytesPerSec::from_mbit(1000), 1452);
         (0..seconds * 10)

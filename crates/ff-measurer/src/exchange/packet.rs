@@ -5,8 +5,8 @@
 //! 28 number 8 | nonce 8 | tag 8 | statements or filling
 //! ```
 //!
-//! All numbers are big-endian. The tag is SipHash-2-4 by a key that is drawn from the session's; it covers
-//! the header and the statements. Filling is read by nobody.
+//! All numbers are big-endian. The tag is SipHash-2-4 by a key that is drawn from the session's; it
+//! covers the header and the statements. Filling is read by nobody.
 
 use aws_lc_rs::hkdf;
 use siphasher::sip::SipHasher24;
@@ -24,7 +24,7 @@ pub(super) const MAX_CONTROL_LEN: usize = HEADER_LEN + MAX_STATEMENTS * STATEMEN
 /// What every packet begins with; the last byte is the version.
 const MAGIC: [u8; 4] = *b"FFX\x01";
 
-/// What a packet is for.
+/// The purpose of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// "May I send to you?" with a number that nobody can guess.
@@ -63,9 +63,9 @@ impl Kind {
 /// A header's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// What the packet is for.
+    /// The purpose of the packet.
     pub(super) kind: Kind,
-    /// Who sends it.
+    /// The host that sends it.
     pub(super) from: u8,
     /// For whom it is.
     pub(super) to: u8,
@@ -123,8 +123,8 @@ impl Seal {
         len
     }
 
-    /// Reads a packet of this session: its header, and the statements of a receipt. `None` when it is
-    /// anything else.
+    /// Reads a packet of this session: its header, and the statements of a receipt. `None` when it
+    /// is anything else.
     pub(super) fn open<'a>(
         &self,
         packet: &'a [u8],

@@ -1,9 +1,9 @@
-//! Proof of what has come: a receiver says which packets of a block it has, and the exclusive-or of their
-//! nonces.
+//! Proof of what has come: a receiver says which packets of a block it has, and the exclusive-or of
+//! their nonces.
 //!
-//! A nonce is known to the sender, and to who has the packet. So a receiver cannot claim a packet that was
-//! lost, neither to look better nor to make the sender go on: the tags' key, which all measurers have, does
-//! not help it.
+//! A nonce is known to the sender, and to who has the packet. So a receiver cannot claim a packet
+//! that was lost, neither to look better nor to make the sender go on: the tags' key, which all
+//! measurers have, does not help it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn place(number: u64) -> (u64, usize, u64) {
     (number / u64::from(BLOCK_PACKETS), word, 1 << (index % 64))
 }
 
-/// What has been sent to a peer, and which of it is proven to have come.
+/// The packets that have been sent to a peer, and those of them that are proven to have come.
 pub(super) struct Ledger {
     /// Makes the nonces; by a key that nobody else has.
     nonces: SipHasher24,
@@ -41,26 +41,19 @@ pub(super) struct Ledger {
 
 /// A block of packets that were sent within one tick.
 struct Block {
-    /// The tick.
     tick: u32,
     /// When it began.
     began_at: MonoTime,
     /// Packets that were sent.
     sent: u16,
-    /// Those that are proven.
     proven: [u64; 4],
 }
 
-/// What a statement is worth.
+/// The verdict about a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// So many packets more of this tick have come.
-    Proven {
-        /// The tick.
-        tick: u32,
-        /// The packets.
-        packets: u16,
-    },
+    /// `packets` packets more of this tick have come.
+    Proven { tick: u32, packets: u16 },
     /// It says nothing new, or comes too late.
     Old,
     /// It claims what has not come.
@@ -142,7 +135,7 @@ impl Ledger {
     }
 }
 
-/// What has come from a peer.
+/// The packets that have come from a peer.
 pub(super) struct Inbox {
     /// Blocks, each at its number modulo the length.
     blocks: Vec<Got>,
@@ -154,10 +147,9 @@ pub(super) struct Inbox {
     due: usize,
 }
 
-/// What has come of a block.
+/// The packets that have come of a block.
 #[derive(Clone, Copy, Default)]
 struct Got {
-    /// The block.
     block: u64,
     /// A bit for each packet that has come.
     bits: [u64; 4],
@@ -169,7 +161,7 @@ struct Got {
     is_owed: bool,
 }
 
-/// What a packet that has come is.
+/// The kind of a packet that has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
     /// The newest so far.

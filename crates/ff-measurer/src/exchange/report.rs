@@ -9,7 +9,7 @@ use ff_proto::units::BytesPerSec;
 pub struct HostSecond {
     /// Seconds since the start.
     pub second: u16,
-    /// What was exchanged with each peer, in the order's order.
+    /// The bytes exchanged with each peer, in the order's order.
     pub peers: Vec<PeerSecond>,
     /// Datagrams that were nobody's: without a valid tag, from another address, for another host.
     pub strangers: u64,
@@ -26,7 +26,7 @@ pub struct PeerSecond {
     pub proven_bytes: u64,
     /// Data received, each packet once.
     pub received_bytes: u64,
-    /// Packets sent of which there is no proof within a second.
+    /// Packets sent that were not proven within a second.
     pub lost_packets: u64,
     /// Packets received once more.
     pub duplicated_packets: u64,
@@ -65,17 +65,17 @@ pub(super) struct Meter {
     open: VecDeque<HostSecond>,
     /// The oldest second that is open.
     first: u16,
-    /// Seconds there are.
     seconds: u16,
 }
 
 impl Meter {
-    /// A meter of so many seconds with these peers.
+    /// A meter of `seconds` seconds with these peers.
     pub(super) fn new(peers: Vec<u8>, seconds: u16) -> Self {
         Self { peers, open: VecDeque::new(), first: 0, seconds }
     }
 
-    /// The counters of a second with the peer at this place; `None` when the second is over, or is none.
+    /// The counters of a second with the peer at this place; `None` when the second is over, or is
+    /// none.
     pub(super) fn at(&mut self, second: u16, place: usize) -> Option<&mut PeerSecond> {
         self.second(second)?.peers.get_mut(place)
     }

@@ -2,10 +2,11 @@
 
 use ff_proto::units::BytesPerSec;
 
-/// The rate of each pair, fair by max-min: all pairs' rates grow together, until a host has no more to
-/// give; then those of the others go on.
+/// The rate of each pair, fair by max-min: all pairs' rates grow together, until a host is used up;
+/// then those of the others go on.
 ///
-/// `[a][b]` is what goes from a to b, and as much from b to a. No row is above what its host may send.
+/// `[a][b]` is what goes from a to b, and as much from b to a. No row is above what its host may
+/// send.
 #[must_use]
 pub fn pair_rates(hosts: &[BytesPerSec]) -> Vec<Vec<BytesPerSec>> {
     let count = hosts.len();

@@ -6,7 +6,6 @@ pub(super) const STATEMENT_LEN: usize = 48;
 /// Which packets of a block have come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Statement {
-    /// The block.
     pub(super) block: u64,
     /// A bit for each of its packets.
     pub(super) bits: [u64; 4],

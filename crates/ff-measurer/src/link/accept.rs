@@ -6,7 +6,7 @@
 //!   (CERTS, AUTHENTICATE,) NETINFO ──────────────────────▶
 //! ```
 //!
-//! Who the initiator is, is not looked at: what it may do is decided by what it sends later.
+//! The initiator's identity is not looked at: what it may do is decided by what it sends later.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};

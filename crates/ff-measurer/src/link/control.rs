@@ -52,7 +52,7 @@ pub enum ControlError {
     Io {
         /// The relay's address.
         peer: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The TLS record layer failed.
@@ -60,7 +60,7 @@ pub enum ControlError {
     Record {
         /// The relay's address.
         peer: SocketAddr,
-        /// What was wrong.
+        /// The error.
         source: RecordError,
     },
     /// The caller gave more bytes than one call takes.
@@ -71,7 +71,7 @@ pub enum ControlError {
     },
 }
 
-/// What is known of a link, and not needed here.
+/// The facts about a link that are not needed here.
 struct About {
     /// As in [`Link`].
     ed_identity: Option<Ed25519Identity>,
@@ -187,8 +187,8 @@ impl ControlLink {
         let _ = timeout(CLOSE_TIMEOUT, farewell).await;
     }
 
-    /// Gives the link back, with what has been received and not been asked for. Cells that the socket has
-    /// not taken are lost; [`send_cells`](Self::send_cells) leaves none.
+    /// Gives the link back, with what has been received and not been asked for. Cells that the
+    /// socket has not taken are lost; [`send_cells`](Self::send_cells) leaves none.
     ///
     /// # Errors
     /// [`ControlError::Io`] when tokio does not let go of the socket.

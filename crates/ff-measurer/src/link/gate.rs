@@ -21,11 +21,11 @@ pub(super) struct Gate {
     total: usize,
     /// Highest link protocol that both sides know.
     link_protocol: Option<u16>,
-    /// What the CERTS cell says, unverified.
+    /// The content of the CERTS cell, unverified.
     claimed: Option<Claimed>,
 }
 
-/// What a [`Gate`] waits for.
+/// The state of a [`Gate`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
     /// The VERSIONS cell, the only one with a circuit id of two bytes.
@@ -84,7 +84,7 @@ impl Gate {
         self.state == State::Closed
     }
 
-    /// What came after NETINFO.
+    /// The bytes after NETINFO.
     pub(super) fn into_rest(mut self) -> Vec<u8> {
         self.plain.split_off(self.released)
     }

@@ -230,7 +230,7 @@ mod tests {
     use crate::link::control::ControlLink;
     use crate::link::tls::tests::server_config;
 
-    /// How many cells the server sends right behind its NETINFO.
+    /// How many cells the server sends right after its NETINFO.
     const EARLY: u32 = 60;
 
     /// VERSIONS and NETINFO, as far as the stream looks at them.

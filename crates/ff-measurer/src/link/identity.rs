@@ -29,7 +29,7 @@ use crate::link::server_config;
 /// that of TLS has.
 const LIFETIME: Duration = Duration::from_secs(28 * 24 * 3600);
 
-/// Why there is no identity.
+/// Why an identity cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The RSA key could not be made.
@@ -49,7 +49,7 @@ pub enum IdentityError {
     Tls(#[from] rustls::Error),
 }
 
-/// Who accepts links.
+/// The identity of a host that accepts links.
 #[derive(Clone)]
 pub struct LinkIdentity {
     /// The settings of TLS, with its certificate.
@@ -58,7 +58,6 @@ pub struct LinkIdentity {
     pub(super) certs: Vec<u8>,
     /// The Ed25519 identity.
     ed_identity: Ed25519Identity,
-    /// The RSA identity.
     rsa_identity: rsa::RsaIdentity,
 }
 

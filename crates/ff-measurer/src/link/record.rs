@@ -95,7 +95,7 @@ pub enum RecordError {
     /// The length field is out of bounds.
     #[error("the peer sent a TLS record whose length, {len}, is out of bounds")]
     Length {
-        /// What the length field, or the decrypted content, says.
+        /// The length of the field, or of the decrypted content.
         len: usize,
     },
     /// The integrity check failed: the bytes were changed on the way, or the keys differ.
@@ -116,7 +116,8 @@ pub enum RecordError {
     /// A record whose inner content type or shape is not allowed here.
     #[error("the peer sent an unexpected TLS record of inner type {0}")]
     ContentType(u8),
-    /// Record after record with little or no data: only a peer that wants to waste our time does that.
+    /// Record after record with little or no data: only a peer that wants to waste our time does
+    /// that.
     #[error("the peer sent many TLS records with less than {LEAST_MEAN} bytes of data in the mean")]
     TooSmall,
 }
@@ -272,8 +273,8 @@ impl Opener {
         }
     }
 
-    /// Refuses a peer whose records have next to no data: each costs as much as a cell, so that a relay
-    /// could keep a measurer busy until that is at its limit.
+    /// Refuses a peer whose records have next to no data: each costs as much as a cell, so that a
+    /// relay could keep a measurer busy until that is at its limit.
     fn count_small(&mut self, content_type: u8, content: &[u8]) -> Result<(), RecordError> {
         let data_len = if content_type == CONTENT_DATA { content.len() } else { 0 };
         let left = (self.small_left + data_len).checked_sub(LEAST_MEAN);
@@ -292,7 +293,7 @@ impl fmt::Debug for Opener {
 struct Direction {
     /// The AEAD key.
     key: LessSafeKey,
-    /// What the counter is combined with to give the nonce (RFC 8446 §5.3).
+    /// The vector that the counter is combined with to give the nonce (RFC 8446 §5.3).
     iv: Zeroizing<[u8; aead::NONCE_LEN]>,
     /// Number of the next record.
     seq: u64,
@@ -384,7 +385,8 @@ fn alert(content: &[u8]) -> Result<Opened, RecordError> {
 const MAX_CIPHERTEXT: usize = MAX_PLAINTEXT + 256;
 /// The fewest bytes of data that a peer's records may have in the mean. Relays write cells, of 514.
 const LEAST_MEAN: usize = 64;
-/// So far records may fall short of that: 32 without data in a row. Servers send two session tickets.
+/// So far records may fall short of that: 32 without data in a row. Servers send two session
+/// tickets.
 const SMALL_BYTES: usize = 32 * LEAST_MEAN;
 /// Content type of application data, and of every encrypted record on the outside.
 const CONTENT_DATA: u8 = 23;

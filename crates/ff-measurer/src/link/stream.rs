@@ -78,7 +78,6 @@ impl From<rustls::Error> for Fault {
 pub(super) struct TlsStream {
     /// The socket.
     pub(super) tcp: TcpStream,
-    /// The TLS connection.
     pub(super) tls: Connection,
     /// Decrypted bytes on their way to tor-proto.
     pub(super) gate: Gate,
@@ -242,7 +241,7 @@ fn whole_record(bytes: &[u8]) -> Result<Option<usize>, Fault> {
 struct Socket<'a, 'cx> {
     /// The socket.
     tcp: &'a mut TcpStream,
-    /// Whom to wake when the socket takes bytes again.
+    /// The task to wake when the socket takes bytes again.
     cx: &'a mut Context<'cx>,
 }
 

@@ -13,8 +13,8 @@ impl MeasurerError {
     #[must_use]
     pub fn kind(&self) -> FailureKind {
         match self {
-            // A measurer that cannot reach the relay at all has the reason of its links, and so has one
-            // whose own machine is short of something.
+            // A measurer that cannot reach the relay at all has the reason of its links, and so has
+            // one whose own machine is short of something.
             Self::TooFewLinks { opened, source, .. } => match source.as_ref() {
                 LinkFailure::Open(error) => match error.kind() {
                     kind if *opened == 0 || kind == FailureKind::MeasurerFailed => kind,

@@ -1,7 +1,8 @@
 //! What a measurer's operator allows, and what of it is taken.
 //!
-//! A coordinator is trusted with nothing but work: it cannot have more than its operator's bounds, and it
-//! cannot have the host send anything to an address that is no public one unless the operator says so.
+//! A coordinator is trusted only to give work: it cannot exceed its operator's bounds, and it
+//! cannot have the host send anything to an address that is not public unless the operator allows
+//! it.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -15,7 +16,7 @@ use crate::task::Task;
 /// Seconds of a day.
 const DAY_SECS: u64 = 86_400;
 
-/// What the operator allows.
+/// The operator's limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmissionLimits {
     /// How fast all measurements together may send; `None` for no bound.
@@ -41,7 +42,7 @@ impl Default for AdmissionLimits {
 pub struct Hours {
     /// The first minute of the day.
     from: u16,
-    /// The first minute behind it.
+    /// The first minute after it.
     until: u16,
 }
 
@@ -96,17 +97,17 @@ pub enum Refusal {
     /// It is too fast, together with what goes on.
     #[error("{asked} is more than is left here: {taken} of {limit} are taken")]
     Rate {
-        /// What was asked for.
+        /// The request.
         asked: BytesPerSec,
         /// What others have.
         taken: BytesPerSec,
-        /// What the operator allows in all.
+        /// The operator's limit for all work.
         limit: BytesPerSec,
     },
     /// Too many links, together with those there are.
     #[error("{asked} links are more than are left here: {taken} of {limit} are taken")]
     Links {
-        /// What was asked for.
+        /// The request.
         asked: u16,
         /// What others have.
         taken: u32,
@@ -127,24 +128,19 @@ pub enum Refusal {
     Measuring(u16),
 }
 
-/// What is taken.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
-    /// Of the rate.
     rate: BytesPerSec,
-    /// Of the links.
     links: u32,
-    /// Of the relays.
     relays: u16,
-    /// The exchange with other measurers, of which there is one at most, and none beside a relay: each would
-    /// take from the other what it is to measure.
+    /// The exchange with other measurers. There is at most one, and none while a relay is measured:
+    /// each would take capacity from the other.
     exchange: bool,
 }
 
-/// What is allowed and what is taken of it.
+/// The limits and the part of them that is taken.
 #[derive(Debug, Default)]
 pub struct Admission {
-    /// What is taken.
     taken: Mutex<Taken>,
 }
 

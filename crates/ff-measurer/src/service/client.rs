@@ -54,7 +54,8 @@ const PINGS: u32 = 3;
 /// How far ahead of the start a measurer is told, apart from the way there.
 const START_LEAD: Duration = Duration::from_millis(150);
 
-/// A measurer on another host. It connects when it is needed, and again when the connection has ended.
+/// A measurer on another host. It connects when it is needed, and again when the connection has
+/// ended.
 #[derive(Clone)]
 pub struct RemoteMeasurer {
     /// The connection.
@@ -105,7 +106,7 @@ impl RemoteMeasurer {
         self.way.measurer()
     }
 
-    /// What it is and what its operator allows.
+    /// Its description and its operator's limits.
     ///
     /// # Errors
     /// [`PartFailure`], when it does not answer in time.
@@ -168,7 +169,7 @@ pub struct RemotePart {
     deadline: Option<Instant>,
 }
 
-/// What a measurer on another host tells.
+/// The events of a measurer on another host.
 #[derive(Debug)]
 pub enum RemoteEvent {
     /// A second is full.
@@ -192,8 +193,8 @@ impl RemotePart {
         START_LEAD + 2 * self.way
     }
 
-    /// Starts the sending at a moment that lies ahead. It begins then if the way is as long as it was, and in no
-    /// case before the moment that is returned.
+    /// Starts the sending at a moment that lies ahead. It begins then if the way is as long as it
+    /// was, and in no case before the moment that is returned.
     pub fn start(&mut self, at: Instant) -> Instant {
         let now = Instant::now();
         let lead = at.saturating_duration_since(now).saturating_sub(self.way);
@@ -245,7 +246,6 @@ impl RemotePart {
 struct Talk {
     /// Where instructions go; the stream ends with it.
     instructions: mpsc::Sender<Instruction>,
-    /// What it reports.
     reports: Streaming<Report>,
     /// Its address, and the state of the connections to it.
     way: Arc<Way>,
@@ -272,8 +272,8 @@ impl Talk {
         instruct(&mut self.instructions, instruction)
     }
 
-    /// Finds out how long instructions are on their way: the shortest time, because one of two hosts that is
-    /// stopped for a moment makes it longer.
+    /// Finds out how long instructions are on their way: the shortest time, because one of two
+    /// hosts that is stopped for a moment makes it longer.
     async fn measure_the_way(&mut self) -> Result<Duration, PartFailure> {
         let mut way = Duration::MAX;
         for _ in 0..PINGS {
@@ -293,7 +293,7 @@ impl Talk {
         }
     }
 
-    /// The next report that is no failure.
+    /// The next report that is not a failure.
     async fn next_report(&mut self) -> Result<report::Report, PartFailure> {
         match self.reports.message().await {
             Ok(Some(Report { report: Some(report::Report::Failure(failure)) })) => {
@@ -316,7 +316,6 @@ fn instruct(
     instructions.try_send(message).map_err(|_| odd("its connection has ended"))
 }
 
-/// Connects, with TLS.
 async fn reach(connector: &TlsConnector, way: &Way) -> io::Result<TlsStream<TcpStream>> {
     let found = dial::lookup(way.address()).await?;
     let tcp = dial::connect(&found, ADDRESS_TIMEOUT).await?;

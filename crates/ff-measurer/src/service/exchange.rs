@@ -1,8 +1,8 @@
 //! One exchange with other measurers, for a coordinator elsewhere.
 //!
-//! It lasts as long as the coordinator's stream, and no wait is without a deadline. Whom to send to the
-//! coordinator says; data goes only to who proves that it wants it (`crate::exchange`), so the worst that a
-//! coordinator can have sent elsewhere is five short datagrams a second.
+//! It lasts as long as the coordinator's stream, and no wait is without a deadline. Whom to send to
+//! the coordinator says; data goes only to who proves that it wants it (`crate::exchange`), so the
+//! worst that a coordinator can have sent elsewhere is five short datagrams a second.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use crate::task::PartFailure;
 pub(super) struct Listening {
     /// Its socket.
     exchange: Exchange,
-    /// What it listens for.
+    /// The part that it listens for.
     part: ExchangePart,
     /// Where it may send to.
     limits: AdmissionLimits,
@@ -35,8 +35,8 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// Listens by UDP at the address and port by which the coordinator has come, by TCP: others reach this
-    /// host there as well, and one number has to be let through firewalls.
+    /// Listens by UDP at the address and port by which the coordinator has come, by TCP: others
+    /// reach this host there as well, and one number has to be let through firewalls.
     pub(super) fn new(
         part: ExchangePart,
         at: SocketAddr,
@@ -97,7 +97,7 @@ async fn carry_out(
     }
 }
 
-/// Where it listens.
+/// Its listening address.
 fn bound(exchange: &Exchange) -> Bound {
     let bound = exchange.bound();
     let first = bound.first();

@@ -1,4 +1,5 @@
-//! Connections that are not let in, in the log: one line for each host and minute, or strangers could fill the disk.
+//! Connections that are not let in, in the log: one line for each host and minute, or strangers
+//! could fill the disk.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -10,11 +11,11 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// Hosts that are told of in that time.
 const MAX_HOSTS: usize = 100;
 
-/// What was refused lately.
+/// The recent refusals.
 #[derive(Debug, Default)]
 pub(super) struct Refusals(Mutex<Lately>);
 
-/// The same, behind the lock.
+/// The data inside the lock.
 #[derive(Debug, Default)]
 struct Lately {
     /// Since when.
@@ -25,10 +26,9 @@ struct Lately {
     more: u64,
 }
 
-/// What is to be told of a refusal.
+/// The text to report about a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Told {
-    /// Whether this one is.
     pub(super) this: bool,
     /// How many were not told in the minute that is over.
     pub(super) before: u64,

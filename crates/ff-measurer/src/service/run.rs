@@ -1,7 +1,7 @@
 //! One measurement for a coordinator elsewhere, from its task to its end.
 //!
-//! It lasts as long as the coordinator's stream, and no wait is without a deadline: whatever becomes of the
-//! other side, the links to the relay close.
+//! It lasts as long as the coordinator's stream, and every wait has a deadline: if the other side
+//! fails, the links to the relay close.
 //!
 //! Decisions: doc/decisions.md, "A measurement lasts as long as its stream".
 
@@ -89,7 +89,6 @@ pub(super) fn stopped_here(reason: &'static str) -> Stop {
     MeasurerError::Host { what: reason, source }.into()
 }
 
-/// A report.
 fn message(report: report::Report) -> Report {
     Report { report: Some(report) }
 }
@@ -173,7 +172,6 @@ pub(super) async fn tell(reports: &mut Reports, report: report::Report) -> Resul
     }
 }
 
-/// The next instruction.
 pub(super) async fn next_instruction(
     instructions: &mut Streaming<Instruction>,
 ) -> Result<instruction::Instruction, Stop> {
@@ -188,7 +186,6 @@ pub(super) async fn next_instruction(
 struct Stopping(Option<Measurer>);
 
 impl Stopping {
-    /// The measurer.
     fn get(&mut self) -> &mut Measurer {
         self.0.as_mut().expect("it is taken in drop only")
     }

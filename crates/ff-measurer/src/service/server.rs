@@ -35,11 +35,13 @@ use crate::key::identity_text;
 use crate::measurer::measurer_id;
 use crate::task::{Host, Task};
 
-/// How long a coordinator may take for its TLS handshake, and for the first instruction of a stream.
+/// How long a coordinator may take for its TLS handshake, and for the first instruction of a
+/// stream.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a refused peer may take to read the reason.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Connections that may be in their handshakes at once; of more, one of whoever has most is cut off.
+/// Connections that may be in their handshakes at once; if there are more, one of the peer with
+/// most is cut off.
 const HANDSHAKES: usize = 32;
 /// Connections that a coordinator may have at once.
 const CONNECTIONS: usize = 8;
@@ -64,7 +66,7 @@ pub struct Coordinator {
 /// What of the config may change while the service runs.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Who may give work.
+    /// The coordinators that may give work.
     pub coordinators: Vec<Coordinator>,
     /// How much.
     pub limits: AdmissionLimits,
@@ -74,11 +76,11 @@ pub struct Settings {
 pub struct Service {
     /// Its key and cores.
     host: Host,
-    /// What the operator allows now.
+    /// The operator's current limits.
     settings: RwLock<Settings>,
-    /// What of it is taken.
+    /// The part of the limits that is taken.
     admission: Arc<Admission>,
-    /// What is known of each coordinator's connections.
+    /// The state of each coordinator's connections.
     connections: Mutex<HashMap<Ed25519Id, Connections>>,
     /// Connections that were not let in.
     refusals: Refusals,
@@ -103,7 +105,7 @@ impl Service {
         })
     }
 
-    /// Takes new settings. What goes on goes on, unless its coordinator is not among them any more.
+    /// Takes new settings. Work goes on, unless its coordinator is no longer among them.
     pub fn set(&self, settings: Settings) {
         let gone: Vec<_> = {
             let mut old = self.settings.write().unwrap_or_else(PoisonError::into_inner);
@@ -158,7 +160,7 @@ impl Service {
             .max_concurrent_streams(STREAMS)
             .add_service(service)
             .serve_with_incoming_shutdown(incoming, async move {
-                // An error means that nobody can end it any more.
+                // An error means that nothing is left that could end it.
                 let _ = ending.wait_for(|ending| *ending).await;
             })
             .await;
@@ -191,7 +193,7 @@ impl Service {
         self.settings.read().unwrap_or_else(PoisonError::into_inner).limits.clone()
     }
 
-    /// Who asks by a stream, and for what.
+    /// The peer that asks by a stream, and its request.
     async fn asked(&self, request: Request<Streaming<Instruction>>) -> Result<Asked, Status> {
         let peer =
             *request.extensions().get::<Peer>().ok_or_else(|| Status::internal("no peer"))?;
@@ -208,8 +210,9 @@ impl Service {
         Ok(Asked { peer, name, first, instructions })
     }
 
-    /// Notes a coordinator's new connection: its number and its place. What goes on over others goes on, because
-    /// whoever only asks how this host is, as a second program on the coordinator's, takes nothing over.
+    /// Notes a coordinator's new connection: its number and its place. Work over other connections
+    /// goes on, because a second program on the coordinator's host that only asks for this host's
+    /// state takes nothing over.
     fn new_connection(&self, id: Ed25519Id) -> Option<(u64, OwnedSemaphorePermit)> {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let connections = connections.entry(id).or_default();
@@ -218,8 +221,8 @@ impl Service {
         Some((connections.newest, place))
     }
 
-    /// Notes that a connection gives work, which ends what older ones of its coordinator have begun. What is
-    /// returned changes when its own work is to end.
+    /// Notes that a connection gives work, which ends what older ones of its coordinator have
+    /// begun. What is returned changes when its own work is to end.
     fn gives_work(&self, peer: &Peer) -> Result<watch::Receiver<()>, Status> {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let connections = connections.entry(peer.id).or_default();
@@ -233,8 +236,8 @@ impl Service {
         Ok(connections.ended.subscribe())
     }
 
-    /// What changes when a connection's coordinator may not give work any more. An exchange ends by that and not
-    /// by a newer connection, which would have to wait for it like any other.
+    /// Changes when a connection's coordinator may no longer give work. An exchange ends by that
+    /// and not by a newer connection, which would have to wait for it like any other.
     fn gone(&self, peer: &Peer) -> watch::Receiver<()> {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         connections.entry(peer.id).or_default().gone.subscribe()
@@ -260,7 +263,7 @@ struct Connections {
     working: u64,
     /// Changes when all work that was given is to end.
     ended: watch::Sender<()>,
-    /// Changes when it may not give work any more.
+    /// Changes when it may no longer give work.
     gone: watch::Sender<()>,
     /// Room for more.
     places: Arc<Semaphore>,
@@ -370,7 +373,6 @@ struct Asked {
     peer: Peer,
     /// How the operator calls it.
     name: String,
-    /// Its first instruction.
     first: instruction::Instruction,
     /// The others.
     instructions: Streaming<Instruction>,
@@ -437,8 +439,8 @@ async fn accept(
 struct Handshakes(VecDeque<(IpAddr, AbortHandle)>);
 
 impl Handshakes {
-    /// Adds one. If there are too many then, the oldest of those ends that come from where most do: who says
-    /// nothing over many connections keeps nobody else out.
+    /// Adds one. If there are too many then, the oldest from the host with the most ends: a host
+    /// that says nothing over many connections does not keep others out.
     fn add(&mut self, from: IpAddr, shaking: AbortHandle) {
         self.0.retain(|(_, shaking)| !shaking.is_finished());
         self.0.push_back((network(from), shaking));
@@ -487,7 +489,8 @@ async fn handshake(
     Ok(PeerStream { tls, peer, _place: place })
 }
 
-/// Ends a connection after its peer has read the reason, which would be lost if the socket closed with unread bytes.
+/// Ends a connection after its peer has read the reason, which would be lost if the socket closed
+/// with unread bytes.
 async fn say_farewell(mut tcp: TcpStream) {
     let ending = async {
         tcp.shutdown().await?;
@@ -502,9 +505,7 @@ async fn say_farewell(mut tcp: TcpStream) {
 /// A coordinator's connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
-    /// Whose.
     id: Ed25519Id,
-    /// Which of its connections.
     connection: u64,
     /// From where.
     pub from: SocketAddr,
@@ -516,7 +517,6 @@ pub struct Peer {
 struct PeerStream {
     /// Its bytes.
     tls: TlsStream<TcpStream>,
-    /// Whose it is.
     peer: Peer,
     /// Its place among its coordinator's connections.
     _place: OwnedSemaphorePermit,

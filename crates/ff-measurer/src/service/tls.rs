@@ -1,7 +1,8 @@
-//! TLS between a coordinator and its measurers: each knows the other's Ed25519 key, and nothing else counts.
+//! TLS between a coordinator and its measurers: each knows the other's Ed25519 key, and nothing
+//! else counts.
 //!
-//! The keys are shown as raw public keys (RFC 7250), so there is no certificate that could expire or be
-//! signed by somebody else. TLS 1.3 only, without resumption.
+//! The keys are shown as raw public keys (RFC 7250), so there is no certificate that could expire
+//! or need a signature. TLS 1.3 only, without resumption.
 //!
 //! Decisions: doc/decisions.md, "Hosts know each other by raw public keys".
 
@@ -95,7 +96,6 @@ fn id_of(spki: &CertificateDer<'_>) -> Option<Ed25519Id> {
 
 /// Lets in who is allowed and proves it.
 struct Pinned {
-    /// Who is.
     is_allowed: IsAllowed,
     /// The signatures that are checked.
     algorithms: WebPkiSupportedAlgorithms,
@@ -108,7 +108,7 @@ impl std::fmt::Debug for Pinned {
 }
 
 impl Pinned {
-    /// Lets in whoever is allowed by this.
+    /// Accepts the peers that this function allows.
     fn new(is_allowed: IsAllowed) -> Self {
         Self { is_allowed, algorithms: default_provider().signature_verification_algorithms }
     }

@@ -1,7 +1,7 @@
 //! The messages of `proto/team.proto`, and what they stand for here.
 //!
-//! Everything that comes in is checked against the bounds of `ff_proto::params`; a number that is out of
-//! them is an error with its name.
+//! Everything that comes in is checked against the bounds of `ff_proto::params`; a number that is
+//! out of them is an error with its name.
 
 pub mod exchange;
 
@@ -31,7 +31,7 @@ mod generated {
 
 pub use generated::*;
 
-/// The longest that a link may take to open, whatever is asked for.
+/// The longest that a link may take to open, with any request.
 const MAX_TIMEOUT: Duration = Duration::from_secs(120);
 /// The longest text of a failure, in characters.
 const MAX_MESSAGE_CHARS: usize = 1000;
@@ -318,7 +318,6 @@ mod tests {
 
     use super::*;
 
-    /// A task.
     pub(crate) fn task() -> Task {
         Task {
             measurement: MeasurementId([7; 16]),

@@ -73,7 +73,8 @@ impl Cause {
     }
 }
 
-/// Whether a peer refuses our identity by this alert: the one sent for [`Unknown`], or rustls' for refusals.
+/// Whether a peer refuses our identity by this alert: the one sent for [`Unknown`], or rustls' for
+/// refusals.
 fn is_about_identity(alert: AlertDescription) -> bool {
     matches!(alert, AlertDescription::AccessDenied | AlertDescription::CertificateUnknown)
 }
@@ -86,7 +87,8 @@ fn unknown(error: &rustls::Error) -> Option<Unknown> {
     other.0.downcast_ref::<Unknown>().copied()
 }
 
-/// Why a coordinator cannot connect to a measurer that should have the identity `expected`; `own` is the coordinator's.
+/// Why a coordinator cannot connect to a measurer that should have the identity `expected`; `own`
+/// is the coordinator's.
 pub(super) fn for_coordinator(error: &io::Error, expected: &Ed25519Id, own: &Ed25519Id) -> String {
     let [expected, own] = [expected, own].map(identity_text);
     match (Cause::of(error), error.kind()) {

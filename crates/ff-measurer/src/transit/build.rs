@@ -30,7 +30,6 @@ const MEAN_CIRCUIT_TIME: Duration = Duration::from_millis(500);
 /// Ids of circuits that we open have this bit (tor-spec 5.1.1).
 const INITIATOR: u32 = 0x8000_0000;
 
-/// A circuit that is open.
 struct OpenCircuit {
     /// Its id on our link.
     circ_id: u32,
@@ -42,9 +41,7 @@ struct OpenCircuit {
 
 /// A link of ours and its circuits.
 struct OurLink {
-    /// The link.
     link: ControlLink,
-    /// Its circuits.
     circuits: Vec<OpenCircuit>,
 }
 
@@ -90,8 +87,8 @@ impl Sinks {
     }
 }
 
-/// Opens our links, one after the other where there is a pace, and the circuits of each one after the
-/// other, in turn with those of the other links.
+/// Opens our links, one after the other where there is a pace, and the circuits of each one after
+/// the other, in turn with those of the other links.
 async fn open_all(
     order: &TransitOrder,
     sinks: &[Sink],
@@ -160,7 +157,6 @@ async fn open_circuits(
     Ok(OurLink { link, circuits })
 }
 
-/// Opens one circuit.
 async fn open_circuit(
     link: &mut ControlLink,
     circ_id: u32,
@@ -200,7 +196,7 @@ struct Lane<'a> {
     from: (&'a mut TransitLink, u32),
     /// Where they arrive.
     to: (&'a mut TransitLink, u32),
-    /// What the relay between does with them.
+    /// How the relay between passes them on.
     passage: &'a Passage,
 }
 

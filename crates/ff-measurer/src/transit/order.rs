@@ -10,14 +10,15 @@ use ff_proto::units::BytesPerSec;
 
 use crate::link::{LinkOptions, TargetAddr};
 
-/// Links to a relay with a public address at most: tor refuses those of an address that has 100 of them.
+/// Links to a relay with a public address at most: tor refuses those of an address that has 100 of
+/// them.
 pub const MAX_PUBLIC_LINKS: u16 = 90;
 /// Links to a relay, unless told otherwise.
 pub const DEFAULT_LINKS: u16 = 20;
 /// Circuits of each link, unless told otherwise.
 const CIRCUITS_A_LINK: u32 = 2;
-/// Links and circuits that are opened in a second at a relay with a public address: it takes more than two
-/// or three circuits a second from one address for an attack, and about 40 links at once.
+/// Links and circuits that are opened in a second at a relay with a public address: it takes more
+/// than two or three circuits a second from one address for an attack, and about 40 links at once.
 const PUBLIC_CIRCUITS_PER_SEC: u32 = 2;
 
 /// Which ways cells go.
@@ -58,12 +59,14 @@ pub struct TransitOrder {
     pub circuits: u32,
     /// On how many of these cells always go, the same number on each link; the others are open.
     pub busy_circuits: u32,
-    /// Of how many cells one goes over one of the others, each in its turn; `None` leaves them idle.
+    /// Of how many cells one goes over one of the others, each in its turn; `None` leaves them
+    /// idle.
     pub quiet_one_in: Option<u32>,
-    /// How many links, and how many circuits, are opened in a second at most; `None` for as fast as it
-    /// goes, at a relay with a public address two.
+    /// How many links, and how many circuits, are opened in a second at most; `None` for as fast as
+    /// it goes, at a relay with a public address two.
     pub circuits_per_sec: Option<u32>,
-    /// Whether the relay's operator has agreed, without which only private addresses are sent anything.
+    /// Whether the relay's operator has agreed, without which only private addresses are sent
+    /// anything.
     pub has_consent: bool,
     /// Where sinks listen, each with an identity of its own: the relay has one link to each.
     pub sinks: Vec<SocketAddr>,
@@ -84,8 +87,8 @@ pub struct TransitOrder {
 }
 
 impl TransitOrder {
-    /// Through this relay to these sinks: two circuits on each of 20 links, both ways, for ten seconds, as
-    /// fast as it goes; checks and records as a measurement has them.
+    /// Through this relay to these sinks: two circuits on each of 20 links, both ways, for ten
+    /// seconds, as fast as it goes; checks and records as a measurement has them.
     #[must_use]
     pub fn new(target: TargetAddr, onion_key: [u8; 32], sinks: Vec<SocketAddr>) -> Self {
         let params = Params::default();
@@ -110,7 +113,7 @@ impl TransitOrder {
         }
     }
 
-    /// How many circuits go with so many links, unless told otherwise.
+    /// The usual number of circuits for this number of links.
     #[must_use]
     pub fn circuits_for(links: u16) -> u32 {
         CIRCUITS_A_LINK * u32::from(links)

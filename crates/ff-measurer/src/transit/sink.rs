@@ -1,4 +1,5 @@
-//! The sink while circuits are opened: it accepts links and answers CREATE2 of circuits that it knows of.
+//! The sink while circuits are opened: it accepts links and answers CREATE2 of circuits that it
+//! knows of.
 //!
 //! Strangers' circuits are refused, and nothing else of theirs is answered.
 
@@ -26,8 +27,8 @@ use crate::link::{LinkIdentity, accept};
 
 /// How long somebody who connects has for the handshakes, and then for a circuit.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(20);
-/// Links from the relay's address that a sink holds at most: the relay needs one, and may open another
-/// when that breaks.
+/// Links from the relay's address that a sink holds at most: the relay needs one, and may open
+/// another when that breaks.
 const MAX_LINKS: usize = 4;
 /// Links from other addresses: the relay may have several, and everybody else has no business here.
 const MAX_OTHER_LINKS: usize = 4;
@@ -44,7 +45,6 @@ pub(super) type Point = [u8; 32];
 pub(super) struct Expected(Arc<Mutex<HashSet<Point>>>);
 
 impl Expected {
-    /// Adds one.
     pub(super) fn add(&self, point: Point) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(point);
     }
@@ -57,7 +57,6 @@ impl Expected {
 
 /// A link that a sink has accepted, and the circuits on it.
 pub(super) struct SinkLink {
-    /// The link.
     pub(super) link: ControlLink,
     /// Its circuits' ids, and by what each is known.
     pub(super) circuits: Vec<(u32, Point)>,
@@ -65,7 +64,7 @@ pub(super) struct SinkLink {
 
 /// A relay of ours that exists for circuits to end at.
 pub(super) struct Sink {
-    /// What the relay is to know of it.
+    /// The address and keys of the sink, for the relay.
     pub(super) next: NextRelay,
     /// Its key for circuits.
     pub(super) key: [u8; 32],
@@ -74,7 +73,8 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// Makes an identity and listens for a relay that has this address as a rule, until `done` changes.
+    /// Makes an identity and listens for a relay that has this address as a rule, until `done`
+    /// changes.
     pub(super) async fn start(
         addr: SocketAddr,
         relay: IpAddr,
@@ -107,11 +107,10 @@ impl Sink {
 struct Host {
     /// Where its relay connects from as a rule.
     relay: IpAddr,
-    /// Who it is.
     identity: LinkIdentity,
     /// Its key for circuits.
     server: NtorServer,
-    /// Whom it answers.
+    /// The host that it answers.
     expected: Expected,
 }
 
@@ -133,7 +132,7 @@ async fn serve(
                 Ok((tcp, peer)) => {
                     let is_relay = peer.ip().to_canonical() == host.relay.to_canonical();
                     let places = if is_relay { &own } else { &other };
-                    // Whoever finds no place is not to wait for one in front of the relay.
+                    // A link without a place must not wait for one in front of the relay.
                     if let Ok(place) = places.clone().try_acquire_owned() {
                         let link = serve_link(tcp, host.clone(), done.clone());
                         links.spawn(async move {
@@ -142,7 +141,7 @@ async fn serve(
                         });
                     }
                 }
-                // As a rule there are no free file descriptors.
+                // Usually all file descriptors are in use.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             },
         }
@@ -150,8 +149,8 @@ async fn serve(
     links.join_all().await.into_iter().flatten().collect()
 }
 
-/// Opens one link and answers what comes over it; nothing when it breaks, or does what the relay would
-/// not do.
+/// Opens one link and answers what comes over it; nothing when it breaks, or does what the relay
+/// would not do.
 async fn serve_link(
     tcp: TcpStream,
     host: Arc<Host>,
@@ -168,7 +167,7 @@ async fn serve_link(
             // Cells of circuits that are open do not come before all are.
             cell = link.recv_cell() => cell.ok()?,
             _ = done.changed() => return Some(SinkLink { link, circuits }),
-            // A relay has a reason to connect; who has none is not to take its place.
+            // A relay has a reason to connect; a host without one must not take its place.
             () = sleep_until(idle_until), if circuits.is_empty() => return None,
         };
         let answer = match cell.command {

@@ -11,10 +11,12 @@ const GROWS: f64 = 1.25;
 /// The path is full after this many round trips without such growth.
 pub(super) const ROUND_TRIPS: u8 = 3;
 
-/// BBR's start-up: whether what comes back over all links still grows from round trip to round trip.
+/// BBR's start-up: whether what comes back over all links still grows from round trip to round
+/// trip.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Growth {
-    /// The greatest rate of a round trip, in cells a second, that was a quarter more than the one before it.
+    /// The greatest rate of a round trip, in cells a second, that was a quarter more than the one
+    /// before it.
     best: f64,
     /// Round trips since then; three end the start-up.
     pub(super) without: u8,

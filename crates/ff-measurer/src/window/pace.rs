@@ -20,23 +20,23 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// The pace on this path: each link is served again when five sixths of what waits in front of
-    /// the target's limit have passed it, or half of that if two workers nap, and links take turns in at
-    /// least two naps.
+    /// the target's limit have passed it, or half of that if two workers nap, and links take turns
+    /// in at least two naps.
     pub(crate) fn new(path: &Path) -> Self {
         if path.all.is_starting {
             let is_known = path.all.echoed > 0;
             let nap = if is_known { path.shortest / 8 } else { MIN_NAP };
             return Self { nap: nap.clamp(MIN_NAP, MAX_NAP), turns: 1 };
         }
-        // If everything was back before the nap's end, the last rate is higher than the mean, and the next
-        // nap shorter.
+        // If everything was back before the nap's end, the last rate is higher than the mean, and
+        // the next nap shorter.
         let rate = path.all.rate.max(path.all.last_rate);
         let passes = |cells| {
             let secs = as_float(cells) / rate;
             Duration::try_from_secs_f64(secs).unwrap_or_default()
         };
-        // The queue that the window of all implies, at most what round trips show: naps delay echoes, too, and
-        // would look like a queue.
+        // The queue that the window of all implies, at most what round trips show: naps delay
+        // echoes, too, and would look like a queue.
         let moving = cells_in(rate, path.shortest);
         let wait = passes(path.all.on_way().saturating_sub(moving)).min(path.growth.wait());
         let floor = (path.shortest / 4).min(passes(MAX_QUEUE_CELLS) / 2);
@@ -49,7 +49,7 @@ impl Pace {
         Self { nap: (period / u32::from(turns)).min(MAX_NAP), turns }
     }
 
-    /// How many of so many links are served after the nap.
+    /// How many of `links` links are served after the nap.
     pub(crate) fn share_of(&self, links: usize) -> usize {
         links.div_ceil(self.turns.into())
     }

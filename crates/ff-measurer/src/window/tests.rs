@@ -16,13 +16,13 @@ const CALL: u64 = 84;
 /// A target: how many cells it may have echoed, of those that have come, at a time in seconds.
 type Law = Box<dyn FnMut(f64, &Arrived) -> u64>;
 
-/// What has come to a target.
+/// The cells that have come to a target.
 struct Arrived {
     /// Cells that wait to be echoed, of all links.
     waiting: u64,
 }
 
-/// A measurer of some links, and a target behind a path.
+/// A measurer of some links, and a target at the end of a path.
 struct Net {
     /// The time, in microseconds.
     micros: u64,
@@ -30,9 +30,8 @@ struct Net {
     delay_micros: u64,
     /// What the links share.
     path: Path,
-    /// The links.
     links: Vec<Window>,
-    /// Cells on their way to the target: when they arrive, whose they are, and how many.
+    /// Cells on their way to the target: when they arrive, their link, and how many.
     there: VecDeque<(u64, usize, u64)>,
     /// Cells at the target, in the order in which they came.
     waiting: VecDeque<(usize, u64)>,
@@ -56,7 +55,6 @@ struct Net {
     echoed: u64,
     /// Naps taken.
     naps: u64,
-    /// The longest of them.
     longest_nap: Duration,
     /// When the target had nothing to echo, in steps.
     idle_steps: u64,
@@ -189,7 +187,7 @@ impl Net {
     }
 }
 
-/// A target that echoes so many cells a second, which gather for so long before they count.
+/// A target that echoes `rate` cells a second, which gather for `refill` before they count.
 fn steady(rate: f64, refill: Duration) -> Law {
     bursty(move |_| rate, refill)
 }
@@ -361,7 +359,7 @@ fn a_target_that_becomes_slower_is_sent_nothing_until_it_has_little_left() {
 
 #[test]
 fn naps_do_not_keep_a_window_small() {
-    // All echoes are there at each nap's end, whatever the window; nothing else is the limit.
+    // All echoes are there at each nap's end, with any window; nothing else is the limit.
     let mut path = Path::new(1, 1, None);
     let mut window = Window::new(&path);
     let mut now = MonoTime::from_micros(0);
@@ -382,7 +380,7 @@ fn naps_do_not_keep_a_window_small() {
     }
 }
 
-/// A path behind its start-up, with this shortest round trip and two that took longer.
+/// A path after its start-up, with this shortest round trip and two that took longer.
 fn path(shortest: Duration, longer: [Duration; 2]) -> Path {
     let mut path = Path::new(20, 20, None);
     (path.shortest, path.all.is_starting, path.growth.without) = (shortest, false, ROUND_TRIPS);
@@ -429,8 +427,8 @@ fn only_the_greatest_window_counts_as_a_limit() {
 
 #[test]
 fn a_dead_link_is_given_up_and_leaves_the_others_what_it_held() {
-    // One of twenty swallows what it is sent; then the target becomes slower, and what is lost there
-    // is more than it may have on the way at all.
+    // One of twenty swallows what it is sent; then the target becomes slower, and what is lost
+    // there is more than it may have on the way at all.
     let rate = |now| if now < 3.5 { 25.0 * TEN_MBIT } else { TEN_MBIT };
     let mut net = Net::new(20, ms(10), bursty(rate, ms(10)));
     net.run(ms(2_000));

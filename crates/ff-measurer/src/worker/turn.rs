@@ -8,13 +8,13 @@ use super::{Stage, Worker};
 use crate::fault::Fault;
 use crate::window::Pace;
 
-/// Reads and writes of one socket in the turn after a nap: 8 MB are read at most, as much as all may have
-/// waiting.
+/// Reads and writes of one socket in the turn after a nap: 8 MB are read at most, as much as all
+/// may have waiting.
 const CALLS_AFTER_NAP: u8 = 64;
 
 impl Worker {
-    /// Serves the links whose turn has come; all of them when the second ends, because what has come
-    /// before is to count in it. Returns whether there is more to do at once.
+    /// Serves the links whose turn has come; all of them when the second ends, because what has
+    /// come before is to count in it. Returns whether there is more to do at once.
     pub(super) fn turn_after_nap(&mut self, pace: Pace, began: MonoTime) -> bool {
         let mut busy = false;
         if !self.is_second_over(began) {

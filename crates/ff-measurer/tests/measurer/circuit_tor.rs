@@ -1,5 +1,5 @@
-//! Circuits through a real tor, to another one and to a sink of ours, with the crypto of today's clients
-//! and with the older one.
+//! Circuits through a real tor, to another one and to a sink of ours, with the crypto of today's
+//! clients and with the older one.
 
 use std::time::Duration;
 
@@ -37,7 +37,6 @@ fn way(first: &LoneRelay, second: &LoneRelay, crypto: CryptoKind) -> Way {
     Way { relay: onion_key(first), crypto, next, next_key: key }
 }
 
-/// A link to a relay.
 async fn link_to(tor: &LoneRelay) -> ControlLink {
     let target = TargetAddr { addr: tor.or_addr(), ed_identity: tor.ed_identity().into() };
     let link = open(&target, &LinkOptions::default()).await.expect("a link");
@@ -86,7 +85,6 @@ async fn a_circuit_is_extended_from_one_tor_to_another() {
     }
 }
 
-/// The next cell with this command.
 async fn next_of(link: &mut ControlLink, command: u8) -> OwnedCell {
     loop {
         let cell = timeout(PATIENCE, link.recv_cell()).await.expect("in time").expect("a cell");

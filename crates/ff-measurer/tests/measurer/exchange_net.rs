@@ -1,4 +1,4 @@
-//! Exchanges over a link of a known rate, and what they cost beside a plain loop.
+//! Exchanges over a link of a known rate, and their cost compared with a plain loop.
 //!
 //! Both tests are ignored: the first needs root and Debian's iproute2, the second takes two cores.
 
@@ -23,7 +23,7 @@ const HEADER_BYTES: f64 = 42.0;
 struct Hosts([String; 2]);
 
 impl Hosts {
-    /// Makes them, with a link that carries so much each way and holds so much back.
+    /// Makes them, with a link that carries `rate` each way and has a queue for it.
     fn new(rate: &str) -> Self {
         let hosts = Self(["a", "b"].map(|end| format!("ff-exchange-{}-{end}", std::process::id())));
         let [a, b] = &hosts.0;

@@ -25,7 +25,6 @@ use tor_llcrypto::pk::ed25519::Ed25519Identity;
 /// An identity that no relay has.
 const NOBODY: [u8; 32] = [3; 32];
 
-/// Who a relay is.
 fn identity(tor: &LoneRelay) -> Ed25519Identity {
     tor.ed_identity().into()
 }
@@ -234,7 +233,8 @@ fn listener() -> (TcpListener, SocketAddr) {
     (listener, addr)
 }
 
-/// Waits until the peer hangs up. A socket that is closed before has what it has not read reset the connection.
+/// Waits until the peer hangs up. A socket that is closed before has what it has not read reset the
+/// connection.
 fn until_hung_up(tcp: &mut TcpStream) {
     while tcp.read(&mut [0; 4096]).is_ok_and(|len| len > 0) {}
 }

@@ -1,4 +1,5 @@
-//! Measurers as a service: who is let in, what is refused, and what is left when somebody goes.
+//! Measurers as a service: which peers are accepted, what is refused, and what is left when a peer
+//! goes.
 
 mod exchange;
 
@@ -21,17 +22,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// How long an event is waited for: less than the minute after which a service gives a task up by itself, and more than
-/// anything takes on a busy machine.
+/// How long an event is waited for: less than the minute after which a service gives a task up by
+/// itself, and more than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(45);
 
 /// A service, and those who know it.
 struct Lab {
-    /// It.
     service: Arc<Service>,
-    /// Its key.
     key: SigningKey,
-    /// Where it listens.
+    /// Its listening address.
     addr: SocketAddr,
     /// The coordinator that may give it work.
     coordinator: SigningKey,
@@ -63,7 +62,6 @@ impl Lab {
     }
 }
 
-/// A fresh key.
 fn fresh_key() -> SigningKey {
     SigningKey::from_bytes(&rand::random())
 }
@@ -132,7 +130,7 @@ async fn only_who_has_the_right_key_is_let_in_on_either_side() {
     };
     let failure = lab.connect(&stranger, &lab.key).describe().await.expect_err("a stranger");
     expect(failure, &[format!("identity {} is in no [[coordinator]] table", text(&stranger))]);
-    // Who takes another's place is not talked to.
+    // A host that takes another's place is not talked to.
     let failure = lab.connect(&lab.coordinator, &stranger).describe().await.expect_err("another");
     let [found, expected] = [text(&lab.key), text(&stranger)];
     expect(failure, &[format!("identity {found}, but the [[measurer]] table has {expected}")]);
@@ -201,7 +199,7 @@ async fn who_only_asks_how_it_is_ends_nothing_of_the_same_coordinators() {
     let lab = Lab::start(private()).await;
     let (addr, relay) = silent_relay().await;
     let coordinator = lab.client();
-    // Twice: what begins behind it on the older connection is to go on, too.
+    // Twice: what begins after it on the older connection must go on, too.
     for _ in 0..2 {
         let client = coordinator.clone();
         let preparing = tokio::spawn(async move { client.prepare(&task(addr)).await.map(drop) });
@@ -279,7 +277,8 @@ async fn who_says_nothing_is_not_waited_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_a_measurer_is_named_with_its_address() {
-    // A closed port (tcpmux's), a peer that closes each connection, and one that speaks another protocol.
+    // A closed port (tcpmux's), a peer that closes each connection, and one that speaks another
+    // protocol.
     let gone = SocketAddr::from(([127, 0, 0, 1], 1));
     let (ends, listener) = silent_relay().await;
     tokio::spawn(async move {

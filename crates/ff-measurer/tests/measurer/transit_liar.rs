@@ -1,6 +1,7 @@
 //! Cells in transit through relays that cheat.
 //!
-//! The relay here is as small as can be: one link in, one circuit with the older crypto, one link out.
+//! The relay here is as small as can be: one link in, one circuit with the older crypto, one link
+//! out.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -32,10 +33,9 @@ const FORMAT: Format = Format { command_at: 0, len_at: 9 };
 /// Bytes in front of the handshake in EXTEND2 to an IPv4 address with both identities.
 const SPECIFIERS_LEN: usize = 1 + (2 + 6) + (2 + 20) + (2 + 32);
 
-/// What the relay does other than it should.
+/// How the relay deviates from the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lie {
-    /// Nothing.
     Nothing,
     /// Sends the measurer's cells back by itself.
     Return,
@@ -51,7 +51,6 @@ enum Lie {
 
 /// What the relay and the client have derived for one direction, and cells so far.
 struct Lane {
-    /// The keystream.
     keystream: Keystream,
     /// Of the relay's own cells.
     digest: Sha1,
@@ -84,7 +83,6 @@ fn body_of(cell: &OwnedCell) -> Body {
     cell.body[..].try_into().expect("509 bytes")
 }
 
-/// The next cell with this command.
 async fn next_of(link: &mut ControlLink, command: u8) -> OwnedCell {
     loop {
         let cell = link.recv_cell().await.expect("a cell");
@@ -166,7 +164,7 @@ async fn serve(listener: TcpListener, identity: LinkIdentity, server: NtorServer
     }
 }
 
-/// Sends 5 Mbit/s each way through such a relay: what the measurer did in all, and what the sink did.
+/// Sends 5 Mbit/s each way through such a relay: the totals of the measurer, and those of the sink.
 async fn transit(lie: Lie) -> Result<Box<[WorkerTotals; 2]>, TransitError> {
     let identity = LinkIdentity::generate().expect("an identity");
     let ed_identity = identity.ed_identity();

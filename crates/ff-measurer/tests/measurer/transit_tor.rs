@@ -17,11 +17,12 @@ use ff_proto::onion::ntor::HANDSHAKE_TYPE;
 use ff_proto::units::BytesPerSec;
 use tokio::net::TcpSocket;
 
-/// How long cells go through a tor here: longer than a busy machine stops one of the processes and threads that take part.
+/// How long cells go through a tor here: longer than a busy machine stops one of the processes and
+/// threads that take part.
 const SECS: u64 = 3;
 /// The rate each way.
 const RATE: BytesPerSec = BytesPerSec::from_mbit(20);
-/// What a worker may catch up of the time in which it did not run.
+/// The time without running that a worker may make up for.
 const BURST: Duration = Duration::from_millis(100);
 
 /// Through this relay, over two links and four circuits to two sinks.
@@ -48,7 +49,7 @@ struct End {
     sent: u64,
     /// Cells that arrived.
     arrived: u64,
-    /// Of these, checked.
+    /// Checked cells among these.
     checked: u64,
 }
 
@@ -72,8 +73,9 @@ async fn carry_out(mut transit: Transit) -> (Vec<TransitSecond>, [End; 2]) {
     }
 }
 
-/// Fails unless cells went from one end to the other: no more than the rate allows, and of those that were sent some. What
-/// a tor that a busy machine stops has in its queues at the end is not counted.
+/// Fails unless cells went from one end to the other: no more than the rate allows, and of those
+/// that were sent some. What a tor that a busy machine stops has in its queues at the end is not
+/// counted.
 fn assert_went(from: End, to: End) {
     let most = RATE.bytes_in(Duration::from_secs(SECS) + BURST) / CELL_LEN as u64;
     assert!((1..=most).contains(&from.sent), "{from:?}: at most {most} cells are due");
@@ -101,8 +103,8 @@ async fn cells_go_through_a_tor_both_ways_and_are_right() {
                     continue;
                 }
                 assert_went(from, to);
-                // All of the first 300 of both links together, then 300 / n of them. Cells that arrive before an end has
-                // been told to start are not counted.
+                // All of the first 300 of both links together, then 300 / n of them. Cells that
+                // arrive before an end has been told to start are not counted.
                 let least = if to.arrived == from.sent { to.arrived.min(300) } else { 1 };
                 assert!((least..=2200).contains(&to.checked), "{} checked", to.checked);
             }
@@ -128,7 +130,8 @@ async fn quiet_circuits_are_checked_and_take_their_part() {
     assert_eq!(theirs.checked, theirs.arrived, "all that have come are right");
 }
 
-/// A link to a sink whose identity is not known; the sink says who it is to whoever asks for another one.
+/// A link to a sink whose identity is not known; the sink answers with its own identity if asked
+/// for another one.
 async fn stranger(sink: SocketAddr) -> ControlLink {
     let mut target = TargetAddr { addr: sink, ed_identity: [9; 32].into() };
     loop {
@@ -140,7 +143,8 @@ async fn stranger(sink: SocketAddr) -> ControlLink {
     }
 }
 
-/// Asks for circuits that nobody expects until the link is cut off; returns how often that was refused.
+/// Asks for circuits that nobody expects until the link is cut off; returns how often that was
+/// refused.
 async fn flood(mut link: ControlLink) -> u32 {
     let handshake = [7; 200];
     let body = create(HANDSHAKE_TYPE, &handshake).expect("it fits");

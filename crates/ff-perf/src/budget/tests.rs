@@ -120,7 +120,8 @@ fn a_clock_that_jumps_repeats_no_month_and_ends_nothing() {
     for days in [2, 11, 20] {
         assert!(!download(&mut budget, 1, at(days, u64::try_from(days).expect("days"))));
     }
-    // After 31 days of the clock that does not jump there is a budget again, one for 31 days, also over a new start.
+    // After 31 days of the clock that does not jump there is a budget again, one for 31 days, also
+    // over a new start.
     let mut budget = Budget::new(Some(1000), Some(budget.spent().clone()), at(20, 0));
     assert!(!download(&mut budget, 1, at(32, 12)));
     assert!(download(&mut budget, 1000, at(33, 13)));
@@ -139,8 +140,8 @@ fn counters_of_an_interface_are_compared_with_those_of_the_same_one() {
 }
 
 proptest! {
-    /// Whatever the clocks say, whenever it is killed: what a month has spent is within its budget, months do not go back,
-    /// and none has more than one.
+    /// With any clocks, and killed at any time: what a month has spent is within its budget, months
+    /// do not go back, and none has more than one.
     #[test]
     fn no_month_ever_spends_more_than_its_budget(
         most in 0_u64..5000,

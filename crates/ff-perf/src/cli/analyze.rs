@@ -24,21 +24,24 @@ Exit status:
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = ANONYMITY)]
 pub struct AnalyzeArgs {
-    /// Read circuits from these directories or files: circuits-*.jsonl of ff-perf or *.onionperf.analysis.json of OnionPerf
-    /// (versions 1.0 to 5.0), packed by xz or not. Each directory of ff-perf counts as a host.
+    /// Read circuits from these directories or files: circuits-*.jsonl of ff-perf or
+    /// *.onionperf.analysis.json of OnionPerf (versions 1.0 to 5.0), packed by xz or not. Each
+    /// directory of ff-perf counts as a host.
     #[arg(value_name = "DIR", required = true)]
     pub paths: Vec<PathBuf>,
     /// Write figures (SVG), tables (CSV) and summary.json into this folder.
     #[arg(long, value_name = "DIR")]
     pub figures: Option<PathBuf>,
-    /// Print the results as JSON. Times are in ms, throughput in Mbit/s; scipy's `c` of a GEV distribution is -xi.
+    /// Print the results as JSON. Times are in ms, throughput in Mbit/s; scipy's `c` of a GEV
+    /// distribution is -xi.
     #[arg(long)]
     pub json: bool,
     /// Analyse only circuits with this number of relays; others are counted and left out.
     #[arg(long, value_name = "NUMBER", default_value_t = 3,
           value_parser = clap::value_parser!(u8).range(1..=8))]
     pub hops: u8,
-    /// Compute timeouts from this many previous circuits (NavigaTor: 1,000). Earlier circuits are not judged.
+    /// Compute timeouts from this many previous circuits (NavigaTor: 1,000). Earlier circuits are
+    /// not judged.
     #[arg(long, value_name = "CIRCUITS", default_value_t = WINDOW as u64,
           value_parser = clap::value_parser!(u64).range(3..=1_000_000))]
     pub window: u64,
@@ -46,25 +49,28 @@ pub struct AnalyzeArgs {
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', default_value = "80,50",
           value_parser = percent)]
     pub shares: Vec<f64>,
-    /// How timeouts are computed: the window's own percentile, the quantile of a GEV distribution fitted to it with each
-    /// new value (NavigaTor, algorithm 2), or tor's estimator (path-spec 2.4).
+    /// How timeouts are computed: the window's own percentile, the quantile of a GEV distribution
+    /// fitted to it with each new value (NavigaTor, algorithm 2), or tor's estimator (path-spec
+    /// 2.4).
     #[arg(long, value_name = "KIND", value_enum, default_value_t = TimeoutKind::Percentile)]
     pub timeout: TimeoutKind,
-    /// A network (consensus or relayinfo JSON, packed or not): attackers then also have /16s, families and countries, as far
-    /// as the file has them.
+    /// A network (consensus or relayinfo JSON, packed or not): attackers then also have /16s,
+    /// families and countries, as far as the file has them.
     #[arg(long, value_name = "FILE")]
     pub network: Option<PathBuf>,
-    /// Descriptors of the relays of --network, which must be a consensus: a file, an archive or a folder. They give the
-    /// families.
+    /// Descriptors of the relays of --network, which must be a consensus: a file, an archive or a
+    /// folder. They give the families.
     #[arg(long, value_name = "PATH", requires = "network")]
     pub descriptors: Option<PathBuf>,
-    /// Find relays that hold cells back until token buckets are refilled, at this interval in ms (tor's
-    /// TokenBucketRefillInterval). Circuits need 21 round trips and pauses between them: `circuits run --rtt 40 --rtt-pause
-    /// 100`. A third of the full tors is found: those of today hold little back.
+    /// Find relays that hold cells back until token buckets are refilled, at this interval in ms
+    /// (tor's TokenBucketRefillInterval). Circuits need 21 round trips and pauses between them:
+    /// `circuits run --rtt 40 --rtt-pause 100`. A third of the full tors is found: those of today
+    /// hold little back.
     #[arg(long, value_name = "MS", default_value_t = INTERVAL_MS,
           value_parser = clap::value_parser!(u64).range(1..=LONGEST_MS))]
     pub refill: u64,
-    /// The relays that hold cells back, one fingerprint per line, to count hits, misses and false alarms.
+    /// The relays that hold cells back, one fingerprint per line, to count hits, misses and false
+    /// alarms.
     #[arg(long, value_name = "FILE")]
     pub truth: Option<PathBuf>,
     /// Random seed: of circuits rejected at random, and of the circuits used for entropies.

@@ -11,17 +11,19 @@ pub struct BoundArgs {
     /// A consensus of either flavour, packed by xz or not: its weights are the capacities.
     #[arg(long, value_name = "FILE", required_unless_present_any = ["capacities", "link"])]
     pub consensus: Option<PathBuf>,
-    /// Descriptors of its relays: a file, an archive or a folder. They give families, by name and by key; capacities are
-    /// still the weights.
+    /// Descriptors of its relays: a file, an archive or a folder. They give families, by name and
+    /// by key; capacities are still the weights.
     #[arg(long, value_name = "PATH", conflicts_with_all = ["capacities", "link"])]
     pub descriptors: Option<PathBuf>,
-    /// Capacities: results files of ff-bwauth (.jsonl), its export of results (CSV), a bandwidth file, relayinfo JSON, a
-    /// table of an experiment's relays, or an hour of a store (DIR@2019-01-07T12:00).
+    /// Capacities: results files of ff-bwauth (.jsonl), its export of results (CSV), a bandwidth
+    /// file, relayinfo JSON, a table of an experiment's relays, or an hour of a store
+    /// (DIR@2019-01-07T12:00).
     #[arg(long, value_name = "FILE", conflicts_with = "consensus")]
     pub capacities: Option<PathBuf>,
-    /// Compute the most that TCP carries over a link (formula 1), from its round trip in ms, its share of lost packets, and
-    /// optionally the payload of its packets (default: 1,460 bytes): 100,0.01 or 100,0.01,536. Several links form a path,
-    /// which carries as much as its slowest link (formula 2).
+    /// Compute the most that TCP carries over a link (formula 1), from its round trip in ms, its
+    /// share of lost packets, and optionally the payload of its packets (default: 1,460 bytes):
+    /// 100,0.01 or 100,0.01,536. Several links form a path, which carries as much as its slowest
+    /// link (formula 2).
     #[arg(long, value_name = "MS,LOSS[,BYTES]", conflicts_with_all = ["consensus", "capacities"], value_parser = link)]
     pub link: Vec<TcpLink>,
     /// Lengths of paths, from 1 to 10: 3, 1..6 or 1,2,3.
@@ -42,8 +44,9 @@ pub struct BoundArgs {
     /// Random seed.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Write figure 7 (the bound by length) into this file if its name ends in .svg; otherwise write figures 4 (capacities),
-    /// 5 (shares of all capacity) and 7, and bound.csv into this folder.
+    /// Write figure 7 (the bound by length) into this file if its name ends in .svg; otherwise
+    /// write figures 4 (capacities), 5 (shares of all capacity) and 7, and bound.csv into this
+    /// folder.
     #[arg(long, value_name = "FILE|DIR")]
     pub figure: Option<PathBuf>,
     /// Print JSON; the bound is in kB/s.

@@ -10,21 +10,22 @@ use crate::target::StreamTarget;
 /// Options of `check`.
 #[derive(Args, Clone, Debug)]
 pub struct CheckArgs {
-    /// The network: the data directory of a tor that is in it (chutney's and ff-lab's directories with several such are
-    /// accepted too), or the file of a consensus of the microdesc flavour with the microdescriptors in the same directory, as
-    /// tor keeps them. `public` is the directory of this system's tor; it needs --public, too.
+    /// The network: the data directory of a tor that is in it (chutney's and ff-lab's directories
+    /// with several such are accepted too), or the file of a consensus of the microdesc flavour
+    /// with the microdescriptors in the same directory, as tor keeps them. `public` is the
+    /// directory of this system's tor; it needs --public, too.
     #[arg(long, value_name = "DIR|FILE|public")]
     pub network: PathBuf,
-    /// The relays: fingerprints separated by commas or spaces, or a file of them, `#` before remarks. A relay that clients
-    /// use on no path to the target is refused.
+    /// The relays: fingerprints separated by commas or spaces, or a file of them, `#` before
+    /// remarks. A relay that clients use on no path to the target is refused.
     #[arg(long, value_name = "LIST|FILE")]
     pub relays: String,
-    /// Their measured capacities: results files of ff-bwauth (.jsonl), its export of results (CSV), a bandwidth file, or
-    /// another file that `ff-perf bound` reads.
+    /// Their measured capacities: results files of ff-bwauth (.jsonl), its export of results (CSV),
+    /// a bandwidth file, or another file that `ff-perf bound` reads.
     #[arg(long, value_name = "FILE")]
     pub capacities: PathBuf,
-    /// The load that they report: extra-info documents with write-history and read-history, which are daily means. Relays
-    /// without a report are assumed to be idle.
+    /// The load that they report: extra-info documents with write-history and read-history, which
+    /// are daily means. Relays without a report are assumed to be idle.
     #[arg(long, value_name = "FILE")]
     pub histories: Option<PathBuf>,
     /// Allow a network with relays on the Internet. Read ETHICS.md first.
@@ -33,8 +34,8 @@ pub struct CheckArgs {
     /// Number of downloads through each relay.
     #[arg(long, value_name = "NUMBER", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub each: u64,
-    /// Mean number of seconds between two downloads. Default: 1, on the Internet 60 and at least 20. Starts are at least half
-    /// a second apart, on the Internet 10 seconds.
+    /// Mean number of seconds between two downloads. Default: 1, on the Internet 60 and at
+    /// least 20. Starts are at least half a second apart, on the Internet 10 seconds.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub gap: Option<f64>,
     /// Sizes of downloads, drawn at random: bytes, or with KiB, MiB, kB, MB.
@@ -52,8 +53,8 @@ pub struct CheckArgs {
     /// The client that builds the circuits.
     #[arg(long, value_enum, default_value_t = ClientKind::Arti)]
     pub client: ClientKind,
-    /// The target of downloads: http://HOST:PORT/PATH, or bytes://HOST:PORT for a source of ff-lab. Without it, a private
-    /// network gets such a source on loopback.
+    /// The target of downloads: http://HOST:PORT/PATH, or bytes://HOST:PORT for a source of ff-lab.
+    /// Without it, a private network gets such a source on loopback.
     #[arg(long, value_name = "URL")]
     pub target: Option<StreamTarget>,
     /// Random seed of times, sizes and paths. Default: unpredictable.

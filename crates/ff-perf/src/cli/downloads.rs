@@ -24,32 +24,37 @@ pub enum DownloadsCommand {
     Serve(Box<ServeArgs>),
     /// Analyse downloads: times, throughput, failures, where the time went; compare sets of them.
     ///
-    /// For each set of downloads, target (exit or onion service) and size: medians with 95 % intervals, quartiles and 90th
-    /// percentiles of times to first and last byte and of throughput, failures in OnionPerf's words, and where the time went.
-    /// Only whole downloads have times. Sets are compared by the Mann-Whitney test; the arms of a run are sets of their own.
+    /// For each set of downloads, target (exit or onion service) and size: medians with 95 %
+    /// intervals, quartiles and 90th percentiles of times to first and last byte and of throughput,
+    /// failures in OnionPerf's words, and where the time went. Only whole downloads have times.
+    /// Sets are compared by the Mann-Whitney test; the arms of a run are sets of their own.
     #[command(after_help = STATUS)]
     Analyze(AnalyzeArgs),
     /// Leave out downloads of OnionPerf's files by the relays of their circuits.
     ///
-    /// Circuits that do not fit are marked, as OnionPerf's `filter` does, and nothing is removed: its `viz` and `downloads
-    /// analyze` leave out downloads of marked circuits, and downloads whose circuit is not known. Marks of earlier filters
-    /// stay.
+    /// Circuits that do not fit are marked, as OnionPerf's `filter` does, and nothing is removed:
+    /// its `viz` and `downloads analyze` leave out downloads of marked circuits, and downloads
+    /// whose circuit is not known. Marks of earlier filters stay.
     #[command(after_help = STATUS)]
     Filter(FilterArgs),
-    /// Write downloads as OnionPerf's analysis files, version 3.1: one a day of UTC, packed by xz, with an index.
+    /// Write downloads as OnionPerf's analysis files, version 3.1: one a day of UTC, packed by xz,
+    /// with an index.
     ///
-    /// These files are read by OnionPerf's own tools, Tor Metrics and tornettools. A download belongs to the day on which it
-    /// began, with its circuit. Existing files of a day are replaced.
+    /// These files are read by OnionPerf's own tools, Tor Metrics and tornettools. A download
+    /// belongs to the day on which it began, with its circuit. Existing files of a day are
+    /// replaced.
     #[command(after_help = STATUS)]
     Export(ExportArgs),
-    /// Compute the traffic of continuous downloads: bytes a day and a month, the time of each size, and how exact medians
-    /// will be.
+    /// Compute the traffic of continuous downloads: bytes a day and a month, the time of each size,
+    /// and how exact medians will be.
     ///
-    /// A month counts as 30 days, and each download as a new circuit over a new link. Bytes are those of both directions:
-    /// payload, the overhead of cells, the overhead of TLS, TCP and IP, and directory documents, without retransmissions. For
-    /// each size it prints the number of downloads a month for each target, and the percentiles of these between which the 95
-    /// % interval of their median lies (binomial order statistics) if all are whole. With --profile it adds the least time:
-    /// the round trips over the link before the first byte, and the time that the link needs for the bytes.
+    /// A month counts as 30 days, and each download as a new circuit over a new link. Bytes are
+    /// those of both directions: payload, the overhead of cells, the overhead of TLS, TCP and IP,
+    /// and directory documents, without retransmissions. For each size it prints the number of
+    /// downloads a month for each target, and the percentiles of these between which the 95 %
+    /// interval of their median lies (binomial order statistics) if all are whole. With --profile
+    /// it adds the least time: the round trips over the link before the first byte, and the time
+    /// that the link needs for the bytes.
     #[command(after_help = STATUS)]
     Plan(PlanArgs),
 }
@@ -57,8 +62,9 @@ pub enum DownloadsCommand {
 /// What is downloaded, and how.
 #[derive(Args, Clone, Debug)]
 pub struct Fetching {
-    /// The network, as for `circuits run`: the data directory of a tor that is in it, a directory with several of these, the
-    /// file of a consensus with its microdescriptors in the same directory, or `public`.
+    /// The network, as for `circuits run`: the data directory of a tor that is in it, a directory
+    /// with several of these, the file of a consensus with its microdescriptors in the same
+    /// directory, or `public`.
     #[arg(long, value_name = "DIR|FILE|public")]
     pub network: PathBuf,
     /// Allow a network with relays on the Internet. Read ETHICS.md first.
@@ -70,18 +76,21 @@ pub struct Fetching {
     /// The client that builds the circuits.
     #[arg(long, value_enum, default_value_t = ClientKind::Arti)]
     pub client: ClientKind,
-    /// Let the client choose its paths itself, as it does for its users: Arti with guards of its own, or the tor in --network
-    /// by the options of its torrc, which stay as they are (bridges, conflux, guards). Each download gets circuits that no
-    /// other download uses. The line has the path if the client tells it, else the reason.
+    /// Let the client choose its paths itself, as it does for its users: Arti with guards of its
+    /// own, or the tor in --network by the options of its torrc, which stay as they are (bridges,
+    /// conflux, guards). Each download gets circuits that no other download uses. The line has the
+    /// path if the client tells it, else the reason.
     #[arg(long)]
     pub as_client: bool,
-    /// Keep the guards and documents of --client arti in this folder. Without it, each start has new ones.
+    /// Keep the guards and documents of --client arti in this folder. Without it, each start has
+    /// new ones.
     #[arg(long, value_name = "DIR", requires = "as_client")]
     pub state: Option<PathBuf>,
     /// Size of the download: bytes, or with KiB, MiB, kB, MB.
     #[arg(long, value_name = "SIZE", default_value = "5MiB", value_parser = some_bytes)]
     pub size: u64,
-    /// How long a download may take, in seconds, from the request for its stream; OnionPerf has 270.
+    /// How long a download may take, in seconds, from the request for its stream; OnionPerf has
+    /// 270.
     #[arg(long, value_name = "SECONDS", default_value_t = 270,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
@@ -89,7 +98,8 @@ pub struct Fetching {
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=600))]
     pub build_time: u64,
-    /// Build through the paths of this file in turn, repeatedly, as `ff-perf paths` writes them; without it, paths are drawn.
+    /// Build through the paths of this file in turn, repeatedly, as `ff-perf paths` writes them;
+    /// without it, paths are drawn.
     #[arg(long, value_name = "FILE")]
     pub path_file: Option<PathBuf>,
     /// By which rules paths are drawn.
@@ -106,8 +116,9 @@ pub struct DownloadsRunArgs {
     /// What is downloaded, and how.
     #[command(flatten)]
     pub fetching: Fetching,
-    /// Compare the arms of this TOML file, which take turns in an order drawn by --seed: each has a client, lines of a torrc,
-    /// and rules for paths or a file of paths. Other options apply to all arms. See doc/downloads.md.
+    /// Compare the arms of this TOML file, which take turns in an order drawn by --seed: each has a
+    /// client, lines of a torrc, and rules for paths or a file of paths. Other options apply to all
+    /// arms. See doc/downloads.md.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["path_file", "in_flight"])]
     pub arms: Option<PathBuf>,
     /// Number of downloads, of all arms together.
@@ -132,28 +143,30 @@ pub struct ServeArgs {
     /// What is downloaded, and how.
     #[command(flatten)]
     pub fetching: Fetching,
-    /// Seconds from the start of one download to the start of the next; OnionPerf has 300. There are never two at once.
+    /// Seconds from the start of one download to the start of the next; OnionPerf has 300. There
+    /// are never two at once.
     #[arg(long, value_name = "SECONDS", default_value_t = 300,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub every: u64,
     /// Compare the arms of this TOML file, as `downloads run` does. See doc/downloads.md.
     #[arg(long, value_name = "FILE", conflicts_with = "path_file")]
     pub arms: Option<PathBuf>,
-    /// Download several sizes, each as often as its weight says: SIZE=WEIGHT,… or A:B:C, the weights of 50KiB, 1MiB and 5MiB.
-    /// OnionPerf used 12:2:1. The order depends on --seed.
+    /// Download several sizes, each as often as its weight says: SIZE=WEIGHT,… or A:B:C, the
+    /// weights of 50KiB, 1MiB and 5MiB. OnionPerf used 12:2:1. The order depends on --seed.
     #[arg(long, value_name = "MIX", conflicts_with = "size")]
     pub mix: Option<Mix>,
-    /// Download at most this much in a month of UTC, such as 5GB/month. A download that might exceed it is put off, and its
-    /// slot has a line that says so. Computed from the payload with cells, TLS, TCP and IP; directory documents and
-    /// retransmissions count only with --data-interface.
+    /// Download at most this much in a month of UTC, such as 5GB/month. A download that might
+    /// exceed it is put off, and its slot has a line that says so. Computed from the payload with
+    /// cells, TLS, TCP and IP; directory documents and retransmissions count only with
+    /// --data-interface.
     #[arg(long, value_name = "SIZE/month", value_parser = plan::data)]
     pub data: Option<u64>,
-    /// Count --data by the kernel's counters of this network interface, such as eth0: all of its traffic, including that of
-    /// other programs.
+    /// Count --data by the kernel's counters of this network interface, such as eth0: all of its
+    /// traffic, including that of other programs.
     #[arg(long, value_name = "INTERFACE", requires = "data")]
     pub data_interface: Option<String>,
-    /// Name of the measuring host in OnionPerf's files, which are written to the folder onionperf in --dir after each day of UTC:
-    /// up to 64 letters, digits and -.
+    /// Name of the measuring host in OnionPerf's files, which are written to the folder onionperf
+    /// in --dir after each day of UTC: up to 64 letters, digits and -.
     #[arg(long, value_name = "NAME", default_value = "ff-perf", value_parser = host)]
     pub host: String,
     /// Address of the measuring host on the Internet in these files; left out by default.
@@ -243,12 +256,13 @@ fn source(text: &str) -> Result<StreamTarget, String> {
 /// Options of `downloads analyze`.
 #[derive(Args, Clone, Debug)]
 pub struct AnalyzeArgs {
-    /// A set of downloads: its label, and its files and folders: circuits-*.jsonl of ff-perf, *.onionperf.analysis.json of
-    /// OnionPerf (versions 1.0 to 5.0) or *.tpf of Torperf, packed by xz or not.
+    /// A set of downloads: its label, and its files and folders: circuits-*.jsonl of ff-perf,
+    /// *.onionperf.analysis.json of OnionPerf (versions 1.0 to 5.0) or *.tpf of Torperf, packed by
+    /// xz or not.
     #[arg(long = "data", value_name = "LABEL=PATH,...", required = true, value_parser = data)]
     pub data: Vec<DataArg>,
-    /// Write a page (report.html), figures (SVG), the table of OnionPerf's `viz`, and for each set Tor Metrics' daily tables
-    /// (CSV) into this folder.
+    /// Write a page (report.html), figures (SVG), the table of OnionPerf's `viz`, and for each set
+    /// Tor Metrics' daily tables (CSV) into this folder.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Print the results as JSON. Times are in seconds, throughput in Mbit/s.

@@ -9,66 +9,77 @@ use ff_sim::flow::tortoise::world::TortoiseSetting;
 /// Which experiment.
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
-    /// Check the bound B(n, m) on random paths with rate-limited relays (Pries et al., 2008, figures 6 and 7).
+    /// Check the bound B(n, m) on random paths with rate-limited relays (Pries et al., 2008,
+    /// figures 6 and 7).
     ///
-    /// Starts a private network on this machine, with relays limited to between 76.8 kB/s (tor's minimum) and 4 MB/s, and an
-    /// exit without a limit. Measures each relay alone, three times, and uses the median. Then paths of one to six of these
-    /// relays and the exit carry downloads of the paper's 458,752 bytes and downloads of some seconds; no two at a time share
-    /// a limited relay. For each length, the mean over random paths, uniform or weighted by capacity, is compared with B of
-    /// the measured capacities. Paths are drawn by the relay that is their slowest, and their results are weighted by the
-    /// exact probability of that.
+    /// Starts a private network on this machine, with relays limited to between 76.8 kB/s (tor's
+    /// minimum) and 4 MB/s, and an exit without a limit. Measures each relay alone, three times,
+    /// and uses the median. Then paths of one to six of these relays and the exit carry downloads
+    /// of the paper's 458,752 bytes and downloads of some seconds; no two at a time share a limited
+    /// relay. For each length, the mean over random paths, uniform or weighted by capacity, is
+    /// compared with B of the measured capacities. Paths are drawn by the relay that is their
+    /// slowest, and their results are weighted by the exact probability of that.
     ///
-    /// Exit status: 0 if the means of the long downloads are within 10 % of B for every length, fall with the length, and
-    /// fall most from one relay to two, and if the slow relay decides; 1 if not.
+    /// Exit status: 0 if the means of the long downloads are within 10 % of B for every length,
+    /// fall with the length, and fall most from one relay to two, and if the slow relay decides; 1
+    /// if not.
     Bound(LabBoundArgs),
     /// Reproduce NavigaTor's rankings, with significance (2016, sections 6 and 7).
     ///
-    /// Starts a private network on this machine. Each relay is a host of its own, as far from the others as regions of the
-    /// Earth are, and limited to 300 kB/s to 8 MB/s; some are short of CPU, and there are downloads in the background.
-    /// Circuits are measured from another host (`circuits run`) and analysed (`circuits analyze`). The output compares the
-    /// paper's numbers with ours, and has a verdict on each ranking: which measure correlates with time to first byte, which
-    /// selection is faster, how many circuits it accepts. Needs root.
+    /// Starts a private network on this machine. Each relay is a host of its own, as far from the
+    /// others as regions of the Earth are, and limited to 300 kB/s to 8 MB/s; some are short of
+    /// CPU, and there are downloads in the background. Circuits are measured from another host
+    /// (`circuits run`) and analysed (`circuits analyze`). The output compares the paper's numbers
+    /// with ours, and has a verdict on each ranking: which measure correlates with time to first
+    /// byte, which selection is faster, how many circuits it accepts. Needs root.
     ///
-    /// To measure twenty thousand circuits in minutes, relays are in several circuits at once; only a download has its relays
-    /// to itself (`circuits run --share-builds --share-probes`). Throughput is that of 256 KiB: as many
-    /// downloads of NavigaTor's 5 MiB would take hours, and with a few of them chance alone would decide which selection is
-    /// faster.
+    /// To measure twenty thousand circuits in minutes, relays are in several circuits at once; only
+    /// a download has its relays to itself (`circuits run --share-builds --share-probes`).
+    /// Throughput is that of 256 KiB: as many downloads of NavigaTor's 5 MiB would take hours, and
+    /// with a few of them chance alone would decide which selection is faster.
     ///
-    /// A verdict is "holds", "DOES NOT HOLD" or "undecided". A ranking of selections is undecided if the difference between
-    /// two neighbours may be chance: its 99 % interval, from circuits resampled 1,000 times, contains 0, or one of the two
-    /// has fewer than 100 values. It does not hold if an interval lies on the wrong side of 0. To decide more, measure more
-    /// circuits: one circuit in 16 has a throughput (more in larger networks), and NavigaTor had 700,000.
+    /// A verdict is "holds", "DOES NOT HOLD" or "undecided". A ranking of selections is undecided
+    /// if the difference between two neighbours may be chance: its 99 % interval, from circuits
+    /// resampled 1,000 times, contains 0, or one of the two has fewer than 100 values. It does not
+    /// hold if an interval lies on the wrong side of 0. To decide more, measure more circuits: one
+    /// circuit in 16 has a throughput (more in larger networks), and NavigaTor had 700,000.
     ///
-    /// Exit status: 0 if nothing is contradicted, though something may be undecided; 1 if something does not hold, or on
-    /// failure; 75 if the emulator was too late (p99 above 1 ms and above 2 % of the shortest delay): the run is invalid;
-    /// repeat it.
+    /// Exit status: 0 if nothing is contradicted, though something may be undecided; 1 if something
+    /// does not hold, or on failure; 75 if the emulator was too late (p99 above 1 ms and above 2 %
+    /// of the shortest delay): the run is invalid; repeat it.
     Navigator(LabNavigatorArgs),
     /// Measure downloads over emulated mobile links (the OnionPerf paper of 2019, figures 6 and 7).
     ///
-    /// Starts a private network on this machine with three authorities and five exits, as in the paper's figure 5, each on
-    /// a host of its own, a download source, and a client host for each profile. All clients download at the same time, each
-    /// one download after the other, with `downloads run`. The output compares medians with the time that the payload alone
-    /// takes at the profile's rate, and shows where the time went. Needs root.
+    /// Starts a private network on this machine with three authorities and five exits, as in the
+    /// paper's figure 5, each on a host of its own, a download source, and a client host for each
+    /// profile. All clients download at the same time, each one download after the other, with
+    /// `downloads run`. The output compares medians with the time that the payload alone takes at
+    /// the profile's rate, and shows where the time went. Needs root.
     ///
-    /// Exit status: 0 if medians are in the paper's order (baseline, LTE, 3G, EDGE) and those of EDGE and 3G are 1.00 to
-    /// 1.12 times what payload, cells, TLS and TCP take at the profile's rate; 1 if not, or on failure; 75 if the emulator was
-    /// too late: the run is invalid; repeat it.
+    /// Exit status: 0 if medians are in the paper's order (baseline, LTE, 3G, EDGE) and those of
+    /// EDGE and 3G are 1.00 to 1.12 times what payload, cells, TLS and TCP take at the profile's
+    /// rate; 1 if not, or on failure; 75 if the emulator was too late: the run is invalid; repeat
+    /// it.
     Mobile(LabMobileArgs),
-    /// Limit clients' links with real tors (Tortoise, figures 3 and 5 to 10), and try to evade the limit.
+    /// Limit clients' links with real tors (Tortoise, figures 3 and 5 to 10), and try to evade the
+    /// limit.
     ///
-    /// Starts private networks on this machine: three authorities, 15 relays and up to 900 clients, all of them tors, with the
-    /// paper's web and bulk users. Clients that run a relay are one tor. Each experiment is run with a stock tor whose
-    /// token buckets are refilled every 100 ms, with one that refills them once a second, as tor 0.2.1 did, and with FlashFlow's
-    /// limit; those two stock tors run the experiments without a limit and with 100 KB/s only. The relays' capacity is fitted so
-    /// that the mean client has 41 KB/s without a limit. The output compares each experiment with `ff-sim tortoise`, and each
-    /// of the paper's claims with both.
+    /// Starts private networks on this machine: three authorities, 15 relays and up to 900 clients,
+    /// all of them tors, with the paper's web and bulk users. Clients that run a relay are one tor.
+    /// Each experiment is run with a stock tor whose token buckets are refilled every 100 ms, with
+    /// one that refills them once a second, as tor 0.2.1 did, and with FlashFlow's limit; those two
+    /// stock tors run the experiments without a limit and with 100 KB/s only. The relays' capacity
+    /// is fitted so that the mean client has 41 KB/s without a limit. The output compares each
+    /// experiment with `ff-sim tortoise`, and each of the paper's claims with both.
     ///
-    /// `--part cheats` measures how many times the limit a client gets that evades it: several guards, conflux, a relay of
-    /// its own, copied keys, an onion service, a bridge; and what a scanner measures that enters as a client. Needs root.
+    /// `--part cheats` measures how many times the limit a client gets that evades it: several
+    /// guards, conflux, a relay of its own, copied keys, an onion service, a bridge; and what a
+    /// scanner measures that enters as a client. Needs root.
     ///
-    /// Exit status: 0 if means with FlashFlow's limit are within 15 % of the simulation's, each as a part of the mean
-    /// without a limit (not judged below --scale 0.3), and all cheats get what is expected; 1 if not, or on failure; 75 if the
-    /// machine was too busy: the run is invalid; repeat it.
+    /// Exit status: 0 if means with FlashFlow's limit are within 15 % of the simulation's, each as
+    /// a part of the mean without a limit (not judged below --scale 0.3), and all cheats get what
+    /// is expected; 1 if not, or on failure; 75 if the machine was too busy: the run is invalid;
+    /// repeat it.
     Tortoise(LabTortoiseArgs),
 }
 
@@ -112,10 +123,12 @@ pub struct LabTortoiseArgs {
     /// Seconds of each experiment before the measured ones.
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=3600))]
     pub warm_up: u32,
-    /// What the 15 relays carry together, in bytes a second; default: fitted, and 40 MB/s times --scale with --short.
+    /// What the 15 relays carry together, in bytes a second; default: fitted, and 40 MB/s times
+    /// --scale with --short.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1_000_000..=10_000_000_000))]
     pub capacity: Option<u64>,
-    /// A tenth of the network at most, no limit and 100 KB/s only, no client relays, 25 seconds each, no fitting: four minutes.
+    /// A tenth of the network at most, no limit and 100 KB/s only, no client relays, 25 seconds
+    /// each, no fitting: four minutes.
     #[arg(long)]
     pub short: bool,
     /// Random seed of relays, clients and their users.
@@ -133,7 +146,8 @@ pub struct LabTortoiseArgs {
 }
 
 impl LabTortoiseArgs {
-    /// The network's size, and how long an experiment runs. A bucket holds a second of the limit, as in `ff-sim tortoise`.
+    /// The network's size, and how long an experiment runs. A bucket holds a second of the limit,
+    /// as in `ff-sim tortoise`.
     #[must_use]
     pub fn setting(&self) -> TortoiseSetting {
         let (scale, warm_up_secs, secs) = if self.short {
@@ -179,7 +193,8 @@ pub struct LabMobileArgs {
     /// The client that builds the circuits.
     #[arg(long, value_enum, default_value_t = super::measure::ClientKind::Arti)]
     pub client: super::measure::ClientKind,
-    /// Two downloads of 1 MiB each, whatever --downloads and --size are: two minutes instead of half an hour.
+    /// Two downloads of 1 MiB each, whatever --downloads and --size are: two minutes instead of
+    /// half an hour.
     #[arg(long)]
     pub short: bool,
     /// The tor program of the relays; default: the system's.
@@ -213,24 +228,28 @@ pub struct LabBoundArgs {
     /// Number of limited relays.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(8..=16))]
     pub relays: u8,
-    /// The tor program of the relays; default: the system's. Debian's does not fill its token buckets completely; the one
-    /// that `build-tor` makes does.
+    /// The tor program of the relays; default: the system's. Debian's does not fill its token
+    /// buckets completely; the one that `build-tor` makes does.
     #[arg(long, value_name = "PROGRAM")]
     pub tor: Option<PathBuf>,
-    /// Number of limited relays in the longest paths, which also have an exit: tor builds circuits of eight hops at most.
+    /// Number of limited relays in the longest paths, which also have an exit: tor builds circuits
+    /// of eight hops at most.
     #[arg(long, value_name = "NUMBER", default_value_t = 6, value_parser = clap::value_parser!(u8).range(2..=6))]
     pub lengths: u8,
-    /// Paths for each length and slowest relay; a single one counts by the median of three downloads.
+    /// Paths for each length and slowest relay; a single one counts by the median of three
+    /// downloads.
     #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..))]
     pub paths: u8,
     /// Length of a long download in seconds, once its rate has settled.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=120))]
     pub secs: u8,
-    /// Number of downloads through each of figure 6's two paths. The paper made 200; here the slow relay's limit is set, and
-    /// with a tenth of these the intervals are a few percent wide and far apart.
+    /// Number of downloads through each of figure 6's two paths. The paper made 200; here the slow
+    /// relay's limit is set, and with a tenth of these the intervals are a few percent wide and far
+    /// apart.
     #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u16).range(4..=1000))]
     pub slow_downloads: u16,
-    /// One path each, by the median of three downloads of 4 seconds, and four downloads for figure 6: ten minutes instead of sixteen.
+    /// One path each, by the median of three downloads of 4 seconds, and four downloads for figure
+    /// 6: ten minutes instead of sixteen.
     #[arg(long)]
     pub short: bool,
     /// Random seed of the paths.
@@ -250,15 +269,16 @@ pub struct LabNavigatorArgs {
     /// Number of relays; a third are exits.
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u8).range(9..=100))]
     pub relays: u8,
-    /// Number of circuits. With 24 relays, one in 16 downloads something, in larger networks more; a relay is in one download
-    /// at a time.
+    /// Number of circuits. With 24 relays, one in 16 downloads something, in larger networks more;
+    /// a relay is in one download at a time.
     #[arg(long, value_name = "NUMBER", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
     pub circuits: u64,
     /// 1,000 circuits, whatever --circuits says: about a minute instead of ten.
     #[arg(long)]
     pub short: bool,
-    /// Ask for a first byte once a second on each circuit, for this many seconds, and download nothing. tor's circuits live
-    /// for 600: this gives NavigaTor's table 5, and takes ten minutes for each 160 circuits.
+    /// Ask for a first byte once a second on each circuit, for this many seconds, and download
+    /// nothing. tor's circuits live for 600: this gives NavigaTor's table 5, and takes ten minutes
+    /// for each 160 circuits.
     #[arg(long, value_name = "SECONDS", conflicts_with = "short", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub ttfb_for: Option<u64>,
     /// The tor program of the relays; default: the system's.

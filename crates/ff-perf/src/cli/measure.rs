@@ -20,7 +20,8 @@ pub struct MeasureArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 100,
           value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub count: u64,
-    /// Begin at most this many circuits a second, or a minute or an hour with /min or /h. Default: 100, on the Internet 1.
+    /// Begin at most this many circuits a second, or a minute or an hour with /min or /h. Default:
+    /// 100, on the Internet 1.
     #[arg(long, value_name = "PER-SECOND", value_parser = rate)]
     pub rate: Option<f64>,
     /// When it stops early, and where its results go.
@@ -48,30 +49,34 @@ pub struct Recording {
 /// What is measured, and how.
 #[derive(Args, Clone, Debug)]
 pub struct Measuring {
-    /// The network: the data directory of a tor that is in it (chutney's and ff-lab's directories with several such are
-    /// accepted too), or the file of a consensus of the microdesc flavour with the microdescriptors in the same directory, as
-    /// tor keeps them. `public` is the directory of this system's tor; it needs --public, too.
+    /// The network: the data directory of a tor that is in it (chutney's and ff-lab's directories
+    /// with several such are accepted too), or the file of a consensus of the microdesc flavour
+    /// with the microdescriptors in the same directory, as tor keeps them. `public` is the
+    /// directory of this system's tor; it needs --public, too.
     #[arg(long, value_name = "DIR|FILE|public")]
     pub network: PathBuf,
     /// Allow a network with relays on the Internet. Read ETHICS.md first.
     #[arg(long)]
     pub public: bool,
-    /// Number of circuits at once, at most. A relay is in one at a time, so a small network has fewer.
+    /// Number of circuits at once, at most. A relay is in one at a time, so a small network has
+    /// fewer.
     #[arg(long, value_name = "NUMBER", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub in_flight: u64,
-    /// Let relays be in several circuits that are being built or wait; each is still in one measurement at a time.
+    /// Let relays be in several circuits that are being built or wait; each is still in one
+    /// measurement at a time.
     #[arg(long)]
     pub share_builds: bool,
-    /// Let relays also be in several circuits that are measured by single cells; a download still has its relays to itself.
-    /// For private networks.
+    /// Let relays also be in several circuits that are measured by single cells; a download still
+    /// has its relays to itself. For private networks.
     #[arg(long, requires = "share_builds")]
     pub share_probes: bool,
     /// The client that builds the circuits.
     #[arg(long, value_enum, default_value_t = ClientKind::Arti)]
     pub client: ClientKind,
-    /// Build through the paths of this file in turn, repeatedly: one per line, fingerprints separated by commas or spaces, `#`
-    /// before remarks. Without it, paths are drawn as by `ff-perf paths`.
+    /// Build through the paths of this file in turn, repeatedly: one per line, fingerprints
+    /// separated by commas or spaces, `#` before remarks. Without it, paths are drawn as by
+    /// `ff-perf paths`.
     #[arg(long, value_name = "FILE")]
     pub path_file: Option<PathBuf>,
     /// By which rules paths are drawn.
@@ -80,18 +85,19 @@ pub struct Measuring {
     /// Random seed of the paths.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
-    /// Number of round trips by a stream that the exit refuses; five of them give a congestion delay.
+    /// Number of round trips by a stream that the exit refuses; five of them give a congestion
+    /// delay.
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub rtt: u32,
-    /// Number of round trips by resolving a literal address, as a check of the others. Not with --client tor, which answers
-    /// such requests itself.
+    /// Number of round trips by resolving a literal address, as a check of the others. Not with
+    /// --client tor, which answers such requests itself.
     #[arg(long, value_name = "NUMBER", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub resolve: u32,
-    /// Pause for a random time of up to this many ms before each further round trip. Without pauses, probes synchronise with
-    /// relays that hold cells back until a refill; with pauses of a refill's interval (tor's: 100), `circuits analyze` finds
-    /// these relays.
+    /// Pause for a random time of up to this many ms before each further round trip. Without
+    /// pauses, probes synchronise with relays that hold cells back until a refill; with pauses of a
+    /// refill's interval (tor's: 100), `circuits analyze` finds these relays.
     #[arg(long, value_name = "MS", default_value_t = 0,
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     pub rtt_pause: u64,
@@ -99,8 +105,8 @@ pub struct Measuring {
     #[arg(long, value_name = "NUMBER", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub ttfb: u32,
-    /// Ask for a first byte repeatedly on each circuit, for this many seconds; tor's circuits live for 600, as in NavigaTor.
-    /// `circuits analyze` makes table 5 from it.
+    /// Ask for a first byte repeatedly on each circuit, for this many seconds; tor's circuits live
+    /// for 600, as in NavigaTor. `circuits analyze` makes table 5 from it.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub ttfb_for: Option<u64>,
     /// Seconds between two of these requests, answered or not; at most 10,000 requests in all.
@@ -112,16 +118,16 @@ pub struct Measuring {
     /// Share of the circuits that download, from 0 to 1.
     #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = share)]
     pub download_share: f64,
-    /// The target of streams: http://HOST:PORT/PATH, or bytes://HOST:PORT for a source of ff-lab. Without it, a private
-    /// network gets such a source on loopback. With HTTP, only answers with a status of 200 to 299 count as downloads;
-    /// redirections are not followed.
+    /// The target of streams: http://HOST:PORT/PATH, or bytes://HOST:PORT for a source of ff-lab.
+    /// Without it, a private network gets such a source on loopback. With HTTP, only answers with a
+    /// status of 200 to 299 count as downloads; redirections are not followed.
     #[arg(long, value_name = "URL")]
     pub target: Option<StreamTarget>,
     /// Begin at most this many circuits a second at the same first relay. tor's relays mark clients with more than 3.
     #[arg(long, value_name = "PER-SECOND", default_value_t = PER_GUARD, value_parser = rate)]
     pub per_guard: f64,
-    /// How long a circuit may take to be built, in seconds. Arti gives up a link after two tries of 5 s
-    /// each, whatever this says.
+    /// How long a circuit may take to be built, in seconds. Arti gives up a link after two tries of
+    /// 5 s each, whatever this says.
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=600))]
     pub build_time: u64,
@@ -152,10 +158,11 @@ const DOWNLOAD_SECS: u64 = 300;
 pub enum ClientKind {
     /// Arti, in this process.
     Arti,
-    /// The tor in --network that has a SocksPort, through its control socket: its directory contains that as `control`, and
-    /// its torrc, as in ff-lab's networks. Nothing else may use this tor meanwhile: its options are changed, and streams are
-    /// attached by us. At the end its options are restored, also after SIGTERM, Ctrl-C and when the terminal is closed (not
-    /// under `nohup`); after `kill -9` it keeps the changed options until it gets SIGHUP.
+    /// The tor in --network that has a SocksPort, through its control socket: its directory
+    /// contains that as `control`, and its torrc, as in ff-lab's networks. Nothing else may use
+    /// this tor meanwhile: its options are changed, and streams are attached by us. At the end its
+    /// options are restored, also after SIGTERM, Ctrl-C and when the terminal is closed (not under
+    /// `nohup`); after `kill -9` it keeps the changed options until it gets SIGHUP.
     Tor,
 }
 

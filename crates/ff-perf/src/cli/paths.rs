@@ -11,20 +11,21 @@ pub(crate) const PORT: u16 = 443;
 /// Options of `paths`.
 #[derive(Args, Clone, Debug)]
 pub struct PathsArgs {
-    /// A network: a consensus of either flavour, relayinfo JSON, or an hour of a store (DIR@2019-01-07T12:00); or as for
-    /// `circuits run`, the data directory of a tor or a directory with several, or `public`. With a consensus of the microdesc
-    /// flavour, microdescriptors in the same directory give families and exit policies.
+    /// A network: a consensus of either flavour, relayinfo JSON, or an hour of a store
+    /// (DIR@2019-01-07T12:00); or as for `circuits run`, the data directory of a tor or a directory
+    /// with several, or `public`. With a consensus of the microdesc flavour, microdescriptors in
+    /// the same directory give families and exit policies.
     #[arg(long, value_name = "SRC|DIR|public")]
     pub network: PathBuf,
     /// Allow a directory of a network with relays on the Internet. This command only reads files.
     #[arg(long)]
     pub public: bool,
-    /// Descriptors of its relays: a file, an archive or a folder. They give families, by name and by key, and the relays'
-    /// own data.
+    /// Descriptors of its relays: a file, an archive or a folder. They give families, by name and
+    /// by key, and the relays' own data.
     #[arg(long, value_name = "PATH")]
     pub descriptors: Option<PathBuf>,
-    /// Draw by the weights of this bandwidth file instead of the consensus', with --select tor or weighted. Relays that are not
-    /// in it are not drawn.
+    /// Draw by the weights of this bandwidth file instead of the consensus', with --select tor or
+    /// weighted. Relays that are not in it are not drawn.
     #[arg(long, value_name = "V3BW")]
     pub weights: Option<PathBuf>,
     /// Number of paths.
@@ -50,15 +51,16 @@ pub struct RulesArgs {
     /// Number of relays of a path, from 1 to 8: 3, or a mix with shares, such as 3=0.8,4=0.2.
     #[arg(long, alias = "hops", value_name = "LENGTHS", default_value = "3", value_parser = mix)]
     pub lengths: Mix,
-    /// Draw this many guards and keep them; with 0, draw a new one for each path, as NavigaTor does.
+    /// Draw this many guards and keep them; with 0, draw a new one for each path, as NavigaTor
+    /// does.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub guards: usize,
-    /// Whether a path may have two relays of the same /16. Default: no, but yes in a private network, whose relays often
-    /// share an address.
+    /// Whether a path may have two relays of the same /16. Default: no, but yes in a private
+    /// network, whose relays often share an address.
     #[arg(long, value_enum, value_name = "SUBNETS")]
     pub subnets: Option<Subnets>,
-    /// The port that exits must allow, if their policies are known; default: that of --target, else 443. For ports of long
-    /// streams, such as 22, `tor` requires the flag Stable of all relays.
+    /// The port that exits must allow, if their policies are known; default: that of --target, else
+    /// 443. For ports of long streams, such as 22, `tor` requires the flag Stable of all relays.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
 }
@@ -124,8 +126,8 @@ pub enum SelectPaths {
     Tor,
     /// By weight alone, whatever the position.
     Weighted,
-    /// As tor 0.1.1.26 did: by what relays say of themselves up to 1,500 kB/s, entries each with the same chance; not asked
-    /// for capacity or uptime.
+    /// As tor 0.1.1.26 did: by what relays say of themselves up to 1,500 kB/s, entries each with
+    /// the same chance; not asked for capacity or uptime.
     Old,
     /// Each relay with the same chance, an exit last.
     Uniform,

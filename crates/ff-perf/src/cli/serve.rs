@@ -13,10 +13,11 @@ use crate::store::rotation::{DAILY_BYTES, Rule};
 const LEAST_BYTES: u64 = 4096;
 /// The smallest bound of a folder, in bytes.
 const LEAST_DISK: u64 = 1_000_000;
-/// The room for what is not lines in a folder, in bytes: the options, the budget and which lines are in files of days,
-/// each also while it is rewritten.
+/// The room for what is not lines in a folder, in bytes: the options, the budget and which lines
+/// are in files of days, each also while it is rewritten.
 const NO_LINES: u64 = 32_768;
-/// The number of files that a bounded folder has at least, so that removing the oldest does not lose too much.
+/// The number of files that a bounded folder has at least, so that removing the oldest does not
+/// lose too much.
 const FILES: u64 = 8;
 
 /// Options of `circuits serve`.
@@ -46,7 +47,8 @@ pub struct Terms {
     pub mix: Mix,
     /// Their budget for a month of UTC, in bytes; no limit if none.
     pub data_bytes: Option<u64>,
-    /// The network interface whose counters count for the budget; if none, the traffic is computed from the payload.
+    /// The network interface whose counters count for the budget; if none, the traffic is computed
+    /// from the payload.
     pub data_interface: Option<String>,
     /// The measuring host's name in OnionPerf's files.
     pub host: String,
@@ -67,14 +69,15 @@ pub struct Keeping {
     /// Begin another file `daily`, in UTC (and at 32 MiB), or at this size, with KiB, MiB, kB, MB.
     #[arg(long, value_name = "daily|SIZE", default_value = "daily", value_parser = rotate)]
     pub rotate: Rotate,
-    /// Keep --dir below this size, with KiB, MiB, GiB, kB, MB, GB: the oldest file is removed before a line is written that
-    /// would exceed it. At least 1MB.
+    /// Keep --dir below this size, with KiB, MiB, GiB, kB, MB, GB: the oldest file is removed
+    /// before a line is written that would exceed it. At least 1MB.
     #[arg(long, value_name = "SIZE", value_parser = disk)]
     pub disk: Option<u64>,
     /// Answer Prometheus at http://ADDRESS/metrics, an address of loopback; port 0 is a free port.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
-    /// Also allow an address that other hosts can reach, and answer requests for this host name, which Prometheus sends.
+    /// Also allow an address that other hosts can reach, and answer requests for this host name,
+    /// which Prometheus sends.
     #[arg(long, value_name = "NAME", requires = "metrics")]
     pub metrics_host: Vec<String>,
     /// Seconds between two looks for newer documents in --network.
@@ -106,7 +109,8 @@ impl Keeping {
     }
 }
 
-/// Reads a rate with its unit, because without one, minutes may be meant, and the rate would be sixty times too high.
+/// Reads a rate with its unit, because without one, minutes may be meant, and the rate would be
+/// sixty times too high.
 fn steady(text: &str) -> Result<f64, String> {
     if !text.contains('/') {
         return Err(format!("is it {text}/h, {text}/min or {text}/s?"));

@@ -14,26 +14,30 @@ pub struct SourceArgs {
     /// Listen at this address; port 0 is a free port.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
-    /// Listen and answer on this network interface only, such as eth1: not on the client's link. Needs root.
+    /// Listen and answer on this network interface only, such as eth1: not on the client's link.
+    /// Needs root.
     #[arg(long, value_name = "INTERFACE", value_parser = NonEmptyStringValueParser::new())]
     pub interface: Option<String>,
-    /// Serve as an onion service as well, at port 80: by Arti over --network, or by the tor of --by. Its URL is printed, too.
+    /// Serve as an onion service as well, at port 80: by Arti over --network, or by the tor of
+    /// --by. Its URL is printed, too.
     #[arg(long)]
     pub onion: bool,
-    /// Have a tor publish the onion service: the directory of a tor with a control socket named `control` (cookie
-    /// authentication works). It ends with this program.
+    /// Have a tor publish the onion service: the directory of a tor with a control socket named
+    /// `control` (cookie authentication works). It ends with this program.
     #[arg(long, value_name = "tor:DIR", requires = "onion", value_parser = by)]
     pub by: Option<PathBuf>,
-    /// A single onion service, which is not anonymous and faster: its tor builds circuits of one hop. Only by a tor that is
-    /// configured for it.
+    /// A single onion service, which is not anonymous and faster: its tor builds circuits of one
+    /// hop. Only by a tor that is configured for it.
     #[arg(long, requires = "by")]
     pub single: bool,
-    /// Keep the onion service's key in this folder, with mode 0600: the address stays the same after a restart. Arti's guards
-    /// and documents are there, too. Without it, each start has a new address.
+    /// Keep the onion service's key in this folder, with mode 0600: the address stays the same
+    /// after a restart. Arti's guards and documents are there, too. Without it, each start has a
+    /// new address.
     #[arg(long, value_name = "DIR", requires = "onion")]
     pub keys: Option<PathBuf>,
-    /// The network of Arti's onion service, as for `downloads run`: the data directory of a tor that is in it, a directory with
-    /// several of these, the file of a consensus with its microdescriptors in the same directory, or `public`.
+    /// The network of Arti's onion service, as for `downloads run`: the data directory of a tor
+    /// that is in it, a directory with several of these, the file of a consensus with its
+    /// microdescriptors in the same directory, or `public`.
     #[arg(long, value_name = "DIR|FILE|public", requires = "onion", conflicts_with = "by")]
     pub network: Option<PathBuf>,
     /// Allow a network with relays on the Internet. Read ETHICS.md first.
@@ -42,8 +46,8 @@ pub struct SourceArgs {
     /// Print the URLs as one JSON object, in one line: {"url": …, "onion": …}.
     #[arg(long)]
     pub json: bool,
-    /// Keep the token in this file, created with mode 0600 if missing: the URL stays the same after a restart. Without it,
-    /// each start has a new token.
+    /// Keep the token in this file, created with mode 0600 if missing: the URL stays the same after
+    /// a restart. Without it, each start has a new token.
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// Largest download: bytes, or with KiB, MiB, kB, MB.
@@ -53,11 +57,13 @@ pub struct SourceArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 16,
           value_parser = clap::value_parser!(u16).range(1..=32))]
     pub downloads: u16,
-    /// How long a download may take, in seconds; then it is cut off, so that slow readers do not keep others out.
+    /// How long a download may take, in seconds; then it is cut off, so that slow readers do not
+    /// keep others out.
     #[arg(long, value_name = "SECONDS", default_value_t = 3600,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
-    /// Limit of all downloads together, per second: bytes, or with KiB, MiB, kB, MB; default: unlimited.
+    /// Limit of all downloads together, per second: bytes, or with KiB, MiB, kB, MB; default:
+    /// unlimited.
     #[arg(long, value_name = "SIZE", value_parser = some_bytes)]
     pub rate: Option<u64>,
 }

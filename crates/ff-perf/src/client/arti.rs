@@ -1,8 +1,10 @@
-//! Arti, in this process: its channels and circuits, without its choice of paths and its timeouts; in [`own`], with both.
+//! Arti, in this process: its channels and circuits, without its choice of paths and its timeouts;
+//! in [`own`], with both.
 //!
-//! All use of Arti's circuits and links, whose interfaces are not stable, is in this module. `TunnelBuilder` is not used: it hides
-//! when hops stand, and gives circuits up by a timeout that it learns, which cuts off what is to be measured. What is left of
-//! Arti's own: a link has 5 s, and is tried twice, with the first try in the times of hops.
+//! All use of Arti's circuits and links, whose interfaces are not stable, is in this module.
+//! `TunnelBuilder` is not used: it hides when hops stand, and gives circuits up by a timeout that
+//! it learns, which cuts off what is to be measured. What is left of Arti's own: a link has 5 s,
+//! and is tried twice, with the first try in the times of hops.
 //!
 //! Decisions: doc/decisions.md, "arti-client only where the client chooses paths".
 
@@ -56,8 +58,9 @@ pub struct ArtiCircuit {
     _reactor: Reactor,
 }
 
-/// The task of a circuit's reactor, which ends with this. By itself a reactor waits for the first hop for ever, whoever has
-/// given it up, and keeps its link open; when it ends, it has the circuit destroyed.
+/// The task of a circuit's reactor, which ends with this. By itself a reactor waits for the first
+/// hop for ever, even if the circuit was given up, and keeps its link open; when it ends, it has
+/// the circuit destroyed.
 struct Reactor(AbortHandle);
 
 impl Drop for Reactor {
@@ -94,7 +97,8 @@ impl Arti {
         }
         let pending = channel.new_tunnel(Arc::new(NoTimeout)).await;
         let (pending, reactor) = pending.map_err(|error| fault(&error))?;
-        // Whoever uses the circuit learns why it has ended. A future of its size is not moved more often than it must.
+        // The circuit's user learns why it has ended. A future of its size is not moved more often
+        // than it must.
         let reactor = Reactor(tokio::spawn(reactor.run()).abort_handle());
         let tunnel = pending.create_firsthop(target, self.params.clone()).await;
         let tunnel = Arc::new(tunnel.map_err(|error| fault(&error))?);
@@ -110,7 +114,7 @@ impl Arti {
         loop {
             match links.get_or_launch(target, ChannelUsage::UserTraffic).await {
                 Ok(link) => return Ok(link),
-                // Who opened it for all that wait has given up; one of these is the next.
+                // The one that opened it for all waiters has given up; one of these is the next.
                 Err(ChanError::RequestCancelled) => {}
                 Err(error) => return Err(no_link(&error)),
             }
@@ -188,7 +192,8 @@ impl Client for Arti {
     }
 }
 
-/// Why a stream has ended, if its target has not ended it; `by_end` judges the reason of the exit's END.
+/// Why a stream has ended, if its target has not ended it; `by_end` judges the reason of the exit's
+/// END.
 async fn lost(
     tunnel: &ClientTunnel,
     stream: &mut Compat<DataStream>,
@@ -203,7 +208,7 @@ async fn lost(
             if timeout(CLOSING, closed).await.is_ok() {
                 return Some(fault(error));
             }
-            // Who reads learns what the exit has said.
+            // The reader learns what the exit has said.
             let read = timeout(CLOSING, stream.read_u8()).await.ok()?.err()?;
             match read.get_ref()?.downcast_ref()? {
                 ProtoError::EndReceived(reason) => by_end(reason.to_string().to_lowercase()),
@@ -217,10 +222,11 @@ async fn lost(
 /// How long after a stream its circuit may be known to have ended, or what the exit has said.
 const CLOSING: Duration = Duration::from_secs(3);
 
-/// What is noted of an answer that has no address in it.
+/// The reason that is noted for an answer without an address.
 const NOTHING: &str = "error";
 
-/// What is noted of what an exit resolved a literal address to: nothing if it is that address, as it must be.
+/// What is noted of what an exit resolved a literal address to: nothing if it is that address, as
+/// it must be.
 fn resolved(address: Ipv4Addr, answers: &[IpAddr]) -> Result<String, Fault> {
     let is_false = |answer: &&IpAddr| **answer != IpAddr::V4(address);
     match answers.iter().find(is_false) {
@@ -233,7 +239,7 @@ fn resolved(address: Ipv4Addr, answers: &[IpAddr]) -> Result<String, Fault> {
     }
 }
 
-/// Gives nothing up: who measures has a time of his own.
+/// Gives nothing up: the measuring code has a time limit of its own.
 struct NoTimeout;
 
 impl TimeoutEstimator for NoTimeout {
@@ -262,7 +268,7 @@ fn target(relay: &NetworkRelay) -> Result<OwnedCircTarget, Fault> {
     builder.build().map_err(|error| odd(&error))
 }
 
-/// What an error of a circuit says, and whose fault that is.
+/// The text of a circuit's error, and the side at fault.
 fn fault(error: &ProtoError) -> Fault {
     match error {
         ProtoError::Bug(_) | ProtoError::IdRangeFull | ProtoError::Spawn { .. } => {
@@ -273,7 +279,7 @@ fn fault(error: &ProtoError) -> Fault {
     }
 }
 
-/// Why there is no link, and whose fault that is.
+/// Why a link could not be opened, and the side at fault.
 fn no_link(error: &ChanError) -> Fault {
     let reason = reason(error);
     match error {
@@ -320,7 +326,7 @@ fn lies_beneath(error: &(dyn std::error::Error + 'static), errnos: &[Errno]) -> 
     })
 }
 
-/// What an error says, with what lies beneath.
+/// The text of an error, with its causes.
 pub(crate) fn reason(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

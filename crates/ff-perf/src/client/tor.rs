@@ -6,9 +6,10 @@
 //!          └── Table: who waits for what ◀── Events: a thread ◀── control connection 2
 //! ```
 //!
-//! Times are those at which events are read here. tor answers RESOLVE of a literal address itself, so that probe is not
-//! to be had. While it is used, tor leaves all new streams to us: it has to be a tor that nobody else uses. For that it
-//! gets other options, and has its own back when nobody uses it any more.
+//! Times are those at which events are read here. tor answers RESOLVE of a literal address itself,
+//! so that probe is not to be had. While it is used, tor leaves all new streams to us: it has to be
+//! a tor that nobody else uses. For that it gets other options, and has its own back when nobody
+//! uses it any more.
 
 mod commands;
 mod events;
@@ -47,7 +48,7 @@ const LOOK: Duration = Duration::from_millis(200);
 pub struct Tor {
     /// Where commands go.
     commands: Commands,
-    /// Who waits for what.
+    /// What each waiter waits for.
     table: Arc<Table>,
     /// Where streams begin.
     socks: SocketAddr,
@@ -63,7 +64,7 @@ pub struct TorCircuit {
     commands: Commands,
     /// Where it is known.
     table: Arc<Table>,
-    /// What is told of it.
+    /// The events of it.
     news: Mutex<Slot<CircuitState>>,
 }
 
@@ -91,7 +92,8 @@ impl TorCircuit {
         None
     }
 
-    /// Why it has ended, which another connection than the one that is asked may tell a little later.
+    /// Why it has ended, which another connection than the one that is asked may tell a little
+    /// later.
     async fn destroyed_by_now(&self) -> Fault {
         let until = Instant::now() + TOLD;
         loop {
@@ -117,7 +119,7 @@ pub struct Takeover {
     pub tor: Tor,
     /// When it has its options back.
     pub ending: Ending,
-    /// What is to be said of it, if something is.
+    /// A note about it, if there is one.
     pub note: Option<String>,
 }
 
@@ -157,7 +159,8 @@ impl Tor {
         Ok(Takeover { tor: Self { commands, table, socks, rejects }, ending, note })
     }
 
-    /// The first of these options, by name and value, that the tor in a directory refuses, and its words. tor keeps none of them.
+    /// The first of these options, by name and value, that the tor in a directory refuses, and its
+    /// words. tor keeps none of them.
     ///
     /// # Errors
     /// When the directory has no tor that can be taken over, and what else the control socket says.
@@ -248,8 +251,9 @@ impl Client for Tor {
     type Stream = Stream;
 
     const NAME: ff_circuits::record::Client = ff_circuits::record::Client::Tor;
-    // A refusal by the reason `misc` makes a circuit too old for new streams, whatever MaxCircuitDirtiness is, and tor
-    // closes those that are and have none once more before it heeds the NewCircuitPeriod that it is given.
+    // A refusal by the reason `misc` makes a circuit too old for new streams, with any
+    // MaxCircuitDirtiness, and tor closes such circuits without streams once more before it heeds
+    // the NewCircuitPeriod that it is given.
     const KEEPS_UNUSED: bool = false;
 
     async fn build(
@@ -266,7 +270,8 @@ impl Client for Tor {
                 .unwrap_or(u64::MAX)
         };
         loop {
-            // A link that opens is no news of the circuit, which may be given up before there are any.
+            // A link that opens does not tell of the circuit, which may be given up before anything
+            // is told of it.
             let slot = circuit.news.get_mut().unwrap_or_else(PoisonError::into_inner);
             let news = timeout(LOOK, slot.next()).await;
             let link = self.table.link(&guard.id, progress.began);
@@ -315,13 +320,15 @@ impl Client for Tor {
                 StreamState::New(_) | StreamState::Sent(_) | StreamState::Renamed { .. } => {}
             }
         }
-        // The answer of the SocksPort, with an IPv4 address as tor has it always (socks-extensions).
+        // The answer of the SocksPort, with an IPv4 address as tor has it always
+        // (socks-extensions).
         let mut reply = [0; 10];
         socket.read_exact(&mut reply).await.map_err(socks)?;
         Ok(Stream::new(socket, news))
     }
 
-    /// A SocksPort closes a stream in one way, whoever has ended it; what tor tells of it says who that was.
+    /// A SocksPort closes a stream in the same way for either end; tor's events say which end it
+    /// was.
     async fn lost(
         circuit: &Self::Circuit,
         stream: &mut Self::Stream,
@@ -331,7 +338,7 @@ impl Client for Tor {
     }
 }
 
-/// What is said of a tor that has our options from before.
+/// The message about a tor that still has our options from before.
 fn left_over(dir: &Path) -> String {
     format!(
         "{}: its tor still has the options of a run that was killed, and keeps them; SIGHUP gives it those of its torrc",
@@ -339,7 +346,8 @@ fn left_over(dir: &Path) -> String {
     )
 }
 
-/// The directory of a tor with a control socket and a SocksPort: this one, or one in it, as a lab or chutney has them.
+/// The directory of a tor with a control socket and a SocksPort: this one, or one in it, as a lab
+/// or chutney has them.
 pub(crate) fn find(dir: &Path) -> Result<PathBuf, String> {
     // A consensus' file stands in the directory of the tor that has it.
     let dir = if dir.is_file() { dir.parent().unwrap_or(dir) } else { dir };

@@ -1,4 +1,5 @@
-//! Metrics of downloads: `ff_download_seconds`, `ff_download_failures_total`, `ff_download_payload_bytes_total`.
+//! Metrics of downloads: `ff_download_seconds`, `ff_download_failures_total`,
+//! `ff_download_payload_bytes_total`.
 
 use ff_circuits::record::{CircuitRecord, Whose};
 use prometheus_client::metrics::counter::Counter;
@@ -8,15 +9,16 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::{REASONS, reason};
 
-/// Upper ends of the parts of download times, in seconds: up to those over EDGE (004).
+/// Upper ends of the parts of download times, in seconds: up to those over EDGE (OnionPerf on
+/// mobile links).
 const SECS: [f64; 14] =
     [0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 20.0, 40.0, 90.0, 270.0, 900.0];
-/// Whose fault failures are, as lines name it.
+/// The side at fault for failures, as lines name it.
 const WHOSE: [&str; 4] = ["relay", "target", "client", "unknown"];
 
 /// The stage of a time, and the size of its download in bytes.
 type StageLabels = [(&'static str, String); 2];
-/// Whose fault a failure is, and its reason.
+/// The side at fault for a failure, and its reason.
 type FailureLabels = [(&'static str, &'static str); 2];
 
 /// The figures; clones are the same ones.
@@ -24,7 +26,6 @@ type FailureLabels = [(&'static str, &'static str); 2];
 pub(super) struct Downloads {
     /// From asking for the stream until each stage.
     secs: Family<StageLabels, Histogram, fn() -> Histogram>,
-    /// Failures.
     failures: Family<FailureLabels, Counter>,
     /// Payload that came, also of failed downloads, in bytes.
     payload: Counter,
@@ -43,7 +44,6 @@ impl Downloads {
         Self { secs, failures, payload: Counter::default() }
     }
 
-    /// Registers them.
     pub(super) fn register(&self, all: &mut Registry) {
         let help = "Times from requesting a download's stream to its stages, by size in bytes";
         all.register_with_unit("download", help, Unit::Seconds, self.secs.clone());
@@ -79,7 +79,7 @@ impl Downloads {
     }
 }
 
-/// Whose fault a failure is, as lines name it.
+/// The side at fault for a failure, as lines name it.
 const fn whose(whose: Whose) -> &'static str {
     match whose {
         Whose::Relay => "relay",

@@ -1,7 +1,8 @@
 //! An onion service by Arti.
 //!
-//! Its key is in Arti's key store, in the folder of the client's state, with mode 0600. Streams of clients are connections
-//! like others, with the same bounds. Circuits of clients, and streams on one of them, are bounded here.
+//! Its key is in Arti's key store, in the folder of the client's state, with mode 0600. Streams of
+//! clients are connections like others, with the same bounds. Circuits of clients, and streams on
+//! one of them, are bounded here.
 
 use std::future::{pending, ready};
 use std::io;
@@ -26,8 +27,8 @@ use super::PORT;
 
 /// The service's name in Arti's key store.
 const NICKNAME: &str = "ff-perf";
-/// Circuits of clients at once. A client keeps the circuit of a download for ten minutes or so, and has another one for the
-/// next download.
+/// Circuits of clients at once. A client keeps the circuit of a download for ten minutes or so, and
+/// has another one for the next download.
 const CIRCUITS: usize = 512;
 /// Streams of a circuit at once: as many as connections. Arti ends a circuit with more.
 const STREAMS: u32 = 64;
@@ -68,8 +69,8 @@ impl Accept for Streams {
     }
 }
 
-/// Launches a service. After its first stream a circuit on which no stream is opened for `idle` is ended, with its
-/// downloads: take longer than one may.
+/// Launches a service. After its first stream a circuit on which no stream is opened for `idle` is
+/// ended, with its downloads: take longer than one may.
 ///
 /// # Errors
 /// One sentence with what Arti says.

@@ -1,7 +1,7 @@
 //! An onion service by a tor, over its control port (control-spec 3.27, ADD_ONION).
 //!
-//! It ends with the control connection, which is kept by a thread until this is dropped. tor hands its streams on to a port
-//! of loopback.
+//! It ends with the control connection, which is kept by a thread until this is dropped. tor hands
+//! its streams on to a port of loopback.
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use crate::client::tor::find;
 
 /// The file of the key, as tor writes it: `ED25519-V3:` and base64.
 const KEY: &str = "tor.key";
-/// What is asked for a new key.
+/// The request for a new key.
 const NEW: &str = "NEW:ED25519-V3";
 /// The type of keys, which they begin with.
 const KIND: &str = "ED25519-V3:";
@@ -40,8 +40,9 @@ pub struct TorService {
     pub ended: oneshot::Receiver<String>,
 }
 
-/// Has the tor in a directory publish a service whose streams go `to` there. The key is kept in the folder `keys`, if one is
-/// given. A `single` service is not anonymous: its tor builds circuits of one hop.
+/// Has the tor in a directory publish a service whose streams go `to` there. The key is kept in the
+/// folder `keys`, if one is given. A `single` service is not anonymous: its tor builds circuits of
+/// one hop.
 ///
 /// # Errors
 /// When there is no tor, when it is not configured for such a service, when it refuses, or when the key cannot be kept.
@@ -83,7 +84,8 @@ fn watch(mut control: Control, tell: oneshot::Sender<String>) {
     }
 }
 
-/// Refuses a single service by a tor for others, and the other way round: a tor has only one kind of them.
+/// Refuses a single service by a tor for others, and the other way round: a tor has only one kind
+/// of them.
 fn check_mode(dir: &Path, is_single: bool, wanted: bool) -> Result<()> {
     match (is_single, wanted) {
         (false, true) => bail!(

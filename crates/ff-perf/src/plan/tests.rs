@@ -1,4 +1,4 @@
-//! Rows O1 to O3 of the ledger of the paper on mobile links (004), and plans by hand.
+//! Rows O1 to O3 of the ledger of OnionPerf on mobile links, and plans by hand.
 
 use super::*;
 
@@ -19,8 +19,9 @@ fn near(one: f64, other: f64, by: f64) -> bool {
     (one - other).abs() <= by
 }
 
-/// O1: 12:2:1 every five minutes is 4.58 GB of payload a month for a target, and 9.2 GB for two; where client and server are
-/// one host, as in 004, that is 18.3 GB, and with overhead its "over 20 GB a month".
+/// O1: 12:2:1 every five minutes is 4.58 GB of payload a month for a target, and 9.2 GB for two;
+/// where client and server are one host, as in OnionPerf on mobile links, that is 18.3 GB, and with
+/// overhead the paper's "over 20 GB a month".
 #[test]
 fn o1_two_targets_with_both_ends_take_over_20_gb_a_month() {
     let one = DownloadPlan::of(&settings(1));
@@ -34,7 +35,8 @@ fn o1_two_targets_with_both_ends_take_over_20_gb_a_month() {
     assert!((20.0..23.0).contains(&with_overhead), "{with_overhead}");
 }
 
-/// O2: files of 5 MiB are 65.9 % of the bytes (004: 65 %) and 6.7 % of the downloads (004: 5 %).
+/// O2: files of 5 MiB are 65.9 % of the bytes (the paper: 65 %) and 6.7 % of the downloads (the
+/// paper: 5 %).
 #[test]
 fn o2_two_thirds_of_the_bytes_are_a_fifteenth_of_the_downloads() {
     let plan = DownloadPlan::of(&settings(2));
@@ -44,8 +46,8 @@ fn o2_two_thirds_of_the_bytes_are_a_fifteenth_of_the_downloads() {
     assert!(near(large.of_downloads, 1.0 / 15.0, 1e-9), "{}", large.of_downloads);
 }
 
-/// O3: of 20 GB the smaller files are 34 %, about 7 GB, which partial times of the large ones save; those of 1 MiB alone are
-/// 26.4 %, about 5 GB.
+/// O3: of 20 GB the smaller files are 34 %, about 7 GB, which partial times of the large ones save;
+/// those of 1 MiB alone are 26.4 %, about 5 GB.
 #[test]
 fn o3_partial_times_save_a_third() {
     let plan = DownloadPlan::of(&settings(2));
@@ -106,7 +108,7 @@ fn a_budget_says_how_many_downloads_fit() {
     assert!(text.contains("109.1% of 5.00 GB: 7897 of 8640 downloads fit"), "{text}");
 }
 
-/// EDGE as 004 has it: 240 kbit/s, 840 ms.
+/// EDGE as in OnionPerf on mobile links: 240 kbit/s, 840 ms.
 #[test]
 fn a_link_has_its_least_times() {
     let link = |bytes_per_sec| PlanLink { name: "edge".to_owned(), bytes_per_sec, rtt_secs: 0.84 };

@@ -19,7 +19,8 @@ use crate::cli::analyze::AnalyzeArgs;
 /// Carries `circuits analyze` out.
 ///
 /// # Errors
-/// When a file cannot be read or is none, when no circuit counts, or when results cannot be written.
+/// When a file cannot be read or is none, when no circuit counts, or when results cannot be
+/// written.
 pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
     let mut inputs = Inputs::default();
     let circuits = Circuits::read(&args.paths, &mut inputs)?;

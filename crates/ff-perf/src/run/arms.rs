@@ -1,4 +1,5 @@
-//! `downloads run --arms`: the arms of a file in turn, each download with its arm's client and paths.
+//! `downloads run --arms`: the arms of a file in turn, each download with its arm's client and
+//! paths.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -28,13 +29,11 @@ const PER_SEC: f64 = 1.0;
 
 /// An arm, read and checked.
 struct ReadyArm {
-    /// Its name.
     name: String,
-    /// What is measured, and how.
     measuring: Measuring,
     /// Options that tor gets for it, by name and value.
     torrc: Vec<(String, String)>,
-    /// What it is measured with.
+    /// The prepared measurement.
     ready: Ready,
     /// Its circuits.
     plan: PathPlan,
@@ -43,7 +42,8 @@ struct ReadyArm {
 /// Downloads with each arm in turn.
 ///
 /// # Errors
-/// When something cannot be read or written, when tor refuses an arm, and when too many circuits fail.
+/// When something cannot be read or written, when tor refuses an arm, and when too many circuits
+/// fail.
 pub(super) fn run(args: &MeasureArgs, file: &Path) -> Result<ExitCode> {
     let mut inputs = Inputs::default();
     let arms = read(file, &args.measuring, &mut inputs)?;
@@ -167,7 +167,8 @@ fn take_turns(
     let count = arms.len();
     for number in 0..args.count {
         let arm = &mut arms[turn(count, number, args.measuring.seed)];
-        // Also of a download that is there already, so that the next ones have the same paths as without a break.
+        // Also of a download that is there already, so that the next ones have the same paths as
+        // without a break.
         let Some(task) = arm.plan.next() else { break };
         if done.contains(&number) {
             continue;
@@ -191,7 +192,6 @@ fn take_turns(
 
 /// One download.
 struct Slot<'a> {
-    /// Its arm.
     arm: &'a ReadyArm,
     /// Its circuit.
     task: Task,

@@ -27,14 +27,12 @@ use super::paths::say_unknown;
 use super::print;
 use crate::cli::bound::{BoundArgs, Select};
 
-/// What is found.
 #[derive(Debug, Serialize)]
 struct Found {
     /// The version of this document.
     schema: u32,
-    /// What was read.
+    /// The inputs that were read.
     inputs: Vec<Input>,
-    /// What the capacities are.
     capacities: &'static str,
     /// How many relays have one.
     relays: usize,
@@ -44,26 +42,24 @@ struct Found {
     select: &'static str,
     /// Lengths of paths.
     lengths: Vec<u8>,
-    /// The bound for each, in kB/s; none where there is no such path.
+    /// The bound for each, in kB/s; none where the relays make no such path.
     bound: Vec<Option<f64>>,
-    /// What it is in.
     bound_unit: &'static str,
     /// By drawn paths: for `tor`, and for `weighted` without replacement.
     sampled: Vec<Option<Sampled>>,
     /// Where they are drawn from.
     seed: u64,
-    /// Who costs users most.
+    /// The relays that cost users most.
     losses: Losses,
 }
 
-/// Who costs users most, by paths of one length.
+/// The relays that cost users most, by paths of one length.
 #[derive(Debug, Serialize)]
 struct Losses {
-    /// The length.
     length: u8,
-    /// How paths are drawn for them: of Tor's rules there is no formula, and weighted paths stand for them.
+    /// How paths are drawn for them: Tor's rules have no formula, and weighted paths stand for
+    /// them.
     by: &'static str,
-    /// Relays.
     relays: Vec<Loss>,
     /// Families, by the fingerprint that comes first of those with a capacity.
     families: Vec<Loss>,
@@ -107,7 +103,8 @@ pub(super) fn run(args: &BoundArgs) -> Result<ExitCode> {
     print(args.json, &found, text)
 }
 
-/// What a consensus is drawn from by Tor's rules; the families that are known there are those of the capacities, too.
+/// What a consensus is drawn from by Tor's rules; the families that are known there are those of
+/// the capacities, too.
 fn pool(args: &BoundArgs, all: &mut Capacities, inputs: &mut Inputs) -> Result<Option<Pool>> {
     let Some(path) = &args.consensus else { return Ok(None) };
     let pool = match Pool::read(path, args.descriptors.as_deref(), inputs) {
@@ -131,7 +128,7 @@ fn pool(args: &BoundArgs, all: &mut Capacities, inputs: &mut Inputs) -> Result<O
     Ok(Some(pool))
 }
 
-/// What was read, nothing twice.
+/// The inputs that were read, each once.
 fn once(inputs: &Inputs) -> Vec<Input> {
     let mut all: Vec<Input> = Vec::new();
     for input in inputs.all() {
@@ -142,7 +139,8 @@ fn once(inputs: &Inputs) -> Vec<Input> {
     all
 }
 
-/// Sorts relays as [`Bounds`] has them, the fastest first, so that a place in either is one in the other.
+/// Sorts relays as [`Bounds`] has them, the fastest first, so that a place in either is one in the
+/// other.
 fn sort(all: &mut Capacities) {
     let mut order: Vec<usize> = (0..all.relays.len()).collect();
     let of = |relay: &usize| (all.relays[*relay].kbytes_per_sec, all.relays[*relay].weight);
@@ -208,7 +206,7 @@ fn find(
     })
 }
 
-/// Who costs users most, by uniform paths or by weighted ones.
+/// The relays that cost users most, by uniform paths or by weighted ones.
 fn lost(args: &BoundArgs, all: &Capacities, bounds: &Bounds) -> Losses {
     let length = usize::from(args.losses_at);
     let (by, drawn) = match args.select {
@@ -328,7 +326,8 @@ fn shares(sorted: &[f64]) -> Vec<(f64, f64)> {
     points
 }
 
-/// What drawn paths have come to: beside the formula of weighted paths, or the error of the bound where there is none.
+/// The results of drawn paths: compared with the formula of weighted paths, or with the error of
+/// the bound if that has no value.
 fn sampled(drawn: &Sampled, select: &str) -> String {
     let Sampled { kbytes_per_sec, standard_error_kbytes_per_sec: error, paths } = drawn;
     let mean = match select {

@@ -29,14 +29,16 @@ use probing::{Drawer, Probing, any_arrived};
 pub(crate) const STARVES: u8 = 3;
 /// Seconds between two downloads if nobody says how many: in private networks, and on the Internet.
 const GAPS_SECS: [f64; 2] = [1.0, 60.0];
-/// There may be no less between any two downloads on the Internet.
+/// The least pause between any two downloads on the Internet.
 const PUBLIC_LEAST_GAP_SECS: f64 = 10.0;
-/// The mean is at least so many times the least one where nobody is to know when the next download comes.
+/// The mean is at least this many times the least pause if the time of the next download must not
+/// be predictable.
 const MEAN_OF_LEAST: f64 = 2.0;
-/// So much may be asked of the Internet's relays at once.
+/// How many downloads at once may use the Internet's relays.
 const PUBLIC_AT_ONCE: u8 = 4;
 
-/// Downloads through relays, and judges them, also by what there is when the downloads have ended early.
+/// Downloads through relays, and judges them, also by what there is when the downloads have ended
+/// early.
 ///
 /// # Errors
 /// When something cannot be read or written, the downloads have ended early, or none arrived.
@@ -77,7 +79,8 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
     ended.map(|()| code)
 }
 
-/// The times between two downloads. In a private network the first relay is spared that has most of them.
+/// The times between two downloads. In a private network the first relay is spared that has most of
+/// them.
 fn gaps(mean_secs: Option<f64>, is_public: bool) -> Result<Gaps> {
     let gap_secs = mean_secs.unwrap_or(GAPS_SECS[usize::from(is_public)]);
     let public = Duration::from_secs_f64(PUBLIC_LEAST_GAP_SECS);
@@ -95,7 +98,6 @@ fn gaps(mean_secs: Option<f64>, is_public: bool) -> Result<Gaps> {
     Ok(Gaps { mean: Duration::from_secs_f64(gap_secs), least })
 }
 
-/// All downloads.
 struct Download<'a> {
     /// The options.
     args: &'a CheckArgs,
@@ -112,7 +114,7 @@ struct Download<'a> {
 }
 
 impl Job for Download<'_> {
-    /// What came of the downloads, and why they have ended early, if they have.
+    /// The results of the downloads, and why they ended early, if they did.
     type Done = (Vec<Probe>, Result<()>);
 
     async fn run<C: Client>(self, client: C, signals: Signals) -> Result<Self::Done> {

@@ -1,4 +1,4 @@
-//! What commands that build circuits share: whose network it may be, and who builds.
+//! The common part of commands that build circuits: the choice of network and of client.
 
 use std::fs::DirBuilder;
 use std::io::Write as _;
@@ -21,13 +21,12 @@ use crate::client::tor::own::OwnTor;
 use crate::client::tor::{Ending, Takeover, Tor};
 use crate::signals::Signals;
 
-/// What is done with a client, whichever it is.
+/// Work with a client of either kind.
 pub(super) trait Job {
-    /// What comes of it.
     type Done;
 
-    /// Does it, until its end or a signal. These are heard before a client is there, so that none finds a tor taken over
-    /// and nobody to give it back.
+    /// Does it, until its end or a signal. These are heard before a client is there, so that none
+    /// finds a tor taken over and nobody to give it back.
     async fn run<C: Client>(self, client: C, signals: Signals) -> Result<Self::Done>;
 
     /// Does what is due while an Arti that chooses paths itself starts. If it ends first, the start is given up.
@@ -90,7 +89,7 @@ pub(super) fn with_client<J: Job>(chosen: Chosen<'_>, mut job: J) -> Result<J::D
             }
         }
     });
-    // What is left of tasks has nothing to say any more.
+    // Late messages of tasks are of no use.
     runtime.shutdown_timeout(Duration::from_secs(1));
     if let Some(Err(reason)) = ending.map(Ending::wait) {
         say(&reason);
@@ -165,7 +164,7 @@ pub(super) fn check_internet(dir: &Path, network: &CircuitNetwork, is_meant: boo
     Ok(network.is_public())
 }
 
-/// Says something to whoever looks after it; nobody need listen.
+/// Tells the operator something; it may stay unread.
 pub(super) fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "ff-perf: {text}");
 }

@@ -41,7 +41,6 @@ pub(super) fn pairs_of(args: &PairsArgs) -> Result<ExitCode> {
     print(args.json, &found, |pairs| pairs_text(pairs))
 }
 
-/// Reads circuits.
 fn read(paths: &[PathBuf]) -> Result<Circuits> {
     Ok(Circuits::read(paths, &mut Inputs::default())?)
 }

@@ -17,7 +17,6 @@ pub(super) fn run(dir: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The programs.
 fn programs() -> [Program<'static>; 3] {
     let perf = Program {
         command: Cli::command(),

@@ -21,7 +21,8 @@ pub(super) fn run(command: &LabCommand) -> Result<ExitCode> {
         LabCommand::Navigator(args) => navigator::run(args, &ending),
         LabCommand::Tortoise(args) => tortoise::run(args, &ending),
     };
-    // Ctrl-C in a terminal reaches the nodes, too, so it may be that one of them has ended which is told of.
+    // Ctrl-C in a terminal reaches the nodes, too, so it may be that one of them has ended which is
+    // told of.
     match (ended, ending.signal()) {
         (Err(_), Some(signal)) => {
             super::client::say(&format!("ended by signal {signal}; the network has been removed"));

@@ -29,8 +29,8 @@ use crate::target::StreamTarget;
 const RATES: [f64; 2] = [100.0, 1.0];
 /// How many new circuits a second there may be on the Internet, at most.
 const PUBLIC_RATE: f64 = 10.0;
-/// The same of downloads along the client's own paths: all begin at the same few guards, and one from an onion service takes
-/// some four circuits.
+/// The same of downloads along the client's own paths: all begin at the same few guards, and one
+/// from an onion service takes some four circuits.
 const PUBLIC_OWN_RATE: f64 = 0.5;
 /// How many circuits may be there at once on the Internet.
 const PUBLIC_IN_FLIGHT: u64 = 50;
@@ -54,7 +54,7 @@ pub(super) fn run(args: &MeasureArgs) -> Result<ExitCode> {
     came.judged().map(|()| ExitCode::SUCCESS)
 }
 
-/// What a run with these options is measured with.
+/// Prepares the measurement of a run with these options.
 ///
 /// # Errors
 /// When something cannot be read, or may not be.
@@ -66,7 +66,7 @@ pub(super) fn ready(args: &MeasureArgs, measuring: &Measuring) -> Result<Ready> 
     Ok(ready)
 }
 
-/// What a run came to.
+/// The results of a run.
 pub(super) struct Came {
     /// Its circuits.
     pub(super) counts: RunCounts,
@@ -116,7 +116,7 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    /// By these options, for so many circuits a second; on the Internet there may be so many.
+    /// By these options, for `per_sec` circuits a second; on the Internet this is limited.
     ///
     /// # Errors
     /// When something cannot be read, or may not be.
@@ -150,7 +150,8 @@ pub(super) fn no_paths() -> Vec<Vec<usize>> {
     vec![Vec::new()]
 }
 
-/// Refuses options on paths to clients that choose these themselves, and onion services to the others.
+/// Refuses options on paths to clients that choose these themselves, and onion services to the
+/// others.
 fn check_own_paths(args: &Measuring) -> Result<()> {
     let is_onion = args.target.as_ref().is_some_and(StreamTarget::is_onion);
     if args.own_paths.is_none() {
@@ -198,7 +199,7 @@ pub(super) fn read_network(
 struct Run<'a> {
     /// Its options.
     args: &'a MeasureArgs,
-    /// What it is measured with.
+    /// The prepared measurement.
     ready: Ready,
 }
 

@@ -64,7 +64,8 @@ pub(super) fn weigh(pool: &mut Pool, rules: Rules, file: &Path, inputs: &mut Inp
     Ok(())
 }
 
-/// What paths are drawn from, and whether it is a private network: of a tor's directory, or of what ff-sim reads.
+/// What paths are drawn from, and whether it is a private network: of a tor's directory, or of what
+/// ff-sim reads.
 fn pool(args: &PathsArgs) -> Result<(Pool, bool)> {
     let is_public = args.network == Path::new(PUBLIC) && !args.network.exists();
     let is_table =

@@ -8,8 +8,8 @@
 //!     └─ client lost ┘
 //! ```
 //!
-//! What fails is counted and tried again at the same rate: circuits, a network whose documents cannot be read, a client
-//! that is gone, a disk that is full. Only a signal ends it.
+//! What fails is counted and tried again at the same rate: circuits, a network whose documents
+//! cannot be read, a client that is gone, a disk that is full. Only a signal ends it.
 
 mod keeper;
 mod orders;
@@ -52,8 +52,8 @@ const ALL_MAY_FAIL: f64 = 1.0;
 /// Builds circuits and measures them until a signal.
 ///
 /// # Errors
-/// When it cannot begin: something cannot be read, a folder or an address is not to be had. At the end, when lines could
-/// not be written.
+/// When it cannot begin: something cannot be read, a folder or an address is not to be had. At the
+/// end, when lines could not be written.
 pub(super) fn run(args: &ServeArgs) -> Result<ExitCode> {
     check_address(args)?;
     let began = Instant::now();
@@ -115,8 +115,8 @@ fn look(args: &ServeArgs) -> Result<Ways> {
     Ok(ways)
 }
 
-/// The same at a start. Where downloads have lines already, a network whose documents cannot be read is waited for: the inner
-/// error then.
+/// The same at a start. Where downloads have lines already, a network whose documents cannot be
+/// read is waited for: the inner error then.
 ///
 /// # Errors
 /// In all other cases: the user who starts it can correct what is wrong.
@@ -163,7 +163,8 @@ fn wait_for_network(
     }
 }
 
-/// The folder of lines, and the number of the next circuit. If the network is not known, its options are compared later.
+/// The folder of lines, and the number of the next circuit. If the network is not known, its
+/// options are compared later.
 fn shelf(args: &ServeArgs, ways: Option<&Ways>, now: Now) -> Result<(Shelf, u64)> {
     let (dir, rule) = (&args.keeping.dir, args.keeping.rule());
     let (mut shelf, next) = match ways {
@@ -176,7 +177,7 @@ fn shelf(args: &ServeArgs, ways: Option<&Ways>, now: Now) -> Result<(Shelf, u64)
     Ok((shelf, next))
 }
 
-/// Which figures there are besides those of all circuits.
+/// The figures besides those of all circuits.
 fn optional_figures(args: &ServeArgs) -> OptionalFigures {
     OptionalFigures {
         ttfb: args.measuring.ttfb > 0,
@@ -254,7 +255,7 @@ struct Life<'a> {
     limits: ScheduleLimits,
     /// How far it has come.
     state: &'a mut State,
-    /// Who keeps circuits.
+    /// Keeps the circuits.
     serving: &'a mut Serving,
 }
 
@@ -266,7 +267,7 @@ enum Why {
     Parameters,
     /// Another arm is next.
     Turn,
-    /// It does not work any more.
+    /// The client does not work from now on.
     ClientLost,
 }
 
@@ -311,7 +312,8 @@ impl Job for Life<'_> {
             if arms > 1 && serving.next_number() != number {
                 return Ok(Why::Turn);
             }
-            // Also where no circuit has begun: signals are heard here, and documents not read again at once.
+            // Also where no circuit has begun: signals are heard here, and documents not read again
+            // at once.
             serving.breathe().await;
             let before = way.ready.network.params.clone();
             let read = way.renew().map(|()| way.ready.network.valid_after_unix_secs);
@@ -359,7 +361,6 @@ fn listen(address: SocketAddr) -> Result<TcpListener> {
     Ok(listener)
 }
 
-/// What is said at the beginning.
 fn beginning(args: &ServeArgs, address: Option<SocketAddr>) -> String {
     let figures =
         address.map_or_else(String::new, |at| format!(", metrics at http://{at}/metrics"));

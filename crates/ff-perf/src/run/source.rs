@@ -18,8 +18,9 @@ use crate::signals::Signals;
 use crate::source::{Source, SourceLimits, Token};
 use onion::Onion;
 
-/// How long a client may read nothing of a download. That is noticed late: a socket takes more when a third of its buffer is
-/// free, which is up to 4 MiB, so 120 s cut off a client that read 6 kB/s all the time.
+/// How long a client may read nothing of a download. That is noticed late: a socket takes more when
+/// a third of its buffer is free, which is up to 4 MiB, so 120 s cut off a client that read 6 kB/s
+/// all the time.
 const STALL: Duration = Duration::from_secs(300);
 /// How many connections wait to be accepted.
 const BACKLOG: u32 = 128;

@@ -1,4 +1,5 @@
-//! The lines of a file of circuits, read in bounded memory whatever another program has written there.
+//! The lines of a file of circuits, read in bounded memory even if another program has written to
+//! it.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -14,8 +15,8 @@ use super::{StoreError, io_error};
 /// The longest line that is read, in bytes: the longest that options allow has about 2 MB.
 const MOST_BYTES: usize = 16 << 20;
 
-/// Hands over each line with its place, from 1, and without its end, until `take` says that it is enough. Of a line longer
-/// than [`MOST_BYTES`] only the place is handed over.
+/// Hands over each line with its place, from 1, and without its end, until `take` says that it is
+/// enough. Of a line longer than [`MOST_BYTES`] only the place is handed over.
 ///
 /// # Errors
 /// When the lines cannot be read.
@@ -61,7 +62,8 @@ struct Number {
 }
 
 impl Numbers {
-    /// Reads them from the beginning of a file. Empty lines are skipped, as by all readers of circuits.
+    /// Reads them from the beginning of a file. Empty lines are skipped, as by all readers of
+    /// circuits.
     ///
     /// # Errors
     /// [`StoreError::Io`], which names the file.
@@ -125,7 +127,7 @@ pub(super) fn cut_half_line(file: &mut File) -> io::Result<u64> {
 mod tests {
     use super::*;
 
-    /// What comes of lines: the length of each, none of those that are too long.
+    /// The lengths of the lines, none for those that are too long.
     fn lengths(text: &[u8]) -> Vec<Option<usize>> {
         let mut found = Vec::new();
         let read = each(BufReader::new(text), |place, line| {

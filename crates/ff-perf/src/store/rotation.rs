@@ -1,24 +1,28 @@
-//! Into which file the next line goes, and which files are forgotten for it. No clock and no disk; drivers bring both.
+//! Into which file the next line goes, and which files are forgotten for it. No clock and no disk;
+//! drivers bring both.
 //!
 //! ```text
 //!  Rotation::place(line, now) ─▶ the driver forgets old files ─▶ forgot ─▶ makes a new one, if need be ─▶ began
 //!                                                                                      └▶ writes ─▶ added
 //! ```
 //!
-//! The order of files is that of their numbers, never that of a clock, which may jump: a day that goes back begins no
-//! file, and one that is too late by a wrong clock is left after a day of the monotonic clock at the latest.
+//! The order of files is that of their numbers, never that of a clock, which may jump: a day that
+//! goes back begins no file, and one that is too late by a wrong clock is left after a day of the
+//! monotonic clock at the latest.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use ff_base::utc::{DAY_SECS, Utc};
 
-/// What a day's file takes in addition to its length, in bytes: its row in the index, also while that is rewritten.
+/// What a day's file takes in addition to its length, in bytes: its row in the index, also while
+/// that is rewritten.
 const DAY_BYTES: u64 = 512;
 /// The most that a file of a day has, in bytes; then the day has another one.
 pub const DAILY_BYTES: u64 = 32 << 20;
 
-/// The largest number of a file or of a circuit, 2^53: a greater one is damage, and would leave no room for the next ones.
+/// The largest number of a file or of a circuit, 2^53: a greater one is damage, and would leave no
+/// room for the next ones.
 pub const MOST_NUMBER: u64 = 1 << 53;
 
 /// When a new file begins, and how many there are.
@@ -30,12 +34,13 @@ pub struct Rule {
     pub is_daily: bool,
     /// How long a file gets, in bytes, unless its first line alone is longer.
     pub file_bytes: u64,
-    /// How long all files together may be, in bytes, those of days included: old ones are removed before one is written that
-    /// would exceed this ([`Rotation::place`]). No limit if it is [`u64::MAX`]. No line may be longer than this.
+    /// How long all files together may be, in bytes, those of days included: old ones are removed
+    /// before one is written that would exceed this ([`Rotation::place`]). No limit if it is
+    /// [`u64::MAX`]. No line may be longer than this.
     pub disk_bytes: u64,
 }
 
-/// What a clock says.
+/// The readings of the clocks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Now {
     /// The host's clock, which may jump: seconds since 1970.
@@ -63,7 +68,7 @@ impl Name {
         format!("circuits-{:06}-{}.jsonl", self.number, begin.get(..10).unwrap_or_default())
     }
 
-    /// What is called so, if it is one of these.
+    /// The file of this name, if it is one of these.
     #[must_use]
     pub fn parse(file: &str) -> Option<Self> {
         let rest = file.strip_prefix("circuits-")?.strip_suffix(".jsonl")?;
@@ -119,9 +124,9 @@ impl Rotation {
         Self { rule, files: files.into(), days, held, next, begun: now.elapsed }
     }
 
-    /// Where a line of this many bytes goes. Where the bound needs it, files are removed in this order: lines that are in files
-    /// of days, files of days, other lines; each the oldest first. Nothing has changed until [`Self::forgot`] and
-    /// [`Self::began`], so it may be asked again.
+    /// Where a line of this many bytes goes. Where the bound needs it, files are removed in this
+    /// order: lines that are in files of days, files of days, other lines; each the oldest first.
+    /// Nothing has changed until [`Self::forgot`] and [`Self::began`], so it may be asked again.
     #[must_use]
     pub fn place(&self, line_bytes: u64, now: Now) -> LinePlace {
         let is_over = self.files.back().is_none_or(|last| self.is_over(last, line_bytes, now));
@@ -135,8 +140,8 @@ impl Rotation {
         LinePlace { forget, new: is_new.then_some(name) }
     }
 
-    /// Which files to remove for a day's file of this many bytes, in the same order; the file of lines that is written stays.
-    /// None if it has no room even so.
+    /// Which files to remove for a day's file of this many bytes, in the same order; the file of
+    /// lines that is written stays. None if it has no room even so.
     #[must_use]
     pub fn place_day(&self, bytes: u64) -> Option<Vec<OldFile>> {
         let last = self.files.len().saturating_sub(1);
@@ -145,9 +150,10 @@ impl Rotation {
         fits.then_some(forget)
     }
 
-    /// Which files to remove so that `bytes` more keep to the bound, and whether they do then: the first `surplus` of lines in
-    /// any case, of the others those before the file with the number `first`, then days, then the other lines. Of lines only
-    /// the first `most` files are removed, and the last one of all after everything else.
+    /// Which files to remove so that `bytes` more keep to the bound, and whether they do then: the
+    /// first `surplus` of lines in any case, of the others those before the file with the number
+    /// `first`, then days, then the other lines. Of lines only the first `most` files are removed,
+    /// and the last one of all after everything else.
     fn removals(
         &self,
         surplus: usize,
@@ -239,7 +245,7 @@ impl Rotation {
         self.rule.disk_bytes
     }
 
-    /// Whether a line does not go into the last file any more.
+    /// Whether a line belongs into a new file.
     fn is_over(&self, (last, bytes): &(Name, u64), line_bytes: u64, now: Now) -> bool {
         let is_full = *bytes > 0 && bytes.saturating_add(line_bytes) > self.rule.file_bytes;
         let age = now.elapsed.saturating_sub(self.begun);

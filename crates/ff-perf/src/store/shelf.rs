@@ -1,7 +1,7 @@
-//! A folder that lines go into for months: files that follow each other, so many of them and no more.
+//! A folder that lines go into for months: files that follow each other, up to a fixed number.
 //!
-//! A start continues after the last whole line. The folder is locked while it is written to, because two writers would
-//! give two circuits one number and forget each other's files.
+//! A start continues after the last whole line. The folder is locked while it is written to,
+//! because two writers would give two circuits one number and forget each other's files.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -21,8 +21,9 @@ mod days;
 
 use days::DayFiles;
 
-/// So many of the last lines have the highest number among them, because circuits end in another order than they begin
-/// in: there are 10,000 at once at most, and as many as the scheduler looks at have been passed by.
+/// The highest number is among this many of the last lines, because circuits end in another order
+/// than they begin in: there are 10,000 at once at most, and as many as the scheduler looks at have
+/// been passed by.
 const LAST_LINES: usize = 10_000 + WINDOW;
 
 /// The folder.
@@ -38,7 +39,7 @@ pub struct Shelf {
     began: Instant,
     /// What names the run in its lines, whichever file they go into.
     run_unix_secs: f64,
-    /// What is to be said of it.
+    /// Notes about it.
     notes: Vec<String>,
     /// OnionPerf's files, if they are written.
     days: Option<DayFiles>,
@@ -72,7 +73,8 @@ impl Shelf {
         Self::taken(dir, lock, files, notes, rule)
     }
 
-    /// Takes a folder that has lines, whatever options they came by ([`Self::check`]); which number the next circuit has.
+    /// Takes a folder that has lines, made with any options ([`Self::check`]), and returns the
+    /// number of the next circuit.
     ///
     /// # Errors
     /// [`StoreError`], which names the file.
@@ -131,7 +133,7 @@ impl Shelf {
         Ok((shelf, number))
     }
 
-    /// What is to be said of it at the beginning: a sentence each.
+    /// Notes about it at the start: a sentence each.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
@@ -202,7 +204,6 @@ impl Shelf {
         Ok(())
     }
 
-    /// Removes a file.
     fn remove(&mut self, old: OldFile) -> Result<(), StoreError> {
         let path = match (old, &self.days) {
             (OldFile::Lines(name), _) => self.dir.join(name.file()),
@@ -224,8 +225,8 @@ impl Shelf {
     }
 }
 
-/// What is said of a file's lines that are not circuits. They are no reason not to begin, and stay for the operator to examine;
-/// as long as they are there, `circuits analyze` refuses the file.
+/// What is said of a file's lines that are not circuits. They are no reason not to begin, and stay
+/// for the operator to examine; as long as they are there, `circuits analyze` refuses the file.
 fn passed_by(numbers: Numbers) -> Option<String> {
     let bad = numbers.bad?;
     Some(match numbers.more_bad {
@@ -239,7 +240,7 @@ fn length(path: &Path) -> Result<u64, StoreError> {
     fs::metadata(path).map(|file| file.len()).map_err(io_error(path))
 }
 
-/// What the clocks say; the monotonic one counts from `began`.
+/// The readings of the clocks; the monotonic one counts from `began`.
 pub(crate) fn now(began: Instant) -> Now {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Now { unix_secs: unix.as_secs(), elapsed: began.elapsed() }
@@ -351,8 +352,8 @@ mod tests {
         assert!(lines(dir.path()).last().expect("a line").contains("\"number\":49"));
     }
 
-    /// A year of downloads, one every 15 minutes by clocks of the test, into real files: the folder is never longer than its
-    /// bound, and the lines that are left are the last ones, each once.
+    /// A year of downloads, one every 15 minutes by clocks of the test, into real files: the folder
+    /// is never longer than its bound, and the lines that are left are the last ones, each once.
     #[test]
     fn a_year_of_lines_stays_within_its_bound() {
         let dir = tempfile::tempdir().expect("a directory");

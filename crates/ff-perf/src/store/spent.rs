@@ -1,4 +1,5 @@
-//! The file of a budget: what has been spent, written before a download begins and after it has ended.
+//! The file of a budget: what has been spent, written before a download begins and after it has
+//! ended.
 
 use std::path::Path;
 
@@ -10,7 +11,6 @@ use crate::budget::{SCHEMA, Spent};
 
 /// The name of the file in the folder of lines.
 pub const FILE: &str = "budget.json";
-/// The file.
 const BUDGET: StateFile = StateFile {
     name: FILE,
     schema: SCHEMA,

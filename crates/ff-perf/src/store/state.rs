@@ -1,4 +1,5 @@
-//! Small files of JSON that say how far a folder has come: read at a start, and always replaced as a whole.
+//! Small files of JSON that say how far a folder has come: read at a start, and always replaced as
+//! a whole.
 
 use std::io;
 use std::path::Path;

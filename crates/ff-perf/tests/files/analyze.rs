@@ -9,25 +9,24 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 use serde_json::Value;
 
-/// Runs it.
 fn run(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
     command.args(["circuits", "analyze"]).args(args).output().expect("the program runs")
 }
 
-/// What it prints, if all is well.
+/// The output of a successful run.
 fn prints(args: &[&str]) -> String {
     let output = run(args);
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// What it prints as JSON.
+/// The output as JSON.
 fn json(args: &[&str]) -> Value {
     serde_json::from_str(&prints(&[args, &["--json"]].concat())).expect("JSON")
 }
 
-/// What it says of what is wrong; the exit status is 1.
+/// The error messages; the exit status is 1.
 fn fails(args: &[&str]) -> String {
     let output = run(args);
     let printed = String::from_utf8_lossy(&output.stdout);
@@ -54,7 +53,8 @@ fn relays() -> Vec<String> {
     consensus.relays.iter().map(|relay| hex(&relay.fingerprint)).collect()
 }
 
-/// Lines of so many circuits, whose times hang on a common one, with first and last relays of two halves.
+/// Lines of `count` circuits, whose times depend on a common one, with first and last relays of two
+/// halves.
 fn lines(count: u32, seed: u64) -> String {
     let (relays, mut rng) = (relays(), ChaCha12Rng::seed_from_u64(seed));
     let mut all = String::new();
@@ -98,7 +98,8 @@ fn the_day_of_onionperf_has_the_shape_that_scipy_finds() {
         ["all", "built", "other_hops", "given_up", "other_hops_given_up", "failed", "left_out"]
             .map(|key| read[key].as_u64().expect("a count"));
     assert_eq!(counts, [1038, 897, 337, 0, 20, 26, 0]);
-    // 560 of the 897 that were built have three hops, and so may as many of those that were given up before.
+    // 560 of the 897 that were built have three hops, and so may as many of those that were given
+    // up before.
     assert_eq!(read["unknown_hops_given_up"], 95);
     for (end, count) in [("_least", 0), ("", 59), ("_most", 95)] {
         let fits = &found["fits"][format!("build_with_timeouts{end}")];
@@ -133,8 +134,9 @@ fn as_ended(lines: &str) -> String {
     ended.join("\n") + "\n"
 }
 
-/// Lines as one run writes them, in the order in which their circuits ended: they name it, and each began a µs after the one
-/// before. The host's clock is set back by an hour when half of them have begun.
+/// Lines as one run writes them, in the order in which their circuits ended: they name it, and each
+/// began a µs after the one before. The host's clock is set back by an hour when half of them have
+/// begun.
 fn of_run<'a>(lines: impl ExactSizeIterator<Item = &'a str>, run_unix_secs: f64) -> String {
     let half = lines.len() / 2;
     let mut all = String::new();
@@ -152,8 +154,8 @@ fn of_run<'a>(lines: impl ExactSizeIterator<Item = &'a str>, run_unix_secs: f64)
     as_ended(&all)
 }
 
-/// A run writes a line when a circuit ends, so of circuits that are measured at once the slow ones come last. What the host's
-/// clock says meanwhile changes nothing, nor that another run goes on.
+/// A run writes a line when a circuit ends, so of circuits that are measured at once the slow ones
+/// come last. What the host's clock says meanwhile changes nothing, nor that another run goes on.
 #[test]
 fn circuits_are_taken_in_the_order_in_which_they_began() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -216,7 +218,8 @@ fn selections_gain_and_cost_what_they_must() {
     assert!(order.is_sorted(), "{order:?}");
     let rho = |name: &str| number(&found["spearman_with_ttfb"][name], "/rho");
     assert!(rho("rtt") > rho("build") && rho("build") > rho("congestion").abs());
-    // Selections here have nothing to do with relays, so they cost nothing but by the published measures.
+    // Selections here have nothing to do with relays, so they cost nothing but by the published
+    // measures.
     let (all, half) = (find("all"), find("rtt50"));
     let entropy = |one, key: &str| number(one, &format!("/anonymity/{key}/entropy"));
     assert!(entropy(half, "published") < 0.6 * entropy(all, "published"));

@@ -20,7 +20,7 @@ fn random() -> ChaCha12Rng {
     ChaCha12Rng::seed_from_u64(seed)
 }
 
-/// Circuits whose ends are drawn by these weights; who would be both is drawn again.
+/// Circuits whose ends are drawn by these weights; a relay that would be both is drawn again.
 fn drawn(weights: &[Vec<f64>; 2], count: usize, rng: &mut ChaCha12Rng) -> Vec<Ends> {
     let [first, last] = weights.each_ref().map(|all| WeightedIndex::new(all).expect("weights"));
     let index = |of: &WeightedIndex<f64>, rng: &mut ChaCha12Rng| {
@@ -37,7 +37,7 @@ fn drawn(weights: &[Vec<f64>; 2], count: usize, rng: &mut ChaCha12Rng) -> Vec<En
     all
 }
 
-/// Fingerprints of so many relays.
+/// The fingerprints of `count` relays.
 fn fingerprints(count: usize) -> Vec<String> {
     (0..count).map(|relay| format!("{relay:040X}")).collect()
 }
@@ -79,7 +79,8 @@ fn groups_of_a_network_gain_what_counting_says() {
         fingerprint: fingerprint(place),
         addresses: vec![IpAddr::V4(Ipv4Addr::new(10, place / 4, place, 1))],
         country: (place < 30).then(|| country(if place < 10 { "de" } else { "us" })),
-        // Neighbours are families of two: every other pair name each other, the rest have a family's key.
+        // Neighbours are families of two: every other pair name each other, the rest have a
+        // family's key.
         family: if place % 4 < 2 { vec![fingerprint(place ^ 1)] } else { vec![] },
         family_ids: if place % 4 < 2 { vec![] } else { vec![format!("ed25519:{}", place / 2)] },
         ..Relay::default()

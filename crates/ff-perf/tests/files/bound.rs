@@ -1,5 +1,5 @@
-//! `ff-perf bound` and `ff-perf paths` as their users run them, on samples of ff-sim's tests (their provenance stands beside
-//! them: `crates/ff-sim/tests/data/read.md`).
+//! `ff-perf bound` and `ff-perf paths` as their users run them, on samples of ff-sim's tests (for
+//! their provenance see `crates/ff-sim/tests/data/read.md`).
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -16,7 +16,7 @@ fn ff_perf(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ff-perf")).args(args).output().expect("ff-perf runs")
 }
 
-/// What it prints as JSON.
+/// The output as JSON.
 fn json(args: &[&str]) -> Value {
     let output = ff_perf(args);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -24,7 +24,7 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// What it says when it fails.
+/// The error messages.
 fn fails(args: &[&str]) -> String {
     let output = ff_perf(args);
     assert_eq!(output.status.code(), Some(1), "{args:?}");
@@ -124,7 +124,8 @@ fn a_consensus_is_drawn_by_its_footer_its_policies_and_its_families() {
         let found = json(&[&["bound", "--consensus", &file], &options[..]].concat());
         found["bound"][0].as_f64().expect("a bound")
     };
-    // All exits that are fast are guards, too: where the footer has nothing of these count, each comes as often.
+    // All exits that are fast are guards, too: where the footer has nothing of these count, each
+    // comes as often.
     let mean = (35_200.0 + 6_600.0 + 16_100.0 + 13_900.0 + 26_700.0) / 5.0;
     let even = bound(&text.replace("Wed=10000", "Wed=0"));
     assert!((even - mean).abs() < 800.0, "{even} and not {mean}");
@@ -370,7 +371,7 @@ fn relays_whose_microdescriptors_are_missing_are_counted_and_not_drawn() {
     assert_eq!(draw(&others.collect::<Vec<_>>().join("@last-listed")), (false, true));
 }
 
-/// What a consensus does not say is said once, on standard error.
+/// Data that a consensus lacks are reported once, on standard error.
 fn says_what_is_not_known(consensus: &str, dir: &std::path::Path) {
     let said = |network: &str| {
         let output = ff_perf(&["paths", "--network", network, "--subnets", "any", "--count", "9"]);

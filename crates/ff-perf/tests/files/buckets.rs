@@ -1,5 +1,5 @@
-//! Relays that hold cells back until a refill, found among others: in a model with known ones, over many seeds, and in a
-//! private network of real tors.
+//! Relays that hold cells back until a refill, found among others: in a model with known ones, over
+//! many seeds, and in a private network of real tors.
 
 mod command;
 mod lab;
@@ -19,8 +19,9 @@ const CIRCUITS: u32 = 120;
 /// The refill interval in ms.
 const INTERVAL: f64 = 100.0;
 
-/// Circuits of three random relays each, whose round trips spread as in a congested network. The first relays hold
-/// this part of their cells back, on the way to the last relay and on the way back.
+/// Circuits of three random relays each, whose round trips spread as in a congested network. The
+/// first relays hold this part of their cells back, on the way to the last relay and on the way
+/// back.
 fn model(held: u32, part: f64, rng: &mut ChaCha12Rng) -> Circuits {
     let mut circuits = Circuits::default();
     // Timers of relays begin whenever they do.
@@ -59,7 +60,8 @@ fn model(held: u32, part: f64, rng: &mut ChaCha12Rng) -> Circuits {
     circuits
 }
 
-/// What is found in so many models, beside the truth: hits, misses, and models with a false alarm.
+/// The results in this number of models, compared with the truth: hits, misses, and models with a
+/// false alarm.
 fn found(models: u32, held: u32, part: f64, seed: u64) -> [usize; 3] {
     let truth: BTreeSet<String> = (0..held).map(|at| format!("{at:040}")).collect();
     let mut sums = [0; 3];
@@ -79,8 +81,8 @@ fn found(models: u32, held: u32, part: f64, seed: u64) -> [usize; 3] {
 fn relays_are_found_and_hardly_ever_for_nothing() {
     let seed = std::env::var("FF_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(15);
     eprintln!("FF_TEST_SEED={seed}");
-    // Where most circuits are held back there is less to tell relays apart by. Where few of a relay's are, nothing is
-    // asked of hits: false alarms alone are counted.
+    // Where most circuits are held back there is less to tell relays apart by. Where few of a
+    // relay's are, nothing is asked of hits: false alarms alone are counted.
     let rows = [
         (0, 0.0, None),
         (1, 0.8, Some(0.95)),

@@ -12,14 +12,14 @@ fn run(args: &[&str]) -> Output {
     command.arg("downloads").args(args).output().expect("the program runs")
 }
 
-/// What it prints on success.
+/// The output of a successful run.
 fn prints(args: &[&str]) -> String {
     let output = run(args);
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// What it prints on failure, with this exit status.
+/// The error messages of a run that fails with this exit status.
 fn fails(args: &[&str], status: i32) -> String {
     let output = run(args);
     assert!(

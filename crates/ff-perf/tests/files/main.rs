@@ -1,4 +1,4 @@
-//! What `ff-perf` reads from files and computes. One program, so that tests run beside each other.
+//! Reading and computing of `ff-perf` from files. One program, so that tests run at the same time.
 
 mod analyze;
 mod anonymity;

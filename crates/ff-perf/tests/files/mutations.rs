@@ -1,5 +1,5 @@
-//! No change to a real file makes a reader panic, and whatever is read can be analysed. The fuzzers in `fuzz` go
-//! further.
+//! No change to a real file makes a reader panic, and everything that was read can be analysed. The
+//! fuzzers in `fuzz` go further.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,7 +23,7 @@ use proptest::prelude::*;
 use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 
-/// OnionPerf's day, the first so many bytes of it made whole again by the reader's own rules: none.
+/// The sample of a day of OnionPerf.
 fn day() -> Vec<u8> {
     let name = "tests/data/onionperf/2021-01-01.op-hk5.onionperf.analysis.json.xz";
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
@@ -75,7 +75,6 @@ fn export() -> String {
     )
 }
 
-/// A bandwidth file.
 fn bandwidth_file() -> String {
     let line = |digit: char| format!("bw={digit}50 node_id=${} nick=relay{digit}\n", id(digit));
     let lines: String = "123456".chars().map(line).collect();
@@ -135,7 +134,8 @@ fn computed(found: &Capacities) {
     }
 }
 
-/// Paths by a rule from a consensus with microdescriptors, which relays get in turn; none where there are none.
+/// Paths by a rule from a consensus with microdescriptors, which relays get in turn; none where
+/// there are none.
 fn drawn(text: &str, micros: &str, rules: Rules) -> Option<()> {
     let micros = Microdescriptors::parse(micros);
     let mut consensus = Consensus::parse(text).ok()?;
@@ -185,7 +185,7 @@ fn mutated(mut bytes: Vec<u8>, cut: (usize, usize), changes: &[(usize, u8)]) -> 
     bytes
 }
 
-/// Analyses whatever was read.
+/// Analyses the circuits that were read.
 fn analysed(circuits: &Circuits) {
     let options = AnalysisOptions {
         hops: 3,

@@ -1,5 +1,5 @@
-//! Selections against a plain reading of 002's algorithm 2 and section 7.6, which sorts and fits the window anew for
-//! every circuit.
+//! Selections compared with a plain reading of NavigaTor's algorithm 2 and section 7.6, which sorts
+//! and fits the window anew for every circuit.
 
 use ff_circuits::fit::estimator::Estimate;
 use ff_circuits::fit::gev::Gev;
@@ -35,7 +35,7 @@ fn plain(
     values.iter().map(judge).collect()
 }
 
-/// The last so many of a list.
+/// The last elements of a list.
 trait Last {
     /// None if there are fewer.
     fn last_chunk_of(&self, count: usize) -> Option<&[f64]>;

@@ -1,5 +1,6 @@
 //! Fits, tests and the moving window against scipy, which computes the same from the same values
-//! (`scipy_figures.py`). `FF_TEST_SCIPY=1` says that the Python of `FF_TEST_PYTHON` has scipy; `.ci/test` sets both.
+//! (`scipy_figures.py`). `FF_TEST_SCIPY=1` says that the Python of `FF_TEST_PYTHON` has scipy;
+//! `.ci/test` sets both.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -30,7 +31,7 @@ const SHARE: f64 = 0.8;
 
 /// A sample to fit.
 struct Case {
-    /// What is said of it in failures.
+    /// Its name in failures.
     name: String,
     /// Values that were seen, in ms.
     values: Vec<f64>,
@@ -85,7 +86,8 @@ fn cases(rng: &mut ChaCha12Rng) -> Vec<Case> {
     all
 }
 
-/// What was fitted to a sample: parameters in scipy's order and signs, the likelihood and the distances.
+/// What was fitted to a sample: parameters in scipy's order and signs, the likelihood and the
+/// distances.
 fn ours(fits: &Fits) -> Vec<(&'static str, [f64; 3], f64, ff_circuits::fit::good::Goodness)> {
     let gev = fits.gev.expect("a fit");
     let laws = [
@@ -114,7 +116,7 @@ struct Asked {
     window: Vec<f64>,
 }
 
-/// What was asked and what scipy says; both are made once. None without scipy.
+/// The questions and scipy's answers; both are made once. None without scipy.
 fn scipy() -> Option<&'static (Asked, Value)> {
     static FOUND: OnceLock<Option<(Asked, Value)>> = OnceLock::new();
     let ask = || {
@@ -243,7 +245,8 @@ fn distances_are_scipys() {
                 assert_eq!(ours.is_some(), key == "ks" || case.beyond.is_empty(), "{}", case.name);
                 let Some(ours) = ours else { continue };
                 let theirs = number(said, key);
-                // A Pareto distribution's least value has a part of 0, or what rounding leaves of that.
+                // A Pareto distribution's least value has a part of 0, or what rounding leaves of
+                // that.
                 let is_unbound = name == "pareto" && key == "anderson_darling";
                 assert!(
                     is_unbound || near(ours, theirs, 1e-6),
@@ -269,7 +272,7 @@ fn ranks_are_scipys() {
     }
 }
 
-/// What this thread has used of a core.
+/// The CPU time of this thread.
 fn cpu_time() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().expect("a time")
 }
@@ -318,7 +321,8 @@ fn beats_are_as_rare_as_scipys_orders_say() {
     for (trips, said) in asked.rhythms.iter().zip(said["rhythms"].as_array().expect("a list")) {
         let ours = rhythm(trips, INTERVAL).expect("pauses are spread");
         let [z, p, orders] = ["z", "p", "orders"].map(|key| number(said, key));
-        // Of 20,000 random orders: five standard errors, and what the normal distribution is off for 39 pauses.
+        // Of 20,000 random orders: five standard errors, and what the normal distribution is off
+        // for 39 pauses.
         let off = 5.0 * (ours.p * (1.0 - ours.p) / orders).sqrt() + 2.0 / orders + 0.01;
         assert!((ours.z - z).abs() < 0.05 * z.abs().max(1.0), "z {}, by scipy {z}", ours.z);
         assert!((ours.p - p).abs() < off, "p {}, by scipy {p}", ours.p);

@@ -14,7 +14,6 @@ struct Source {
     running: Child,
     /// Its address.
     at: SocketAddr,
-    /// Its token.
     token: String,
 }
 

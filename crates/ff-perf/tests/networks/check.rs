@@ -11,11 +11,13 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha12Rng;
 use serde_json::Value;
 
-/// What relays forward, in bytes a second, and what a starving one does. A starved download takes about as long as there is
-/// between two through a relay: more of them would wait for a spell's end, and then be served.
+/// What relays forward, in bytes a second, and what a starving one does. A starved download takes
+/// about as long as there is between two through a relay: more of them would wait for a spell's
+/// end, and then be served.
 const RATES: [u64; 2] = [4_000_000, 150_000];
-/// How long a relay starves its clients at a time. A busy machine takes up to half a second until tor has the new limit,
-/// and a download that begins just before a spell's end is not slow: so spells are a good deal longer than either.
+/// How long a relay starves its clients at a time. A busy machine takes up to half a second until
+/// tor has the new limit, and a download that begins just before a spell's end is not slow: so
+/// spells are a good deal longer than either.
 const SPELL: Duration = Duration::from_secs(2);
 /// The share of its clients that it starves.
 const SHARE: f64 = 0.8;
@@ -30,12 +32,10 @@ fn command(network: &Path, out: &Path, options: &str) -> Command {
     command
 }
 
-/// Runs it.
 fn run(network: &Path, out: &Path, options: &str) -> Output {
     command(network, out, options).output().expect("the program")
 }
 
-/// What it says of an error.
 fn error(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -86,7 +86,8 @@ fn a_relay_that_starves_clients_is_found_and_no_other() {
         ends.store(true, Ordering::Relaxed);
         output
     });
-    // On a busy machine what is usual is slow too, and then nothing is said of anybody. That it is found is a figure.
+    // On a busy machine what is usual is slow too, and then nothing is said of anybody. That it is
+    // found is a figure.
     let is_quiet = std::env::var_os("FF_TEST_FIGURES").is_some();
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     eprintln!("{report}");
@@ -114,7 +115,7 @@ fn a_relay_that_starves_clients_is_found_and_no_other() {
     gives_up_on_what_is_dead(&network, &dir.path().join("dead"), &all);
 }
 
-/// Where nothing arrives any more, no relay is accused of it.
+/// Where nothing arrives, no relay is accused.
 fn gives_up_on_what_is_dead(network: &Network, out: &Path, all: &str) {
     let options = format!("{all} --each 1000 --gap 0.01 --sizes 20kB --json");
     let output = run(network.dir(), out, &options);
@@ -152,7 +153,7 @@ fn lines(out: &Path) -> Vec<CircuitRecord> {
     whole.lines().map(|line| serde_json::from_str(line).expect("a circuit")).collect()
 }
 
-/// Whoever stops the downloads is told what those say that there are.
+/// A user who stops the downloads gets a report of the results so far.
 fn says_what_it_has_when_it_is_stopped(network: &Network, out: &Path, all: &str) {
     let options = format!("{all} --each 10000 --gap 0.05 --sizes 50kB --json");
     let mut command = command(network.dir(), out, &options);

@@ -1,4 +1,5 @@
-//! `ff-perf circuits run` and `check` with `--client tor`: what becomes of the tor that they take over.
+//! `ff-perf circuits run` and `check` with `--client tor`: what becomes of the tor that they take
+//! over.
 
 use std::collections::HashMap;
 use std::fs;
@@ -50,7 +51,7 @@ impl Run {
 
     /// Starts one on the network in a directory.
     fn start_in(network: &Path, out: &Path, options: &str) -> Self {
-        // Whoever runs the tests may have SIGHUP ignored.
+        // SIGHUP may be ignored where the tests run.
         let mut command = Command::new("env");
         command.arg("--default-signal=HUP").arg(env!("CARGO_BIN_EXE_ff-perf"));
         command.args(Self::words(network, out, options));
@@ -91,7 +92,7 @@ impl Run {
         whole.lines().map(|line| serde_json::from_str(line).expect("a circuit")).collect()
     }
 
-    /// Waits until there are so many lines.
+    /// Waits until there are `count` lines.
     fn wait_for(&self, count: usize) {
         self.wait_until(|lines| lines.len() >= count);
     }
@@ -239,7 +240,7 @@ fn ends_with_its_terminal(client: &Node, before: &[String]) {
         assert!(Instant::now() < until, "tor keeps our options: {:?}", options(client));
         thread::sleep(Duration::from_millis(50));
     }
-    // Nobody has the folder any more when the last line is there.
+    // The folder is free when the last line is there.
     let folder = fs::File::open(&out).expect("the folder");
     while folder.try_lock().is_err() {
         assert!(Instant::now() < until, "it has not ended");
@@ -328,8 +329,9 @@ struct Truth {
 }
 
 impl Truth {
-    /// Listens, and disturbs: tor is told again and again to attach streams itself, and ten times as long as that lasts it
-    /// is left alone: most circuits come through however slow the machine is. At the end it hears all that was said.
+    /// Listens, and disturbs: tor is told repeatedly to attach streams itself, and then left alone
+    /// for ten times as long: most circuits come through however slow the machine is. At the end it
+    /// has heard everything that was said.
     fn listen(client: &Node, is_over: &AtomicBool) -> Self {
         const SHORTEST: Duration = Duration::from_millis(50);
         const LONGEST: Duration = Duration::from_millis(500);
@@ -412,8 +414,8 @@ fn measures_no_stream_on_another_circuit(client: &Node) {
     assert_eq!(options(client), before, "also then");
 }
 
-/// The same network with directories as chutney has them: `nodes` leads to those of the network that was made last, one a
-/// node, called by its number and what it is.
+/// The same network with directories as chutney has them: `nodes` leads to those of the network
+/// that was made last, one a node, called by its number and what it is.
 fn is_measured_as_chutney_has_it(network: &Network) {
     let net = tempfile::tempdir().expect("a directory");
     let nodes = net.path().join("nodes.1637264049");

@@ -1,11 +1,13 @@
-//! What is measured of circuits, beside the delays that are set: an idle private network whose nodes are hosts as far apart
-//! as regions of the Earth are (ledger row N7). Needs root.
+//! Measurements of circuits, compared with the delays that are set: an idle private network whose
+//! nodes are hosts as far apart as regions of the Earth are (ledger row N7). Needs root.
 //!
-//! Cores are kept awake: a packet that finds each of them asleep is late by the time that it takes to wake them, which is
-//! no delay of a network. tor's own scheduler, KIST, holds cells back that others follow within 10 ms; round trips of an idle circuit over such
-//! distances come one by one. Whether it matters is seen by the same network without it (`Vanilla`). The relays, the
-//! emulator and the one who measures share the cores of this machine: other programs beside them are in these figures, even
-//! at a high priority (doc/decisions.md, "Cores are kept awake"), so run it on an idle machine.
+//! Cores are kept awake: a packet that finds each of them asleep is late by the time that it takes
+//! to wake them, which is no delay of a network. tor's own scheduler, KIST, holds cells back that
+//! others follow within 10 ms; round trips of an idle circuit over such distances come one by one.
+//! Whether it matters is seen by the same network without it (`Vanilla`). The relays, the emulator
+//! and the one who measures share the cores of this machine: other programs beside them are in
+//! these figures, even at a high priority (doc/decisions.md, "Cores are kept awake"), so run it on
+//! an idle machine.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -21,7 +23,8 @@ const COUNTED: u64 = 40;
 /// Circuits that do not.
 const BEFORE: u64 = 60;
 
-/// Measures circuits, one at a time, inside of the network; options are words with spaces between them.
+/// Measures circuits, one at a time, inside of the network; options are words with spaces between
+/// them.
 fn run(network: &Network, out: &Path, options: &str) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
     command.args(["circuits", "run", "--network"]).arg(network.dir()).arg("--out").arg(out);
@@ -69,15 +72,15 @@ fn rtt_ms(circuit: &CircuitRecord, probe: Probe) -> f64 {
     median(of.map(|trip| trip.us as f64 / 1e3).collect())
 }
 
-/// The round trips between all relays of a kind, from circuits that share the rest (`circuits pairs`), less the set ones,
-/// in ms, and the set ones.
+/// The round trips between all relays of a kind, from circuits that share the rest (`circuits
+/// pairs`), less the set ones, in ms, and the set ones.
 fn pairs_off_ms(network: &Network, dir: &Path) -> Vec<(f64, f64)> {
     let nodes: Vec<_> = network.relays().filter(|node| node.name().starts_with("exit")).collect();
     let first = network.node("middle0").rsa_fingerprint();
     let ids = nodes.iter().map(|node| node.rsa_fingerprint());
     let shorter: Vec<_> = ids.clone().map(|x| format!("{first},{x}")).collect();
     let longer = shorter.iter().flat_map(|path| ids.clone().map(move |y| format!("{path},{y}")));
-    // What ends with a relay twice is no path.
+    // A path that ends with the same relay twice is not valid.
     let longer = longer.filter(|path| path[41..81] != path[82..]);
     let paths: Vec<_> = shorter.iter().cloned().chain(longer).collect();
     let (file, out) = (dir.join("paths"), dir.join("pairs"));
@@ -102,7 +105,7 @@ fn pairs_off_ms(network: &Network, dir: &Path) -> Vec<(f64, f64)> {
     found.iter().map(off).collect()
 }
 
-/// What circuits come to beside what was set, in the median.
+/// The medians of circuits compared with what was set.
 #[derive(Debug)]
 struct Found {
     /// By how much round trips exceed the set ones, in ms.

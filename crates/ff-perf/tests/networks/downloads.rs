@@ -19,7 +19,6 @@ const SIZE: u64 = 300_000;
 
 /// A running source; its output after the URL is not read.
 pub(crate) struct Source {
-    /// It.
     running: Child,
     /// Its output.
     _told: BufReader<ChildStdout>,
@@ -28,7 +27,6 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Starts one.
     pub(crate) fn start(options: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
         command.arg("source").args(options.split_whitespace());
@@ -82,7 +80,8 @@ fn downloads_are_whole_to_the_last_byte_or_say_why_not() {
     arms_take_turns(&network);
 }
 
-/// Arms of both clients take turns and are compared; an option that tor refuses is named before anything is measured.
+/// Arms of both clients take turns and are compared; an option that tor refuses is named before
+/// anything is measured.
 fn arms_take_turns(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     let source = Source::start("");
@@ -216,7 +215,8 @@ fn go_on(network: &Network, client: &str) {
     let _ = source.end();
 }
 
-/// What does not fit into the month's data is put off, each slot with a line, and a new start knows of it.
+/// What does not fit into the month's data is put off, each slot with a line, and a new start knows
+/// of it.
 fn put_off(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let out = dir.path().join("out");
@@ -277,7 +277,8 @@ fn is_whole(circuit: &CircuitRecord) {
     assert!(download.at_us >= circuit.build_us(), "{download:?}");
 }
 
-/// Wrong answers of a source, the reason that a download then gives, and how much had come, if that is known.
+/// Wrong answers of a source, the reason that a download then gives, and how much had come, if that
+/// is known.
 fn odd() -> [(Vec<u8>, &'static str, Option<u64>); 5] {
     let seed = Seed([5; 32]);
     let answer = |length: u64, sent: usize| {

@@ -1,5 +1,5 @@
-//! `ff-perf downloads serve` among faults at drawn moments: kills, a full disk, a dead source, a relay that hangs. No whole
-//! line is lost, and no download counts as whole that is not.
+//! `ff-perf downloads serve` among faults at drawn moments: kills, a full disk, a dead source, a
+//! relay that hangs. No whole line is lost, and no download counts as whole that is not.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -18,7 +18,8 @@ use crate::serve::{circuits_by_now, signal, until};
 
 /// How much each download has, in bytes.
 const SIZE: u64 = 200_000;
-/// The address of each source here: it must return to its port, which at 127.0.0.1 another test may take meanwhile.
+/// The address of each source here: it must return to its port, which at 127.0.0.1 another test may
+/// take meanwhile.
 const SOURCE: &str = "127.43.0.1";
 
 /// A small disk in memory. It is in a mount namespace that lives longer than servers.
@@ -30,7 +31,6 @@ struct Disk {
 }
 
 impl Disk {
-    /// Makes one.
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let script = r#"mount -t tmpfs -o size=8m tmpfs "$0" && echo ready && exec sleep infinity"#;
@@ -83,11 +83,9 @@ impl Drop for Disk {
 
 /// A server, what it downloads from, and what of it was seen.
 struct Scene<'a> {
-    /// The network.
     network: &'a Network,
     /// Where its lines go.
     disk: Disk,
-    /// It.
     server: Child,
     /// The source, except while it is dead.
     source: Option<Source>,
@@ -173,7 +171,8 @@ impl<'a> Scene<'a> {
         self.served += whole.parse::<u64>().expect("a number");
     }
 
-    /// Looks at the lines: those that were there are there, the numbers have no gap, and a line without a failure has all bytes.
+    /// Looks at the lines: those that were there are there, the numbers have no gap, and a line
+    /// without a failure has all bytes.
     fn look(&mut self) {
         let lines = circuits_by_now(&self.disk.inside());
         assert!(lines.starts_with(&self.lines), "{:?}\n{lines:?}", self.lines);

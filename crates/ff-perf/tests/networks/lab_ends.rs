@@ -12,7 +12,6 @@ const PATIENCE: Duration = Duration::from_secs(600);
 struct Lab(Child);
 
 impl Lab {
-    /// Starts it.
     fn start(temp: &Path, command: &str) -> Self {
         let mut program = Command::new(env!("CARGO_BIN_EXE_ff-perf"));
         program.arg("lab").args(command.split(' ')).env("TMPDIR", temp);
@@ -45,7 +44,8 @@ impl Drop for Lab {
     }
 }
 
-/// The processes that have a directory in their command line or their environment, without the one that this test started.
+/// The processes that have a directory in their command line or their environment, without the one
+/// that this test started.
 fn processes_of(temp: &Path, but: u32) -> Vec<String> {
     let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
     let numbered = entries.filter(|entry| {

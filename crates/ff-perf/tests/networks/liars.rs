@@ -1,5 +1,6 @@
-//! Exits that lie to `ff-perf circuits run`: real ones that accept the probe which they are to refuse, in a private network
-//! (needs root, for a namespace in which port 1 of every address is ours), and one of our own that says anything.
+//! Exits that lie to `ff-perf circuits run`: real ones that accept the probe which they are to
+//! refuse, in a private network (needs root, for a namespace in which port 1 of every address is
+//! ours), and one of our own that says anything.
 
 use std::collections::HashMap;
 use std::fs;
@@ -143,7 +144,7 @@ fn ends_by_itself(network: &Network, client: &str) {
     all_accepted(network, &circuits);
 }
 
-/// An exit that refuses as it should says the address, too, and is no liar for that.
+/// An exit that refuses as it should gives the address, too, and is not a liar for that.
 fn believes_who_refuses(network: &Network, client: &str, reason: &str) {
     let circuits = succeeds(network, client, "honest");
     for trip in circuits.iter().flat_map(|circuit| &circuit.rtt) {
@@ -180,8 +181,9 @@ fn succeeds(network: &Network, client: &str, exit: &str) -> Vec<CircuitRecord> {
     circuits
 }
 
-/// With the option that tor insists on in the Internet's network it says the same of an honest refusal and of an exit that
-/// connects to what is private: that the protocol was broken. Both are cells that came back, and no fault of an exit.
+/// With the option that tor insists on in the Internet's network it says the same of an honest
+/// refusal and of an exit that connects to what is private: that the protocol was broken. Both are
+/// cells that came back, and no fault of an exit.
 fn tells_no_private_address_on_the_internet(network: &Network) {
     let mut control = network.node("client0").control().expect("a control connection");
     control.setconf("ClientDNSRejectInternalAddresses", "1").expect("set");
@@ -387,7 +389,8 @@ async fn measured(probe: Probe, answer: Answer) -> CircuitRecord {
     }
 }
 
-/// An answer that Arti tells us is false is a failure that names the exit, of a class of its own in the figures.
+/// An answer that Arti tells us is false is a failure that names the exit, of a class of its own in
+/// the figures.
 #[tokio::test]
 async fn arti_names_an_exit_that_says_what_cannot_be() {
     let false_address = "the exit resolved 192.0.2.1 to 10.0.0.1, a false address";
@@ -414,7 +417,8 @@ async fn arti_names_an_exit_that_says_what_cannot_be() {
     }
 }
 
-/// All other answers are cells that came back, with what they say: Arti keeps the address of a refusal to itself.
+/// All other answers are cells that came back, with what they say: Arti keeps the address of a
+/// refusal to itself.
 #[tokio::test]
 async fn arti_measures_whatever_else_comes_back() {
     let refusal = [&[EXITPOLICY], &FALSE[..], &TTL].concat();

@@ -1,4 +1,4 @@
-//! Streams that end before all has come: whose doing that was.
+//! Streams that end before all has come: which side ended them.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -39,7 +39,8 @@ fn start(network: &Network, out: &Path, client: &str, target: SocketAddr, what: 
     command.arg("--out").arg(out).stdout(Stdio::null()).spawn().expect("the program")
 }
 
-/// The same up to its stream, over which something has come. It is started once more if a relay finds its circuit idle.
+/// The same up to its stream, over which something has come. It is started once more if a relay
+/// finds its circuit idle.
 fn begin(
     network: &Network,
     out: &Path,
@@ -100,7 +101,8 @@ fn failure_in_silence(
     (failure(running, out, stage).1, began.elapsed())
 }
 
-/// A target that closes is the one that did it, whether it has read what it was asked, or that still comes.
+/// A target that closes is the one that did it, whether it has read what it was asked, or that
+/// still comes.
 pub(crate) fn by_its_target(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let (listener, _) = target();
@@ -116,7 +118,8 @@ pub(crate) fn by_its_target(network: &Network, client: &str) {
     }
 }
 
-/// A source that sends more with the last bytes than it was asked for is none: who downloads from it measures something else.
+/// A source that sends more with the last bytes than it was asked for is not a source: a download
+/// from it measures something else.
 pub(crate) fn by_a_target_that_sends_more(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let (listener, _) = target();
@@ -133,8 +136,8 @@ pub(crate) fn by_a_target_that_sends_more(network: &Network, client: &str) {
     }
 }
 
-/// Of a target that takes what it is sent and says nothing, nobody knows whether it is at fault, or a relay. A tor by
-/// itself would give it up after 10 s.
+/// Of a target that takes what it is sent and says nothing, nobody knows whether it is at fault, or
+/// a relay. A tor by itself would give it up after 10 s.
 pub(crate) fn in_silence(network: &Network, client: &str) {
     let secs = if client == "tor" { 12 } else { 2 };
     let dir = tempfile::tempdir().expect("a directory");
@@ -148,15 +151,15 @@ pub(crate) fn in_silence(network: &Network, client: &str) {
     assert_eq!(failure.reason, "timeout");
 }
 
-/// A relay that dies takes the circuit with it, and the stream: its target has done nothing, nor has
-/// the exit. `middle1` is dead then.
+/// A relay that dies takes the circuit with it, and the stream: its target has done nothing, nor
+/// has the exit. `middle1` is dead then.
 pub(crate) fn with_its_circuit(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     let (listener, _) = target();
     let begun = ["arti", "tor"].map(|client| {
         let out = dir.path().join(client);
         let (running, mut stream) = begin(network, &out, client, (&listener, DOWNLOAD));
-        // Whoever asks knows that his stream is open.
+        // The client that asks knows that its stream is open.
         stream.read_exact(&mut [0; 4]).expect("a request");
         (client, out, running, stream)
     });
@@ -169,7 +172,8 @@ pub(crate) fn with_its_circuit(network: &Network) {
     }
 }
 
-/// A guard that says nothing: a tor that has a link to it from before waits for a circuit, who has none for the link.
+/// A guard that says nothing: a tor that has a link to it from before waits for a circuit, and one
+/// without a link waits for the link.
 pub(crate) fn at_a_mute_guard(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     let (_listener, addr) = target();

@@ -19,8 +19,8 @@ fn run(client: &str, out: &Path) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
 }
 
-/// Runs it until all downloads are whole: relays destroy a circuit now and then, as one that comes while they look for idle
-/// ones, which its line says.
+/// Runs it until all downloads are whole: relays destroy a circuit now and then, as one that comes
+/// while they look for idle ones, which its line says.
 fn run_whole(client: &str, dir: &Path) -> (Value, std::path::PathBuf) {
     for attempt in 0..5 {
         let out = dir.join(attempt.to_string());

@@ -1,4 +1,5 @@
-//! A guard that opens links and says nothing more, and one whose link nobody has waited for to the end.
+//! A guard that opens links and says nothing more, and one whose link nobody has waited for to the
+//! end.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ const DESTROY: u8 = 4;
 
 /// What comes on a link, each by its command; none is its end.
 async fn listen(tcp: TcpStream, identity: Arc<LinkIdentity>, said: UnboundedSender<Option<u8>>) {
-    // Who has given up the link does not shake hands.
+    // A relay that has given up the link does not shake hands.
     let Ok(link) = accept(tcp, &identity, PATIENCE).await else { return };
     let mut link = ControlLink::new(link).expect("tokio's socket");
     while let Ok(cell) = link.recv_cell().await {
@@ -90,7 +91,8 @@ async fn what_is_given_up_at_a_mute_guard_is_gone() {
     until(&mut hears, None).await;
 }
 
-/// Whoever waits for a link that another circuit has had opened, and given up, opens it itself.
+/// A circuit that waits for a link which another circuit has had opened, and given up, opens it
+/// itself.
 #[tokio::test]
 async fn a_link_that_another_circuit_gave_up_is_waited_for() {
     let gate = Arc::new(Semaphore::new(0));

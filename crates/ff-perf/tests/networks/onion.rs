@@ -1,4 +1,5 @@
-//! Onion services of `ff-perf source`, and `ff-perf downloads run --as-client`, on a private network, as people run them.
+//! Onion services of `ff-perf source`, and `ff-perf downloads run --as-client`, on a private
+//! network, as people run them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -23,7 +24,6 @@ const NOBODY: &str = "http://2gzyxa5ihm7nsggfxnu52rck2vv4rvmdlkiu3zzui5du4xyclen
 
 /// A source with an onion service.
 struct Service {
-    /// The source.
     source: Source,
     /// Its URL without Tor.
     direct: String,
@@ -32,7 +32,6 @@ struct Service {
 }
 
 impl Service {
-    /// Starts one.
     fn start(options: &str) -> Self {
         let source = Source::start(&format!("--onion --json {options}"));
         let told: Value = serde_json::from_str(&source.url).expect("a line of JSON");
@@ -96,7 +95,8 @@ fn nobody(network: &Path, dir: &Path, client: &str) -> Failure {
     failure
 }
 
-/// Options on paths are refused with a sentence, and so is an onion service without the client's own paths.
+/// Options on paths are refused with a sentence, and so is an onion service without the client's
+/// own paths.
 fn are_refused(network: &Path, dir: &Path) {
     let out = dir.join("refused");
     for (option, says) in [

@@ -48,9 +48,9 @@ pub(crate) fn lines(out: &Path) -> Vec<CircuitRecord> {
 
 /// Removes a folder if one of its circuits was ended as idle while it was made.
 ///
-/// A relay ends a circuit as finished that comes in the second of its look for idle ones, if it has written
-/// nothing on that link yet (`circuit_expire_old_circuits_serverside` of tor 0.4.9). Arti tells no reason where the circuit
-/// has not been created yet.
+/// A relay ends a circuit as finished that comes in the second of its look for idle ones, if it has
+/// written nothing on that link yet (`circuit_expire_old_circuits_serverside` of tor 0.4.9). Arti
+/// tells no reason where the circuit has not been created yet.
 pub(crate) fn forget_if_idle(out: &Path) -> bool {
     let is_idle = |circuit: &CircuitRecord| {
         circuit.failure.as_ref().is_some_and(|failure| {
@@ -76,7 +76,6 @@ fn run_whole(network: &Network, options: &str) -> (tempfile::TempDir, Vec<Circui
     (dir, circuits)
 }
 
-/// What it says of an error.
 fn error(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -234,14 +233,14 @@ pub(crate) fn web_server(answer: Vec<u8>) -> SocketAddr {
                 }
                 request.extend(byte);
             }
-            // Whoever has read enough closes.
+            // A reader that has read enough closes.
             let _ = stream.write_all(&answer);
         }
     });
     addr
 }
 
-/// What a web server sends with a page that it does not have is no download.
+/// The content that a web server sends for a missing page does not count as a download.
 fn heeds_the_status(network: &Network, client: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     for (status, is_well) in [("200 OK", true), ("404 Not Found", false)] {
@@ -294,7 +293,7 @@ fn goes_on(network: &Network) {
     assert_eq!((numbers.len(), after.len()), (8, 8));
 }
 
-/// Whoever stops a run is told what it has come to until then.
+/// A user who stops a run gets a report of the results so far.
 fn says_what_it_has_when_it_is_stopped(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     let mut command = command(network.dir(), dir.path(), "--count 1000000 --rate 20 --json");
@@ -372,14 +371,15 @@ fn draws_what_paths_draws(network: &Network) {
     assert!(text.contains("run.json"), "{text}");
 }
 
-/// What a tor of the network knows of it: files' names and texts. What tor is about to rename is not among them.
+/// What a tor of the network knows of it: files' names and texts. What tor is about to rename is
+/// not among them.
 fn documents(network: &Network) -> impl Iterator<Item = (&'static str, String)> {
     let dir = network.node("client0").data_dir().to_owned();
     let names = ["cached-microdesc-consensus", "cached-microdescs", "cached-microdescs.new"];
     names.into_iter().filter_map(move |name| Some((name, fs::read_to_string(dir.join(name)).ok()?)))
 }
 
-/// tor builds circuits of one relay, and puts no streams on them: that is no relay's fault.
+/// tor builds circuits of one relay, and puts no streams on them: that is not a relay's fault.
 fn says_what_tor_cannot_do(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     let paths = dir.path().join("paths");
@@ -424,8 +424,8 @@ fn refuses(network: &Network) {
     assert!(!out.exists(), "nothing is left");
 }
 
-/// Relays with addresses on the Internet are not measured by mistake. Their addresses are for documents (RFC 5737), so
-/// nobody is asked, whatever happens.
+/// Relays with addresses on the Internet are not measured by mistake. Their addresses are for
+/// documents (RFC 5737), so no host is contacted in any case.
 fn asks_before_it_measures_the_internet(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     for (name, text) in documents(network) {

@@ -1,7 +1,8 @@
-//! Paths come as often as those that Tor's own clients draw: Arti's `tor-relay-selection`, and a C tor in a private network.
+//! Paths come as often as those that Tor's own clients draw: Arti's `tor-relay-selection`, and a C
+//! tor in a private network.
 //!
-//! Each place of a path is compared by chi-square. What C tor and Arti draw by is theirs, so a comparison that fails by
-//! chance, one in a thousand, is made again with new draws.
+//! Each place of a path is compared by chi-square. What C tor and Arti draw by is theirs, so a
+//! comparison that fails by chance, one in a thousand, is made again with new draws.
 
 pub(crate) mod arti;
 pub(crate) mod tor;
@@ -22,7 +23,6 @@ const LEAST_P: f64 = 0.001;
 /// Relays with fewer draws than this, of both sides together, are counted as one.
 const FEW: f64 = 20.0;
 
-/// Counts paths.
 fn count(paths: impl IntoIterator<Item = Vec<usize>>) -> Places {
     let mut places = Places::default();
     for path in paths {
@@ -34,7 +34,7 @@ fn count(paths: impl IntoIterator<Item = Vec<usize>>) -> Places {
     places
 }
 
-/// How often our own draws, so many, have each relay in each place.
+/// How often our own draws, `draws` of them, have each relay in each place.
 fn ours(pool: &Pool, any_subnet: bool, draws: usize, seed: u64) -> Places {
     let lengths = Lengths::new(&[(3, 1.0)]).expect("a length");
     let choice = Choice { rules: Rules::Tor, lengths, guards: 0, any_subnet, port: 443 };
@@ -45,7 +45,8 @@ fn ours(pool: &Pool, any_subnet: bool, draws: usize, seed: u64) -> Places {
     count(paths.into_iter().map(|path| path.into_iter().map(|relay| relay as usize).collect()))
 }
 
-/// How likely it is that two samples of the same are as far apart as these (chi-square of homogeneity).
+/// How likely it is that two samples of the same are as far apart as these (chi-square of
+/// homogeneity).
 fn p(one: &BTreeMap<usize, f64>, other: &BTreeMap<usize, f64>) -> f64 {
     let of = |all: &BTreeMap<usize, f64>, relay| all.get(relay).copied().unwrap_or(0.0);
     let mut few = [0.0; 2];

@@ -1,4 +1,5 @@
-//! `ff-perf circuits serve` on a private network: its figures beside its lines, its files, its end, and what goes wrong.
+//! `ff-perf circuits serve` on a private network: its figures compared with its lines, its files,
+//! its end, and its errors.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -28,7 +29,6 @@ fn command(program: &str, network: &Path, dir: &Path, options: &str) -> Command 
 pub(crate) struct Server {
     /// Its process.
     child: Child,
-    /// What it says.
     said: Receiver<String>,
     /// Where its figures are.
     address: String,
@@ -158,7 +158,6 @@ pub(crate) fn circuits_by_now(dir: &Path) -> Vec<CircuitRecord> {
     whole.map(|line| serde_json::from_str(line).expect("a circuit")).collect()
 }
 
-/// What it says of an error.
 fn error(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -207,7 +206,8 @@ fn circuits_are_measured_until_a_signal_whatever_happens() {
     a_tor_that_dies_is_no_end(&network);
 }
 
-/// Slowly, so that there are moments at which no circuit ends. The network has begun at a time of 1970's seconds.
+/// Slowly, so that there are moments at which no circuit ends. The network has begun at a time of
+/// 1970's seconds.
 fn figures_are_what_lines_say_and_refusals_leave_nothing(network: &Network, began: f64) {
     let dir = tempfile::tempdir().expect("a directory");
     let (out, other) = (dir.path().join("out"), dir.path().join("other"));
@@ -237,7 +237,8 @@ fn figures_are_what_lines_say_and_refusals_leave_nothing(network: &Network, bega
     let valid_after = sum(&metrics, "ff_circuit_documents_valid_after_timestamp_seconds");
     let now = unix_secs(SystemTime::now());
     assert!((began.floor()..=now).contains(&valid_after), "{began} to {now}: {valid_after}");
-    // The last success is noted after its end and before its line is written, all of it by clocks of some milliseconds.
+    // The last success is noted after its end and before its line is written, all of it by clocks
+    // of some milliseconds.
     let whole = lines.iter().filter(|circuit| circuit.failure.is_none());
     let ends = whole.map(|circuit| circuit.began_unix_secs + circuit.ended_us as f64 / 1e6);
     let last = ends.fold(0.0, f64::max);
@@ -278,7 +279,8 @@ fn files_are_bounded_and_a_start_goes_on(network: &Network) {
     }
 }
 
-/// A full disk holds it up, and nothing is lost. The disk is in memory, in a mount namespace of the server's.
+/// A full disk holds it up, and nothing is lost. The disk is in memory, in a mount namespace of the
+/// server's.
 fn a_full_disk_holds_it_up(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     let script = r#"mount -t tmpfs -o size=256k tmpfs "$0" && exec "$@""#;
@@ -323,7 +325,8 @@ fn a_full_disk_holds_it_up(network: &Network) {
     assert!(said.contains("No space left"), "{said}");
 }
 
-/// Circuits through a dead relay fail, and are tried again; those that hang end soon after a signal.
+/// Circuits through a dead relay fail, and are tried again; those that hang end soon after a
+/// signal.
 fn a_dead_relay_is_no_end(network: &Network) {
     let dir = tempfile::tempdir().expect("a directory");
     let ids = ["middle0", "middle1", "exit0"].map(|name| network.node(name).rsa_fingerprint());

@@ -1,5 +1,5 @@
-//! `ff-perf lab tortoise`, as people run it. Needs root, and a tor with the limit. Which figures come out is
-//! `.ci/measure`'s.
+//! `ff-perf lab tortoise`, as people run it. Needs root, and a tor with the limit. Which figures
+//! come out is `.ci/measure`'s.
 
 use std::process::Command;
 

@@ -3,22 +3,22 @@
 //! A target counts a cell before it sends it and sends none that it has not counted, so in the end
 //! nobody can have got more than it has counted for him, however the clocks of the two differ
 //! (PROTOCOL.md §9). Of the seconds in between that cannot be said so strictly: a measurer whose
-//! seconds begin later has got by the end of one what the target counts in its next. What is claimed
-//! even before that is not held against anybody, because a measurer that was held up counts what
-//! waited as having come earlier; but it counts in the second in which the target has it.
+//! seconds begin later has got by the end of one what the target counts in its next. What is
+//! claimed even before that is not held against anybody, because a measurer that was held up counts
+//! what waited as having come earlier; but it counts in the second in which the target has it.
 
 use crate::units::Cells;
 
-/// So many seconds the target may count a cell later than a measurer.
+/// How many seconds later than a measurer the target may count a cell.
 const LAG_SECS: usize = 1;
 
-/// A measurer that says that more has come back to it than the target has echoed to it. One of the two
-/// is wrong.
+/// A measurer that says that more has come back to it than the target has echoed to it. One of the
+/// two is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overclaim {
-    /// What the measurer says.
+    /// The measurer's count.
     pub claimed: Cells,
-    /// What the target says.
+    /// The target's count.
     pub reported: Cells,
 }
 
@@ -32,8 +32,8 @@ impl Overclaim {
 
 /// Compares a measurer's cells of all seconds with those that the target reports for it.
 ///
-/// That the target reports more says nothing of either: cells are on their way when the measurer stops
-/// counting, or links have broken.
+/// That the target reports more says nothing of either: cells are on their way when the measurer
+/// stops counting, or links have broken.
 ///
 /// # Errors
 /// [`Overclaim`] with both numbers when the measurer says more.
@@ -43,8 +43,8 @@ pub fn check_claim(claimed: &[u64], reported: &[u64]) -> Result<(), Overclaim> {
     if claimed <= reported { Ok(()) } else { Err(Overclaim { claimed, reported }) }
 }
 
-/// A measurer's cells of each second as far as they are believed: until the end of each second no more
-/// than the target had reported for it one second later.
+/// A measurer's cells of each second as far as they are believed: until the end of each second no
+/// more than the target had reported for it one second later.
 ///
 /// For a measurer whose claims fit that is what it claims. The sum is the lesser one of both.
 #[must_use]
@@ -93,15 +93,15 @@ mod tests {
         skew_millis: u64,
         /// How long a second of its clock is.
         second_micros: u64,
-        /// From when and for how long it is held up: it counts what comes meanwhile as of the second in
-        /// which that began.
+        /// From when and for how long it is held up: it counts what comes meanwhile as of the
+        /// second in which that began.
         held_up: (u64, u64),
-        /// What is echoed to it.
+        /// The echoes that it gets.
         batches: Vec<Batch>,
     }
 
     impl Measurer {
-        /// What it counts in each second.
+        /// The measurer's counts of each second.
         fn claims(&self, secs: usize) -> Vec<u64> {
             let mut claimed = vec![0; secs];
             let (from, long) = self.held_up;
@@ -119,7 +119,7 @@ mod tests {
             claimed
         }
 
-        /// What the target counts for it in each second since its first echo.
+        /// The target's counts for it in each second since its first echo.
         fn reports(&self, zero_millis: u64, secs: usize) -> Vec<u64> {
             let mut reported = vec![0; secs];
             for batch in self.batches.iter().filter(|batch| batch.at_millis >= self.skew_millis) {
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    /// A team, whose target echoes nothing behind its own last second.
+    /// A team, whose target echoes nothing after its own last second.
     fn measure(team: &mut [Measurer], secs: usize) -> Vec<(Vec<u64>, Vec<u64>)> {
         let started = |measurer: &Measurer| {
             let skew = measurer.skew_millis;
@@ -147,7 +147,7 @@ mod tests {
     /// Seconds of most of these measurements.
     const SECS: usize = 6;
 
-    /// Echoes of a target: single ones, bursts, silence, whatever the way takes.
+    /// Echoes of a target: single ones, bursts, silence, with any delay of the path.
     fn any_batches() -> impl Strategy<Value = Vec<Batch>> {
         let batch = (0..8_000_u64, prop_oneof![1..50_u64, Just(5_000)], 0..2_500_u64)
             .prop_map(|(at_millis, cells, way_millis)| Batch { at_millis, cells, way_millis });
@@ -157,7 +157,7 @@ mod tests {
         })
     }
 
-    /// An honest measurer that starts up to so much later than the first.
+    /// An honest measurer that starts up to `most_skew_millis` later than the first.
     fn any_measurer(most_skew_millis: u64) -> impl Strategy<Value = Measurer> {
         let clock = 999_500..=1_000_500_u64;
         (0..=most_skew_millis, clock, (0..7_000_u64, 0..4_000_u64), any_batches()).prop_map(
@@ -228,7 +228,8 @@ mod tests {
 
     #[test]
     fn of_thirty_seconds_a_liar_gains_what_was_on_the_way_and_no_more() {
-        // 0.1 s without a queue and 0.3 s of queue, as measurers have it, and the most there may be.
+        // 0.1 s without a queue and 0.3 s of queue, as measurers have it, and the most there may
+        // be.
         for (on_the_way_millis, unnoticed_permille) in [(400_u64, 13), (800, 27)] {
             let reported = vec![10_000_u64; 30];
             let mut honest = reported.clone();
@@ -247,7 +248,7 @@ mod tests {
     #[test]
     fn what_is_claimed_before_it_was_echoed_counts_when_it_was() {
         let reported = [100, 100, 100, 100, 100];
-        // Everything in the first second: so much of it as was echoed one second later.
+        // Everything in the first second: as much of it as was echoed one second later.
         assert_eq!(believed_cells(&[500, 0, 0, 0, 0], &reported), [200, 100, 100, 100, 0]);
         // Later than it was echoed may be true.
         assert_eq!(believed_cells(&[0, 0, 0, 0, 500], &reported), [0, 0, 0, 0, 500]);

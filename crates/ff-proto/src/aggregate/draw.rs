@@ -1,9 +1,9 @@
-//! What an attempt to measure a relay is worth to whoever decides when it is measured again.
+//! How an attempt to measure a relay counts for the decision when it is measured again.
 //!
-//! A relay whose speed varies would like to be measured again until a good moment comes. So each
-//! attempt is a draw that counts, whatever the relay makes of it, and of several draws the lowest
-//! stands. To refuse, to go silent or to stop in the last second then never gives a better result
-//! than to be measured to the end.
+//! A relay whose speed varies would gain by being measured again until a good moment comes. So each
+//! attempt is a draw that counts, whatever the relay does, and the lowest of several draws is used.
+//! Refusing, going silent or stopping in the last second then never gives a better result than
+//! being measured to the end.
 
 use super::{Estimator, SecondSample};
 use crate::failure::{FailureKind, Fault};
@@ -34,11 +34,11 @@ pub struct Partial<'a> {
 }
 
 impl Draw {
-    /// What a failure is worth. `partial` is what had been measured; `None` as long as the measurers
-    /// had not started.
+    /// What a failure is worth. `partial` is what had been measured; `None` as long as the
+    /// measurers had not started.
     ///
     /// After the start it is the estimate over all granted seconds, and those that are missing
-    /// count as zero. So to stop never pays.
+    /// count as zero. So stopping never pays.
     #[must_use]
     pub fn of_failure(kind: FailureKind, partial: Option<Partial<'_>>) -> Self {
         match (kind.fault(), partial) {
@@ -90,7 +90,6 @@ mod tests {
     use super::super::estimate;
     use super::*;
 
-    /// A draw with a value.
     fn value(bytes_per_sec: u64) -> Draw {
         Draw::Value(BytesPerSec::new(bytes_per_sec))
     }
@@ -101,7 +100,7 @@ mod tests {
         Some(Partial { seconds, granted_secs: 30, estimator: Estimator::default(), ratio })
     }
 
-    /// Seconds with so many bytes.
+    /// Seconds with these bytes.
     fn seconds(bytes: &[u64]) -> Vec<SecondSample> {
         let second = |&measurement_bytes| SecondSample { measurement_bytes, ..Default::default() };
         bytes.iter().map(second).collect()
@@ -113,7 +112,7 @@ mod tests {
             (vec![], Draw::Void),
             (vec![value(5)], value(5)),
             (vec![value(5), value(3), value(9)], value(3)),
-            // A refusal is no free retry, neither before nor behind a measurement.
+            // A refusal does not give a free retry, neither before nor after a measurement.
             (vec![Draw::Blank, value(9)], Draw::Blank),
             (vec![value(9), Draw::Blank], Draw::Blank),
             // What was our own fault is.

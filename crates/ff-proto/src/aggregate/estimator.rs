@@ -16,8 +16,8 @@ pub enum Estimator {
     /// The median second, but at most 1 + ε2 times the mean second.
     ///
     /// The median alone can be moved by choosing when cells come back: those of nearly half of the
-    /// seconds can be kept for the others. The mean cannot, because what is echoed in all seconds has
-    /// been decrypted in all seconds. PROTOCOL.md §9 has the bounds.
+    /// seconds can be kept for the others. The mean cannot, because what is echoed in all seconds
+    /// has been decrypted in all seconds. PROTOCOL.md §9 has the bounds.
     #[default]
     BoundedMedian,
 }

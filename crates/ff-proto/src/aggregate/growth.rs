@@ -5,14 +5,15 @@ use core::cmp::Ordering;
 use super::SecondSample;
 use crate::units::Ratio;
 
-/// The least Kendall rank correlation between seconds and their order that shows growth. Nine seconds that differ by chance
-/// alone reach it once in 800 times.
+/// The least Kendall rank correlation between seconds and their order that shows growth. Nine
+/// seconds that differ by chance alone reach it once in 800 times.
 const MIN_TAU: f64 = 0.75;
-/// The least ratio of the last third of the seconds to the first: the growth that keeps a measurer's start-up going.
+/// The least ratio of the last third of the seconds to the first: the growth that keeps a
+/// measurer's start-up going.
 const MIN_RATIO: f64 = 1.25;
 
-/// Whether these seconds grew throughout, as when connections reopen their windows after losses. The first second says
-/// nothing of it, because cells on their way before it do not count.
+/// Whether these seconds grew throughout, as when connections reopen their windows after losses.
+/// The first second says nothing of it, because cells on their way before it do not count.
 #[must_use]
 pub fn is_growing(seconds: &[SecondSample], ratio: Ratio) -> bool {
     let totals: Vec<_> = seconds.iter().skip(1).map(|second| second.total_bytes(ratio)).collect();
@@ -46,7 +47,8 @@ mod tests {
 
     #[test]
     fn growth_is_told_from_variation() {
-        // 250 Mbit/s over 300 ms and over 210 ms, where connections had lost segments in the start-up.
+        // 250 Mbit/s over 300 ms and over 210 ms, where connections had lost segments in the
+        // start-up.
         assert!(rises(&[126, 186, 213, 296, 333, 430, 518, 593, 637]));
         assert!(rises(&[594, 639, 735, 844, 932, 1000, 1077, 992, 1039]));
         // tors that were full all the time.

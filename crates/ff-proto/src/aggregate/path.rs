@@ -1,8 +1,8 @@
 //! What TCP can carry over a path, from what it has shown of it.
 //!
-//! A connection keeps only so much on its way as losses let it. The response functions of Reno (Mathis et
-//! al. 1997) and CUBIC (RFC 9438, §5.1) say how many segments that are in the mean. A measurement whose
-//! connections had hardly room for more has measured them and not the relay.
+//! A connection keeps only so much on its way as losses let it. The response functions of Reno
+//! (Mathis et al. 1997) and CUBIC (RFC 9438, §5.1) say how many segments that are in the mean. A
+//! measurement whose connections had hardly room for more has measured them and not the relay.
 
 use core::time::Duration;
 
@@ -48,8 +48,8 @@ impl PathSeen {
         self.loss(&self.received)
     }
 
-    /// How many times what it carried the path could have carried, over as many connections: 1 is no
-    /// more than that. Infinite where nothing was lost, or nothing is known.
+    /// How many times what it carried the path could have carried, over as many connections: 1
+    /// means no more than that. Infinite where nothing was lost, or nothing is known.
     #[must_use]
     pub fn headroom(&self) -> f64 {
         let of = |counted: &Counted| {
@@ -60,9 +60,10 @@ impl PathSeen {
         of(&self.sent).min(of(&self.received))
     }
 
-    /// How often TCP had to slow down, as a part of the segments. It does so once in a round trip, however many
-    /// are lost in it, and behind one that is lost many come out of order: so seconds with any are counted,
-    /// as if losses came independently of each other. No more can be lost than tell of it.
+    /// How often TCP had to slow down, as a part of the segments. It does so once in a round trip,
+    /// however many are lost in it, and behind one that is lost many come out of order: so seconds
+    /// with any are counted, as if losses came independently of each other. No more can be lost
+    /// than tell of it.
     fn loss(&self, counted: &Counted) -> f64 {
         if counted.wrong < MIN_LOSSES || self.connection_secs <= 0.0 {
             return 0.0;
@@ -72,7 +73,7 @@ impl PathSeen {
         losses / counted.segments.max(losses)
     }
 
-    /// Segments on the way on a connection that has carried so many in all.
+    /// Segments on the way on a connection that has carried `segments` in all.
     fn on_way(&self, segments: f64) -> f64 {
         if self.connection_secs > 0.0 {
             segments / self.connection_secs * self.round_trip.as_secs_f64()
@@ -82,8 +83,8 @@ impl PathSeen {
     }
 }
 
-/// Segments that a connection has on its way in the mean, when this part of them is lost: what CUBIC
-/// keeps, which is never less than Reno. Infinite without losses.
+/// Segments that a connection has on its way in the mean, when this part of them is lost: what
+/// CUBIC keeps, which is never less than Reno. Infinite without losses.
 #[must_use]
 pub fn segments_on_way(loss: f64, round_trip: Duration) -> f64 {
     if loss <= 0.0 {
@@ -99,8 +100,9 @@ pub fn segments_on_way(loss: f64, round_trip: Duration) -> f64 {
 mod tests {
     use super::*;
 
-    /// A path over 0.1 s on which each of 20 connections carries so many segments in 30 s each way, of which so many
-    /// tell of losses in so many seconds.
+    /// A path over 0.1 s on which each of 20 connections carries `segments` segments in 30 s each
+    /// way; the first number of each pair is the segments that tell of losses, the second the
+    /// seconds in which they do.
     fn path(segments: f64, out: (f64, f64), back: (f64, f64)) -> PathSeen {
         let counted = |(wrong, wrong_secs)| Counted { segments, wrong, wrong_secs };
         PathSeen {
@@ -136,15 +138,14 @@ mod tests {
         let lossy = path(segments, (600.0, in_secs), none);
         assert!((lossy.loss_out() - 0.01).abs() < 1e-9 && lossy.loss_back() == 0.0);
         assert!((lossy.headroom() - 1.22).abs() < 0.01, "{}", lossy.headroom());
-        // The same on the way back, where behind each of them come nine or ten out of order.
+        // The same on the way back, where nine or ten come out of order after each of them.
         let lossy = path(segments, none, (6_000.0, in_secs));
         assert!((lossy.loss_back() - 0.01).abs() < 1e-9, "{}", lossy.loss_back());
         assert!(lossy.headroom() < 1.5);
         // As many at once, as from a buffer that was full, are one.
         let burst = path(segments, (600.0, 20.0), none);
         assert!(burst.headroom() > 5.0, "{}", burst.headroom());
-        // More than the formula has on its way is no room below what was carried; nor is there any if something was lost in
-        // each second.
+        // The headroom is never below 1, also if something was lost in each second.
         assert_eq!(path(segments, (20_000.0, 600.0), none).headroom(), 1.0);
         assert!((path(segments, (600.0, 600.0), none).loss_out() - 0.01).abs() < 1e-9);
         assert_eq!(PathSeen::default().headroom(), f64::INFINITY);

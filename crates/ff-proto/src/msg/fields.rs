@@ -1,7 +1,7 @@
 //! How fields stand in a payload. Each message lists its fields once, for reading and for writing.
 //!
-//! A type that is a field implements [`Field`]. `fields!` makes both directions of a struct from the list of its fields.
-//! A number out of its bounds is an error in both directions.
+//! A type that is a field implements [`Field`]. `fields!` makes both directions of a struct from
+//! the list of its fields. A number out of its bounds is an error in both directions.
 
 use core::ops::RangeInclusive;
 
@@ -26,10 +26,11 @@ pub(crate) trait Fields: Sized {
     fn read_fields(reader: &mut Reader<'_>) -> Result<Self, DecodeError>;
 }
 
-/// Implements [`Fields`] for a struct: `fields!(Name { field: "name in errors" in BOUNDS } + { other: VALUE })`.
+/// Implements [`Fields`] for a struct: `fields!(Name { field: "name in errors" in BOUNDS } + {
+/// other: VALUE })`.
 ///
-/// Bounds are optional. The fields after `+` are not among the bytes: they have these values until an extension is read
-/// that has others.
+/// Bounds are optional. The fields after `+` are not among the bytes: they have these values until
+/// an extension is read that has others.
 macro_rules! fields {
     (
         $message:ident { $($field:ident: $name:literal $(in $bounds:expr)?),+ $(,)? }
@@ -127,7 +128,7 @@ impl<const N: usize> Field for [u8; N] {
     }
 }
 
-/// 0 is no, anything else is yes.
+/// 0 means no, anything else means yes.
 impl Field for bool {
     fn write(&self, name: &'static str, out: &mut Vec<u8>) -> Result<(), DecodeError> {
         u8::from(*self).write(name, out)

@@ -19,12 +19,12 @@ pub const MAX_CRYPTO_KINDS: u8 = 16;
 
 /// Extension of MEAS_PARAMS: `measurer index [1] address [4 or 16]`.
 const EXT_ADDRESS: u8 = 1;
-/// Extension of MEAS_PARAMS: `crypto kind [1]`, so many times.
+/// Extension of MEAS_PARAMS: `crypto kind [1]`, repeated.
 const EXT_CRYPTO: u8 = 2;
 /// What a request without [`EXT_CRYPTO`] accepts.
 const DEFAULT_CRYPTO: &[CryptoKind] = &[CryptoKind::AES128_CTR];
 
-/// What one measurer may do.
+/// The grant of one measurer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeasurerGrant {
     /// Its key.

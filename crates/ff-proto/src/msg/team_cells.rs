@@ -12,14 +12,14 @@ const MAX_LEN: usize = MAX_MEASURERS as usize;
 /// It has room for the largest team in itself, so that counting allocates nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TeamCells {
-    /// The numbers, and zeros behind those of the team.
+    /// The numbers, and zeros after those of the team.
     cells: [u64; MAX_LEN],
     /// Measurers of the team: 1 to [`MAX_MEASURERS`].
     measurers: usize,
 }
 
 impl TeamCells {
-    /// No cells yet of a team of so many, and of the largest if there cannot be so many.
+    /// Zero cells for a team of `measurers`, or for the largest team if `measurers` is too large.
     #[must_use]
     pub fn none(measurers: usize) -> Self {
         Self { cells: [0; MAX_LEN], measurers: measurers.clamp(1, MAX_LEN) }

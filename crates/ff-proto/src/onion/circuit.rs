@@ -23,7 +23,7 @@ pub struct Way {
     pub relay: OnionKey,
     /// The crypto that it is asked for.
     pub crypto: CryptoKind,
-    /// The relay behind it.
+    /// The relay after it.
     pub next: NextRelay,
     /// Key of that one, by its identity in `next`.
     pub next_key: [u8; 32],
@@ -52,7 +52,7 @@ pub enum CircuitError {
     Crypto(CryptoKind),
 }
 
-/// What a reason in DESTROY means.
+/// The meaning of a reason in DESTROY.
 fn destroy_reason(reason: u8) -> &'static str {
     match reason {
         1 => "it calls something a protocol violation",
@@ -76,7 +76,6 @@ pub struct Building {
     circ_id: u32,
     /// Where it goes.
     way: Way,
-    /// How far it is.
     state: State,
 }
 
@@ -88,11 +87,12 @@ enum State {
     Extending(Box<Hop>, Box<NtorClient>),
 }
 
-/// What a cell came to.
+/// The result of a cell.
 pub enum Step {
     /// Send this one next.
     Send(Box<Building>, Box<Cell>),
-    /// It is open: what the relay does with the cells that it forwards, away from us and towards us.
+    /// It is open: what the relay does with the cells that it forwards, away from us and towards
+    /// us.
     Open(Box<[Passage; 2]>),
 }
 
@@ -117,7 +117,7 @@ impl Building {
     /// Takes the circuit's next cell.
     ///
     /// # Errors
-    /// [`CircuitError`]: there will be no circuit.
+    /// [`CircuitError`]: the circuit cannot be built.
     pub fn handle(self, cell: CellRef<'_>) -> Result<Step, CircuitError> {
         match (cell.command, self.state) {
             (CMD_DESTROY, _) => {
@@ -155,7 +155,7 @@ impl Building {
         entropy: [u8; 32],
     ) -> Result<Step, CircuitError> {
         let next = OnionKey { id: way.next.ed_id, key: way.next_key };
-        // What the relay behind does with cells is nothing, so nothing is asked of it.
+        // The next relay does nothing with cells, so nothing is asked of it.
         let (client, handshake) =
             NtorClient::new(next, EphemeralKey::new(entropy), &ask_for(CryptoKind::AES128_CTR))?;
         let data = way.next.extend(HANDSHAKE_TYPE, &handshake)?;

@@ -1,5 +1,5 @@
-//! The cells with which a circuit is opened and extended (tor-spec 5.1, 5.3, 6.1), and the extensions in
-//! their handshakes.
+//! The cells with which a circuit is opened and extended (tor-spec 5.1, 5.3, 6.1), and the
+//! extensions in their handshakes.
 
 use std::net::SocketAddr;
 
@@ -41,7 +41,7 @@ pub struct Format {
 pub struct RelayMessage<'a> {
     /// What it is.
     pub command: u8,
-    /// What it says.
+    /// Its content.
     pub data: &'a [u8],
 }
 
@@ -149,8 +149,8 @@ pub fn read_created(body: &[u8]) -> Result<&[u8], DecodeError> {
     reader.take(len.into(), "a handshake")
 }
 
-/// The message in a client's handshake that asks for this crypto, as tor 0.4.9's clients do: CGO is had
-/// with congestion control only.
+/// The message in a client's handshake that asks for this crypto, as tor 0.4.9's clients do: CGO is
+/// had with congestion control only.
 #[must_use]
 pub fn ask_for(crypto: CryptoKind) -> Vec<u8> {
     let mut message = vec![0];

@@ -1,9 +1,9 @@
 //! A client's view of the first relay of its circuit: cells for that relay, and cells from it.
 //!
 //! Two kinds of relay crypto: AES-128-CTR with a running SHA-1 digest (tor-spec 5.5, 6.1), and
-//! Counter Galois Onion (Tor proposal 359). A relay that forwards a cell does the same to it in both
-//! directions and with both kinds: a pass with its key and what went before. So a [`Passage`] is all
-//! that is needed to know what becomes of a cell.
+//! Counter Galois Onion (Tor proposal 359). A relay that forwards a cell does the same to it in
+//! both directions and with both kinds: a pass with its key and what went before. So a [`Passage`]
+//! is all that is needed to know what becomes of a cell.
 
 use sha1::{Digest, Sha1};
 use subtle::ConstantTimeEq;
@@ -22,10 +22,10 @@ const DIGEST_LEN: usize = 20;
 /// Where a cell of tor's older relay crypto has the start of its digest.
 const DIGEST_AT: core::ops::Range<usize> = 5..9;
 
-/// Where the older crypto's cells have their fields; between the two come "recognized", the stream and
-/// the digest.
+/// Where the older crypto's cells have their fields; between the two come "recognized", the stream
+/// and the digest.
 const DIGEST_FORMAT: Format = Format { command_at: 0, len_at: DIGEST_AT.end };
-/// Where cells of Counter Galois Onion have them, behind the tag.
+/// Where cells of Counter Galois Onion have them, after the tag.
 const TAG_FORMAT: Format = Format { command_at: TAG_LEN, len_at: TAG_LEN + 1 };
 
 /// A relay that a circuit has been opened to.
@@ -33,7 +33,6 @@ const TAG_FORMAT: Format = Format { command_at: TAG_LEN, len_at: TAG_LEN + 1 };
 pub(super) struct Hop {
     /// Towards the relay.
     forward: Layer,
-    /// From it.
     backward: Layer,
 }
 
@@ -49,9 +48,7 @@ enum Layer {
 
 /// One direction of tor's older relay crypto.
 struct DigestLayer {
-    /// Its key.
     key: Zeroizing<[u8; 16]>,
-    /// The keystream.
     keystream: Keystream,
     /// Of the cells for this relay, or from it.
     digest: Sha1,
@@ -60,8 +57,8 @@ struct DigestLayer {
 }
 
 impl Hop {
-    /// The relay whose handshake gave the keys that `fill` puts in, one behind the other; `None` for a kind that is not
-    /// spoken here.
+    /// The relay whose handshake gave the keys that `fill` puts in, one after the other; `None` for
+    /// a kind that is not spoken here.
     #[must_use]
     pub(super) fn new(crypto: CryptoKind, fill: &mut impl FnMut(&mut [u8])) -> Option<Self> {
         match crypto {

@@ -33,7 +33,6 @@ pub struct Inside {
     circ_id: u32,
     /// Where it goes on.
     next: NextRelay,
-    /// How far it is.
     state: State,
 }
 
@@ -45,7 +44,7 @@ enum State {
     Extending(Box<Hop>),
 }
 
-/// What a cell came to.
+/// The result of a cell.
 pub enum Next {
     /// Send this one.
     Send(Box<Inside>, Box<Cell>),
@@ -71,7 +70,7 @@ impl Inside {
     /// Takes the circuit's next cell.
     ///
     /// # Errors
-    /// [`CircuitError`]: there will be no circuit.
+    /// [`CircuitError`]: the circuit cannot be built.
     pub fn handle(self, cell: CellRef<'_>) -> Result<Next, CircuitError> {
         match (cell.command, self.state) {
             (CMD_DESTROY, _) => {
@@ -97,7 +96,6 @@ impl Inside {
         }
     }
 
-    /// Goes on to the next hop.
     fn extend(circ_id: u32, next: NextRelay, mut hop: Hop) -> Result<Next, CircuitError> {
         let data = next.extend(HANDSHAKE_TYPE, &[])?;
         let message = RelayMessage { command: RELAY_EXTEND2, data: &data };

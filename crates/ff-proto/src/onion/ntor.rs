@@ -1,4 +1,5 @@
-//! The key exchange with which clients open and extend circuits: ntor, version 3 (Tor proposal 332).
+//! The key exchange with which clients open and extend circuits: ntor, version 3 (Tor proposal
+//! 332).
 //!
 //! ```text
 //!   client                                                         relay
@@ -7,8 +8,8 @@
 //!   both: keys from H(Xy, Xb, id, B, X, Y)
 //! ```
 //!
-//! Only who holds b can make AUTH, so whoever answers is the relay with this id. The messages are
-//! lists of extensions ([`super::extend`]) and can be read by the other end alone.
+//! Only the holder of b can make AUTH, so the peer that answers is the relay with this id. The
+//! messages are lists of extensions ([`super::extend`]) and can be read by the other end alone.
 
 use aes::Aes256;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
@@ -30,7 +31,7 @@ const VERIFICATION: &[u8] = b"circuit extend";
 /// Bytes of keys, points and hashes.
 const LEN: usize = 32;
 
-/// A relay as clients know it: who it is, and its key for circuits.
+/// A relay as clients know it: its identity, and its key for circuits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnionKey {
     /// Its identity.
@@ -78,7 +79,7 @@ impl core::fmt::Debug for KeySource {
 
 /// A client that has asked.
 pub struct NtorClient {
-    /// Whom.
+    /// The relay to talk to.
     relay: OnionKey,
     /// x.
     ephemeral: EphemeralKey,
@@ -204,9 +205,7 @@ pub fn client_point(request: &[u8]) -> Result<[u8; LEN], DecodeError> {
 
 /// Keys of the client's message.
 struct MessageKeys {
-    /// Encrypts it.
     encryption: Zeroizing<[u8; LEN]>,
-    /// Authenticates it.
     authentication: Zeroizing<[u8; LEN]>,
 }
 
@@ -239,7 +238,6 @@ impl MessageKeys {
 struct Agreement<'a> {
     /// Xy and Xb.
     secrets: [Zeroizing<[u8; LEN]>; 2],
-    /// The relay.
     relay: &'a OnionKey,
     /// X.
     client: &'a [u8; LEN],

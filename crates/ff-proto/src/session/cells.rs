@@ -1,5 +1,5 @@
-//! The two ends of a circuit's random cells: a [`CellSource`] makes them, a [`CellDrain`] counts and checks them
-//! behind a relay. Both are the hot path: no allocation, no lock.
+//! The two ends of a circuit's random cells: a [`CellSource`] makes them, a [`CellDrain`] counts
+//! and checks them after a relay. Both are the hot path: no allocation, no lock.
 
 use super::PeerViolation;
 use crate::cell::{Body, Cell, HEADER_LEN};
@@ -17,7 +17,6 @@ pub struct CellSource {
     header: [u8; HEADER_LEN],
     /// Cells made.
     sent: u64,
-    /// Makes the content.
     content: Content,
 }
 
@@ -89,9 +88,9 @@ impl CellDrain {
         }
     }
 
-    /// Notes how many cells have been taken of all circuits that are counted together. The more they
-    /// are, the smaller the part of them that is checked; whoever does not call this has as many
-    /// of each circuit checked as if it were the only one.
+    /// Notes how many cells have been taken of all circuits that are counted together. The more
+    /// they are, the smaller the part of them that is checked; without this call, as many of each
+    /// circuit are checked as if it were the only one.
     pub fn note_taken_in_all(&mut self, cells: u64) {
         self.taken_in_all = cells;
     }

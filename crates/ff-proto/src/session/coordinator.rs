@@ -46,13 +46,14 @@ const REPORT_EARLY: Duration = Duration::from_millis(100);
 #[error("the request cannot be made")]
 pub struct BadRequest(#[source] DecodeError);
 
-/// What the target did.
+/// The target's events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CoordinatorEvent {
     /// It grants the measurement.
     Granted(MeasParamsOk),
-    /// It reports a second's background traffic, and what it has echoed to whom if it says so.
+    /// It reports a second's background traffic, and the cells echoed to each measurer if the relay
+    /// counts them.
     Background(MeasBg),
     /// It reports how it fared.
     Stats(MeasStats),
@@ -82,11 +83,10 @@ enum State {
 /// The session of one measurement.
 #[derive(Debug)]
 pub struct CoordinatorLink {
-    /// Where it stands.
+    /// Its state.
     state: State,
-    /// The measurement.
     measurement: MeasurementId,
-    /// What was asked for, then what was granted.
+    /// The requested duration, then the granted one.
     duration_secs: u16,
     /// The ciphers that the target may choose from.
     crypto: Vec<CryptoKind>,
@@ -101,7 +101,7 @@ pub struct CoordinatorLink {
 }
 
 impl CoordinatorLink {
-    /// Starts; the cells are to be sent in one go: the request and right behind it the probe.
+    /// Starts; the cells are to be sent in one go: the request and right after it the probe.
     ///
     /// `probe` is the CREATE_FAST key material: 20 random bytes, which nobody will use.
     ///
@@ -226,7 +226,7 @@ impl CoordinatorLink {
         if grant.duration_secs > self.duration_secs {
             return Err(PeerViolation::BadGrant("a longer duration"));
         }
-        // The relay must not choose how many seconds count: a burst is no capacity.
+        // The relay must not choose how many seconds count: a burst is not its capacity.
         if grant.duration_secs < self.duration_secs.min(MIN_GRANT_SECS) {
             return Err(PeerViolation::BadGrant("a shorter duration than any relay may insist on"));
         }

@@ -1,4 +1,4 @@
-//! Who may measure a target, how often and with which cipher (PROTOCOL.md §7.2).
+//! The coordinators that may measure a target, how often and with which cipher (PROTOCOL.md §7.2).
 
 use core::time::Duration;
 
@@ -15,7 +15,7 @@ const GRANTS_PER_PERIOD: usize = 2;
 pub struct Policy {
     /// Whether the relay takes part at all.
     pub enabled: bool,
-    /// Who may measure it.
+    /// The coordinators that may measure it.
     pub coordinators: Vec<Ed25519Id>,
     /// Within which time a coordinator may measure once, and retry once.
     pub period: Duration,
@@ -63,7 +63,7 @@ pub(super) fn choose_crypto(
 /// A grant to a coordinator, kept across restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrantRecord {
-    /// To whom.
+    /// The coordinator with this grant.
     pub coordinator: Ed25519Id,
     /// When, in seconds since 1970.
     pub unix_secs: u64,
@@ -108,7 +108,6 @@ impl GrantHistory {
         self.records.drain(..count.min(self.records.len()));
     }
 
-    /// The grants.
     pub(super) fn records(&self) -> &[GrantRecord] {
         &self.records
     }

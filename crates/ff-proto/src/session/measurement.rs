@@ -36,7 +36,6 @@ pub(super) enum Progress {
 pub(super) struct Measurement {
     /// Its name.
     pub(super) id: MeasurementId,
-    /// Whose it is.
     pub(super) coordinator: Ed25519Id,
     /// The link it was asked for on.
     pub(super) coordinator_link: LinkId,
@@ -46,13 +45,11 @@ pub(super) struct Measurement {
     pub(super) ratio: Ratio,
     /// The cipher granted.
     crypto: CryptoKind,
-    /// Who may open links, and how many more.
+    /// The measurers that may open links, and how many more.
     pub(super) team: Vec<MeasurerGrant>,
     /// The open measurement links; at most the team's sockets.
     pub(super) links: Vec<LinkId>,
-    /// How far it is.
     pub(super) progress: Progress,
-    /// Cells echoed.
     echoed: Cells,
     /// Of these, the cells of the second being counted, by measurer.
     echoed_in_second: TeamCells,
@@ -144,8 +141,8 @@ impl Measurement {
 
     /// The report of the second being counted, which is the next one's from here on.
     ///
-    /// It says what the coordinator can use and no more (§8.2): what was forwarded, as far as it
-    /// may count, rounded so that the bytes of single clients do not show.
+    /// It reports only what the coordinator can use (§8.2): the forwarded traffic, as far as it may
+    /// count, rounded so that the bytes of single clients do not show.
     pub(super) fn report(&mut self, second: u16) -> MeasBg {
         let (sent, received) = core::mem::take(&mut self.background);
         let cells = self.echoed_in_second.take();

@@ -125,7 +125,6 @@ pub enum EchoEvent {
 /// A link that echoes.
 #[derive(Debug)]
 pub struct EchoLink {
-    /// Makes the cells.
     source: CellSource,
     /// Takes them as they come back.
     drain: CellDrain,
@@ -197,7 +196,7 @@ impl EchoLink {
     }
 }
 
-/// Takes a cell that is no echo.
+/// Takes a cell that is not an echo.
 #[cold]
 fn handle_other(cell: CellRef<'_>) -> Result<EchoEvent, SessionFailure> {
     if is_padding(cell.command) {
@@ -228,7 +227,8 @@ pub(super) fn read_control(role: Role, cell: CellRef<'_>) -> Result<Msg, PeerVio
     }
 }
 
-/// Puts a message of a session's own into its cell: its numbers are within their bounds, and it fits.
+/// Puts a message of a session's own into its cell: its numbers are within their bounds, and it
+/// fits.
 pub(super) fn control_cell(circ_id: u32, message: &Msg) -> Cell {
     let body = message.encode().expect("a session's own message is within its bounds");
     fixed_cell(circ_id, CMD_MEASUREMENT, &body).expect("a body is as long as a body")

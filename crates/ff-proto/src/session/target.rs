@@ -1,7 +1,8 @@
-//! The target's end of all its measurement links: who may measure, when, and for how long.
+//! The target's end of all its measurement links: which coordinators may measure, when, and for how
+//! long.
 //!
-//! A target is idle, granted or running, with one measurement at a time. STATES.md draws what leads from one state to
-//! another; `Target::end` is the only way back to idle.
+//! A target is idle, granted or running, with one measurement at a time. STATES.md draws what leads
+//! from one state to another; `Target::end` is the only way back to idle.
 //!
 //! Measurement links outlive their measurement for two seconds: a link that is closed over input
 //! that nobody has read is reset, and then its last message is lost. Until their peer closes them
@@ -41,7 +42,7 @@ use crate::msg::{
 };
 use crate::units::{Cells, MonoTime, Ratio};
 
-/// How long measurement links stay open behind the last message of their measurement.
+/// How long measurement links stay open after the last message of their measurement.
 const LINGER: Duration = Duration::from_secs(2);
 /// The number of messages on a coordinator's link that are refused; one more ends the measurement.
 const MAX_REFUSALS: u8 = 8;
@@ -99,13 +100,13 @@ pub enum LinkPart {
     Ending,
 }
 
-/// What the operator should know.
+/// Events for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TargetEvent {
     /// A request was refused.
     Refused {
-        /// What the peer was told.
+        /// The error that the peer was told.
         error: MeasErr,
         /// Refusals in front of this one of which the operator was not told, because they were
         /// too many.
@@ -113,7 +114,7 @@ pub enum TargetEvent {
     },
     /// A measurement was granted.
     Granted {
-        /// To whom.
+        /// The coordinator.
         coordinator: Ed25519Id,
         /// Its name.
         measurement: MeasurementId,
@@ -128,7 +129,7 @@ pub enum TargetEvent {
     Ended {
         /// Its name.
         measurement: MeasurementId,
-        /// Whose it was.
+        /// The coordinator.
         coordinator: Ed25519Id,
         /// `None` when it ended as planned.
         failure: Option<ErrCode>,
@@ -154,7 +155,7 @@ pub struct Target {
     refused: u64,
     /// Which of them the operator is told of.
     log: RefusalLog,
-    /// What the host has not taken yet.
+    /// Outputs that the host has not taken yet.
     output: VecDeque<Output>,
 }
 
@@ -180,8 +181,8 @@ impl Target {
         self.supported = supported;
     }
 
-    /// Takes new options. A measurement that is going on keeps what it was granted, and ends if it
-    /// would not be allowed any more.
+    /// Takes new options. A measurement that is going on keeps what it was granted, and ends if
+    /// these options do not allow it.
     pub fn set_policy(&mut self, policy: Policy, now: MonoTime) {
         self.policy = policy;
         let Some(measurement) = &self.measurement else { return };
@@ -349,8 +350,8 @@ impl Target {
         }
     }
 
-    /// Counts cells that circuits of a measurer ([`EchoCircuit::measurer`]) have echoed; the first of
-    /// them start the measurement.
+    /// Counts cells that circuits of a measurer ([`EchoCircuit::measurer`]) have echoed; the first
+    /// of them start the measurement.
     ///
     /// Returns whether there is a measurement. Without one the cells must not be sent: the
     /// coordinator holds against a measurer what it has got and we have not counted.
@@ -374,7 +375,7 @@ impl Target {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<MonoTime> {
         let measurement = self.measurement.as_ref().map(Measurement::due);
-        // Links are put behind those that have been ending for longer.
+        // Links are put after those that have been ending for longer.
         let ending = self.ending.first().map(|&(_, until)| until);
         [measurement, ending].into_iter().flatten().min()
     }
@@ -404,13 +405,13 @@ impl Target {
         }
     }
 
-    /// Ends whatever goes on with this code, because of something inside the relay.
+    /// Ends the current measurement with this code, because of something inside the relay.
     pub fn abort(&mut self, code: ErrCode, now: MonoTime) {
         self.end(Some(code), now);
     }
 
     /// Takes back the grant of the last request, whose answer has not gone out: it cannot be
-    /// remembered, and so counts as none.
+    /// remembered, and so does not count.
     pub fn take_back(&mut self, now: MonoTime) {
         let link = self.measurement.as_ref().map(|measurement| measurement.coordinator_link);
         self.output.retain(|output| match output {
@@ -497,7 +498,8 @@ impl Target {
         self.history.records()
     }
 
-    /// Forgets the oldest grants of the history, of which the host knows that they are too old to count.
+    /// Forgets the oldest grants of the history, of which the host knows that they are too old to
+    /// count.
     pub fn forget_grants(&mut self, count: usize) {
         self.history.forget_oldest(count);
     }

@@ -1,4 +1,4 @@
-//! What a peer sends, whatever it is, is read without a panic and answered with a bounded output.
+//! Any input from a peer is read without a panic and answered with a bounded output.
 //!
 //! A failure prints the smallest input that fails. Nothing is kept in files; an input worth
 //! keeping becomes a test of its own.
@@ -74,7 +74,7 @@ fn valid_messages() -> Vec<Msg> {
     ]
 }
 
-/// Bodies: noise, noise behind a good prefix, valid messages, and valid messages with a few bytes
+/// Bodies: noise, noise after a good prefix, valid messages, and valid messages with a few bytes
 /// changed.
 fn any_body() -> impl Strategy<Value = Body> {
     let framed = (0..=10_u8, 0..=BODY_LEN, any::<[u8; 32]>(), any::<u8>()).prop_map(
@@ -121,7 +121,7 @@ fn any_cell() -> impl Strategy<Value = Cell> {
     })
 }
 
-/// A cell as a reader sees it, whatever its command.
+/// A cell of any command, as a reader sees it.
 fn as_ref(cell: &Cell) -> CellRef<'_> {
     let [a, b, c, d, command, ..] = *cell;
     let circ_id = u32::from_be_bytes([a, b, c, d]);

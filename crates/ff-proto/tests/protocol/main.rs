@@ -1,4 +1,5 @@
-//! The protocol against itself, against Arti's cells and against vectors of a second implementation.
+//! The protocol against itself, against Arti's cells and against vectors of a second
+//! implementation.
 
 mod decode_props;
 #[cfg(feature = "onion")]

@@ -1,4 +1,5 @@
-//! Whatever a relay or a stranger sends while circuits are built: nothing panics, and nothing opens.
+//! A relay or a stranger sends anything while circuits are built: nothing panics, and nothing
+//! opens.
 
 use std::net::SocketAddr;
 

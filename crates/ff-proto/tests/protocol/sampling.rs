@@ -13,8 +13,8 @@ fn sampler(trial: u64, link: u64, probability: f64) -> Sampler {
     Sampler::new(&secret, probability)
 }
 
-/// The share of the trials in which one of the last `forged` of `cells` cells is checked. The
-/// cells come in turn on `links` links, or on one of them only behind the first turn.
+/// The share of the trials in which one of the last `forged` of `cells` cells is checked. The cells
+/// come in turn on `links` links, or on one of them only after the first turn.
 fn found(cells: u64, forged: u64, links: u64, one_only: bool, probability: f64) -> f64 {
     let is_found = |trial: &u64| {
         let (last, each) = if one_only { (1, cells) } else { (links, cells / links) };
@@ -39,7 +39,7 @@ fn three_deviations(share: f64) -> f64 {
 
 #[test]
 fn forging_k_cells_is_found_with_1_minus_the_kth_power_of_1_minus_p() {
-    // So many cells that the probability is the one asked for.
+    // Enough cells that the probability is the one asked for.
     let cases = [(1e-2_f64, 60_000, 50), (1e-2, 60_000, 200), (1e-3, 600_000, 500)];
     for (probability, cells, forged) in cases.into_iter().chain([(1e-3, 600_000, 2_000_u64)]) {
         let expected = 1.0 - (1.0 - probability).powf(forged as f64);

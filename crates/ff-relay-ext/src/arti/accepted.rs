@@ -1,4 +1,5 @@
-//! A link that the relay has accepted, with the extension on it or, in a relay without one, as it is.
+//! A link that the relay has accepted, with the extension on it or, in a relay without one, as it
+//! is.
 
 use std::borrow::Cow;
 use std::io;
@@ -19,7 +20,7 @@ pub enum AcceptedLink<T> {
     Measured(Box<LinkStream<T>>),
 }
 
-/// Calls the same function of whatever link it is.
+/// Calls the same function of either link.
 macro_rules! either {
     ($link:expr, $inner:ident => $call:expr) => {
         match $link {

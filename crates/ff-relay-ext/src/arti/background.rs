@@ -160,7 +160,7 @@ type ArtiTcp = <TokioRustlsRuntime as NetStreamProvider>::Stream;
 struct Client {
     /// Where the relay listens.
     addr: SocketAddr,
-    /// Who the relay must be.
+    /// The identity that the relay must have.
     target: OwnedChanTarget,
     /// Bytes of DATA cells to send each second.
     rate_bytes_per_sec: u64,
@@ -330,7 +330,6 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Cells due at `now`.
     fn cells_due(pace: &mut Pace, now: Instant) -> u64 {
         pace.earn(now);
         let mut cells = 0;

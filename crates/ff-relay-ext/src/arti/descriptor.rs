@@ -1,8 +1,8 @@
 //! What a relay says of itself to directory authorities: its server descriptor.
 //!
-//! [`Relay`](super::relay::Relay) publishes nothing. Who wants one of them in a private network posts this text to
-//! the authorities' DirPorts, at `/tor/`. What stands in it, and what its signatures are over, is in dir-spec,
-//! "Server descriptor format".
+//! [`Relay`](super::relay::Relay) publishes nothing. Who wants one of them in a private network
+//! posts this text to the authorities' DirPorts, at `/tor/`. What stands in it, and what its
+//! signatures are over, is in dir-spec, "Server descriptor format".
 
 use std::net::SocketAddrV4;
 use std::time::SystemTime;
@@ -20,23 +20,23 @@ use tor_llcrypto::rng::CautiousRng;
 
 use super::keys::{CERT_LIFETIME, RelayKeys};
 
-/// What the Ed25519 signature is over begins with this.
+/// The prefix of the bytes that the Ed25519 signature is over.
 const ED25519_PREFIX: &[u8] = b"Tor router descriptor signature v1";
 /// What of Tor's subprotocols the relay speaks.
 const PROTOCOLS: &str = "Link=4-5 LinkAuth=3 Relay=2-3";
 
-/// What a descriptor says beside the keys.
+/// The data of a descriptor besides the keys.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// The relay's nickname: 1 to 19 letters and digits.
     pub nickname: String,
     /// Its OR port.
     pub address: SocketAddrV4,
-    /// What it says it carries.
+    /// The capacity that it states.
     pub bandwidth: BytesPerSec,
 }
 
-/// Why there is no descriptor.
+/// Why a descriptor cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DescriptorError {
@@ -49,7 +49,8 @@ pub enum DescriptorError {
 }
 
 impl RelayKeys {
-    /// The relay's server descriptor of now, signed with both identities; authorities take it for 18 hours.
+    /// The relay's server descriptor of now, signed with both identities; authorities take it for
+    /// 18 hours.
     ///
     /// # Errors
     /// [`DescriptorError`], with keys as [`RelayKeys::generate`] makes them never.
@@ -81,7 +82,7 @@ impl RelayKeys {
             .cert_key(CertifiedKey::Ed25519(self.ed_identity()))
             .encode_and_sign(&ntor_signer)?;
         let rsa = rsa::PublicKey::from(signers.rsa.public()).to_der();
-        // Nobody makes TAP handshakes any more, but authorities want a key for them (tor 0.4.9).
+        // TAP handshakes are not in use, but authorities want a key for them (tor 0.4.9).
         let tap = rsa::KeyPair::generate(&mut CautiousRng).map_err(|_| DescriptorError::Sign)?;
         let identities = [self.rsa_identity().as_bytes(), self.ed_identity().as_bytes()].concat();
         let tap_cert = tap.sign(&identities).map_err(|_| DescriptorError::Sign)?;

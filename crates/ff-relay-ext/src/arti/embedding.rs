@@ -1,8 +1,8 @@
 //! FlashFlow in an Arti relay, from its configuration to its circuits.
 //!
-//! A relay does four things with an [`Embedding`]: it makes one of its configuration, wraps its runtime, makes its
-//! [`CreateRequestHandler`](tor_proto::relay::CreateRequestHandler) with the provider that it gets, and passes on the
-//! parameters of each consensus.
+//! A relay does four things with an [`Embedding`]: it makes one of its configuration, wraps its
+//! runtime, makes its [`CreateRequestHandler`](tor_proto::relay::CreateRequestHandler) with the
+//! provider that it gets, and passes on the parameters of each consensus.
 //!
 //! ```
 //! # use std::path::Path;
@@ -107,8 +107,8 @@ impl Embedding {
         CompoundRuntime::new(part(), part(), part(), part(), part(), tls, part())
     }
 
-    /// What the relay's circuits get their links from, made of its own provider, and starts the extension. It has to be
-    /// kept for as long as the relay runs.
+    /// What the relay's circuits get their links from, made of its own provider, and starts the
+    /// extension. It has to be kept for as long as the relay runs.
     ///
     /// # Errors
     /// [`EmbeddingError`], in which case the relay goes on with its own.
@@ -141,7 +141,8 @@ impl Embedding {
 /// The extension of a relay with these options, which remembers in this folder.
 fn extension(options: &TargetOptions, state: &Path) -> Result<Arc<Extension>, MemoryError> {
     let path = state.join(MEMORY_FILE);
-    // The operator learns now, and not at the first measurement, that the relay may not write there.
+    // The operator learns now, and not at the first measurement, that the relay may not write
+    // there.
     memory::store(&path, &memory::load(&path)?.grants)?;
     Extension::new(options.resolve(&BTreeMap::new()), Some(path), None)
 }

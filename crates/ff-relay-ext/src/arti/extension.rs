@@ -5,8 +5,8 @@
 //! here turns the extension off, measurement links close, and every other link goes on as if it
 //! were not there.
 //!
-//! All links need the one lock for each read and write, so nothing waits while it is held: a grant is written to its file
-//! by another thread, and log messages are written after it is released.
+//! All links need the one lock for each read and write, so nothing waits while it is held: a grant
+//! is written to its file by another thread, and log messages are written after it is released.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -40,7 +40,7 @@ const TICK: Duration = Duration::from_millis(10);
 /// How long a link that is to be closed waits for its peer to take the last words.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// What a link has to do, besides moving bytes.
+/// The tasks of a link besides moving bytes.
 #[derive(Debug)]
 pub(super) enum LinkTask {
     /// Send a control cell.
@@ -60,12 +60,13 @@ pub(super) enum LinkTask {
 pub(super) struct LinkHandle {
     /// Its name.
     pub(super) id: LinkId,
-    /// What it has to do; its own task takes it.
+    /// Its tasks, for a task of its own to take.
     pub(super) tasks: Mutex<Vec<LinkTask>>,
     /// Wakes its task.
     pub(super) waker: AtomicWaker,
-    /// Whether its last MEASUREMENT cell waits for a grant to be stored. Until that is answered the link passes nothing
-    /// on: a coordinator whose probe is answered first takes the relay for one without FlashFlow.
+    /// Whether its last MEASUREMENT cell waits for a grant to be stored. Until that is answered the
+    /// link passes nothing on: a coordinator whose probe is answered first takes the relay for one
+    /// without FlashFlow.
     pub(super) awaits_answer: AtomicBool,
 }
 
@@ -78,9 +79,10 @@ pub struct Extension {
     failed: AtomicBool,
     /// Zero of its clock.
     zero: Instant,
-    /// Who the next hop of measurements' circuits is, once the relay's circuits get there.
+    /// The identity of the next hop of measurements' circuits, once the relay's circuits get there.
     hop: OnceLock<Arc<HopIdentity>>,
-    /// Where the cells of measurement links come out of the relay, by the address that their circuits ask for.
+    /// Where the cells of measurement links come out of the relay, by the address that their
+    /// circuits ask for.
     echoes: Mutex<HashMap<SocketAddr, Weak<Echoes>>>,
 }
 
@@ -91,7 +93,8 @@ struct State {
     target: RelayTarget,
     /// Where grants are remembered; `None` to forget them at the end.
     memory: Option<PathBuf>,
-    /// Whether a grant is being written there. Until that is done nothing is sent: it may have to be taken back.
+    /// Whether a grant is being written there. Until that is done nothing is sent: it may have to
+    /// be taken back.
     is_storing: bool,
     /// The links whose MEASUREMENT cells wait for that.
     held: Vec<LinkId>,
@@ -99,9 +102,10 @@ struct State {
     told: Vec<(TargetEvent, Totals, MonoTime)>,
     /// What the operator and the consensus want.
     policy: Policy,
-    /// Whether the relay's circuits lead to a next hop of ours; without it no measurement is granted.
+    /// Whether the relay's circuits lead to a next hop of ours; without it no measurement is
+    /// granted.
     is_led: bool,
-    /// Who may move bytes next.
+    /// Decides which link may move bytes next.
     limiter: Limiter,
     /// The links that are open.
     links: HashMap<LinkId, Weak<LinkHandle>>,
@@ -115,8 +119,8 @@ impl Extension {
     /// An extension with this policy, which remembers grants in the file `memory`, in a relay
     /// that moves at most `limit` in each direction.
     ///
-    /// The limit counts the bytes of cells, without what TLS and TCP add. Nothing is granted before the relay's circuits
-    /// carry what is echoed ([`set_hop`](Self::set_hop)).
+    /// The limit counts the bytes of cells, without what TLS and TCP add. Nothing is granted before
+    /// the relay's circuits carry what is echoed ([`set_hop`](Self::set_hop)).
     ///
     /// # Errors
     /// [`MemoryError`] when the memory's file is there and cannot be read.
@@ -175,7 +179,7 @@ impl Extension {
         }
     }
 
-    /// What the relay has been through; `None` when the extension has failed.
+    /// The relay's totals; `None` when the extension has failed.
     #[must_use]
     pub fn totals(&self) -> Option<Totals> {
         self.with(|state| state.target.totals())
@@ -191,7 +195,6 @@ impl Extension {
         self.with(|state| state.target.part_of(link)).unwrap_or(LinkPart::None)
     }
 
-    /// The time.
     fn now(&self) -> MonoTime {
         self.zero.elapsed().into()
     }
@@ -218,7 +221,7 @@ impl Extension {
         None
     }
 
-    /// Wakes every link that waits for its turn or for an answer, because there will be no more of either.
+    /// Wakes every link that waits for its turn or for an answer, because neither will come.
     fn wake_all(&self) {
         let mut state = match self.state.lock() {
             Ok(state) => state,
@@ -271,7 +274,7 @@ impl Extension {
         });
     }
 
-    /// Who the next hop of measurements' circuits is.
+    /// The identity of the next hop of measurements' circuits.
     pub(super) fn hop(&self) -> Option<Arc<HopIdentity>> {
         self.hop.get().cloned()
     }
@@ -283,7 +286,8 @@ impl Extension {
         Some(NextHop::new(self.hop()?, echoes))
     }
 
-    /// Begins to lead a measurement link's cells through the relay; `None` when they cannot get there.
+    /// Begins to lead a measurement link's cells through the relay; `None` when they cannot get
+    /// there.
     pub(super) fn lead_through(&self, link: LinkId, circuit: EchoCircuit) -> Option<Through> {
         let (hop, addr) = (self.hop()?, through::address(link));
         let echoes = Arc::new(Echoes::new(circuit.circ_id()));
@@ -413,7 +417,8 @@ impl Extension {
         });
     }
 
-    /// Notes that bytes which have moved as measurement traffic are out of the relay again, or will not come out.
+    /// Notes that bytes which have moved as measurement traffic are out of the relay again, or will
+    /// not come out.
     pub(super) fn came_out(&self, bytes: usize) {
         self.with(|state| {
             let share = state.target.background_allowance();
@@ -427,7 +432,7 @@ impl Extension {
     }
 
     /// Counts cells that a link of this measurer is about to echo. Returns whether it may: not when
-    /// the measurement is over, because nobody would count them any more.
+    /// the measurement is over, because they would not be counted.
     pub(super) fn on_echoed(&self, measurer: MeasurerIndex, cells: Cells) -> bool {
         let now = self.now();
         let is_counted = self.with(|state| {
@@ -440,7 +445,8 @@ impl Extension {
 }
 
 impl State {
-    /// What is to be written to which file before anything is sent; where that is nothing, all is sent.
+    /// What is to be written to which file before anything is sent; where that is nothing, all is
+    /// sent.
     fn begin_storing(&mut self, now: MonoTime) -> Option<(PathBuf, Vec<GrantRecord>)> {
         if !self.is_storing
             && let Some(path) = &self.memory
@@ -589,7 +595,7 @@ mod tests {
     fn a_disk_that_hangs_holds_up_the_grant_and_no_link() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("grants");
-        // Who opens it to write waits for somebody who reads.
+        // Opening it to write waits for a reader.
         let pipe = dir.path().join("grants.tmp");
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let coordinator = SigningKey::from_bytes(&[1; 32]);

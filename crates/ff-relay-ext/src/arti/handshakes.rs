@@ -1,17 +1,18 @@
 //! The links that are in their handshake: how many there may be, and which makes room for another.
 //!
-//! A peer that opens a connection and says nothing keeps its place until the handshake's deadline. So
-//! a new connection never waits for a place: when there are too many, an old one is closed. If the
-//! new one's host has as many as a host may have, it is the oldest of that host. Else it is the
-//! oldest of the fullest host of the fullest network. Links that a granted measurement announced are
-//! never closed for others.
+//! A peer that opens a connection and says nothing keeps its place until the handshake's deadline.
+//! So a new connection never waits for a place: when there are too many, an old one is closed. If
+//! the new one's host has as many as a host may have, it is the oldest of that host. Else it is the
+//! oldest of the fullest host of the fullest network. Links that a granted measurement announced
+//! are never closed for others.
 //!
 //! A host is an IPv4 address or an IPv6 /64; a network is an IPv4 /24 or an IPv6 /48. One customer
 //! often has all of a /48, and hosters give out addresses of one /24 by the dozen.
 //!
-//! Limit: an honest link that was not announced loses its place too, if its network is the fullest, or
-//! if all networks have as many and it has become the oldest. With one link of its own, that takes as
-//! many new connections from other networks as there are places, before its handshake is finished.
+//! Limit: an honest link that was not announced loses its place too, if its network is the fullest,
+//! or if all networks have as many and it has become the oldest. With one link of its own, that
+//! takes as many new connections from other networks as there are places, before its handshake is
+//! finished.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -37,7 +38,6 @@ pub(super) struct HandshakeLimits {
 pub(super) struct Handshakes {
     /// What is allowed.
     limits: HandshakeLimits,
-    /// Who is there.
     table: Mutex<Table>,
 }
 
@@ -84,9 +84,7 @@ pub(super) struct Place {
 /// A place that can be lost.
 #[derive(Debug)]
 struct Seat {
-    /// Whose it is.
     host: IpAddr,
-    /// Its number.
     number: u64,
     /// Ends when the link is to make room.
     stay: oneshot::Receiver<()>,
@@ -117,8 +115,9 @@ impl Handshakes {
 
     /// A place for a link that a granted measurement announced; it never makes room for another.
     ///
-    /// There are no more of these than the measurement has sockets, which the operator limits. They
-    /// count, but if they alone are as many as all may be, they still get their places.
+    /// There are at most as many of these as the measurement has sockets, which the operator
+    /// limits. They count, but if they alone are as many as all may be, they still get their
+    /// places.
     pub(super) fn enter_announced(self: &Arc<Self>) -> Place {
         let mut table = self.lock();
         table.make_room(self.limits.in_total);
@@ -362,8 +361,9 @@ mod tests {
         assert_eq!(taken(&handshakes), (0, 0));
     }
 
-    /// How many of a measurer's 512 links from one host have a place at the end, if 2,048 idle links
-    /// come before them, one after each of them, and 2,048 after them, from these hosts in turn.
+    /// How many of a measurer's 512 links from one host have a place at the end, if 2,048 idle
+    /// links come before them, one after each of them, and 2,048 after them, from these hosts in
+    /// turn.
     fn left_of_burst(is_announced: bool, idle_hosts: &[IpAddr]) -> usize {
         let time = Duration::from_secs(10);
         let handshakes = Handshakes::new(HandshakeLimits { per_host: 768, in_total: 2048, time });

@@ -49,13 +49,11 @@ pub enum HostError {
 pub struct RelayHost {
     /// Its OR port.
     addr: SocketAddr,
-    /// Who it is.
     keys: RelayKeys,
     /// CPU time of its thread, in microseconds.
     cpu_micros: Arc<AtomicU64>,
     /// Ends it.
     stop: Option<oneshot::Sender<()>>,
-    /// Its thread.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -104,7 +102,7 @@ impl RelayHost {
         self.addr
     }
 
-    /// Who it is.
+    /// Its identity.
     #[must_use]
     pub fn keys(&self) -> &RelayKeys {
         &self.keys

@@ -1,6 +1,8 @@
-//! What links around a TLS connection pass on to it unchanged: its socket options, keys and certificates.
+//! What links around a TLS connection pass on to it unchanged: its socket options, keys and
+//! certificates.
 
-/// Implements `StreamOps` and `CertifiedConn` of tor-rtcompat for a struct with the TLS connection in its field `inner`.
+/// Implements `StreamOps` and `CertifiedConn` of tor-rtcompat for a struct with the TLS connection
+/// in its field `inner`.
 macro_rules! as_its_inner_link {
     ($link:ident) => {
         impl<T: tor_rtcompat::StreamOps> tor_rtcompat::StreamOps for $link<T> {

@@ -67,17 +67,15 @@ pub struct RelayKeys {
     auth: Arc<RelayChannelAuthMaterial>,
     /// The Ed25519 identity.
     ed_identity: Ed25519Identity,
-    /// The RSA identity.
     rsa_identity: RsaIdentity,
     /// What clients' circuit handshakes are answered with.
     ntor: RelayNtorKeys,
-    /// What its descriptor is signed with.
+    /// The keys that its descriptor is signed with.
     signers: Arc<Signers>,
 }
 
-/// What a relay's descriptor is signed with.
+/// The keys that a relay's descriptor is signed with.
 pub(super) struct Signers {
-    /// The RSA identity.
     pub(super) rsa: RelayIdentityRsaKeypair,
     /// The key below the Ed25519 identity.
     pub(super) signing: RelaySigningKeypair,
@@ -91,8 +89,8 @@ impl RelayKeys {
         Self::generate_by(&mut CautiousRng)
     }
 
-    /// Makes the relay identity that belongs to a seed, so that a relay under test is the same one when it is
-    /// started again. Whoever knows the seed has its keys.
+    /// Makes the relay identity that belongs to a seed, so that a relay under test is the same one
+    /// when it is started again. The seed gives away the keys.
     pub fn from_seed(seed: [u8; 32]) -> Result<Self, KeyError> {
         Self::generate_by(&mut Seeded(StdRng::from_seed(seed)))
     }
@@ -130,7 +128,7 @@ impl RelayKeys {
         self.rsa_identity
     }
 
-    /// What its descriptor is signed with.
+    /// The keys that its descriptor is signed with.
     pub(super) fn signers(&self) -> &Signers {
         &self.signers
     }

@@ -1,4 +1,5 @@
-//! Who may move bytes next: the relay's rate limit and the share of clients, in turns.
+//! Decides which links may move bytes next: the relay's rate limit and the share of clients, in
+//! turns.
 //!
 //! ```text
 //!                    ┌─ control cells, handshakes of new links ─ at once, up to a quarter of the
@@ -14,12 +15,11 @@
 //! Between the lines, each time there are bytes to give ([`Limiter::serve`]):
 //!
 //! 1. Background within its share goes first, if need be with tokens that are still to come.
-//! 2. Measurement and other background have the rest in equal parts; what one of them does not
-//!    ask for is the other's. Where a half is not worth a turn, they have the whole in turns. Before a
+//! 2. Measurement and other background have the rest in equal parts; what one of them does not ask
+//!    for is the other's. Where a half is not worth a turn, they have the whole in turns. Before a
 //!    measurement has begun all background is "other".
 //!
-//! There is no clock, socket or lock in here. Host and target say what time it is and what the
-//! share comes to ([`Allowance`]).
+//! It has no clock, socket or lock. Host and target supply the time and the share ([`Allowance`]).
 //!
 //! Decisions: doc/decisions.md, "Links take turns".
 
@@ -39,8 +39,8 @@ const BURST: Duration = Duration::from_millis(100);
 /// How far clients may overdraw the rate limit, in time, while they are held to their share of a
 /// measurement. Within it they come first: measurement traffic waits until the debt is paid.
 const CLIENT_CREDIT: Duration = Duration::from_millis(50);
-/// The part of the rate that control traffic and handshakes may have in sum without waiting: one in
-/// so many bytes.
+/// The part of the rate that control traffic and handshakes may have in sum without waiting: one
+/// byte in this number.
 const PROMPT_PART: u64 = 4;
 /// The least that prompt traffic may have at once: some handshakes.
 const PROMPT_BURST_BYTES: u64 = 16 * 1024;
@@ -48,10 +48,11 @@ const PROMPT_BURST_BYTES: u64 = 16 * 1024;
 const TURN_BYTES: u64 = 6 * CELL_LEN as u64;
 /// The most that one turn of a measurement link has: what it reads at once.
 const MEASUREMENT_TURN_BYTES: u64 = 16 * 1024;
-/// How many such turns there are at once for each thread that runs the relay's tasks; what is inside the relay counts as
-/// well, and the next link is woken when it is out: clients' cells pass through several of Arti's tasks, and wait at each of them for
-/// the measurement's cells in front. With eight turns a relay whose one core was full left its clients 0.06 to 0.57 of their
-/// share, with two 0.71 to 0.94.
+/// How many such turns there are at once for each thread that runs the relay's tasks; what is
+/// inside the relay counts as well, and the next link is woken when it is out: clients' cells pass
+/// through several of Arti's tasks, and wait at each of them for the measurement's cells in front.
+/// With eight turns a relay whose one core was full left its clients 0.06 to 0.57 of their share,
+/// with two 0.71 to 0.94.
 const MEASUREMENT_TURNS: u64 = 2;
 /// The most that one turn of others has; without a rate limit there is no other bound.
 const MAX_TURN_BYTES: u64 = 1 << 30;
@@ -138,7 +139,6 @@ struct Waiting {
 enum Place {
     /// It waits, and this wakes it.
     Waits(Waker),
-    /// It has a turn.
     Turn {
         /// Bytes left.
         bytes: u64,
@@ -187,7 +187,7 @@ impl Waiting {
         }
     }
 
-    /// Gives a link that does not wait a turn of so many bytes.
+    /// Gives a link that does not wait a turn of `bytes` bytes.
     fn give_now(&mut self, link: LinkId, bytes: u64, tick: u64) {
         self.links.insert(link, Place::Turn { bytes, tick });
         self.turns.push_back((tick, link));
@@ -288,11 +288,11 @@ pub(super) struct Limiter {
     rate: Option<RateLimit>,
     /// Background, received and sent.
     background: [Waiting; 2],
-    /// Measurement.
     measurement: Waiting,
     /// Control traffic, received and sent.
     control: [Waiting; 2],
-    /// Whether measurement traffic, and not other background, had what last was too little for both.
+    /// Whether measurement traffic, and not other background, had what last was too little for
+    /// both.
     measurement_was_last: bool,
     /// How often [`tick`](Self::tick) was called.
     ticks: u64,
@@ -313,7 +313,8 @@ impl Limiter {
         self.more_threads = threads.saturating_sub(1) as u64;
     }
 
-    /// Notes bytes of a measurement link that have been received, and are to pass through the relay.
+    /// Notes bytes of a measurement link that have been received, and are to pass through the
+    /// relay.
     pub(super) fn goes_in(&mut self, bytes: u64) {
         self.inside_bytes += bytes;
     }
@@ -463,8 +464,8 @@ impl Limiter {
         }
     }
 
-    /// What measurement traffic has of the rest in this tick: half, or what other background does not
-    /// ask for. Where half is worth nobody's turn, it has all of it in every other tick.
+    /// What measurement traffic has of the rest in this tick: half, or what other background does
+    /// not ask for. Where half is worth nobody's turn, it has all of it in every other tick.
     fn next_part_of_measurement(&mut self, share: Option<&Allowance>) -> i64 {
         let least = self.least_bytes();
         let whole = DIRECTIONS.map(|direction| self.left(direction));
@@ -481,7 +482,7 @@ impl Limiter {
         if self.measurement_was_last { whole } else { 0 }
     }
 
-    /// Gives so many bytes to a line, if they are worth it and somebody waits.
+    /// Gives `bytes` bytes to a line, if the amount is worth a turn and a link waits.
     fn give(&mut self, line: Line, bytes: i64) {
         let (least, ticks) = (self.least_bytes(), self.ticks);
         let room = self.measurement_room();
@@ -551,7 +552,6 @@ impl Limiter {
         }
     }
 
-    /// All lines.
     fn lines(&mut self) -> [&mut Waiting; 5] {
         let ([a, b], [c, d]) = (&mut self.background, &mut self.control);
         [a, b, c, d, &mut self.measurement]

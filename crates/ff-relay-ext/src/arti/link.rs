@@ -7,9 +7,10 @@
 //!   Extension ◀─ MEASUREMENT ─────┘               └─ write ◀──────────────────────────────────────── Echoes ◀────────┘
 //! ```
 //!
-//! tor-proto's reactor polls this stream and knows nothing of it. A link starts as an ordinary
-//! one. When its MEAS_CREATE is granted it becomes a measurement link: tor-proto then gets the cells of a circuit
-//! that this link has opened (`through.rs`), and no others; what it sends on the link is that circuit's.
+//! tor-proto's reactor polls this stream and knows nothing of it. A link starts as an ordinary one.
+//! When its MEAS_CREATE is granted it becomes a measurement link: tor-proto then gets the cells of
+//! a circuit that this link has opened (`through.rs`), and no others; what it sends on the link is
+//! that circuit's.
 //!
 //! ```text
 //!             Open                      Over
@@ -77,7 +78,7 @@ enum Mode {
     Measuring(Box<Through>),
     /// They are dropped.
     Ending,
-    /// What is pending goes out, then the link ends.
+    /// Pending bytes go out, then the link ends.
     Closing,
 }
 
@@ -124,7 +125,7 @@ pub struct LinkStream<T> {
     outbox: Outbox,
     /// Whether TLS holds bytes of ours that it has not given to the socket.
     needs_flush: bool,
-    /// Whether the last words are not worth waiting for any more.
+    /// Whether the last bytes are not worth waiting for.
     is_abandoned: bool,
 }
 
@@ -244,7 +245,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         }
     }
 
-    /// Drops the echoes that are not sent, but for the rest of one that is half sent, and those that are to go in.
+    /// Drops the echoes that are not sent, but for the rest of one that is half sent, and those
+    /// that are to go in.
     fn drop_echoes(&mut self) {
         self.outward.truncate(self.sent.next_multiple_of(CELL_LEN));
         self.filled.start += self.inward;
@@ -293,8 +295,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads from TLS after what is filled. A measurement link reads all that is available, because each piece wakes every
-    /// task on its way through the relay. Returns 0 at the end of the stream.
+    /// Reads from TLS after what is filled. A measurement link reads all that is available, because
+    /// each piece wakes every task on its way through the relay. Returns 0 at the end of the
+    /// stream.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.filled.start > 0 {
             self.buffer.copy_within(self.filled.clone(), 0);
@@ -391,8 +394,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         true
     }
 
-    /// Measures: sends what has come out of the relay, gives it what there is, then reads more. Nothing is read before all
-    /// is out: the turns of measurement links bound what is inside, where clients' cells have to pass.
+    /// Measures: sends what has come out of the relay, gives it what there is, then reads more.
+    /// Nothing is read before all is out: the turns of measurement links bound what is inside,
+    /// where clients' cells have to pass.
     ///
     /// Returns 0 bytes once the link has stopped measuring.
     fn poll_measuring(&mut self, cx: &mut Context<'_>, out: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -468,7 +472,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         is_counted
     }
 
-    /// Takes what tor-proto sends on a measurement link: the cells of its circuit through the relay.
+    /// Takes what tor-proto sends on a measurement link: the cells of its circuit through the
+    /// relay.
     fn on_relay(&mut self, bytes: &[u8]) {
         let Mode::Measuring(through) = &mut self.mode else { return };
         if let Err(error) = through.on_relay(bytes) {
@@ -513,7 +518,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
         Ok(())
     }
 
-    /// Takes a cell that is no echo off the front of a measurement link's buffer.
+    /// Takes a cell that is not an echo off the front of a measurement link's buffer.
     fn take_other_cell(&mut self) -> io::Result<bool> {
         let bytes = &self.buffer[self.filled.clone()];
         match bytes.get(4) {
@@ -522,7 +527,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> LinkStream<T> {
                 let cell_len = peek_cell(bytes).map(|cell| cell.wire_len);
                 // It is nobody's traffic but the measurer's, which must not spend what is clients'.
                 self.filled.start += cell_len.unwrap_or(0);
-                // Nobody pads with more than the buffer holds, and such a cell would never be whole.
+                // A peer never pads with more than the buffer holds, and such a cell would never be
+                // whole.
                 let fits = cell_len.is_some() || bytes.len() < BUFFER_LEN;
                 if fits { Ok(cell_len.is_some()) } else { Err(no_place()) }
             }
@@ -678,7 +684,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LinkStream<T> {
         let bytes = if matches!(this.mode, Mode::Ordinary) {
             bytes
         } else {
-            // The rest of a cell that is half sent, and nothing behind it.
+            // The rest of a cell that is half sent, and nothing after it.
             &bytes[..this.passed_out.clone().advance(bytes)]
         };
         let traffic = this.traffic(Direction::Sent);
@@ -702,8 +708,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LinkStream<T> {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if !matches!(this.mode, Mode::Ordinary) && this.passed_out.at_boundary() {
-            // Nothing of tor-proto's is on its way. Were it to wait here for a peer that does not read, it would not come to
-            // read from this link, and the link could not be closed.
+            // Nothing of tor-proto's is on its way. Were it to wait here for a peer that does not
+            // read, it would not come to read from this link, and the link could not be closed.
             return Poll::Ready(Ok(()));
         }
         if this.at_cell_boundary() {

@@ -1,14 +1,15 @@
-//! The hop behind a measured relay, in the relay's own process: where echoed cells come out of it again.
+//! The hop after a measured relay, in the relay's own process: where echoed cells come out of it
+//! again.
 //!
 //! ```text
 //!              LinkStream                    tor-proto                             NextHop
 //!   measurer ─▶ decrypts ─▶ RELAY cell ─▶ channel ─▶ circuit ─▶ another channel ─▶ Echoes ─▶ LinkStream ─▶ measurer
 //! ```
 //!
-//! To tor-proto a [`NextHop`] is the TLS connection of a link that the relay has opened to another one. It answers the
-//! link's handshake, and the CREATE2 that comes of the circuit's EXTEND2; RELAY cells it hands over to the link from which
-//! they came. So an echoed cell takes the way of a forwarded one, from one link's TLS to another's: what the relay echoes is
-//! what it can forward.
+//! To tor-proto a [`NextHop`] is the TLS connection of a link that the relay has opened to another
+//! one. It answers the link's handshake, and the CREATE2 that comes of the circuit's EXTEND2; RELAY
+//! cells it hands over to the link from which they came. So an echoed cell takes the way of a
+//! forwarded one, from one link's TLS to another's: what the relay echoes is what it can forward.
 //!
 //! Decisions: doc/decisions.md, "In an Arti relay an echoed cell goes the way of a forwarded cell".
 
@@ -40,12 +41,13 @@ use tor_rtcompat::StreamOps;
 
 use super::keys::{CERT_LIFETIME, KeyError};
 
-/// Bytes of cells that wait for their link before the relay gets no more off: what one link's socket takes at once.
+/// Bytes of cells that wait for their link before the relay gets no more off: what one link's
+/// socket takes at once.
 const MAX_WAITING: usize = 64 * CELL_LEN;
 /// The link protocol that is spoken here.
 const LINK_PROTOCOL: u16 = 5;
 
-/// Who all next hops in this process are. Nobody outside knows of it.
+/// The identity of all next hops in this process. It is not known outside.
 #[derive(Clone)]
 pub struct HopIdentity {
     /// The CERTS cell.
@@ -54,7 +56,6 @@ pub struct HopIdentity {
     tls_cert: [u8; 32],
     /// The Ed25519 identity.
     ed_identity: Ed25519Identity,
-    /// The RSA identity.
     rsa_identity: RsaIdentity,
     /// When the certificates were made, at which they are always checked.
     made: SystemTime,
@@ -107,7 +108,6 @@ impl HopIdentity {
         self.ed_identity
     }
 
-    /// The RSA identity.
     pub(super) fn rsa_identity(&self) -> RsaIdentity {
         self.rsa_identity
     }
@@ -122,7 +122,7 @@ impl HopIdentity {
         self.made
     }
 
-    /// What a channel to it is to be checked against.
+    /// The identity that a channel to it is checked against.
     pub(super) fn target(&self) -> OwnedChanTarget {
         let mut target = OwnedChanTargetBuilder::default();
         target.ed_identity(self.ed_identity).rsa_identity(self.rsa_identity);
@@ -158,12 +158,12 @@ fn sha256(bytes: &[u8]) -> [u8; 32] {
     sha2::Sha256::digest(bytes).into()
 }
 
-/// The cells of one measurement link that have come out of the relay, on their way back to the link.
+/// The cells of one measurement link that have come out of the relay, on their way back to the
+/// link.
 #[derive(Debug)]
 pub(super) struct Echoes {
     /// The measurement circuit's id on the link.
     circ_id: u32,
-    /// What waits.
     state: Mutex<Waiting>,
     /// Wakes the link's task.
     pub(super) link: AtomicWaker,
@@ -176,8 +176,8 @@ pub(super) struct Echoes {
 struct Waiting {
     /// Whole MEAS_ECHO cells, one after the other.
     cells: Vec<u8>,
-    /// Bytes of cells that have gone in and were not taken. The link is woken when all of them are out: sending them back in
-    /// pieces cost a seventh more than forwarding them.
+    /// Bytes of cells that have gone in and were not taken. The link is woken when all of them are
+    /// out: sending them back in pieces cost a seventh more than forwarding them.
     inside: usize,
     /// Whether either end has gone.
     is_over: bool,
@@ -208,7 +208,8 @@ impl Echoes {
         let _ = self.with(|waiting| waiting.inside += bytes);
     }
 
-    /// Moves all that waits into `into`, which must be empty, once all that went in is out. `false` when no more will come.
+    /// Moves all that waits into `into`, which must be empty, once all that went in is out. `false`
+    /// when no more will come.
     pub(super) fn take(&self, into: &mut Vec<u8>) -> bool {
         let taken = self.with(|waiting| {
             if waiting.is_whole() {
@@ -236,15 +237,14 @@ impl Echoes {
 pub struct NextHop {
     /// Where the cells go.
     echoes: Arc<Echoes>,
-    /// Whose link it is.
+    /// The identity of its link.
     identity: Arc<HopIdentity>,
     /// Follows VERSIONS, which alone has a short circuit id.
     versions: Boundaries,
-    /// Whether it has come.
     is_greeted: bool,
-    /// What comes behind it.
+    /// The cells after it.
     cells: CellAssembler,
-    /// What is to be said, and how much of it has been.
+    /// The bytes to send, and how many of them have been sent.
     says: Vec<u8>,
     /// Bytes of it that have been read.
     said: usize,
@@ -301,7 +301,7 @@ impl NextHop {
     }
 }
 
-/// Takes one cell behind VERSIONS.
+/// Takes one cell after VERSIONS.
 fn take_cell(
     cell: CellRef<'_>,
     circ_id: u32,

@@ -1,8 +1,8 @@
 //! A link that the relay has opened itself, to another relay.
 //!
-//! What passes there is clients' traffic as on accepted links, and has the same limits and the same count: a client's cell
-//! that goes on to another relay is received on an accepted link and sent on this one. Nobody can measure by it: its
-//! cells are not looked at.
+//! What passes there is clients' traffic as on accepted links, and has the same limits and the same
+//! count: a client's cell that goes on to another relay is received on an accepted link and sent on
+//! this one. Nobody can measure by it: its cells are not looked at.
 
 use std::io;
 use std::pin::Pin;

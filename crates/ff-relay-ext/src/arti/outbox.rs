@@ -2,7 +2,8 @@
 
 use ff_proto::cell::{CELL_LEN, Cell};
 
-/// Cells that may wait on one link: 64 KB (PROTOCOL.md §7.1), more than a peer that reads ever causes.
+/// Cells that may wait on one link: 64 KB (PROTOCOL.md §7.1), more than a peer that reads ever
+/// causes.
 const MAX_CELLS: usize = 127;
 
 /// Control cells on their way to the peer, at most [`MAX_CELLS`].
@@ -10,14 +11,14 @@ const MAX_CELLS: usize = 127;
 /// While [`is_mid_cell`](Self::is_mid_cell), nothing else may be written to the link.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// The cells, one behind the other.
+    /// The cells, one after the other.
     bytes: Vec<u8>,
     /// How many bytes of them, from the front, have been written.
     written: usize,
 }
 
 impl Outbox {
-    /// Adds a cell; `false` when there is no room, because the peer does not read.
+    /// Adds a cell; `false` when the buffer is full, because the peer does not read.
     #[must_use]
     pub(super) fn push(&mut self, cell: &Cell) -> bool {
         self.bytes.drain(..self.written - self.written % CELL_LEN);
@@ -34,7 +35,7 @@ impl Outbox {
         &self.bytes[self.written..]
     }
 
-    /// Notes that so many of them have been written.
+    /// Notes that `bytes` of them have been written.
     pub(super) fn on_written(&mut self, bytes: usize) {
         self.written += bytes;
         if self.written == self.bytes.len() {

@@ -17,7 +17,7 @@ use tor_units::Percentage;
 /// A parameter struct was left incomplete: Arti has a parameter this file does not know.
 pub(crate) type ParamsError = tor_config::ConfigBuildError;
 
-/// What a relay grants the circuits opened through it.
+/// The parameters that a relay grants the circuits opened through it.
 pub(crate) fn relay_circuits(net: &NetParameters) -> Result<CircNetParameters, ParamsError> {
     Ok(CircNetParameters {
         cc: CongestionControlNetParams {

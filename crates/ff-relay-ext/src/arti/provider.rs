@@ -1,5 +1,5 @@
-//! Where a relay's circuits get their next links: from the relay's own channel manager, and those of measurements from
-//! within this process.
+//! Where a relay's circuits get their next links: from the relay's own channel manager, and those
+//! of measurements from within this process.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -20,14 +20,15 @@ use super::extension::Extension;
 use super::keys::KeyError;
 use super::next_hop::{HopIdentity, NextHop};
 
-/// Gives circuits of measurements a next hop in this process, and asks the relay's own provider for all others'.
+/// Gives circuits of measurements a next hop in this process, and asks the relay's own provider for
+/// all others'.
 ///
-/// A [`CreateRequestHandler`](tor_proto::relay::CreateRequestHandler) that is made with it lets the relay's circuits
-/// carry what is echoed. Without it no measurement is granted.
+/// A [`CreateRequestHandler`](tor_proto::relay::CreateRequestHandler) that is made with it lets the
+/// relay's circuits carry what is echoed. Without it no measurement is granted.
 pub struct MeasuringProvider<R> {
     /// The relay's own.
     inner: Weak<dyn ChannelProvider<BuildSpec = OwnedChanTarget> + Send + Sync>,
-    /// Who knows where echoed cells come out.
+    /// Knows where echoed cells come out.
     extension: Arc<Extension>,
     /// Runs the links' tasks.
     runtime: R,

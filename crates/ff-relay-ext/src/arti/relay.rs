@@ -79,7 +79,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Bytes read from a stream at once; Arti hands out at most one cell's payload, 498 bytes.
 const STREAM_BUFFER_BYTES: usize = 512;
 
-/// What a [`Relay`] is made from.
+/// The parts of a [`Relay`].
 pub struct RelayConfig {
     /// Where to listen; port 0 lets the system choose.
     pub listen: SocketAddr,
@@ -119,11 +119,10 @@ impl From<tor_chanmgr::Error> for RelayError {
 /// A running relay; dropping it ends its tasks and closes its links.
 #[derive(Debug)]
 pub struct Relay {
-    /// Where it listens.
+    /// Its listening address.
     addr: SocketAddr,
     /// Its Ed25519 identity.
     ed_identity: Ed25519Identity,
-    /// Its RSA identity.
     rsa_identity: RsaIdentity,
     /// The accept loop, the stream echo and the extension's timers.
     tasks: [AbortHandle; 3],
@@ -233,7 +232,8 @@ fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// What handshakes are allowed in this process: half of its files, so that open links have the rest.
+/// What handshakes are allowed in this process: half of its files, so that open links have the
+/// rest.
 fn handshake_limits() -> HandshakeLimits {
     let files = getrlimit(Resource::Nofile).current.and_then(|files| usize::try_from(files).ok());
     let in_total = files.map_or(MAX_HANDSHAKES, |files| (files / 2).clamp(1, MAX_HANDSHAKES));
@@ -275,7 +275,7 @@ fn channel_manager<R: Runtime>(
 /// Accepts links until it is aborted; its links end with it.
 ///
 /// It never waits for a handshake: connections that are not accepted fill the kernel's queue, and
-/// all others wait behind them.
+/// all others wait for them.
 async fn accept_loop<R>(
     listener: TcpListener,
     channels: Arc<ChanMgr<R>>,
@@ -309,7 +309,7 @@ async fn accept_loop<R>(
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
-            // Frees what a finished link leaves behind.
+            // Frees the memory of a finished link.
             Some(_) = links.join_next() => {}
         }
     }
@@ -330,8 +330,8 @@ async fn serve_link<R>(
 ) where
     R: Runtime + NetStreamProvider<Stream = RelayTcp>,
 {
-    // Arti writes whole batches of cells; Nagle's algorithm would only hold back the last one.
-    // A refusal is no reason to treat the link as broken.
+    // Arti writes whole batches of cells; Nagle's algorithm would only hold back the last one. A
+    // link without the option is not broken.
     if let Err(error) = tcp.set_nodelay(true) {
         debug!("cannot set TCP_NODELAY: {error}");
     }
@@ -432,14 +432,14 @@ mod tests {
     use crate::arti::background::open_link;
     use crate::options::TargetOptions;
 
-    /// Few places, of which a flood has each again and again during one handshake.
+    /// Few places: a flood holds each of them several times during one handshake.
     const FEW: HandshakeLimits = HandshakeLimits { per_host: 2, in_total: 4, time: NEVER };
     /// No test is as long.
     const NEVER: Duration = Duration::from_secs(1_000_000);
     /// Links from here are the measurer's.
     const MEASURER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-    /// A relay, and a measurement of it that announces so many links of [`MEASURER`].
+    /// A relay, and a measurement of it that announces `sockets` links of [`MEASURER`].
     fn relay(limits: HandshakeLimits, sockets: u16) -> (Relay, tor_linkspec::OwnedChanTarget) {
         let coordinator = SigningKey::from_bytes(&[1; 32]);
         let id = Ed25519Id(coordinator.verifying_key().to_bytes());
@@ -485,8 +485,8 @@ mod tests {
         socket.connect(relay).await.expect("a connection")
     }
 
-    /// Opens silent connections from these addresses in turn and without a pause, and keeps the last
-    /// `kept` of them open; tells their number.
+    /// Opens silent connections from these addresses in turn and without a pause, and keeps the
+    /// last `kept` of them open; tells their number.
     async fn flood(
         relay: SocketAddr,
         from: Vec<Ipv4Addr>,

@@ -8,8 +8,8 @@
 //! measurement_period = "1 day"
 //! ```
 //!
-//! The names are those of torrc (see [`crate::options`]) without `FF`, in lower case, with underscores between their
-//! words; bounds, defaults and units are the same.
+//! The names are those of torrc (see [`crate::options`]) without `FF`, in lower case, with
+//! underscores between their words; bounds, defaults and units are the same.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,6 @@ type Texts = BTreeMap<String, Value>;
 enum Value {
     /// `true` or `false`: 1 or 0.
     Flag(bool),
-    /// A number.
     Number(i64),
     /// A text, as torrc has it.
     Text(String),
@@ -81,7 +80,7 @@ pub enum SectionError {
     Bad {
         /// Which key.
         key: String,
-        /// What is wrong with it, by torrc's name.
+        /// The error, by torrc's name.
         error: OptionError,
     },
 }
@@ -114,7 +113,7 @@ impl From<Section> for Texts {
 }
 
 impl Section {
-    /// What the operator has set; `None` without the section.
+    /// The operator's options; `None` without the section.
     #[must_use]
     pub fn options(&self) -> Option<&TargetOptions> {
         self.options.as_ref()
@@ -145,7 +144,6 @@ mod tests {
 
     use super::*;
 
-    /// A section of this text.
     fn section(text: &str) -> Result<Section, String> {
         toml::from_str(text).map_err(|error| error.to_string())
     }

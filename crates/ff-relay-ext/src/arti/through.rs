@@ -1,8 +1,9 @@
 //! A measurement link's cells on their way through the relay.
 //!
-//! The link decrypts a MEAS_ECHO cell, as the protocol has it, and makes it a RELAY cell on a circuit that it has opened
-//! through tor-proto itself: a client's end of one, whose next hop is a [`NextHop`](super::next_hop::NextHop). There it comes
-//! out as it was decrypted, and goes back to the measurer.
+//! The link decrypts a MEAS_ECHO cell, as the protocol has it, and makes it a RELAY cell on a
+//! circuit that it has opened through tor-proto itself: a client's end of one, whose next hop is a
+//! [`NextHop`](super::next_hop::NextHop). There it comes out as it was decrypted, and goes back to
+//! the measurer.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -43,7 +44,8 @@ pub(super) struct Through {
 }
 
 impl Through {
-    /// Begins to open a circuit to the next hop of this identity at this address, which stands for `echoes`.
+    /// Begins to open a circuit to the next hop of this identity at this address, which stands for
+    /// `echoes`.
     pub(super) fn new(
         circuit: EchoCircuit,
         hop: &HopIdentity,
@@ -71,7 +73,8 @@ impl Through {
         &self.circuit
     }
 
-    /// Puts bytes into `out` that tor-proto is to read before all cells of the measurer; says how many.
+    /// Puts bytes into `out` that tor-proto is to read before all cells of the measurer; says how
+    /// many.
     pub(super) fn say(&mut self, out: &mut [u8]) -> usize {
         let len = self.to_relay.len().min(out.len());
         out[..len].copy_from_slice(&self.to_relay[..len]);
@@ -89,7 +92,8 @@ impl Through {
         self.is_open() && self.inside == 0
     }
 
-    /// Decrypts a MEAS_ECHO cell in place, and makes it one that the relay forwards. To be called once the circuit is open.
+    /// Decrypts a MEAS_ECHO cell in place, and makes it one that the relay forwards. To be called
+    /// once the circuit is open.
     pub(super) fn send_in(&mut self, cell: &mut [u8; CELL_LEN]) {
         let Course::Open(keystream) = &mut self.course else { return };
         let (header, body) = cell.split_at_mut(HEADER_LEN);
@@ -100,7 +104,7 @@ impl Through {
         self.inside += 1;
     }
 
-    /// Notes that so many have come out.
+    /// Notes that `cells` cells have come out.
     pub(super) fn came_out(&mut self, cells: usize) {
         self.inside = self.inside.saturating_sub(cells);
     }
@@ -166,7 +170,8 @@ fn keystream(passage: &Passage) -> Result<Keystream, CircuitError> {
     Ok(keystream)
 }
 
-/// The address by which a circuit asks for a link's next hop: one for tests (RFC 2544), where nobody is.
+/// The address by which a circuit asks for a link's next hop: one for tests (RFC 2544), where
+/// nobody is.
 pub(super) fn address(link: LinkId) -> SocketAddr {
     let [.., a, b, c, d] = link.0.to_be_bytes();
     let port = u16::from_be_bytes([c, d]) | 1;

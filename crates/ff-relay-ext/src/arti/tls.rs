@@ -1,7 +1,7 @@
 //! The point where the measurement extension gets between TLS and Tor.
 //!
-//! [`MeasuringTls`] wraps any [`TlsProvider`]. Its streams have the same face as that provider's own, so that `tor-chanmgr`
-//! and `tor-proto` run on top of them unchanged:
+//! [`MeasuringTls`] wraps any [`TlsProvider`]. Its streams have the same face as that provider's
+//! own, so that `tor-chanmgr` and `tor-proto` run on top of them unchanged:
 //!
 //! ```text
 //!   tor-proto  <-  LinkStream  <-  P::TlsServerStream  <-  TCP      accepted: measured, and clients'

@@ -1,7 +1,8 @@
 //! What the operator and the consensus set for the limit, and the rules that follow from it.
 //!
-//! What torrc sets beats the consensus parameter of the same name, which beats the default. Rate and burst are
-//! tor's own: `PerConnBWRate` and `PerConnBWBurst`, else `perconnbwrate` and `perconnbwburst`.
+//! What torrc sets beats the consensus parameter of the same name, which beats the default. Rate
+//! and burst are tor's own: `PerConnBWRate` and `PerConnBWBurst`, else `perconnbwrate` and
+//! `perconnbwburst`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,14 +13,14 @@ use crate::options::OptionError;
 
 /// Whether the rules hold: 0 or 1, by default 0.
 pub const LIMIT: &str = "FFIngressLimit";
-/// Which relays are exempt: a word in torrc, in the consensus 0 (none), 1 (listed), 2 (fast, the default) or
-/// 3 (stable-fast).
+/// Which relays are exempt: a word in torrc, in the consensus 0 (none), 1 (listed), 2 (fast, the
+/// default) or 3 (stable-fast).
 pub const EXEMPT: &str = "FFIngressExempt";
-/// The part of its measured weight that an exempt relay's link gets, in percent: 0 to 1000, by default 0, which
-/// sets no limit.
+/// The part of its measured weight that an exempt relay's link gets, in percent: 0 to 1000, by
+/// default 0, which sets no limit.
 pub const SHARE: &str = "FFIngressShare";
-/// Exempt addresses, separated by blanks or commas, each with or without a mask. No consensus parameter has this
-/// name.
+/// Exempt addresses, separated by blanks or commas, each with or without a mask. No consensus
+/// parameter has this name.
 pub const EXEMPT_ADDRESS: &str = "FFIngressExemptAddress";
 /// The limit of each link in bytes per second; 0 means not set.
 pub const RATE: &str = "PerConnBWRate";
@@ -32,12 +33,14 @@ pub const BURST_PARAM: &str = "perconnbwburst";
 
 /// The least limit, in bytes per second: less is too little for a web page.
 const MIN_RATE: u64 = 10_000;
-/// The greatest [`SHARE`]: weights are not bytes per second, and may be far below a relay's capacity.
+/// The greatest [`SHARE`]: weights are not bytes per second, and may be far below a relay's
+/// capacity.
 const MAX_SHARE_PERCENT: u64 = 1000;
 /// Exempt addresses a relay may list.
 const MAX_ADDRESSES: usize = 256;
-/// The least burst is the limit divided by this, 0.2 s of it: tor looks at buckets ten times a second, and a bucket
-/// that saves less than two of these intervals loses bytes (5 kB at 100 kB/s gave 0.52 of the limit).
+/// The least burst is the limit divided by this, 0.2 s of it: tor looks at buckets ten times a
+/// second, and a bucket that saves less than two of these intervals loses bytes (5 kB at 100 kB/s
+/// gave 0.52 of the limit).
 const BURST_DIVISOR: u64 = 5;
 /// The burst where none is set, in seconds of the limit.
 const BURST_SECS: u64 = 10;
@@ -74,9 +77,9 @@ impl AddressPrefix {
 impl FromStr for AddressPrefix {
     type Err = IngressError;
 
-    /// Reads an address, or one with a mask: `192.0.2.1`, `192.0.2.0/24`, `192.0.2.0/255.255.255.0`,
-    /// `2001:db8::/32`, `[2001:db8::]/32`. An IPv4 address that is mapped into IPv6 is read as an IPv4 address, and so
-    /// is its mask.
+    /// Reads an address, or one with a mask: `192.0.2.1`, `192.0.2.0/24`,
+    /// `192.0.2.0/255.255.255.0`, `2001:db8::/32`, `[2001:db8::]/32`. An IPv4 address that is
+    /// mapped into IPv6 is read as an IPv4 address, and so is its mask.
     fn from_str(text: &str) -> Result<Self, IngressError> {
         let bad = || IngressError::BadAddress(text.to_owned());
         let (address, mask) =
@@ -140,7 +143,7 @@ pub struct Resolved {
     pub ignored: Vec<String>,
 }
 
-/// What the operator has set.
+/// The operator's options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IngressOptions {
     /// Whether the rules hold.
@@ -182,8 +185,8 @@ impl IngressOptions {
         Ok(())
     }
 
-    /// Checks rate and burst, if torrc turns the rules on. The consensus is not checked: a relay may have none when
-    /// it starts.
+    /// Checks rate and burst, if torrc turns the rules on. The consensus is not checked: a relay
+    /// may have none when it starts.
     ///
     /// # Errors
     /// [`IngressError`] saying what is allowed.
@@ -196,7 +199,8 @@ impl IngressOptions {
         self.burst.map_or(Ok(()), |burst| check_burst(burst, rate))
     }
 
-    /// Makes rules from the options and the consensus parameters. Parameters out of bounds are ignored.
+    /// Makes rules from the options and the consensus parameters. Parameters out of bounds are
+    /// ignored.
     #[must_use]
     pub fn resolve(&self, consensus: &BTreeMap<String, i64>) -> Resolved {
         let mut reader = Reader { consensus, ignored: Vec::new() };
@@ -267,7 +271,8 @@ impl Reader<'_> {
         Exempt::ALL.get(usize::try_from(number).ok()?).copied()
     }
 
-    /// Notes what is wrong with a line of torrc, which is accepted while nothing turns the rules on.
+    /// Notes what is wrong with a line of torrc, which is accepted while nothing turns the rules
+    /// on.
     fn unless_bad(&mut self, result: Result<(), IngressError>) -> Option<()> {
         result.map_err(|error| self.ignored.push(format!("{error}: it is ignored"))).ok()
     }
@@ -547,7 +552,8 @@ mod tests {
             let resolved = IngressOptions::default().resolve(&params(&values));
             assert_eq!((resolved.rules, resolved.ignored.len()), (None, count), "{values:?}");
         }
-        // A value that torrc may have while the rules are off is ignored when the consensus turns them on.
+        // A value that torrc may have while the rules are off is ignored when the consensus turns
+        // them on.
         let resolved = options(&[(RATE, "5000")]).resolve(&params(&base));
         assert_eq!((resolved.rules, resolved.ignored.len()), (None, 2));
         let resolved = options(&[(BURST, "5")]).resolve(&params(&base));

@@ -31,7 +31,6 @@ const CELLS_PER_SECOND: [u64; 2] = [30, 10];
 const CELLS_PER_SECOND_IN_ALL: u64 = CELLS_PER_SECOND[0] + CELLS_PER_SECOND[1];
 /// The relay's clock at the start, in seconds.
 const UNIX_SECS: u64 = 2_000_000_000;
-/// The measurement.
 const MEASUREMENT: MeasurementId = MeasurementId([9; 16]);
 
 /// Runs a program that must succeed.
@@ -139,7 +138,7 @@ impl Host {
         }
     }
 
-    /// Sets its clock to so many microseconds.
+    /// Sets its clock to `micros` microseconds.
     fn at(&mut self, micros: u64) -> Vec<String> {
         self.now = MonoTime::from_micros(micros);
         self.command(&format!("time {micros} {}", UNIX_SECS + micros / 1_000_000))
@@ -324,8 +323,8 @@ fn measure(team: &Team, host: &mut Host) {
             let (receive, send) = allowance(host).expect("a running measurement has a limit");
             assert!(receive > 0 && send > 0, "{receive} {send} in second {second}, {tenth}");
             host.command(&format!("background {receive} {receive}"));
-            // Asking when there is nothing counts as waiting, and clients that wait in three seconds
-            // while they move more than is measured end a measurement.
+            // Asking when there is nothing counts as waiting, and clients that wait in three
+            // seconds while they move more than is measured end a measurement.
             if second == 0 {
                 assert_eq!(allowance(host).expect("as before").0, 0, "all is used up");
             }
@@ -336,7 +335,7 @@ fn measure(team: &Team, host: &mut Host) {
         let reports = cells(&lines, COORDINATOR);
         let event = session.handle(peek_cell(&reports[0]).expect("a cell"), host.now);
         let Ok(Some(CoordinatorEvent::Background(report))) = event else { panic!("{event:?}") };
-        // What is reported is what may count beside the cells of a second, a third of them.
+        // The report is the most that may count for the cells of a second: a third of them.
         let counts = CELLS_PER_SECOND_IN_ALL * 514 / 3;
         assert_eq!((report.second, report.sent, report.received), (second, counts, counts));
         assert_eq!(report.echoed, TeamCells::from_slice(&CELLS_PER_SECOND));

@@ -4,7 +4,7 @@ use ff_base::utc::Utc;
 
 /// Seconds of a day.
 const DAY_SECS: f64 = 86_400.0;
-/// About so many marks are wanted.
+/// About how many marks are wanted.
 const MARKS: f64 = 5.0;
 /// No axis has more marks than this.
 const MOST_MARKS: usize = 24;
@@ -23,7 +23,7 @@ pub enum Scale {
 /// An axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// What it is, with its unit.
+    /// Its label, with the unit.
     pub label: String,
     /// How values lie on it.
     pub scale: Scale,
@@ -137,14 +137,15 @@ impl Axis {
             Scale::Log if (-3.0..=5.0).contains(&at) => number(10_f64.powf(at)),
             Scale::Log => format!("1e{at:.0}"),
             Scale::Time => day(at),
-            // Steps of which the greatest leave nothing behind the point.
+            // Steps of 1 or more leave nothing after the point.
             Scale::Linear if step >= 1.0 => number(at.round()),
             Scale::Linear => number((at / step).round() * step),
         }
     }
 }
 
-/// Marks on a logarithmic scale of less than two powers of ten, where powers of ten alone would be too few.
+/// Marks on a logarithmic scale of less than two powers of ten, where powers of ten alone would be
+/// too few.
 fn short_log_marks(low: f64, high: f64) -> Vec<(f64, String)> {
     let (first, last) = (10_f64.powf(low), 10_f64.powf(high));
     let values: Vec<f64> = if high - low < 1.0 {
@@ -166,7 +167,7 @@ fn short_log_marks(low: f64, high: f64) -> Vec<(f64, String)> {
     values.into_iter().map(|value| (value.log10(), name(value))).collect()
 }
 
-/// A step of 1, 2 or 5 times a power of ten that is no less than this.
+/// A step of 1, 2 or 5 times a power of ten that is at least this.
 fn nice(least: f64) -> f64 {
     if !least.is_normal() {
         return 1.0;
@@ -176,7 +177,7 @@ fn nice(least: f64) -> f64 {
     steps.into_iter().find(|step| *step >= least * (1.0 - 1e-9)).unwrap_or(10.0 * power)
 }
 
-/// A number without what rounding leaves behind it.
+/// A number without the digits that rounding leaves at its end.
 fn number(value: f64) -> String {
     let text = format!("{value:.9}");
     let text = text.trim_end_matches('0').trim_end_matches('.');

@@ -1,7 +1,7 @@
 //! Draws a figure as an SVG element, with numbers of one digit after the point.
 //!
-//! A figure with several panels has two of them in a row. All have the x-axis of the whole figure, and those with the
-//! same title the same y-axis.
+//! A figure with several panels has two of them in a row. All have the x-axis of the whole figure,
+//! and those with the same title the same y-axis.
 
 mod legend;
 mod style;
@@ -39,7 +39,6 @@ const MOST_TITLE_CHARS: usize = 84;
 struct Frame {
     /// From left to right.
     left_right: (f64, f64),
-    /// From bottom to top.
     bottom_top: (f64, f64),
 }
 
@@ -65,7 +64,6 @@ impl Frame {
 
 /// Where values lie on the drawing.
 struct Place<'a> {
-    /// The figure.
     figure: &'a Figure,
     /// Where the axes are.
     frame: Frame,
@@ -100,7 +98,6 @@ impl Place<'_> {
     }
 }
 
-/// The drawing.
 pub(super) fn draw(figure: &Figure) -> String {
     let panels = figure.panels.len().max(1);
     let legend_top = Frame::of(panels - 1, panels).bottom_top.0 + LEGEND_BELOW;
@@ -149,7 +146,6 @@ fn place(figure: &Figure, panel: usize) -> Option<Place<'_>> {
     Some(Place { figure, frame: Frame::of(panel, figure.panels.len()), x, y })
 }
 
-/// Draws a panel.
 fn draw_panel(svg: &mut String, place: &Place<'_>, panel: usize) {
     let figure = place.figure;
     draw_band(svg, place);
@@ -242,7 +238,8 @@ fn draw_axes(svg: &mut String, place: &Place<'_>) {
     );
 }
 
-/// Draws the values that a curve's points are means of, and their intervals. A bar without an end goes on outside the frame.
+/// Draws the values that a curve's points are means of, and their intervals. A bar without an end
+/// goes on outside the frame.
 fn draw_spread(svg: &mut String, place: &Place<'_>, shift: f64, curve: &Curve) {
     let colour = Style::of(curve.style).colour;
     let (bottom, top) = place.frame.bottom_top;
@@ -342,7 +339,8 @@ mod tests {
             !svg.contains("<script>") && svg.contains("&lt;script&gt;") && svg.contains("a &lt; b")
         );
         assert!(!svg.contains("NaN") && !svg.contains("inf") && !svg.contains("href"), "{svg}");
-        // The value of 0 has no place on a scale of logarithms: the curve begins again behind it.
+        // The value of 0 does not have a place on a logarithmic scale: the curve begins again after
+        // it.
         let path = svg
             .lines()
             .find(|line| line.contains("fill=\"none\" stroke=\"#000000\""))

@@ -1,11 +1,12 @@
-//! The rows of a table, as one text: cells by themselves would cost more memory than what is in them.
+//! The rows of a table, as one text: cells by themselves would cost more memory than what is in
+//! them.
 
 use std::fmt::{Display, Write as _};
 
 /// Rows of a table, each of any number of cells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
-    /// All cells, one behind the other.
+    /// All cells, one after the other.
     text: String,
     /// Where each cell ends.
     cells: Vec<usize>,
@@ -20,7 +21,7 @@ impl Rows {
         self.rows.len()
     }
 
-    /// Whether there is no row.
+    /// Whether it is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.rows.is_empty()
@@ -42,7 +43,8 @@ impl Rows {
         self
     }
 
-    /// Appends a cell with untrusted text. If it begins like a spreadsheet's formula, a `'` is put before it.
+    /// Appends a cell with untrusted text. If it begins like a spreadsheet's formula, a `'` is put
+    /// before it.
     pub fn foreign(&mut self, text: &str) -> &mut Self {
         let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
         self.cell(format_args!("{}{text}", if is_formula { "'" } else { "" }))

@@ -1,15 +1,15 @@
 //! Some times that are taken together.
 //!
-//! Readings come time by time, but what is kept of a relay is spread over memory: to fetch it for one reading alone
-//! costs more than to reckon with it. So readings are collected, sorted by relay, and each relay then goes through
-//! all of these times at once.
+//! Readings come time by time, but what is kept of a relay is spread over memory: to fetch it for
+//! one reading alone costs more than to reckon with it. So readings are collected, sorted by relay,
+//! and each relay then goes through all of these times at once.
 
 use super::coverage::Covered;
 use super::outcome::{NetworkStep, RelayMeans};
 use super::reading::{MOST_RELAYS, MOST_WEIGHT, Reading, StepError};
 use crate::read::series::MOST_VALUE;
 
-/// So many times are taken together at most: more need more memory and are hardly faster.
+/// At most this number of times are taken together: more need more memory and are hardly faster.
 pub(super) const SLOTS: usize = 32;
 
 /// Some of the times of a batch, a bit each.
@@ -27,7 +27,6 @@ pub(super) struct Run {
     pub(super) step: u32,
     /// How many they are.
     pub(super) times: u32,
-    /// The value.
     pub(super) value: u64,
     /// Since when, without a gap, it has been the same; not known before [`super::relay`] says it.
     pub(super) since: u32,
@@ -39,7 +38,7 @@ impl Run {
         self.mask_of_last(self.times)
     }
 
-    /// So many of its times, the last ones.
+    /// The last `times` of its times.
     pub(super) const fn mask_of_last(&self, times: u32) -> Mask {
         let first = self.slot + self.times as usize - times as usize;
         if times == 0 { 0 } else { (Mask::MAX >> (Mask::BITS - times)) << first }
@@ -84,9 +83,7 @@ pub(super) struct Moments {
     pub(super) count: usize,
     /// At which of them relays have weights.
     pub(super) with_weights: Mask,
-    /// They, for what is advertised.
     pub(super) of_advertised: Times,
-    /// They, for weights.
     pub(super) of_weights: Times,
 }
 
@@ -95,7 +92,6 @@ pub(super) struct Moments {
 pub(super) struct Batch {
     /// The times.
     pub(super) moments: Moments,
-    /// The relays.
     pub(super) relays: Vec<Listed>,
     /// What each relay advertised at each time.
     pub(super) advertised: Vec<Each<u64>>,
@@ -191,7 +187,8 @@ impl Batch {
         Self { moments: Moments::new(windows, longest), ..Self::default() }
     }
 
-    /// Takes the readings of the next time and adds them up; of a time with a bad one nothing stays.
+    /// Takes the readings of the next time and adds them up; of a time with a bad one nothing
+    /// stays.
     pub(super) fn list(
         &mut self,
         readings: &[Reading],

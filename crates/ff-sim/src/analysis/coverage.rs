@@ -1,5 +1,5 @@
-//! Which part of a window data cover. What is advertised and weights have each their own: one may be known at a time
-//! at which the other is not.
+//! Which part of a window data cover. What is advertised and weights have each their own: one may
+//! be known at a time at which the other is not.
 
 use std::collections::VecDeque;
 
@@ -10,11 +10,11 @@ use super::window::Window;
 pub(super) struct Coverage {
     /// Two times further apart than this have a gap between them, in seconds.
     step_secs: u64,
-    /// The windows.
     windows: Vec<Window>,
     /// The length of the longest, in seconds.
     longest: u64,
-    /// The times that a window can still reach, and the seconds that data cover from the beginning until then.
+    /// The times that a window can still reach, and the seconds that data cover from the beginning
+    /// until then.
     times: VecDeque<(u64, u64)>,
     /// How many times were dropped before these.
     dropped: usize,
@@ -29,7 +29,6 @@ pub(super) struct Covered {
     pub(super) first: u32,
     /// Which part of it data cover.
     pub(super) share: f64,
-    /// Whether that is all of it.
     pub(super) is_whole: bool,
 }
 
@@ -159,7 +158,8 @@ mod tests {
 
     #[test]
     fn times_need_not_be_regular() {
-        // Of 24 hours: with spaces of 7, 10, 11, 2, 8 hours, 11 allowed, all is covered from 24 hours on.
+        // Of 24 hours: with spaces of 7, 10, 11, 2, 8 hours, 11 allowed, all is covered from 24
+        // hours on.
         let found = hours(11, 24, &[0, 7, 17, 28, 30, 38]);
         assert_eq!(found, [(0, 0.0), (0, 7.0), (0, 17.0), (1, 24.0), (1, 24.0), (2, 24.0)]);
         // With 10 allowed, an hour before the fourth time (17 to 18) is a gap.

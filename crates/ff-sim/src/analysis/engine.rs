@@ -1,14 +1,16 @@
 //! Eq. 1-7 in one pass over the data.
 //!
-//! [`Engine::take`] takes one time after the other. Maxima come from one monotone deque a relay (`maxima`),
-//! deviations from exact sums (`spread`); a step costs as much as relays are listed in it times windows.
-//! Times are collected and reckoned with together (`batch`); [`Engine::push`] does it at once, for who needs what a
-//! time came to, and costs more. [`Engine::take_table`] takes a whole table relay by relay, which costs least.
+//! [`Engine::take`] takes one time after the other. Maxima come from one monotone deque a relay
+//! (`maxima`), deviations from exact sums (`spread`); a step costs as much as relays are listed in
+//! it times windows. Times are collected and reckoned with together (`batch`); [`Engine::push`]
+//! does it at once, for who needs what a time came to, and costs more. [`Engine::take_table`] takes
+//! a whole table relay by relay, which costs least.
 //!
-//! Sums over relays are whole numbers. Shares and errors are rounded once each; means add them in the order of time,
-//! Eq. 6 in the order of relays' numbers: the same input gives the same bits.
+//! Sums over relays are whole numbers. Shares and errors are rounded once each; means add them in
+//! the order of time, Eq. 6 in the order of relays' numbers: the same input gives the same bits.
 //!
-//! Memory grows with relays times the longest window, a few bytes each, and by a few hundred bytes with every time.
+//! Memory grows with relays times the longest window, a few bytes each, and by a few hundred bytes
+//! with every time.
 
 use super::batch::{Batch, Each, Mask, Moments, Run, SLOTS};
 use super::coverage::{Coverage, Covered};
@@ -29,18 +31,20 @@ use sums::Sums;
 pub struct EngineSettings {
     /// The windows.
     pub windows: Vec<Window>,
-    /// How far two times may be apart before there is a gap between them, in seconds: an hour for an archive.
+    /// How far two times may be apart before there is a gap between them, in seconds: an hour for
+    /// an archive.
     pub step_secs: u64,
-    /// Means of relays begin here, in seconds since 1970: the paper's data begin a year before its means do.
+    /// Means of relays begin here, in seconds since 1970: the paper's data begin a year before its
+    /// means do.
     pub from: Option<u64>,
-    /// Means of relays leave out windows of which data cover a smaller part than this. 1 takes whole windows alone.
+    /// Means of relays leave out windows of which data cover a smaller part than this. 1 takes
+    /// whole windows alone.
     pub least_share: f64,
 }
 
 /// Analyses a network, a time after the other.
 #[derive(Clone, Debug)]
 pub struct Engine {
-    /// How.
     settings: EngineSettings,
     /// The times at which something was advertised.
     coverage: Coverage,
@@ -50,21 +54,20 @@ pub struct Engine {
     weight_units: Vec<f64>,
     /// The times that were taken last, with which nothing was reckoned yet.
     batch: Batch,
-    /// The relays.
     relays: Vec<Relay>,
     /// For each relay one after the other, what each window keeps.
     windows: Vec<RelayInWindow>,
-    /// For each relay one after the other, its parts of all weight in each window: apart, because not all data have
-    /// weights, and what is not touched costs no time.
+    /// For each relay one after the other, its parts of all weight in each window: apart, because
+    /// not all data have weights, and what is not touched costs no time.
     weights: Vec<Within>,
-    /// What came out so far.
+    /// The results so far.
     outcome: ErrorAnalysis,
     /// The windows at this time, of what was advertised.
     covered: Vec<Covered>,
     /// The windows at this time, of weights.
     weight_covered: Vec<Covered>,
-    /// For each relay of the batch one after the other, its capacities in each window; of one relay alone if the batch
-    /// has no weights.
+    /// For each relay of the batch one after the other, its capacities in each window; of one relay
+    /// alone if the batch has no weights.
     capacities: Vec<Each<u64>>,
     /// For each window, the sums at each time of the batch.
     sums: Vec<Sums>,
@@ -124,7 +127,7 @@ impl Engine {
         self.outcome.steps.last().ok_or(StepError::TooMany)
     }
 
-    /// What came out.
+    /// The results.
     #[must_use]
     pub fn finish(mut self) -> ErrorAnalysis {
         self.reckon();
@@ -136,7 +139,8 @@ impl Engine {
         self.coverage.last().is_some_and(|last| time - last > self.settings.step_secs)
     }
 
-    /// Takes the time itself. Where nothing is advertised, or no relay has a weight, it is as if it were missing.
+    /// Takes the time itself. Where nothing is advertised, or no relay has a weight, it is as if it
+    /// were missing.
     fn take_time(&mut self, step: &mut NetworkStep) {
         let count = self.settings.windows.len();
         if step.without_advertised < step.relays {
@@ -171,7 +175,7 @@ impl Engine {
         moments.push(step.time, unit.is_some());
     }
 
-    /// Makes room for so many relays, or more if there were more.
+    /// Makes room for `count` relays, or more if there were more.
     fn make_room(&mut self, count: usize) {
         let count = count.max(self.relays.len());
         let windows = self.settings.windows.len();
@@ -289,23 +293,21 @@ fn longest(windows: &[Window]) -> usize {
     (0..windows.len()).max_by_key(|&index| windows.get(index)).unwrap_or(0)
 }
 
-/// What is kept of one relay, and room to reckon in.
+/// The data that are kept of one relay, and room to compute in.
 struct OfRelay<'a> {
     /// For all windows.
     relay: &'a mut Relay,
-    /// Its means.
     means: &'a mut RelayMeans,
-    /// For each window.
     kept: &'a mut [RelayInWindow],
     /// Its capacities in each window, at each of the times.
     capacities: &'a mut [Each<u64>],
-    /// What is in it does not matter.
+    /// The old content does not matter.
     spreads: &'a mut Each<(u64, Spread)>,
 }
 
 impl OfRelay<'_> {
-    /// Takes what the relay advertises at some times: Eq. 1, 2 and 7. `known` are those of `listed` at which that is
-    /// known, `runs` its values at them.
+    /// Takes what the relay advertises at some times: Eq. 1, 2 and 7. `known` are those of `listed`
+    /// at which that is known, `runs` its values at them.
     fn take_advertised(&mut self, moments: &Moments, listed: Mask, known: Mask, runs: &mut [Run]) {
         moments.take_listing(listed, self.means);
         if known != moments.all() {

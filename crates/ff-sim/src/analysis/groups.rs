@@ -1,4 +1,4 @@
-//! Means of relays by label: flag, country, family, version, age, or whatever the caller says.
+//! Means of relays by label: flag, country, family, version, age, or a label of the caller's.
 
 use std::collections::BTreeMap;
 
@@ -45,12 +45,13 @@ pub struct LabelledRelays {
     pub relays: usize,
     /// Means of RCE.
     pub capacity_error: Option<Distribution>,
-    /// The error of all of them together: 1 less the sum of A over that of C, over relays and times.
+    /// The error of all of them together: 1 less the sum of A over that of C, over relays and
+    /// times.
     pub joint_capacity_error: Option<f64>,
     /// Means of RWE.
     pub weight_error: Option<Distribution>,
-    /// Sums of their mean parts of all weight and of all capacity. Relays that come and go make sums of all groups
-    /// greater than 1.
+    /// Sums of their mean parts of all weight and of all capacity. Relays that come and go make
+    /// sums of all groups greater than 1.
     pub shares: (f64, f64),
     /// Means of RSD(A).
     pub advertised_deviation: Option<Distribution>,
@@ -58,7 +59,8 @@ pub struct LabelledRelays {
     pub weight_deviation: Option<Distribution>,
 }
 
-/// The relays by label, as one window sees them; relays with no label, and those never listed, are left out.
+/// The relays by label, as one window sees them; relays with no label, and those never listed, are
+/// left out.
 #[must_use]
 pub fn by_label<L: Ord>(
     outcome: &ErrorAnalysis,
@@ -99,7 +101,6 @@ fn sum(values: &[f64]) -> f64 {
     values.iter().fold(0.0, |sum, value| sum + value)
 }
 
-/// A group of relays.
 fn group(relays: &[RelayWindow]) -> LabelledRelays {
     let means = |of: fn(&RelayWindow) -> Mean| {
         stats::sorted(relays.iter().filter_map(|relay| of(relay).get()).collect())

@@ -1,7 +1,7 @@
 //! Tables of advertised bandwidths and weights, as the engine takes them.
 //!
-//! A weight belongs to a time only if both tables have that very second. At other times there are no weights, and
-//! weights of other times are passed over and counted.
+//! A weight belongs to a time only if both tables have that very second. At other times there are
+//! no weights, and weights of other times are passed over and counted.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,7 @@ use crate::read::series::{Cursor, Series};
 /// Goes through one or two tables by the times of the first.
 #[derive(Clone, Debug)]
 pub struct Joined<'a> {
-    /// What was advertised.
     advertised: Cursor<'a>,
-    /// Weights.
     weights: Option<Weights<'a>>,
     /// The relays of both.
     relays: Vec<Fingerprint>,
@@ -28,11 +26,9 @@ pub struct Joined<'a> {
 /// A table of weights that is gone through.
 #[derive(Clone, Debug)]
 struct Weights<'a> {
-    /// It.
     cursor: Cursor<'a>,
-    /// Its times.
     times: &'a [u64],
-    /// How many of them lie behind.
+    /// How many of them are past.
     next: usize,
     /// For each of its relays, the number among the relays of both.
     numbers: Vec<u32>,

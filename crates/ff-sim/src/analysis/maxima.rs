@@ -1,17 +1,20 @@
 //! The greatest value of several sliding windows, by one monotone deque.
 //!
-//! The deque holds what can still become a maximum: each value is below the ones before it, and older. The maximum
-//! of a window is its oldest entry within the window. A window keeps the maximum that it found until that is too old
-//! or a greater value comes, and only then searches the deque: that happens at most once for each entry and window.
+//! The deque holds what can still become a maximum: each value is below the ones before it, and
+//! older. The maximum of a window is its oldest entry within the window. A window keeps the maximum
+//! that it found until that is too old or a greater value comes, and only then searches the deque:
+//! that happens at most once for each entry and window.
 
 use std::collections::VecDeque;
 
 /// The deque of one relay.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Maxima {
-    /// The values and the last times at which they were there, the oldest and greatest first, but for the newest.
+    /// The values and the last times at which they were there, the oldest and greatest first, but
+    /// for the newest.
     older: VecDeque<(u32, u64)>,
-    /// The newest, by itself: a relay that advertises what it did before costs no look into the deque.
+    /// The newest, by itself: a relay that advertises what it did before costs no look into the
+    /// deque.
     newest: Option<(u32, u64)>,
 }
 
@@ -39,8 +42,8 @@ impl Maxima {
         self.newest = Some((last, value));
     }
 
-    /// Brings the maximum of a window up to the newest value, at some times in a row; the window begins with each of
-    /// `firsts`.
+    /// Brings the maximum of a window up to the newest value, at some times in a row; the window
+    /// begins with each of `firsts`.
     #[inline]
     pub(super) fn update(&self, most: &mut Most, firsts: &[u32], maxima: &mut [u64]) {
         let Some((step, value)) = self.newest else { return };
@@ -77,7 +80,8 @@ mod tests {
     use super::*;
 
     proptest::proptest! {
-        /// At every time and for every window the deque's maximum is the naive one, also after absences.
+        /// At every time and for every window the deque's maximum is the naive one, also after
+        /// absences.
         #[test]
         fn maxima_are_the_naive_ones(
             values in proptest::collection::vec(proptest::option::of(0_u64..40), 1..200),

@@ -121,11 +121,12 @@ mod tests {
         ];
         let network = Network { relays, ..Network::default() };
         let all = weight_error(&network, CapacityKind::Known, Scale::None, |_| true);
-        // Weights 1/4 and 3/4 beside capacities 3/4 and 1/4.
+        // Weights 1/4 and 3/4, and capacities 3/4 and 1/4.
         assert_eq!(all.weight_error, Some(0.5));
         assert_eq!(all.relay_errors, [Some(1.0 / 3.0), Some(3.0), None, None]);
         assert_eq!(all.weight_left_out, 0.5);
-        // What an operator lets a relay carry is what counts of it where usable capacities are asked for.
+        // What an operator lets a relay carry is what counts of it where usable capacities are
+        // asked for.
         let limited = Relay { rate: Some(BytesPerSec::new(50)), ..relay(Some(300), 1.0, 1.0) };
         let relays = vec![limited, relay(Some(50), 1.0, 1.0)];
         let even = Network { relays, ..Network::default() };
@@ -135,7 +136,7 @@ mod tests {
             of(CapacityKind::Known).is_some_and(|error| (error - (6.0 / 7.0 - 0.5)).abs() < 1e-12)
         );
         let scaled = weight_error(&network, CapacityKind::Known, Scale::Running, |_| true);
-        // Weights 2/5 and 3/5 beside 6/7 and 1/7.
+        // Weights 2/5 and 3/5, and capacities 6/7 and 1/7.
         let error = scaled.weight_error.expect("two relays");
         assert!((error - (6.0 / 7.0 - 0.4)).abs() < 1e-12, "{error}");
         assert_eq!(

@@ -1,29 +1,32 @@
 //! How long new relays wait for their weight.
 //!
-//! A new relay advertises little and is weighted by that. Its share is what its capacity is of the network's; its
-//! capacity is only known later, as the most that it advertises while it is followed. So for each time the capacity
-//! that its weight would be right for is W(r, t) times the sum of all capacities, and what matters is when that first
-//! reaches 90 % of its own. Only records of it are kept, which is all that can be a first time: memory stays small.
+//! A new relay advertises little and is weighted by that. Its share is what its capacity is of the
+//! network's; its capacity is only known later, as the most that it advertises while it is
+//! followed. So for each time the capacity that its weight would be right for is W(r, t) times the
+//! sum of all capacities, and what matters is when that first reaches 90 % of its own. Only records
+//! of it are kept, which is all that can be a first time: memory stays small.
 //!
-//! Nobody knows since when a relay is there that is first listed behind a gap, or at a time without weights, so it is
-//! not followed. A gap of more than a day begins everything anew: relays may have come and gone in it.
+//! Nobody knows since when a relay is there that is first listed behind a gap, or at a time without
+//! weights, so it is not followed. A gap of more than a day begins everything anew: relays may have
+//! come and gone in it.
 
 use ff_base::utc::DAY_SECS;
 
 use super::outcome::NetworkStep;
 use super::reading::Reading;
 
-/// A weight is nearly a relay's share when it is so much of it.
+/// A weight that is this part of a relay's share is nearly the share.
 pub const ENOUGH: f64 = 0.9;
 
 /// Follows new relays.
 #[derive(Clone, Debug)]
 pub struct NewRelays {
-    /// Relays are new if they are not seen in so many seconds from the beginning (paper §7: a month).
+    /// Relays are new if they are not seen in this number of seconds from the beginning (paper §7:
+    /// a month).
     quiet_secs: u64,
-    /// They are followed for so many seconds.
+    /// For how many seconds they are followed.
     follow_secs: u64,
-    /// The first time, of all or behind the last long gap.
+    /// The first time, of all or after the last long gap.
     begin: Option<u64>,
     /// The last time.
     last: u64,
@@ -80,7 +83,8 @@ impl NewRelays {
         Self { quiet_secs, follow_secs, begin: None, last: 0, since: None, relays: Vec::new() }
     }
 
-    /// Takes a time that the engine has taken; `window` says which window's capacities make the shares.
+    /// Takes a time that the engine has taken; `window` says which window's capacities make the
+    /// shares.
     pub fn push(&mut self, step: &NetworkStep, window: usize, readings: &[Reading]) {
         let is_long = step.is_after_gap && step.time.saturating_sub(self.last) > DAY_SECS;
         let begin = self.begin.filter(|_| !is_long).unwrap_or(step.time);
@@ -115,8 +119,8 @@ impl NewRelays {
         }
     }
 
-    /// The first time at which a relay could have been new, in seconds since 1970; nothing if the data are too short,
-    /// or have no weights.
+    /// The first time at which a relay could have been new, in seconds since 1970; nothing if the
+    /// data are too short, or have no weights.
     #[must_use]
     pub const fn since(&self) -> Option<u64> {
         self.since
@@ -134,7 +138,8 @@ impl NewRelays {
 }
 
 impl Default for NewRelays {
-    /// A month without them makes relays new; they are followed for 68 days, as their operators are told.
+    /// A month without them makes relays new; they are followed for 68 days, as their operators are
+    /// told.
     fn default() -> Self {
         Self::new(30 * DAY_SECS, 68 * DAY_SECS)
     }
@@ -147,8 +152,8 @@ impl Followed {
     }
 }
 
-/// The median of the days, with those that never came to their share as the longest; nothing if they are more than
-/// half, or there are none.
+/// The median of the days, with those that never came to their share as the longest; nothing if
+/// they are more than half, or there are none.
 #[must_use]
 pub fn median_days(relays: &[NewRelay]) -> Option<f64> {
     let days = relays.iter().map(|relay| relay.days.unwrap_or(f64::INFINITY)).collect();

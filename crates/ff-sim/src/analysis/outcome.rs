@@ -35,7 +35,8 @@ pub struct NetworkStep {
 /// The network at one time, as one window sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NetworkWindow {
-    /// Which part of the window data cover, from 0 to 1: what was advertised, which capacities come from.
+    /// Which part of the window data cover, from 0 to 1: what was advertised, which capacities come
+    /// from.
     pub share: f64,
     /// Whether they cover all of it.
     pub is_whole: bool,
@@ -47,7 +48,8 @@ pub struct NetworkWindow {
     pub capacity_error: Option<f64>,
     /// NWE(t, p), Eq. 6; nothing without weights.
     pub weight_error: Option<f64>,
-    /// Which part of all weight relays have whose capacity is unknown or 0; they are in no sum of weights.
+    /// Which part of all weight relays have whose capacity is unknown or 0; they are in no sum of
+    /// weights.
     pub weight_left_out: f64,
 }
 
@@ -66,8 +68,8 @@ pub struct RelayMeans {
     pub windows: Vec<RelayWindow>,
 }
 
-/// A relay over the whole time, as one window sees it: means over the times at which it was listed and the window was
-/// covered well enough.
+/// A relay over the whole time, as one window sees it: means over the times at which it was listed
+/// and the window was covered well enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RelayWindow {
     /// The sum of A(r, t) over the times of the next field.
@@ -89,7 +91,8 @@ pub struct RelayWindow {
 }
 
 impl RelayWindow {
-    /// Takes so many times at which the relay always advertised this in the window: errors are 0.
+    /// Takes a number of times at which the relay always advertised this in the window: errors are
+    /// 0.
     pub(super) fn add_same(&mut self, advertised: u64, times: u32) {
         let all = u128::from(advertised) * u128::from(times);
         self.advertised += all;
@@ -102,7 +105,6 @@ impl RelayWindow {
 /// A mean of values that come one by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mean {
-    /// Their sum.
     sum: f64,
     /// How many there were.
     count: u32,
@@ -115,7 +117,7 @@ impl Mean {
         self.count += 1;
     }
 
-    /// Takes so many values of 0.
+    /// Takes a number of values of 0.
     pub(super) const fn add_zeros(&mut self, count: u32) {
         self.count += count;
     }
@@ -147,15 +149,16 @@ impl ErrorAnalysis {
         windows.filter(|window| window.is_whole).count()
     }
 
-    /// The means of all relays that have one, sorted: the distribution that the paper's figures 1, 3 and 10 show.
+    /// The means of all relays that have one, sorted: the distribution that the paper's figures 1,
+    /// 3 and 10 show.
     #[must_use]
     pub fn means(&self, window: usize, of: impl Fn(&RelayWindow) -> Mean) -> Vec<f64> {
         let windows = self.relays.iter().filter_map(|relay| relay.windows.get(window));
         ff_report::stats::sorted(windows.filter_map(|window| of(window).get()).collect())
     }
 
-    /// An error of the network at all times at which a part `least_share` of the window is covered, sorted: the
-    /// medians and extremes of the paper's figures 2 and 4.
+    /// An error of the network at all times at which a part `least_share` of the window is covered,
+    /// sorted: the medians and extremes of the paper's figures 2 and 4.
     #[must_use]
     pub fn network(
         &self,
@@ -168,8 +171,8 @@ impl ErrorAnalysis {
         ff_report::stats::sorted(covered.filter_map(of).collect())
     }
 
-    /// Which part of all weight relays without a capacity have, at all times that have weights and at which a part
-    /// `least_share` of the window is covered, sorted.
+    /// Which part of all weight relays without a capacity have, at all times that have weights and
+    /// at which a part `least_share` of the window is covered, sorted.
     #[must_use]
     pub fn weight_left_out(&self, window: usize, least_share: f64) -> Vec<f64> {
         let steps = self.steps.iter().filter(|step| step.weight > 0);

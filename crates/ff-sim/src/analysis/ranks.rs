@@ -45,7 +45,6 @@ impl Ranked {
         })
     }
 
-    /// What it is ranked by.
     fn key(&self, by: RankedBy) -> f64 {
         match by {
             RankedBy::Ratio => self.weight_error,
@@ -54,8 +53,8 @@ impl Ranked {
     }
 }
 
-/// All relays with weights at `least_times` times or more, the most under-weighted first and the most over-weighted
-/// last; equal ones by number.
+/// All relays with weights at `least_times` times or more, the most under-weighted first and the
+/// most over-weighted last; equal ones by number.
 #[must_use]
 pub fn by_weight_error(
     outcome: &ErrorAnalysis,
@@ -79,18 +78,18 @@ pub fn under_weighted(errors: &[f64]) -> Option<f64> {
     (!errors.is_empty()).then(|| under as f64 / errors.len() as f64)
 }
 
-/// Overloaded relays beside the others.
+/// Overloaded relays compared with the others.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overload {
     /// Weight errors of relays that say that they are overloaded.
     pub overloaded: Option<Distribution>,
     /// Weight errors of relays that do not.
     pub others: Option<Distribution>,
-    /// For each tenth of the relays by weight error, from the most under-weighted on: the greatest error in it, how
-    /// many relays it has, and how many of them are overloaded.
+    /// For each tenth of the relays by weight error, from the most under-weighted on: the greatest
+    /// error in it, how many relays it has, and how many of them are overloaded.
     pub tenths: Vec<(f64, usize, usize)>,
-    /// How likely an overloaded relay has a greater error than another one; 0.5 says that they have nothing to do
-    /// with each other.
+    /// How likely an overloaded relay has a greater error than another one; 0.5 says that they have
+    /// nothing to do with each other.
     pub likely_greater: Option<f64>,
 }
 
@@ -120,8 +119,8 @@ pub fn overload(
     Overload { overloaded, others, tenths, likely_greater: likely_greater(&known) }
 }
 
-/// The part of all pairs of an overloaded relay and another in which the first has the greater error; equal ones count
-/// half. The errors have to be sorted.
+/// The part of all pairs of an overloaded relay and another in which the first has the greater
+/// error; equal ones count half. The errors have to be sorted.
 #[expect(clippy::cast_precision_loss, reason = "pairs of a million relays lie below 2^53")]
 fn likely_greater(known: &[(f64, bool)]) -> Option<f64> {
     let (mut others, mut overloaded, mut twice) = (0_u64, 0_u64, 0_u64);

@@ -2,7 +2,7 @@
 
 /// Relays have numbers below this.
 pub const MOST_RELAYS: u32 = 1 << 20;
-/// No weight is above this, whatever its unit.
+/// No weight is above this, in any unit.
 pub const MOST_WEIGHT: u64 = 1 << 60;
 /// More times than these are not taken: two hundred years of hours.
 pub const MOST_STEPS: usize = 1 << 21;

@@ -6,8 +6,8 @@ use super::outcome::RelayWindow;
 use super::spread::{Spread, Within};
 use super::trail::Trail;
 
-/// What W(r, t) = 1 counts for in the sums of its deviation: squares of it, a year of them, stay below 2^128, and of
-/// a weight of one in 10^8 it keeps nine digits.
+/// What W(r, t) = 1 counts for in the sums of its deviation: squares of it, a year of them, stay
+/// below 2^128, and of a weight of one in 10^8 it keeps nine digits.
 pub(super) const WEIGHT_ONE: f64 = (1_u64 << 56) as f64;
 
 /// What is kept of a relay for all windows.
@@ -15,11 +15,9 @@ pub(super) const WEIGHT_ONE: f64 = (1_u64 << 56) as f64;
 pub(super) struct Relay {
     /// What may still become a maximum.
     maxima: Maxima,
-    /// What it advertised.
     advertised: Trail,
     /// Since when, without a gap, it has advertised the same.
     same_since: u32,
-    /// Its weights.
     weights: Trail,
 }
 
@@ -28,13 +26,12 @@ pub(super) struct Relay {
 pub(super) struct RelayInWindow {
     /// Its maximum.
     most: Most,
-    /// What it advertised.
     advertised: Within,
 }
 
 impl Relay {
-    /// Takes what it advertises at some of the times; its capacities in each window (Eq. 1) go to `capacities`. What
-    /// is in `spreads` does not matter.
+    /// Takes what it advertises at some of the times; its capacities in each window (Eq. 1) go to
+    /// `capacities`. What is in `spreads` does not matter.
     pub(super) fn take_advertised(
         &mut self,
         runs: &mut [Run],
@@ -88,7 +85,8 @@ impl Relay {
         }
     }
 
-    /// Takes its weights at some of the times; `units` says for each time with weights what a unit counts for.
+    /// Takes its weights at some of the times; `units` says for each time with weights what a unit
+    /// counts for.
     pub(super) fn take_weights(
         &mut self,
         at: Mask,
@@ -135,8 +133,8 @@ impl Relay {
     }
 }
 
-/// Takes the runs of a relay into one window, and into its means where the window has one value alone. Says at which
-/// times it has several; then each with the newest goes to `spreads`.
+/// Takes the runs of a relay into one window, and into its means where the window has one value
+/// alone. Says at which times it has several; then each with the newest goes to `spreads`.
 fn take_window(
     runs: &[Run],
     trail: &Trail,
@@ -178,7 +176,8 @@ fn take_window(
     changing
 }
 
-/// Takes the times at which a window has several values into its means: Eq. 2, and 7 of what the relay advertises.
+/// Takes the times at which a window has several values into its means: Eq. 2, and 7 of what the
+/// relay advertises.
 fn take_changing(
     at: Mask,
     spreads: &Each<(u64, Spread)>,

@@ -1,4 +1,5 @@
-//! What the speed test of August 2019 brought to light (paper §3.4, Fig. 5), from the network's days.
+//! What the speed test of August 2019 brought to light (paper §3.4, Fig. 5), from the network's
+//! days.
 
 use ff_base::utc::DAY_SECS;
 
@@ -6,7 +7,8 @@ use crate::read::series::daily::Day;
 
 /// The paper's test began on 2019-08-06.
 pub const BEGIN_2019: u64 = 1_565_049_600;
-/// Relays publish within 18 hours and remember for 5 days: a test of two days is over in all descriptors after ten.
+/// Relays publish within 18 hours and remember for 5 days: a test of two days is over in all
+/// descriptors after ten.
 const REACH_SECS: u64 = 10 * DAY_SECS;
 
 /// What a speed test brought to light.
@@ -34,7 +36,8 @@ impl SpeedTest {
     }
 }
 
-/// Finds what a test brought to light that began on a day; nothing if days of it are missing, or none had a bandwidth.
+/// Finds what a test brought to light that began on a day; nothing if days of it are missing, or
+/// none had a bandwidth.
 #[must_use]
 pub fn speed_test(days: &[Day], begin: u64) -> Option<SpeedTest> {
     let during = |day: &&Day| (begin..=begin.saturating_add(REACH_SECS)).contains(&day.unix_secs);

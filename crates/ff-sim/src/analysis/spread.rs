@@ -1,7 +1,7 @@
 //! The deviation of values in several sliding windows (Eq. 7), by exact sums.
 //!
-//! Sums and sums of squares are whole numbers: what leaves a window takes away exactly what it brought, so nothing
-//! drifts over a year, and n Σv² - (Σv)² is exact wherever it fits 128 bits.
+//! Sums and sums of squares are whole numbers: what leaves a window takes away exactly what it
+//! brought, so nothing drifts over a year, and n Σv² - (Σv)² is exact wherever it fits 128 bits.
 
 use super::trail::{Place, Trail};
 
@@ -12,7 +12,6 @@ pub(super) struct Within {
     oldest: Place,
     /// How many values there are.
     count: u32,
-    /// Their sum.
     sum: u128,
     /// The sum of their squares.
     squares: u128,
@@ -21,7 +20,6 @@ pub(super) struct Within {
 /// What the deviation of some values comes from.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Spread {
-    /// Their sum.
     sum: f64,
     /// n Σv² - (Σv)².
     spread: f64,
@@ -36,7 +34,7 @@ impl Spread {
 }
 
 impl Within {
-    /// Takes a value of so many times, which stand in the trail.
+    /// Takes a value for a number of times, which stand in the trail.
     #[inline]
     pub(super) fn add(&mut self, value: u64, times: u32) {
         let (sum, squares) = sums(value, times);
@@ -75,7 +73,8 @@ impl Within {
         });
     }
 
-    /// Lets go of what lies before the time `first`; `sums` says what a place's value comes to at so many times.
+    /// Drops the values before the time `first`; `sums` gives the sums of a place's value over a
+    /// number of times.
     #[inline]
     fn leave(&mut self, trail: &Trail, first: u32, sums: impl Fn(Place, u32) -> (u128, u128)) {
         while self.oldest.step < first {
@@ -109,7 +108,8 @@ impl Within {
     pub(super) fn spread(&self) -> Spread {
         let sum = float(self.sum);
         let spread = match u64::try_from(self.sum) {
-            // Nothing of this can overflow: there are fewer times than 2^21. Nor is it ever below 0.
+            // Nothing of this can overflow: there are fewer times than 2^21. Nor is it ever below
+            // 0.
             Ok(whole) if self.squares < 1 << 96 => {
                 let square = u128::from(whole) * u128::from(whole);
                 float((u128::from(self.count) * self.squares).wrapping_sub(square))
@@ -130,10 +130,10 @@ impl Within {
     }
 }
 
-/// The sum of a value at so many times, and of its squares.
+/// The sum of a value over `times` times, and of its squares.
 #[inline]
 fn sums(value: u64, times: u32) -> (u128, u128) {
-    // A run is no longer than a batch: 2^53 and 2^56 times that fit 64 bits.
+    // A run is at most as long as a batch: 2^53 and 2^56 times that fit 64 bits.
     let sum = value.wrapping_mul(times.into());
     (sum.into(), u128::from(sum) * u128::from(value))
 }

@@ -12,8 +12,8 @@ use crate::read::series::daily::Day;
 /// A day, in seconds.
 const DAY: u64 = 86_400;
 
-/// Analyses days of relays, each with what it advertised and its weight, in a window of a day; gives the engine's
-/// outcome and what became of relays that were not there on the first two days.
+/// Analyses days of relays, each with what it advertised and its weight, in a window of a day;
+/// gives the engine's outcome and what became of relays that were not there on the first two days.
 fn days(days: &[&[(u32, u64, u64)]]) -> (ErrorAnalysis, NewRelays) {
     let windows = Window::parse_list("2d").expect("a window");
     let mut engine =
@@ -96,7 +96,7 @@ fn a_new_relay_waits_until_its_weight_is_nearly_its_share() {
         &[old, (1, 100, 95), (2, 100, 1), (3, 0, 1)],
         &[old, (1, 100, 5), (2, 100, 1), (3, 0, 1)],
         &[old],
-        // Nobody follows it any more.
+        // It is not followed from now on.
         &[old, (1, 900, 900), (2, 100, 900)],
     ]);
     let found = new.finish();

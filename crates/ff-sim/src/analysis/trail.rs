@@ -1,12 +1,13 @@
 //! What a relay had at earlier times, in a byte or two each.
 //!
-//! A window that slides needs to know the values that leave it. A trail keeps runs of equal values: each as its
-//! difference from the one before it and its length, in base 128, and drops the bytes that every window has left. Of
-//! 8,760 hours of a relay whose weight changes each hour by little that is some 20 KB, where plain numbers were 70.
+//! A window that slides needs to know the values that leave it. A trail keeps runs of equal values:
+//! each as its difference from the one before it and its length, in base 128, and drops the bytes
+//! that every window has left. Of 8,760 hours of a relay whose weight changes each hour by little
+//! that is some 20 KB, where plain numbers were 70.
 
 use super::batch::Run;
 
-/// Bytes that every window has left are dropped once there are so many, or as many as are needed.
+/// Bytes that every window has left are dropped once there are this many, or as many as are needed.
 const DROP_BYTES: u64 = 512;
 
 /// The values of one relay, in the order of time.
@@ -16,9 +17,8 @@ pub(super) struct Trail {
     bytes: Vec<u8>,
     /// How many bytes were dropped before these.
     dropped: u64,
-    /// The time behind the last run.
+    /// The time after the last run.
     end: u32,
-    /// The last value.
     last_value: u64,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Place {
     next: u64,
     /// The first time that is left.
     pub(super) step: u32,
-    /// The time behind the last: the same if nothing is left.
+    /// The time after the last: the same if nothing is left.
     pub(super) end: u32,
     /// The value of the run.
     pub(super) value: u64,
@@ -45,7 +45,8 @@ impl Trail {
     pub(super) fn push(&mut self, run: &Run) {
         let gap = run.step.wrapping_sub(self.end);
         let difference = run.value.wrapping_sub(self.last_value).cast_signed();
-        // Small differences of either sign become small numbers; the lowest bits say what else follows.
+        // Small differences of either sign become small numbers; the lowest bits say what else
+        // follows.
         let folded = ((difference << 1) ^ (difference >> 63)).cast_unsigned();
         let (is_long, is_apart) = (run.times != 1, gap != 0);
         write(&mut self.bytes, folded << 2 | u64::from(is_long) << 1 | u64::from(is_apart));
@@ -58,14 +59,14 @@ impl Trail {
         (self.end, self.last_value) = (run.step + run.times, run.value);
     }
 
-    /// The run behind a place that has not been dropped.
+    /// The run after a place that has not been dropped.
     #[inline]
     pub(super) fn after(&self, place: Place) -> Option<Place> {
         self.read_run(place.next, place.end, place.value)
     }
 
-    /// Reads the run that is written at a place, behind a run that ends so and has this value. It takes no
-    /// [`Place`], which would have to be in memory for that.
+    /// Reads the run that is written at a place, after a run that ends so and has this value. It
+    /// takes no [`Place`], which would have to be in memory for that.
     #[inline(never)]
     fn read_run(&self, place: u64, end: u32, value: u64) -> Option<Place> {
         let mut at = usize::try_from(place.checked_sub(self.dropped)?).ok()?;

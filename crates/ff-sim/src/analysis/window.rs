@@ -17,13 +17,13 @@ const HOUR: u64 = 3_600;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Window(NonZeroU64);
 
-/// Text that is no window, or windows that are too many.
+/// Text that is not a window, or windows that are too many.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a window: write 1d,7d,30d,365d or 12h, each once, {MOST_WINDOWS} at most")]
 pub struct ParseWindowError(String);
 
 impl Window {
-    /// A window of so many seconds, from 1 to a hundred years.
+    /// A window of `secs` seconds, from 1 to a hundred years.
     #[must_use]
     pub fn from_secs(secs: u64) -> Option<Self> {
         NonZeroU64::new(secs).filter(|secs| secs.get() <= MOST_SECS).map(Self)

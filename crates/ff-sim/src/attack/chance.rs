@@ -12,7 +12,7 @@ fn exactly(count: u32, p: f64, k: u32) -> f64 {
     ways * times(p, k) * times(1.0 - p, count - k)
 }
 
-/// Three standard deviations of a share of so many trials.
+/// Three standard deviations of a share of `trials` trials.
 pub(super) fn three_deviations(share: f64, trials: u32) -> f64 {
     3.0 * (share * (1.0 - share) / f64::from(trials.max(1))).max(0.0).sqrt()
 }

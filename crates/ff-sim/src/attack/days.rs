@@ -1,9 +1,10 @@
-//! E3 over days: what relays gain by choosing the days on which they let themselves be measured, by the real rule
-//! ([`ff_plan::publish::days`]).
+//! E3 over days: what relays gain by choosing the days on which they let themselves be measured, by
+//! the real rule ([`ff_plan::publish::days`]).
 //!
-//! A relay is fast in a share q of the measurements, each by itself, and ten times as slow in the others. Coordinators
-//! measure it once a day, each at a time of its own. Authorities vote every day, and the low median counts. A number
-//! counts as fast if it is more than half of what the relay can do.
+//! A relay is fast in a share q of the measurements, each by itself, and ten times as slow in the
+//! others. Coordinators measure it once a day, each at a time of its own. Authorities vote every
+//! day, and the low median counts. A number counts as fast if it is more than half of what the
+//! relay can do.
 
 use ff_plan::publish::days::{Bounds, Day, MEMORY_DAYS, number};
 use ff_proto::units::BytesPerSec;
@@ -27,7 +28,6 @@ const BOUNDS: Bounds = Bounds { first: None, rise: Some(4.0), arrived: None };
 enum Policy {
     /// It takes what comes.
     Patient,
-    /// It refuses.
     Refusing,
     /// It is as fast as ever on the other days, and not there on these.
     Honest,

@@ -1,13 +1,15 @@
 //! E6: false descriptors against TorFlow and sbws (paper §8, Table 2).
 //!
-//! An attacker says that it has seen itself do more than it ever did. TorFlow multiplies that by how fast downloads
-//! through it were; sbws takes the consensus' weight if that is less. Neither gives one relay more than 5 % of the
-//! sum, so the greatest factor is 5 % over the attacker's true share: 177 for 172 Mbit/s of 608 Gbit/s.
+//! An attacker says that it has seen itself do more than it ever did. TorFlow multiplies that by
+//! how fast downloads through it were; sbws takes the consensus' weight if that is less. Neither
+//! gives one relay more than 5 % of the sum, so the greatest factor is 5 % over the attacker's true
+//! share: 177 for 172 Mbit/s of 608 Gbit/s.
 //!
-//! The loop is a model without queues: relays carry their share of the load or what they can, downloads get what is
-//! left, an honest relay observes a fifth more than it carries in the mean, and the attacker gives downloads all that
-//! it has; a circuit's window bounds them all. Its limits are that nobody's clients leave slow relays, and that a
-//! download is never slower than this relay alone would make it.
+//! The loop is a model without queues: relays carry their share of the load or what they can,
+//! downloads get what is left, an honest relay observes a fifth more than it carries in the mean,
+//! and the attacker gives downloads all that it has; a circuit's window bounds them all. Its limits
+//! are that nobody's clients leave slow relays, and that a download is never slower than this relay
+//! alone would make it.
 
 use ff_proto::units::BytesPerSec;
 use rand::{RngExt as _, SeedableRng as _};
@@ -39,7 +41,7 @@ struct Scanned {
 }
 
 impl Scanned {
-    /// A network with an attacker of this size in it, who has had the weight that it deserves.
+    /// A network with an attacker of this size in it, which had the weight that it deserves.
     fn new(network: &Network, attacker: BytesPerSec) -> Self {
         let honest = papers_capacities(network);
         // The total is the paper's, with the attacker.
@@ -60,7 +62,6 @@ impl Scanned {
         Self { capacities, samples }
     }
 
-    /// The attacker.
     fn attacker(&mut self) -> Option<&mut Sample> {
         self.samples.last_mut()
     }
@@ -75,7 +76,8 @@ impl Scanned {
         if deserved > 0.0 { share(weights) / deserved } else { 0.0 }
     }
 
-    /// What the attacker has to say so that its weight is 5 % of all after the limit: a nineteenth of the others'.
+    /// What the attacker has to say so that its weight is 5 % of all after the limit: a nineteenth
+    /// of the others'.
     fn just_enough(&self) -> f64 {
         let others = self.capacities.split_last().map_or(0.0, |(_, others)| others.iter().sum());
         others * MOST_SHARE / (1.0 - MOST_SHARE)
@@ -149,7 +151,6 @@ enum Loop {
     Torflow,
     /// TorFlow with feedback.
     Feedback,
-    /// sbws.
     Sbws,
 }
 
@@ -157,8 +158,8 @@ enum Loop {
 const LOAD: f64 = 0.5;
 /// What a relay observes of what it carries in the mean.
 const PEAK: f64 = 1.2;
-/// The greatest speed of a download, in bytes a second: 500 cells of 514 bytes for each round trip of two hops, of
-/// 118 ms each in the median.
+/// The greatest speed of a download, in bytes a second: 500 cells of 514 bytes for each round trip
+/// of two hops, of 118 ms each in the median.
 const MOST_STREAM: f64 = 500.0 * 514.0 / 0.236;
 /// The part of downloads that is new in each step: weights are made of those of many days.
 const NEW_PART: f64 = 0.25;
@@ -166,7 +167,6 @@ const NEW_PART: f64 = 0.25;
 const STEPS: u32 = 30;
 
 impl Loop {
-    /// Its name.
     const fn name(self) -> &'static str {
         match self {
             Self::Torflow => "torflow",
@@ -175,8 +175,9 @@ impl Loop {
         }
     }
 
-    /// One step. Load goes by weight alone here, so relays are compared with all others and not with their class:
-    /// with feedback a class whose relays differ more would take the weight of the others.
+    /// One step. Load goes by weight alone here, so relays are compared with all others and not
+    /// with their class: with feedback a class whose relays differ more would take the weight of
+    /// the others.
     fn weights(self, samples: &[Sample], errors: &mut [Errors]) -> Vec<f64> {
         let options = TorFlowOptions { by_class: false, ..TorFlowOptions::default() };
         match self {
@@ -189,7 +190,8 @@ impl Loop {
         }
     }
 
-    /// What an attacker who claims this has gained after each step, and what it would have without a lie.
+    /// What an attacker who claims this has gained after each step, and what it would have without
+    /// a lie.
     fn gains(self, network: &Network, claim: Option<f64>, seed: u64) -> Vec<f64> {
         let mut random = ChaCha12Rng::seed_from_u64(seed);
         let mut scanned = Scanned::new(network, NAMED);

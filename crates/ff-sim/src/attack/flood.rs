@@ -1,9 +1,10 @@
 //! E4: a flood of new relays (paper §5), by the coordinators' own timetable.
 //!
-//! The old relays of a network have their slots. In the second hour a flood comes, each relay of which shows more than it
-//! is taken for, so that it has to be measured again. An hour later 200 honest new relays come, each in a network of its
-//! own; a quarter of them have to be measured again, too. How long they wait follows from the number of networks that the
-//! flood is in (PROTOCOL.md §11).
+//! The old relays of a network have their slots. In the second hour a flood comes, each relay of
+//! which shows more than it is taken for, so that it has to be measured again. An hour later 200
+//! honest new relays come, each in a network of its own; a quarter of them have to be measured
+//! again, too. How long they wait follows from the number of networks that the flood is in
+//! (PROTOCOL.md §11).
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -24,9 +25,9 @@ use crate::schedule::{Setup, Subject};
 
 /// Slots of 30 s in a period.
 const SLOTS: u32 = 2880;
-/// And in an hour.
 const HOUR: u32 = 120;
-/// In this part of all slots new relays are measured again: one of each row of four, in every second row.
+/// In this part of all slots new relays are measured again: one of each row of four, in every
+/// second row.
 const KEPT: f64 = 0.125;
 /// The numbers of the flood's relays begin here.
 const FLOOD: u32 = 1 << 24;
@@ -34,7 +35,7 @@ const FLOOD: u32 = 1 << 24;
 const HONEST: u32 = 1 << 25;
 /// How many honest new relays come.
 const HONEST_COUNT: u32 = 200;
-/// So many of them can do what they are taken for; the others, and the flood, more.
+/// How many relays have the capacity that they are taken for; the others, and the flood, have more.
 const STEADY_COUNT: u32 = 150;
 /// How fast the former are, and the latter.
 const RATES: [BytesPerSec; 2] = [BytesPerSec::from_mbit(30), BytesPerSec::from_mbit(100)];
@@ -50,7 +51,7 @@ const FLOODS: [[u32; 3]; 6] = [
 /// How long honest relays wait.
 pub const WAIT: &str = "median wait of honest new relays in slots";
 
-/// A curve of floods of so many relays.
+/// A curve of floods of `relays` relays.
 #[must_use]
 pub fn curve(name: &str, relays: u32) -> String {
     format!("{name}, flood of {relays}")
@@ -79,7 +80,8 @@ fn honest() -> Vec<ScheduledRelay> {
     new(HONEST, HONEST_COUNT, |n| (40 << 24) + (n << 8))
 }
 
-/// A day with a flood: the median wait of honest relays in slots, and how many of them were measured conclusively.
+/// A day with a flood: the median wait of honest relays in slots, and how many of them were
+/// measured conclusively.
 fn day(setup: &Setup, subjects: &[Subject], flood: [u32; 3]) -> (f64, usize) {
     let [steady, fast] = RATES;
     let as_fast = |relays: Vec<ScheduledRelay>, is_steady: fn(usize) -> bool| -> Vec<Subject> {
@@ -129,16 +131,18 @@ impl Arithmetic {
             f64::from(u32::try_from(capacity.saturating_sub(used) / need).unwrap_or(u32::MAX))
         };
         let all: f64 = (0..SLOTS).map(fitting).sum();
-        // One slot of four is kept. Measured again, relays need what they have shown, or twice as much as before.
+        // One slot of four is kept. Measured again, relays need what they have shown, or twice as
+        // much as before.
         let per_slot = all / f64::from(SLOTS) * 0.75;
         let next = FIRST_GUESS.scale(2.0).max(RATES[1]);
         let part = bytes(FIRST_GUESS) / bytes(next);
         Self { per_slot, again: all * KEPT * part }
     }
 
-    /// The median wait of honest relays in slots, with the one in which they are measured: before them, of each of the flood's
-    /// networks one relay is measured at most, and that within the hour that the flood is earlier, as far as there is room.
-    /// Relays that share an address need more than they do.
+    /// The median wait of honest relays in slots, with the one in which they are measured: before
+    /// them, of each of the flood's networks one relay is measured at most, and that within the
+    /// hour that the flood is earlier, as far as there is room. Relays that share an address need
+    /// more than they do.
     fn wait(&self, [relays, addresses, networks]: [u32; 3]) -> f64 {
         let within_hour = self.per_slot * f64::from(HOUR);
         let before = match relays == addresses {
@@ -148,8 +152,8 @@ impl Arithmetic {
         ((before + f64::from(HONEST_COUNT) / 2.0) / self.per_slot).ceil() + 1.0
     }
 
-    /// How many honest relays are measured: all, unless a relay of each network of the flood fills what there is to measure
-    /// relays again.
+    /// How many honest relays are measured: all, unless a relay of each network of the flood fills
+    /// what there is to measure relays again.
     fn measured(&self, [.., networks]: [u32; 3]) -> f64 {
         let is_full = f64::from(networks) > self.again;
         f64::from(if is_full { STEADY_COUNT } else { HONEST_COUNT })

@@ -1,8 +1,8 @@
 //! E2: relays that return cells which they have never decrypted (paper §5).
 //!
-//! A cell is checked with probability p, so k forged ones stay unseen with (1-p)^k. That is tried out cell by cell.
-//! The program's own sampler checks more of the cells when there are few of them: 300 / n of the n-th that comes
-//! back, so it stands beside that.
+//! A cell is checked with probability p, so k forged ones stay unseen with (1-p)^k. That is tried
+//! out cell by cell. The program's own sampler checks more of the cells when there are few of them
+//! (300 / n of the n-th that comes back), and is compared with that.
 
 use ff_proto::content::Sampler;
 use ff_proto::params::MIN_CHECK_PROBABILITY;
@@ -19,17 +19,18 @@ const TRIALS: u32 = 4000;
 /// Seconds of a measurement.
 const SECONDS: u64 = 30;
 
-/// Cells that a relay of so much returns in a measurement.
+/// Cells that a relay of this rate returns in a measurement.
 fn cells(rate: BytesPerSec) -> u64 {
     rate.get() * SECONDS / Cells(1).bytes()
 }
 
-/// The probability that forging so many cells is found when each is checked with p.
+/// The probability that forging `forged` cells is found when each is checked with p.
 fn found(p: f64, forged: u64) -> f64 {
     -(float(forged) * (-p).ln_1p()).exp_m1()
 }
 
-/// Whether one of so many cells is checked: the distance to the next check is drawn, as it is geometric.
+/// Whether at least one of `forged` cells is checked: the distance to the next check is drawn, as
+/// it is geometric.
 fn is_checked(random: &mut ChaCha12Rng, p: f64, forged: u64) -> bool {
     let uniform = 1.0 - random.random::<f64>();
     uniform.ln() / (-p).ln_1p() < float(forged)

@@ -1,7 +1,8 @@
-//! E4: relays that dispute a measurer, so that it is set aside, by the real judgement ([`ff_trust`]).
+//! E4: relays that dispute a measurer, so that it is set aside, by the real judgement
+//! ([`ff_trust`]).
 //!
-//! Two measurers have measured all relays. Honest relays agree with both; framers dispute the first one, are measured again,
-//! and agree with the second. Each network (/24, IPv6 /48) has one word.
+//! Two measurers have measured all relays. Honest relays agree with both; framers dispute the first
+//! one, are measured again, and agree with the second. Each network (/24, IPv6 /48) has one word.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -27,8 +28,8 @@ fn said(is_framer: bool) -> Said {
     said
 }
 
-/// The judgement on the first measurer, disputed by `framers` and not by `honest` relays. Each honest relay is in a network
-/// of its own, and `in_one` framers share a network.
+/// The judgement on the first measurer, disputed by `framers` and not by `honest` relays. Each
+/// honest relay is in a network of its own, and `in_one` framers share a network.
 fn judged(honest: u32, framers: u32, in_one: u32) -> Standing {
     let (agrees, disputes) = (said(false), said(true));
     let speaker = |group: u32, network: u32| Speaker {

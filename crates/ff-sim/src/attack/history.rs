@@ -1,7 +1,8 @@
-//! E3 and E5 over days: relays that choose their days and their identities, by the real rules of the bandwidth file
-//! ([`ff_plan::publish::v3bw::Decisions`]).
+//! E3 and E5 over days: relays that choose their days and their identities, by the real rules of
+//! the bandwidth file ([`ff_plan::publish::v3bw::Decisions`]).
 //!
-//! An attempt is an [`Outcome`] as a coordinator would store it. At the end of each day the file is decided from all of them.
+//! An attempt is an [`Outcome`] as a coordinator would store it. At the end of each day the file is
+//! decided from all of them.
 
 use ff_base::identity::Fingerprint;
 use ff_dir::bandwidth::MAX_FILE_AGE_SECS;
@@ -80,9 +81,9 @@ const fn day(number: u64) -> u64 {
     (FIRST_DAY + number) * PERIOD_SECS
 }
 
-/// The greatest sum of the published rates of `count` relays of one machine, in times of the machine's rate. Each day a
-/// random part of the relays is there, measured at once or one after the other, and some refuse. Each relay shows `factor`
-/// times what it carries.
+/// The greatest sum of the published rates of `count` relays of one machine, in times of the
+/// machine's rate. Each day a random part of the relays is there, measured at once or one after the
+/// other, and some refuse. Each relay shows `factor` times what it carries.
 fn greatest_sum(count: u32, factor: f64, seed: u64) -> f64 {
     let mut random = ChaCha12Rng::seed_from_u64(seed ^ u64::from(count));
     let (mut outcomes, mut most) = (Vec::new(), 0.0_f64);
@@ -102,8 +103,9 @@ fn greatest_sum(count: u32, factor: f64, seed: u64) -> f64 {
     most
 }
 
-/// The least published rate of an honest relay that shares the address of a machine with `count` relays, in times of its own
-/// rate, which is the machine's. The machine's relays take turns in being there when the group is measured.
+/// The least published rate of an honest relay that shares the address of a machine with `count`
+/// relays, in times of its own rate, which is the machine's. The machine's relays take turns in
+/// being there when the group is measured.
 fn least_of_neighbour(count: u32) -> f64 {
     let (mut outcomes, mut least) = (Vec::new(), f64::INFINITY);
     for (number, turn) in (0..DAYS).zip((0..count).cycle()) {
@@ -154,8 +156,8 @@ pub fn coming_and_going(seed: u64) -> Attack {
 /// The number of the attacker's first relay; other relays have lower numbers.
 const NEW: u32 = 1000;
 
-/// The greatest published rate of new relays at this host, in times of the former relay's. They come one after the other in
-/// `days` days, and each stays for `each` of them.
+/// The greatest published rate of new relays at this host, in times of the former relay's. They
+/// come one after the other in `days` days, and each stays for `each` of them.
 fn greatest_number(host: u32, days: u64, each: u64) -> f64 {
     let mut outcomes = Vec::new();
     for number in 0..BEFORE + days {

@@ -1,7 +1,8 @@
-//! Relays that say or do something else in the seconds of a measurement, by the aggregation as it is.
+//! Relays that say or do something else in the seconds of a measurement, by the aggregation as it
+//! is.
 //!
-//! Time stands in whole seconds. A relay decrypts no more than its capacity in all, but for a burst host's first
-//! seconds, and chooses what it echoes when.
+//! Time stands in whole seconds. A relay decrypts no more than its capacity in all, but for a burst
+//! host's first seconds, and chooses what it echoes when.
 
 use ff_proto::aggregate::{SecondSample, check_reports};
 use ff_proto::params::Params;
@@ -9,12 +10,13 @@ use ff_proto::units::BytesPerSec;
 
 use super::{Attack, Basis, Point, System};
 
-/// The capacity of a relay: some 100 Mbit/s, of which none of the parts that are needed here is rounded.
+/// The capacity of a relay: some 100 Mbit/s, of which none of the parts that are needed here is
+/// rounded.
 const CAPACITY: u64 = 46 * 9 * 16 * 31 * 61;
 /// Seconds of a measurement.
 const SECONDS: u64 = 30;
 
-/// Seconds in which a relay echoes so much, and reports all the background that it may.
+/// Seconds in which a relay echoes these bytes, and reports all the background that it may.
 pub(super) fn lying(echoed: &[u64], params: &Params) -> Vec<SecondSample> {
     let second = |&measurement_bytes: &u64| {
         let allowed = params.ratio.background_for(measurement_bytes);
@@ -27,14 +29,15 @@ pub(super) fn lying(echoed: &[u64], params: &Params) -> Vec<SecondSample> {
     echoed.iter().map(second).collect()
 }
 
-/// Seconds in which a relay echoes so much, and has no background.
+/// Seconds in which a relay echoes these bytes, and has no background.
 pub(super) fn honest(echoed: &[u64]) -> Vec<SecondSample> {
     let second =
         |&measurement_bytes: &u64| SecondSample { measurement_bytes, ..Default::default() };
     echoed.iter().map(second).collect()
 }
 
-/// What is published of these seconds, in proportion to the capacity; nothing if the reports are impossible.
+/// What is published of these seconds, in proportion to the capacity; nothing if the reports are
+/// impossible.
 fn published(seconds: &[SecondSample], params: &Params) -> f64 {
     if check_reports(seconds, params.ratio).is_err() {
         return 0.0;
@@ -172,7 +175,7 @@ pub fn bursts() -> Attack {
     }
 }
 
-/// Beside E4: a relay whose line is filled by others in some of the seconds.
+/// In addition to E4: a relay whose line is filled by others in some of the seconds.
 #[must_use]
 pub fn denied_seconds() -> Attack {
     let params = Params::PAPER;

@@ -1,11 +1,13 @@
 //! E5: several relays on one machine (paper §5), by the real groups.
 //!
-//! Relays that belong together by their own claims are measured at once, as far as the team can, and the sum of their
-//! published rates is at most what they have shown at once. Measured apart, each shows all of the machine. Measured at once,
-//! they share the machine: in sum they echo what it decrypts, however it is shared from second to second. The schedule
-//! decides whether they are measured at once, by the relays' claims.
+//! Relays that belong together by their own claims are measured at once, as far as the team can,
+//! and the sum of their published rates is at most what they have shown at once. Measured apart,
+//! each shows all of the machine. Measured at once, they share the machine: in sum they echo what
+//! it decrypts, however it is shared from second to second. The schedule decides whether they are
+//! measured at once, by the relays' claims.
 //!
-//! Twins begin some seconds apart: each has all of the machine until the other begins, and after the other has ended.
+//! Twins begin some seconds apart: each has all of the machine until the other begins, and after
+//! the other has ended.
 
 use ff_plan::period::schedule::{Schedule, ScheduleRules};
 use ff_plan::period::{FIRST_GUESS, ScheduledRelay, group};
@@ -27,7 +29,6 @@ const SECONDS: usize = 30;
 enum Evidence {
     /// It does not: each has an address of its own, and no family.
     Nothing,
-    /// They have one address.
     Address,
     /// They name each other as family.
     Family,
@@ -92,8 +93,8 @@ fn series(count: usize, relay: usize, sharing: Sharing) -> Vec<u64> {
     (0..SECONDS).map(second).collect()
 }
 
-/// The sum of the published rates of `count` relays, in times of the machine's rate: each relay's rate, and for relays
-/// that belong together at most what they have shown at once.
+/// The sum of the published rates of `count` relays, in times of the machine's rate: each relay's
+/// rate, and for relays that belong together at most what they have shown at once.
 fn gain(count: u32, evidence: Evidence, sharing: Sharing, seed: u64) -> f64 {
     let (Params { ratio, estimator, .. }, relays) = (Params::PAPER, relays(count, evidence));
     let mut shown = Vec::new();
@@ -160,8 +161,8 @@ pub fn one_machine(seed: u64) -> Attack {
     }
 }
 
-/// The sum of the published rates of twins that begin `apart` seconds apart, in times of their machine's rate. Each is
-/// measured for `secs` seconds.
+/// The sum of the published rates of twins that begin `apart` seconds apart, in times of their
+/// machine's rate. Each is measured for `secs` seconds.
 fn twins_apart(secs: u32, apart: u32, is_lying: bool) -> f64 {
     let params = Params::PAPER;
     let echoed = |second: u32| if second < apart { MACHINE } else { MACHINE / 2 };

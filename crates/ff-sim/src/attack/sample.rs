@@ -20,7 +20,8 @@ pub const PAPERS_RELAYS: u32 = 6419;
 /// The exponent of the Pareto distribution: four fifths of relays have a fifth of all at 1.16.
 const PARETO: f64 = 1.16;
 
-/// What the least relay has before all are scaled: so much that rounding to bytes is seen nowhere.
+/// The capacity of the smallest relay before all are scaled: so large that rounding to bytes does
+/// not show.
 const GRAIN: BytesPerSec = BytesPerSec::new(1_000_000);
 
 /// A made-up network: capacities as Pareto's, none above `most`, `total` in all.
@@ -47,21 +48,23 @@ pub fn made_up(seed: u64, relays: u32, total: BytesPerSec, most: BytesPerSec) ->
     Network { name, unix_secs: None, capacities: CapacitySource::Given, relays }
 }
 
-/// Capacities as these, but none above `most` and `total` in all; if they are too few for that, all that have any are
-/// at `most`.
+/// Capacities as these, but none above `most` and `total` in all; if they are too few for that, all
+/// that have any are at `most`.
 fn scaled(raw: &[BytesPerSec], total: BytesPerSec, most: BytesPerSec) -> Vec<BytesPerSec> {
     let brim = |one: &BytesPerSec| if one.get() > 0 { most } else { BytesPerSec::new(0) };
     scale(raw, Some(total), Some(most)).unwrap_or_else(|_| raw.iter().map(brim).collect())
 }
 
-/// The capacities of a network's relays, scaled to the paper's total; relays without one are left out.
+/// The capacities of a network's relays, scaled to the paper's total; relays without one are left
+/// out.
 #[must_use]
 pub fn papers_capacities(network: &Network) -> Vec<BytesPerSec> {
     let raw: Vec<BytesPerSec> = network.relays.iter().filter_map(Relay::usable).collect();
     scaled(&raw, PAPERS_TOTAL, PAPERS_MOST)
 }
 
-/// A network's relays as the schedule sees them, each by itself and with these capacities as estimates.
+/// A network's relays as the schedule sees them, each by itself and with these capacities as
+/// estimates.
 #[must_use]
 pub fn scheduled(capacities: &[BytesPerSec]) -> Vec<period::ScheduledRelay> {
     (0_u32..).zip(capacities).map(|(number, &capacity)| old(number, Some(capacity))).collect()
@@ -78,7 +81,7 @@ pub fn old(number: u32, estimate: Option<BytesPerSec>) -> period::ScheduledRelay
     }
 }
 
-/// So many coordinators, with three measurers of 1 Gbit/s each (paper §7).
+/// `count` coordinators, with three measurers of 1 Gbit/s each (paper §7).
 #[must_use]
 pub fn teams(count: u8) -> Vec<period::Team> {
     let measurer = |index: u32| period::Measurer {

@@ -1,11 +1,13 @@
-//! E3 and E4: relays that are fast, or attacked, in a share of the slots only (paper §5), by the real schedule.
+//! E3 and E4: relays that are fast, or attacked, in a share of the slots only (paper §5), by the
+//! real schedule.
 //!
-//! Each trial is a period with a seed of its own. Coordinators' slots come from the schedule, each slot is good
-//! with probability q, and what a measurement in a good or a bad one comes to from the aggregation. Authorities
-//! publish the low median of their votes (dir-spec 3.8.2), so a bad result of half of them is enough for a bad one.
+//! Each trial is a period with a seed of its own. Coordinators' slots come from the schedule, each
+//! slot is good with probability q, and what a measurement in a good or a bad one comes to from the
+//! aggregation. Authorities publish the low median of their votes (dir-spec 3.8.2), so a bad result
+//! of half of them is enough for a bad one.
 //!
-//! A relay may also refuse in a bad slot. What it gets for that is decided by [`Draw`]; "free" is what it would get
-//! if refusing did not count.
+//! A relay may also refuse in a bad slot. What it gets for that is decided by [`Draw`]; "free" is
+//! what it would get if refusing did not count.
 
 use ff_base::identity::Fingerprint;
 use ff_plan::period::schedule::{Schedule, ScheduleRules};
@@ -26,7 +28,7 @@ use super::{Attack, Basis, Point, System};
 const TRIALS: u32 = 4000;
 /// Slots of these periods: those of two hours.
 const SLOTS: u32 = 240;
-/// Relays beside the one in question.
+/// The number of relays besides the relay in question.
 const OTHERS: u32 = 20;
 /// What the relay can do in good slots.
 const FAST: BytesPerSec = BytesPerSec::from_mbit(100);
@@ -44,7 +46,7 @@ enum Policy {
     RefusingFreely,
 }
 
-/// What is tried again and again.
+/// The periods that are tried repeatedly.
 struct Periods {
     /// The relays, the one in question first.
     relays: Vec<ScheduledRelay>,
@@ -57,7 +59,7 @@ struct Periods {
 }
 
 impl Periods {
-    /// Those of so many coordinators.
+    /// Those of `coordinators` coordinators.
     fn new(coordinators: u8) -> Self {
         let params = Params::PAPER;
         let value = |rate: BytesPerSec| {
@@ -69,7 +71,6 @@ impl Periods {
         Self { relays, teams: teams(coordinators), params, values: [value(SLOW), value(FAST)] }
     }
 
-    /// The rules of one.
     fn rules(&self, random: &mut ChaCha12Rng) -> ScheduleRules {
         ScheduleRules {
             teams: self.teams.clone(),
@@ -80,7 +81,8 @@ impl Periods {
         }
     }
 
-    /// What each coordinator takes the relay for in a period, when each slot is good with probability q.
+    /// What each coordinator takes the relay for in a period, when each slot is good with
+    /// probability q.
     fn draws(&self, q: f64, policy: Policy, random: &mut ChaCha12Rng) -> Vec<Draw> {
         let rules = self.rules(random);
         if policy == Policy::Patient {
@@ -132,12 +134,12 @@ impl Periods {
     }
 }
 
-/// Which slots are good.
 fn good_slots(q: f64, random: &mut ChaCha12Rng) -> Vec<bool> {
     (0..SLOTS).map(|_| random.random_bool(q.clamp(0.0, 1.0))).collect()
 }
 
-/// dir-spec 3.8.2: of an even number of votes the lower one in the middle. Who has no value votes for nothing.
+/// dir-spec 3.8.2: of an even number of votes the lower one in the middle. A coordinator without a
+/// value does not vote.
 fn low_median(mut draws: Vec<Draw>) -> Draw {
     draws.sort_by_key(|draw| draw.value().unwrap_or_default());
     let middle = draws.len().saturating_sub(1) / 2;
@@ -150,7 +152,6 @@ fn half_of(coordinators: u8, p: f64) -> f64 {
     at_least(n, p, n.div_ceil(2))
 }
 
-/// Around what a formula says.
 fn around(formula: f64) -> Option<[f64; 2]> {
     let wide = three_deviations(formula, TRIALS);
     Some([formula - wide, formula + wide])
@@ -201,8 +202,8 @@ pub fn second_draws(seed: u64) -> Attack {
             points.push(Point::new(curve, q, ours).beside(half_of(3, bad)).of_trials(TRIALS));
         }
     }
-    // One coordinator and more of them, at that q. From some seven on, those few relays without a second slot move the
-    // free curve by more than chance does.
+    // One coordinator and more of them, at that q. From some seven on, those few relays without a
+    // second slot move the free curve by more than chance does.
     for coordinators in [1, 5] {
         let periods = Periods::new(coordinators);
         let curves = [

@@ -1,8 +1,8 @@
-//! Table 2: what the systems cost and what an attacker gains, as curves over the attacker's size and the trusted
-//! share, and not as single points.
+//! Table 2: what the systems cost and what an attacker gains, as curves over the attacker's size
+//! and the trusted share, and not as single points.
 //!
-//! FlashFlow's line is computed by the real schedule and aggregation (E9). Of the others' costs and times the paper's
-//! figures are cited.
+//! FlashFlow's line is computed by the real schedule and aggregation (E9). Of the others' costs and
+//! times the paper's figures are cited.
 
 use ff_plan::period::FIRST_GUESS;
 use ff_plan::period::schedule::{Schedule, ScheduleRules};

@@ -1,4 +1,5 @@
-//! E8: an attacker that exchanges bytes with some trusted relays alone, against PeerFlow (paper §8).
+//! E8: an attacker that exchanges bytes with some trusted relays alone, against PeerFlow (paper
+//! §8).
 
 use rand::SeedableRng as _;
 use rand::seq::SliceRandom as _;
@@ -12,7 +13,8 @@ use crate::others::peerflow::{CITED, Exchanged, bound, estimate, greatest_lie};
 /// The trusted shares.
 pub const TRUSTED: [f64; 6] = [0.02, 0.05, 0.1, 0.2, 0.3, 0.5];
 
-/// The shares of relays that are trusted, drawn one by one until they have this share of all weight.
+/// The shares of relays that are trusted, drawn one by one until they have this share of all
+/// weight.
 fn trusted(network: &Network, share: f64, seed: u64) -> Vec<f64> {
     let mut random = ChaCha12Rng::seed_from_u64(seed);
     let capacities = papers_capacities(network);

@@ -6,17 +6,20 @@
 //!        attackers lie about each other, and about whom they frame ─┘
 //! ```
 //!
-//! A stream between two relays gets the speed of the slower one's part for one stream, with noise; how many streams
-//! there are between two goes by their weights, so of small relays little is known. The thresholds are those that
-//! spare 99 % of honest relays, see [`EigenSpeedRules::calibrated`].
+//! A stream between two relays gets the speed of the slower one's part for one stream, with noise;
+//! how many streams there are between two goes by their weights, so of small relays little is
+//! known. The thresholds are those that spare 99 % of honest relays, see
+//! [`EigenSpeedRules::calibrated`].
 //!
-//! What a gang gains is told in times of what it deserves, so it matters who lies. Relays that deserve much have little to
-//! gain: trusted relays have rated them well before. Slow ones that give all that they have to trusted relays gain most, and
-//! the paper's order of magnitude (7.4 to 28.1) is theirs. If only changes in a step count, and few are trusted, they gain
-//! more by far: see the curves of [`liars`].
+//! What a gang gains is told in times of what it deserves, so it matters who lies. Relays that
+//! deserve much have little to gain: trusted relays have rated them well before. Slow ones that
+//! give all that they have to trusted relays gain most, and the paper's order of magnitude (7.4 to
+//! 28.1) is theirs. If only changes in a step count, and few are trusted, they gain more by far:
+//! see the curves of [`liars`].
 //!
-//! Limits: 200 relays stand for thousands; the noise and the number of streams are our choice, so the order of
-//! magnitude and the direction of the curves are what can be compared. Who sets laxer thresholds gets greater gains.
+//! Limits: 200 relays stand for thousands; the noise and the number of streams are our choice, so
+//! the order of magnitude and the direction of the curves are what can be compared. Who sets laxer
+//! thresholds gets greater gains.
 
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
@@ -41,7 +44,7 @@ pub const TRUSTED: [f64; 5] = [0.05, 0.1, 0.2, 0.3, 0.5];
 pub const ATTACKERS: [f64; 2] = [0.02, 0.05];
 /// The same for the curve over the attackers' share.
 const CURVE: [f64; 4] = [0.01, 0.02, 0.05, 0.1];
-/// One of so many relays is slow.
+/// One relay in this number is slow.
 const SLOW: usize = 4;
 /// Networks that are looked at for gangs of slow relays, which differ more.
 const NETWORKS_OF_SLOW: u64 = 9;
@@ -54,7 +57,8 @@ struct Crowd {
     capacities: Vec<f64>,
     /// What honest ones see.
     views: Views,
-    /// Relays in an order that nobody chooses: the attackers from the front, the trusted ones from the back.
+    /// Relays in an order that nobody chooses: the attackers from the front, the trusted ones from
+    /// the back.
     order: Vec<usize>,
 }
 
@@ -74,13 +78,14 @@ impl Crowd {
         Self { capacities, views, order }
     }
 
-    /// So many of them, from the front.
+    /// A share of them, from the front.
     fn attackers(&self, share: f64) -> &[usize] {
         &self.order[..part(self.order.len(), share)]
     }
 
-    /// As many of the slowest quarter of those whom trusted relays have rated: the others have a part of 1/n, whatever
-    /// they say. None of them is trusted at any share of the curves.
+    /// The same share of the slowest quarter of the relays that trusted relays have rated: the
+    /// others have a part of 1/n with any rating. None of them is trusted at any share of the
+    /// curves.
     fn slow(&self, share: f64, trusted: &[usize]) -> Vec<usize> {
         let others = &self.order[..self.order.len() - self.order.len() / 2];
         let speed = |of: usize, to: usize| self.views.speed(of, to).min(self.views.speed(to, of));
@@ -94,13 +99,13 @@ impl Crowd {
         rated.into_iter().filter(|one| slow.contains(one)).take(count).collect()
     }
 
-    /// So many of them, from the back.
+    /// A share of them, from the back.
     fn trusted(&self, share: f64) -> &[usize] {
         &self.order[self.order.len() - part(self.order.len(), share)..]
     }
 }
 
-/// A share of so many, one at least and half at most.
+/// A share of a number, one at least and half at most.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -133,8 +138,8 @@ fn seen(capacities: &[f64], random: &mut ChaCha12Rng) -> Views {
     views
 }
 
-/// What a gang makes of the views whose members say of each other what goes by what both deserve, times this. So all
-/// of them grow alike, and none is marked before the others.
+/// What a gang makes of the views whose members say of each other what goes by what both deserve,
+/// times this. So all of them grow alike, and none is marked before the others.
 fn lied(views: &Views, gang: &[usize], deserved: &EigenSpeedWeights, factor: f64) -> Views {
     let mut views = views.clone();
     for &one in gang {
@@ -146,8 +151,8 @@ fn lied(views: &Views, gang: &[usize], deserved: &EigenSpeedWeights, factor: f64
     views
 }
 
-/// The views when a gang gives all that it has to trusted relays: it has streams with all of them, each as much
-/// faster as it leaves others out, and no faster than the trusted relay.
+/// The views when a gang gives all that it has to trusted relays: it has streams with all of them,
+/// each as much faster as it leaves others out, and no faster than the trusted relay.
 fn courted(crowd: &Crowd, gang: &[usize], trusted: &[usize]) -> Views {
     let mut views = crowd.views.clone();
     let more = float(crowd.order.len()) / float(trusted.len().max(1));
@@ -177,7 +182,6 @@ fn normal(random: &mut ChaCha12Rng) -> f64 {
     (-2.0 * one.ln()).sqrt() * (std::f64::consts::TAU * other).cos()
 }
 
-/// A count as a float.
 #[expect(clippy::cast_precision_loss, reason = "counts of relays")]
 fn float(count: usize) -> f64 {
     count as f64
@@ -194,8 +198,8 @@ const AIMS: [f64; 14] =
 /// Lies beyond the one by which a gang begins to take over all weight, in times of that.
 const BEYOND: [f64; 10] = [1.0, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 10.0, 1000.0];
 
-/// The factors of a gang's lies. From that on at which the gang alone stretches as much as all honest relays do, it
-/// takes over; below it, its weight is multiplied by 1/(1 - part of that).
+/// The factors of a gang's lies. From that on at which the gang alone stretches as much as all
+/// honest relays do, it takes over; below it, its weight is multiplied by 1/(1 - part of that).
 fn claims(honest: &EigenSpeedWeights, gang: &[usize]) -> impl Iterator<Item = f64> {
     let square = |index: &usize| honest.shares[*index] * honest.shares[*index];
     let squares: f64 = gang.iter().map(square).sum();
@@ -219,8 +223,8 @@ struct Way {
     checks_finals: bool,
 }
 
-/// How many times what it deserves a gang gets whose members praise each other as much as they can without being
-/// marked.
+/// How many times what it deserves a gang gets whose members praise each other as much as they can
+/// without being marked.
 fn liars_gain(crowd: &Crowd, [trusted, attackers]: [f64; 2], way: &Way) -> f64 {
     let trusted = crowd.trusted(trusted);
     let gang = &match way.is_slow {
@@ -253,7 +257,7 @@ fn median_of(network: &Network, seed: u64, one: impl Fn(&Crowd) -> f64) -> f64 {
     median_of_many(network, NETWORKS, seed, one)
 }
 
-/// The median over so many networks.
+/// The median over `many` networks.
 fn median_of_many(network: &Network, many: u64, seed: u64, one: impl Fn(&Crowd) -> f64) -> f64 {
     let of = |number: u64| one(&Crowd::new(network, seed.wrapping_add(number)));
     ff_report::stats::median((0..many).map(of).collect()).unwrap_or(0.0)
@@ -326,8 +330,8 @@ pub fn liars(network: &Network, seed: u64) -> Attack {
     }
 }
 
-/// The share of honest relays that a gang gets marked which praises its members and, of the others, a fifth; with
-/// the check of what changes in a step, or without it.
+/// The share of honest relays that a gang gets marked which praises its members and, of the others,
+/// a fifth; with the check of what changes in a step, or without it.
 fn framed(crowd: &Crowd, trusted: f64, attackers: f64, checks_steps: bool) -> f64 {
     let (trusted, gang) = (crowd.trusted(trusted), crowd.attackers(attackers));
     let mut rules = EigenSpeedRules::calibrated(&crowd.views, trusted, MARKED);

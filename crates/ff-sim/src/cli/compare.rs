@@ -15,8 +15,8 @@ pub struct CompareArgs {
     /// The newer one.
     #[arg(value_name = "NEW.v3bw")]
     pub new: PathBuf,
-    /// The network, for positions, countries, families, and capacities if it has any. Relays that are not in it are left
-    /// out; the results have their number.
+    /// The network, for positions, countries, families, and capacities if it has any. Relays that
+    /// are not in it are left out; the results have their number.
     #[arg(long, value_name = "SRC")]
     pub network: PathBuf,
     /// What else is known of it.
@@ -25,15 +25,16 @@ pub struct CompareArgs {
     /// Join files and a network of different months too.
     #[arg(long)]
     pub allow_mixed: bool,
-    /// The clients' demand, as a part of all capacity, for the times of downloads. Predicted times come from a model in
-    /// which a relay serves all streams at once: use them for comparison, not as forecasts.
+    /// The clients' demand, as a part of all capacity, for the times of downloads. Predicted times
+    /// come from a model in which a relay serves all streams at once: use them for comparison, not
+    /// as forecasts.
     #[arg(long, value_name = "PART", default_value_t = 0.5)]
     pub load: f64,
     /// Also simulate downloads by both files' weights, as the command flow does, at that load.
     #[arg(long)]
     pub flow: bool,
-    /// A folder with tmodel-stream.json and tmodel-packet.json, the models of users' traffic; default: the models in this
-    /// program.
+    /// A folder with tmodel-stream.json and tmodel-packet.json, the models of users' traffic;
+    /// default: the models in this program.
     #[arg(long, value_name = "DIR", requires = "flow")]
     pub model: Option<PathBuf>,
     /// Simulated minutes that are measured.

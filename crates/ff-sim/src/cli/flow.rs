@@ -10,20 +10,22 @@ use crate::flow::trial::TICK_SECS;
 /// Options of `flow`.
 #[derive(Args, Clone, Debug)]
 pub struct FlowArgs {
-    /// Networks: tables of an experiment's relays (name, position, address, country, capacity, weight) or folders with
-    /// such a relays.csv, or other files with capacities. DIR/01..07 are the seven of these numbers. No network may be given twice.
+    /// Networks: tables of an experiment's relays (name, position, address, country, capacity,
+    /// weight) or folders with such a relays.csv, or other files with capacities. DIR/01..07 are
+    /// the seven of these numbers. No network may be given twice.
     #[arg(long, value_name = "SRC,...", value_delimiter = ',', required = true)]
     pub network: Vec<PathBuf>,
     /// What else is known of them.
     #[command(flatten)]
     pub described: DescribedArgs,
-    /// A folder with tmodel-stream.json and tmodel-packet.json, the models of users' circuits, streams and packets.
-    /// Default: the models in this program, of 2018.
+    /// A folder with tmodel-stream.json and tmodel-packet.json, the models of users' circuits,
+    /// streams and packets. Default: the models in this program, of 2018.
     #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,
-    /// Weights by which clients choose relays: consensus (those of the network's file), flashflow (capacities, with
-    /// errors between 0.84 and 1.01), torflow-loop, torflow-pid-loop, sbws-loop (closed loops that start with the
-    /// consensus; the second is TorFlow with feedback), or a bandwidth file.
+    /// Weights by which clients choose relays: consensus (those of the network's file), flashflow
+    /// (capacities, with errors between 0.84 and 1.01), torflow-loop, torflow-pid-loop, sbws-loop
+    /// (closed loops that start with the consensus; the second is TorFlow with feedback), or a
+    /// bandwidth file.
     #[arg(
         long,
         value_name = "NAME,...",
@@ -37,18 +39,22 @@ pub struct FlowArgs {
     /// Users' demand, as parts of that of January 2019.
     #[arg(long, value_name = "PART,...", value_delimiter = ',', default_value = "1.0")]
     pub load: Vec<f64>,
-    /// Number of circuits that users open in ten minutes at load 1.0. Default: in proportion to the network's capacity, as
-    /// in January 2019: 148,896 for a tenth of it (36 Gbit/s). The number of clients grows with it.
+    /// Number of circuits that users open in ten minutes at load 1.0. Default: in proportion to the
+    /// network's capacity, as in January 2019: 148,896 for a tenth of it (36 Gbit/s). The number of
+    /// clients grows with it.
     #[arg(long, value_name = "NUMBER")]
     pub circuits: Option<f64>,
-    /// How relays divide their capacity among circuits: more to circuits that have had little recently (weighted, nearest to
-    /// what Shadow measured), equally (max-min), or to one circuit after the other, the quietest first.
+    /// How relays divide their capacity among circuits: more to circuits that have had little
+    /// recently (weighted, nearest to what Shadow measured), equally (max-min), or to one circuit
+    /// after the other, the quietest first.
     #[arg(long, value_name = "RULE", default_value = "weighted")]
     pub rule: FlowRule,
-    /// Limit of data in flight: fixed windows of 500 cells, as in 2019, or congestion control, as today.
+    /// Limit of data in flight: fixed windows of 500 cells, as in 2019, or congestion control, as
+    /// today.
     #[arg(long, value_name = "KIND", default_value = "fixed")]
     pub window: FlowWindow,
-    /// Number of guards of each client; with 0, each circuit gets a new one, as in Shadow's experiments.
+    /// Number of guards of each client; with 0, each circuit gets a new one, as in Shadow's
+    /// experiments.
     #[arg(long, value_name = "NUMBER", default_value_t = 0,
           value_parser = clap::value_parser!(u8).range(0..=20))]
     pub guards: u8,
@@ -67,9 +73,9 @@ pub struct FlowArgs {
     #[arg(long, value_name = "MINUTES", default_value_t = 20,
           value_parser = clap::value_parser!(u32).range(0..=1440))]
     pub warm_up: u32,
-    /// Seconds of a tick: a whole part of one, as 0.1, or 1, 2, 3, 4, 5, 6 or 10. A longer tick makes a simulation
-    /// cheaper and coarser: times of downloads are multiples of it, and relays at their limit carry less (in a small network
-    /// 0.96 with 0.1 s, 0.85 with 1 s).
+    /// Seconds of a tick: a whole part of one, as 0.1, or 1, 2, 3, 4, 5, 6 or 10. A longer tick
+    /// makes a simulation cheaper and coarser: times of downloads are multiples of it, and relays
+    /// at their limit carry less (in a small network 0.96 with 0.1 s, 0.85 with 1 s).
     #[arg(long, value_name = "SECONDS", default_value_t = Tick(TICK_SECS))]
     pub tick: Tick,
     /// Number of rounds of a closed loop, each of 18 hours; seven are five days.
@@ -196,7 +202,7 @@ impl fmt::Display for Tick {
 pub struct Shard {
     /// Counted from 0.
     index: usize,
-    /// Of so many.
+    /// How many.
     count: usize,
 }
 

@@ -73,7 +73,8 @@ pub struct StoredArgs {
     /// A folder of archives, read through a temporary store.
     #[arg(long, value_name = "DIR")]
     pub collector: Option<PathBuf>,
-    /// Join data of different months too: descriptors with consensuses by fingerprint, tables as they are.
+    /// Join data of different months too: descriptors with consensuses by fingerprint, tables as
+    /// they are.
     #[arg(long)]
     pub allow_mixed: bool,
     /// Which months of a store or of archives.

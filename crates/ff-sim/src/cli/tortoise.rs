@@ -12,16 +12,16 @@ pub struct TortoiseArgs {
     /// Figures of the paper to compute; all adds experiments where bulk users evade the limit.
     #[arg(long, value_name = "NUMBER,...", value_delimiter = ',', default_value = "all")]
     pub figures: Vec<TortoiseFigure>,
-    /// Simulate today's network instead: relays of May 2024, two guards and conflux legs for each client, pages of 2025,
-    /// each limit with each burst, and no limit.
+    /// Simulate today's network instead: relays of May 2024, two guards and conflux legs for each
+    /// client, pages of 2025, each limit with each burst, and no limit.
     #[arg(long, conflicts_with_all = ["figures", "burst"])]
     pub today: bool,
     /// Limits of a client's link in today's network; 0.01 at least, as PerConnBWRate.
     #[arg(long, value_name = "MB/S,...", value_delimiter = ',', requires = "today",
           default_value = "0.1,0.25,0.5,1,2,4,8", value_parser = limit)]
     pub limits: Vec<u32>,
-    /// Bucket sizes in today's network: what a link may save. least is 0.2 s of the limit, below which tor refuses
-    /// PerConnBWBurst.
+    /// Bucket sizes in today's network: what a link may save. least is 0.2 s of the limit, below
+    /// which tor refuses PerConnBWBurst.
     #[arg(long, value_name = "MB,...", value_delimiter = ',', requires = "today",
           default_value = "least,3,20", value_parser = today_burst)]
     pub bursts: Vec<TodayBurst>,
@@ -32,11 +32,12 @@ pub struct TortoiseArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 5,
           value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: u64,
-    /// Bucket size, in seconds of the limit: what a link may pass at once after a pause. The paper does not say; 1 is
-    /// what tor does where rate and burst are equal.
+    /// Bucket size, in seconds of the limit: what a link may pass at once after a pause. The paper
+    /// does not say; 1 is what tor does where rate and burst are equal.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = burst)]
     pub burst: f64,
-    /// Size of the network, as a part of the paper's 900 clients; with --today of 144 relays, a fiftieth of all.
+    /// Size of the network, as a part of the paper's 900 clients; with --today of 144 relays, a
+    /// fiftieth of all.
     #[arg(long, value_name = "PART", default_value_t = 1.0, value_parser = scale)]
     pub scale: f64,
     /// Simulated minutes that are measured.
@@ -178,9 +179,11 @@ Exit status:
 
 /// The least limit, in bytes a second, as of PerConnBWRate with FFIngressLimit 1.
 const LEAST_LIMIT: u32 = 10_000;
-/// The greatest limit, in bytes a second, and the greatest burst, in bytes: those of PerConnBWRate and PerConnBWBurst.
+/// The greatest limit, in bytes a second, and the greatest burst, in bytes: those of PerConnBWRate
+/// and PerConnBWBurst.
 const MOST: u32 = 2_147_483_647;
-/// The least burst is what a limit lets pass in this part of a second, as of PerConnBWBurst with FFIngressLimit 1.
+/// The least burst is what a limit lets pass in this part of a second, as of PerConnBWBurst with
+/// FFIngressLimit 1.
 const LEAST_BURST_PARTS: u32 = 5;
 /// Bytes of a MB.
 const MB: f64 = 1e6;

@@ -1,14 +1,17 @@
 //! What downloads would come to: a model of relays as queues that serve all streams at once.
 //!
-//! Clients want a part of all capacity, a third of it in each position. In a position each relay that may be there
-//! gets its share of the weight. With load u of what it can do, a relay of capacity C gives one more stream C (1 - u)
-//! (the mean of a queue that serves all at once, M/G/1-PS); one that is asked for more than it has gives 2 % of it.
-//! A circuit is as fast as the slowest of three relays that are chosen by themselves, and no faster than 500 cells in
-//! each of its round trips. A download takes two round trips and then its bytes at the median circuit's speed.
+//! Clients want a part of all capacity, a third of it in each position. In a position each relay
+//! that may be there gets its share of the weight. With load u of what it can do, a relay of
+//! capacity C gives one more stream C (1 - u) (the mean of a queue that serves all at once,
+//! M/G/1-PS); one that is asked for more than it has gives 2 % of it. A circuit is as fast as the
+//! slowest of three relays that are chosen by themselves, and no faster than 500 cells in each of
+//! its round trips. A download takes two round trips and then its bytes at the median circuit's
+//! speed.
 //!
-//! Limits: clients do not leave slow relays, all downloads are as of one client more, guards and families are not
-//! kept, position weights (Wgg and the like) are 1, round trips are the same everywhere. It is for comparing two sets of
-//! weights, and no forecast of seconds: that is what `ff-sim flow` simulates.
+//! Limits: clients do not leave slow relays, all downloads are as of one client more, guards and
+//! families are not kept, position weights (Wgg and the like) are 1, round trips are the same
+//! everywhere. It is for comparing two sets of weights, and no forecast of seconds: that is what
+//! `ff-sim flow` simulates.
 
 use serde::Serialize;
 
@@ -41,7 +44,8 @@ pub struct Prediction {
 /// What a relay is to a position: its share of it, and what it gives a stream.
 type Choice = (f64, f64);
 
-/// Predicts for a network with these weights; nothing if a position has no relay with a weight and a capacity.
+/// Predicts for a network with these weights; nothing if a position has no relay with a weight and
+/// a capacity.
 #[must_use]
 pub fn predict(network: &Network, load: f64) -> Option<Prediction> {
     let load = if load.is_finite() { load.clamp(0.0, 10.0) } else { return None };
@@ -76,7 +80,7 @@ pub fn predict(network: &Network, load: f64) -> Option<Prediction> {
     })
 }
 
-/// The relays' shares of a position's weight. Who has no known capacity is not chosen.
+/// The relays' shares of a position's weight. A relay without a known capacity is not chosen.
 fn shares(network: &Network, may: fn(&Relay) -> bool) -> Vec<f64> {
     let weight = |relay: &Relay| {
         let is_good = may(relay) && relay.usable().is_some_and(|rate| rate.get() > 0);
@@ -114,7 +118,7 @@ mod tests {
     use super::*;
     use crate::network::Flags;
 
-    /// A guard, a middle and an exit of so many Mbit/s each, with these weights.
+    /// A guard, a middle and an exit of these Mbit/s, with these weights.
     fn network(mbit: [u64; 3], weights: [f64; 3]) -> Network {
         let relay = |number: usize| Relay {
             flags: Flags { guard: number == 0, exit: number == 2, ..Flags::default() },
@@ -128,7 +132,8 @@ mod tests {
 
     #[test]
     fn a_circuit_is_as_fast_as_its_slowest_relay() {
-        // 3 Mbit/s in all, of which 0.3 are wanted: 0.1 in each position, a third of that in the middle of each.
+        // 3 Mbit/s in all, of which 0.3 are wanted: 0.1 in each position, a third of that in the
+        // middle of each.
         let found = predict(&network([1, 1, 1], [1.0; 3]), 0.1).expect("a prediction");
         let third = 0.1 * 125_000.0 / 3.0;
         // Guard and exit have all of their positions and a third of the middle.

@@ -8,7 +8,8 @@ use crate::attack::{Attack, Point, TABLE2};
 /// How the curves of EigenSpeed begin.
 const EIGENSPEED: &str = "eigenspeed";
 
-/// What a drawn point of EigenSpeed adds to its label: nothing for liars that serve trusted relays, more if they are slow.
+/// What a drawn point of EigenSpeed adds to its label: nothing for liars that serve trusted relays,
+/// more if they are slow.
 fn gang(point: &Point) -> Option<&'static str> {
     let attack = point.curve.strip_prefix(EIGENSPEED)?.strip_prefix(", ")?;
     [(COURTING, ""), (SLOW_COURTING, ", slow relays")]
@@ -16,7 +17,8 @@ fn gang(point: &Point) -> Option<&'static str> {
         .find_map(|(curve, label)| (attack == curve).then_some(label))
 }
 
-/// Table 2, three times: over the attacker's size, over the attackers' share, and over the trusted share.
+/// Table 2, three times: over the attacker's size, over the attackers' share, and over the trusted
+/// share.
 #[must_use]
 pub fn table2(attacks: &[Attack]) -> Vec<Figure> {
     let Some(table) = attacks.iter().find(|attack| attack.id == TABLE2) else { return Vec::new() };
@@ -46,8 +48,8 @@ pub fn table2(attacks: &[Attack]) -> Vec<Figure> {
     [size, share, trust].into_iter().filter(|figure| !figure.curves.is_empty()).collect()
 }
 
-/// Adds the curves of some points: over the trusted share, of each attacker; else over the attackers, of each
-/// trusted share.
+/// Adds the curves of some points: over the trusted share, of each attacker; else over the
+/// attackers, of each trusted share.
 fn curves(figure: Figure, points: &[&Point], by_trust: bool) -> Figure {
     let mut curves: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
     for point in points {

@@ -10,7 +10,8 @@ use crate::read::series::daily::Day;
 /// Seconds of the paper's speed test: 51 hours.
 const TEST_SECS: f64 = 51.0 * 3600.0;
 
-/// Figures 1 to 4, 10a and 10b, as far as there are values; `whole` part of a window must be covered for the network's.
+/// Figures 1 to 4, 10a and 10b, as far as there are values; `whole` part of a window must be
+/// covered for the network's.
 #[must_use]
 pub fn of_outcome(outcome: &ErrorAnalysis, least_share: f64) -> Vec<Figure> {
     let relays = "relays";
@@ -156,8 +157,8 @@ pub fn speed_test(days: &[Day]) -> Figure {
     Figure { band, ..figure }
 }
 
-/// Figure 3 or 8b for the relays of one moment: the distribution of their weight errors (Eq. 5), sorted, by whose
-/// weights these are.
+/// Figure 3 or 8b for the relays of one moment: the distribution of their weight errors (Eq. 5),
+/// sorted, by whose weights these are.
 #[must_use]
 pub fn relay_weights(name: &'static str, title: &str, by_weights: &[(String, Vec<f64>)]) -> Figure {
     let x = Axis::log("share of weight over share of capacity (1: correct)");
@@ -167,8 +168,8 @@ pub fn relay_weights(name: &'static str, title: &str, by_weights: &[(String, Vec
         .fold(figure, |figure, (label, errors)| figure.with(label.clone(), distribution(errors)))
 }
 
-/// Figure 8a: the distribution of the errors of measured capacities, |1 - estimate / truth|, sorted, by whose
-/// estimates these are.
+/// Figure 8a: the distribution of the errors of measured capacities, |1 - estimate / truth|,
+/// sorted, by whose estimates these are.
 #[must_use]
 pub fn relay_capacities(by_system: &[(String, Vec<f64>)]) -> Figure {
     let x = Axis::linear("error of a relay's capacity, |1 - estimate / truth|");

@@ -1,12 +1,12 @@
-//! Figures of schedules: how far a team has come after so many hours.
+//! Figures of schedules: how far a team has come after each number of hours.
 
 use ff_report::figure::{Axis, Figure, thinned};
 
 use crate::schedule::greedy::hours;
 use crate::schedule::outcome::PeriodOutcome;
 
-/// The greedy schedule: how full its slots are, and which part of the relays and of what they need has been measured. Of
-/// each slot the part of the team that is taken, and how many relays.
+/// The greedy schedule: how full its slots are, and which part of the relays and of what they need
+/// has been measured. Of each slot the part of the team that is taken, and how many relays.
 #[must_use]
 pub fn greedy(filled: &[(f64, usize)], slot_secs: u32) -> Figure {
     let relays: usize = filled.iter().map(|(_, relays)| relays).sum();

@@ -19,7 +19,6 @@ pub fn figures(results: &Results, numbers: &[u8]) -> Vec<Figure> {
     numbers.iter().filter_map(|number| figure(results, *number)).collect()
 }
 
-/// A figure.
 fn figure(results: &Results, number: u8) -> Option<Figure> {
     Some(match number {
         3 => kinds(results),
@@ -118,7 +117,7 @@ fn means(results: &Results) -> Figure {
         Axis::linear("mean rate of all clients, KB/s"),
     )
     .noting("Points are means over seeds. Faint dots: each seed. Bars: 95 % intervals of the mean (Student's t).");
-    // Without a limit there are no client relays in the paper's figure: a line to compare with.
+    // Without a limit the paper's figure has no client relays: a line to compare with.
     let base = |_: Runners| Cell::BASE;
     let limited = |limit| move |runners| cell(Some(limit), runners);
     let figure = line(figure, results, "no limit, no client relays", base);

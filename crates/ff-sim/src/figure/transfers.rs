@@ -29,8 +29,9 @@ const NOTE: &str = "Points are means over networks, or over the simulations of a
                     they do not hide each other. Faint dots: the values averaged. Bars: 95 % intervals of the mean \
                     (Student's t); a bar without an end continues outside the frame.";
 
-/// Figures 9a (times to the first and to the last bytes), 9b (timeouts) and 9c (throughput), over the load: means over
-/// networks, or over the simulations of a single one, with their spread and their 95 % intervals.
+/// Figures 9a (times to the first and to the last bytes), 9b (timeouts) and 9c (throughput), over
+/// the load: means over networks, or over the simulations of a single one, with their spread and
+/// their 95 % intervals.
 #[must_use]
 pub fn figures(rows: &[TransferRow]) -> Vec<Figure> {
     if rows.is_empty() {
@@ -72,7 +73,8 @@ fn names(rows: &[TransferRow]) -> Vec<&str> {
     names
 }
 
-/// A value at each load, for some weights: the mean of each network, or what each simulation of a single one has.
+/// A value at each load, for some weights: the mean of each network, or what each simulation of a
+/// single one has.
 fn values(
     rows: &[TransferRow],
     weights: &str,

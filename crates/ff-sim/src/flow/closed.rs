@@ -1,4 +1,5 @@
-//! Closed loops: weights make load, load makes observed bandwidths and download speeds, and these make weights.
+//! Closed loops: weights make load, load makes observed bandwidths and download speeds, and these
+//! make weights.
 //!
 //! ```text
 //!   paths ─▶ simulation ─▶ bytes by second ─▶ Observed (10 s, 5 days, 18 h) ─┐
@@ -6,15 +7,16 @@
 //!     └── Factors ◀── weights ◀── torflow | sbws ◀──┘
 //! ```
 //!
-//! [`Loop`] looks on while a simulation goes ([`Watch`]). Time is compressed: a round takes some minutes of the
-//! simulation and stands for 18 hours, the time between two descriptors of a relay; what a relay carried in the
-//! minutes stands for all of them. All relays are measured once a round if the simulation has room for it
-//! ([`Loop::probes`]): TorFlow measures with a second relay of about the same weight, sbws with one of at least twice
-//! the weight, or one of the ten largest; the last of the two is an exit. TorFlow goes by the downloads of a round,
-//! sbws by those of the last seven, which are five days.
+//! [`Loop`] looks on while a simulation goes ([`Watch`]). Time is compressed: a round takes some
+//! minutes of the simulation and stands for 18 hours, the time between two descriptors of a relay;
+//! what a relay carried in the minutes stands for all of them. All relays are measured once a round
+//! if the simulation has room for it ([`Loop::probes`]): TorFlow measures with a second relay of
+//! about the same weight, sbws with one of at least twice the weight, or one of the ten largest;
+//! the last of the two is an exit. TorFlow goes by the downloads of a round, sbws by those of the
+//! last seven, which are five days.
 //!
-//! Limits: weights change for all clients at once when a round ends, and relays that carry nothing in the minutes
-//! have observed nothing in the 18 hours.
+//! Limits: weights change for all clients at once when a round ends, and relays that carry nothing
+//! in the minutes have observed nothing in the 18 hours.
 
 use std::collections::VecDeque;
 
@@ -36,7 +38,8 @@ use crate::{
 pub enum System {
     /// TorFlow, by class, without feedback.
     Torflow,
-    /// TorFlow with feedback, by its own constants: what a relay had is multiplied by how it was measured.
+    /// TorFlow with feedback, by its own constants: what a relay had is multiplied by how it was
+    /// measured.
     TorflowPid,
     /// sbws.
     Sbws,
@@ -76,7 +79,7 @@ impl Rounds {
 /// Rounds for which sbws remembers a download: five days and a quarter.
 const REMEMBERED: usize = 7;
 
-/// Relays before and behind one by weight, of which TorFlow takes the second.
+/// Relays before and after one by weight, of which TorFlow takes the second.
 const NEAR: usize = 25;
 
 /// The largest relays, of which sbws takes the second if none has twice the weight.
@@ -96,7 +99,7 @@ struct Known {
 /// A loop.
 #[derive(Clone, Debug)]
 pub struct Loop {
-    /// Who makes the weights.
+    /// The system that makes the weights.
     system: System,
     /// How long it goes on.
     rounds: Rounds,
@@ -117,8 +120,8 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// That of a network which starts with its own weights: relays have published what those say, scaled to what
-    /// all of them can carry.
+    /// That of a network which starts with its own weights: relays have published what those say,
+    /// scaled to what all of them can carry.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "rates lie far below 2^53")]
     pub fn new(network: &Network, system: System, rounds: Rounds, seed: u64) -> Self {
@@ -145,8 +148,8 @@ impl Loop {
         this
     }
 
-    /// Relays that have to be measured at a time for all to be measured in a round: a download takes five seconds,
-    /// and a little for the round trips before.
+    /// Relays that have to be measured at a time for all to be measured in a round: a download
+    /// takes five seconds, and a little for the round trips before.
     #[must_use]
     pub fn probes(&self) -> u32 {
         let all = u32::try_from(self.network.relays.len()).unwrap_or(u32::MAX);
@@ -224,8 +227,8 @@ impl Loop {
         Paths::new(&self.network, &weights, &Factors::of(&self.network, &weights))
     }
 
-    /// A second relay to measure this one with, if there is one: an exit if this is none, and the other way round
-    /// if that can be.
+    /// A second relay to measure this one with, if there is one: an exit if this is none, and the
+    /// other way round if that can be.
     fn partner(&mut self, relay: u32) -> Option<u32> {
         let relays = &self.network.relays;
         let is_exit =
@@ -289,7 +292,8 @@ impl Watch for Loop {
 
     fn probed(&mut self, pair: Pair, bytes_per_sec: f64) {
         for relay in pair.relays {
-            // TorFlow takes a download as one of both relays, sbws as one of that which it is after.
+            // TorFlow takes a download as one of both relays, sbws as one of that which it is
+            // after.
             let counts = self.system.is_torflow() || relay == pair.measured;
             if let Some(now) = self.known[relay as usize].measured.back_mut().filter(|_| counts) {
                 now.push(bytes_per_sec);
@@ -305,7 +309,8 @@ mod tests {
     use super::*;
     use crate::network::{Flags, Relay};
 
-    /// A network of relays g, m and e in turn, each twice as fast as the one of its class before, at equal weights.
+    /// A network of relays g, m and e in turn, each twice as fast as the one of its class before,
+    /// at equal weights.
     fn network() -> Network {
         let relay = |index: u8| Relay {
             fingerprint: [index; 20],

@@ -1,15 +1,17 @@
-//! Rates of flows that share relays: who gets how much of what relays can carry.
+//! Rates of flows that share relays: how the capacity of relays is divided between them.
 //!
-//! [`MaxMin`] raises all rates together until a relay is full or a flow is at its cap, freezes those, and goes on
-//! with the rest: every flow ends at its cap, or at a full relay where no other flow gets more. A relay that can carry
-//! the caps of all its flows is never full and limits nobody, so flows that meet no other relay get their caps at once,
-//! and only the rest is filled. Relays wait in a heap by the share that they could give; a share only grows while
-//! others freeze, so a relay that comes up with an old share goes back with its new one. [`QuietFirst`] serves flows in
-//! the order of what they have had of late, as tor's scheduler does by circuit (EWMA): each takes what its relays have
-//! left. [`Weighted`] lies between the two: max-min over weights that fall with what a flow has had.
+//! [`MaxMin`] raises all rates together until a relay is full or a flow is at its cap, freezes
+//! those, and goes on with the rest: every flow ends at its cap, or at a full relay where no other
+//! flow gets more. A relay that can carry the caps of all its flows is never full and limits
+//! nobody, so flows that meet no other relay get their caps at once, and only the rest is filled.
+//! Relays wait in a heap by the share that they could give; a share only grows while others freeze,
+//! so a relay that comes up with an old share goes back with its new one. [`QuietFirst`] serves
+//! flows in the order of what they have had of late, as tor's scheduler does by circuit (EWMA):
+//! each takes what its relays have left. [`Weighted`] lies between the two: max-min over weights
+//! that fall with what a flow has had.
 //!
-//! Flows are columns, not records, and nothing is allocated once buffers have grown. A relay's capacity that is
-//! not a number or below 0 counts as 0, a cap likewise.
+//! Flows are columns, not records, and nothing is allocated once buffers have grown. A relay's
+//! capacity that is not a number or below 0 counts as 0, a cap likewise.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -25,7 +27,8 @@ pub type Flows = FlowsOver<3>;
 /// Flows through relays, as columns: each through at most `HOPS` of them.
 #[derive(Clone, Debug, Default)]
 pub struct FlowsOver<const HOPS: usize> {
-    /// Each flow's relays, as indices; [`NO_RELAY`], or any index that is not there, limits nothing.
+    /// Each flow's relays, as indices; [`NO_RELAY`], or any index that is not there, limits
+    /// nothing.
     paths: Vec<[u32; HOPS]>,
     /// The most that each can take, in bytes a second.
     caps: Vec<f64>,
@@ -72,7 +75,8 @@ pub trait Share<const HOPS: usize = 3> {
     /// Writes each flow's rate into `rates`, which gets as long as there are flows.
     fn fill(&mut self, flows: &FlowsOver<HOPS>, capacities: &[f64], rates: &mut Vec<f64>);
 
-    /// How many relays and hops of flows it has looked at since it was made; 0 from rules that do not count.
+    /// How many relays and hops of flows it has looked at since it was made; 0 from rules that do
+    /// not count.
     fn work(&self) -> u64 {
         0
     }
@@ -98,11 +102,11 @@ impl<const HOPS: usize> Share<HOPS> for MaxMinOver<HOPS> {
     }
 }
 
-/// Shares that are larger for flows that have had little: max-min of rate over weight, where the weight is
-/// `quiet / (quiet + spent)`.
+/// Shares that are larger for flows that have had little: max-min of rate over weight, where the
+/// weight is `quiet / (quiet + spent)`.
 #[derive(Clone, Debug)]
 pub struct Weighted {
-    /// With so many bytes of late a flow has half the weight of a new one.
+    /// After this number of recent bytes a flow has half the weight of a new one.
     quiet: f64,
     /// The work that is the same for all weights.
     filling: Filling<3>,
@@ -111,8 +115,9 @@ pub struct Weighted {
 impl Weighted {
     /// The least weight, which keeps rates over weights finite.
     const LEAST: f64 = 1e-6;
-    /// Weights are multiples of one over this, so that sums of up to two million of them are exact: a loud flow that is
-    /// left of many would else find a relay's sum wrong by more than its own weight.
+    /// Weights are multiples of one over this, so that sums of up to two million of them are exact:
+    /// a loud flow that is left of many would else find a relay's sum wrong by more than its own
+    /// weight.
     const PARTS: f64 = (1_u64 << 32) as f64;
 
     /// Halves the weight of a flow that has had `quiet` bytes of late; at least one byte.
@@ -123,7 +128,8 @@ impl Weighted {
 }
 
 impl Default for Weighted {
-    /// 30 kB: with so much Shadow's networks 1-4 have their medians, and change with the load as theirs do.
+    /// 30 kB: with this value Shadow's networks 1-4 have their medians, and change with the load as
+    /// theirs do.
     fn default() -> Self {
         Self::new(3e4)
     }
@@ -199,16 +205,15 @@ impl Room {
     }
 }
 
-/// A flow that may not get its cap. What is looked at together lies together, since flows come up in no order.
+/// A flow that may not get its cap. What is looked at together lies together, since flows come up
+/// in no order.
 #[derive(Clone, Copy, Debug)]
 struct Limited<const HOPS: usize> {
     /// Its relays, but for those that limit nobody.
     path: [u32; HOPS],
-    /// Which flow it is.
     flow: u32,
     /// The most that it can take, in bytes a second.
     cap: f64,
-    /// Its weight.
     weight: f64,
 }
 
@@ -239,8 +244,8 @@ struct Filling<const HOPS: usize> {
 }
 
 impl<const HOPS: usize> Filling<HOPS> {
-    /// Fills by weights that follow from what flows have had of late: caps and relays come up in the order of their
-    /// levels, and what comes up freezes its flows.
+    /// Fills by weights that follow from what flows have had of late: caps and relays come up in
+    /// the order of their levels, and what comes up freezes its flows.
     fn run(
         &mut self,
         flows: &FlowsOver<HOPS>,
@@ -273,8 +278,8 @@ impl<const HOPS: usize> Filling<HOPS> {
         self.freeze_capped(rates, next_cap, u64::MAX);
     }
 
-    /// Finds the relays that cannot carry the caps of their flows. What it costs grows with the flows, not with the
-    /// relays that are there.
+    /// Finds the relays that cannot carry the caps of their flows. What it costs grows with the
+    /// flows, not with the relays that are there.
     fn find_scarce(&mut self, flows: &FlowsOver<HOPS>, capacities: &[f64]) {
         if self.rooms.len() == capacities.len() {
             for relay in self.used.drain(..) {
@@ -363,7 +368,8 @@ impl<const HOPS: usize> Filling<HOPS> {
         self.work += self.members.len() as u64;
     }
 
-    /// Gives flows whose caps lie at or below a level their caps, from the one at `next` on; returns the next.
+    /// Gives flows whose caps lie at or below a level their caps, from the one at `next` on;
+    /// returns the next.
     fn freeze_capped(&mut self, rates: &mut [f64], mut next: usize, level: u64) -> usize {
         while let Some(&(_, index)) = self.by_cap.get(next).filter(|(cap, _)| *cap <= level) {
             self.freeze(rates, index, f64::INFINITY);

@@ -1,9 +1,10 @@
 //! Which relays a circuit goes through (path-spec 2.2, dir-spec 3.8.3).
 //!
-//! A place's relays lie on a line, each as long as its weight times its class' factor; a draw is a point on it
-//! (`line`). What breaks a rule is drawn again: no relay twice, no two of a family, a /16 or a /32 of IPv6 (`kin`).
-//! Should that fail too often, what is left is searched, so every path that is possible can come out. The first points
-//! for all three places are drawn at once: in networks too large for a cache they are looked up at once, too.
+//! A place's relays lie on a line, each as long as its weight times its class' factor; a draw is a
+//! point on it (`line`). What breaks a rule is drawn again: no relay twice, no two of a family, a
+//! /16 or a /32 of IPv6 (`kin`). Should that fail too often, what is left is searched, so every
+//! path that is possible can come out. The first points for all three places are drawn at once: in
+//! networks too large for a cache they are looked up at once, too.
 
 mod kin;
 mod line;
@@ -15,7 +16,8 @@ use self::line::Line;
 use crate::network::{Network, Position, Relay};
 use crate::weights::{CircuitPlace, METHOD, SCALE, Sums, Weights};
 
-/// How much of a relay's weight counts, from 0 to 1, by its class in the order of [`Position::ALL`].
+/// How much of a relay's weight counts, from 0 to 1, by its class in the order of
+/// [`Position::ALL`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Factors {
     /// As a circuit's first relay.
@@ -27,8 +29,8 @@ pub struct Factors {
 }
 
 impl Factors {
-    /// Those of a footer's bandwidth-weights, by their names, which are parts of `scale`; nothing where one that clients
-    /// need is missing or below 0 (dir-spec 3.8.3).
+    /// Those of a footer's bandwidth-weights, by their names, which are parts of `scale`; nothing
+    /// where one that clients need is missing or below 0 (dir-spec 3.8.3).
     #[must_use]
     pub fn of_names(weight: impl Fn(&str) -> Option<i32>, scale: u32) -> Option<Self> {
         let part = |name: &str| {
@@ -42,8 +44,9 @@ impl Factors {
         })
     }
 
-    /// Those that authorities would write for these weights (dir-spec 3.8.3); where the specification has no solution
-    /// all weight counts wherever a relay may be, as clients do without a footer.
+    /// Those that authorities would write for these weights (dir-spec 3.8.3); where the
+    /// specification has no solution all weight counts wherever a relay may be, as clients do
+    /// without a footer.
     #[must_use]
     pub fn of(network: &Network, weights: &[f64]) -> Self {
         let total: f64 = weights.iter().map(|weight| length(*weight, 1.0)).sum();
@@ -86,7 +89,7 @@ fn class(relay: &Relay) -> usize {
     }
 }
 
-/// How long a relay is on the line; 0 for what is no weight.
+/// How long a relay is on the line; 0 for a weight that is not valid.
 fn length(weight: f64, factor: f64) -> f64 {
     let length = weight * factor;
     if length.is_finite() && length > 0.0 { length } else { 0.0 }
@@ -125,19 +128,19 @@ pub struct Paths {
     kin: Kin,
 }
 
-/// Paths have at most so many relays; tor itself builds none of more than eight.
+/// Paths have at most this number of relays; tor itself builds none of more than eight.
 pub const LONGEST: u8 = 10;
 
-/// What is drawn first for the three places of a path, whatever the others are.
+/// The first draw for each of the three places of a path, independent of the others.
 type First = [Option<Tied>; 3];
 
-/// What is drawn first for paths to come. Who draws one path after the other from a network that no cache holds has these
-/// looked up together, so that they wait for memory at the same time.
+/// The first draws for paths to come. A caller that draws path after path from a network that no
+/// cache holds has these looked up together, so that they wait for memory at the same time.
 #[derive(Clone, Debug, Default)]
 pub struct Ahead(Vec<First>);
 
 impl Ahead {
-    /// So many paths' are looked up together.
+    /// How many paths are looked up together.
     const PATHS: usize = 16;
 }
 
@@ -145,7 +148,8 @@ impl Ahead {
 pub type Guards = Vec<u32>;
 
 impl Paths {
-    /// Paths through a network by these weights, one for each relay; a relay without one is never drawn.
+    /// Paths through a network by these weights, one for each relay; a relay without one is never
+    /// drawn.
     #[must_use]
     pub fn new(network: &Network, weights: &[f64], factors: &Factors) -> Self {
         let of = |(place, relay): (usize, &Relay), factors: &[f64; 4]| {
@@ -160,9 +164,10 @@ impl Paths {
         )
     }
 
-    /// Paths through a network by rules of one's own: for a relay, with its place in the network, each says how much it
-    /// counts as a circuit's first relay, second, or last; nothing for one that is never drawn there. Those that count 0
-    /// are drawn, as clients do, where a circuit's other relays leave nobody that counts.
+    /// Paths through a network by rules of one's own: for a relay, with its place in the network,
+    /// each says how much it counts as a circuit's first relay, second, or last; nothing for one
+    /// that is never drawn there. Those that count 0 are drawn, as clients do, where a circuit's
+    /// other relays leave nobody that counts.
     #[must_use]
     pub fn of_places<'a>(
         network: &'a Network,
@@ -194,7 +199,8 @@ impl Paths {
         if has_one { Ok(()) } else { Err(NoPath::NoThree) }
     }
 
-    /// So many guards for a client, not two of a family or a subnet; fewer where there are not enough.
+    /// A number of guards for a client, not two of a family or a subnet; fewer if there are not
+    /// enough.
     #[must_use]
     pub fn draw_guards(&self, rng: &mut impl Rng, count: usize) -> Guards {
         let mut guards: Vec<Tied> = Vec::new();
@@ -208,16 +214,16 @@ impl Paths {
         guards.iter().map(|one| one.relay).collect()
     }
 
-    /// A path from a client to an exit, by the guards that it holds or by a fresh one if it holds none; none where
-    /// rules leave none.
+    /// A path from a client to an exit, by the guards that it holds or by a fresh one if it holds
+    /// none; none where rules leave none.
     #[must_use]
     pub fn draw(&self, rng: &mut impl Rng, guards: &[u32]) -> Option<[u32; 3]> {
         let (mut path, first) = ([0; 3], self.first(rng));
         self.draw_into(rng, first, guards, &mut path).then_some(path)
     }
 
-    /// A path of any length up to [`LONGEST`] by the same rules: one relay is an exit, two are a guard and an exit, more
-    /// have further relays in between; none where rules leave none.
+    /// A path of any length up to [`LONGEST`] by the same rules: one relay is an exit, two are a
+    /// guard and an exit, more have further relays in between; none where rules leave none.
     #[must_use]
     pub fn draw_of_length(
         &self,
@@ -245,7 +251,8 @@ impl Paths {
         self.draw_into(rng, first, guards, &mut path).then_some(path)
     }
 
-    /// A path with what was drawn first, where rules allow it, into a place for it; whether there is one.
+    /// A path with what was drawn first, where rules allow it, into a place for it; whether there
+    /// is one.
     fn draw_into(
         &self,
         rng: &mut impl Rng,
@@ -276,7 +283,8 @@ impl Paths {
         true
     }
 
-    /// The first relays that are drawn for a circuit's exit, guard and middle, whatever the others are.
+    /// The first relays that are drawn for a circuit's exit, guard and middle, independently of
+    /// each other.
     fn first(&self, rng: &mut impl Rng) -> First {
         let [exit, guard, middle] = rng.random();
         [self.exits.at(exit), self.guards.at(guard), self.middles.at(middle)]
@@ -287,8 +295,8 @@ impl Paths {
         others.iter().all(|&other| self.kin.can_meet(one, other))
     }
 
-    /// A path of three with this relay in a place (0 is the guard's, 2 the exit's), the others drawn by the same rules;
-    /// none where rules leave none.
+    /// A path of three with this relay in a place (0 is the guard's, 2 the exit's), the others
+    /// drawn by the same rules; none where rules leave none.
     #[must_use]
     pub fn draw_through(&self, rng: &mut impl Rng, relay: u32, place: usize) -> Option<[u32; 3]> {
         let own = self.kin.tied(relay);
@@ -489,7 +497,8 @@ mod tests {
     fn who_counts_nothing_is_drawn_where_nobody_else_is_left() {
         let network = network((0..6).map(|i| relay(i, i / 2, true, true)).collect());
         let mut rng = ChaCha12Rng::seed_from_u64(11);
-        // Relay 0 alone counts at the end, and its neighbour alone at the beginning, where no rule lets it be.
+        // Relay 0 alone counts at the end, and its neighbour alone at the beginning, where no rule
+        // lets it be.
         let at = |wanted: usize| {
             move |(place, _): (usize, &Relay)| Some(f64::from(u8::from(place == wanted)))
         };
@@ -539,7 +548,8 @@ mod tests {
 
     #[test]
     fn factors_are_those_of_the_specification() {
-        // G = 6, M = 3, E = 0, D = 2 of 11 in parts of 10^12: exits are scarce, also with D (case 3a).
+        // G = 6, M = 3, E = 0, D = 2 of 11 in parts of 10^12: exits are scarce, also with D (case
+        // 3a).
         let relays = (0..11).map(|i| relay(i, i, i < 8, (6..8).contains(&i)));
         let network = network(relays.collect());
         let factors = Factors::of(&network, &[1.0; 11]);

@@ -1,27 +1,30 @@
 //! An hour of a network: users' circuits, benchmark clients, and relays that they share.
 //!
-//! Time goes in ticks, as long as the slots of the [`Library`]. A tick takes what is due from a calendar (bursts
-//! of circuits, downloads that get their first byte), adds it to what the circuits wait for, has a [`Share`] give
-//! rates to those that wait, and moves their bytes. Circuits that are silent cost nothing: of 11,000 circuits
-//! that exist in a ten-percent network a few thousand wait in a tick. All of them share one connected network, so
-//! the rates of a tick are filled anew; that takes less time than to find out what has not changed.
+//! Time goes in ticks, as long as the slots of the [`Library`]. A tick takes what is due from a
+//! calendar (bursts of circuits, downloads that get their first byte), adds it to what the circuits
+//! wait for, has a [`Share`] give rates to those that wait, and moves their bytes. Circuits that
+//! are silent cost nothing: of 11,000 circuits that exist in a ten-percent network a few thousand
+//! wait in a tick. All of them share one connected network, so the rates of a tick are filled anew;
+//! that takes less time than to find out what has not changed.
 //!
-//! A flow is a circuit, since tor schedules circuits; its cap is a window over the time of a round trip, and that
-//! is the sum of its hops (lognormal) and of what queues at its relays add. A queue grows with the utilisation u
-//! of a relay as u / (1 - u). Before a full relay waits what its circuits have sent and it has not let through: that,
-//! over its capacity, is how long what has just come waits there (Little's law). So relays that cannot carry what is
-//! asked of them fail small and large downloads alike, and whoever goes round them sees nothing of it. A download is
-//! asked for after a round trip, when its stream is connected, sees its first byte after another and the server's time,
-//! and starts slowly. Its times count from when it is asked for, as those of TGen do (stream summaries: from the
-//! command on), its limit from its start.
+//! A flow is a circuit, since tor schedules circuits; its cap is a window over the time of a round
+//! trip, and that is the sum of its hops (lognormal) and of what queues at its relays add. A queue
+//! grows with the utilisation u of a relay as u / (1 - u). Before a full relay waits what its
+//! circuits have sent and it has not let through: that, over its capacity, is how long what has
+//! just come waits there (Little's law). So relays that cannot carry what is asked of them fail
+//! small and large downloads alike, and whoever goes round them sees nothing of it. A download is
+//! asked for after a round trip, when its stream is connected, sees its first byte after another
+//! and the server's time, and starts slowly. Its times count from when it is asked for, as those of
+//! TGen do (stream summaries: from the command on), its limit from its start.
 //!
-//! A client gives a circuit up that takes longer to be built than 80 % should by the distribution that tor's clients
-//! fit: that is how they keep away from relays with queues.
+//! A client gives a circuit up that takes longer to be built than 80 % should by the distribution
+//! that tor's clients fit: that is how they keep away from relays with queues.
 //!
-//! Limits: relays have no CPU and links lose nothing; circuits are built before they are needed. A download that measures
-//! a relay and sees no byte within 10 s says nothing of it, so that loops leave such a relay the weight that it had. What users have waited
-//! for longer than 30 s they give up; streams of TGen do so by default when they stand still for as long, those of Shadow's
-//! users wait ten times longer.
+//! Limits: relays have no CPU and links lose nothing; circuits are built before they are needed. A
+//! download that measures a relay and sees no byte within 10 s says nothing of it, so that loops
+//! leave such a relay the weight that it had. What users have waited for longer than 30 s they give
+//! up; streams of TGen do so by default when they stand still for as long, those of Shadow's users
+//! wait ten times longer.
 //!
 //! Decisions: doc/decisions.md, "What arrives at a full relay waits for all that is queued".
 
@@ -55,7 +58,8 @@ use super::{
 };
 use crate::network::Network;
 
-/// Simulates a network: its users ask for what the library holds, on paths that weights have chosen.
+/// Simulates a network: its users ask for what the library holds, on paths that weights have
+/// chosen.
 ///
 /// # Errors
 /// When the configuration makes no sense.
@@ -69,7 +73,7 @@ pub fn run(
     run_watched(network, paths, library, share, config, &mut Unwatched)
 }
 
-/// The same under somebody's eyes, who may measure relays and change paths.
+/// The same with an observer, which may measure relays and change paths.
 ///
 /// # Errors
 /// When the configuration makes no sense.
@@ -98,7 +102,6 @@ pub(super) fn sequence(seed: u64, stream: u64) -> ChaCha12Rng {
     rng
 }
 
-/// A simulation as it goes.
 struct Simulation<'a> {
     /// Where circuits go.
     paths: Paths,
@@ -124,7 +127,6 @@ struct Simulation<'a> {
     arrivals: ChaCha12Rng,
     /// Where they lead.
     routes: ChaCha12Rng,
-    /// The circuits.
     circuits: Circuits,
     /// The benchmark clients.
     clients: Clients,
@@ -136,11 +138,10 @@ struct Simulation<'a> {
     calendar: Vec<Vec<u32>>,
     /// Circuits that wait for bytes.
     waiting: Vec<u32>,
-    /// Their flows.
     flows: Flows,
-    /// What each has sent and not seen arrive, in bytes, and its round trip but for what waits, in seconds.
+    /// What each has sent and not seen arrive, in bytes, and its round trip but for what waits, in
+    /// seconds.
     sent: Vec<(f64, f64)>,
-    /// Their rates.
     rates: Vec<f64>,
     /// What comes out.
     outcome: FlowOutcome,

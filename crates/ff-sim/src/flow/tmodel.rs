@@ -1,13 +1,15 @@
 //! What circuits of Tor's users ask for: tmodel's Markov models of streams and packets.
 //!
-//! A walk through the stream model gives a circuit's streams, each after a delay; a walk through the packet model
-//! gives a stream's packets of 1,434 bytes in either direction (`+` to the server, `-` to the client), each after
-//! a delay. `F` ends a walk. An emission is `[probability, mu, sigma, lambda]`: its delay in microseconds is
-//! lognormal by mu and sigma, or exponential by lambda if both of those are 0 (documentation of tmodel and TGen).
+//! A walk through the stream model gives a circuit's streams, each after a delay; a walk through
+//! the packet model gives a stream's packets of 1,434 bytes in either direction (`+` to the server,
+//! `-` to the client), each after a delay. `F` ends a walk. An emission is `[probability, mu,
+//! sigma, lambda]`: its delay in microseconds is lognormal by mu and sigma, or exponential by
+//! lambda if both of those are 0 (documentation of tmodel and TGen).
 //!
-//! An hour of the ten-percent network has two billion packets, so a [`Library`] holds some thousand circuits that
-//! were walked through once, with their packets gathered into slots of time; a simulated circuit is one of them.
-//! Limits: delays end at 60 s and walks at a million steps; packets do not wait for each other.
+//! An hour of the ten-percent network has two billion packets, so a [`Library`] holds some thousand
+//! circuits that were walked through once, with their packets gathered into slots of time; a
+//! simulated circuit is one of them. Limits: delays end at 60 s and walks at a million steps;
+//! packets do not wait for each other.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +20,8 @@ use serde::Deserialize;
 /// Bytes of a packet of the model.
 pub const PACKET_BYTES: u32 = 1_434;
 
-/// The longest delay in seconds. Without an end the lognormals' tails would let circuits last for years; with
-/// this one, circuits carry what Shadow's network did: 3.28 MB in the mean.
+/// The longest delay in seconds. Without an end the lognormals' tails would let circuits last for
+/// years; with this one, circuits carry what Shadow's network did: 3.28 MB in the mean.
 const LONGEST_DELAY_SECS: f64 = 60.0;
 
 /// No walk takes more steps.
@@ -35,7 +37,6 @@ enum Emitted {
     Up,
     /// A packet to the client, or a stream.
     Down,
-    /// The end.
     End,
 }
 
@@ -131,7 +132,8 @@ const STREAMS: &[u8] = include_bytes!("../../tests/data/flow-tmodel-stream.json"
 const PACKETS: &[u8] = include_bytes!("../../tests/data/flow-tmodel-packet.json");
 
 impl Model {
-    /// The models of streams and of packets that are part of this program; tests/data/flow.md says where they are from.
+    /// The models of streams and of packets that are part of this program; tests/data/flow.md says
+    /// where they are from.
     ///
     /// # Errors
     /// Never, as a test holds.
@@ -142,7 +144,7 @@ impl Model {
     /// Reads `tmodel-packet.json` or `tmodel-stream.json`.
     ///
     /// # Errors
-    /// When the text is no such document, or numbers in it cannot be.
+    /// When the text is not such a document, or has impossible numbers.
     pub fn read(text: &[u8]) -> anyhow::Result<Self> {
         let document = serde_json::from_slice::<Outer>(text).context("This is no model")?.model;
         if document.state_space.len() > MOST_STATES {
@@ -235,7 +237,8 @@ impl Library {
     /// No library has more bursts: 800 MB.
     const MOST_BURSTS: usize = 100_000_000;
 
-    /// Walks through so many circuits, with slots of so many seconds: from 0.001 to 10, or 0.1 if that is none.
+    /// Walks through the given number of circuits, with slots of 0.001 to 10 seconds; the default
+    /// slot is 0.1 seconds.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
     pub fn sample(
@@ -323,8 +326,8 @@ mod tests {
         assert!((a_circuit - 11.3).abs() < 0.8, "seed 1: {a_circuit} streams");
         let [up, down] = library.packets.map(|count| count as f64 / library.streams as f64);
         assert!((up - 11.4).abs() < 1.0 && (down - 189.0).abs() < 8.0, "seed 1: {up} {down}");
-        // Shadow's relays carried 19.95 Gbit/s in 514-byte cells of 498 bytes, three of them a circuit,
-        // 148,896 circuits in 600 s.
+        // Shadow's relays carried 19.95 Gbit/s in 514-byte cells of 498 bytes, three of them a
+        // circuit, 148,896 circuits in 600 s.
         let carried = library.mean_bytes() * 148_896.0 / 600.0 * 3.0 * 514.0 / 498.0 * 8.0 / 1e9;
         assert!((carried / 19.95 - 1.0).abs() < 0.07, "seed 1: {carried} Gbit/s");
         let first = library.circuit(0);

@@ -23,7 +23,8 @@ use crate::{
 const TEMPLATES: usize = 4_000;
 /// Seconds of a tick, if nobody says otherwise.
 pub const TICK_SECS: f64 = 0.1;
-/// Seconds between the last round of a closed loop and what counts: its last weights have to reach all circuits.
+/// Seconds between the last round of a closed loop and what counts: its last weights have to reach
+/// all circuits.
 const SETTLE_SECS: u32 = 300;
 
 /// Seconds in which users open as many circuits as [`TrialSetting::circuits_per_10_min`].
@@ -59,7 +60,8 @@ pub enum SharingRule {
 pub struct TrialSetting {
     /// Circuits that users open in ten minutes.
     pub circuits_per_10_min: f64,
-    /// Clients of users, and such that download files: Shadow's ten-percent networks had 792 and 79.
+    /// Clients of users, and such that download files: Shadow's ten-percent networks had 792 and
+    /// 79.
     pub clients: [u32; 2],
     /// Seconds before anything is counted.
     pub warm_up_secs: u32,
@@ -93,7 +95,7 @@ impl Default for TrialSetting {
 }
 
 impl TrialSetting {
-    /// So many circuits in ten minutes, and as many clients to a circuit as by default.
+    /// This number of circuits in ten minutes, and as many clients to a circuit as by default.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
     pub fn of_circuits(circuits_per_10_min: f64) -> Self {
@@ -105,11 +107,12 @@ impl TrialSetting {
     }
 }
 
-/// What relays of Shadow's ten-percent networks can do together, in bytes a second: the mean of seven.
+/// What relays of Shadow's ten-percent networks can do together, in bytes a second: the mean of
+/// seven.
 const TENTH_BYTES_PER_SEC: f64 = 4_505_552_062.0;
 
-/// How many circuits users open in ten minutes for what a network's relays can do, if they do as in January 2019:
-/// 148,896 in a ten-percent network.
+/// How many circuits users open in ten minutes for what a network's relays can do, if they do as in
+/// January 2019: 148,896 in a ten-percent network.
 #[must_use]
 pub fn circuits_of(network: &Network) -> f64 {
     capacity(network) / TENTH_BYTES_PER_SEC * TrialSetting::default().circuits_per_10_min
@@ -121,8 +124,8 @@ fn capacity(network: &Network) -> f64 {
     network.relays.iter().filter_map(Relay::usable).map(|rate| rate.get() as f64).sum()
 }
 
-/// How many circuits ask for this part of all that a network's relays can do, in ten minutes: each byte passes three
-/// relays.
+/// How many circuits ask for this part of all that a network's relays can do, in ten minutes: each
+/// byte passes three relays.
 #[must_use]
 pub fn circuits_for(network: &Network, part: f64, library: &Library) -> f64 {
     let of_one = 3.0 * library.mean_bytes() * CELL.0 / CELL.1;
@@ -148,7 +151,8 @@ pub struct TrialResult {
     pub given_up_bytes: f64,
 }
 
-/// The circuits that users open by this seed, in ticks of so many seconds: parts of one, or whole ones up to ten.
+/// The circuits that users open by this seed, in ticks of `tick_secs` seconds: parts of one, or
+/// whole ones up to ten.
 #[must_use]
 pub fn library(streams: &Model, packets: &Model, seed: u64, tick_secs: f64) -> Library {
     let mut rng = ChaCha12Rng::seed_from_u64(seed);
@@ -245,7 +249,7 @@ pub fn first_paths(
 struct Told<'a> {
     /// The other one.
     watch: &'a mut dyn Watch,
-    /// Who is told.
+    /// The function that is told.
     tell: &'a dyn Fn(u32, u32),
     /// How many seconds there are.
     secs: u32,

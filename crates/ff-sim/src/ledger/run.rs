@@ -1,7 +1,7 @@
 //! Computes the ledger's figures.
 //!
-//! Without a folder of data samples that are in the program stand in for files, see `samples`; figures that need more are
-//! not run. `parts::PARTS` says what computes which figures.
+//! Without a folder of data samples that are in the program stand in for files, see `samples`;
+//! figures that need more are not run. `parts::PARTS` says what computes which figures.
 
 mod attacks;
 mod flows;
@@ -118,7 +118,7 @@ impl<'a> Data<'a> {
         self.rows.iter().any(|row| row == id)
     }
 
-    /// What comes with the program of a file, if there is no folder.
+    /// The sample that comes with the program for a file, if there is no folder.
     fn sample(&mut self, name: &str) -> Result<Option<Vec<u8>>> {
         let Some(sample) = samples::of(name).filter(|_| self.dir.is_none()) else {
             return Ok(None);

@@ -142,7 +142,8 @@ pub fn table(judged: &[Judged]) -> Table {
     ("ledger.csv", &HEADER, lines.into())
 }
 
-/// The reasons for a figure: its own, the sample that was run, and its row's reason, which holds for all data and says so.
+/// The reasons for a figure: its own, the sample that was run, and its row's reason, which holds
+/// for all data and says so.
 fn why(row: &Judged, figure: &ComparedFigure) -> String {
     let of_row = Some(row.why.as_str()).filter(|why| !why.is_empty());
     let of_row = match figure.sample {

@@ -1,5 +1,6 @@
-//! EigenSpeed's weights (Snader and Borisov, IPTPS 2009, as the paper's §8 describes it): every relay says how fast
-//! streams to every other one were, and the weights are the eigenvector of that matrix.
+//! EigenSpeed's weights (Snader and Borisov, IPTPS 2009, as the paper's §8 describes it): every
+//! relay says how fast streams to every other one were, and the weights are the eigenvector of that
+//! matrix.
 //!
 //! ```text
 //!   views ─▶ of both views of a pair the lesser ─▶ v := M v / |M v|, from trusted relays alone
@@ -8,14 +9,15 @@
 //!                      └─ in the end: too much more than the rating, and it is marked
 //! ```
 //!
-//! The paper says that relays are marked for atypical changes or unusual final values of their weights. Here that
-//! is a weight that grows by more than a factor in one step, and one that is in the end more than a factor above
-//! what trusted relays rated it, each against the median relay. What is marked is taken out and gets 1/n of the
-//! weight, as does what nobody has rated.
+//! The paper says that relays are marked for atypical changes or unusual final values of their
+//! weights. Here that is a weight that grows by more than a factor in one step, and one that is in
+//! the end more than a factor above what trusted relays rated it, each against the median relay.
+//! What is marked is taken out and gets 1/n of the weight, as does what nobody has rated.
 //!
-//! Limits: the two thresholds are not published in the paper. Here they are set so that a share of honest relays
-//! that is given is marked by each in a network without attackers ([`EigenSpeedRules::calibrated`]), so the fewer trusted
-//! relays rate them, the more a liar may grow. Matrices are dense: some thousand relays at most.
+//! Limits: the two thresholds are not published in the paper. Here they are set so that a share of
+//! honest relays that is given is marked by each in a network without attackers
+//! ([`EigenSpeedRules::calibrated`]), so the fewer trusted relays rate them, the more a liar may
+//! grow. Matrices are dense: some thousand relays at most.
 
 /// The most relays of a matrix.
 pub const MOST_RELAYS: usize = 4096;
@@ -30,7 +32,7 @@ pub struct Views {
 }
 
 impl Views {
-    /// Those of so many relays, of which none has seen anything; `None` if they are too many.
+    /// The state for `count` relays before any observation; `None` if they are too many.
     #[must_use]
     pub fn new(count: usize) -> Option<Self> {
         (count <= MOST_RELAYS).then(|| Self { count, speeds: vec![0.0; count * count] })
@@ -55,7 +57,7 @@ impl Views {
         if is_there { self.speeds[of * self.count + to] } else { 0.0 }
     }
 
-    /// Lets a relay say something of another; what is no speed is none.
+    /// Lets a relay report a speed of another; a value that is not a speed is ignored.
     pub fn set(&mut self, of: usize, to: usize, speed: f64) {
         if of < self.count && to < self.count && of != to {
             self.speeds[of * self.count + to] = super::sane(speed);
@@ -94,9 +96,11 @@ impl Views {
 /// How weights are found and liars marked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EigenSpeedRules {
-    /// A weight may become so many times as great in one step, against the median relay.
+    /// A weight may become this number of times as great in one step, compared with the median
+    /// relay.
     pub most_change: f64,
-    /// It may in the end be so many times what trusted relays rated it, against the median relay.
+    /// In the end it may be this number of times the weight that trusted relays rated, compared
+    /// with the median relay.
     pub most_growth: f64,
     /// Steps at most.
     pub most_steps: usize,
@@ -113,16 +117,18 @@ impl EigenSpeedRules {
 pub struct EigenSpeedWeights {
     /// Each relay's share; all of them are 1.
     pub shares: Vec<f64>,
-    /// Who was marked.
+    /// The relays that were marked.
     pub marked: Vec<bool>,
     /// Steps that it took.
     pub steps: usize,
-    /// By how much the matrix stretches the weights in a step: its greatest eigenvalue, once they have settled.
+    /// By how much the matrix stretches the weights in a step: its greatest eigenvalue, once they
+    /// have settled.
     pub stretch: f64,
 }
 
 impl EigenSpeedRules {
-    /// The strictest rules that mark no more than this share of honest relays, by each of the two thresholds.
+    /// The strictest rules that mark no more than this share of honest relays, by each of the two
+    /// thresholds.
     #[must_use]
     pub fn calibrated(honest: &Views, trusted: &[usize], share: f64) -> Self {
         let run = Run::of(honest, trusted, &Self::NONE);
@@ -157,9 +163,8 @@ struct Run {
     ratings: Vec<f64>,
     /// The weights so far.
     vector: Vec<f64>,
-    /// Who is marked.
     marked: Vec<bool>,
-    /// Who is trusted, and never marked.
+    /// The relays that are trusted, and never marked.
     trusted: Vec<bool>,
     /// By how much each weight has grown in one step at most, against the median relay.
     changes: Vec<f64>,
@@ -187,8 +192,8 @@ impl Run {
         run
     }
 
-    /// Does a step, and takes out whose weight has changed too much. Returns whether another one would change
-    /// anything.
+    /// Does a step, and takes out whose weight has changed too much. Returns whether another one
+    /// would change anything.
     fn advance(&mut self, rules: &EigenSpeedRules) -> bool {
         let next = self.believed.step(&self.vector, &self.marked);
         let moved: f64 = next.iter().zip(&self.vector).map(|(new, old)| (new - old).abs()).sum();
@@ -243,7 +248,8 @@ impl Run {
     }
 }
 
-/// How many times what they were these are, against the median of that; `None` for what was nothing.
+/// How many times what they were these are, against the median of that; `None` for what was
+/// nothing.
 fn against_median(new: &[f64], old: &[f64]) -> Vec<Option<f64>> {
     let ratio = |(new, old): (&f64, &f64)| (*old > 0.0).then(|| new / old);
     let ratios: Vec<Option<f64>> = new.iter().zip(old).map(ratio).collect();

@@ -1,12 +1,13 @@
-//! What a relay sees itself do (dir-spec 2.1.1, "bandwidth"): the greatest mean of ten seconds within five days,
-//! of output and of input, and the lesser of the two. It is published every 18 hours (paper §2).
+//! What a relay sees itself do (dir-spec 2.1.1, "bandwidth"): the greatest mean of ten seconds
+//! within five days, of output and of input, and the lesser of the two. It is published every 18
+//! hours (paper §2).
 //!
 //! ```text
 //!   seconds ─▶ sums of ten ─▶ the greatest of each hour ─▶ the greatest of 120 hours ─▶ published each 18 h
 //! ```
 //!
-//! Limits: what is five days old is forgotten by the hour, and a relay publishes at its hours only, where a
-//! real one also does when its addresses or options change.
+//! Limits: what is five days old is forgotten by the hour, and a relay publishes at its hours only,
+//! where a real one also does when its addresses or options change.
 
 use std::collections::VecDeque;
 
@@ -16,20 +17,18 @@ pub const WINDOW_SECS: u64 = 10;
 pub const MEMORY_HOURS: u64 = 5 * 24;
 /// How often it is published, in seconds.
 pub const PUBLISH_SECS: u64 = 18 * HOUR_SECS;
-/// An hour.
 const HOUR_SECS: u64 = 3600;
 
-/// One direction.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Direction {
     /// Bytes of the last seconds, at most ten, the newest last.
     last: VecDeque<f64>,
-    /// Hours and the greatest mean that ended in them; both grow from front to back, or the rate falls.
+    /// Hours and the greatest mean that ended in them; both grow from front to back, or the rate
+    /// falls.
     best: VecDeque<(u64, f64)>,
 }
 
 impl Direction {
-    /// Adds a second.
     fn add(&mut self, second: u64, bytes: f64) {
         if self.last.len() as u64 >= WINDOW_SECS {
             self.last.pop_front();
@@ -40,7 +39,8 @@ impl Direction {
         }
     }
 
-    /// Notes a mean that ended in this second; what is no greater and older can never count again.
+    /// Notes a mean that ended in this second; an older mean that is not greater can never count
+    /// again.
     fn note(&mut self, second: u64, rate: f64) {
         let hour = second / HOUR_SECS;
         while self.best.back().is_some_and(|&(_, older)| older <= rate) {
@@ -73,7 +73,6 @@ const WINDOW: f64 = 10.0;
 pub struct Observed {
     /// What it sends.
     sent: Direction,
-    /// What it receives.
     received: Direction,
     /// The second that comes next.
     now: u64,
@@ -84,8 +83,8 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// That of a relay that starts in this second, has published this many bytes a second, and publishes again
-    /// after so many seconds: relays of a network do not all publish at once.
+    /// That of a relay that starts in this second, has published this many bytes a second, and
+    /// publishes again after the given seconds: relays of a network do not all publish at once.
     #[must_use]
     pub fn new(start_secs: u64, published: f64, first_publication_in: u64) -> Self {
         Self {
@@ -97,7 +96,7 @@ impl Observed {
         }
     }
 
-    /// Adds a second in which so many bytes were sent and received.
+    /// Adds a second in which these bytes were sent and received.
     pub fn add_second(&mut self, sent: f64, received: f64) {
         self.sent.add(self.now, super::sane(sent));
         self.received.add(self.now, super::sane(received));
@@ -191,7 +190,8 @@ mod tests {
             relay.add_steady(3600, 100.0, 100.0);
             hours += 1;
         }
-        // Five days behind the test, and until the next publication: 18 h x 7 = 126 h since the start.
+        // Five days after the test, and until the next publication: 18 h x 7 = 126 h since the
+        // start.
         assert_eq!(hours, 125);
         assert!(close(relay.published(), 100.0));
     }

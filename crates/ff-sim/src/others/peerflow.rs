@@ -1,14 +1,15 @@
-//! PeerFlow's estimate (paper §8 and Table 2): relays report how many bytes they exchanged with each other, and the
-//! reports of trusted ones are believed.
+//! PeerFlow's estimate (paper §8 and Table 2): relays report how many bytes they exchanged with
+//! each other, and the reports of trusted ones are believed.
 //!
-//! Clients choose relays by weight, so a relay of weight share w exchanges about a share w of everybody's bytes:
-//! what a trusted relay exchanged with a target, divided by its own share, estimates all the target's bytes. Of
-//! these estimates the median by weight stands. A relay that exchanges bytes with just over half of the trusted
-//! weight only, and with nobody else, is therefore taken for 2/τ times what it is, with τ the trusted share of
-//! the weight.
+//! Clients choose relays by weight, so a relay of weight share w exchanges about a share w of
+//! everybody's bytes: what a trusted relay exchanged with a target, divided by its own share,
+//! estimates all the target's bytes. Of these estimates the median by weight stands. A relay that
+//! exchanges bytes with just over half of the trusted weight only, and with nobody else, is
+//! therefore taken for 2/τ times what it is, with τ the trusted share of the weight.
 //!
-//! Limits: this is the estimate and its bound, and not the whole of PeerFlow. Its rule for how fast a weight may
-//! grow and how long it takes are cited ([`CITED`]); noise that hides clients' traffic is left out.
+//! Limits: this is the estimate and its bound, and not the whole of PeerFlow. Its rule for how fast
+//! a weight may grow and how long it takes are cited ([`CITED`]); noise that hides clients' traffic
+//! is left out.
 
 use serde::Serialize;
 
@@ -51,8 +52,8 @@ pub const CITED: [Cited; 3] = [
     },
 ];
 
-/// All of a relay's bytes, as its trusted peers let one think: the median by weight of bytes / share. `None` if
-/// nobody has both a share and a report.
+/// All of a relay's bytes, as its trusted peers let one think: the median by weight of bytes /
+/// share. `None` if nobody has both a share and a report.
 #[must_use]
 pub fn estimate(trusted: &[Exchanged]) -> Option<f64> {
     let is_good = |one: &&Exchanged| {
@@ -72,16 +73,19 @@ pub fn estimate(trusted: &[Exchanged]) -> Option<f64> {
     all.last().map(|&(value, _)| value)
 }
 
-/// 2/τ: the most that a relay can gain when a share τ of the weight is trusted; infinite when nobody is.
+/// 2/τ: the most that a relay can gain when a share τ of the weight is trusted; infinite when
+/// nobody is.
 #[must_use]
 pub fn bound(trusted_share: f64) -> f64 {
     if trusted_share > 0.0 { 2.0 / trusted_share } else { f64::INFINITY }
 }
 
-/// The bytes that a relay shows trusted peers of these shares when it has so many to show and wants to look as
-/// great as it can: none to as many of them as the median lets it, and to the others by their shares.
+/// The bytes that a relay shows trusted peers of these shares when it has `bytes` to show and wants
+/// to look as great as it can: none to as many of them as the median lets it, and to the others by
+/// their shares.
 ///
-/// Whom it leaves out is found by a sum of subsets, to a thousandth of the trusted weight.
+/// The peers that it leaves out are found by a sum of subsets, to a thousandth of the trusted
+/// weight.
 #[must_use]
 pub fn greatest_lie(bytes: f64, shares: &[f64]) -> Vec<Exchanged> {
     let total: f64 = shares.iter().sum();
@@ -101,7 +105,7 @@ fn left_out(shares: &[f64], most: f64) -> Vec<bool> {
     order.sort_by(|&one, &other| shares[other].total_cmp(&shares[one]));
     let mut out = vec![false; shares.len()];
     let mut sum = 0.0;
-    // The greatest first: the small ones behind fill what is left.
+    // The greatest first: the small ones after them fill what is left.
     for index in order {
         if sum + shares[index] < most * (1.0 - 1e-9) {
             sum += shares[index];
@@ -115,7 +119,7 @@ fn left_out(shares: &[f64], most: f64) -> Vec<bool> {
 mod tests {
     use super::*;
 
-    /// Reports of relays with these shares about one that exchanges so much with each.
+    /// Reports of relays with these shares about one that exchanges the given bytes with each.
     fn reports(of: &[(f64, f64)]) -> Vec<Exchanged> {
         of.iter().map(|&(bytes, share)| Exchanged { bytes, share }).collect()
     }

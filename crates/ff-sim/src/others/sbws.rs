@@ -1,9 +1,11 @@
-//! sbws's weights: TorFlow's ratio, times the least of what a relay's descriptor and the consensus say.
+//! sbws's weights: TorFlow's ratio, times the least of what a relay's descriptor and the consensus
+//! say.
 //!
-//! The formula is `ff_plan`'s, which is held against sbws itself: the greater of two ratios (bandwidth-file-spec
-//! B.4), times the least of observed, average and burst bandwidth, at most 5 % of the sum, two significant digits.
-//! What is added here is the consensus' weight as one more bound. It is what keeps a false descriptor from being
-//! believed at once: it is believed as fast as the ratio lets the weight grow from step to step.
+//! The formula is `ff_plan`'s, which is held against sbws itself: the greater of two ratios
+//! (bandwidth-file-spec B.4), times the least of observed, average and burst bandwidth, at most 5 %
+//! of the sum, two significant digits. What is added here is the consensus' weight as one more
+//! bound. It is what keeps a false descriptor from being believed at once: it is believed as fast
+//! as the ratio lets the weight grow from step to step.
 //!
 //! Limits: relays are not asked for a least number of measurements on different days.
 
@@ -11,8 +13,8 @@ use ff_plan::publish::scaling::{self, Scaling};
 
 use super::{KILOBYTE, Sample, float};
 
-/// New weights, in kilobytes a second. A relay that was not measured keeps its old one, and one without an old one
-/// is bounded by its descriptor alone.
+/// New weights, in kilobytes a second. A relay that was not measured keeps its old one, and one
+/// without an old one is bounded by its descriptor alone.
 #[must_use]
 pub fn weights(relays: &[Sample]) -> Vec<f64> {
     let measured = relays.iter().filter(|relay| relay.is_measured());
@@ -36,7 +38,6 @@ mod tests {
     use super::*;
     use crate::network::Position;
 
-    /// A relay.
     fn relay(measured: &[f64], observed: f64, old_weight: f64) -> Sample {
         let (measured, position) = (measured.to_vec(), Position::Middle);
         Sample { measured, observed, allowed: f64::INFINITY, old_weight, position }

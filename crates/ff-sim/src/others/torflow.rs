@@ -1,12 +1,14 @@
 //! TorFlow's weights (bandwidth-file-spec B.4; paper §2).
 //!
-//! A relay's weight is what it says it has seen itself do, times how much faster than others it was measured. Who
-//! the others are is a matter of configuration: all relays, or those of its class (Guard, Exit, both, neither).
-//! With feedback it is the old weight that is multiplied instead, by 1 + Kp·e + Ki·Σe + Kd·Δe with e = ratio - 1.
-//! TorFlow's own constants are 1, 0 and 0, so that the old weight is multiplied by the ratio.
+//! A relay's weight is what it says it has seen itself do, times how much faster than others it was
+//! measured. Who the others are is a matter of configuration: all relays, or those of its class
+//! (Guard, Exit, both, neither). With feedback it is the old weight that is multiplied instead, by
+//! 1 + Kp·e + Ki·Σe + Kd·Δe with e = ratio - 1. TorFlow's own constants are 1, 0 and 0, so that the
+//! old weight is multiplied by the ratio.
 //!
-//! No relay gets more than 5 % of the sum of all weights before that. The sum counts what is above the limit, too:
-//! one claim that is great enough makes the limit as great as it likes ([`crate::attack`] has the curve).
+//! No relay gets more than 5 % of the sum of all weights before that. The sum counts what is above
+//! the limit, too: one claim that is great enough makes the limit as great as it likes
+//! ([`crate::attack`] has the curve).
 //!
 //! Limits: relays are not divided into slices of similar speed, and failed circuits do not count.
 
@@ -56,7 +58,6 @@ impl Default for Gains {
 pub struct Errors {
     /// The last error.
     last: Option<f64>,
-    /// The sum of all.
     sum: f64,
 }
 
@@ -71,8 +72,8 @@ impl Errors {
     }
 }
 
-/// New weights, in kilobytes a second; a relay that was not measured keeps its old one. `errors` has what the
-/// steps before left, for as many relays as it has.
+/// New weights, in kilobytes a second; a relay that was not measured keeps its old one. `errors`
+/// has what the steps before left, for as many relays as it has.
 #[must_use]
 pub fn weights(relays: &[Sample], options: &TorFlowOptions, errors: &mut [Errors]) -> Vec<f64> {
     let mut errors = errors.iter_mut();
@@ -128,7 +129,6 @@ pub fn ratios(relays: &[Sample], by_class: bool) -> Vec<Option<f64>> {
 mod tests {
     use super::*;
 
-    /// A relay.
     fn relay(position: Position, measured: f64, observed: f64, old_weight: f64) -> Sample {
         Sample { measured: vec![measured], observed, allowed: f64::INFINITY, old_weight, position }
     }

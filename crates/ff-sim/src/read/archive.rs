@@ -1,11 +1,13 @@
 //! Archives and folders of documents, walked without unpacking anything to disk.
 //!
-//! [`walk`] takes a `.tar.xz`, a `.tar`, an `.xz` file, a plain file, or a folder of those, and hands each document to a
-//! closure, through buffers that are used again. What a file is, its first bytes say; a tar without the magic of 1988
-//! is known by its name. Byte order marks and DOS line ends are taken off. Files of several documents are split, see
-//! [`documents`]. What cannot be read is listed in [`Skips`]: files in other packings, entries with `..`, absolute or odd
-//! names, links, what is over [`MOST_BYTES`], and whatever a broken or truncated file does not give; what came before
-//! stays. An entry of which [`MOST_SKIPS_OF_ENTRY`] are left out is given up, and a file of which [`MOST_SKIPS`] are.
+//! [`walk`] takes a `.tar.xz`, a `.tar`, an `.xz` file, a plain file, or a folder of those, and
+//! hands each document to a closure, through buffers that are used again. What a file is, its first
+//! bytes say; a tar without the magic of 1988 is known by its name. Byte order marks and DOS line
+//! ends are taken off. Files of several documents are split, see [`documents`]. What cannot be read
+//! is listed in [`Skips`]: files in other packings, entries with `..`, absolute or odd names,
+//! links, what is over [`MOST_BYTES`], and whatever a broken or truncated file does not give; what
+//! came before stays. An entry of which [`MOST_SKIPS_OF_ENTRY`] are left out is given up, and a
+//! file of which [`MOST_SKIPS`] are.
 
 mod entries;
 mod hand_over;
@@ -32,7 +34,7 @@ pub use self::split::{DocumentSplitter, FileDocument, documents};
 pub const MOST_BYTES: usize = 64 << 20;
 /// A file with more than this left out is not read on.
 pub const MOST_SKIPS: usize = 100_000;
-/// Nor is an entry of an archive with more than this left out; what comes behind it is.
+/// Nor is an entry of an archive with more than this left out; the part after it is.
 pub const MOST_SKIPS_OF_ENTRY: usize = 10_000;
 /// How much is read of the disk at once.
 const READ_BYTES: usize = 1 << 16;
@@ -59,10 +61,11 @@ pub trait Taker: FnMut(Document<'_>) -> Result<(), DocumentError> {}
 
 impl<T: FnMut(Document<'_>) -> Result<(), DocumentError>> Taker for T {}
 
-/// Hands on all documents of a file, or of a folder's files sorted by name, those of folders in it included.
+/// Hands on all documents of a file, or of a folder's files sorted by name, those of folders in it
+/// included.
 ///
 /// # Errors
-/// When there is nothing at this path; whatever is wrong behind it is listed.
+/// When there is nothing at this path; errors below it are listed.
 pub fn walk(path: &Path, skips: &mut Skips, taker: impl Taker) -> io::Result<()> {
     let is_folder = fs::metadata(path)?.is_dir();
     let mut walk = Walk { taker, skips, buffer: Vec::new(), file: String::new(), skipped: 0 };
@@ -156,8 +159,8 @@ impl<T: Taker> Walk<'_, T> {
         self.take_entries(&take_over, &done)
     }
 
-    /// Reads a packed file. What unpacks has megabytes, and what one thread has freed another cannot always use: one
-    /// thread makes it, works with it and frees it.
+    /// Reads a packed file. What unpacks has megabytes, and what one thread has freed another
+    /// cannot always use: one thread makes it, works with it and frees it.
     fn read_packed(&mut self, path: &Path, file: impl Read + Send + 'static) -> io::Result<()> {
         let is_called_tar = is_tar_by_name(path);
         let ((to, take_over), (chunks, ahead)) = (hand_over::sides(), ahead::sides());
@@ -197,7 +200,7 @@ impl<T: Taker> Walk<'_, T> {
                 }
                 self.check()?;
             }
-            // Whoever takes documents may still know the last one of those that they share.
+            // The receiver of documents may still know the last one of those that they share.
             let (known, done) = match hand_over::is_kept(&whole) {
                 true => (Some(whole), before.take()),
                 false => (before.take(), Some(whole)),
@@ -219,7 +222,8 @@ impl<T: Taker> Walk<'_, T> {
             return self.skip(Some(name), None, error.to_string());
         }
         let text = unix(bytes);
-        // What was changed is not in the buffer, and a long buffer is not kept for the sake of a document in it.
+        // What was changed is not in the buffer, and a long buffer is not kept for the sake of a
+        // document in it.
         let is_shared = text.len() == bytes.len() && hand_over::is_kept(whole);
         for part in documents(&text) {
             let end = at + part.bytes.len();
@@ -235,7 +239,7 @@ impl<T: Taker> Walk<'_, T> {
         }
     }
 
-    /// Reads documents one behind the other, of which there may be more than would fit into memory.
+    /// Reads documents one after the other, of which there may be more than would fit into memory.
     fn read_stream(&mut self, from: impl Read) -> io::Result<()> {
         let from = BufReader::with_capacity(READ_BYTES, from);
         let mut from = BufReader::with_capacity(READ_BYTES, UnixText::new(from));
@@ -319,7 +323,8 @@ fn cannot_unpack() -> io::Error {
     io::Error::other("it cannot be unpacked")
 }
 
-/// Whether something is a tar, and all of it again; what is broken from the beginning has nothing to keep.
+/// Whether something is a tar, and all of it again; what is broken from the beginning has nothing
+/// to keep.
 fn look(is_called_tar: bool, mut from: impl Read) -> io::Result<(bool, impl Read)> {
     let mut head = Vec::new();
     from.by_ref().take(BLOCK).read_to_end(&mut head)?;

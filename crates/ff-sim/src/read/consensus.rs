@@ -1,13 +1,14 @@
 //! The fields of a consensus that matter here, scanned as bytes (dir-spec 3.4.1).
 //!
-//! Both flavours of any method since 2008. [`Consensus::read`] walks over the lines once, and puts relays into one
-//! vector and texts into another, which are used again for the next document: nothing is allocated per relay.
-//! Signatures are not checked. Arguments behind those that are known are passed over, as the specification wants it,
-//! and so are keywords that nobody here needs.
+//! Both flavours of any method since 2008. [`Consensus::read`] walks over the lines once, and puts
+//! relays into one vector and texts into another, which are used again for the next document:
+//! nothing is allocated per relay. Signatures are not checked. Arguments behind those that are
+//! known are passed over, as the specification wants it, and so are keywords that nobody here
+//! needs.
 //!
-//! A document has to be whole: it has a footer (before method 9: a signature), and ends with a line's end or an
-//! object's last line. What is cut at the end of a line of its signatures' part is not noticed if no object is open
-//! there; all that is read has been read then.
+//! A document has to be whole: it has a footer (before method 9: a signature), and ends with a
+//! line's end or an object's last line. What is cut at the end of a line of its signatures' part is
+//! not noticed if no object is open there; all that is read has been read then.
 
 mod again;
 mod fields;
@@ -106,9 +107,9 @@ pub struct Consensus {
     params: Text,
     /// The footer's bandwidth-weights.
     weights: Vec<(Text, i32)>,
-    /// All texts, one behind the other.
+    /// All texts, one after the other.
     texts: String,
-    /// The other addresses of all relays, one relay's behind the other's.
+    /// The other addresses of all relays, one relay's after the other's.
     others: Vec<IpAddr>,
 }
 
@@ -145,8 +146,9 @@ impl Consensus {
     /// Reads a document in place of what was read before; after an error there is nothing in it.
     ///
     /// # Errors
-    /// [`DocumentError`] for what is no consensus or of another flavour, is cut or has no footer, lists relays twice
-    /// or not in their order, dates from before 2007, or has a line that cannot be read.
+    /// [`DocumentError`] for a text that is not a consensus or of another flavour, is cut or has no
+    /// footer, lists relays twice or not in their order, dates from before 2007, or has a line that
+    /// cannot be read.
     pub fn read(&mut self, document: &[u8]) -> Result<(), DocumentError> {
         self.read_with(document, None)
     }
@@ -306,7 +308,8 @@ impl Consensus {
         }
     }
 
-    /// Adds the relay of what stands behind `r`; the microdesc flavour has no digest there. Its fingerprint.
+    /// Adds the relay of the words after `r`; the microdesc flavour has no digest there. Returns
+    /// its fingerprint.
     fn push_relay(&mut self, rest: &[u8]) -> Option<Fingerprint> {
         let mut words = scan::words(rest);
         let nickname = words.next().filter(|word| scan::is_nickname(word))?;
@@ -410,7 +413,7 @@ fn wrong_weight(value: &[u8]) -> Wrong {
     format!("the weight Bandwidth={value} is not a whole number from 0 to 2^53")
 }
 
-/// Whether a line with this keyword belongs to what stands behind all relays.
+/// Whether a line with this keyword belongs to the part after all relays.
 const fn is_footer(keyword: &[u8]) -> bool {
     matches!(keyword, b"directory-footer" | b"directory-signature")
 }

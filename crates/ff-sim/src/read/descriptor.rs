@@ -1,10 +1,11 @@
-//! The fields of server descriptors that matter here, scanned as bytes (dir-spec 2.1.1), and networks joined from a
-//! consensus and descriptors.
+//! The fields of server descriptors that matter here, scanned as bytes (dir-spec 2.1.1), and
+//! networks joined from a consensus and descriptors.
 //!
-//! Descriptors are appended to one vector, their texts to one string and their families to two more vectors, so that
-//! nothing is allocated per descriptor. Signatures are not checked: a descriptor belongs to a consensus if its SHA-1
-//! is the one that is listed there. A descriptor that is cut within its signature is whole in that sense. A family's
-//! certificate is checked as far as `ff_dir` checks it: it has to be whole, and this relay's.
+//! Descriptors are appended to one vector, their texts to one string and their families to two more
+//! vectors, so that nothing is allocated per descriptor. Signatures are not checked: a descriptor
+//! belongs to a consensus if its SHA-1 is the one that is listed there. A descriptor that is cut
+//! within its signature is whole in that sense. A family's certificate is checked as far as
+//! `ff_dir` checks it: it has to be whole, and this relay's.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -27,7 +28,7 @@ pub const MOST_BANDWIDTH: u64 = 1 << 53;
 /// A descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Its SHA-1, from `router` to the line's end behind `router-signature`.
+    /// Its SHA-1, from `router` to the line's end after `router-signature`.
     pub digest: [u8; 20],
     /// The relay's fingerprint.
     pub fingerprint: Fingerprint,
@@ -76,9 +77,9 @@ impl Descriptor {
 pub struct Descriptors {
     /// All of them, in the order of reading.
     pub all: Vec<Descriptor>,
-    /// Their texts, one behind the other.
+    /// Their texts, one after the other.
     texts: String,
-    /// Their families, one behind the other.
+    /// Their families, one after the other.
     families: Vec<Fingerprint>,
     /// The keys of families that have signed their relays, one after the other.
     family_keys: Vec<[u8; 32]>,
@@ -93,8 +94,8 @@ impl Descriptors {
         self.family_keys.clear();
     }
 
-    /// Adds the descriptors of a file, which may be many, one behind the other. What it returns has those that cannot
-    /// be read, each by the first line of the file that cannot.
+    /// Adds the descriptors of a file, which may be many, one after the other. Returns those that
+    /// cannot be read, each by the first line of the file that cannot.
     pub fn add(&mut self, file: &[u8]) -> Vec<DocumentError> {
         archive::documents(file).filter_map(|part| self.add_one(part).err()).collect()
     }
@@ -102,7 +103,8 @@ impl Descriptors {
     /// Adds one descriptor.
     ///
     /// # Errors
-    /// [`DocumentError`] for what is no descriptor, is cut, lacks a line, or has one that cannot be read.
+    /// [`DocumentError`] for a text that is not a descriptor, is cut, lacks a line, or has one that
+    /// cannot be read.
     pub fn add_one(&mut self, part: FileDocument<'_>) -> Result<(), DocumentError> {
         let (texts, families) = (self.texts.len(), self.families.len());
         let keys = self.family_keys.len();
@@ -186,14 +188,16 @@ impl Descriptors {
         self.families.get(of.family.clone()).unwrap_or_default()
     }
 
-    /// The families whose keys have signed a relay's identity, named as in `family-ids` (proposal 321).
+    /// The families whose keys have signed a relay's identity, named as in `family-ids` (proposal
+    /// 321).
     pub fn family_ids(&self, of: &Descriptor) -> impl Iterator<Item = String> {
         self.family_keys.get(of.family_keys.clone()).unwrap_or_default().iter().map(family_id)
     }
 }
 
-/// The network of a consensus whose relays have what their descriptors say: what they have observed as their capacity,
-/// and the lesser of rate and burst as their limit. Relays whose descriptor, by digest, is not there have no capacity.
+/// The network of a consensus whose relays have what their descriptors say: what they have observed
+/// as their capacity, and the lesser of rate and burst as their limit. Relays whose descriptor, by
+/// digest, is not there have no capacity.
 #[must_use]
 pub fn join(consensus: &Consensus, descriptors: &Descriptors) -> Network {
     let by_digest: HashMap<[u8; 20], &Descriptor> =
@@ -225,7 +229,6 @@ const BRIDGE: &str = "this is a bridge's descriptor; only relays' are read";
 struct Begun {
     /// The relay's address and port.
     router: Option<(Ipv4Addr, u16)>,
-    /// Its fingerprint.
     fingerprint: Option<Fingerprint>,
     /// When it was made.
     published: Option<u64>,
@@ -329,7 +332,8 @@ impl Begun {
         Ok(())
     }
 
-    /// Checks that families' keys have signed this relay and no other. The relay's key may follow their certificates.
+    /// Checks that families' keys have signed this relay and no other. The relay's key may follow
+    /// their certificates.
     fn check_family_certs(&self) -> Result<(), DocumentError> {
         let mut others = self.signed.iter().filter(|(relay, _)| Some(*relay) != self.ed25519);
         let wrong = others
@@ -392,7 +396,8 @@ fn fingerprint(rest: &[u8]) -> Option<Fingerprint> {
     scan::hexadecimal(digits.get(..len)?)
 }
 
-/// A member of a family: 40 digits, with `$` before them or not, and perhaps with a nickname behind them.
+/// A member of a family: 40 digits, with `$` before them or not, and perhaps with a nickname after
+/// them.
 fn member(word: &[u8]) -> Option<Fingerprint> {
     let word = word.strip_prefix(b"$").unwrap_or(word);
     let (digits, behind) = word.split_at_checked(40)?;

@@ -1,8 +1,9 @@
-//! The relays of January 2019 and the hours in which they were listed: the month of the paper's Shadow input.
+//! The relays of January 2019 and the hours in which they were listed: the month of the paper's
+//! Shadow input.
 //!
-//! `jan2019-relays.csv.xz` has a row for each relay, without fingerprints: they are made of the row's number and
-//! address, and identify nobody elsewhere. `jan2019-presence.csv.xz` has fingerprints, and a bit for each hour.
-//! A row that cannot be read is left out and listed.
+//! `jan2019-relays.csv.xz` has a row for each relay, without fingerprints: they are made of the
+//! row's number and address, and identify nobody elsewhere. `jan2019-presence.csv.xz` has
+//! fingerprints, and a bit for each hour. A row that cannot be read is left out and listed.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -23,7 +24,7 @@ const MOST_CAPACITY: u64 = 1 << 53;
 /// Hours of all relays take no more bytes than this: a short row stands for as many as a long one.
 const MOST_LISTED: usize = 1 << 28;
 
-/// Reads the relays of a table; `file` stands beside what is left out.
+/// Reads the relays of a table; `file` names the table in the list of what is left out.
 #[must_use]
 pub fn relays(file: &str, bytes: &[u8], skips: &mut Skips) -> Network {
     let mut table = csv::ReaderBuilder::new().flexible(true).from_reader(bytes);
@@ -48,7 +49,8 @@ pub fn relays(file: &str, bytes: &[u8], skips: &mut Skips) -> Network {
     network
 }
 
-/// Reads a row: position, address, country, capacity, rate and burst in bytes a second, relative weight.
+/// Reads a row: position, address, country, capacity, rate and burst in bytes a second, relative
+/// weight.
 fn relay(row: usize, record: &csv::ByteRecord) -> Option<Relay> {
     if record.len() != 7 {
         return None;
@@ -97,13 +99,14 @@ pub struct Presence {
     pub hours: usize,
     /// The relays.
     pub relays: Vec<Fingerprint>,
-    /// For each relay, bytes of eight hours each, the first hour in the lowest bit of the first byte.
+    /// For each relay, bytes of eight hours each, the first hour in the lowest bit of the first
+    /// byte.
     listed: Vec<u8>,
 }
 
 impl Presence {
-    /// Reads which relays were listed when; `file` stands beside what is left out. Nothing if the first line does not
-    /// say how many hours there are from when on.
+    /// Reads which relays were listed when; `file` names the table in the list of what is left out.
+    /// Nothing if the first line does not give the first hour and the number of hours.
     #[must_use]
     pub fn read(file: &str, bytes: &[u8], skips: &mut Skips) -> Option<Self> {
         let mut lines = bytes.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii_end).zip(1..);
@@ -127,7 +130,7 @@ impl Presence {
         Some(found)
     }
 
-    /// Reads a relay's row: who it is, and its hours.
+    /// Reads a relay's row: its identity, and its hours.
     fn row(&self, row: &[u8]) -> Option<(Fingerprint, Vec<u8>)> {
         if self.listed.len() + self.hours / 8 > MOST_LISTED {
             return None;
@@ -152,7 +155,7 @@ impl Presence {
         hour < self.hours && byte.is_some_and(|byte| byte >> (hour % 8) & 1 == 1)
     }
 
-    /// How many relays were listed in each hour; 0 where there was no consensus.
+    /// How many relays were listed in each hour; 0 where the consensus is missing.
     #[must_use]
     pub fn listed_per_hour(&self) -> Vec<usize> {
         let count = |hour| (0..self.relays.len()).filter(|&r| self.is_listed(r, hour)).count();
@@ -165,8 +168,8 @@ impl Presence {
         (0..self.hours).find(|&hour| self.is_listed(relay, hour))
     }
 
-    /// How many relays were listed for the first time in each hour but the first, in which nothing is known of
-    /// the hours before.
+    /// How many relays were listed for the first time in each hour but the first, in which nothing
+    /// is known of the hours before.
     #[must_use]
     pub fn new_per_hour(&self) -> Vec<usize> {
         let mut new = vec![0; self.hours];
@@ -176,7 +179,8 @@ impl Presence {
         new.into_iter().skip(1).collect()
     }
 
-    /// Relays that were listed for the first time in an hour behind the first one that lists any, with that hour.
+    /// Relays that were listed for the first time in an hour after the first one that lists any,
+    /// with that hour.
     #[must_use]
     pub fn new_relays(&self) -> Vec<(u32, Fingerprint)> {
         let first = |relay| Some((self.first_hour(relay)?, self.relays[relay]));
@@ -187,7 +191,8 @@ impl Presence {
     }
 }
 
-/// Takes the number of hours and the first one from `... of 744 hourly consensuses from unix time 1546318800 ...`.
+/// Takes the number of hours and the first one from `... of 744 hourly consensuses from unix time
+/// 1546318800 ...`.
 fn head(line: &[u8]) -> Option<(usize, u64)> {
     let mut numbers = scan::words(line.strip_prefix(b"#")?).filter_map(scan::number);
     let hours = usize::try_from(numbers.next()?).ok()?;
@@ -229,7 +234,7 @@ mod tests {
         let mut skips = Skips::default();
         let presence = Presence::read("p.csv", text.as_bytes(), &mut skips).expect("it has hours");
         assert_eq!((presence.hours, presence.start_unix_secs), (16, 1_546_304_400));
-        // The second row of a relay is listed, and so is what is no row.
+        // A relay's second row is noted as left out, and so is a line that is not a row.
         let left_out: Vec<_> =
             skips.all.iter().map(|one| (one.line.expect("a line"), &*one.reason)).collect();
         let odd = "the row cannot be read";

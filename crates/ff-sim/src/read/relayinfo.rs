@@ -1,7 +1,9 @@
-//! tornettools' relayinfo JSON: every relay of a month with its capacity, limits, weight and how often it ran.
+//! tornettools' relayinfo JSON: every relay of a month with its capacity, limits, weight and how
+//! often it ran.
 //!
-//! The file is read whole, up to [`MOST_BYTES`], packed by xz or plain. A relay that cannot be read is left out and
-//! noted under its fingerprint; of a file that ends too early, what came before the end is kept.
+//! The file is read whole, up to [`MOST_BYTES`], packed by xz or plain. A relay that cannot be read
+//! is left out and noted under its fingerprint; of a file that ends too early, what came before the
+//! end is kept.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -26,8 +28,8 @@ use crate::network::{CapacitySource, Flags, Network, Relay};
 pub const MOST_BYTES: u64 = 64 << 20;
 /// The greatest number of bytes a second that is believed: 2^53, as far as a JSON number is exact.
 const MOST_RATE: f64 = 9_007_199_254_740_992.0;
-/// Who has a flag for at least this part of the time that it runs counts as having it; and who runs for as much of
-/// the month as running.
+/// A relay with a flag for at least this part of the time that it runs counts as having it; and one
+/// that runs for as much of the month counts as running.
 pub const MOSTLY: f64 = 0.5;
 
 /// Reads a file.
@@ -84,9 +86,8 @@ fn unpack(from: impl Read, text: &mut Vec<u8>) -> io::Result<()> {
 struct Rows {
     /// The relays.
     network: Network,
-    /// What was left out.
+    /// The parts that were left out.
     skips: Skips,
-    /// Whose fingerprints there were.
     seen: HashSet<Fingerprint>,
 }
 
@@ -138,9 +139,7 @@ fn fingerprint(text: &str) -> Option<Fingerprint> {
 struct Row {
     /// Its fingerprint once more.
     fingerprint: Option<String>,
-    /// Its address.
     address: Option<String>,
-    /// Its country.
     country_code: Option<String>,
     /// The most that it observed of itself, in bytes a second.
     bandwidth_capacity: Option<f64>,
@@ -157,7 +156,6 @@ struct Row {
 }
 
 impl Row {
-    /// The relay.
     fn relay(&self, fingerprint: Fingerprint) -> Result<Relay, String> {
         let share = |name: &str, value: f64| {
             let is_share = (0.0..=1.0).contains(&value);

@@ -1,15 +1,16 @@
 //! Tables of one number per relay and time, and of one day a row.
 //!
-//! [`Series::read`] reads the CSV of relays and times: lines that begin with `#` are comments; a header names the
-//! times; one row per relay follows, its fingerprint first. A blank cell says that the relay was not listed, `=`
-//! repeats the value that was listed last, and a row may end early. Rows of words before the first relay (commits,
-//! say) are passed over. Plain text or xz.
+//! [`Series::read`] reads the CSV of relays and times: lines that begin with `#` are comments; a
+//! header names the times; one row per relay follows, its fingerprint first. A blank cell says that
+//! the relay was not listed, `=` repeats the value that was listed last, and a row may end early.
+//! Rows of words before the first relay (commits, say) are passed over. Plain text or xz.
 //!
-//! A row that breaks these rules is left out whole and listed with its line. A column whose time cannot be read,
-//! or does not come after the ones before it, is left out too; what `=` repeats may still stand in it. Of a file
-//! that is cut, what came before the cut stays.
+//! A row that breaks these rules is left out whole and listed with its line. A column whose time
+//! cannot be read, or does not come after the ones before it, is left out too; what `=` repeats may
+//! still stand in it. Of a file that is cut, what came before the cut stays.
 //!
-//! In memory a row is runs of equal values, 16 bytes each, so that what `=` saved in the file is saved here too.
+//! In memory a row is runs of equal values, 16 bytes each, so that what `=` saved in the file is
+//! saved here too.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead};
@@ -51,8 +52,8 @@ pub enum SeriesKind {
 }
 
 impl SeriesKind {
-    /// What kind of weights a table that is not packed has: its first number above 1, or with a point in it, says so.
-    /// Where none does, they are parts, which comes to the same.
+    /// What kind of weights a table that is not packed has: its first number above 1, or with a
+    /// point in it, says so. Where none does, they are parts, which comes to the same.
     #[must_use]
     pub fn of_weights(table: &[u8]) -> Self {
         let relays = table.split(|&byte| byte == b'\n').filter_map(|line| {
@@ -90,7 +91,7 @@ pub struct Series {
     pub times: Vec<u64>,
     /// The relays, in the order of the file.
     pub relays: Vec<Fingerprint>,
-    /// The runs of all relays, one relay behind another.
+    /// The runs of all relays, one relay after another.
     runs: Vec<Run>,
     /// For each relay, where its runs end.
     ends: Vec<usize>,
@@ -103,15 +104,14 @@ pub(crate) struct Run {
     pub(crate) first: u32,
     /// For how many times it holds.
     pub(crate) times: u32,
-    /// The value.
     pub(crate) value: u64,
 }
 
-/// What comes behind the last run: no time has its index.
+/// The run after the last one: no time has its index.
 const NO_RUN: Run = Run { first: u32::MAX, times: 0, value: 0 };
 
 impl Series {
-    /// Reads a table; `name` stands beside what was left out.
+    /// Reads a table; `name` names it in the list of what was left out.
     ///
     /// # Errors
     /// When nothing can be read at all. Later errors of reading are listed among what was left out.
@@ -163,7 +163,7 @@ struct Reader<'a> {
     columns: Option<Vec<Option<u32>>>,
     /// The relays so far.
     known: BTreeSet<Fingerprint>,
-    /// What was left out.
+    /// The parts that were left out.
     skips: Skips,
     /// Whether no more may be read.
     is_full: bool,
@@ -363,7 +363,7 @@ fn whole(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() { None } else { digits.iter().try_fold(0, more) }
 }
 
-/// A decimal number such as `1.5612843e-05`, in units of 10^-18; digits behind that are cut off.
+/// A decimal number such as `1.5612843e-05`, in units of 10^-18; digits after that are cut off.
 fn fraction(text: &[u8]) -> Option<u64> {
     let at = text.iter().position(|byte| byte.eq_ignore_ascii_case(&b'e'));
     let (digits, exponent) = text.split_at(at.unwrap_or(text.len()));

@@ -1,9 +1,10 @@
 //! Networks of Shadow's experiments, and what Shadow measured in them (ledger D7).
 //!
-//! A network is a CSV table of relays with `name, position, address, country, capacity_bytes_s, rate_bytes_s,
-//! burst_bytes_s, weight`, where a position is `g`, `e`, `ge` or `m`. What was measured is a JSON document, .xz
-//! or plain: seconds to first and last bytes by size, errors by client in percent, bytes by second. A row that
-//! cannot be read is skipped; a document of results is read as a whole or not at all.
+//! A network is a CSV table of relays with `name, position, address, country, capacity_bytes_s,
+//! rate_bytes_s, burst_bytes_s, weight`, where a position is `g`, `e`, `ge` or `m`. What was
+//! measured is a JSON document, .xz or plain: seconds to first and last bytes by size, errors by
+//! client in percent, bytes by second. A row that cannot be read is skipped; a document of results
+//! is read as a whole or not at all.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -38,14 +39,16 @@ pub struct Results {
     pub time_to_first_byte_recv: BTreeMap<String, Vec<f64>>,
     /// Seconds to the last byte, likewise.
     pub time_to_last_byte_recv: BTreeMap<String, Vec<f64>>,
-    /// By the kind of an error, for each client that had one: its errors in percent, and what one of them is.
+    /// By the kind of an error, for each client that had one: its errors in percent, and what one
+    /// of them is.
     error_rate: BTreeMap<String, Vec<(f64, f64)>>,
     /// Bytes that all relays carried, by second.
     oniontrace_tput: BTreeMap<String, u64>,
 }
 
 impl Results {
-    /// The mean part of downloads that timed out, over all clients; those without any are not listed.
+    /// The mean part of downloads that timed out, over all clients; those without any are not
+    /// listed.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
     pub fn timeouts(&self) -> f64 {
@@ -64,7 +67,8 @@ impl Results {
 /// Reads what Shadow measured.
 ///
 /// # Errors
-/// When the file cannot be read, or is no such document, or has a time that is not finite or below 0.
+/// When the file cannot be read, or is not such a document, or has a time that is not finite or
+/// below 0.
 pub fn read_results(path: &Path) -> anyhow::Result<Results> {
     parse_results(&read_all(path)?).with_context(|| format!("{} cannot be used", path.display()))
 }
@@ -72,7 +76,7 @@ pub fn read_results(path: &Path) -> anyhow::Result<Results> {
 /// The same of a document that has been read and unpacked.
 ///
 /// # Errors
-/// When it is no such document, or has a time that is not finite or below 0.
+/// When it is not such a document, or has a time that is not finite or below 0.
 pub fn parse_results(bytes: &[u8]) -> anyhow::Result<Results> {
     let results: Results =
         serde_json::from_slice(bytes).context("this is no result of Shadow's")?;

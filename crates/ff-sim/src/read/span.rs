@@ -4,11 +4,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The first second of 2007: Tor's archives begin later.
 pub(crate) const EARLIEST: u64 = 1_167_609_600;
-/// Data may be so many seconds ahead of the time at which they are read: clocks differ, and a consensus is made before
-/// it is valid.
+/// Data may be this number of seconds ahead of the time at which they are read: clocks differ, and
+/// a consensus is made before it is valid.
 const AHEAD_SECS: u64 = 86_400;
 
-/// What is wrong with a time of data that are read at another time, if anything is; both in seconds since 1970.
+/// What is wrong with a time of data that are read at another time, if anything is; both in seconds
+/// since 1970.
 pub(crate) fn wrong_at(unix_secs: u64, now_unix_secs: u64) -> Option<&'static str> {
     if unix_secs < EARLIEST {
         return Some("lies before 2007");
@@ -16,7 +17,8 @@ pub(crate) fn wrong_at(unix_secs: u64, now_unix_secs: u64) -> Option<&'static st
     (unix_secs > now_unix_secs.saturating_add(AHEAD_SECS)).then_some("is of the future")
 }
 
-/// The same of data that are read now. A clock that lies before 1970 makes all of them the future's.
+/// The same of data that are read now. A clock that lies before 1970 makes all of them the
+/// future's.
 pub(crate) fn wrong(unix_secs: u64) -> Option<&'static str> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     wrong_at(unix_secs, now.map_or(0, |now| now.as_secs()))

@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 /// A table has no more bytes than this.
 pub const MOST_BYTES: u64 = 64 << 20;
 
-/// Reads the lines of a table that has no more than `most` bytes. What of a longer one lies behind them is left out
-/// and listed, and so is what cannot be read.
+/// Reads the lines of a table that has at most `most` bytes. The part of a longer one after them is
+/// left out and listed, and so are lines that cannot be read.
 #[must_use]
 pub fn lines(name: &str, from: impl Read, most: u64, skips: &mut Skips) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -29,8 +29,8 @@ pub fn lines(name: &str, from: impl Read, most: u64, skips: &mut Skips) -> Vec<u
     bytes
 }
 
-/// Gives the rows of a table to `take`, which says what is wrong with one that is left out. Those are listed with
-/// their lines.
+/// Gives the rows of a table to `take`, which says what is wrong with one that is left out. Those
+/// are listed with their lines.
 pub fn rows<T: DeserializeOwned>(
     name: &str,
     from: impl Read,
@@ -71,8 +71,9 @@ pub fn reason(error: &csv::Error) -> String {
     }
 }
 
-/// The line, from 1, on which a row of this table begins, by the place where its reader stood before it: lines
-/// without anything come between the two, and the end of the row before where that is of two bytes.
+/// The line, from 1, on which a row of this table begins, by the place where its reader stood
+/// before it: lines without anything come between the two, and the end of the row before where that
+/// is of two bytes.
 #[must_use]
 pub fn line(table: &[u8], position: Option<&csv::Position>) -> Option<usize> {
     let position = position?;

@@ -20,7 +20,6 @@ use crate::network::Network;
 /// What `summary.json` has.
 #[derive(Serialize)]
 struct Results<'a> {
-    /// The comparison.
     #[serde(flatten)]
     comparison: &'a FileComparison,
     /// Simulated downloads by the old file's weights and by the new one's, if that was wanted.

@@ -26,13 +26,9 @@ use crate::{parallel, source};
 /// Which simulation: a network, weights and a load by their places in the arguments, and a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Case {
-    /// The network.
     network: usize,
-    /// The seed.
     seed: u64,
-    /// The load.
     load: usize,
-    /// The weights.
     weights: usize,
 }
 
@@ -84,7 +80,6 @@ pub(super) fn flow(args: &FlowArgs) -> Result<ExitCode> {
 /// What summary.json has of runs that were put together.
 #[derive(Serialize)]
 struct Together<'a> {
-    /// What they are.
     #[serde(flatten)]
     merged: &'a Merged,
     /// All simulations.
@@ -165,8 +160,8 @@ fn check_paths(
     Ok(())
 }
 
-/// Leaves relays out that nothing is known of what they can carry, and says how much weight they have: whoever chose
-/// one would wait in vain.
+/// Leaves relays of unknown capacity out, and says how much weight they have: a client that chose
+/// one would wait without end.
 fn leave_out(network: &mut Network, name: &str) {
     let (before, weight) = (network.relays.len(), network.total_weight());
     network.relays.retain(|relay| relay.usable().is_some());
@@ -186,7 +181,7 @@ fn from_weights_text(names: &[String], networks: &[Network]) -> String {
     of_weights.map(|(name, _)| format!("{name}: capacities are from weights\n")).collect()
 }
 
-/// How far a simulation is, for people: so many of its seconds are over.
+/// How far a simulation is, as text: `secs` of its seconds are over.
 pub(super) fn minutes(name: &str, secs: u32, all_secs: u32) -> String {
     format!("{name}: minute {} of {}", secs / 60, all_secs.div_ceil(60))
 }
@@ -238,17 +233,14 @@ fn read_weights(args: &FlowArgs, networks: &[Network], reading: &mut Reading) ->
 
 /// What simulations of one seed need.
 struct World<'a> {
-    /// How they are to be.
     args: &'a FlowArgs,
     /// What networks are called.
     names: &'a [String],
-    /// The networks.
     networks: &'a [Network],
     /// Weights of bandwidth files.
     files: &'a Files,
     /// The circuits of users.
     library: Library,
-    /// Who says how far they are.
     progress: &'a ProgressLine,
 }
 
@@ -267,7 +259,6 @@ fn simulate_all(
     Ok(cases.iter().copied().zip(runs).collect())
 }
 
-/// Simulates a case.
 fn simulate(world: &World<'_>, case: Case) -> Result<Run> {
     let World { args, names, networks, files, library, progress } = world;
     let (path, network) = (&names[case.network], &networks[case.network]);

@@ -95,9 +95,8 @@ pub(super) fn take(
 /// What came of a month's documents.
 #[derive(Serialize)]
 struct Ingested {
-    /// Which documents.
     documents: Documents,
-    /// Of which month.
+    /// The month.
     month: Month,
     /// Whether they were there before.
     was_there: bool,

@@ -11,13 +11,15 @@ use crate::ledger::run::{Data, figures};
 use crate::ledger::text::{markdown, plain, table};
 use crate::ledger::{Ledger, against, judge};
 
-/// The exit status when a figure differs without a recorded reason, or was not run although it should have been.
+/// The exit status when a figure differs without a recorded reason, or was not run although it
+/// should have been.
 const UNEXPLAINED: u8 = 4;
 
 /// Carries `ledger` out.
 ///
 /// # Errors
-/// When the rows cannot be read, one that is asked for is not there, or the results cannot be written.
+/// When the rows cannot be read, one that is asked for is not there, or the results cannot be
+/// written.
 pub(super) fn ledger(args: &LedgerArgs) -> Result<ExitCode> {
     let ledger = Ledger::own().context("doc/ledger.toml is broken")?.only(&args.rows)?;
     if let Some(dir) = &args.data {

@@ -31,7 +31,7 @@ use crate::schedule::{LeftOut, Setup, Subjects};
 /// Carries `schedule` out.
 ///
 /// # Errors
-/// When the network cannot be read, or there can be no schedule.
+/// When the network cannot be read, or a schedule is impossible.
 pub(super) fn schedule(args: &ScheduleArgs) -> Result<ExitCode> {
     let mut reading = Reading::default();
     let (subjects, network) = subjects(&args.network, args.team.together, &mut reading)?;
@@ -120,7 +120,7 @@ fn subjects(
     Ok((subjects, network))
 }
 
-/// Who measures, as the arguments have it.
+/// The coordinators and measurers, as the arguments have it.
 fn setup(args: &TeamArgs, seed: u64) -> Result<Setup> {
     let mut teams: Vec<_> = args.teams.iter().map(|team| team.0.clone()).collect();
     if let (Some(count), [one]) = (args.coordinators, &*teams) {
@@ -146,7 +146,7 @@ fn capacities(total: u64, from_weights: bool) -> String {
     if from_weights { format!("{total} in all, from weights") } else { format!("{total} in all") }
 }
 
-/// Who is not scheduled, for people.
+/// The relays that are not scheduled, as text.
 fn left_out(found: &LeftOut) -> String {
     format!(
         "{} without capacity ({:.2} % of weight), {} that ran less than half the time ({:.2} % of weight)",
@@ -199,8 +199,8 @@ fn measured(outcome: &PeriodOutcome) -> ff_report::figure::Figure {
     relay_capacities(&[("estimates of this schedule".to_owned(), errors)])
 }
 
-/// Relays that need more than a team has, or than a period has room for, as a table. Where all teams have too little,
-/// no coordinator is named.
+/// Relays that need more than a team has, or than a period has room for, as a table. Where all
+/// teams have too little, no coordinator is named.
 fn unmeasurable_table(name: &'static str, all: &[Unmeasurable]) -> Table {
     let row = |one: &Unmeasurable| {
         let [needs, given] = [one.needs_bytes_per_sec, one.given_bytes_per_sec];
@@ -217,18 +217,17 @@ struct Told<'a, T: Serialize, N: Serialize> {
     /// The schedule.
     #[serde(flatten)]
     found: &'a T,
-    /// Who is on links, if such are given.
+    /// The relays on links, if links are given.
     #[serde(skip_serializing_if = "Option::is_none")]
     links: Option<OnLinks>,
-    /// Who came during the period, and what became of them.
+    /// The relays that came during the period, and their results.
     #[serde(skip_serializing_if = "Option::is_none")]
     new_relays: Option<Both<N>>,
 }
 
-/// Who came, and what became of them.
+/// The relays that came, and their results.
 #[derive(Serialize)]
 struct Both<N: Serialize> {
-    /// Who came.
     #[serde(flatten)]
     came: Came,
     /// What became of them.
@@ -256,7 +255,7 @@ struct Replayed<'a> {
     left_out: &'a LeftOut,
     /// Whether capacities are made from weights.
     from_weights: bool,
-    /// What the relays can do together.
+    /// The sum of the relays' capacities.
     total_bytes_per_sec: u64,
     /// Middle of estimates over truths; `null` if nothing was measured.
     median_ratio: Option<f64>,
@@ -268,7 +267,6 @@ struct Replayed<'a> {
 }
 
 impl<'a> Replayed<'a> {
-    /// Those of a period.
     fn of(outcome: &'a PeriodOutcome, subjects: &'a Subjects) -> Self {
         let ratios = outcome.estimates.iter().filter_map(RelayEstimate::ratio).collect();
         let seconds = outcome.seconds();

@@ -62,9 +62,8 @@ pub(super) fn tortoise(args: &TortoiseArgs) -> Result<ExitCode> {
     Ok(if odd.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(UNEXPLAINED) })
 }
 
-/// What all experiments have in common.
+/// The common data of all experiments.
 struct Work<'a> {
-    /// The seeds.
     seeds: &'a [u64],
     /// The network's size, and how long it runs.
     setting: TortoiseSetting,

@@ -12,13 +12,12 @@ use crate::network::{Network, Relay};
 use crate::read::span;
 use crate::store::month::Month;
 
-/// Files and networks at the edge of a month may be of both months if they are no further apart than this: weights
-/// are made before the consensus that has them.
+/// Files and networks at the edge of a month may be of both months if they are at most this far
+/// apart: weights are made before the consensus that has them.
 const EDGE_SECS: u64 = 86_400;
 
 /// The weights of a file.
 pub(super) struct Dated {
-    /// The weights.
     pub(super) weights: Weights,
     /// When the newest of them was obtained, in seconds since 1970.
     unix_secs: u64,
@@ -52,8 +51,8 @@ pub(super) fn read(path: &Path, reading: &mut Reading) -> Result<Dated> {
     Ok(Dated { weights, unix_secs: file.unix_secs })
 }
 
-/// Refuses to join a file with a network of another month, unless that is wanted. Of a network without a time it says
-/// that this cannot be checked.
+/// Refuses to join a file with a network of another month, unless that is wanted. Of a network
+/// without a time it says that this cannot be checked.
 pub(super) fn check_month(
     path: &Path,
     file: &Dated,

@@ -22,7 +22,8 @@ const MOST_RATE: u64 = 1 << 53;
 
 /// Relays that come during a period.
 pub trait Arrivals {
-    /// Those that are listed for the first time in this hour, from 1 on; who is known already is left out.
+    /// Those that are listed for the first time in this hour, from 1 on; relays that are known
+    /// already are left out.
     fn at(&mut self, hour: u32) -> Vec<Subject>;
 }
 
@@ -41,7 +42,6 @@ pub const fn nobody(_hour: u32) -> Vec<Subject> {
 /// Relays that come as it stands in a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
-    /// By the hour.
     by_hour: BTreeMap<u32, Vec<Subject>>,
 }
 
@@ -58,9 +58,9 @@ struct Row {
     hour: u32,
     /// The relay, in 40 hexadecimal digits.
     fingerprint: String,
-    /// What it can truly do.
+    /// Its true capacity.
     bytes_per_sec: u64,
-    /// Where it listens, if that matters.
+    /// Its listening address, if that matters.
     #[serde(default)]
     address: Option<IpAddr>,
 }
@@ -86,10 +86,9 @@ impl Row {
 /// Reads a table of capacities, with the column `bytes_per_sec`.
 #[must_use]
 pub fn capacities(name: &str, from: impl Read) -> (Vec<BytesPerSec>, Skips) {
-    /// A row of it.
     #[derive(Deserialize)]
     struct Row {
-        /// What a relay can do.
+        /// A relay's capacity.
         bytes_per_sec: u64,
     }
     let (mut all, mut skips) = (Vec::new(), Skips::default());
@@ -107,8 +106,8 @@ pub(super) fn believed(bytes_per_sec: u64) -> Result<BytesPerSec, String> {
 }
 
 impl Listed {
-    /// Reads a table with the columns `hour`, `fingerprint`, `bytes_per_sec` and, if given, `address`; rows need no order. Of
-    /// several rows of a relay the first counts.
+    /// Reads a table with the columns `hour`, `fingerprint`, `bytes_per_sec` and, if given,
+    /// `address`; rows need no order. Of several rows of a relay the first counts.
     #[must_use]
     pub fn read_csv(name: &str, from: impl Read) -> (Self, Skips) {
         let (mut listed, mut skips) = (Self::default(), Skips::default());
@@ -124,8 +123,9 @@ impl Listed {
         (listed, skips)
     }
 
-    /// Relays of which only the hours are known, from 1 on. What each can do is drawn from these capacities, of which
-    /// each is as likely; a relay's follows from the seed and its fingerprint alone.
+    /// Relays of which only the hours are known, from 1 on. What each can do is drawn from these
+    /// capacities, of which each is as likely; a relay's follows from the seed and its fingerprint
+    /// alone.
     #[must_use]
     pub fn drawn(
         relays: impl IntoIterator<Item = (u32, Fingerprint)>,

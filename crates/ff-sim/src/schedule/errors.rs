@@ -1,12 +1,13 @@
 //! How far a measurement is off: the ratio of an estimate to the truth.
 //!
-//! The paper says of its 30 s measurements that all lay within 0.84 and 1.01 of the truth (App. E.3, Fig. 16), and not
-//! how they lay there; here each ratio in between is as likely. Our own ratios are read from a table: of
-//! `tests/ground-truth`, where each estimate stands beside what the same relay forwarded, or one with a column `ratio`.
-//! Where CPU was the limit there, single ratios are as wide as the machine's drift between two samples.
+//! The paper says of its 30 s measurements that all lay within 0.84 and 1.01 of the truth (App.
+//! E.3, Fig. 16), and not how they lay there; here each ratio in between is as likely. Our own
+//! ratios are read from a table: of `tests/ground-truth`, where each estimate stands beside what
+//! the same relay forwarded, or one with a column `ratio`. Where CPU was the limit there, single
+//! ratios are as wide as the machine's drift between two samples.
 //!
-//! A ratio follows from the seed, the relay, the coordinator and how often that one measured before, so nothing else
-//! in a simulation changes it.
+//! A ratio follows from the seed, the relay, the coordinator and how often that one measured
+//! before, so nothing else in a simulation changes it.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -45,7 +46,7 @@ pub struct DrawKey {
     pub relay: Fingerprint,
     /// By this coordinator.
     pub coordinator: usize,
-    /// Behind so many others of the two.
+    /// After this number of other relays of the two.
     pub earlier: u32,
 }
 
@@ -66,8 +67,8 @@ impl Errors {
         }
     }
 
-    /// Reads a table of ratios. Of one of the ground truth, `echo` over `forward` of the same set, position, limit
-    /// and round, without what was rejected; where several forward, their mean.
+    /// Reads a table of ratios. Of one of the ground truth, `echo` over `forward` of the same set,
+    /// position, limit and round, without what was rejected; where several forward, their mean.
     #[must_use]
     pub fn read_csv(name: &str, from: impl Read) -> (Self, Skips) {
         let mut table = Table::default();
@@ -102,7 +103,7 @@ fn chance(seed: &[u8; 32], attempt: &DrawKey) -> f64 {
     ChaCha12Rng::from_seed(key.finalize().into()).random()
 }
 
-/// Which of so many things this chance stands for.
+/// The number of things that this chance stands for.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -122,20 +123,19 @@ const CASE: [&str; 4] = ["set", "position", "limit", "round"];
 /// A table that is being read.
 #[derive(Default)]
 struct Table {
-    /// What its columns are called.
+    /// The names of its columns.
     columns: Vec<String>,
     /// Ratios that stand there.
     ratios: Vec<f64>,
     /// What relays forwarded: a sum, and of how many.
     truths: BTreeMap<Case, (f64, f64)>,
-    /// What they were measured at.
+    /// Their estimates.
     estimates: Vec<(Case, f64)>,
-    /// What was left out.
+    /// The parts that were left out.
     skips: Skips,
 }
 
 impl Table {
-    /// Reads a row.
     fn read(&mut self, row: &csv::StringRecord) -> Result<(), String> {
         let cell = |name: &str| {
             let place = self.columns.iter().position(|column| column == name)?;

@@ -21,14 +21,14 @@ pub struct Greedy {
     pub left_out: LeftOut,
     /// Whether capacities are made from weights.
     pub from_weights: bool,
-    /// What the scheduled ones can do together.
+    /// The sum of the scheduled relays' capacities.
     pub total_bytes_per_sec: u64,
-    /// What the fastest can do.
+    /// The capacity of the fastest.
     pub largest_bytes_per_sec: u64,
     /// Sets of relays that are measured together.
     pub groups: usize,
-    /// Σ f·z0 of what a team measures over its capacity, for the team that takes longest: no schedule is shorter that
-    /// gives these relays what they need.
+    /// Σ f·z0 of what a team measures over its capacity, for the team that takes longest: no
+    /// schedule is shorter that gives these relays what they need.
     pub least_slots: u64,
     /// Slots of the period that are left over; 0 if it is too short.
     pub spare_slots: u32,
@@ -36,9 +36,10 @@ pub struct Greedy {
     pub missing_slots: u32,
     /// Relays that are not measured with what they need.
     pub unmeasurable: Vec<Unmeasurable>,
-    /// Relays whose slots lie behind the end of the period.
+    /// Relays whose slots lie after the end of the period.
     pub behind_period: Vec<Unmeasurable>,
-    /// Of each slot, the part of the first team's capacity that its relays take, and how many they are.
+    /// Of each slot, the part of the first team's capacity that its relays take, and how many they
+    /// are.
     #[serde(skip)]
     pub filled: Vec<(f64, usize)>,
 }
@@ -52,14 +53,15 @@ pub struct Unmeasurable {
     pub coordinator: Option<usize>,
     /// f·z0: what a team would need for it.
     pub needs_bytes_per_sec: u64,
-    /// What it is measured with, because it shares a host that needs more than any team has; 0 if it is not measured.
+    /// What it is measured with, because it shares a host that needs more than any team has; 0 if
+    /// it is not measured.
     pub given_bytes_per_sec: u64,
 }
 
 /// Schedules these relays.
 ///
 /// # Errors
-/// [`SetupError`] if there can be no schedule.
+/// [`SetupError`] if a schedule is impossible.
 pub fn greedy(subjects: &Subjects, setup: &Setup) -> Result<Greedy, SetupError> {
     let period_slots = setup.slots()?;
     let relays: Vec<&ScheduledRelay> = subjects.all.iter().map(|subject| &subject.relay).collect();
@@ -118,7 +120,7 @@ fn unmeasurable(schedule: &Schedule, relays: &[&ScheduledRelay]) -> Vec<Unmeasur
     of_all.chain(of_one).map(|(short, team)| unmeasured(&short, team, relays)).collect()
 }
 
-/// Relays in slots behind so many.
+/// Relays in slots after the first `slots`.
 fn behind(schedule: &Schedule, relays: &[&ScheduledRelay], slots: u32) -> Vec<Unmeasurable> {
     let mut all = Vec::new();
     if schedule.slots() <= slots {
@@ -148,7 +150,7 @@ fn filled(schedule: &Schedule) -> Vec<(f64, usize)> {
     schedule.by_slot(0).into_iter().map(of_slot).collect()
 }
 
-/// Hours of so many seconds.
+/// Hours in a number of seconds.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "for display; exact below 2^53")]
 pub fn hours(seconds: u64) -> f64 {

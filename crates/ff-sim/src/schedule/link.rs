@@ -1,8 +1,9 @@
 //! What a host's link leaves of relays that are measured at once (paper App. F, Table 4).
 //!
-//! TCP flows of many sockets each divide a link about evenly, so relays get what they can do, or where that is too
-//! much in all the same share of the link as the others that would have more (max-min). The link's packets, losses
-//! and round trips are not modelled: that is in the ratios of [`super::errors`].
+//! TCP flows of many sockets each divide a link about evenly, so relays get what they can do, or
+//! where that is too much in all the same share of the link as the others that would have more
+//! (max-min). The link's packets, losses and round trips are not modelled: that is in the ratios of
+//! [`super::errors`].
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -43,8 +44,8 @@ impl Row {
     }
 }
 
-/// Reads a table of links with the columns `address` and either `rate`, in bits a second as on the command line, or
-/// `bytes_per_sec`. Of several rows of a host the first counts.
+/// Reads a table of links with the columns `address` and either `rate`, in bits a second as on the
+/// command line, or `bytes_per_sec`. Of several rows of a host the first counts.
 #[must_use]
 pub fn read_csv(name: &str, from: impl Read) -> (BTreeMap<IpAddr, BytesPerSec>, Skips) {
     let (mut links, mut skips) = (BTreeMap::new(), Skips::default());
@@ -59,7 +60,7 @@ pub fn read_csv(name: &str, from: impl Read) -> (BTreeMap<IpAddr, BytesPerSec>, 
     (links, skips)
 }
 
-/// What each gets of a link of those that could move so much.
+/// What each gets of a link, of those that could move `wants`.
 #[must_use]
 pub fn share(link: BytesPerSec, wants: &[BytesPerSec]) -> Vec<BytesPerSec> {
     let mut order: Vec<usize> = (0..wants.len()).collect();
@@ -128,7 +129,7 @@ mod tests {
             let sum: u128 = shares.iter().map(|share| u128::from(share.get())).sum();
             let wanted: u128 = wants.iter().map(|want| u128::from(want.get())).sum();
             prop_assert_eq!(sum, wanted.min(link.into()));
-            // Who has less than it wants has as much as anybody, but for a byte each.
+            // A relay that has less than it wants has as much as any other, but for a byte each.
             let most = shares.iter().map(|share| share.get()).max().unwrap_or(0);
             for (share, want) in shares.iter().zip(&wants) {
                 prop_assert!(share <= want);

@@ -1,8 +1,8 @@
 //! How soon new relays have been measured in spare slots, as the paper counts it (§7).
 //!
-//! Those of one consensus are put into as few empty slots as hold them, and whose measurement is not conclusive into
-//! as few behind these, until nobody is left. Coordinators that keep their slots secret need longer for the second
-//! measurement: [`super::replay`] has that.
+//! Those of one consensus are put into as few empty slots as hold them, and whose measurement is
+//! not conclusive into as few behind these, until nobody is left. Coordinators that keep their
+//! slots secret need longer for the second measurement: [`super::replay`] has that.
 
 use ff_base::identity::Fingerprint;
 use ff_plan::period::schedule::pack;
@@ -18,7 +18,7 @@ use super::outcome::is_conclusive;
 pub struct Newcomers<'a> {
     /// z0.
     pub guess: BytesPerSec,
-    /// What the team has.
+    /// The team's capacity.
     pub team: BytesPerSec,
     /// The rules.
     pub params: Params,
@@ -46,7 +46,7 @@ impl Newcomers<'_> {
         let mut wait = Wait::default();
         let mut left: Vec<_> =
             relays.iter().map(|&(name, truth)| (name, truth, self.guess)).collect();
-        // Each guess at least doubles, so there are no more rounds than a rate has bits.
+        // Each guess at least doubles, so there are at most as many rounds as a rate has bits.
         for earlier in 0..64 {
             if left.is_empty() {
                 break;
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// Relays of so many Mbit/s.
+    /// Relays of these Mbit/s.
     fn relays(mbit: &[u64]) -> Vec<(Fingerprint, BytesPerSec)> {
         (0..).zip(mbit).map(|(id, &mbit)| ([id; 20], BytesPerSec::from_mbit(mbit))).collect()
     }
@@ -108,7 +108,8 @@ mod tests {
     #[test]
     fn each_round_doubles_what_was_too_little() {
         let found = newcomers(&Errors::Exact).measure(&relays(&[1, 53, 54, 400, 3000]));
-        // 53 < 51 · 1.05 < 54: one more for that, 400 is its own guess, 3000 are too much for any team of 3 Gbit/s.
+        // 53 < 51 · 1.05 < 54: one more for that, 400 is its own guess, 3000 are too much for any
+        // team of 3 Gbit/s.
         assert_eq!(found.measurements, [2, 1, 1]);
         assert_eq!(found.too_fast, [[4; 20]]);
         assert_eq!(newcomers(&Errors::Exact).measure(&[]), Wait::default());

@@ -1,4 +1,5 @@
-//! What came of a period: who was measured, who was not and why, and how much of the teams it took.
+//! The results of a period: the relays that were measured, those that were not and why, and how
+//! much of the teams it took.
 
 use ff_base::identity::Fingerprint;
 use ff_plan::period::timetable::NoRetry;
@@ -43,7 +44,7 @@ pub struct PeriodOutcome {
     pub newcomers: Vec<Newcomer>,
 }
 
-/// What a coordinator did.
+/// The use of a coordinator's slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Used {
     /// Slots in which it measured.
@@ -62,7 +63,7 @@ pub struct Used {
     pub measured_bytes: u128,
 }
 
-/// What a relay was measured at.
+/// A relay's estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayEstimate {
     /// The relay.
@@ -71,7 +72,7 @@ pub struct RelayEstimate {
     pub coordinator: usize,
     /// z.
     pub rate: BytesPerSec,
-    /// What it can truly do.
+    /// Its true capacity.
     pub truth: BytesPerSec,
     /// In how many measurements.
     pub measurements: u32,
@@ -97,7 +98,7 @@ pub enum Reason {
     NoRoom,
     /// It had been measured as often as a relay lets a coordinator.
     NoGrant,
-    /// It came beside another on its host, whose slot was full or over: it waits for the next period.
+    /// Its slot was full because of another relay on its host: it waits for the next period.
     Waiting,
     /// It was never measured by this team.
     NotMeasured,
@@ -127,7 +128,8 @@ pub struct Unmeasured {
     pub reason: Reason,
     /// What the team would need in a slot, for it and what is measured with it.
     pub needs_bytes_per_sec: u64,
-    /// By how much that is more than the whole team has; 0 if it is only a slot with room that is missing.
+    /// By how much that is more than the whole team has; 0 if it is only a slot with room that is
+    /// missing.
     pub lacks_bytes_per_sec: u64,
     /// What it came to when it was measured last: it can do that at least. 0 if it was not.
     pub at_least_bytes_per_sec: u64,
@@ -138,7 +140,7 @@ pub struct Unmeasured {
 pub struct Newcomer {
     /// The relay.
     pub relay: Fingerprint,
-    /// Who measured it.
+    /// The coordinator that measured it.
     pub coordinator: usize,
     /// The hour in which it came.
     pub hour: u32,
@@ -165,7 +167,8 @@ pub struct Waits {
     pub first_p95_secs: f64,
     /// The longest.
     pub first_max_secs: f64,
-    /// The median time until one was conclusive; the second one's slot is secret, and anywhere in the period.
+    /// The median time until one was conclusive; the second one's slot is secret, and anywhere in
+    /// the period.
     pub measured_median_secs: f64,
     /// The 95th percentile of it.
     pub measured_p95_secs: f64,
@@ -196,7 +199,8 @@ impl PeriodOutcome {
         }
     }
 
-    /// The period's length, or what of it was used, in seconds: until the last measurement of all was over.
+    /// The period's length, or what of it was used, in seconds: until the last measurement of all
+    /// was over.
     #[must_use]
     pub fn seconds(&self) -> u64 {
         let last = self.coordinators.iter().map(|used| used.last_slot_end).max().unwrap_or(0);

@@ -1,13 +1,15 @@
-//! A period slot by slot: old relays where the seed put them, new ones as they come, and again what was not
-//! conclusive (paper §4.2, §4.3).
+//! A period slot by slot: old relays where the seed put them, new ones as they come, and again what
+//! was not conclusive (paper §4.2, §4.3).
 //!
-//! The coordinators' own [`Timetable`] says who is measured in each slot and with what. What a measurement comes to is
-//! made up: the relay's truth, or what its host's link leaves of it for those that are measured at once, times a
-//! ratio of [`Errors`], and no more than is sent. Relays of an hour come with its first slot.
+//! The coordinators' own [`Timetable`] says who is measured in each slot and with what. What a
+//! measurement comes to is made up: the relay's truth, or what its host's link leaves of it for
+//! those that are measured at once, times a ratio of [`Errors`], and no more than is sent. Relays
+//! of an hour come with its first slot.
 //!
-//! One timetable stands for those of all coordinators: what one measures again is none of another's business there.
-//! It looks through all relays for each slot, for each hour with new ones and for each measurement again, so a day of
-//! 10^6 relays takes about 20 s of a core, of which the placing of all of them is the least part.
+//! One timetable stands for those of all coordinators: what one measures again is none of another's
+//! business there. It looks through all relays for each slot, for each hour with new ones and for
+//! each measurement again, so a day of 10^6 relays takes about 20 s of a core, of which the placing
+//! of all of them is the least part.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
@@ -34,9 +36,10 @@ const HOUR_SECS: u64 = 3600;
 pub struct World {
     /// How far measurements are off.
     pub errors: Errors,
-    /// What hosts' links carry; who has none here is held back by nothing else.
+    /// The capacity of hosts' links; a host without one here is not held back by anything else.
     pub links: BTreeMap<IpAddr, BytesPerSec>,
-    /// On which of these links relays are of which coordinators know no address, because each is measured by itself.
+    /// On which of these links relays are of which coordinators know no address, because each is
+    /// measured by itself.
     pub hosts: BTreeMap<Fingerprint, IpAddr>,
 }
 
@@ -51,7 +54,7 @@ impl World {
 /// Lets a period pass.
 ///
 /// # Errors
-/// [`SetupError`] if there can be no schedule.
+/// [`SetupError`] if a schedule is impossible.
 pub fn replay(
     subjects: &[Subject],
     setup: &Setup,
@@ -74,14 +77,13 @@ pub fn replay(
     Ok(period.finish())
 }
 
-/// What a coordinator knows of a relay.
+/// A coordinator's knowledge of a relay.
 #[derive(Clone, Copy, Debug, Default)]
 struct Record {
     /// How often it measured it.
     times: u32,
     /// The first slot in which it did.
     first: Option<u32>,
-    /// The last.
     last: u32,
     /// What it came to last.
     rate: BytesPerSec,
@@ -100,7 +102,7 @@ enum Fate {
 
 /// A period that passes.
 struct Period<'a> {
-    /// Who measures.
+    /// The coordinators that measure.
     setup: &'a Setup,
     /// What there is to measure.
     world: &'a World,
@@ -108,7 +110,7 @@ struct Period<'a> {
     teams: usize,
     /// z0 of new relays.
     new_guess: BytesPerSec,
-    /// Who is measured when.
+    /// Which relays are measured when.
     timetable: Timetable,
     /// What each relay of the timetable can truly do.
     truths: Vec<BytesPerSec>,
@@ -116,9 +118,10 @@ struct Period<'a> {
     hours: Vec<u32>,
     /// Relays that wait for the next period.
     waiting: HashSet<u32>,
-    /// What each coordinator knows of each relay: the coordinators of the first, then of the second.
+    /// What each coordinator knows of each relay: the coordinators of the first, then of the
+    /// second.
     records: Vec<Record>,
-    /// What each coordinator did.
+    /// The use of each coordinator's slots.
     used: Vec<Used>,
     /// What each coordinator's measurements took of its slots, by capacity.
     demands: Vec<u128>,
@@ -237,7 +240,8 @@ impl<'a> Period<'a> {
         let record = self.record(task.relay, team);
         record.times += 1;
         record.first = record.first.or(Some(slot));
-        // What was once measured stays so, whatever comes of it beside others that are measured again.
+        // A relay that was once measured stays measured, whatever the results are when it is
+        // measured again together with others.
         if is_conclusive || record.fate != Some(Fate::Measured) {
             (record.last, record.rate) = (slot, rate);
             record.fate = is_conclusive.then_some(Fate::Measured);
@@ -248,7 +252,7 @@ impl<'a> Period<'a> {
         self.demands[team] += u128::from(task.demand.get());
     }
 
-    /// What a coordinator knows of a relay.
+    /// A coordinator's knowledge of a relay.
     fn record(&mut self, relay: u32, team: usize) -> &mut Record {
         &mut self.records[relay as usize * self.teams + team]
     }
@@ -258,7 +262,7 @@ impl<'a> Period<'a> {
         self.timetable.relays()[relay as usize].fingerprint
     }
 
-    /// What came of it.
+    /// The result.
     fn finish(mut self) -> PeriodOutcome {
         let slots = self.timetable.schedule().slots();
         let (mut estimates, mut unmeasured, mut newcomers) = (Vec::new(), Vec::new(), Vec::new());

@@ -1,14 +1,16 @@
 //! Capacities of which only a total and the greatest are known, made from weights.
 //!
-//! Weights stand for shares of the total. Where a share would be more than the fastest relay has, the relay gets just
-//! that, and the others divide what is left by their weights, again and again until nobody is above: what a total
-//! is poured into has brims of one height. If the weights are so even that nobody reaches the brim, the fastest relay
-//! stays below it; it is never raised. The paper's inputs (608 Gbit/s in all, 998 Mbit/s at most; §7) on the
-//! consensus of 2019-07-14 bring 21 of 6,528 relays to the brim.
+//! Weights stand for shares of the total. Where a share would be more than the fastest relay has,
+//! the relay gets just that, and the others divide what is left by their weights, again and again
+//! until nobody is above: what a total is poured into has brims of one height. If the weights are
+//! so even that nobody reaches the brim, the fastest relay stays below it; it is never raised. The
+//! paper's inputs (608 Gbit/s in all, 998 Mbit/s at most; §7) on the consensus of 2019-07-14 bring
+//! 21 of 6,528 relays to the brim.
 
 use ff_proto::units::BytesPerSec;
 
-/// Rates above this are taken for it, 2^53 bytes a second: so no product is too large for 4 million relays.
+/// Rates above this are taken for it, 2^53 bytes a second: so no product is too large for 4 million
+/// relays.
 const MOST_RATE: u64 = 1 << 53;
 
 /// Weights that cannot be scaled.
@@ -54,7 +56,7 @@ pub fn scale(
     }
     let mut rest = u128::from(total);
     for &greatest in &sorted {
-        // Its share of what is left is below the brim, and so is everybody's behind it.
+        // Its share of what is left is below the brim, and so are those of all after it.
         if u128::from(greatest) * rest <= u128::from(most) * left {
             break;
         }
@@ -80,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    /// Rates of so many bytes a second.
+    /// Rates in bytes a second.
     fn rates(bytes: &[u64]) -> Vec<BytesPerSec> {
         bytes.iter().copied().map(BytesPerSec::new).collect()
     }

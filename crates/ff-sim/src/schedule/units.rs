@@ -1,4 +1,5 @@
-//! Rates and teams as they are written on a command line: `608G`, `998M`, `1G,1G,1G`, in bits a second.
+//! Rates and teams as they are written on a command line: `608G`, `998M`, `1G,1G,1G`, in bits a
+//! second.
 
 use ff_plan::period::Measurer;
 use ff_proto::units::{BytesPerSec, ParseRateError};
@@ -17,11 +18,11 @@ pub enum ParseTeamError {
     TooMany,
 }
 
-/// Reads `608G`, `998M` or `64k`: thousands, millions and thousand millions of bits a second. What names its unit,
-/// as `1.5Gbit` and `31250kB` do, is read as everywhere else.
+/// Reads `608G`, `998M` or `64k`: thousands, millions and thousand millions of bits a second. What
+/// names its unit, as `1.5Gbit` and `31250kB` do, is read as everywhere else.
 ///
 /// # Errors
-/// When it is no rate.
+/// When it is not a rate.
 pub fn bits_per_sec(text: &str) -> Result<BytesPerSec, ParseRateError> {
     let text = text.trim();
     let is_short = text.ends_with(['k', 'K', 'M', 'G']);

@@ -1,7 +1,7 @@
 //! What other teams, slots, periods and parameters would bring (for those who run the authorities).
 //!
-//! [`figures`] says of a setup how long it takes, what is left over, what it cannot measure and what it sends.
-//! [`what_if`] adds one more measurer to each coordinator in turn and compares.
+//! [`figures`] says of a setup how long it takes, what is left over, what it cannot measure and
+//! what it sends. [`what_if`] adds one more measurer to each coordinator in turn and compares.
 
 use ff_plan::period::{Measurer, Team, demand, guess, guess_for_new};
 use ff_proto::units::BytesPerSec;
@@ -15,7 +15,7 @@ const DAY_SECS: f64 = 86_400.0;
 /// Days of a month, as traffic is billed.
 const MONTH_DAYS: f64 = 30.0;
 
-/// What a setup brings.
+/// The capacity of a setup.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// What each coordinator's team has, in Gbit/s.
@@ -30,15 +30,19 @@ pub struct Figures {
     pub spare_slots: u32,
     /// Slots that a period lacks.
     pub missing_slots: u32,
-    /// The fastest relay that every team has enough for when it knows how fast it is: team / f, in Mbit/s.
+    /// The fastest relay that every team has enough for when it knows how fast it is: team / f, in
+    /// Mbit/s.
     pub largest_planned_mbit_per_sec: f64,
-    /// The fastest estimate that can be conclusive, with all of the least team: (1 - ε1) team / m, in Mbit/s.
+    /// The fastest estimate that can be conclusive, with all of the least team: (1 - ε1) team / m,
+    /// in Mbit/s.
     pub largest_conclusive_mbit_per_sec: f64,
     /// What a new relay is taken for, in Mbit/s.
     pub new_guess_mbit_per_sec: f64,
-    /// New relays a day for which there is room in the slots left over, each measured once by every coordinator.
+    /// New relays a day for which there is room in the slots left over, each measured once by every
+    /// coordinator.
     pub new_relays_a_day: f64,
-    /// What measurers send to relays in 30 days, all coordinators together, in TB; as much comes back.
+    /// What measurers send to relays in 30 days, all coordinators together, in TB; as much comes
+    /// back.
     pub sent_tb_a_month: f64,
     /// Relays for which some coordinator has too little.
     pub unmeasurable: usize,
@@ -49,7 +53,7 @@ pub struct Figures {
 /// One more measurer, and what it brings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Addition {
-    /// Who gets it, in the order of the setup.
+    /// The coordinator that gets it, in the order of the setup.
     pub coordinator: usize,
     /// What it has, in Gbit/s.
     pub gbit_per_sec: f64,
@@ -75,15 +79,15 @@ pub struct WhatIf {
     pub now: Figures,
     /// Each measurer at each coordinator.
     pub additions: Vec<Addition>,
-    /// Which of them buys most: it makes most capacity measurable; of those that make as much, it saves most hours for
-    /// each Gbit/s that it has. None if none of them changes anything.
+    /// Which of them buys most: it makes most capacity measurable; of those that make as much, it
+    /// saves most hours for each Gbit/s that it has. None if none of them changes anything.
     pub best: Option<usize>,
 }
 
-/// What a setup brings for these relays.
+/// The capacity of a setup for these relays.
 ///
 /// # Errors
-/// [`SetupError`] if there can be no schedule.
+/// [`SetupError`] if a schedule is impossible.
 pub fn figures(subjects: &Subjects, setup: &Setup) -> Result<Figures, SetupError> {
     let schedule = greedy(subjects, setup)?;
     let estimates = subjects.all.iter().filter_map(|one| one.relay.estimate).collect();
@@ -118,7 +122,7 @@ pub fn figures(subjects: &Subjects, setup: &Setup) -> Result<Figures, SetupError
 /// Compares a setup with those that have one more measurer.
 ///
 /// # Errors
-/// [`SetupError`] if there can be no schedule.
+/// [`SetupError`] if a schedule is impossible.
 pub fn what_if(
     subjects: &Subjects,
     setup: &Setup,
@@ -176,8 +180,8 @@ fn unmeasurable(subjects: &Subjects, schedule: &Greedy) -> (usize, BytesPerSec) 
     (names.len(), those.map(|one| one.truth).sum())
 }
 
-/// Bytes that all measurers send in a period, when each coordinator measures each relay once that its team is enough
-/// for.
+/// Bytes that all measurers send in a period, when each coordinator measures each relay once that
+/// its team is enough for.
 fn sent_in_period(subjects: &Subjects, setup: &Setup, new_guess: BytesPerSec) -> f64 {
     let mut bytes = 0_u128;
     for team in &setup.teams {
@@ -212,7 +216,7 @@ mod tests {
     use crate::schedule::Subject;
     use crate::schedule::units::team;
 
-    /// So many relays of so many Mbit/s.
+    /// `count` relays of `mbit` Mbit/s each.
     fn subjects(all: &[(u16, u64)]) -> Subjects {
         let mut subjects = Subjects::default();
         for (index, &(count, mbit)) in all.iter().enumerate() {

@@ -1,8 +1,9 @@
 //! Rows that are held until they are written as a group.
 //!
-//! Each column has its values once, and for each row the number of its value: that is what Parquet's dictionaries are on
-//! the disk. A relay's row of one hour is nearly that of the hour before, and stands between the same others, so that
-//! most rows are numbers copied, many rows at once.
+//! Each column has its values once, and for each row the number of its value: that is what
+//! Parquet's dictionaries are on the disk. A relay's row of one hour is nearly that of the hour
+//! before, and stands between the same others, so that most rows are numbers copied, many rows at
+//! once.
 
 mod values;
 
@@ -20,7 +21,7 @@ use crate::spare::Spare;
 /// Space of rows that have been written.
 static SPARE: Spare<Batch> = Spare::new();
 
-/// So many values are looked up together, see [`Values::touch`].
+/// How many values are looked up together, see [`Values::touch`].
 const AT_ONCE: usize = 256;
 
 /// What a row has in a column.
@@ -54,7 +55,6 @@ impl From<u64> for Cell<'_> {
     }
 }
 
-/// A table as Parquet has it.
 pub(super) fn parquet_schema(table: &Table) -> Result<TypePtr> {
     let fields = table.columns.iter().map(|column| Ok(Arc::new(field(column)?)));
     let fields = fields.collect::<Result<Vec<_>>>()?;
@@ -83,15 +83,13 @@ fn field(column: &Column) -> Result<Type> {
 
 /// Rows of a table.
 pub(super) struct Batch {
-    /// The table.
     table: &'static Table,
-    /// The columns.
     columns: Vec<Filled>,
     /// How many rows they have, or will have once what comes again has been copied.
     rows: usize,
     /// The rows of the document that was added last.
     document: Range<usize>,
-    /// Which of that document's rows come again behind what the columns have.
+    /// Which of that document's rows come again after what the columns have.
     again: Range<usize>,
     /// The column that has the same value in all of them, and its number.
     fixed: Option<(usize, u32)>,
@@ -99,22 +97,20 @@ pub(super) struct Batch {
 
 /// What rows have in a column.
 struct Filled {
-    /// The values.
     values: Values,
     /// The number of each row's value.
     keys: Vec<u32>,
-    /// The numbers of the last document's values, if its rows are no longer here.
+    /// The numbers of the last document's values, if its rows are gone.
     before: Vec<u32>,
     /// What is different in rows that come again.
     changes: Vec<Change>,
-    /// The values of these changes, one behind the other.
+    /// The values of these changes, one after the other.
     changed: Vec<u8>,
 }
 
 /// What a row has that is otherwise another one again.
 #[derive(Clone, Copy)]
 struct Change {
-    /// The row.
     row: usize,
     /// Where its value ends; it is none if it is empty.
     end: usize,
@@ -165,8 +161,8 @@ impl Batch {
         }
     }
 
-    /// Takes all rows out; those of the last document are still known. If rows of the same table have been written,
-    /// theirs is the space for those that come.
+    /// Takes all rows out; those of the last document are still known. If rows of the same table
+    /// have been written, theirs is the space for those that come.
     pub(super) fn take(&mut self, space: Option<Self>) -> Self {
         self.copy_again();
         let values = || self.columns.iter().map(|column| Values::like(&column.values));
@@ -189,7 +185,8 @@ impl Batch {
         self.columns.iter().map(|column| column.values.plain().len()).sum()
     }
 
-    /// For each column what it has, and the number of each row's value; only of rows that were taken out.
+    /// For each column what it has, and the number of each row's value; only of rows that were
+    /// taken out.
     pub(super) fn columns(&self) -> impl Iterator<Item = (&Values, &[u32])> {
         self.columns.iter().map(|column| (&column.values, column.keys.as_slice()))
     }
@@ -211,7 +208,8 @@ impl Batch {
         self.fixed = filled.map(|filled| (column, filled.values.key(cell)));
     }
 
-    /// Adds a row of the last document again, with other cells in some columns; `false` if it is not here.
+    /// Adds a row of the last document again, with other cells in some columns; `false` if it is
+    /// not here.
     pub(super) fn push_again<'a>(
         &mut self,
         row: usize,
@@ -271,7 +269,7 @@ impl Filled {
     /// Adds rows of the last document again, which begins there if it is still here.
     fn copy(&mut self, rows: &Range<usize>, start: usize) {
         if self.before.is_empty() {
-            // There are so many rows, see `push_again`.
+            // Earlier rows are long enough, see `push_again`.
             self.keys.extend_from_within(start + rows.start..start + rows.end);
         } else {
             self.keys.extend_from_slice(self.before.get(rows.clone()).unwrap_or_default());
@@ -302,7 +300,7 @@ impl Filled {
         self.changed.clear();
     }
 
-    /// Begins again behind a document of another one.
+    /// Begins again after a document of another one.
     fn follow(&mut self, other: &Self, document: &Range<usize>) {
         self.keys.clear();
         self.before.clear();

@@ -1,9 +1,10 @@
 //! Columns of a group of rows as Parquet has them on the disk.
 //!
-//! Where values come more than once, a page has them all, and others have the numbers of the rows' values, by so many
-//! whole bytes that the greatest fits: what packs pages then finds again what the document before had, wherever its
-//! rows lie. Where most values come once, pages have the values themselves. The `parquet` crate writes everything
-//! around the pages; its own writer of values takes five times as long, because it hashes and compares each of them.
+//! Where values come more than once, a page has them all, and others have the numbers of the rows'
+//! values, by so many whole bytes that the greatest fits: what packs pages then finds again what
+//! the document before had, wherever its rows lie. Where most values come once, pages have the
+//! values themselves. The `parquet` crate writes everything around the pages; its own writer of
+//! values takes five times as long, because it hashes and compares each of them.
 
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
@@ -22,7 +23,7 @@ use super::schema::ColumnKind;
 
 /// The level by which pages are packed.
 const LEVEL: i32 = 1;
-/// A page of values has so many bytes, and no more than one value above it.
+/// The bytes of a page of values, with at most one value more.
 const PAGE_BYTES: usize = 1 << 20;
 /// A page with all values has no more than this.
 const MOST_DICTIONARY_BYTES: usize = 16 << 20;
@@ -31,7 +32,6 @@ const MOST_BOUND_BYTES: usize = 64;
 
 /// What packs the pages of groups.
 pub(super) struct Chunks {
-    /// What packs.
     packer: Compressor<'static>,
     /// Space for the rows of a column.
     space: Space,
@@ -114,7 +114,7 @@ impl Chunks {
             encodings: Vec::new(),
         };
         let pays = (1..=rows.keys.len() / 2).contains(&values.len());
-        // Parquet has no such pages for truths.
+        // Parquet does not have such pages for booleans.
         let is_dictionary = pays
             && values.kind() != ColumnKind::Bool
             && values.plain().len() <= MOST_DICTIONARY_BYTES;
@@ -220,7 +220,7 @@ impl Chunk<'_> {
         self.page(data, page.len())
     }
 
-    /// Writes a page that has so many bytes unpacked.
+    /// Writes a page that has `unpacked_bytes` bytes unpacked.
     fn page(&mut self, page: Page, unpacked_bytes: usize) -> Result<()> {
         for encoding in [page.encoding(), Encoding::RLE] {
             if !self.encodings.contains(&encoding) {
@@ -254,7 +254,7 @@ impl Space {
     }
 }
 
-/// Adds numbers of so many bytes, which are enough for each of them.
+/// Adds numbers of `WIDTH` bytes, which are enough for each of them.
 fn push_keys<const WIDTH: usize>(keys: &[u32], page: &mut Vec<u8>) {
     let start = page.len();
     page.resize(start + keys.len() * WIDTH, 0);
@@ -289,7 +289,7 @@ fn levels(values: &Values, levels: &[u8], page: &mut Vec<u8>) {
     page.extend(packed);
 }
 
-/// Adds a bit behind so many others.
+/// Adds a bit after `index` others.
 fn push_bit(to: &mut Vec<u8>, index: usize, bit: bool) {
     if index.is_multiple_of(8) {
         to.push(0);

@@ -15,13 +15,12 @@ use crate::read::consensus::scan;
 /// What a descriptor says of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Said {
-    /// Whose it is.
     pub(super) fingerprint: Fingerprint,
     /// When it was made.
     published: u64,
     /// The lesser of rate and burst.
     pub(super) limit: u64,
-    /// What the relay has observed.
+    /// The bandwidth that the relay has observed.
     pub(super) observed: u64,
     /// Whether the relay said in it that it was overloaded in the last three days.
     pub(super) is_overloaded: bool,

@@ -11,9 +11,9 @@ pub enum ArchiveStoreError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What was tried.
+        /// The action that failed.
         what: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// A partition cannot be written or read.
@@ -21,13 +21,13 @@ pub enum ArchiveStoreError {
     Parquet {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: parquet::errors::ParquetError,
     },
     /// A folder that has other things in it is never written to.
     #[error("{} is not a store of ff-sim, and not empty: nothing is written there", .0.display())]
     Foreign(PathBuf),
-    /// There is no store.
+    /// The store does not exist.
     #[error("{} is not a store of ff-sim", .0.display())]
     None(PathBuf),
     /// It was made by another version of this program.
@@ -49,7 +49,7 @@ pub enum ArchiveStoreError {
     Broken {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
     /// Another run is at the same month.

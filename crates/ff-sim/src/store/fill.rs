@@ -41,7 +41,6 @@ pub(super) struct Filled {
 /// What documents have to be like.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// The month that they are of.
     pub(super) month: Month,
     /// When they are read, in seconds since 1970.
     pub(super) now: u64,
@@ -63,7 +62,8 @@ impl Bounds {
     }
 }
 
-/// Whether a document has no more bytes than any of its kind: what one may have bounds the memory for all.
+/// Whether a document has no more bytes than any of its kind: what one may have bounds the memory
+/// for all.
 fn check_len(document: Document<'_>, kind: &str, most_bytes: usize) -> Result<(), DocumentError> {
     if document.bytes.len() > most_bytes {
         let most = most_bytes >> 20;

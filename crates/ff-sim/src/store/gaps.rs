@@ -1,7 +1,8 @@
 //! Which hours of consensuses a store lacks, over several months.
 //!
-//! What is missing between the last hour of a month and the first of the next that is there, whole months included,
-//! only shows where several months are known. Before the first hour of all and behind the last nothing is missing.
+//! What is missing between the last hour of a month and the first of the next that is there, whole
+//! months included, only shows where several months are known. Before the first hour of all and
+//! behind the last nothing is missing.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +26,7 @@ pub(super) struct Gaps {
     between: Between,
     /// The last hour of each flavour so far.
     last: BTreeMap<String, u64>,
-    /// What is missing so far.
+    /// The gaps so far.
     list: Vec<Skipped>,
 }
 
@@ -35,7 +36,8 @@ impl Gaps {
         Self { between, last: BTreeMap::new(), list: Vec::new() }
     }
 
-    /// Adds the next month's hours, if it is one of consensuses, and returns how many are missing before its first.
+    /// Adds the next month's hours, if it is one of consensuses, and returns how many are missing
+    /// before its first.
     pub(super) fn add(&mut self, manifest: &Manifest) -> u64 {
         let mut hours_before = 0_u64;
         let file = format!("manifests/{}-{}.json", manifest.documents, manifest.month);
@@ -58,7 +60,7 @@ impl Gaps {
         hours_before
     }
 
-    /// What is missing.
+    /// The gaps.
     pub(super) fn into_list(self) -> Vec<Skipped> {
         self.list
     }

@@ -1,9 +1,9 @@
-//! What a store says of hours: who was listed, with what weight, and what it advertised.
+//! The hours of a store: which relays were listed, with what weight, and what they advertised.
 //!
-//! A relay's descriptor is the one whose digest its consensus lists. It is looked for among the descriptors of the
-//! consensus' month and of the month before, because a consensus of the first hours lists descriptors of the last
-//! day. Where there are none of both months, but others, they are of other months, and joined only on demand: by
-//! fingerprint then, the newest of each relay.
+//! A relay's descriptor is the one whose digest its consensus lists. It is looked for among the
+//! descriptors of the consensus' month and of the month before, because a consensus of the first
+//! hours lists descriptors of the last day. Where there are none of both months, but others, they
+//! are of other months, and joined only on demand: by fingerprint then, the newest of each relay.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -24,7 +24,6 @@ use crate::read::consensus::FlagBits;
 
 /// Hours of a store, one after the other.
 pub struct History<'a> {
-    /// The store.
     store: &'a ArchiveStore,
     /// The months with consensuses that are asked for, in order.
     months: Vec<Month>,
@@ -47,7 +46,8 @@ pub struct Label {
     pub flags: FlagBits,
     /// The series of its version, as in 0.4.8; empty if it says none.
     pub series: String,
-    /// Whether any descriptor that it was listed with said that it was overloaded; nothing if there was no descriptor.
+    /// Whether any descriptor that it was listed with said that it was overloaded; nothing if it
+    /// was listed without one.
     pub overloaded: Option<bool>,
 }
 
@@ -77,8 +77,9 @@ impl<'a> History<'a> {
     /// The hours of these months, both included; every month without bounds.
     ///
     /// # Errors
-    /// [`ArchiveStoreError`] if there are no consensuses, or a month of them has no descriptors of its own or of the month
-    /// before: with `allow_mixed`, those of other months stand for those that are not there.
+    /// [`ArchiveStoreError`] if there are no consensuses, or a month of them has no descriptors of
+    /// its own or of the month before: with `allow_mixed`, those of other months stand for those
+    /// that are not there.
     pub fn new(
         store: &'a ArchiveStore,
         since: Option<Month>,
@@ -138,11 +139,11 @@ impl<'a> History<'a> {
         all
     }
 
-    /// Goes through all hours in the order of time. A consensus of the flavour `microdesc` names no descriptors and
-    /// is passed over.
+    /// Goes through all hours in the order of time. A consensus of the flavour `microdesc` names no
+    /// descriptors and is passed over.
     ///
     /// # Errors
-    /// What the store or whoever takes the hours says.
+    /// An error of the store, or of the function that takes the hours.
     pub fn each<E: From<ArchiveStoreError>>(
         &mut self,
         mut take: impl FnMut(u64, &[Reading]) -> Result<(), E>,
@@ -217,9 +218,9 @@ impl<'a> History<'a> {
         &self.labels
     }
 
-    /// For each relay, by its number, the first of its family: relays that name each other, or that one family's key
-    /// has signed, in their newest descriptors of these months and the month before, in however many steps. A relay
-    /// without a family is the first of its own.
+    /// For each relay, by its number, the first of its family: relays that name each other, or that
+    /// one family's key has signed, in their newest descriptors of these months and the month
+    /// before, in however many steps. A relay without a family is the first of its own.
     ///
     /// # Errors
     /// What the store says.

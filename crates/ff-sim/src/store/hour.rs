@@ -15,11 +15,11 @@ use super::plan::Documents;
 use crate::network::{CapacitySource, Network, Relay};
 use crate::read::consensus::FlagBits;
 
-/// The network of the consensus of this time, its relays with what their descriptors say. In a store without
-/// descriptors weights stand for capacities, as in a consensus alone.
+/// The network of the consensus of this time, its relays with what their descriptors say. In a
+/// store without descriptors weights stand for capacities, as in a consensus alone.
 ///
 /// # Errors
-/// [`ArchiveStoreError`] if there is no consensus of this very time.
+/// [`ArchiveStoreError`] if the consensus of this very time is missing.
 pub fn network(store: &ArchiveStore, unix_secs: u64) -> Result<Network, ArchiveStoreError> {
     let month = Month::of(unix_secs);
     let month = month.filter(|&month| {

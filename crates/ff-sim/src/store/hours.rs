@@ -59,7 +59,6 @@ impl Hours {
 }
 
 impl Gap {
-    /// What is said of it.
     pub(super) fn told(self, flavour: &str) -> String {
         let time = |secs| Utc::from_unix_secs(secs).map_or(secs.to_string(), |utc| utc.to_string());
         let (first, last) = (time(self.first_unix_secs), time(self.last_unix_secs));

@@ -24,7 +24,7 @@ use crate::read::archive::{self, Document};
 pub struct Done {
     /// Which documents.
     pub documents: Documents,
-    /// Of which month.
+    /// The month.
     pub month: Month,
     /// Whether it was there before.
     pub was_there: bool,
@@ -32,13 +32,14 @@ pub struct Done {
     pub manifest: Manifest,
 }
 
-/// Takes units into a store, so many at once, each as a whole or not at all. What is there already, from the same
-/// files, is left as it is. The results are in the order of the units.
+/// Takes units into a store, several at once, each as a whole or not at all. A unit that is there
+/// already, from the same files, is left as it is. The results are in the order of the units.
 ///
 /// `now` is the time in seconds since 1970; documents of the future are left out.
 ///
 /// # Errors
-/// The first [`ArchiveStoreError`]: what this run's units have done before stays, and no other unit is begun.
+/// The first [`ArchiveStoreError`]: what this run's units have done before stays, and no other unit
+/// is begun.
 pub fn ingest(
     store: &ArchiveStore,
     units: &[Unit],
@@ -106,7 +107,8 @@ fn ingest_unit(
     let written = read.and_then(|(filled, skips)| commit(store, unit, sources, filled, skips));
     if written.is_err() {
         for table in unit.documents.tables() {
-            // On a full disk they would take the room of what comes next; if they stay, they are replaced.
+            // On a full disk they would take the room of what comes next; if they stay, they are
+            // replaced.
             let _ = fs::remove_file(place::beside(&store.part(table, unit.month)));
         }
     }
@@ -127,7 +129,7 @@ fn is_there(
     manifest.sources == sources && unit.documents.tables().iter().all(has_part)
 }
 
-/// Reads a unit's documents into partitions beside their places.
+/// Reads a unit's documents into partitions under temporary names.
 fn read(
     store: &ArchiveStore,
     unit: &Unit,
@@ -174,7 +176,7 @@ fn read(
     Ok((filled, skips))
 }
 
-/// Puts partitions in their places, and behind them the manifest.
+/// Puts partitions in their places, and after them the manifest.
 fn commit(
     store: &ArchiveStore,
     unit: &Unit,
@@ -218,8 +220,8 @@ fn beside_name(path: &std::path::Path) -> String {
     place::beside(path).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// What was left out of these months of a store, both included, or of all without bounds, in the order of kinds and
-/// months, how much was read, and which hours are missing.
+/// What was left out of these months of a store, both included, or of all without bounds, in the
+/// order of kinds and months, how much was read, and which hours are missing.
 ///
 /// # Errors
 /// [`ArchiveStoreError`] if a manifest cannot be read.
@@ -283,7 +285,8 @@ pub fn skips_of(done: &[Done], between: Between) -> Skips {
     all
 }
 
-/// For each unit, how many hours are missing between its first one and the last one of an earlier month.
+/// For each unit, how many hours are missing between its first one and the last one of an earlier
+/// month.
 #[must_use]
 pub fn hours_missing_before(done: &[Done], between: Between) -> Vec<u64> {
     let mut by_month: Vec<(usize, &Manifest)> =

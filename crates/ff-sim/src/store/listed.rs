@@ -9,7 +9,6 @@ use super::schema::{CONSENSUS_RELAYS, CONSENSUSES};
 /// A consensus of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Listed {
-    /// Its time.
     pub(super) time: u64,
     /// Its first row among the relays.
     first_row: u64,
@@ -21,14 +20,13 @@ pub(super) struct Listed {
 pub(super) struct Relays {
     /// The partition.
     pub(super) part: PartFile,
-    /// The first row of each group, and behind them the number of all.
+    /// The first row of each group, and after them the number of all.
     starts: Vec<u64>,
     /// The group that was read last.
     group: Option<(usize, [Loaded; 5])>,
 }
 
 impl Relays {
-    /// Those of a month.
     pub(super) fn open(store: &ArchiveStore, month: Month) -> Result<Self, ArchiveStoreError> {
         let part = PartFile::open(store, &CONSENSUS_RELAYS, month)?;
         let mut starts = vec![0];

@@ -18,11 +18,8 @@ use super::schema::{ColumnKind, Table};
 
 /// A partition.
 pub(super) struct PartFile {
-    /// Its path.
     path: PathBuf,
-    /// Its table.
     table: &'static Table,
-    /// What reads it.
     reader: SerializedFileReader<File>,
 }
 
@@ -67,7 +64,8 @@ impl Loaded {
 }
 
 impl PartFile {
-    /// Opens a month's partition, which has to be as its manifest says and to have the table's columns.
+    /// Opens a month's partition, which has to be as its manifest says and to have the table's
+    /// columns.
     pub(super) fn open(
         store: &ArchiveStore,
         table: &'static Table,
@@ -121,7 +119,6 @@ impl PartFile {
         all.try_into().map_err(broken)
     }
 
-    /// A column of a group.
     fn column(&self, group: usize, name: &str) -> Result<Loaded, ArchiveStoreError> {
         guarded(&self.path, || self.column_unguarded(group, name))
     }
@@ -160,8 +157,8 @@ impl PartFile {
     }
 }
 
-/// Has a file that the parquet crate panics at be a broken one. A manifest's hash keeps broken disks away from it, and
-/// nobody who writes both.
+/// Has a file that the parquet crate panics at be a broken one. A manifest's hash keeps broken
+/// disks away from it, and nobody who writes both.
 fn guarded<T>(
     path: &Path,
     body: impl FnOnce() -> Result<T, ArchiveStoreError>,

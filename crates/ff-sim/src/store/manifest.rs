@@ -13,7 +13,7 @@ use super::hours::Hours;
 use super::month::Month;
 use super::schema::SCHEMA;
 
-/// What a manifest says it is.
+/// The format that a manifest names.
 const FORMAT: &str = "ff-sim manifest";
 /// How much of a file is hashed at once.
 const CHUNK: usize = 1 << 16;
@@ -45,21 +45,19 @@ pub struct Part {
 /// A manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// [`FORMAT`].
     format: String,
-    /// [`SCHEMA`].
     schema: u32,
     /// Which documents.
     pub documents: String,
-    /// Of which month.
+    /// The month.
     pub month: Month,
-    /// What was read, in the order of reading.
+    /// The files that were read, in order.
     pub sources: Vec<SourceFile>,
-    /// What was written.
+    /// The files that were written.
     pub parts: Vec<Part>,
     /// How many documents were read.
     pub read: u64,
-    /// How many of other kinds were passed over, which is no fault of theirs.
+    /// How many of other kinds were passed over, which is not a fault.
     pub passed_over: u64,
     /// How many were there twice.
     pub duplicates: u64,
@@ -142,12 +140,10 @@ impl Manifest {
     }
 }
 
-/// What every manifest has, of whatever schema.
+/// The fields that every manifest has, of any schema.
 #[derive(Deserialize)]
 struct Head {
-    /// [`FORMAT`].
     format: String,
-    /// [`SCHEMA`].
     schema: u32,
 }
 

@@ -15,7 +15,7 @@ use super::schema::Table;
 pub struct Merged {
     /// Which documents.
     pub documents: Documents,
-    /// Of which month.
+    /// The month.
     pub month: Month,
     /// The store that it was in.
     pub from: PathBuf,
@@ -24,8 +24,9 @@ pub struct Merged {
 /// Puts all that stores have into another, by links where that is possible and as copies elsewhere.
 ///
 /// # Errors
-/// [`ArchiveStoreError::Contradiction`] if two have the same documents of a month and do not say the same; nothing has been
-/// written then. Partitions that are not as their manifests say are an error too.
+/// [`ArchiveStoreError::Contradiction`] if two have the same documents of a month and do not say
+/// the same; nothing has been written then. Partitions that are not as their manifests say are an
+/// error too.
 pub fn merge(from: &[ArchiveStore], to: &ArchiveStore) -> Result<Vec<Merged>, ArchiveStoreError> {
     let mut all: Vec<(Documents, Month, &ArchiveStore, Manifest)> = Vec::new();
     for store in std::iter::once(to).chain(from) {

@@ -14,7 +14,7 @@ pub struct Month {
     number: u32,
 }
 
-/// A text that is no month.
+/// A text that is not a month.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a month since 2007, as in 2019-01")]
 pub struct ParseMonthError(String);
@@ -40,13 +40,15 @@ impl Month {
         Self { number: self.number - 1 }
     }
 
-    /// Months since the year 0: what shards are dealt by, so that they stay the same when months come in.
+    /// Months since the year 0: what shards are dealt by, so that they stay the same when months
+    /// come in.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.number
     }
 
-    /// The last month in a text that has one, with no digit around it: `consensuses-2019-01.tar.xz`.
+    /// The last month in a text that has one, with no digit around it:
+    /// `consensuses-2019-01.tar.xz`.
     #[must_use]
     pub fn within(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();

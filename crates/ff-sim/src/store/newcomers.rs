@@ -1,7 +1,8 @@
 //! Which relays a store's consensuses list for the first time, hour by hour.
 //!
-//! Who was in any earlier consensus of the store is not new, however long ago that was; so the relays of its first
-//! consensus never are. Relays that came in hours without a consensus come with the next one.
+//! Who was in any earlier consensus of the store is not new, however long ago that was; so the
+//! relays of its first consensus never are. Relays that came in hours without a consensus come with
+//! the next one.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,8 @@ const HOUR_SECS: u64 = 3600;
 /// Relays that consensuses of a span list for the first time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FirstListed {
-    /// The relays, and how many hours behind the span's beginning they were listed, from 1; in order.
+    /// The relays, and how many hours after the span's beginning they were listed, from 1; in
+    /// order.
     pub relays: Vec<(u32, Fingerprint)>,
     /// Hours of the span without a consensus.
     pub missing_hours: u64,
@@ -30,7 +32,8 @@ pub struct FirstListed {
     pub manifests: Vec<PathBuf>,
 }
 
-/// Those of the hours behind `from` up to `to`, in seconds since 1970. `read` is told of each consensus.
+/// Those of the hours after `from` up to `to`, in seconds since 1970. `read` is told of each
+/// consensus.
 ///
 /// # Errors
 /// [`ArchiveStoreError`] if the store cannot be read, or has no consensus in these hours.
@@ -72,7 +75,7 @@ pub fn first_listed(
     Ok(found)
 }
 
-/// Who is listed in a month's consensuses.
+/// The relays that a month's consensuses list.
 struct Names {
     /// Their rows.
     relays: Relays,

@@ -16,15 +16,15 @@ use super::chunk::Chunks;
 use super::error::ArchiveStoreError;
 use super::schema::Table;
 
-/// A group of rows is closed when it has so many, at the end of a document: some 16 MB of consensuses.
+/// A group of rows is closed when it has this number, at the end of a document: some 16 MB of
+/// consensuses.
 const GROUP_ROWS: usize = 1 << 17;
-/// Or when the values of its columns, each of them once, have so many bytes: what matters of archives has fewer.
+/// Or when the values of its columns, each of them once, have this number of bytes: the parts of
+/// archives that matter have fewer.
 const GROUP_BYTES: usize = 1 << 23;
 
-/// What was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Written {
-    /// Rows.
     pub(super) rows: u64,
     /// Bytes on the disk.
     pub(super) bytes: u64,
@@ -34,7 +34,6 @@ pub(super) struct Written {
 
 /// A partition that is being written; what is not finished is removed.
 pub(super) struct Partition {
-    /// Its table.
     table: &'static Table,
     /// Where it is written.
     path: PathBuf,
@@ -76,7 +75,6 @@ impl Partition {
         })
     }
 
-    /// Its table.
     pub(super) const fn table(&self) -> &'static Table {
         self.table
     }
@@ -101,7 +99,8 @@ impl Partition {
         self.batch.fix(column, cell);
     }
 
-    /// Adds a row of the last document again, with other cells in some columns; `false` if it is not at hand.
+    /// Adds a row of the last document again, with other cells in some columns; `false` if it is
+    /// not at hand.
     pub(super) fn push_again<'a>(
         &mut self,
         row: usize,
@@ -120,7 +119,8 @@ impl Partition {
 
     /// Hands over what there is.
     fn flush(&mut self) {
-        // The last group has to be written before this one is taken anyway, and then there are no more than two.
+        // The last group has to be written before this one is taken anyway, and then there are at
+        // most two.
         let space = if self.is_lent { self.back.recv().ok() } else { None };
         self.is_lent = false;
         let batch = self.batch.take(space);
@@ -141,7 +141,7 @@ impl Partition {
         let last = std::mem::replace(&mut self.batch, Batch::new(self.table));
         self.back.try_iter().chain([last]).for_each(Batch::put_aside);
         if written.is_ok() {
-            // Nothing is to be removed any more.
+            // Nothing is left to be removed.
             self.path = PathBuf::new();
         }
         written
@@ -152,7 +152,7 @@ impl Drop for Partition {
     fn drop(&mut self) {
         self.to = None;
         if let Some(thread) = self.thread.take() {
-            // Why it failed does not matter any more.
+            // Why it failed does not matter now.
             let _ = thread.recv();
         }
         if !self.path.as_os_str().is_empty() {
@@ -197,7 +197,6 @@ fn write(
 struct Hashed<W> {
     /// Where it goes.
     inner: W,
-    /// Its hash.
     hash: Sha256,
     /// Its length.
     bytes: u64,

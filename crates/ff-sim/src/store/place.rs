@@ -21,12 +21,9 @@ const FORMAT: &str = "ff-sim store";
 /// No manifest is longer than this.
 const MOST_MANIFEST_BYTES: u64 = 256 << 20;
 
-/// What [`MARK`] has.
 #[derive(Debug, Serialize, Deserialize)]
 struct Mark {
-    /// [`FORMAT`].
     format: String,
-    /// [`SCHEMA`].
     schema: u32,
 }
 
@@ -38,7 +35,7 @@ pub struct ArchiveStore {
 }
 
 impl ArchiveStore {
-    /// Whether a folder is a store, of whatever schema.
+    /// Whether a folder is a store, of any schema.
     #[must_use]
     pub fn is_at(dir: &Path) -> bool {
         dir.join(MARK).is_file()
@@ -176,14 +173,15 @@ impl ArchiveStore {
     }
 }
 
-/// A lock, which ends with its process at the latest. The file stays: whoever removed it could remove another's.
+/// A lock, which ends with its process at the latest. The file stays: a process that removed it
+/// could remove another's.
 #[derive(Debug)]
 pub struct Lock {
     /// The locked file.
     _file: File,
 }
 
-/// The name of a file beside its place.
+/// The temporary name of a file in the same folder.
 pub(super) fn beside(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.tmp"))

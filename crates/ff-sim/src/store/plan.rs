@@ -1,8 +1,9 @@
-//! What there is to do in a folder of archives: for each kind of documents and each month, the files that have them.
+//! What there is to do in a folder of archives: for each kind of documents and each month, the
+//! files that have them.
 //!
-//! Names say it, as CollecTor gives them: `consensuses-2019-01.tar.xz`, `server-descriptors-2019-01.tar.xz`,
-//! `recent/consensuses/2019-01-07-12-00-00-consensus`. Where a name says nothing, the first document does. Files of
-//! other kinds are passed over.
+//! Names say it, as CollecTor gives them: `consensuses-2019-01.tar.xz`,
+//! `server-descriptors-2019-01.tar.xz`, `recent/consensuses/2019-01-07-12-00-00-consensus`. Where a
+//! name says nothing, the first document does. Files of other kinds are passed over.
 
 use std::fs::{self, File};
 use std::io::{BufReader, Read};
@@ -20,7 +21,7 @@ use super::schema::{
 };
 use crate::read::consensus::scan;
 
-/// So much of a file is looked at where its name does not say what it is.
+/// How many bytes of a file are looked at if its name does not show its kind.
 const HEAD_BYTES: u64 = 1 << 16;
 
 /// Kinds of documents.
@@ -63,7 +64,7 @@ impl Documents {
 /// A file of documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchiveFile {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// Its path within the folder of archives, with `/` between its parts.
     pub name: String,
@@ -74,7 +75,7 @@ pub struct ArchiveFile {
 pub struct Unit {
     /// Which documents.
     pub documents: Documents,
-    /// Of which month.
+    /// The month.
     pub month: Month,
     /// The files that have them, sorted by name.
     pub sources: Vec<ArchiveFile>,
@@ -143,7 +144,6 @@ impl IngestPlan {
         Ok(plan)
     }
 
-    /// Adds a file.
     fn add(&mut self, documents: Documents, month: Month, source: ArchiveFile) {
         let is_it = |unit: &&mut Unit| (unit.documents, unit.month) == (documents, month);
         match self.units.iter_mut().find(is_it) {
@@ -180,7 +180,6 @@ fn find(dir: &Path, name: &str, files: &mut Vec<ArchiveFile>) -> Result<(), Arch
 
 /// What was found in a file.
 enum Found {
-    /// Documents of a month.
     Documents(Documents, Month),
     /// A packing that is not unpacked here.
     Packed(Packing),

@@ -1,9 +1,10 @@
 //! The tables and their columns; `doc/sim-store.md` says what they mean.
 
-/// The version of the tables, of manifests and of the folder: another number says that one of them has changed.
+/// The version of the tables, of manifests and of the folder: another number says that one of them
+/// has changed.
 pub const SCHEMA: u32 = 2;
 
-/// What a column has.
+/// The type of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnKind {
     /// A time: milliseconds since 1970 in UTC.
@@ -16,7 +17,7 @@ pub enum ColumnKind {
     Bool,
     /// Text.
     Text,
-    /// So many bytes.
+    /// This number of bytes.
     Bytes(usize),
 }
 
@@ -25,7 +26,7 @@ pub enum ColumnKind {
 pub struct Column {
     /// Its name.
     pub name: &'static str,
-    /// What it has.
+    /// The type of its values.
     pub kind: ColumnKind,
     /// Whether there may be nothing in it.
     pub is_nullable: bool,

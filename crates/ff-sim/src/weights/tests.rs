@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::network::{Flags, Relay};
 
-/// Sums of so much.
+/// Sums with these weights.
 const fn sums(guard: u64, middle: u64, exit: u64, guard_exit: u64) -> Sums {
     Sums { guard, middle, exit, guard_exit }
 }
@@ -20,7 +20,8 @@ fn carried(sums: &Sums, w: &Weights) -> [i128; 3] {
 
 #[test]
 fn every_case_has_its_numbers() {
-    // The specification's formulas in Python's fractions, each result cut: gg, gd, mg, me, md, ee, ed.
+    // The specification's formulas in Python's fractions, each result cut: gg, gd, mg, me, md, ee,
+    // ed.
     for (sums, case, expected) in [
         (sums(40, 10, 40, 10), Case::Plenty, [7500, 3333, 2500, 2500, 3333, 7500, 3333]),
         (sums(10, 60, 30, 2), Case::BothScarceOneRare, [10000, 10000, 0, 0, 0, 10000, 0]),
@@ -163,7 +164,8 @@ proptest! {
         let [g, m, e, d] = [sums.guard, sums.middle, sums.exit, sums.guard_exit].map(i128::from);
         let t = g + m + e + d;
         let Ok(w) = found else {
-            // Only the specification's last resort can fail: both scarce, and too much in the middle.
+            // Only the specification's last resort can fail: both scarce, and too much in the
+            // middle.
             prop_assert_eq!(found, Err(NoWeights::OutOfRange));
             prop_assert!(3 * g < t && 3 * e < t && 3 * m > t);
             return Ok(());

@@ -1,4 +1,4 @@
-//! The analysis on real tables, beside a reference in Python and the paper's figures.
+//! The analysis on real tables, compared with a reference in Python and the paper's figures.
 
 mod facts;
 mod year;
@@ -70,7 +70,8 @@ fn number(cell: &str) -> Option<f64> {
     (!cell.is_empty()).then(|| cell.parse().expect("a number"))
 }
 
-/// The greatest difference of an outcome from the reference's lines, every one of which it has to have.
+/// The greatest difference of an outcome from the reference's lines, every one of which it has to
+/// have.
 fn difference(outcome: &ErrorAnalysis, names: &[String], expected: &str) -> f64 {
     let windows: BTreeMap<String, usize> =
         outcome.windows.iter().map(Window::to_string).zip(0..).collect();

@@ -24,7 +24,6 @@ fn print(attacks: &[Attack]) {
     }
 }
 
-/// The attack with this name.
 fn named<'a>(attacks: &'a [Attack], name: &str) -> &'a Attack {
     attacks.iter().find(|attack| attack.name == name).expect("an attack")
 }

@@ -14,14 +14,14 @@ fn run(dir: &Path, args: &[&str]) -> Output {
     output.expect("the program runs")
 }
 
-/// What it prints, if all is well.
+/// The output of a successful run.
 fn prints(dir: &Path, args: &[&str]) -> String {
     let output = run(dir, args);
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// What it prints as JSON.
+/// The output as JSON.
 fn json(dir: &Path, args: &[&str]) -> serde_json::Value {
     serde_json::from_str(&prints(dir, args)).expect("JSON")
 }
@@ -160,7 +160,8 @@ fn a_table_of_what_relays_advertised_is_analysed() {
     assert_eq!(fails(dir.path(), &strict).0, Some(1));
 }
 
-/// A table of forty days, with a row for each relay: what it has on its first days, and on all others.
+/// A table of forty days, with a row for each relay: what it has on its first days, and on all
+/// others.
 fn days(rows: &[(char, usize, &[&str], &str)]) -> String {
     let date = |day: usize| format!("2025-{:02}-{:02}", 8 + day / 31, day % 31 + 1);
     let header: Vec<String> = (0..40).map(date).collect();
@@ -297,7 +298,7 @@ fn what_cannot_be_read_is_named() {
     let (status, said) = fails(dir.path(), &["schedule", "--network", "good", "--errors", "none"]);
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("neither exact nor paper"), "{said}");
-    // Weights are no capacities, so nothing says that they are wrong.
+    // Weights are not capacities, so nothing says that they are wrong.
     let (status, said) = fails(dir.path(), &["analyse", "--network", "good"]);
     assert_eq!(status, Some(1), "{said}");
 }
@@ -309,7 +310,7 @@ fn attacks_on_one_system_are_those_of_it() {
     let args = ["attack", "peerflow", "--network", "consensus", "--json", "--out", "out"];
     let found = json(dir.path(), &args);
     let found = found.as_array().expect("a list");
-    // Table 2 puts whoever is attacked beside FlashFlow.
+    // Table 2 compares each attacked system with FlashFlow.
     let is_it = |one: &serde_json::Value| one["system"] == "peerflow" || one["id"] == "Table 2";
     assert!(!found.is_empty() && found.iter().all(is_it), "{found:?}");
     let curves = fs::read_to_string(dir.path().join("out/curves.csv")).expect("a table");
@@ -340,7 +341,7 @@ fn new_relays_are_measured_hour_by_hour() {
     assert_eq!((&waits["relays"], &waits["measured"]), (&3.into(), &3.into()), "{found}");
     let table = fs::read_to_string(dir.path().join("seeded/new_relays.csv")).expect("a table");
     assert_eq!(table.lines().count(), 4, "{table}");
-    // Without such a list nothing is said of new relays.
+    // Without such a list there are no results for new relays.
     assert!(
         json(dir.path(), &["schedule", "--network", "consensus", "--json"])["new_relays"].is_null()
     );

@@ -21,7 +21,8 @@ fn network() -> Network {
     network
 }
 
-/// Writes a bandwidth file with what a closure says of each relay, by its place and capacity in bytes a second.
+/// Writes a bandwidth file with what a closure says of each relay, by its place and capacity in
+/// bytes a second.
 fn write_file(path: &Path, network: &Network, bw: impl Fn(usize, u64) -> Option<u64>) {
     let mut text = "1714521600\nversion=1.4.0\nsoftware=test\n=====\n".to_owned();
     for (index, relay) in network.relays.iter().enumerate() {
@@ -43,7 +44,8 @@ fn folder() -> (tempfile::TempDir, Network) {
     for name in ["tmodel-stream.json", "tmodel-packet.json"] {
         copy(&format!("flow-{name}"), name).expect("copied");
     }
-    // The old file knows nothing but that relays are there; the new one has their capacities, but for ten relays.
+    // The old file knows nothing but that relays are there; the new one has their capacities, but
+    // for ten relays.
     write_file(&dir.path().join("old.v3bw"), &network, |_, _| Some(1000));
     let is_in = |index: usize| index >= 10;
     write_file(&dir.path().join("new.v3bw"), &network, |index, capacity| {
@@ -59,7 +61,7 @@ fn run(dir: &Path, more: &[&str]) -> Output {
     command.current_dir(dir).args(args).args(more).output().expect("the program runs")
 }
 
-/// What it prints, if all is well.
+/// The output of a successful run.
 fn found(output: &Output) -> serde_json::Value {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("JSON")
@@ -108,7 +110,8 @@ fn downloads_are_simulated_by_both_files() {
     let found = found(&run(dir.path(), &flow));
     let secs = |side: usize, size: usize| found["flow"][side]["last_byte_secs"][size].as_f64();
     let carried = |side: usize| found["flow"][side]["throughput_gbit_per_sec"].as_f64();
-    // By capacities a download of 5 MiB is faster than by equal weights, which send most of it to slow relays.
+    // By capacities a download of 5 MiB is faster than by equal weights, which send most of it to
+    // slow relays.
     let [old, new] = [0, 1].map(|side| secs(side, 0).expect("downloads of 50 KiB"));
     assert!(new < old, "{found}");
     assert!(carried(1) > carried(0), "{found}");

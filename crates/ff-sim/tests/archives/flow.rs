@@ -15,7 +15,7 @@ fn ff_sim(dir: &Path, args: &str) -> Output {
     command.current_dir(dir).args(args.split(' ')).output().expect("it starts")
 }
 
-/// What it prints as JSON, if all is well.
+/// The output of a successful run, as JSON.
 fn json(dir: &Path, args: &str) -> serde_json::Value {
     let output = ff_sim(dir, args);
     assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
@@ -68,7 +68,7 @@ fn the_same_seed_gives_the_same_bytes_on_one_thread_and_on_two() {
     both.sort();
     all.sort();
     assert_eq!((all.len(), both), (4, all.clone()));
-    // And put together, whatever comes first, they are what one run gives, to the last digit.
+    // And put together, in any order, they are what one run gives, to the last digit.
     let merged = json(dir.path(), "merge b a --out both --json");
     assert_eq!(merged["runs"].as_array().map(Vec::len), Some(4));
     assert_eq!((&merged["command"], &merged["tables"]["means.csv"]), (&"flow".into(), &34.into()));
@@ -112,7 +112,8 @@ fn bandwidth_files_windows_and_guards_are_options() {
     let found = flow(dir.path(), &[&today[..], &["--json"]].concat()).expect("it runs");
     let found: serde_json::Value = serde_json::from_str(&found).expect("JSON");
     let error = found[0]["weight_error"].as_f64().expect("a number");
-    // The paper's errors lie between 0.84 and 1.01: evenly, so their mean deviation is 0.0425 of 0.925.
+    // The paper's errors lie between 0.84 and 1.01: evenly, so their mean deviation is 0.0425 of
+    // 0.925.
     assert!((error - 0.0425 / 0.925 / 2.0).abs() < 0.006, "{error}");
     fs::write(dir.path().join("other.v3bw"), "1546300800\n").expect("written");
     let said = flow(dir.path(), &["--weights", "other.v3bw"]).expect_err("it is empty");
@@ -153,7 +154,8 @@ fn networks_are_folders_by_number_with_circuits_for_what_they_can_do() {
     };
     assert_eq!(of("network"), ["nets/01", "nets/01", "nets/02", "nets/02"]);
     assert_eq!(of("seed"), [5, 6, 5, 6]);
-    // Its relays can do 4,473,288,550 bytes a second, and those of seven such networks 4,505,552,062 in the mean.
+    // Its relays can do 4,473,288,550 bytes a second, and those of seven such networks
+    // 4,505,552,062 in the mean.
     let circuits = of("circuits_per_10_min")[0].as_f64().expect("a number");
     assert!((circuits - 0.02 * 148_896.0 * 4_473_288_550.0 / 4_505_552_062.0).abs() < 1e-6);
     let summary = fs::read(dir.path().join("out/summary.json")).expect("a summary");
@@ -163,7 +165,7 @@ fn networks_are_folders_by_number_with_circuits_for_what_they_can_do() {
     assert_eq!(options["network"], serde_json::json!(["nets/01..02"]));
     assert_eq!((&options["rule"], &options["strict"]), (&"weighted".into(), &false.into()));
     assert!(options.get("out").is_none() && options.get("jobs").is_none());
-    // So short a time has no download of 5 MiB; that is no time, and not one of 0 s.
+    // So short a time has no download of 5 MiB; its median is missing, and is not 0 s.
     let table = fs::read_to_string(dir.path().join("out/flow.csv")).expect("a table");
     let (header, row) = table.split_once('\n').expect("rows");
     let cell = |name: &str| {

@@ -1,7 +1,8 @@
-//! The flow simulation beside what Shadow measured in the same networks (ledger D7).
+//! The flow simulation compared with Shadow's measurements of the same networks (ledger D7).
 //!
-//! Networks 1-4 gave the constants, 5-7 test them. The comparison needs all of Shadow's networks, so it runs only
-//! on demand: `FF_SIM_DATA=... cargo test --release -p ff-sim --test archives flow_shadow -- --ignored --nocapture`.
+//! Networks 1-4 gave the constants, 5-7 test them. The comparison needs all of Shadow's networks,
+//! so it runs only on demand: `FF_SIM_DATA=... cargo test --release -p ff-sim --test archives
+//! flow_shadow -- --ignored --nocapture`.
 
 use std::path::{Path, PathBuf};
 
@@ -50,7 +51,8 @@ fn consensus(network: &Network) -> Vec<f64> {
     network.relays.iter().map(|relay| relay.weight).collect()
 }
 
-/// What FlashFlow would measure: capacities, with its errors between 0.84 and 1.01 (App. F, Fig. 16).
+/// What FlashFlow would measure: capacities, with its errors between 0.84 and 1.01 (App. F, Fig.
+/// 16).
 fn flashflow(network: &Network) -> Vec<f64> {
     let mut rng = ChaCha12Rng::seed_from_u64(2);
     let measured = |relay: &ff_sim::network::Relay| {
@@ -92,7 +94,8 @@ fn medians(of: &[[f64; 5]]) -> [f64; 5] {
     std::array::from_fn(|i| stats::median(of.iter().map(|one| one[i]).collect()).expect("some"))
 }
 
-/// Simulates networks at a load by a rule, prints each beside Shadow's, and gives the medians of both.
+/// Simulates networks at a load by a rule, prints each with Shadow's result, and gives the medians
+/// of both.
 #[expect(clippy::print_stdout, reason = "what comes out is what the tests are for")]
 fn compare(
     numbers: &[u8],

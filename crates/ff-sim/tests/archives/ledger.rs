@@ -12,7 +12,7 @@ fn ledger(dir: &Path, args: &[&str]) -> Output {
     command.current_dir(dir).arg("ledger").args(args).output().expect("the program runs")
 }
 
-/// What it says of what is wrong.
+/// The error messages.
 fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

@@ -1,4 +1,4 @@
-//! What `ff-sim` reads, computes and writes. One program, so that tests run beside each other.
+//! Reading, computing and writing of `ff-sim`. One program, so that tests run at the same time.
 
 mod analysis;
 mod attack;

@@ -1,4 +1,5 @@
-//! No change to a real file makes a reader panic or grow beyond what is there. The fuzzers in `fuzz` go further.
+//! No change to a real file makes a reader panic or grow beyond what is there. The fuzzers in
+//! `fuzz` go further.
 
 mod stored;
 
@@ -80,7 +81,6 @@ struct Change {
     bytes: Vec<(usize, u8)>,
 }
 
-/// Any change.
 fn change() -> impl Strategy<Value = Change> {
     // Digits, signs and separators do more harm than other bytes.
     let odd = prop::sample::select(b"\n\r \t,;=:-+.eE0919$@#\"{}[]\0\xff".to_vec());

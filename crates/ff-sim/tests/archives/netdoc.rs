@@ -1,5 +1,6 @@
-//! Wherever tor-netdoc accepts a document, the scanners' fields equal its own. Its reader of descriptors keeps no
-//! bandwidth and no uptime: those are held against `ff_dir`'s reader and stem's.
+//! Wherever tor-netdoc accepts a document, the scanners' fields equal its own. Its reader of
+//! descriptors keeps no bandwidth and no uptime: those are held against `ff_dir`'s reader and
+//! stem's.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -13,7 +14,6 @@ use tor_checkable::{ExternallySigned, SelfSigned, Timebound};
 use tor_netdoc::doc::netstatus::{MdConsensus, PlainConsensus, RelayWeight};
 use tor_netdoc::doc::routerdesc::RouterDesc;
 
-/// A sample.
 fn sample(name: &str) -> String {
     text(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name))
 }
@@ -29,8 +29,8 @@ fn text(path: &Path) -> String {
     String::from_utf8(bytes).expect("UTF-8")
 }
 
-/// A text from its first line of this keyword on, with one line feed at its end: tor-netdoc takes neither annotations
-/// nor blank lines.
+/// A text from its first line of this keyword on, with one line feed at its end: tor-netdoc takes
+/// neither annotations nor blank lines.
 fn bare(text: &str, keyword: &str) -> String {
     let begin = text.find(keyword).expect("it begins so");
     format!("{}\n", text[begin..].trim_end())
@@ -101,7 +101,8 @@ fn compare_consensus(text: &str) -> usize {
     }
 }
 
-/// Compares the descriptors of a file: how many there are, and the nicknames of those that tor-netdoc rejects.
+/// Compares the descriptors of a file: how many there are, and the nicknames of those that
+/// tor-netdoc rejects.
 fn compare_descriptors(text: &str) -> (usize, Vec<String>) {
     let mut ours = Descriptors::default();
     assert_eq!(ours.add(text.as_bytes()), []);

@@ -188,6 +188,7 @@ fn all_descriptors_of_february_2020_join_by_digest() {
         &folder.join("2020-02-29-11-00-00-consensus.xz"),
         &folder.join("2020-02-29-10-05-00-server-descriptors.xz"),
     );
-    // Ledger A10: 5.0 % of the weight and an error of 0.132, which is the one by advertised bandwidth.
+    // Ledger A10: 5.0 % of the weight and an error of 0.132, which is the one by advertised
+    // bandwidth.
     assert_eq!(joined.show(), "587 381 0.049990 0.143673 0.131776");
 }

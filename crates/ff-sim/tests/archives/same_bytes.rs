@@ -55,7 +55,8 @@ fn folder() -> tempfile::TempDir {
     dir
 }
 
-/// Commands, and what the second run of each has besides; `merge` takes results of those before by their numbers.
+/// Commands, and the further arguments of the second run of each; `merge` takes results of those
+/// before by their numbers.
 const COMMANDS: [(&str, &str); 13] = [
     ("schedule --network may.json --greedy", ""),
     ("schedule --network may.json --errors paper --coordinators 2 --seed 3", ""),
@@ -166,7 +167,7 @@ const WITHOUT_UNITS: &[&str] = &[
     "x",
 ];
 
-/// Every figure has its points beside it, and every column of all tables its unit.
+/// Every figure has a file with its points, and every column of all tables its unit.
 fn headers_have_units(args: &str, all: &BTreeMap<String, Vec<u8>>) {
     for name in all.keys().filter_map(|name| name.strip_suffix(".svg")) {
         let points = all.get(&format!("{name}.csv"));

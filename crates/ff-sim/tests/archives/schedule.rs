@@ -43,7 +43,7 @@ fn column(packed: &[u8]) -> Vec<u64> {
     text.lines().skip(1).map(|line| line.parse().expect("a number")).collect()
 }
 
-/// Relays of so much, each by itself.
+/// Relays of these rates, each by itself.
 fn alone(rates: &[BytesPerSec]) -> Subjects {
     let mut subjects = Subjects::default();
     for number in 0..u32::try_from(rates.len()).expect("few") {

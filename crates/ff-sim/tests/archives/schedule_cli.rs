@@ -15,14 +15,14 @@ fn run(dir: &Path, args: &[&str]) -> Output {
     output.expect("the program runs")
 }
 
-/// What it prints, if all is well.
+/// The output of a successful run.
 fn prints(dir: &Path, args: &[&str]) -> String {
     let output = run(dir, args);
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// What it prints as JSON, each key once.
+/// The output as JSON, each key once.
 fn json(dir: &Path, args: &[&str]) -> serde_json::Value {
     let text = prints(dir, &[args, &["--json"]].concat());
     let Strict = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
@@ -180,7 +180,7 @@ fn i14_who_is_left_out_is_counted_with_its_share_of_weight() {
     assert!(found["without_capacity"] == 16 && (share - (1.0 - 0.392_542)).abs() < 1e-6, "{found}");
 }
 
-/// What it says of what is wrong, and its exit status.
+/// The error messages, and the exit status.
 fn fails(dir: &Path, args: &[&str]) -> (Option<i32>, String) {
     let output = run(dir, args);
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -251,7 +251,7 @@ fn i14_links_of_hosts_hold_their_relays_back() {
 fn i14_new_relays_come_as_a_table_of_presence_lists_them() {
     let dir = network(&[12_500; 100]);
     let name = |number| hex::encode_upper(fingerprint(number));
-    // 48 hours. Who is there from the beginning, in the network, or never is not new.
+    // 48 hours. A relay that is there from the beginning, in the network, or never is not new.
     let rows = [
         (900, "1"),
         (7, "2"),
@@ -318,7 +318,7 @@ fn i14_new_relays_come_as_a_table_of_presence_lists_them() {
 fn i14_new_relays_come_as_a_stores_consensuses_list_them() {
     let dir = network(&[12_500; 10]);
     fs::create_dir(dir.path().join("archives")).expect("made");
-    // Relay 10 was there in an hour before, 11 and 12 come at one and 13 in the hour behind a gap.
+    // Relay 10 was there in an hour before, 11 and 12 come at one and 13 in the hour after a gap.
     for (hour, relays) in [("12", 11), ("13", 10), ("14", 13), ("16", 14)] {
         let listed = network(&vec![12_500; relays]);
         let text =
@@ -421,7 +421,7 @@ fn i14_packed_new_relays_are_measured_with_errors() {
     };
     write(&dir, "ratios.csv", "ratio\n1.2\n");
     assert_eq!((at_once("exact"), at_once("paper"), at_once("ratios.csv")), (500, 500, 0));
-    // An hour of the 48 in which a month's table lists somebody new is behind a day.
+    // An hour of the 48 in which a month's table lists a new relay is after a day.
     write(&dir, "long.csv", format!("hour,fingerprint,bytes_per_sec\n700,{},5\n", "A".repeat(40)));
     let args = [&SCHEDULE[..], &["--new-relays", "long.csv"]].concat();
     assert!(fails(dir.path(), &args).1.contains("hour 700, but the period is over after 24 hours"));

@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha12Rng;
 
-/// So many Mbit/s.
+/// A rate in Mbit/s.
 const fn mbit(rate: u64) -> BytesPerSec {
     BytesPerSec::from_mbit(rate)
 }
@@ -343,7 +343,8 @@ fn new_relays_wait_for_the_first_slots_with_room() {
 #[test]
 #[ignore = "takes a minute"]
 fn a_million_relays_pass() {
-    // As in July 2019, 94 Mbit/s in the mean; 465 Gbit/s are the paper's team as many times as there are more relays.
+    // As in July 2019, 94 Mbit/s in the mean; 465 Gbit/s are the paper's team as many times as
+    // there are more relays.
     let capacities = capacities();
     let truth = |n: u32| capacities[n as usize % capacities.len()];
     let subjects: Vec<_> = (0..1_000_000).map(|n| subject(n, Some(truth(n)), truth(n))).collect();

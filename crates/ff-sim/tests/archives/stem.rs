@@ -1,5 +1,5 @@
-//! The scanners against stem, Tor's library in Python, which reads bandwidths, uptimes and families of descriptors
-//! too. `FF_TEST_STEM=1` says that it is there (Debian's `python3-stem`).
+//! The scanners against stem, Tor's library in Python, which reads bandwidths, uptimes and families
+//! of descriptors too. `FF_TEST_STEM=1` says that it is there (Debian's `python3-stem`).
 
 use std::collections::BTreeSet;
 use std::fs;

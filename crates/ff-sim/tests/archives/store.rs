@@ -51,7 +51,7 @@ fn a_killed_run_leaves_nothing_half_done_and_the_next_goes_on() {
                 .stderr(Stdio::null())
                 .spawn()
                 .expect("the program runs");
-            // It is killed when it has so many files more.
+            // It is killed when it has this number of further files.
             let there = count(&dir.join(&store)).min(whole.len() - 1);
             let enough = draw.random_range(there..whole.len());
             let mut is_there = || run.try_wait().expect("its status").is_none();
@@ -117,7 +117,7 @@ fn shards_put_together_are_the_whole() {
     let names =
         ["whole/manifests/consensuses-2020-03.json", "other/manifests/consensuses-2020-03.json"];
     assert!(names.iter().all(|name| text.contains(name)) && text.contains("contradict"), "{text}");
-    // A partition that has changed behind its manifest's back.
+    // A partition that was changed after its manifest was written.
     let part = dir.join("part-1/consensuses/month=2020-03/part.parquet");
     let part =
         if part.exists() { part } else { dir.join("other/consensuses/month=2020-03/part.parquet") };
@@ -150,7 +150,8 @@ fn what_is_done_is_skipped_and_what_has_changed_is_done_again() {
     let first = inodes();
     assert_eq!(was_there(&prints(dir, &ingest)), [true; 5]);
     assert_eq!(inodes(), first);
-    // One hour more in March, a partition of April that was cut, and a manifest of February that was lost.
+    // One hour more in March, a partition of April that was cut, and a manifest of February that
+    // was lost.
     let more = Archive::new(&dir.join("archives/2020-03-extra-consensuses.tar.xz"));
     more.put("2020-03-21-00-00-00-consensus", made::consensus("2020-03-21 00:00:00", 1).as_bytes())
         .finish(true);

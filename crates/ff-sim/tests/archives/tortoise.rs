@@ -13,7 +13,7 @@ fn tortoise(dir: &Path, args: &[&str]) -> Output {
     command.current_dir(dir).arg("tortoise").args(args).output().expect("the program runs")
 }
 
-/// What it prints on standard error.
+/// The text on standard error.
 fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

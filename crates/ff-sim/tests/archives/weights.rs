@@ -8,7 +8,8 @@ use ff_dir::consensus::Consensus;
 use ff_sim::network::Network;
 use ff_sim::weights::{METHOD, SCALE, Sums, Weights};
 
-/// A consensus: its file, what G, M, E and D weigh in it with 1 for each beforehand, and its footer.
+/// A consensus: its file, what G, M, E and D weigh in it with 1 for each beforehand, and its
+/// footer.
 type Row = (&'static str, [u64; 4], &'static str);
 
 /// All ns consensuses that there are here. The sums are from tests/data/schedule.md.

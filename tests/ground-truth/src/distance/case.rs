@@ -43,7 +43,6 @@ impl Buffers {
     }
 }
 
-/// One case.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Case {
     /// Each relay's rate in Mbit/s.
@@ -52,7 +51,6 @@ pub(crate) struct Case {
     pub(crate) relays: u16,
     /// The round trip of each measurer in ms.
     pub(crate) round_trips_ms: Vec<u32>,
-    /// Loss in percent.
     pub(crate) loss_percent: f64,
     /// Where that is.
     pub(crate) lossy: Lossy,
@@ -126,7 +124,7 @@ impl Case {
     /// The access link of a measurer, there and back.
     ///
     /// # Errors
-    /// When there is no such profile.
+    /// When the profile does not exist.
     pub(super) fn link(&self) -> Result<(Direction, Direction)> {
         if let Some(name) = &self.profile {
             let profile = Profile::find(name)?;
@@ -142,7 +140,7 @@ impl Case {
         Ok((direction(self.lossy != Lossy::Back), direction(self.lossy != Lossy::Out)))
     }
 
-    /// What is lost, or by which profile.
+    /// The loss, or the profile that gives it.
     pub(super) fn losses(&self) -> String {
         let whose = match self.lossy {
             Lossy::Both => "",

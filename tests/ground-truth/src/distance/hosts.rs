@@ -21,7 +21,6 @@ use tokio::sync::oneshot;
 
 use super::case::Case;
 
-/// The host with the relays.
 const RELAYS: HostId = HostId(0);
 /// The network device of each host.
 const DEVICE: &str = "lab0";

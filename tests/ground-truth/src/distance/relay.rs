@@ -21,7 +21,6 @@ const START: Duration = Duration::from_secs(30);
 
 /// A running tor; it ends when this is dropped.
 pub(super) struct Relay {
-    /// The process.
     process: Child,
     /// Where it listens, and who it is.
     pub(super) target: TargetAddr,
@@ -90,14 +89,13 @@ fn config(data: &Path, log: &Path, addr: SocketAddr, rate: u64, coordinator: &st
     )
 }
 
-/// Its Ed25519 identity, which stands in a file behind its nickname.
+/// Its Ed25519 identity, which stands in a file after its nickname.
 fn identity(data: &Path) -> Option<[u8; 32]> {
     let text = fs::read_to_string(data.join("fingerprint-ed25519")).ok()?;
     let identity = text.strip_suffix('\n')?.split(' ').nth(1)?;
     Base64Unpadded::decode_vec(identity).ok()?.try_into().ok()
 }
 
-/// The last lines of a log.
 fn last_lines(log: &str) -> String {
     let lines: Vec<_> = log.lines().rev().take(5).collect();
     lines.into_iter().rev().collect::<Vec<_>>().join(" / ")

@@ -32,7 +32,6 @@ const MAX_LATE_US: f64 = 10_000.0;
 
 /// Settings of all runs.
 pub(crate) struct Bench {
-    /// The tor.
     tor: PathBuf,
 }
 
@@ -46,13 +45,13 @@ pub(crate) struct Run {
     pub(crate) verdict: String,
     /// Links that opened.
     pub(super) links: u64,
-    /// What came back in each second before those that count, divided by the same.
+    /// The echoed bytes of each second before those that count, divided by the same.
     pub(super) settling: Vec<f64>,
-    /// What came back in each second that counts, divided by the same.
+    /// The echoed bytes of each second that counts, divided by the same.
     pub(super) counted: Vec<f64>,
     /// The seconds that count.
     samples: Vec<SecondSample>,
-    /// What the relay can echo, in bytes per second.
+    /// The rate that the relay can echo, in bytes per second.
     truth: f64,
     /// How long all of it took, in seconds.
     pub(super) whole_secs: f64,

@@ -7,7 +7,6 @@ use super::run::Run;
 
 /// A case and its runs.
 pub(crate) struct Row {
-    /// The case.
     pub(crate) case: Case,
     /// Its runs; one for each relay where several are measured at once.
     pub(crate) runs: Vec<Run>,

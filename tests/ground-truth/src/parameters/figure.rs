@@ -5,7 +5,6 @@ use crate::distance::{Buffers, Case, Row, Run, each, middle, range, rising};
 
 /// One parameter.
 pub(super) struct Figure {
-    /// Which.
     pub(super) name: Name,
     /// The heading.
     pub(super) title: &'static str,
@@ -25,7 +24,6 @@ enum Table {
     Shorter(&'static [usize]),
 }
 
-/// All of them.
 pub(super) const FIGURES: &[Figure] = &[
     Figure {
         name: Name::Links,

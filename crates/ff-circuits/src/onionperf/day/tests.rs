@@ -48,7 +48,6 @@ fn cut(number: u64, began_unix_secs: f64) -> CircuitRecord {
     line
 }
 
-/// The documents of files.
 fn documents(files: &[DayFile]) -> Vec<Value> {
     let dir = tempfile::tempdir().expect("a folder");
     let read = |file: &DayFile| {
@@ -212,7 +211,7 @@ fn more_downloads_than_ports_have_different_sources() {
     }
 }
 
-/// Some file systems keep no such time; they have the last one that they can keep.
+/// Some file systems cannot keep such a time; they have the last one that they can keep.
 #[test]
 fn a_file_of_a_time_after_9999_is_in_the_index() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -18,7 +18,8 @@ impl DownloadRecords {
     /// Reads files, and all such files of directories.
     ///
     /// # Errors
-    /// [`ReadError`] names the file and the line. A download in two files is an error, because it would count twice.
+    /// [`ReadError`] names the file and the line. A download in two files is an error, because it
+    /// would count twice.
     pub fn read(paths: &[PathBuf], inputs: &mut Inputs) -> Result<Self, ReadError> {
         let mut all = Vec::new();
         let keep = |mut some: Vec<DownloadRecord>| {
@@ -31,8 +32,8 @@ impl DownloadRecords {
         Ok(downloads)
     }
 
-    /// Reads the same, and hands over the downloads of one file after the other, those of a long file in parts, so that all of
-    /// them are never in memory together. What is returned has none.
+    /// Reads the same, and hands over the downloads of one file after the other, those of a long
+    /// file in parts, so that all of them are never in memory together. What is returned has none.
     ///
     /// # Errors
     /// As [`Self::read`], and what `take` returns.
@@ -61,8 +62,8 @@ impl DownloadRecords {
         Ok(downloads)
     }
 
-    /// Reads a file: our lines if it is called `….jsonl`, Torperf's if `….tpf`, OnionPerf's otherwise. `hand_over` takes what was
-    /// read.
+    /// Reads a file: our lines if it is called `….jsonl`, Torperf's if `….tpf`, OnionPerf's
+    /// otherwise. `hand_over` takes what was read.
     fn read_file<E: From<ReadError>>(
         &mut self,
         path: &Path,
@@ -120,9 +121,9 @@ impl DownloadRecords {
 /// Which file each download is in that was read.
 #[derive(Default)]
 struct Known {
-    /// The files.
     files: Vec<String>,
-    /// The place of a download's file among them, by host, time, size and whether an onion service sent it.
+    /// The place of a download's file among them, by host, time, size and whether an onion service
+    /// sent it.
     places: HashMap<(u32, i64, Option<u64>, bool), usize>,
 }
 

@@ -118,7 +118,8 @@ fn seen(guards: &[Guard], used: Option<&PathRelay>) -> GuardsSeen {
     }
 }
 
-/// The target of a download as lines name it, from a name, an address and a port: `host:192.0.2.1:80`.
+/// The target of a download as lines name it, from a name, an address and a port:
+/// `host:192.0.2.1:80`.
 pub(crate) fn target_of(remote: &str) -> String {
     let (name, rest) = remote.split_once(':').unwrap_or((remote, ""));
     format!("tgen://{name}:{}", rest.rsplit(':').next().unwrap_or_default())

@@ -1,4 +1,5 @@
-//! The records of analysis files, as far as they are read, and the data of a download in all versions.
+//! The records of analysis files, as far as they are read, and the data of a download in all
+//! versions.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -11,8 +12,8 @@ use serde_json::value::RawValue;
 
 use crate::record::SIZES;
 
-/// The largest number of records of a kind: a day of OnionPerf's has some 1,000. Each takes some 100 bytes of memory, however
-/// short it is in the file.
+/// The largest number of records of a kind: a day of OnionPerf's has some 1,000. Each takes some
+/// 100 bytes of memory, however short it is in the file.
 const MOST_RECORDS: usize = 4_000_000;
 
 /// An analysis file.
@@ -32,7 +33,8 @@ pub(super) struct Analysis {
 /// Records by their names: each is read by itself, so that one that cannot be read costs no other.
 #[derive(Default)]
 pub(super) struct Records {
-    /// By name: of records with the same name the last, which is the one that OnionPerf itself reads.
+    /// By name: of records with the same name the last, which is the one that OnionPerf itself
+    /// reads.
     pub(super) by_name: BTreeMap<String, Box<RawValue>>,
     /// The name of each record that a later one replaces.
     pub(super) replaced: Vec<String>,
@@ -44,13 +46,11 @@ pub(super) type Part = Option<Box<RawValue>>;
 /// What a host measured.
 #[derive(Default, Deserialize)]
 pub(super) struct Host {
-    /// What tor said: [`Tor`].
     pub(super) tor: Part,
-    /// What the downloads' generator said: [`Tgen`].
+    /// The output of the downloads' generator: [`Tgen`].
     pub(super) tgen: Part,
 }
 
-/// What tor said.
 #[derive(Default, Deserialize)]
 pub(super) struct Tor {
     /// Circuits by their numbers.
@@ -59,7 +59,6 @@ pub(super) struct Tor {
     pub(super) streams: Part,
 }
 
-/// A circuit.
 #[derive(Deserialize)]
 pub(super) struct TorCircuit {
     /// How long it took to build.
@@ -82,16 +81,12 @@ pub(super) struct TorCircuit {
 /// A guard that tor had.
 #[derive(Deserialize)]
 pub(super) struct Guard {
-    /// Its fingerprint.
     pub(super) fingerprint: String,
-    /// The country that it is in.
     pub(super) country: Option<String>,
 }
 
-/// A stream.
 #[derive(Deserialize)]
 pub(super) struct TorStream {
-    /// Its circuit.
     #[serde(default, deserialize_with = "text_or_number")]
     pub(super) circuit_id: Option<String>,
     /// The address and port that it came from.
@@ -157,7 +152,6 @@ type Marks = BTreeMap<String, f64>;
 /// A download.
 #[derive(Deserialize)]
 pub(super) struct Transfer {
-    /// Bytes.
     byte_info: Option<Values>,
     /// Times in µs since it began.
     time_info: Option<Values>,
@@ -306,8 +300,8 @@ impl OldTransfer {
 }
 
 impl Download<'_> {
-    /// Time to first byte from asking for the stream in ms, and throughput from the first byte to the last in Mbit/s, if it
-    /// is whole.
+    /// Time to first byte from asking for the stream in ms, and throughput from the first byte to
+    /// the last in Mbit/s, if it is whole.
     pub(super) fn times(&self) -> (Option<f64>, Option<f64>) {
         let apart = |from: Option<u64>, to: Option<u64>| {
             to?.checked_sub(from?).filter(|us| *us > 0 && self.is_whole)

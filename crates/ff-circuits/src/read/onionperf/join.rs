@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-/// Between the ends of a download and of tor's stream for it lie fewer seconds than this. The same port serves again later:
-/// OnionPerf puts the two together in the same way.
+/// Between the ends of a download and of tor's stream for it lie fewer seconds than this. The same
+/// port serves again later: OnionPerf puts the two together in the same way.
 const MOST_APART_SECS: f64 = 150.0;
 
 /// The end of a download or of a stream.
@@ -54,8 +54,8 @@ pub(super) fn by_end(downloads: &[End<'_>]) -> Vec<usize> {
     order
 }
 
-/// The stream that ended when a download from its port did, and that no other download has; where no end is known, the only
-/// one.
+/// The stream that ended when a download from its port did, and that no other download has; where
+/// no end is known, the only one.
 fn stream_of(ended: Option<f64>, streams: &mut [Stream]) -> Option<usize> {
     if let [only] = streams
         && (only.secs.is_none() || ended.is_none())

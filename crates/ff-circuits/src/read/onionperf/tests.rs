@@ -3,8 +3,8 @@ use serde_json::json;
 
 use super::*;
 
-/// A file with a circuit of three relays that was used, one that was given up, one that was filtered out and one for
-/// an onion service.
+/// A file with a circuit of three relays that was used, one that was given up, one that was
+/// filtered out and one for an onion service.
 const FILE: &str = r#"{"type": "onionperf", "version": "4.0", "data": {"op-x": {"measurement_ip": "unknown",
     "tor": {"circuits": {
         "100": {"circuit_id": 100, "buildtime_seconds": 1.5, "unix_ts_start": 20.0, "unix_ts_end": 99.0, "elapsed_seconds": [["GENERAL:LAUNCHED", 0.0], ["GENERAL:BUILT", 1.5]], "path": [["$AAAA~one", 0.5], ["$BBBB~two", 1.0], ["$CCCC~three", 1.5]]},
@@ -16,7 +16,6 @@ const FILE: &str = r#"{"type": "onionperf", "version": "4.0", "data": {"op-x": {
         "byte_info": {"payload-bytes-recv": "5000000"},
         "time_info": {"usecs-to-proxy-request": "1000", "usecs-to-first-byte-recv": "401000", "usecs-to-last-byte-recv": "4401000"}}}}}}}"#;
 
-/// What comes of text.
 fn read_text(text: &[u8]) -> Result<Circuits, ReadError> {
     let mut circuits = Circuits::default();
     read("f.json", text, &mut circuits).map(|()| circuits)
@@ -115,8 +114,8 @@ fn versions_from_1_to_5_are_read_and_others_are_not() {
     }
 }
 
-/// A file as OnionPerf writes it of forty circuits, each with a download of its own, five minutes apart; download i has its
-/// first byte after 0.1 · i s and comes from this port.
+/// A file as OnionPerf writes it of forty circuits, each with a download of its own, five minutes
+/// apart; download i has its first byte after 0.1 · i s and comes from this port.
 fn forty(port: impl Fn(u32) -> u32) -> Value {
     let (mut circuits, mut streams, mut downloads) = (json!({}), json!({}), json!({}));
     for i in 1..=40_u32 {

@@ -15,7 +15,7 @@ fn mbit(rate: u64) -> Rate {
     Rate::Constant(BytesPerSec::from_mbit(rate))
 }
 
-/// What comes out of a link up to a time.
+/// The outputs of a link up to a time.
 fn outputs(link: &mut Link<u32>, until: Duration) -> Vec<Output<u32>> {
     link.handle_timeout(until);
     std::iter::from_fn(|| link.poll_output()).collect()
@@ -57,8 +57,8 @@ fn a_link_that_limits_nothing_takes_nothing() {
     assert_eq!((link.poll_output(), link.poll_timeout()), (None, None));
 }
 
-/// D/D/1: packets at 2 Mbit/s into 1 Mbit/s with room for 10 packets. Half of them arrive, and each of those waits for
-/// the whole queue.
+/// D/D/1: packets at 2 Mbit/s into 1 Mbit/s with room for 10 packets. Half of them arrive, and each
+/// of those waits for the whole queue.
 #[test]
 fn too_much_fills_the_queue() {
     let queue = QueueLimit::Bytes(10 * 1250);
@@ -76,7 +76,8 @@ fn too_much_fills_the_queue() {
     }
 }
 
-/// M/D/1 at half load: by Pollaczek and Khinchine a packet waits rho/(2(1-rho)) = 0.5 service times on the average.
+/// M/D/1 at half load: by Pollaczek and Khinchine a packet waits rho/(2(1-rho)) = 0.5 service times
+/// on the average.
 #[test]
 fn random_packets_wait_as_the_formula_says() {
     let seed = 11;
@@ -215,7 +216,8 @@ fn a_timetable_changes_the_queue() {
         let rate = rate.clone().unwrap();
         let mut link =
             Link::new(&Direction { rate, timetable: timetable(codel), ..Direction::default() }, 1);
-        // Twice what it carries, and packets so short that CoDel has some behind who leaves.
+        // Twice what it carries, and packets so short that CoDel sees some after the one that
+        // leaves.
         (0..200u32).for_each(|packet| link.handle_packet(packet, 500, ms(250 * u64::from(packet))));
         link.counts().codel
     };

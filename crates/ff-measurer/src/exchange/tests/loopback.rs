@@ -114,7 +114,8 @@ fn an_exchange_that_is_dropped_sends_nothing_more() {
     let dropped = Instant::now();
     drop(running);
     assert!(dropped.elapsed() < order.duration / 2, "it does not wait for its end");
-    // What was sent before is read. A host that went on would ask every 200 ms, so that there would be no such pause.
+    // What was sent before is read. A host that went on would ask every 200 ms, so that this pause
+    // would not occur.
     peer.set_read_timeout(Some(Duration::from_secs(1))).expect("a time that is not 0");
     let left = (0..100).take_while(|_| peer.recv_from(&mut [0; 2000]).is_ok()).count();
     assert!(left < 100, "it goes on");

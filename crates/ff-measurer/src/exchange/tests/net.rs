@@ -27,9 +27,9 @@ struct Link {
     rate: BytesPerSec,
     /// Bytes that may wait; more are dropped.
     queue_bytes: u64,
-    /// How long it takes besides.
+    /// The delay of the path, in addition.
     delay: Duration,
-    /// One packet of so many is lost, 0 for none.
+    /// One packet in this number is lost, 0 for none.
     loses_one_in: u64,
 }
 
@@ -55,7 +55,6 @@ struct Net {
     links: Vec<(Link, MonoTime)>,
     /// Datagrams on the way: when they arrive, and a number that keeps them in order.
     on_the_way: BinaryHeap<Reverse<(MonoTime, u64, Datagram)>>,
-    /// The time.
     now: MonoTime,
     /// Datagrams so far.
     count: u64,
@@ -282,7 +281,8 @@ fn a_peer_that_comes_back_gets_data_again() {
 
 #[test]
 fn a_peer_that_claims_what_it_lost_gains_nothing_and_is_named() {
-    // A tenth is lost on the way to host 1, which knows the session's key and writes receipts as if all had come.
+    // A tenth is lost on the way to host 1, which knows the session's key and writes receipts as if
+    // all had come.
     let lossy = Link { loses_one_in: 10, ..FAST };
     let mut net = Net::new(&[lossy, FAST], &mbit(&[10; 2]), 6);
     let seal = packet::Seal::new([7; 16], &[3; 32]);

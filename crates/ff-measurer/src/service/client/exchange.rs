@@ -10,10 +10,10 @@ use crate::service::wire::exchange::ExchangePart;
 use crate::service::wire::{Begin, Bind, instruction, report};
 use crate::task::PartFailure;
 
-/// How long a running exchange may go without a second from this measurer; the first comes two seconds after
-/// the beginning.
+/// How long a running exchange may go without a second from this measurer; the first comes two
+/// seconds after the beginning.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(6);
-/// What an exchange is begun ahead, beside the way there.
+/// How far ahead an exchange is begun, in addition to the time that messages take.
 const BEGIN_LEAD: Duration = Duration::from_millis(300);
 
 impl RemoteMeasurer {
@@ -44,13 +44,14 @@ impl RemoteMeasurer {
     }
 }
 
-/// A measurer on another host that listens for others, or exchanges with them. Dropping it ends that.
+/// A measurer on another host that listens for others, or exchanges with them. Dropping it ends
+/// that.
 pub struct RemoteExchange {
     /// The streams.
     talk: Talk,
-    /// What it listens for.
+    /// The part that it listens for.
     part: ExchangePart,
-    /// Where it listens.
+    /// The port that it listens on.
     port: u16,
     /// The smaller of the buffers that its kernel has granted.
     buffer_bytes: u64,
@@ -62,7 +63,7 @@ pub struct RemoteExchange {
     deadline: Option<Instant>,
 }
 
-/// What a measurer tells of an exchange.
+/// The events of a measurer's exchange.
 #[derive(Debug)]
 pub enum RemoteExchangeEvent {
     /// A second is over.
@@ -102,7 +103,7 @@ impl RemoteExchange {
         self.talk.instruct(instruction::Instruction::Begin(Begin::from(&order)))
     }
 
-    /// What it tells next; cancel-safe. After `Done` it tells nothing.
+    /// Its next event; cancel-safe. After `Done` nothing comes.
     ///
     /// # Errors
     /// [`PartFailure`], when it failed, says what cannot be, or says nothing for too long.

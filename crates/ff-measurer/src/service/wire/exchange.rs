@@ -15,7 +15,7 @@ use crate::exchange::{
 /// The most that anything is counted to: sums of it must not overflow.
 const MAX_COUNT: u64 = 1 << 40;
 
-/// What a host is to listen for.
+/// The part of an exchange that a host is to listen for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExchangePart {
     /// The most that it will be asked to send; as much will come.

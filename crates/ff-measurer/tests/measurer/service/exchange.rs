@@ -1,4 +1,5 @@
-//! Exchanges among measurers that are services: what is refused, and what is left when somebody goes.
+//! Exchanges among measurers that are services: what is refused, and what is left when somebody
+//! goes.
 
 use std::net::UdpSocket;
 use std::time::Instant;
@@ -17,7 +18,7 @@ use super::*;
 const RATE: BytesPerSec = BytesPerSec::from_mbit(16);
 /// How long: longer than a busy machine stops a host.
 const SECS: u16 = 6;
-/// What a host may catch up of the time in which it did not run.
+/// The time without running that a host may make up for.
 const BURST: Duration = Duration::from_millis(10);
 /// How far ahead of the beginning hosts are told.
 const LEAD: Duration = Duration::from_secs(3);
@@ -66,7 +67,8 @@ async fn finish(mut host: RemoteExchange) -> (Vec<HostSecond>, ExchangeTotals) {
     }
 }
 
-/// Has two hosts listen, for so many seconds; each is to exchange with the other, by these orders.
+/// Has two hosts listen, for this number of seconds; each is to exchange with the other, by these
+/// orders.
 async fn listen(
     clients: &[RemoteMeasurer; 2],
     secs: u16,
@@ -155,7 +157,7 @@ async fn exchanges_are_refused_to_strangers_and_beyond_the_operators_bounds() {
     let lab = Lab::start(AdmissionLimits::default()).await;
     let stranger = lab.connect(&fresh_key(), &lab.key);
     assert!(refused_exchange(&stranger).await.contains("no connection"));
-    // The other measurer's address is no public one.
+    // The other measurer's address is not public.
     let mut host = lab.client().exchange(part(3)).await.expect("it listens");
     begin(&mut host, &order(0, vec![peer(1, 9)], 3));
     let failure = timeout(PATIENCE, host.next_event()).await.expect("in time");
@@ -167,7 +169,7 @@ async fn exchanges_are_refused_to_strangers_and_beyond_the_operators_bounds() {
     let message = refused_exchange(&lab.client()).await;
     assert!(message.contains("more than is left"), "{message}");
     lab.service.set(settings(&lab.coordinator, private()));
-    // While a relay is measured there is no exchange.
+    // While a relay is measured exchanges are refused.
     let (addr, relay) = silent_relay().await;
     let client = lab.client();
     let (same, _) = (client.clone(), client.describe().await);
@@ -190,7 +192,8 @@ async fn when_the_coordinator_goes_nothing_more_is_sent() {
     assert!(lab.service.is_exchanging());
     drop(host);
     until_free(&lab).await;
-    // What was sent before is read. A host that went on would ask every 200 ms, so that there would be no such pause.
+    // What was sent before is read. A host that went on would ask every 200 ms, so that this pause
+    // would not occur.
     other.set_read_timeout(Some(Duration::from_secs(1))).expect("a time that is not 0");
     let left = (0..100).take_while(|_| other.recv_from(&mut [0; 2000]).is_ok()).count();
     assert!(left < 100, "it goes on");

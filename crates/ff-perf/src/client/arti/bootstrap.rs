@@ -1,4 +1,5 @@
-//! Arti as it is for its users: a client that fetches documents, keeps guards and chooses paths itself.
+//! Arti as it is for its users: a client that fetches documents, keeps guards and chooses paths
+//! itself.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,11 +15,12 @@ use tor_rtcompat::PreferredRuntime;
 
 use super::{choose_cryptography, reason};
 
-/// How long Arti may take until it has the network's documents: over EDGE, 270 s are not enough for those of the Internet.
+/// How long Arti may take until it has the network's documents: over EDGE, 270 s are not enough for
+/// those of the Internet.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// Starts a client of a network that keeps its guards, documents and keys in a folder, and waits until it has the network's
-/// documents. Call it within a runtime of tokio's.
+/// Starts a client of a network that keeps its guards, documents and keys in a folder, and waits
+/// until it has the network's documents. Call it within a runtime of tokio's.
 ///
 /// # Errors
 /// One sentence with what Arti says, and how far it has come.

@@ -1,8 +1,9 @@
 //! Links to guards, open for the next circuit, and renewed now and then.
 //!
-//! tor-proto keeps every circuit that it has destroyed in the map of its link, until the relay destroys it as well
-//! (`channel/circmap.rs`), which tor never does: some 0.2 kB a circuit, for as long as the link stands. So after
-//! [`CIRCUITS`] new links are opened, and the old ones end with the last of their circuits.
+//! tor-proto keeps every circuit that it has destroyed in the map of its link, until the relay
+//! destroys it as well (`channel/circmap.rs`), which tor never does: some 0.2 kB a circuit, for as
+//! long as the link stands. So after [`CIRCUITS`] new links are opened, and the old ones end with
+//! the last of their circuits.
 //!
 //! Decisions: doc/decisions.md, "Links are opened anew after 5,000 circuits".
 
@@ -13,8 +14,8 @@ use tor_memquota::MemoryQuotaTracker;
 use tor_netdir::params::NetParameters;
 use tor_rtcompat::PreferredRuntime;
 
-/// How many circuits links carry before new ones are opened: at most some 2 MB of what is left of them, and one link
-/// of each guard in hundreds of circuits.
+/// How many circuits links carry before new ones are opened: at most some 2 MB of what is left of
+/// them, and one link of each guard in hundreds of circuits.
 const CIRCUITS: u32 = 5_000;
 
 /// Arti's manager of links, and what the next one is made of.

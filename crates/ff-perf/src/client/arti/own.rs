@@ -1,7 +1,9 @@
-//! Arti with paths that it chooses itself, as its users have it: guards, vanguards, retries, and timeouts that it learns.
+//! Arti with paths that it chooses itself, as its users have it: guards, vanguards, retries, and
+//! timeouts that it learns.
 //!
-//! Each download has an isolation of its own, so that none gets a circuit that another download has used. Circuits may have
-//! been built in advance, and after a failure Arti tries others; all of that is in the time until the stream is connected.
+//! Each download has an isolation of its own, so that none gets a circuit that another download has
+//! used. Circuits may have been built in advance, and after a failure Arti tries others; all of
+//! that is in the time until the stream is connected.
 
 use std::collections::HashMap;
 use std::io;
@@ -119,7 +121,8 @@ impl Client for OwnArti {
     }
 }
 
-/// What the END of a stream to an onion service says: it comes from the service, which is the target.
+/// What the END of a stream to an onion service says: it comes from the service, which is the
+/// target.
 fn by_service(_reason: String) -> Option<Fault> {
     None
 }
@@ -143,7 +146,7 @@ fn not_open(error: &arti_client::Error, to_onion: bool) -> Fault {
     }
 }
 
-/// Whose fault an error of this kind is.
+/// The side at fault for an error of this kind.
 fn whose(kind: ErrorKind) -> Whose {
     match kind {
         ErrorKind::CircuitCollapse

@@ -51,8 +51,8 @@ enum Command {
 /// How long tor may take to have its options back: longer than its control connection waits for two replies.
 const BACK: Duration = Duration::from_secs(2 * Control::REPLY_TIMEOUT.as_secs() + 5);
 
-/// The end of the thread, with which tor has its options back. Dropping it waits, too, so that a panic does not leave tor
-/// ours.
+/// The end of the thread, with which tor has its options back. Dropping it waits, too, so that a
+/// panic does not leave tor ours.
 pub struct Ending(Option<mpsc::Receiver<Result<(), ff_lab::Error>>>);
 
 impl Drop for Ending {
@@ -84,7 +84,7 @@ impl Ending {
 }
 
 impl Commands {
-    /// Starts the thread. tor has its options back when nobody has any more of these.
+    /// Starts the thread. tor has its options back when the last of these is dropped.
     pub(super) fn start(
         mut taken: Taken,
         table: Arc<Table>,
@@ -102,7 +102,7 @@ impl Commands {
                     break;
                 }
             }
-            // Whoever does not wait any more does not want to know.
+            // A receiver that is gone needs no answer.
             let _ = end.send(taken.give_back());
         };
         thread::Builder::new().name("tor commands".to_owned()).spawn(run)?;
@@ -134,10 +134,10 @@ impl Commands {
     }
 }
 
-/// What is said when the thread has ended.
+/// The error after the thread has ended.
 const GONE: &str = "the control connection is gone";
 
-/// Sends one command. What is wrong if the connection cannot be used any more.
+/// Sends one command. An error if the connection is lost.
 fn carry_out(
     command: Command,
     taken: &mut Taken,
@@ -153,7 +153,8 @@ fn carry_out(
     let control = taken.control();
     let mut send = |line: &str| {
         let reply = control.command(line).map_err(|error| match error {
-            // What tor refuses, it has a reason for; what it does not even answer is nobody else's fault.
+            // What tor refuses, it has a reason for; what it does not even answer is nobody else's
+            // fault.
             ff_lab::Error::Refused { .. } => Fault::circuit(error),
             error => {
                 broken = Some(error.to_string());
@@ -166,11 +167,12 @@ fn carry_out(
         Command::Hold => {}
         // It may be closed already.
         Command::Tell(line) => drop(send(&line)),
-        // Whoever does not wait any more has given up.
+        // A receiver that is gone has given up.
         Command::Ask(line, answer) => drop(answer.send(send(&line))),
         Command::Extend(_, answer) if answer.is_closed() => {}
         Command::Extend(line, answer) => {
-            // A circuit that tor does not even begin is no relay's fault: its own documents do not have one of them, say.
+            // A circuit that tor does not even begin is not a relay's fault: its own documents do
+            // not have one of them, say.
             let ours = |fault: Fault| Fault::client(fault.reason);
             let begun = send(&line).map_err(ours).and_then(|text| {
                 let id = text.strip_prefix("EXTENDED ");
@@ -180,7 +182,7 @@ fn carry_out(
                 (Ok(id), Some(commands)) => {
                     drop(answer.send(Ok(TorCircuit::new(id, commands, table))));
                 }
-                // Nobody uses the tor any more.
+                // Nothing uses the tor now.
                 (Ok(id), None) => drop(send(&format!("CLOSECIRCUIT {id}"))),
                 (Err(fault), _) => drop(answer.send(Err(fault))),
             }

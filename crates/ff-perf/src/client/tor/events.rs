@@ -33,7 +33,8 @@ pub(super) fn start(
             let at = Instant::now();
             let Some(table) = table.upgrade() else { return };
             match event {
-                // Which options have changed, and whether by us, is looked up by whoever has set them.
+                // The task that has set options looks up which have changed, and whether we changed
+                // them.
                 Ok(Some(event)) if event.kind == "CONF_CHANGED" => {
                     rejects.forget();
                     watch.hold();
@@ -107,7 +108,8 @@ fn hops(path: &str) -> usize {
     if path.starts_with('$') { path.split(',').count() } else { 0 }
 }
 
-/// Why something ended: what the other end says, if it says something. A reason that tor does not know is its number.
+/// Why something ended: what the other end says, if it says something. A reason that tor does not
+/// know is its number.
 pub(super) fn reason(event: &Event) -> String {
     let reason = event.get("REMOTE_REASON").or_else(|| event.get("REASON")).unwrap_or("closed");
     if reason.is_empty()
@@ -123,7 +125,6 @@ pub(super) fn reason(event: &Event) -> String {
 mod tests {
     use super::*;
 
-    /// An event of this text.
     fn event(kind: &str, text: &str) -> Event {
         Event { kind: kind.to_owned(), text: text.to_owned() }
     }

@@ -1,17 +1,19 @@
 //! tor's options, which measuring needs otherwise, and what they were before.
 //!
-//! They are set in one command, so that all of them are or none is, and set back when [`Taken`] is dropped. A process that
-//! is killed leaves them as they are; tor then has its torrc's again after SIGHUP or a restart.
+//! They are set in one command, so that all of them are or none is, and set back when [`Taken`] is
+//! dropped. A process that is killed leaves them as they are; tor then has its torrc's again after
+//! SIGHUP or a restart.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
 
 use ff_lab::{Control, Error, Reply, Result};
 
-/// Options that leave circuits and streams to us, and take away what would disturb: circuits of tor's own, a timeout
-/// that it learns, the end of streams that are not answered for ten seconds, the refusal of the addresses that probes
-/// ask for, the end of circuits that were used for ten minutes, and the round in which tor, every half minute, closes
-/// circuits that a refusal has made too old.
+/// Options that leave circuits and streams to us, and take away what would disturb: circuits of
+/// tor's own, a timeout that it learns, the end of streams that are not answered for ten seconds,
+/// the refusal of the addresses that probes ask for, the end of circuits that were used for ten
+/// minutes, and the round in which tor, every half minute, closes circuits that a refusal has made
+/// too old.
 const OPTIONS: [(&str, &str); 8] = [
     ("__LeaveStreamsUnattached", "1"),
     ("__DisablePredictedCircuits", "1"),
@@ -48,7 +50,6 @@ pub(super) struct Taken {
     control: Control,
     /// Which ones are ours, and with what.
     options: Vec<(String, String)>,
-    /// What they were.
     before: Values,
     /// What tor says that they are now.
     ours: Values,
@@ -73,7 +74,6 @@ impl Taken {
         Self::of(control, ours.into_iter().chain(further.iter().cloned()).collect())
     }
 
-    /// These options.
     fn of(mut control: Control, options: Vec<(String, String)>) -> Result<Self> {
         let before = ask(&mut control, &options)?;
         set(&mut control, &options)?;
@@ -82,8 +82,8 @@ impl Taken {
         Ok(taken)
     }
 
-    /// Whether tor already had our values of the options that every run needs: a run that was killed has left them, and what
-    /// they were before is not known.
+    /// Whether tor already had our values of the options that every run needs: a run that was
+    /// killed has left them, and what they were before is not known.
     pub(super) fn is_left_over(&self) -> bool {
         self.before
             .iter()
@@ -96,8 +96,8 @@ impl Taken {
         &mut self.control
     }
 
-    /// Sets again what somebody else has set since, as a tor does that reads its torrc again. What came so is what is
-    /// set back at the end.
+    /// Sets again what somebody else has set since, as a tor does that reads its torrc again. What
+    /// came so is what is set back at the end.
     ///
     /// # Errors
     /// What tor says.
@@ -180,7 +180,8 @@ pub(super) fn is_needed(name: &str, has_given_paths: bool) -> bool {
     is_way || has_given_paths && is_ours(name)
 }
 
-/// Which of these options tor refuses, and its words; none if it takes all of them together. None of them stays set.
+/// Which of these options tor refuses, and its words; none if it takes all of them together. None
+/// of them stays set.
 ///
 /// # Errors
 /// What else goes wrong on a control connection, each of which `open` opens.
@@ -247,7 +248,6 @@ fn question(options: &Lines) -> String {
     format!("GETCONF {}", names.join(" "))
 }
 
-/// Sets the options.
 fn set(control: &mut Control, options: &Lines) -> Result<()> {
     control.command(&setting(options)).map(drop)
 }
@@ -262,7 +262,7 @@ fn setting(options: &Lines) -> String {
     line
 }
 
-/// What a reply to GETCONF says (control-spec 3.3).
+/// The values of a reply to GETCONF (control-spec 3.3).
 fn values(reply: &Reply) -> Values {
     let mut all = Values::new();
     for line in &reply.lines {

@@ -1,4 +1,5 @@
-//! A tor that chooses paths itself, by the options of its own torrc: guards, bridges, conflux, timeouts that it learns.
+//! A tor that chooses paths itself, by the options of its own torrc: guards, bridges, conflux,
+//! timeouts that it learns.
 //!
 //! ```text
 //!  open ─▶ SocksPort, with a name of its own for each download (IsolateSOCKSAuth) ─▶ tor
@@ -6,8 +7,9 @@
 //!    └── Told: circuit, path, end ◀── Watcher: a thread ◀── control connection ◀─────┘
 //! ```
 //!
-//! Its options stay as they are, except those of an arm, and others may use it meanwhile. The path of a stream is looked up when
-//! tor says on which circuit the stream is: tor tells the circuits of a conflux set only when asked, or at their end.
+//! Its options stay as they are, except those of an arm, and others may use it meanwhile. The path
+//! of a stream is looked up when tor says on which circuit the stream is: tor tells the circuits of
+//! a conflux set only when asked, or at their end.
 
 mod told;
 
@@ -96,7 +98,7 @@ fn check_isolation(reply: &Reply, port: u16) -> Result<(), String> {
 pub struct OwnTorCircuit {
     /// Its name at the SocksPort.
     name: String,
-    /// What is told of its stream, and whether that leads to an onion service.
+    /// The events of its stream, and whether that leads to an onion service.
     told: OnceLock<(Watched, bool)>,
 }
 
@@ -160,11 +162,11 @@ impl OwnTor {
     }
 }
 
-/// What has come of a request to the SocksPort.
+/// The state of a request to the SocksPort.
 struct Asked {
     /// The connection.
     socket: TcpStream,
-    /// What is told of its stream.
+    /// The events of its stream.
     watched: Watched,
     /// The reply's code; 0 if the stream is connected.
     code: u8,
@@ -236,7 +238,8 @@ async fn end(told: &mut watch::Receiver<Told>, time: Duration) -> Option<End> {
     ended.ok()?.ok()?.end.clone()
 }
 
-/// Why a stream could not be opened: by the reply of the SocksPort, and by what tor tells of the stream.
+/// Why a stream could not be opened: by the reply of the SocksPort, and by what tor tells of the
+/// stream.
 fn not_open(code: u8, end: Option<End>, host: &str) -> Fault {
     if let Some((says, whose)) = extended(code) {
         return Fault::of(whose, format!("{says} (SOCKS reply {code:02X})"));

@@ -1,9 +1,9 @@
 //! What an exit says to a probe, as tor tells of the probe's stream.
 //!
-//! An exit that refuses by its policy says which address it refuses, and tor looks at that. Another address than the one
-//! that was asked for it tells by REMAP, before the refusal; of one that cannot be, it says that the exit broke the
-//! protocol, and not what the exit said. With [`OPTION`], which tor insists on in the Internet's network, all of
-//! 127.0.0.0/8 cannot be.
+//! An exit that refuses by its policy says which address it refuses, and tor looks at that. Another
+//! address than the one that was asked for it tells by REMAP, before the refusal; of one that
+//! cannot be, it says that the exit broke the protocol, and not what the exit said. With
+//! [`OPTION`], which tor insists on in the Internet's network, all of 127.0.0.0/8 cannot be.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -19,8 +19,9 @@ use crate::client::{Answer, Fault};
 /// The option by which tor believes no exit that says an address of a network of one's own.
 const OPTION: &str = "ClientDNSRejectInternalAddresses";
 
-/// Whether [`OPTION`] is set, or may be. Then tor takes an honest refusal for a breach of the protocol, and nobody can
-/// tell it from a false one, nor from that of an exit that connects and says so.
+/// Whether [`OPTION`] is set, or may be. Then tor takes an honest refusal for a breach of the
+/// protocol, and nobody can tell it from a false one, nor from that of an exit that connects and
+/// says so.
 #[derive(Clone, Debug)]
 pub(super) struct RejectsInternal(Arc<AtomicBool>);
 
@@ -50,7 +51,8 @@ impl RejectsInternal {
     }
 }
 
-/// Waits for the refusal of a stream to this address; `destroyed` is why its circuit has ended, if it has.
+/// Waits for the refusal of a stream to this address; `destroyed` is why its circuit has ended, if
+/// it has.
 pub(super) async fn wait(
     news: &mut News,
     address: Ipv4Addr,
@@ -104,10 +106,10 @@ mod tests {
     use crate::client::tor::events::hand_on;
     use crate::client::tor::table::Table;
 
-    /// What is asked for.
     const ASKED: Ipv4Addr = Ipv4Addr::new(127, 3, 2, 1);
 
-    /// What comes of these events of a stream to it, in the words of a real tor; the last two are 5 ms apart.
+    /// What comes of these events of a stream to it, in the words of a real tor; the last two are 5
+    /// ms apart.
     async fn of(events: &[&str], rejects_internal: bool) -> Result<Answer, Fault> {
         let table = Arc::new(Table::default());
         let source = "127.0.0.1:5".parse().expect("an address");
@@ -130,7 +132,8 @@ mod tests {
         for (reason, expected) in [
             ("EXITPOLICY", "exitpolicy"),
             ("CONNECTREFUSED", "connectrefused"),
-            // What an exit of tor's says of a connection that is refused hangs on whatever failed there before.
+            // The reason that a tor exit gives for a refused connection depends on earlier failures
+            // there.
             ("INTERNAL", "internal"),
             ("TORPROTOCOL", "torprotocol"),
             // So tor writes a reason of 200 that it does not know, with a mark of its own: 512.
@@ -160,7 +163,7 @@ mod tests {
         let fault = of(&[SENT, renamed, refused], true).await.expect_err("a lie");
         let said = "the exit refused 127.3.2.1 with a false address, 198.51.100.7";
         assert_eq!((fault.reason.as_str(), fault.whose), (said, Whose::Relay));
-        // A name that tor itself had for it before is no exit's.
+        // A name that tor itself had for it before does not come from an exit.
         let renamed = "4 REMAP 0 198.51.100.7:1 SOURCE=CACHE";
         assert!(of(&[renamed, SENT, refused], true).await.is_ok());
     }

@@ -17,11 +17,10 @@ use crate::client::{Fault, by_exit};
 /// How long after its socket tor may tell why a stream has ended.
 pub(super) const TOLD: Duration = Duration::from_secs(5);
 
-/// What is told of a stream that belongs on a circuit.
+/// The events of a stream that belongs on a circuit.
 pub(super) struct News {
     /// Where it comes.
     slot: Slot<StreamState>,
-    /// The circuit.
     circuit: String,
 }
 
@@ -34,7 +33,7 @@ impl News {
     /// The next one, and when it came.
     ///
     /// # Errors
-    /// When there is none any more, and when the stream is on another circuit, of which nothing is to be measured.
+    /// When no more come, and when the stream is on another circuit, which must not be measured.
     pub(super) async fn next(&mut self) -> Result<(Instant, StreamState), Fault> {
         let (at, state) = self.slot.next().await?;
         match state.circuit().filter(|circuit| *circuit != self.circuit) {
@@ -58,7 +57,7 @@ impl News {
 
 /// A stream that is connected.
 pub struct Stream {
-    /// What is told of it; dropped before the socket, whose port another one may have then.
+    /// Events of it; dropped before the socket, whose port another one may have then.
     news: News,
     /// To the SocksPort.
     socket: TcpStream,
@@ -112,9 +111,9 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// A circuit that has ended: a relay says so, or tor itself. A relay may give any reason; tor has some of its own, which no
-/// relay has brought about, and one that may be an error of its own or a cell that no hop's key fits, which any relay of the
-/// circuit may have spoilt.
+/// A circuit that has ended: a relay says so, or tor itself. A relay may give any reason; tor has
+/// some of its own, which no relay has brought about, and one that may be an error of its own or a
+/// cell that no hop's key fits, which any relay of the circuit may have spoilt.
 pub(super) fn ended(reason: String, by_relay: bool) -> Fault {
     match reason.as_str() {
         _ if by_relay => Fault::circuit(reason),
@@ -127,8 +126,8 @@ pub(super) fn ended(reason: String, by_relay: bool) -> Fault {
     }
 }
 
-/// A stream that tor itself has ended, after it was sent. `destroyed` is why its circuit has ended, `breach` what the exit
-/// has done, if one of these was it.
+/// A stream that tor itself has ended, after it was sent. `destroyed` is why its circuit has ended,
+/// `breach` what the exit has done, if one of these was it.
 pub(super) fn by_tor(
     reason: String,
     destroyed: impl FnOnce() -> Fault,

@@ -1,4 +1,4 @@
-//! Who waits for what tor tells.
+//! The waiters for tor's events.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
@@ -9,17 +9,17 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::client::Fault;
 
-/// How many events of circuits are kept that nobody knows yet: a new circuit's number comes after its first events.
+/// How many events of circuits are kept that nobody knows yet: a new circuit's number comes after
+/// its first events.
 const EARLY: usize = 256;
 
-/// What is told of a circuit.
+/// The state of a circuit, by tor's events.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum CircuitState {
-    /// So many hops stand.
+    /// This number of hops is complete.
     Hops(usize),
     /// It can be used.
     Built,
-    /// It has ended.
     Ended {
         /// Why.
         reason: String,
@@ -28,7 +28,7 @@ pub(super) enum CircuitState {
     },
 }
 
-/// What is told of a stream.
+/// The state of a stream, by tor's events.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum StreamState {
     /// It wants a circuit; its number.
@@ -68,16 +68,14 @@ impl StreamState {
     }
 }
 
-/// What is known of a link.
+/// The known state of a link.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Link {
-    /// Whether it is open.
     pub(super) is_open: bool,
     /// When it was opened, if that was since the circuit began.
     pub(super) opened: Option<Instant>,
 }
 
-/// Who waits for what.
 #[derive(Debug, Default)]
 pub(super) struct Table(Mutex<Waiting>);
 
@@ -86,7 +84,7 @@ pub(super) struct Table(Mutex<Waiting>);
 struct Waiting {
     /// Circuits by number.
     circuits: HashMap<String, UnboundedSender<(Instant, CircuitState)>>,
-    /// What was told of circuits that nobody knows.
+    /// Events of circuits that are not known yet.
     early: VecDeque<(String, Instant, CircuitState)>,
     /// Streams that have no number yet, by where they come from.
     sources: HashMap<SocketAddr, UnboundedSender<(Instant, StreamState)>>,
@@ -100,11 +98,10 @@ struct Waiting {
 
 /// Where news come.
 pub(super) struct Slot<T> {
-    /// They.
     news: UnboundedReceiver<(Instant, T)>,
     /// Where this is known, to tell of the reason if there are no more.
     table: Arc<Table>,
-    /// What is to be forgotten with it.
+    /// The source address, to be forgotten with it.
     source: Option<SocketAddr>,
 }
 
@@ -159,7 +156,7 @@ impl Table {
         Slot { news, table: Arc::clone(self), source: Some(source) }
     }
 
-    /// Nobody waits for this circuit any more.
+    /// This circuit has no waiters from now on.
     pub(super) fn forget_circuit(&self, id: &str) {
         self.lock().circuits.remove(id);
     }
@@ -168,7 +165,7 @@ impl Table {
     pub(super) fn circuit(&self, id: &str, at: Instant, state: CircuitState) {
         let mut waiting = self.lock();
         if let Some(sender) = waiting.circuits.get(id) {
-            // Whoever does not listen has given up.
+            // A receiver that is gone has given up.
             let _ = sender.send((at, state));
             return;
         }
@@ -232,7 +229,6 @@ impl Table {
         *waiting = Waiting { lost: Some(reason.to_owned()), ..Waiting::default() };
     }
 
-    /// Who waits.
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

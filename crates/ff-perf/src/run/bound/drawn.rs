@@ -1,4 +1,4 @@
-//! Paths that are drawn where there is no formula.
+//! Drawn paths, for which no formula exists.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,6 @@ use rand_chacha::ChaCha12Rng;
 
 use crate::cli::paths::PORT;
 
-/// Paths that are drawn.
 pub(super) struct DrawnPaths {
     /// By these rules.
     paths: Paths,
@@ -21,7 +20,7 @@ pub(super) struct DrawnPaths {
     capacities: Vec<f64>,
 }
 
-/// What is asked for of a consensus: what `ff-perf paths` draws of it.
+/// The choice for a consensus: as `ff-perf paths` draws.
 pub(super) fn choice() -> Result<Choice, NoLengths> {
     Choice::of_clients(PORT, false)
 }
@@ -40,7 +39,8 @@ impl DrawnPaths {
         Self::of(all, &network, &factors)
     }
 
-    /// As Tor's clients do, of a consensus; of what has flags and weights alone, as far as these tell.
+    /// As Tor's clients do, of a consensus; of what has flags and weights alone, as far as these
+    /// tell.
     pub(super) fn by_tor(all: &Capacities, pool: Option<&Pool>) -> Result<Self> {
         if let Some(pool) = pool {
             return Self::by_pool(all, pool);
@@ -58,7 +58,8 @@ impl DrawnPaths {
         Self { paths: Paths::new(network, &weights, factors), capacities }
     }
 
-    /// Of all that is known of a consensus; who has no capacity does not run, and is not drawn.
+    /// For all relays known from a consensus; a relay without a capacity does not run, and is not
+    /// drawn.
     fn by_pool(all: &Capacities, pool: &Pool) -> Result<Self> {
         let known: HashMap<&str, f64> =
             all.relays.iter().map(|one| (one.id.as_str(), one.kbytes_per_sec)).collect();

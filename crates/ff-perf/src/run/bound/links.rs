@@ -10,14 +10,12 @@ use serde::Serialize;
 use crate::cli::bound::{BoundArgs, TcpLink};
 use crate::run::print;
 
-/// What is found.
 #[derive(Debug, Serialize)]
 struct Found {
     /// The version of this document.
     schema: u32,
-    /// Each link.
     links: Vec<Row>,
-    /// What a path of all of them carries at most.
+    /// The most that a path of all of them carries.
     path_kbytes_per_sec: f64,
 }
 
@@ -30,7 +28,7 @@ struct Row {
     loss: f64,
     /// What a packet carries.
     packet_bytes: f64,
-    /// What it carries at most.
+    /// The most that it carries.
     kbytes_per_sec: f64,
 }
 

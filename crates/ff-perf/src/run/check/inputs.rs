@@ -16,11 +16,11 @@ use crate::cli::check::CheckArgs;
 /// The longest text that is read, in bytes: a month of extra-info documents has 700 MB.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// What is known of all relays of a network.
+/// The known facts of all relays of a network.
 pub(super) struct Told {
     /// The relays that are checked, by their places in the network.
     pub(super) checked: Vec<usize>,
-    /// What is known of relays, by their places in the network.
+    /// The known facts of relays, by their places in the network.
     known: HashMap<usize, Known>,
 }
 
@@ -64,7 +64,6 @@ impl Told {
         Ok(Self { checked, known })
     }
 
-    /// What is known of a relay.
     pub(super) fn of(&self, relay: usize) -> Option<Known> {
         self.known.get(&relay).copied()
     }
@@ -81,8 +80,9 @@ fn relays(list: &str, network: &CircuitNetwork) -> Result<Vec<usize>> {
     Ok(file::list(&name, &text, |id| network.find(id))?)
 }
 
-/// The part of a capacity that is in use, from 0 to 1; both are in bytes a second. Who can carry nothing has none in use:
-/// a part of nothing would be no number, and nobody's path would be held against it.
+/// The part of a capacity that is in use, from 0 to 1; both are in bytes a second. Who can carry
+/// nothing has none in use: a part of nothing would be no number, and nobody's path would be held
+/// against it.
 fn busy(rate: f64, capacity: f64) -> f64 {
     if capacity > 0.0 { (rate / capacity).clamp(0.0, 1.0) } else { 0.0 }
 }

@@ -24,15 +24,16 @@ fn download_time(circuit: &CircuitRecord) -> Duration {
 pub(super) fn outcome(circuit: &CircuitRecord, at: usize, size: u64, time: Duration) -> Outcome {
     let whole = circuit.download.as_ref().and_then(|download| Some((download.bytes, download.us?)));
     if let Some((bytes, us)) = whole {
-        // The first byte's time counts, too: who has clients wait starves them.
+        // The first byte's time counts, too: a relay that lets clients wait starves them.
         return Outcome::Arrived(bytes as f64 * 1e6 / us.max(1) as f64);
     }
     let Some(failure) = &circuit.failure else { return Outcome::FailedElsewhere };
     match (failure.stage, failure.whose) {
         (_, Whose::Client) => Outcome::FailedElsewhere,
         (Stage::Link | Stage::Build, _) => {
-            // It has not answered, or the next one has not, which it was to ask. What was to build a hop farther behind it,
-            // and the answer, went through it and through others, and counts as what never came.
+            // It has not answered, or the next one has not, which it was to ask. What was to build
+            // a hop farther behind it, and the answer, went through it and through others, and
+            // counts as what never came.
             match failure.hop.and_then(|hop| usize::from(hop).checked_sub(at + 1)) {
                 None => Outcome::FailedElsewhere,
                 Some(0 | 1) => Outcome::FailedHere,
@@ -42,8 +43,9 @@ pub(super) fn outcome(circuit: &CircuitRecord, at: usize, size: u64, time: Durat
         (_, Whose::Unknown) if download_time(circuit) >= time => {
             Outcome::TimedOut(size as f64 / time.as_secs_f64())
         }
-        // On a circuit that stands any of its relays may have been it, so it counts against the one that is looked at:
-        // the others come to as much through everybody. So it is with an exit that says that the target is it.
+        // On a circuit that stands any of its relays may have been it, so it counts against the one
+        // that is looked at: the others come to as much through everybody. So it is with an exit
+        // that says that the target is it.
         (_, Whose::Target | Whose::Unknown) => Outcome::NeverCame,
         (_, Whose::Relay) => match failure.hop {
             Some(hop) if usize::from(hop) != at + 1 => Outcome::FailedElsewhere,

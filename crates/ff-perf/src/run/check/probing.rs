@@ -31,7 +31,8 @@ use crate::target::StreamTarget;
 /// How long a circuit may take to be built.
 const BUILD_TIME: Duration = Duration::from_secs(60);
 
-/// So many downloads that fail in a row, through so many relays of the list, are no relay's doing.
+/// This number of downloads that fail in a row, through as many relays of the list, is not a fault
+/// of the relays.
 const DEAD_DOWNLOADS: usize = 20;
 /// As above.
 const DEAD_RELAYS: usize = 3;
@@ -42,7 +43,7 @@ pub(super) struct Drawer {
     seed: u64,
     /// What draws.
     rng: ChaCha20Rng,
-    /// Who is drawn, as clients do.
+    /// The relays that are drawn, as clients do.
     paths: Through,
 }
 
@@ -79,7 +80,7 @@ impl Drawer {
 pub(super) struct Probing<'a, C> {
     /// The options.
     args: &'a CheckArgs,
-    /// Who builds circuits.
+    /// The client that builds circuits.
     client: Arc<C>,
     /// The network's relays.
     relays: Vec<Arc<NetworkRelay>>,
@@ -128,7 +129,8 @@ impl<'a, C: Client> Probing<'a, C> {
     /// Makes all downloads, and notes what came of each, also if something ends them early.
     ///
     /// # Errors
-    /// When a signal comes, no path can be drawn, something cannot be kept, or no download has arrived.
+    /// When a signal comes, no path can be drawn, something cannot be kept, or no download has
+    /// arrived.
     pub(super) async fn run(
         self,
         mut drawer: Drawer,
@@ -193,7 +195,6 @@ impl<'a, C: Client> Probing<'a, C> {
         Duration::from_secs(self.args.download_time)
     }
 
-    /// That it was stopped.
     fn stopped(&self) -> anyhow::Error {
         let out = self.args.out.display();
         anyhow::anyhow!("stopped by a signal; what was measured is in {out}")
@@ -205,7 +206,6 @@ impl<'a, C: Client> Probing<'a, C> {
         anyhow::anyhow!("no path can be drawn through {} ({})", relay.nick, relay.id)
     }
 
-    /// A download.
     fn download(
         &self,
         number: u64,
@@ -244,7 +244,8 @@ impl<'a, C: Client> Probing<'a, C> {
     /// Keeps what came of a download.
     ///
     /// # Errors
-    /// When it cannot be kept, and when nothing arrives any more; then what failed in the end is no relay's.
+    /// When it cannot be kept, and when nothing arrives at last; then the last failures are not a
+    /// relay's fault.
     fn keep(
         &self,
         ended: Ended,

@@ -16,7 +16,7 @@ use crate::run::print as print_results;
 /// The shares of clients that the report says the chances of.
 const SHARES: [f64; 3] = [0.05, 0.1, 0.3];
 
-/// What is printed.
+/// The printed report.
 #[derive(Serialize)]
 struct Report<'a> {
     /// The version of this document.
@@ -25,9 +25,9 @@ struct Report<'a> {
     seed: u64,
     /// A relay serves if it surely starves less than this share.
     most: f64,
-    /// Whether the downloads ended before the last one. Those that were under way then are in no figure.
+    /// Whether the downloads ended before the last one. Those that were under way then are in no
+    /// figure.
     ended_early: bool,
-    /// The relays.
     relays: Vec<Row<'a>>,
 }
 
@@ -38,14 +38,15 @@ struct Row<'a> {
     id: &'a str,
     /// Its nickname.
     nick: &'a str,
-    /// What it was measured at, in bytes a second.
+    /// Its measured capacity, in bytes a second.
     capacity_bytes_per_sec: f64,
     /// The part of it that it says is in use.
     busy: f64,
-    /// What was found.
+    /// The finding.
     #[serde(flatten)]
     finding: Finding,
-    /// The fingerprint of the other relay whose doing it may be, if it is for that that nothing is decided.
+    /// The fingerprint of the other relay whose doing it may be, if it is for that that nothing is
+    /// decided.
     perhaps_of: Option<&'a str>,
 }
 
@@ -73,7 +74,6 @@ pub(super) fn print(
     Ok(if starves { ExitCode::from(STARVES) } else { code })
 }
 
-/// As text.
 fn text(report: &Report<'_>) -> String {
     let mut text = format!(
         "{:<20} {:>10} {:>6} {:>9} {:>8} {:>17} {:>11}  verdict\n",
@@ -118,7 +118,6 @@ fn text(report: &Report<'_>) -> String {
     text
 }
 
-/// A share in percent.
 fn percent(share: f64) -> String {
     format!("{:.1}", share * 100.0)
 }

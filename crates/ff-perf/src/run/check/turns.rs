@@ -1,4 +1,4 @@
-//! Whose turn is it? Which of the planned downloads begins, and when.
+//! Decides which of the planned downloads begins, and when.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use ff_circuits::check::plan::Planned;
 
 /// Downloads that have not begun. All times are since the beginning of the run.
 pub(super) struct Turns {
-    /// What is planned, the first one first.
+    /// The planned downloads, the first one first.
     planned: VecDeque<Planned>,
     /// How many have begun.
     begun: u64,
@@ -33,8 +33,8 @@ impl Turns {
         self.due(now).next().map(|planned| planned.relay)
     }
 
-    /// Begins the first one that may begin now and through whose relay there is a path: its number, itself, and its path.
-    /// Each relay is asked for once.
+    /// Begins the first one that may begin now and through whose relay there is a path: its number,
+    /// itself, and its path. Each relay is asked for once.
     pub(super) fn begin<P>(
         &mut self,
         now: Duration,

@@ -1,7 +1,7 @@
 //! The command `downloads export`.
 //!
-//! A day is written at a time. Until all inputs are read, downloads lie in a file for each day, in a folder below `--out` that
-//! goes at the end: 300,000 of them would take gigabytes of memory.
+//! A day is written at a time. Until all inputs are read, downloads lie in a file for each day, in
+//! a folder below `--out` that goes at the end: 300,000 of them would take gigabytes of memory.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

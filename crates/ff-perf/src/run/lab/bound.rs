@@ -1,4 +1,5 @@
-//! `ff-perf lab bound`: 003's experiments, section IV, with relays whose limits are set.
+//! `ff-perf lab bound`: the experiments of the throughput bound, section IV, with relays whose
+//! limits are set.
 
 mod measure;
 mod queue;
@@ -25,10 +26,10 @@ use crate::run::print;
 const LEAST_RATE: f64 = 76_800.0;
 /// The fastest limited relay, in bytes a second.
 const MOST_RATE: f64 = 4e6;
-/// How often a relay is measured alone, and a path that stands for all of its kind: the median counts, because one
-/// download now and then meets a relay that is busy with something of its own.
+/// How often a relay is measured alone, and a path that stands for all of its kind: the median
+/// counts, because one download now and then meets a relay that is busy with something of its own.
 const AGAIN: usize = 3;
-/// Time from one consensus to the next; there is no longer one in a private network.
+/// Time from one consensus to the next; a private network does not have a longer one.
 const VOTING_INTERVAL: Duration = Duration::from_secs(1800);
 
 /// How much is done.
@@ -44,7 +45,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// What was asked for.
+    /// The setting of these options.
     fn of(args: &LabBoundArgs) -> Self {
         if args.short {
             return Self { paths: 1, again: AGAIN, secs: 4, slow_runs: 4 };
@@ -55,7 +56,6 @@ impl Scale {
     }
 }
 
-/// Runs it.
 pub(super) fn run(args: &LabBoundArgs, ending: &Ending) -> Result<ExitCode> {
     let folder = args.out.as_deref().map(Folder::create).transpose()?;
     let rates = rates(args.relays.into());
@@ -75,7 +75,6 @@ fn rates(relays: u32) -> Vec<u64> {
     (0..relays).map(|relay| (LEAST_RATE * step.powf(relay.into())).round() as u64).collect()
 }
 
-/// Starts the network.
 fn start(args: &LabBoundArgs, rates: &[u64], ending: &Ending) -> ff_lab::Result<Network> {
     let limited = |(relay, &rate): (usize, &u64)| {
         RelayConfig::middle(format!("limited{relay}")).bandwidth_rate(rate)
@@ -131,7 +130,7 @@ fn alone(bench: &mut Bench<'_>) -> Result<Vec<f64>> {
     medians(bench, &jobs, AGAIN)
 }
 
-/// Makes each download so many times; the median of each, in bytes a second.
+/// Makes each download this number of times; the median of each, in bytes a second.
 fn medians(bench: &mut Bench<'_>, jobs: &[Job], again: usize) -> Result<Vec<f64>> {
     let all: Vec<_> = jobs.iter().flat_map(|job| vec![job.clone(); again]).collect();
     let carried = bench.run(&all)?;
@@ -143,7 +142,7 @@ fn medians(bench: &mut Bench<'_>, jobs: &[Job], again: usize) -> Result<Vec<f64>
 struct Paths(Vec<(usize, Vec<usize>)>);
 
 impl Paths {
-    /// So many of each length and slowest relay.
+    /// Draws this number of paths for each length and slowest relay.
     fn drawn(strata: &Strata, lengths: usize, paths: usize, rng: &mut ChaCha12Rng) -> Self {
         let relays = strata.fastest_first().len();
         let kinds =

@@ -1,4 +1,5 @@
-//! `ff-perf lab mobile`: 004's downloads over emulated mobile links, section 5.
+//! `ff-perf lab mobile`: the downloads of OnionPerf on mobile links, section 5, over emulated
+//! links.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -28,10 +29,11 @@ use crate::store::LINES;
 
 /// The host of the source.
 const WEB: &str = "web";
-/// Authorities and exits (004, figure 5).
+/// Authorities and exits (OnionPerf on mobile links, figure 5).
 const AUTHORITIES: usize = 3;
 const EXITS: usize = 5;
-/// How long a download may take, in seconds: 270 cut off most of what 004 saw over EDGE.
+/// How long a download may take, in seconds: 270 cut off most downloads over EDGE in OnionPerf on
+/// mobile links.
 const TIMEOUT: &str = "900";
 /// How often to check whether all have ended.
 const LOOK: Duration = Duration::from_millis(200);
@@ -51,9 +53,8 @@ struct Found {
     emulator_is_in_time: bool,
     /// How late packets left, 99th percentile, in µs.
     emulator_late_p99_us: f64,
-    /// By profile.
     rows: Vec<ProfileResult>,
-    /// What does not hold of 004's order and of the bounds.
+    /// Violations of the order of OnionPerf on mobile links and of the bounds.
     wrong: Vec<String>,
 }
 
@@ -68,7 +69,6 @@ impl Drop for Running {
     }
 }
 
-/// Runs it.
 pub(super) fn run(args: &LabMobileArgs, ending: &Ending) -> Result<ExitCode> {
     let profiles =
         args.profiles.iter().map(|name| Profile::find(name)).collect::<ff_lab::Result<Vec<_>>>()?;
@@ -119,7 +119,6 @@ fn host(client: ClientKind, number: usize) -> String {
     }
 }
 
-/// Starts the network.
 fn start(args: &LabMobileArgs, profiles: &[Profile], ending: &Ending) -> ff_lab::Result<Network> {
     let clients = (0..profiles.len()).map(|number| host(args.client, number));
     let links: BTreeMap<String, Profile> = clients.clone().zip(profiles.iter().cloned()).collect();

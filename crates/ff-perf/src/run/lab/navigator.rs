@@ -1,4 +1,5 @@
-//! `ff-perf lab navigator`: 002's measurements, sections 5 and 6, in a network whose truth is set.
+//! `ff-perf lab navigator`: NavigaTor's measurements, sections 5 and 6, in a network whose true
+//! values are set.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -31,35 +32,36 @@ use crate::run::print;
 
 /// The slowest and the fastest relay, in bytes a second.
 const RATES: [f64; 2] = [300e3, 8e6];
-/// Every so many-th relay is short of CPU.
+/// One relay in this number is short of CPU.
 const SHORT_OF_CPU: usize = 8;
-/// What of a core such a relay has, in percent.
+/// The share of a core that such a relay has, in percent.
 const CPU_PERCENT: f64 = 5.0;
 /// CPU is given out in slices of this period.
 const CPU_PERIOD: Duration = Duration::from_millis(100);
-/// One background download for so many relays.
+/// Relays per background download.
 const RELAYS_PER_DOWNLOAD: usize = 4;
 /// The host that measures.
 const PROBE: &str = "probe";
-/// How many circuits may be there at once. Most of them wait for their download, so that there are some whose relays are
-/// free.
+/// How many circuits may be there at once. Most of them wait for their download, so that there are
+/// some whose relays are free.
 const IN_FLIGHT: &str = "320";
-/// What is downloaded on some circuits: the paper's 5 MiB would take hours, and of fewer and larger ones chance alone would
-/// say which selection is faster.
+/// What is downloaded on some circuits: the paper's 5 MiB would take hours, and of fewer and larger
+/// ones chance alone would say which selection is faster.
 const DOWNLOAD: &str = "256KiB";
-/// One such download for so many circuits, in a network of [`USUAL`] relays. A relay is in one at a time, each takes three
-/// seconds, and so these decide how many circuits a second there are. In a larger network more go on at once.
+/// Circuits per download, in a network of [`USUAL`] relays. A relay is in one download at a time,
+/// each takes three seconds, and so these decide how many circuits a second there are. In a larger
+/// network more go on at once.
 const CIRCUITS_PER_DOWNLOAD: f64 = 16.0;
 /// Relays of a usual network.
 const USUAL: f64 = 24.0;
-/// So many paths are drawn; more circuits have them again.
+/// How many paths are drawn; further circuits repeat them.
 const MOST_PATHS: u64 = 100_000;
 /// How often it is looked whether circuits are measured to the end.
 const LOOK: Duration = Duration::from_millis(200);
-/// Selections with these shares are replayed, as in 002.
+/// Selections with these shares are replayed, as in NavigaTor.
 const SHARES: [f64; 2] = [0.8, 0.5];
 
-/// What it came to.
+/// The result.
 #[derive(Serialize)]
 struct Found {
     /// The version of this document.
@@ -78,7 +80,8 @@ struct Found {
     emulator_late_p99_us: f64,
     /// What that may be.
     emulator_late_bound_us: f64,
-    /// The share of packets that were lost in hosts' devices before the emulator read them, and not on a link.
+    /// The share of packets that were lost in hosts' devices before the emulator read them, and not
+    /// on a link.
     emulator_overflowed_share: f64,
     /// 002's orders, and whether they hold here.
     verdicts: Vec<ClaimVerdict>,
@@ -86,7 +89,6 @@ struct Found {
     analysis: Report,
 }
 
-/// Runs it.
 pub(super) fn run(args: &LabNavigatorArgs, ending: &Ending) -> Result<ExitCode> {
     let mut rng = ChaCha12Rng::seed_from_u64(args.seed);
     note(&format!("ff-perf: starting a private network of {} relays", args.relays));
@@ -94,7 +96,8 @@ pub(super) fn run(args: &LabNavigatorArgs, ending: &Ending) -> Result<ExitCode> 
     let quotas = short_of_cpu(&network)?;
     let background = background(&network, &mut rng)?;
     let began = Instant::now();
-    // In the network's own directory, which goes with it, and if this is killed, when the next network starts.
+    // In the network's own directory, which goes with it, and if this is killed, when the next
+    // network starts.
     let dir = args.out.clone().unwrap_or_else(|| network.dir().join("circuits"));
     let paths = network.dir().join("paths");
     let (exits, others) = places(&network);
@@ -172,7 +175,7 @@ fn start(
     builder.start()
 }
 
-/// How many of so many relays are exits.
+/// How many of `relays` relays are exits.
 const fn exits(relays: usize) -> usize {
     relays / 3
 }
@@ -212,14 +215,15 @@ fn ids(nodes: Vec<&Node>) -> Vec<&str> {
     nodes.into_iter().map(Node::rsa_fingerprint).collect()
 }
 
-/// Two relays and an exit. A third of relays are exits and stand in no other place, so each relay is in about as many paths
-/// as the others: what is compared is circuits. (Where exits are as scarce as that, Tor's own weights leave them for the last
-/// place, too.)
+/// Two relays and an exit. A third of relays are exits and stand in no other place, so each relay
+/// is in about as many paths as the others: what is compared is circuits. (Where exits are as
+/// scarce as that, Tor's own weights leave them for the last place, too.)
 fn path<T: Copy>(exits: &[T], others: &[T], rng: &mut ChaCha12Rng) -> Vec<T> {
     others.sample(rng, 2).chain(exits.choose(rng)).copied().collect()
 }
 
-/// A file of so many random paths, or as many as are drawn, of relays with these fingerprints.
+/// A file of random paths, of this number or as many as are drawn, through relays with these
+/// fingerprints.
 fn paths_text(exits: &[&str], others: &[&str], count: u64, rng: &mut ChaCha12Rng) -> String {
     let mut text = String::new();
     for _ in 0..count.min(MOST_PATHS) {
@@ -259,7 +263,8 @@ fn measure(
     Ok(())
 }
 
-/// What that program is told: how, to which target, and where the network is, the paths, and what comes out.
+/// What that program is told: how, to which target, and where the network is, the paths, and what
+/// comes out.
 fn words(args: &LabNavigatorArgs, target: SocketAddr, places: [&Path; 3]) -> Vec<OsString> {
     let fixed =
         "circuits run --share-builds --share-probes --rtt 5 --ttfb 1 --per-guard 100 --rate 1000";
@@ -283,13 +288,14 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // What was measured until then is in its file, so there is nothing to ask it for. It may have ended.
+        // What was measured until then is in its file, so there is nothing to ask it for. It may
+        // have ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Writes tables, figures and the summary beside the circuits.
+/// Writes tables, figures and the summary to the folder of the circuits.
 fn write(
     dir: &Path,
     args: &LabNavigatorArgs,

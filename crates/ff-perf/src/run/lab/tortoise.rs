@@ -34,10 +34,10 @@ const FIT: (u32, f64) = (4, 2.0);
 /// In a smaller network, as a part of the paper's, chance alone takes figures out of their bounds.
 const LEAST_JUDGED_SCALE: f64 = 0.3;
 
-/// Timers of this program that are later in the mean show that the tors have to wait for CPU time, too.
+/// Timers of this program that are later in the mean show that the tors have to wait for CPU time,
+/// too.
 const MOST_LATE: Duration = Duration::from_millis(20);
 
-/// Runs it.
 pub(super) fn run(args: &LabTortoiseArgs, ending: &Ending) -> Result<ExitCode> {
     // Made before hours of work, so that a folder that cannot be written fails now.
     let folder = args.out.as_deref().map(Folder::create).transpose()?;
@@ -70,7 +70,7 @@ pub(super) fn run(args: &LabTortoiseArgs, ending: &Ending) -> Result<ExitCode> {
     Ok(ExitCode::from(if report.is_machine_busy { DOES_NOT_COUNT } else { u8::from(fails) }))
 }
 
-/// What was run.
+/// The experiments that were run.
 struct Ran {
     /// The results of each kind of tor.
     tors: Vec<TorResults>,
@@ -86,7 +86,7 @@ struct Figures<'a> {
     args: &'a LabTortoiseArgs,
     /// The network's size, and how long an experiment runs.
     setting: TortoiseSetting,
-    /// Who may ask for the end.
+    /// Requests for the end.
     ending: &'a Ending,
 }
 
@@ -108,7 +108,8 @@ impl Figures<'_> {
         Ok(ran)
     }
 
-    /// Runs the experiments of a kind of tor, a network for each number of client relays; the first fits the capacity.
+    /// Runs the experiments of a kind of tor, a network for each number of client relays; the first
+    /// fits the capacity.
     fn run_tor(
         &self,
         tor: Tor,
@@ -157,7 +158,7 @@ impl Figures<'_> {
         all.into_iter().filter(is_wanted).collect()
     }
 
-    /// The experiments of a kind of tor with so many client relays.
+    /// The experiments of a kind of tor with this number of client relays.
     fn cells_of(&self, tor: Tor, runners: Runners) -> Vec<Cell> {
         let is_of = |cell: &Cell| {
             cell.runners == runners && (tor == Tor::Ours || !cell.has_more && is_compared(cell))
@@ -170,7 +171,8 @@ impl Figures<'_> {
         World::draw(cell, &self.setting, capacity, self.args.seed)
     }
 
-    /// Finds the capacity that gives the mean client of a network without limits the paper's rate, about.
+    /// Finds the capacity that gives the mean client of a network without limits the paper's rate,
+    /// about.
     fn fit(&self, lab: &Lab, first: f64) -> Result<f64> {
         let (tries, off) = if self.args.short { (0, 0.0) } else { FIT };
         let mut capacity = first;
@@ -182,7 +184,8 @@ impl Figures<'_> {
             if (mean - BASE_KB).abs() <= off {
                 break;
             }
-            // Users that get more ask for more: the rate grows with about the square of the capacity.
+            // Users that get more ask for more: the rate grows with about the square of the
+            // capacity.
             capacity *= (BASE_KB / mean).sqrt().clamp(0.5, 2.0);
         }
         Ok(capacity)

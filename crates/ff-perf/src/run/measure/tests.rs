@@ -17,7 +17,6 @@ use crate::schedule::Gate;
 
 /// Builds all circuits at once, or none.
 pub(in crate::run) struct Fake {
-    /// Whether it builds them.
     pub(in crate::run) builds: bool,
 }
 
@@ -106,7 +105,7 @@ fn network(weight: f64) -> CircuitNetwork {
     network
 }
 
-/// What a run by this client comes to.
+/// The results of a run by this client.
 fn run_by(
     client: Fake,
     args: &MeasureArgs,
@@ -191,7 +190,8 @@ fn paths_of_a_file_are_used_again_and_again() {
 fn too_few_paths_are_no_success_and_what_was_measured_is_kept_and_said() {
     const COUNT: u64 = 100;
     let network = network(1e5);
-    // One draw in 100,000 is a path: one network in 100 seems to have any, and such a one soon seems to have no more.
+    // One draw in 100,000 is a path: one network in 100 seems to have any, and soon it seems to
+    // have none left.
     let choice = args(Path::new("nowhere"), "").measuring.rules.choice(true, None);
     let paths = |seed| {
         let plan = PathPlan::drawn(&network, &choice, seed, COUNT, Box::new(|_| false));

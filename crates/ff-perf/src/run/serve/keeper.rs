@@ -24,9 +24,9 @@ use crate::target::StreamTarget;
 
 /// How long circuits may go on after a signal.
 const GRACE: Duration = Duration::from_secs(5);
-/// After so many failures one after the other it says so.
+/// After this number of failures in a row it reports them.
 const MANY: u32 = 10;
-/// After so many of them that are the client's own fault it gets another client.
+/// After this number of them that are the client's own fault it gets another client.
 const CLIENT_FAULTS: u32 = 3;
 /// Why a slot had no download while Arti was starting.
 const NOT_READY: &str = "Arti does not have the network's documents yet";
@@ -36,17 +36,17 @@ const DAYS_AGAIN: Duration = Duration::from_secs(60);
 /// What says the time.
 pub(super) type Clock = Box<dyn Fn() -> Now>;
 
-/// Who keeps circuits.
+/// Keeps the circuits.
 pub(super) struct Serving {
     /// Where lines go.
     shelf: Shelf,
-    /// What is counted.
+    /// The figures.
     figures: Figures,
     /// Lines that could not be written yet.
     unwritten: Waiting,
     /// When OnionPerf's files are tried again, by the monotonic clock.
     days_from: Duration,
-    /// What was wrong with them the last time.
+    /// The last fault of the daily files.
     days_trouble: Option<String>,
     /// The number of the next circuit.
     next: u64,
@@ -92,7 +92,7 @@ struct Documents {
     stamp: Vec<(PathBuf, SystemTime, u64)>,
     /// Whether there are others now.
     are_new: bool,
-    /// What was wrong with them the last time, or with the client.
+    /// The last fault of the lines, or of the client.
     trouble: Option<String>,
 }
 
@@ -154,7 +154,8 @@ impl Serving {
         self.looks
     }
 
-    /// Compares these options, which were not known at the start, with those of the lines; what to log, if anything.
+    /// Compares these options, which were not known at the start, with those of the lines; what to
+    /// log, if anything.
     ///
     /// # Errors
     /// When they differ.
@@ -177,7 +178,7 @@ impl Serving {
         *self.signals.borrow() > 1
     }
 
-    /// Whether the client does not work any more.
+    /// Whether the client has stopped working.
     pub(super) const fn is_client_lost(&self) -> bool {
         self.client_faults >= CLIENT_FAULTS
     }
@@ -187,7 +188,8 @@ impl Serving {
         self.client_faults = 0;
     }
 
-    /// No client could be started, in a run that began then. The slot of a download has a line nevertheless.
+    /// No client could be started, in a run that began then. The slot of a download has a line
+    /// nevertheless.
     pub(super) fn no_client(&mut self, reason: &str, run_began: Instant) {
         self.complain(reason);
         let Some(orders) = &self.orders else {
@@ -218,8 +220,8 @@ impl Serving {
         self.tell_left();
     }
 
-    /// Writes OnionPerf's file of a day that is over, if there is one. No circuit is in flight meanwhile: it would be late, and
-    /// may belong to that day.
+    /// Writes OnionPerf's file of a day that is over, if there is one. No circuit is in flight
+    /// meanwhile: it would be late, and may belong to that day.
     fn write_day(&mut self) {
         let now = (self.clock)();
         if now.elapsed < self.days_from || !self.unwritten.is_empty() {
@@ -248,7 +250,8 @@ impl Serving {
         self.figures.left(data, self.shelf.left_bytes());
     }
 
-    /// The network's documents, valid after this second of 1970's, were read again, or could not be.
+    /// The network's documents, valid after this second of 1970's, were read again, or could not
+    /// be.
     pub(super) fn looked(&mut self, read: Result<u64, String>) {
         self.documents.are_new = false;
         self.looks += 1;
@@ -336,7 +339,7 @@ impl Serving {
         self.written += self.unwritten.write(&mut self.shelf, (self.clock)());
     }
 
-    /// Says what is wrong, but not again and again.
+    /// Reports a fault, but not repeatedly.
     fn complain(&mut self, reason: &str) {
         if self.documents.trouble.as_deref() != Some(reason) {
             say(reason);
@@ -422,7 +425,7 @@ impl Keeper for Serving {
 
     async fn called(&mut self) {
         if self.signals.changed().await.is_err() {
-            // Nobody listens for signals any more; then there are none.
+            // If the listener for signals has gone, none come.
             std::future::pending::<()>().await;
         }
         self.ending.get_or_insert_with(Instant::now);

@@ -1,7 +1,7 @@
 //! Which size the next download has, and whether the month's budget has room for it.
 //!
-//! What is set aside for a download is written before it begins, so that a run that is killed has spent it, and a new start
-//! does not spend it again.
+//! What is set aside for a download is written before it begins, so that a run that is killed has
+//! spent it, and a new start does not spend it again.
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,6 @@ pub(super) struct Orders {
     mix: Mix,
     /// The seed of their order.
     seed: u64,
-    /// The budget.
     budget: Budget,
     /// The network interface whose counters count, if there is one.
     interface: Option<String>,
@@ -146,7 +145,8 @@ impl Orders {
         let counter = (self.read)(name)?;
         let spent = self.budget.spent();
         let bytes = counter.since(spent.counter.as_ref());
-        // Before the start there may have been downloads, and nobody knows for how long there were none.
+        // Before the start there may have been downloads, and nobody knows for how long there were
+        // none.
         if self.has_counted && spent.held_bytes == 0 {
             self.budget.spend_otherwise(bytes, now);
         } else {
@@ -201,8 +201,9 @@ mod tests {
         serde_json::from_value(line).expect("a circuit")
     }
 
-    /// Two slots a day for a year, of which some fail: no month takes more than its budget, what does not fit is put off, and
-    /// sizes come in the order of the mix whatever was put off.
+    /// Two slots a day for a year, of which some fail: no month takes more than its budget,
+    /// downloads that do not fit are put off, and sizes come in the order of the mix whatever was
+    /// put off.
     #[test]
     fn a_year_keeps_to_its_budget_and_its_order() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -243,7 +244,8 @@ mod tests {
         assert!(order.take(sizes.len()).eq(sizes.iter().copied()), "no size is skipped");
     }
 
-    /// A year of two slots a day, and of directory documents over the same interface: the budget is for both.
+    /// A year of two slots a day, and of directory documents over the same interface: the budget is
+    /// for both.
     #[test]
     fn a_year_on_an_interface_keeps_to_its_budget_with_directory_documents() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -1,5 +1,5 @@
-//! What reaches a server from outside: signals, and Prometheus. It has a thread of its own, so that it lives longer than a
-//! client, and answers while circuits are measured.
+//! What reaches a server from outside: signals, and Prometheus. It has a thread of its own, so that
+//! it lives longer than a client, and answers while circuits are measured.
 
 use std::convert::Infallible;
 use std::net::TcpListener;
@@ -49,7 +49,6 @@ pub(super) fn start(
     Ok(receiver)
 }
 
-/// Counts signals.
 async fn count(mut signals: Signals, sender: &watch::Sender<u32>) -> Infallible {
     loop {
         signals.recv().await;

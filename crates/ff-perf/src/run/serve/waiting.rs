@@ -9,8 +9,8 @@ use crate::store::StoreError;
 use crate::store::rotation::Now;
 use crate::store::shelf::Shelf;
 
-/// How many lines wait at most, without those of circuits that began: a month of downloads every five minutes, which take some
-/// 6 MB.
+/// How many lines wait at most, without those of circuits that began: a month of downloads every
+/// five minutes, which take some 6 MB.
 pub(super) const MOST: usize = 10_000;
 
 /// The lines that could not be written yet, in their order.

@@ -1,4 +1,5 @@
-//! What takes turns in `downloads serve --arms`: the arms of a file; without one, what the options say.
+//! What takes turns in `downloads serve --arms`: the arms of a file; without one, what the options
+//! say.
 
 use std::path::PathBuf;
 
@@ -67,7 +68,7 @@ impl Ways {
         Ok(Self { all: ways, arms_sha256, _states: Some(states) })
     }
 
-    /// What the first of them measures.
+    /// The measurement of the first of them.
     ///
     /// # Errors
     /// When there are no arms.
@@ -94,14 +95,15 @@ pub(super) struct Way {
     pub(super) torrc: Vec<(String, String)>,
     /// The bandwidth file by whose weights paths are drawn.
     weights: Option<PathBuf>,
-    /// What is measured, renewed when it changes.
+    /// The prepared measurement, renewed when it changes.
     pub(super) ready: Ready,
     /// How often documents had been looked at when these were read.
     pub(super) looks: u64,
 }
 
 impl Way {
-    /// Reads the network again if that was done for another arm since. If that fails, the old one stays.
+    /// Reads the network again if that was done for another arm since. If that fails, the old one
+    /// stays.
     pub(super) fn keep_up(&mut self, looks: u64) {
         if self.looks != looks {
             self.looks = looks;

@@ -46,7 +46,6 @@ impl Onion {
         Ok(Self::Tor(tor::publish(dir, keys, args.single, to)?, listener))
     }
 
-    /// By Arti.
     async fn by_arti(args: &SourceArgs, state: State, signals: &mut Signals) -> Result<Self> {
         let Some(named) = &args.network else {
             bail!(

@@ -71,7 +71,8 @@ fn a_clock_that_jumps_costs_one_file_and_orders_none() {
     // It goes back over midnight, and to 1970: nothing happens.
     assert_eq!(add(&mut rotation, 1, at(99, 23, 2)).0, 1);
     assert_eq!(add(&mut rotation, 1, at(0, 0, 3)).0, 1);
-    // It goes ahead by a century, and back: one file, which ends after a day by the monotonic clock.
+    // It goes ahead by a century, and back: one file, which ends after a day by the monotonic
+    // clock.
     assert_eq!(add(&mut rotation, 1, at(36_600, 0, 4)), (2, 36_600, vec![]));
     for hour in 5..28 {
         assert_eq!(add(&mut rotation, 1, at(100, hour, hour)).0, 2);

@@ -1,11 +1,12 @@
-//! OnionPerf's files of a shelf: one for each day of UTC that is over. Each download is in one of them, once.
+//! OnionPerf's files of a shelf: one for each day of UTC that is over. Each download is in one of
+//! them, once.
 //!
 //! ```text
 //!  lines in no file yet ─▶ Group: those of the first day ─▶ onionperf.json: its end ─▶ onionperf/DAY.HOST.… ─▶ index.xml
 //! ```
 //!
-//! Lines go into files in their order, so one number says which lines are in files. A line of a day that has a file already,
-//! because a clock jumped back, goes into the next file.
+//! Lines go into files in their order, so one number says which lines are in files. A line of a day
+//! that has a file already, because a clock jumped back, goes into the next file.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader};
@@ -36,14 +37,13 @@ const STATE: StateFile = StateFile {
 const UNFINISHED: &str = "unfinished.new";
 /// The version of [`Progress`] that is written.
 const SCHEMA: u32 = 1;
-/// How long the clock must be before a line's day until that day counts as over: a clock that is set back by some seconds at
-/// midnight ends no day.
+/// How long the clock must be before a line's day until that day counts as over: a clock that is
+/// set back by some seconds at midnight ends no day.
 const AHEAD: Duration = Duration::from_secs(3600);
 
 /// Which lines are in files.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 struct Progress {
-    /// [`SCHEMA`].
     schema: u32,
     /// The number of the first circuit that is in no file.
     first: u64,
@@ -160,8 +160,8 @@ impl Group {
 }
 
 impl Shelf {
-    /// From now on writes OnionPerf's files, of a host with this name and address, and counts them for the bound of the folder.
-    /// The next circuit has the number `next`.
+    /// From now on writes OnionPerf's files, of a host with this name and address, and counts them
+    /// for the bound of the folder. The next circuit has the number `next`.
     ///
     /// # Errors
     /// [`StoreError`], which names the file.
@@ -195,8 +195,9 @@ impl Shelf {
         self.trim(now)
     }
 
-    /// Writes the file of the first day that is over and has none, if there is one; its path. To be called while no circuit
-    /// is in flight, because a circuit belongs to the day on which its download began.
+    /// Writes the file of the first day that is over and has none, if there is one; its path. To be
+    /// called while no circuit is in flight, because a circuit belongs to the day on which its
+    /// download began.
     ///
     /// # Errors
     /// [`StoreError`], which names the file; it can be tried again.
@@ -262,8 +263,9 @@ impl Shelf {
         }
     }
 
-    /// Where the lines begin that are in no file. To find their first file, one line of each file of lines is read, from the
-    /// newest file back; from there on, the lines up to the first one whose day has no file.
+    /// Where the lines begin that are in no file. To find their first file, one line of each file
+    /// of lines is read, from the newest file back; from there on, the lines up to the first one
+    /// whose day has no file.
     fn find_open(&self) -> Result<Option<Open>, StoreError> {
         let first = self.days.as_ref().map_or(0, |days| days.progress.first);
         let mut open: Option<Open> = None;
@@ -279,8 +281,8 @@ impl Shelf {
         Ok(open)
     }
 
-    /// The number of the newest file of lines that begins with this circuit or one before it: all files before it have circuits
-    /// before this one. 0 if there is none.
+    /// The number of the newest file of lines that begins with this circuit or one before it: all
+    /// files before it have circuits before this one. 0 if there is none.
     fn file_of(&self, circuit: u64) -> Result<u64, StoreError> {
         for name in self.rotation.names().rev() {
             let mut is_there = false;
@@ -295,7 +297,8 @@ impl Shelf {
         Ok(0)
     }
 
-    /// The first lines that are in no file, which the file of lines with this number or later ones have.
+    /// The first lines that are in no file, which the file of lines with this number or later ones
+    /// have.
     fn group(&self, file: u64) -> Result<Group, StoreError> {
         let first = self.days.as_ref().map_or(0, |days| days.progress.first);
         let mut group = Group::default();
@@ -327,8 +330,8 @@ impl Shelf {
         day::day_of(circuit).filter(|day| !self.rotation.has_day(*day))
     }
 
-    /// Hands over each line from the file of lines with this number on, until `take` says that it is enough. Lines that are not
-    /// circuits are skipped.
+    /// Hands over each line from the file of lines with this number on, until `take` says that it
+    /// is enough. Lines that are not circuits are skipped.
     fn each_line(
         &self,
         first: u64,
@@ -386,7 +389,7 @@ fn day_files(folder: &Path, host: &str) -> Result<Vec<(u64, u64)>, StoreError> {
             return Err(StoreError::Other { path: entry.path(), difference });
         }
         let about = entry.metadata().map_err(io_error(&entry.path()))?;
-        // A folder of such a name cannot be removed for the bound, and lines would wait for that.
+        // A folder of this name cannot be removed for the bound, and lines would wait for that.
         if !about.is_dir() {
             all.push((day, about.len()));
         }

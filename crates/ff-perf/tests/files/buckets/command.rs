@@ -17,7 +17,7 @@ fn run(args: &[&str]) -> Output {
     command.arg("circuits").args(args).output().expect("the program runs")
 }
 
-/// What it says of what is wrong.
+/// The error messages.
 fn fails(args: &[&str]) -> String {
     let output = run(args);
     assert!(!output.status.success() && output.stdout.is_empty(), "{args:?}: {output:?}");

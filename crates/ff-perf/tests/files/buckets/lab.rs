@@ -1,8 +1,10 @@
-//! Real tors in a private network: relays at their BandwidthRate, and relays short of CPU time, which look alike.
+//! Real tors in a private network: relays at their BandwidthRate, and relays short of CPU time,
+//! which look alike.
 //!
-//! Each full relay has downloads through it to and from all others that are not, so that cells wait on most of its links; a
-//! download on one link alone leaves the others free, whose cells a tor of today lets pass between two refills. A run
-//! counts only if the relays were full while it measured. `FF_TEST_SEED` repeats one, as far as chance is ours.
+//! Each full relay has downloads through it to and from all others that are not, so that cells wait
+//! on most of its links; a download on one link alone leaves the others free, whose cells a tor of
+//! today lets pass between two refills. A run counts only if the relays were full while it
+//! measured. `FF_TEST_SEED` repeats one, as far as chance is ours.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -26,13 +28,14 @@ const FULL: [&str; 3] = ["relay0", "relay1", "exit0"];
 const IDLE: &str = "relay2";
 /// The limit of relays that have one, in bytes a second.
 const LIMIT: u64 = 800_000;
-/// What part of its limit a full relay reads and writes: tor's buckets forget 6 to 23 % of it (`ff-relay-ext/tor`).
+/// What part of its limit a full relay reads and writes: tor's buckets forget 6 to 23 % of it
+/// (`ff-relay-ext/tor`).
 const FULL_SHARE: RangeInclusive<f64> = 0.77..=1.0;
 /// Downloads through each full relay.
 const DOWNLOADS: usize = 8;
 /// How much of a core a relay short of CPU time has, in per cent.
 const CPU_PERCENT: f64 = 5.0;
-/// In what part of the periods such a relay has to be stopped, at least.
+/// The least share of periods in which such a relay must have been stopped.
 const STOPPED_SHARE: f64 = 0.9;
 
 /// One lab at a time: they would slow each other down.
@@ -40,7 +43,6 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 /// A network at work, with downloads through its full relays.
 struct Lab {
-    /// The network.
     network: Network,
     /// What runs through it.
     downloads: Vec<RunningDownloads>,
@@ -50,7 +52,7 @@ struct Lab {
     _alone: MutexGuard<'static, ()>,
 }
 
-/// What was read and written in the mean, in bytes a second.
+/// The mean rates of reading and writing, in bytes a second.
 type Rates = [f64; 2];
 
 impl Lab {
@@ -71,7 +73,7 @@ impl Lab {
             paths(name).iter().map(|path| download(&client, path)).collect()
         };
         let downloads = scope(|scope| {
-            // A client of its own for each: who opens streams has the client to itself.
+            // A client of its own for each, because a client that opens streams must not be shared.
             let clients = FULL.iter().enumerate();
             let threads: Vec<_> = clients
                 .map(|(at, name)| scope.spawn(move || all(format!("client{at}"), name)))
@@ -82,9 +84,11 @@ impl Lab {
         Self { network, downloads, seed, _alone: alone }
     }
 
-    /// Measures circuits into a folder; what each relay read and wrote meanwhile, by its own account.
+    /// Measures circuits into a folder; what each relay read and wrote meanwhile, by its own
+    /// account.
     ///
-    /// How long it waited for a core each time it wanted one is printed: a relay that wakes late is out of its beat.
+    /// How long it waited for a core each time it wanted one is printed: a relay that wakes late is
+    /// out of its beat.
     fn measure(&self, out: &Path) -> Vec<(String, Rates)> {
         let watch = |name: String| {
             let node = self.network.node(&name);
@@ -112,7 +116,8 @@ impl Lab {
         watches.into_iter().map(did).collect()
     }
 
-    /// Ends all; what is found of relays that hold cells back, beside those that are full.
+    /// Ends everything, and returns the relays that were found to hold cells back, compared with
+    /// those that are full.
     fn found(self, out: &Path) -> Value {
         drop(self.downloads);
         let links = self.network.stop_links().expect("a report");
@@ -136,7 +141,8 @@ impl Lab {
     }
 }
 
-/// A network of 12 relays as far apart as regions; full relays and one more have a limit if there is one.
+/// A network of 12 relays as far apart as regions; full relays and one more have a limit if there
+/// is one.
 fn network(limit: Option<u64>, seed: u64) -> Network {
     let plan = HostsPlan {
         delays: Delays::Regions,
@@ -163,7 +169,8 @@ fn names() -> Vec<String> {
     exits.chain((0..8).map(|at| format!("relay{at}"))).collect()
 }
 
-/// Paths of downloads through a full relay: each comes to it from another relay and leaves it to another one.
+/// Paths of downloads through a full relay: each comes to it from another relay and leaves it to
+/// another one.
 fn paths(full: &str) -> Vec<Vec<String>> {
     let free = names().into_iter().filter(|name| name != IDLE && !FULL.contains(&&**name));
     let free: Vec<String> = free.collect();
@@ -176,7 +183,7 @@ fn paths(full: &str) -> Vec<Vec<String>> {
     (0..DOWNLOADS).map(path).collect()
 }
 
-/// What was read and written in a mean second.
+/// The bytes read and written in a mean second.
 fn rates(seconds: &[BwSecond]) -> Rates {
     let mean = |of: fn(&BwSecond) -> u64| {
         seconds.iter().map(of).sum::<u64>() as f64 / seconds.len().max(1) as f64
@@ -184,7 +191,8 @@ fn rates(seconds: &[BwSecond]) -> Rates {
     [mean(|second| second.read_bytes), mean(|second| second.written_bytes)]
 }
 
-/// For how many ms a node has waited for a core so far, and how often it has had one (`/proc/PID/schedstat`).
+/// For how many ms a node has waited for a core so far, and how often it has had one
+/// (`/proc/PID/schedstat`).
 fn waits(node: &Node) -> [f64; 2] {
     let file = format!("/proc/{}/schedstat", node.pid().expect("it runs"));
     let text = fs::read_to_string(file).expect("a kernel with schedstat");

@@ -28,7 +28,8 @@ const RELAYS: u8 = 40;
 /// A family's key.
 const FAMILY: &str = "ed25519:xiRC4fYUyj3pROyHeAm5dQerbUMHrLkeOJpG21vff44";
 
-/// The microdescriptor of a relay: families by name, one of them not mutual, families by key, and exit policies.
+/// The microdescriptor of a relay: families by name, one of them not mutual, families by key, and
+/// exit policies.
 fn microdescriptor(number: u8) -> String {
     let key =
         |first: u8| Base64Unpadded::encode_string(&[[first; 1], [number; 1]].concat().repeat(16));
@@ -112,7 +113,8 @@ fn directory(text: &str, micros: &[String]) -> NetDir {
     directory.unwrap_if_sufficient().unwrap_or_else(|_| panic!("too little of it"))
 }
 
-/// A path as Arti's circuit manager draws it, without guards that are kept: the exit, then the guard, then the middle.
+/// A path as Arti's circuit manager draws it, without guards that are kept: the exit, then the
+/// guard, then the middle.
 fn path<'a>(
     directory: &'a NetDir,
     config: &RelaySelectionConfig<'_>,

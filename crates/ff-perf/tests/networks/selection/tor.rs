@@ -18,15 +18,17 @@ use super::{Places, compare, count, ours};
 const CIRCUITS: usize = 2_000;
 /// How many are being built at a time.
 const AT_ONCE: usize = 16;
-/// So many may fail: two relays that begin a link to each other at once close one of them, with its circuits.
+/// How many may fail: two relays that begin a link to each other at once close one of them, with
+/// its circuits.
 const MOST_FAILED: usize = CIRCUITS / 50;
-/// Those that fail because a relay, or this machine, is busy are no other paths than those that do not.
+/// Paths that fail because a relay, or this machine, is busy are drawn like those that do not fail.
 const BUSY: [&str; 2] = ["REASON=RESOURCELIMIT", "REASON=TIMEOUT"];
 /// How long the next circuit may take.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// How many paths of ours stand for exact chances.
 const DRAWS: usize = 300_000;
-/// Relays: name, the second part of its 127.x.0.y address, y, weight. Those in 127.1 to 127.3 are guards.
+/// Relays: name, the second part of its 127.x.0.y address, y, weight. Those in 127.1 to 127.3 are
+/// guards.
 const RELAYS: [(&str, u8, u8, u32); 12] = [
     ("guard0", 1, 1, 900),
     ("guard1", 1, 2, 300),
@@ -48,8 +50,9 @@ fn builder(dir: &Path, file: &Path) -> NetworkBuilder {
         let config = RelayConfig { exit: name.starts_with("exit"), ..RelayConfig::middle(name) };
         config.address(Ipv4Addr::new(127, net, 0, host))
     };
-    // What fewer than three authorities have measured does not count as measured. A tor without entry guards draws a fresh
-    // one for each circuit. Pairs of circuits would be drawn by rules of their own.
+    // What fewer than three authorities have measured does not count as measured. A tor without
+    // entry guards draws a fresh one for each circuit. Pairs of circuits would be drawn by rules of
+    // their own.
     let builder = ff_lab::Network::builder()
         .temp_dir(dir)
         .voting_interval(Duration::from_secs(1800))
@@ -62,7 +65,8 @@ fn builder(dir: &Path, file: &Path) -> NetworkBuilder {
         .client_torrc("ConfluxEnabled 0")
         .client_torrc("LearnCircuitBuildTimeout 0")
         .client_torrc("CircuitBuildTimeout 600")
-        // A relay that is short of CPU time takes circuits all the same, so that none is left out of paths for that.
+        // A relay that is short of CPU time takes circuits all the same, so that none is left out
+        // of paths for that.
         .torrc("MaxOnionQueueDelay 10 minutes");
     RELAYS.into_iter().map(relay).fold(builder, NetworkBuilder::relay)
 }
@@ -98,7 +102,7 @@ fn fingerprint(dir: &Path, name: &str) -> Option<String> {
     (id.len() == 40).then(|| id.to_owned())
 }
 
-/// The paths of so many circuits that tor chooses.
+/// The paths of `wanted` circuits that tor chooses.
 fn circuits(control: &mut Control, wanted: usize) -> Vec<Vec<String>> {
     let (mut open, mut paths, mut failed) = (HashSet::new(), Vec::new(), 0);
     let mut until = Instant::now() + PATIENCE;

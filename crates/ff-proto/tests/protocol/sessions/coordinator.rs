@@ -15,7 +15,6 @@ use ff_proto::units::{MonoTime, Ratio};
 
 use super::net::{MEASUREMENT, coordinator_key, params};
 
-/// A second.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A session that has just asked, at time zero.
@@ -26,7 +25,7 @@ pub(super) fn asking() -> CoordinatorLink {
     link
 }
 
-/// What an honest relay grants.
+/// The grant of an honest relay.
 pub(super) fn grant() -> MeasParamsOk {
     MeasParamsOk {
         measurement: MEASUREMENT,
@@ -105,7 +104,6 @@ pub(super) fn end() -> Msg {
     Msg::End(MeasEnd { measurement: MEASUREMENT })
 }
 
-/// An empty cell.
 pub(super) fn empty(circ_id: u32, command: u8) -> Cell {
     cell::fixed_cell(circ_id, command, &[]).expect("it fits")
 }
@@ -136,7 +134,7 @@ fn first_answer_must_come_in_time() {
     assert_eq!(link.poll_timeout(), None);
     assert_eq!(link.handle_timeout(deadline), Ok(()), "it is said once");
 
-    // With the grant nothing is due any more until the start.
+    // After the grant nothing is due until the start.
     let mut link = asking();
     hear(&mut link, &Msg::ParamsOk(grant())).expect("granted");
     assert_eq!(link.poll_timeout(), None);
@@ -195,7 +193,7 @@ fn grant_of_a_cipher_that_was_not_listed_is_a_violation() {
         (vec![cgo, ctr], ctr, true),
         (vec![ctr], ctr, true),
         (vec![ctr], cgo, false),
-        // What a relay without CGO grants, whatever it is asked for.
+        // The grant of a relay without CGO, for any request.
         (vec![cgo], ctr, false),
         (vec![cgo, unknown], unknown, false),
     ] {
@@ -345,7 +343,7 @@ fn target_that_ends_before_its_last_report_is_told_apart() {
 
 #[test]
 fn statistics_are_passed_on_once_a_second() {
-    // Seconds may be left out, but not repeated, and none lies behind the grant.
+    // Seconds may be left out, but not repeated, and none lies after the grant.
     for (seconds, is_good) in [
         (&[0, 1, 2][..], true),
         (&[1], true),

@@ -12,7 +12,6 @@ use super::net::{
     Coordinator, LATENCY, MEASUREMENT, Measurer, Net, coordinator_key, drive, id_of, params, policy,
 };
 
-/// A second.
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
@@ -71,8 +70,8 @@ fn measure_three_seconds(crypto: CryptoKind) {
     let reports = (0..3_u16).map(|second| {
         let arrival = started + SECOND * (u32::from(second) + 1) + LATENCY * 2;
         let bytes = 10 * 1024 * (u64::from(second) + 1);
-        // 85 cells a second on each link, of which the first measurer has two; those of the last tick
-        // of a second are on the way when the next one's first four arrive.
+        // 85 cells a second on each link, of which the first measurer has two; those of the last
+        // tick of a second are on the way when the next one's first four arrive.
         let cells = 89 - 4 * u64::from(second);
         let echoed = TeamCells::from_slice(&[2 * cells, cells]);
         let report = MeasBg { second, sent: bytes, received: bytes, echoed };

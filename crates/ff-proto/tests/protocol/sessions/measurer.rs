@@ -58,7 +58,6 @@ fn first_failure(link: &mut EchoLink, cells: &[Cell]) -> Option<(usize, &'static
     })
 }
 
-/// A message in a cell.
 pub(super) fn control(message: &Msg) -> Cell {
     let body = message.encode().expect("it fits");
     cell::fixed_cell(0, CMD_MEASUREMENT, &body).expect("it fits")
@@ -213,7 +212,7 @@ fn echo_on_another_circuit_is_caught() {
 
 #[test]
 fn unchecked_cells_pass_but_are_counted() {
-    // The least probability: behind the first cell the next check is far away.
+    // The least probability: after the first cell the next check is far away.
     let mut link = EchoLink::new(CIRC, &secrets(), &keys(CryptoKind::CGO_AES128), 1e-9);
     link.note_echoed_in_all(u64::MAX);
     let (_, cells) = echoed(1);

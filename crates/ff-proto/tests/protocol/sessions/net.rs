@@ -78,7 +78,7 @@ fn secrets(seed: u8) -> LinkSecrets {
 
 /// One link to the relay.
 struct Wire {
-    /// What its TLS exporter gives.
+    /// The output of its TLS exporter.
     exporter: Exporter,
     /// Set while it is a measurement link.
     circuit: Option<Box<EchoCircuit>>,
@@ -102,7 +102,7 @@ pub(crate) struct Net {
     pub(crate) unix_zero: u64,
     /// The state machine under test.
     pub(crate) target: Target,
-    /// What the relay's operator was told.
+    /// The events that the relay's operator was told.
     pub(crate) told: Vec<TargetEvent>,
     /// Whether the relay cannot remember grants.
     pub(crate) forgets: bool,
@@ -144,7 +144,7 @@ impl Net {
         LinkId(id)
     }
 
-    /// What a link's TLS exporter gives.
+    /// The output of a link's TLS exporter.
     pub(crate) fn exporter(&self, link: LinkId) -> Exporter {
         self.wires[&link.0].exporter
     }
@@ -319,7 +319,6 @@ impl Net {
         }
     }
 
-    /// A link.
     fn wire(&mut self, link: LinkId) -> &mut Wire {
         self.wires.get_mut(&link.0).expect("the link exists")
     }
@@ -335,11 +334,10 @@ fn arrived(queue: &mut VecDeque<(MonoTime, Cell)>, now: MonoTime) -> Option<Cell
 
 /// The coordinator on its link.
 pub(crate) struct Coordinator {
-    /// Its link.
     pub(crate) link: LinkId,
     /// The state machine under test.
     pub(crate) session: CoordinatorLink,
-    /// What it said, and when.
+    /// Its events, and when they came.
     pub(crate) events: Vec<(MonoTime, CoordinatorEvent)>,
 }
 
@@ -358,7 +356,6 @@ impl Coordinator {
 
 /// A measurer on one of its links.
 pub(crate) struct Measurer {
-    /// Its link.
     pub(crate) link: LinkId,
     /// The state machine under test, until the circuit is open.
     opening: Option<OpeningLink>,

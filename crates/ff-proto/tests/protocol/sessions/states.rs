@@ -31,9 +31,9 @@ struct Session {
     name: &'static str,
     /// What else a reader has to know.
     notes: &'static str,
-    /// Its states, first the one that it begins in. A state has a column for each place that an event may come from.
+    /// Its states, first the one that it begins in. A state has a column for each place that an
+    /// event may come from.
     columns: &'static [Column],
-    /// The events.
     events: &'static [&'static str],
     /// Lets an event happen.
     step: fn(&str, Column) -> Step,
@@ -42,7 +42,6 @@ struct Session {
 /// A state, and where an event comes from.
 #[derive(Clone, Copy)]
 struct Column {
-    /// The state.
     state: &'static str,
     /// The place; empty where a state has only one.
     place: &'static str,
@@ -53,7 +52,7 @@ const fn state(state: &'static str) -> Column {
     Column { state, place: "" }
 }
 
-/// What comes of an event.
+/// The result of an event.
 struct Step {
     /// What others notice of it.
     outcome: String,
@@ -62,7 +61,7 @@ struct Step {
 }
 
 impl Step {
-    /// What came of an event that the session took.
+    /// The outcome of an event that the session took.
     fn to(next: &'static str, outcome: &str) -> Self {
         Self { outcome: outcome.to_owned(), next: Some(next) }
     }
@@ -116,7 +115,8 @@ impl Session {
         graph
     }
 
-    /// How an event is called in the graph if it leads from one state to another: with its place if others do not.
+    /// How an event is called in the graph if it leads from one state to another: with its place if
+    /// others do not.
     fn label(&self, (event, steps): &Row, from: &str, to: &str) -> Option<String> {
         let here = self.columns.iter().zip(steps).filter(|(column, _)| column.state == from);
         let leads = |step: &Step| step.next == Some(to);
@@ -130,7 +130,7 @@ impl Session {
         }
     }
 
-    /// What comes of each event in each column.
+    /// The outcome of each event in each column.
     fn table(&self, rows: &[Row]) -> String {
         let name = |column: &Column| match column.place {
             "" => column.state.to_owned(),

@@ -15,7 +15,6 @@ use super::net::{
     CIRC, MEASUREMENT, Net, PERIOD_SECS, coordinator_key, id_of, measurer_key, params, policy,
 };
 
-/// A second.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The code of the only answer, which must be MEAS_ERR.
@@ -622,7 +621,7 @@ fn unknown_version_and_command_are_answered() {
 
 #[test]
 fn unknown_extension_is_ignored() {
-    // As Signed::new makes it, but with an extension of type 99 behind the fields.
+    // As Signed::new makes it, but with an extension of type 99 after the fields.
     let mut net = Net::new(policy());
     let link = net.link();
     let key = coordinator_key();

@@ -24,7 +24,7 @@ impl Wake for Woken {
 struct Greedy {
     /// Its name.
     id: LinkId,
-    /// What it moves.
+    /// Its traffic.
     traffic: Traffic,
     /// For each direction whether it was woken.
     woken: [Arc<Woken>; 2],
@@ -101,7 +101,7 @@ impl Greedy {
                 break;
             }
         }
-        // Who waits for the peer and not for the limiter runs again in the next tick.
+        // A link that waits for the peer and not for the limiter runs again in the next tick.
         if *left == 0 {
             woken.0.store(true, Ordering::Relaxed);
         }
@@ -144,7 +144,7 @@ fn received(links: &mut [Greedy], traffic: Traffic) -> u64 {
     links.iter_mut().map(|link| std::mem::take(&mut link.moved[0])).sum()
 }
 
-/// So many links of measurement that together want this rate.
+/// A number of measurement links that together want this rate.
 fn measurement(links: u64, rate: BytesPerSec) -> impl Iterator<Item = Greedy> {
     let each = BytesPerSec::new(rate.get() / links);
     (0..links).map(move |id| Greedy::new(1000 + id, Traffic::Measurement, each))

@@ -82,8 +82,8 @@ pub(super) fn draw(svg: &mut String, figure: &Figure, top: f64) {
     }
 }
 
-/// A text for the inside of a text element. One that is longer than `most_chars` ends in an ellipsis and has the whole text
-/// as its title.
+/// A text for the inside of a text element. One that is longer than `most_chars` ends in an
+/// ellipsis and has the whole text as its title.
 pub(super) fn fitted(text: &str, most_chars: usize) -> String {
     if text.chars().count() <= most_chars {
         return Escaped(text).to_string();

@@ -1,7 +1,9 @@
-//! How curves are told apart: by colour, dashes and mark at once, so that each of the three alone is enough.
+//! How curves are told apart: by colour, dashes and mark at once, so that each of the three alone
+//! is enough.
 
-/// Colours on white and on a dark ground. They are those of Okabe and Ito, which colour-blind people tell apart, as far
-/// as they have a contrast of 3:1 to their ground; the orange is darker on white, and yellow is left out.
+/// Colours on white and on a dark ground. They are those of Okabe and Ito, which colour-blind
+/// people tell apart, as far as they have a contrast of 3:1 to their ground; the orange is darker
+/// on white, and yellow is left out.
 pub const COLOURS: [(&str, &str); 6] = [
     ("#000000", "#f0f3f8"),
     ("#0072b2", "#56b4e9"),
@@ -20,7 +22,6 @@ const MARKS: usize = 8;
 pub(super) struct Style {
     /// Its colour on white.
     pub(super) colour: &'static str,
-    /// Its dashes.
     pub(super) dashes: &'static str,
     /// The shape of its marks.
     mark: usize,

@@ -1,10 +1,11 @@
-//! Sums over relays at the times of a batch, and what weights and capacities are of them: Eq. 3 to 6.
+//! Sums over relays at the times of a batch, and what weights and capacities are of them: Eq. 3 to
+//! 6.
 
 use super::super::batch::{Each, Mask, SLOTS, slots};
 use super::super::outcome::{NetworkStep, RelayWindow};
 use super::super::quotient::unit;
 
-/// So many capacities, each up to 2^53, fit a sum of 64 bits.
+/// This number of capacities, each up to 2^53, fits a sum of 64 bits.
 pub(super) const MOST_AT_ONCE: usize = 1 << 10;
 
 /// The sums of one window at each time.
@@ -19,7 +20,6 @@ pub(super) struct Sums {
 /// Sums over relays, in one window at one time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sum {
-    /// Of capacities.
     pub(super) capacity: u128,
     /// Of the capacities of those that have no weight.
     unweighted: u128,
@@ -28,7 +28,7 @@ pub(super) struct Sum {
 }
 
 impl Sums {
-    /// Adds a relay's capacities, at so many times.
+    /// Adds a relay's capacities, each for a number of times.
     #[inline]
     pub(super) fn add(&mut self, capacities: &Each<u64>, count: usize) {
         for (sum, capacity) in self.some.iter_mut().zip(capacities).take(count) {
@@ -78,7 +78,8 @@ impl Sums {
         self.all.get(slot).copied().unwrap_or_default()
     }
 
-    /// What weights and capacities count for at these times; relays' means have those of `in_means`.
+    /// What weights and capacities count for at these times; relays' means have those of
+    /// `in_means`.
     pub(super) fn units(&self, steps: &[NetworkStep], in_means: Mask) -> Shares {
         let mut shares = Shares { in_means, ..Shares::default() };
         for (slot, (step, sum)) in steps.iter().zip(&self.all).enumerate() {

@@ -1,8 +1,9 @@
 //! A table by relay, reckoned with relay by relay.
 //!
-//! An archive comes time by time, a table lies there by relay. To turn it round would only be undone by the batches,
-//! and what is kept of a relay would be fetched anew for each of them; here it stays at hand through all times. What
-//! is reckoned is the same, in the same order for each relay, and sums over relays are whole numbers: so are the bits.
+//! An archive comes time by time, a table lies there by relay. To turn it round would only be
+//! undone by the batches, and what is kept of a relay would be fetched anew for each of them; here
+//! it stays at hand through all times. What is reckoned is the same, in the same order for each
+//! relay, and sums over relays are whole numbers: so are the bits.
 
 use std::num::NonZero;
 use std::sync::{Mutex, PoisonError};
@@ -18,24 +19,23 @@ use crate::read::series::{self, MOST_VALUE, Series};
 
 /// More threads than this would wait for memory.
 const MOST_THREADS: usize = 8;
-/// So many parts of a table come to each thread: those that are done soon take the rest.
+/// Parts of a table per thread: threads whose parts are done soon take the rest.
 const PARTS_OF_A_THREAD: usize = 8;
 
 /// Some of a table's relays, with all that is kept of them.
 struct Rows<'a> {
     /// The place of the first one in the table.
     first: usize,
-    /// What is kept of each.
+    /// The data that are kept of each.
     relays: &'a mut [Relay],
-    /// The means of each.
     means: &'a mut [RelayMeans],
     /// For each, one after the other, what each window keeps.
     windows: &'a mut [RelayInWindow],
 }
 
 impl Engine {
-    /// Takes all times of a table of what relays advertise: as [`Engine::take`] does with one after the other, in less
-    /// time. Relays have the numbers of their places in the table.
+    /// Takes all times of a table of what relays advertise: as [`Engine::take`] does with one after
+    /// the other, in less time. Relays have the numbers of their places in the table.
     ///
     /// # Errors
     /// [`StepError`]; then nothing of the table is taken.
@@ -84,8 +84,8 @@ impl Engine {
         parts
     }
 
-    /// Takes the rows of the first so many relays, some on each thread: they have nothing in common but sums, and
-    /// these are whole numbers. Gives for each part the sums of each window.
+    /// Takes the rows of the first `relays` relays, in parallel: they have nothing in common but
+    /// sums, and these are whole numbers. Gives for each part the sums of each window.
     fn take_rows(&mut self, table: &Series, relays: usize, parts: &[Moments]) -> Vec<Vec<Sums>> {
         let windows = self.settings.windows.len();
         let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
@@ -121,7 +121,8 @@ impl Engine {
 }
 
 impl Rows<'_> {
-    /// Takes them, as far as they are among the first so many, and adds for each part to the sums of each window.
+    /// Takes them, as far as they are among the first `relays`, and adds for each part to the sums
+    /// of each window.
     fn take(self, table: &Series, relays: usize, parts: &[Moments], all: &mut [Vec<Sums>]) {
         let count = all.first().map_or(0, Vec::len);
         let (mut runs, mut spreads) = (Vec::with_capacity(SLOTS), Each::default());
@@ -147,13 +148,12 @@ impl Rows<'_> {
     }
 }
 
-/// Carries the sums of all parts.
 fn carry(parts: &mut [Vec<Sums>]) {
     parts.iter_mut().flatten().for_each(Sums::carry);
 }
 
-/// Cuts a row at the ends of parts; `take` gets each part in which the relay is listed, by its number and
-/// its times, when, and its runs there.
+/// Cuts a row at the ends of parts; `take` gets each part in which the relay is listed, by its
+/// number and its times, when, and its runs there.
 fn in_parts(
     row: &[series::Run],
     parts: &[Moments],
@@ -194,13 +194,13 @@ fn in_parts(
 struct Total {
     /// How many relays are listed.
     relays: u32,
-    /// What they advertise.
     advertised: u128,
 }
 
 /// The sums at each time, and how many relays there are up to the last that is ever listed.
 fn totals(table: &Series) -> Result<(Vec<Total>, usize), StepError> {
-    // First what a time has more than the one before it; below 0 it wraps around, and back when all is added up.
+    // First what a time has more than the one before it; below 0 it wraps around, and back when all
+    // is added up.
     let mut totals = vec![Total::default(); table.times.len() + 1];
     let mut count = 0;
     for (number, index) in (0_u32..).zip(0..table.relays.len()) {

@@ -1,4 +1,4 @@
-//! The engine beside a naive one, and by hand.
+//! The engine compared with a naive one, and with numbers by hand.
 
 use ff_base::utc::Utc;
 use ff_report::stats;
@@ -10,7 +10,7 @@ use crate::read::series::{Series, SeriesKind};
 /// An hour, in seconds.
 const HOUR: u64 = 3_600;
 
-/// Windows of so many hours.
+/// Windows of these lengths in hours.
 fn hours(lengths: &[u64]) -> Vec<Window> {
     lengths.iter().map(|hours| Window::from_secs(hours * HOUR).expect("a window")).collect()
 }
@@ -284,7 +284,8 @@ proptest! {
         }
     }
 
-    /// Times that are reckoned with together come to the same bits as each alone, also if some cannot be taken.
+    /// Times that are reckoned with together come to the same bits as each alone, also if some
+    /// cannot be taken.
     #[test]
     fn times_that_are_reckoned_with_together_come_to_the_same_bits(
         data in data(),

@@ -1,4 +1,5 @@
-//! Figures of today's network: times of pages and files over the limit, and bytes between relays above it.
+//! Figures of today's network: times of pages and files over the limit, and bytes between relays
+//! above it.
 
 use ff_report::figure::{Axis, Figure};
 use ff_report::stats::median;
@@ -27,12 +28,12 @@ pub fn figures(results: &TodayResults) -> Vec<Figure> {
     ]
 }
 
-/// The axis of limits.
 fn limits(label: &str) -> Axis {
     Axis::log(label).tight()
 }
 
-/// Medians of web users' times (0) or bulk users' (1) over the limit: a curve for each burst, and one without a limit.
+/// Medians of web users' times (0) or bulk users' (1) over the limit: a curve for each burst, and
+/// one without a limit.
 fn times(results: &TodayResults, name: &'static str, title: &str, y: &str, kind: usize) -> Figure {
     let figure = Figure::new(name, title, limits("limit of a client's link, KB/s"), Axis::log(y))
         .noting(NOTE);

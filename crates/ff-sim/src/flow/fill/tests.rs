@@ -44,8 +44,8 @@ fn loads(flows: &Flows, rates: &[f64], relays: usize) -> Vec<f64> {
     loads
 }
 
-/// That a fill is max-min for some weights: caps and capacities hold, and every flow is at its cap or has a full
-/// relay where no flow has more by weight.
+/// That a fill is max-min for some weights: caps and capacities hold, and every flow is at its cap
+/// or has a full relay where no flow has more by weight.
 fn assert_max_min(flows: &Flows, capacities: &[f64], rates: &[f64], weights: &[f64], seed: u64) {
     let loads = loads(flows, rates, capacities.len());
     for (relay, load) in loads.iter().enumerate() {
@@ -70,7 +70,7 @@ fn assert_max_min(flows: &Flows, capacities: &[f64], rates: &[f64], weights: &[f
     }
 }
 
-/// Fills so many random networks by all rules.
+/// Fills `count` random networks by all rules.
 fn check_random_networks(count: u64) {
     let (mut max_min, mut weighted) = (MaxMin::default(), Weighted::new(1.0));
     let (mut quiet, mut rates) = (QuietFirst::default(), Vec::new());
@@ -137,8 +137,8 @@ fn a_relay_carries_no_more_than_it_can_however_many_weights_were_summed() {
 
 #[test]
 fn a_network_by_hand() {
-    // Relay 0 (10) holds three flows; one of them is kept to 2 by relay 1, so the others get 4 each, and
-    // what relay 2 has left goes to the flow with the cap.
+    // Relay 0 (10) holds three flows; one of them is kept to 2 by relay 1, so the others get 4
+    // each, and what relay 2 has left goes to the flow with the cap.
     let mut flows = Flows::default();
     flows.push([0, 1, NO_RELAY], 100.0, 0.0);
     flows.push([0, 2, NO_RELAY], 100.0, 9.0);

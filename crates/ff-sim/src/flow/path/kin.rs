@@ -1,12 +1,14 @@
-//! Which relays may not lie in one circuit: no relay twice, no two of a family, a /16 or a /32 of IPv6
-//! (path-spec 2.2). Two are of a family if each names the other, or if one family's key has signed both (proposal 321).
+//! Which relays may not lie in one circuit: no relay twice, no two of a family, a /16 or a /32 of
+//! IPv6 (path-spec 2.2). Two are of a family if each names the other, or if one family's key has
+//! signed both (proposal 321).
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use crate::network::{Network, Relay};
 
-/// What the subnets of relays begin with that have one of their own; those that are shared are numbered from 0.
+/// What the subnets of relays begin with that have one of their own; those that are shared are
+/// numbered from 0.
 const OWN_NET: u32 = 1 << 31;
 /// Stands for no family.
 const NO_FAMILY: u32 = u32::MAX;
@@ -16,14 +18,15 @@ const NO_FAMILY: u32 = u32::MAX;
 pub(super) struct Kin {
     /// Each relay's.
     relays: Vec<Tied>,
-    /// Sets of relays that may not meet a relay because of a family; each sorted, and with that relay itself.
+    /// Sets of relays that may not meet a relay because of a family; each sorted, and with that
+    /// relay itself.
     families: Vec<Vec<u32>>,
 }
 
-/// A relay, and what ties it to others. Small, because a line has it wherever the relay may be drawn.
+/// A relay, and what ties it to others. Small, because a line has it wherever the relay may be
+/// drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Tied {
-    /// The relay.
     pub(super) relay: u32,
     /// The number of its IPv4 address' /16; one of its own if it has none.
     v4: u32,
@@ -41,7 +44,8 @@ impl Kin {
         for ((number, relay), family) in (0..).zip(&network.relays).zip(families(network)) {
             let mut tied = nets.tie(relay, number);
             if family.len() > 1 {
-                // Relays of one family usually have the same set, so memory does not grow with the family's square.
+                // Relays of one family usually have the same set, so memory does not grow with the
+                // family's square.
                 tied.family = *numbers.entry(family).or_insert_with_key(|family| {
                     kin.families.push(family.clone());
                     u32::try_from(kin.families.len() - 1).unwrap_or(NO_FAMILY)
@@ -90,8 +94,8 @@ struct Nets {
 }
 
 impl Nets {
-    /// The relay with this number, tied by its addresses. Of each kind clients know one address, the first that is
-    /// listed.
+    /// The relay with this number, tied by its addresses. Of each kind clients know one address,
+    /// the first that is listed.
     fn tie(&mut self, relay: &Relay, number: u32) -> Tied {
         let addresses = || relay.addresses.iter().map(IpAddr::to_canonical);
         let v4 = addresses().find_map(|address| match address {

@@ -1,16 +1,17 @@
 //! Draws relays for one place of a circuit.
 //!
-//! By Walker's alias method, with its table made as Vose has it (1991): as many boxes as relays, each as likely as the
-//! others, each shared by two relays. A box has all that rules look at (`kin`), so a draw is one look into memory
-//! whatever the network's size is, and several looks do not wait for each other.
+//! By Walker's alias method, with its table made as Vose has it (1991): as many boxes as relays,
+//! each as likely as the others, each shared by two relays. A box has all that rules look at
+//! (`kin`), so a draw is one look into memory for a network of any size, and several looks do not
+//! wait for each other.
 
 use rand::seq::IndexedRandom as _;
 use rand::{Rng, RngExt as _};
 
 use super::kin::{Kin, Tied};
 
-/// After so many draws that break a rule the rest is searched instead: in real networks not one in 1,000 needs
-/// more than a few.
+/// After this number of draws that break a rule the rest is searched instead: in real networks not
+/// one in 1,000 needs more than a few.
 const MOST_DRAWS: u32 = 32;
 
 /// A box of the table, on one cache line.
@@ -30,7 +31,8 @@ pub(super) struct Line {
     boxes: Vec<Shared>,
     /// How much each relay counts.
     lengths: Vec<f64>,
-    /// Relays without any length, which are drawn, each as often as the others, where rules leave nobody else.
+    /// Relays without any length, which are drawn, each as often as the others, where rules leave
+    /// nobody else.
     idle: Vec<Tied>,
 }
 
@@ -80,8 +82,8 @@ impl Line {
         self.boxes.is_empty() && self.idle.is_empty()
     }
 
-    /// The relay at a point of the line, which is 2^64 long, none on an empty one: of all points, a relay has as many as
-    /// its length is of all lengths.
+    /// The relay at a point of the line, which is 2^64 long, none on an empty one: of all points, a
+    /// relay has as many as its length is of all lengths.
     #[expect(clippy::cast_possible_truncation, reason = "it is split into its halves")]
     pub(super) fn at(&self, point: u64) -> Option<Tied> {
         let place = u128::from(point) * self.boxes.len() as u128;

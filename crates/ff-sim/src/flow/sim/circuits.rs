@@ -5,17 +5,16 @@ use crate::flow::tmodel::Library;
 /// Seconds in which what a circuit has had counts half: tor's default for its scheduler.
 const HALF_LIFE_SECS: f64 = 30.0;
 
-/// After so many seconds without a byte what is waited for is given up, as TGen's streams do by default.
+/// After this number of seconds without a byte a download is given up, as TGen's streams do by
+/// default.
 const STALLED_SECS: f64 = 30.0;
 
-/// The circuits.
 #[derive(Debug, Default)]
 pub(super) struct Circuits {
     /// All of them, the closed ones as well.
     all: Vec<Circuit>,
     /// Places of circuits that are closed.
     free: Vec<u32>,
-    /// Bytes that were given up.
     pub(super) given_up_bytes: f64,
 }
 
@@ -39,7 +38,7 @@ struct Circuit {
     served_tick: u32,
     /// Since when it has waited without a break.
     asked_tick: u32,
-    /// Whose it is: a number of its kind.
+    /// The owner's number among its kind.
     number: u32,
     /// The next burst of a user's, or another kind.
     next: u32,
@@ -51,7 +50,6 @@ impl Circuit {
     /// The kind of probes.
     const PROBE: u32 = u32::MAX - 1;
 
-    /// Whose it is.
     const fn owner(&self) -> Owner {
         match (self.number as usize, self.next) {
             (number, Self::DOWNLOAD) => Owner::Download(number),
@@ -63,7 +61,7 @@ impl Circuit {
 
 const _: () = assert!(size_of::<Circuit>() == 64);
 
-/// Whose a circuit is.
+/// The owner of a circuit.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Owner {
     /// A user's: which circuit of the library it is, and which of its bursts comes next.
@@ -74,13 +72,13 @@ pub(super) enum Owner {
     Probe(usize),
 }
 
-/// So many circuits are brought together: their lines fit into the smallest cache several times.
+/// How many circuits are brought together: their lines fit into the smallest cache several times.
 const TOGETHER: usize = 64;
 
 impl Circuits {
-    /// Before each of these is used in turn, has it in the cache: at the first of so many brings them all. There are too
-    /// many for any cache, in no order: asked for together they come in the time of a few, where each would be waited for
-    /// if it were asked for when it is used.
+    /// Brings circuits that are used in turn into the cache, at the first of each group all of the
+    /// group. There are too many for any cache, in no order: asked for together they come in the
+    /// time of a few, while each would be waited for if it were asked for when it is used.
     pub(super) fn bring(&self, places: &[u32], from: usize) {
         if !from.is_multiple_of(TOGETHER) {
             return;
@@ -163,7 +161,8 @@ impl Circuits {
         self.all[at].backlog
     }
 
-    /// Gives up what a circuit waits for if that has stood still for too long, or has taken longer than `most_secs`.
+    /// Gives up what a circuit waits for if that has stood still for too long, or has taken longer
+    /// than `most_secs`.
     pub(super) fn give_up(&mut self, at: usize, tick: u32, tick_secs: f64, most_secs: f64) -> bool {
         let since = |then: u32| f64::from(tick.saturating_sub(then)) * tick_secs;
         let is_over = since(self.all[at].served_tick) > STALLED_SECS
@@ -198,7 +197,6 @@ impl Circuits {
         self.all[at].backlog
     }
 
-    /// Whose it is.
     pub(super) fn owner(&self, at: usize) -> Owner {
         self.all[at].owner()
     }

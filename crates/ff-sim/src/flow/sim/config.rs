@@ -7,8 +7,8 @@ use anyhow::bail;
 /// Bytes of a cell on a link, and of those what it carries of a stream (tor-spec).
 pub(in crate::flow) const CELL: (f64, f64) = (514.0, 498.0);
 
-/// Sizes in bytes, how often each is chosen, and seconds after which a download is given up (paper §7). Shadow's
-/// clients finished 2,342, 398 and 226 of them: 12 to 2 to 1.
+/// Sizes in bytes, how often each is chosen, and seconds after which a download is given up (paper
+/// §7). Shadow's clients finished 2,342, 398 and 226 of them: 12 to 2 to 1.
 pub(super) const SIZES: [(u32, u32, f64); 3] =
     [(51_200, 12, 15.0), (1_048_576, 2, 60.0), (5_242_880, 1, 120.0)];
 
@@ -24,8 +24,8 @@ pub enum CellWindow {
     /// 1,000 cells for a circuit, 500 for a stream (tor-spec 7.4): Tor of 2019.
     #[default]
     Fixed,
-    /// As much as the path takes (proposal 324): 124 cells at first, twice as many each round trip up to 600, 31
-    /// more each round trip behind that; nothing else limits a stream. Tor of today.
+    /// As much as the path takes (proposal 324): 124 cells at first, twice as many each round trip
+    /// up to 600, 31 more each round trip after that; nothing else limits a stream. Tor of today.
     CongestionControl,
 }
 
@@ -42,12 +42,13 @@ impl CellWindow {
     pub(super) fn most_held(self) -> f64 {
         match self {
             Self::Fixed => f64::INFINITY,
-            // More is taken back at the next acknowledgement: `cc_vegas_beta_exit` of proposal 324, four times 62 cells.
+            // More is taken back at the next acknowledgement: `cc_vegas_beta_exit` of proposal 324,
+            // four times 62 cells.
             Self::CongestionControl => 248.0 * CELL.0,
         }
     }
 
-    /// Cells of a stream so many round trips after its first byte.
+    /// Cells of a stream a number of round trips after its first byte.
     pub(super) fn stream_cells(self, trips: f64) -> f64 {
         match self {
             Self::Fixed => (FIRST_CELLS * trips.min(30.0).exp2()).min(500.0),
@@ -67,14 +68,16 @@ pub struct Constants {
     pub hop_median_secs: f64,
     /// A hop's round trip in seconds: the 5th percentile.
     pub hop_p5_secs: f64,
-    /// By how much circuits' hops are shorter than those of all the Internet: relays stand close together.
+    /// By how much circuits' hops are shorter than those of all the Internet: relays stand close
+    /// together.
     pub hop_scale: f64,
-    /// What a relay carries in cells, as a part of the capacity that is listed. Headers of TCP, IP and TLS take 4 %;
-    /// Shadow's networks carry what they do with more than all of it.
+    /// What a relay carries in cells, as a part of the capacity that is listed. Headers of TCP, IP
+    /// and TLS take 4 %; Shadow's networks carry what they do with more than all of it.
     pub for_cells: f64,
     /// Seconds that a queue adds at a relay that is half utilised.
     pub queue_secs: f64,
-    /// How many times what circuits have sent and a full relay has not let through is served before what has just come.
+    /// How many times what circuits have sent and a full relay has not let through is served before
+    /// what has just come.
     pub held_scale: f64,
     /// The same before cells that build circuits, which no window holds back.
     pub build_scale: f64,
@@ -82,15 +85,17 @@ pub struct Constants {
     pub ramp: f64,
     /// Seconds after which users give up what they have asked for.
     pub give_up_secs: f64,
-    /// Seconds from when a request comes to a server to its first byte: TGen's server sends what a model of packets says.
+    /// Seconds from when a request comes to a server to its first byte: TGen's server sends what a
+    /// model of packets says.
     pub server_secs: f64,
-    /// Clients wait at least so many seconds for a circuit to be built: `cbtmintimeout`.
+    /// Clients wait at least this number of seconds for a circuit to be built: `cbtmintimeout`.
     pub least_build_secs: f64,
 }
 
 impl Default for Constants {
-    /// Hops by the paper's dataset (App. D), the least build time by path-spec 2.4; the rest as Shadow's networks 1-4
-    /// have it at both loads, by [`Weighted`](crate::flow::fill::Weighted) shares.
+    /// Hops by the paper's dataset (App. D), the least build time by path-spec 2.4; the rest as
+    /// Shadow's networks 1-4 have it at both loads, by [`Weighted`](crate::flow::fill::Weighted)
+    /// shares.
     fn default() -> Self {
         Self {
             hop_median_secs: 0.118,
@@ -134,8 +139,8 @@ pub struct FlowConfig {
 }
 
 impl Default for FlowConfig {
-    /// Shadow's ten-percent networks at load 1.0: an hour, of which the last 40 minutes count. No client of
-    /// theirs held guards (tornettools writes `UseEntryGuards 0`).
+    /// Shadow's ten-percent networks at load 1.0: an hour, of which the last 40 minutes count. No
+    /// client of theirs held guards (tornettools writes `UseEntryGuards 0`).
     fn default() -> Self {
         Self {
             circuits_per_10_min: 148_896.0,

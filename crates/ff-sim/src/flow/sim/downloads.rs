@@ -16,7 +16,6 @@ pub(super) fn limit_secs(size: u32) -> f64 {
     SIZES.iter().find(|(one, ..)| *one == size).map_or(0.0, |(.., limit)| *limit)
 }
 
-/// The clients.
 #[derive(Debug)]
 pub(super) struct Clients {
     /// When each starts its next download, as bits that sort as the numbers do, the soonest on top.
@@ -28,14 +27,15 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    /// So many clients, which start within the first minute.
+    /// `count` clients, which start within the first minute.
     pub(super) fn new(count: u32, mut rng: ChaCha12Rng) -> Self {
         let start = |_| Reverse(f64::to_bits(rng.random_range(0.0..EVERY_SECS)));
         let starts = (0..count).map(start).collect();
         Self { starts, downloads: Vec::new(), rng }
     }
 
-    /// The size of the next download that starts before a time, and when it starts, if there is one.
+    /// The size of the next download that starts before a time, and when it starts, if there is
+    /// one.
     pub(super) fn next_download(&mut self, end: f64) -> Option<(u32, f64)> {
         let Reverse(soonest) = *self.starts.peek()?;
         let start = f64::from_bits(soonest);
@@ -47,7 +47,6 @@ impl Clients {
         Some((self.draw_size(), start))
     }
 
-    /// A size.
     fn draw_size(&mut self) -> u32 {
         let mut point = self.rng.random_range(0..SIZES.iter().map(|(_, often, _)| often).sum());
         for (size, often, _) in SIZES {

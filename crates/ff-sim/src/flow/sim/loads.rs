@@ -30,7 +30,7 @@ pub(super) struct Loads {
 }
 
 impl Loads {
-    /// Of relays that can carry so much.
+    /// For relays with these capacities.
     pub(super) fn new(capacities: Vec<f64>) -> Self {
         let zeros = vec![0.0; capacities.len()];
         Self {
@@ -79,7 +79,8 @@ impl Loads {
         self.waits.get(relay as usize).copied().unwrap_or_default()
     }
 
-    /// Ends a tick: queues follow what was carried, which `on` is told of. How many relays it looked at.
+    /// Ends a tick: queues follow what was carried, which `on` is told of. How many relays it
+    /// looked at.
     pub(super) fn settle(
         &mut self,
         tick_secs: f64,
@@ -153,7 +154,8 @@ mod tests {
         for _ in 0..200 {
             loads.add(0, 10.0);
             loads.add(1, 10.0);
-            // By hand: 250 bytes take a relay of 100 bytes a second 2.5 s. Nothing less than nothing waits.
+            // By hand: 250 bytes take a relay of 100 bytes a second 2.5 s. Nothing less than
+            // nothing waits.
             loads.hold([1, 0, 9], 250.0);
             loads.hold([1, 0, 9], -70.0);
             loads.settle(0.1, 0.01, |_, _| ());

@@ -2,7 +2,8 @@
 
 use ff_report::stats;
 
-/// A download of a benchmark client; its times count from when it is asked for, which is when its stream is connected.
+/// A download of a benchmark client; its times count from when it is asked for, which is when its
+/// stream is connected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Download {
     /// Its bytes.
@@ -36,7 +37,8 @@ pub struct FlowOutcome {
     pub work: u64,
 }
 
-/// The figures that are compared, as medians where they are times; where there was nothing to take one of, there is none.
+/// The figures that are compared, as medians where they are times; where there was nothing to take
+/// one of, there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Seconds to the first byte, of all downloads.
@@ -52,7 +54,7 @@ pub struct Summary {
 }
 
 impl FlowOutcome {
-    /// Nothing yet, of so many relays.
+    /// Nothing yet, for `relays` relays.
     pub(super) fn new(relays: usize) -> Self {
         Self {
             downloads: Vec::new(),
@@ -108,7 +110,7 @@ impl FlowOutcome {
         }
     }
 
-    /// The part of downloads of some sizes that timed out; none if there were no such downloads.
+    /// The part of downloads of some sizes that timed out; none if there were none of these sizes.
     #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
     fn timeouts(&self, is_of: impl Fn(u32) -> bool) -> Option<f64> {
         let of_size = || self.downloads.iter().filter(|one| is_of(one.size));

@@ -1,8 +1,9 @@
-//! Downloads over two hops by which others measure relays, inside the simulation; and who asks for them.
+//! Downloads over two hops by which others measure relays, inside the simulation; and who asks for
+//! them.
 
 use crate::flow::path::Paths;
 
-/// Seconds of such a download: sbws wants 5 to 10 of them.
+/// Seconds of a download by a prober: sbws wants 5 to 10 of them.
 pub(super) const PROBE_SECS: f64 = 5.0;
 
 /// A download that measures a relay.
@@ -14,20 +15,22 @@ pub struct Pair {
     pub measured: u32,
 }
 
-/// Seconds after which one is given up whose first byte has not come: sbws waits so long for an answer (`http_timeout`).
+/// Seconds after which one is given up whose first byte has not come: sbws waits so long for an
+/// answer (`http_timeout`).
 const FIRST_BYTE_SECS: f64 = 10.0;
 
-/// Whoever looks on while a simulation goes, measures relays in it, and changes how clients choose them.
+/// An observer of a running simulation, which measures relays in it, and changes how clients choose
+/// them.
 pub trait Watch {
-    /// A second is over, the one of this number; each relay carried so many bytes in it. Circuits that are opened from
-    /// now on take the paths that come back.
+    /// Second `second` is over; each relay carried the given bytes in it. Circuits that are opened
+    /// from now on take the paths that this returns.
     fn second(&mut self, second: u32, carried: &[f64]) -> Option<Paths>;
 
     /// The two relays that are to be downloaded through next, if any.
     fn next_probe(&mut self) -> Option<Pair>;
 
-    /// What a download through these two came to, in bytes a second of a stream. Nothing is said of one that was given up
-    /// because its first byte did not come.
+    /// What a download through these two came to, in bytes a second of a stream. Nothing is said of
+    /// one that was given up because its first byte did not come.
     fn probed(&mut self, pair: Pair, bytes_per_sec: f64);
 }
 
@@ -61,7 +64,7 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// One that starts now, and whose first byte can come after so many seconds.
+    /// A probe that starts now, and whose first byte can come after `secs` seconds.
     pub(super) fn new(pair: Pair, now: f64, secs: f64) -> Self {
         let ready = now + secs.min(FIRST_BYTE_SECS);
         Self { pair, ready, fails: secs > FIRST_BYTE_SECS, bytes: 0.0 }
@@ -80,7 +83,7 @@ pub(super) struct Probes {
 }
 
 impl Probes {
-    /// So many at a time.
+    /// At most `most` at a time.
     pub(super) fn new(most: u32) -> Self {
         Self { left: most, ..Self::default() }
     }
@@ -96,7 +99,6 @@ impl Probes {
         place
     }
 
-    /// The one in a place.
     pub(super) fn get(&self, place: usize) -> &Probe {
         &self.all[place]
     }
@@ -113,7 +115,6 @@ impl Probes {
         found
     }
 
-    /// Ends the one in a place.
     pub(super) fn end(&mut self, place: usize) {
         self.free.push(place);
         self.left += 1;

@@ -5,7 +5,7 @@ use rand::Rng;
 use super::{Constants, loads::Loads};
 use crate::flow::{path::Paths, tmodel::normal};
 
-/// After so many circuits that took too long a client takes what it gets.
+/// After this number of circuits that took too long a client takes what it gets.
 const MOST_BUILDS: u32 = 20;
 
 /// A circuit's path, and its round trip over it without queues, in seconds.
@@ -37,8 +37,8 @@ pub(super) fn route(
     found
 }
 
-/// How long clients wait for a circuit to be built (path-spec 2.4): a Pareto distribution is fitted to the last build
-/// times, and clients wait as long as it says that 80 % of circuits take.
+/// How long clients wait for a circuit to be built (path-spec 2.4): a Pareto distribution is fitted
+/// to the last build times, and clients wait as long as it says that 80 % of circuits take.
 #[derive(Clone, Debug)]
 pub(super) struct Patience {
     /// How long clients wait, in seconds.
@@ -55,14 +55,14 @@ impl Patience {
     /// The part of circuits that should be built in time: `cbtquantile`.
     const PART: f64 = 0.8;
 
-    /// So many build times are kept.
+    /// How many build times are kept.
     const KEPT: usize = 1_000;
 
-    /// Before so many nobody gives up: `cbtmincircs`. And after each so many the fit is made anew: clients make it
-    /// after each circuit, but all of them are one here.
+    /// Clients do not give up before this number: `cbtmincircs`. And after each of as many the fit
+    /// is made anew: clients make it after each circuit, but all of them are one here.
     const LEAST_SEEN: usize = 100;
 
-    /// So many of the fullest bins give the distribution's mode: `cbtnummodes`.
+    /// How many of the fullest bins give the distribution's mode: `cbtnummodes`.
     const MODES: usize = 10;
 
     /// Bins of a second, and seconds that have bins.

@@ -12,7 +12,7 @@ use crate::{
     network::{Flags, Relay},
 };
 
-/// A network of so many relays of each class g, m and e, each with this capacity.
+/// A network of `of_each` relays of each class g, m and e, each with this capacity.
 fn network(of_each: u8, bytes_per_sec: u64) -> Network {
     let relay = |index: u8| Relay {
         fingerprint: [index; 20],
@@ -30,7 +30,7 @@ fn library(circuits: usize) -> Library {
     library_by_tick(circuits, 0.1)
 }
 
-/// The same for ticks of so many seconds.
+/// The same for ticks of `tick_secs` seconds.
 fn library_by_tick(circuits: usize, tick_secs: f64) -> Library {
     let streams = include_bytes!("../../../tests/data/flow-tmodel-stream.json");
     let packets = include_bytes!("../../../tests/data/flow-tmodel-packet.json");
@@ -38,7 +38,7 @@ fn library_by_tick(circuits: usize, tick_secs: f64) -> Library {
     Library::sample(&read(streams), &read(packets), circuits, tick_secs, &mut sequence(1, 9))
 }
 
-/// Ten minutes with so many circuits.
+/// Ten minutes with this number of circuits.
 fn config(circuits_per_10_min: f64) -> FlowConfig {
     FlowConfig {
         circuits_per_10_min,
@@ -180,7 +180,7 @@ fn a_step_costs_what_changes_and_not_what_exists() {
 
 #[test]
 fn who_looks_on_sees_seconds_and_measures_relays() {
-    /// Sees bytes, and measures the same two relays again and again.
+    /// Sees bytes, and measures the same two relays repeatedly.
     #[derive(Default)]
     struct Eyes(u32, f64, Vec<f64>);
     impl Watch for Eyes {
@@ -217,7 +217,7 @@ fn who_looks_on_sees_seconds_and_measures_relays() {
 
 #[test]
 fn a_measurement_that_gets_no_byte_is_given_up() {
-    /// Measures the same two relays again and again.
+    /// Measures the same two relays repeatedly.
     #[derive(Default)]
     struct Asks {
         /// How often.
@@ -254,6 +254,6 @@ fn a_measurement_that_gets_no_byte_is_given_up() {
     let (free, full) = (asks(1_000_000_000), asks(300_000));
     // Five seconds and the time until the first byte each.
     assert!(free.asked > 90 && free.found + 1 >= free.asked, "{} of {}", free.found, free.asked);
-    // Ten seconds each, behind a relay that is full for most of the time; the place is free again.
+    // Ten seconds each, after a relay that is full for most of the time; the place is free again.
     assert!(full.asked > 50 && full.found < full.asked / 2, "{} of {}", full.found, full.asked);
 }

@@ -15,7 +15,6 @@ pub struct LinkLimit {
 /// A bucket: it begins full, is filled evenly, and each byte that passes takes one out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bucket {
-    /// Its limit.
     limit: LinkLimit,
     /// The bytes in it, from 0 to the burst.
     tokens: f64,
@@ -81,7 +80,8 @@ mod tests {
         let mut bucket = Bucket::full(LinkLimit { rate: 100.0, burst: 300.0 });
         assert_eq!((bucket.cap(400.0), bucket.lasts_secs(400.0)), (400.0, 1.0));
         assert_eq!((bucket.lasts_secs(100.0), bucket.most(2.0)), (f64::INFINITY, 500.0));
-        // 700 bytes: 300 at once are held, the other 400 take 4 s; 100 bytes are through after a quarter of one.
+        // 700 bytes: 300 at once are held, the other 400 take 4 s; 100 bytes are through after a
+        // quarter of one.
         assert_eq!(
             (bucket.passes_secs(700.0, 400.0), bucket.passes_secs(100.0, 400.0)),
             (4.0, 0.25)

@@ -16,8 +16,8 @@ pub const FIGURES: [u8; 7] = [3, 5, 6, 7, 8, 9, 10];
 pub const BASE_KB: f64 = 41.0;
 /// What the 15 relays carry in the paper's network, about, in bytes a second: where fitting begins.
 pub const FIRST_CAPACITY: f64 = 4e7;
-/// How far the fitted mean may be off, in KB/s, at first and after some tries: with few clients it jumps at the smallest
-/// change of capacity.
+/// How far the fitted mean may be off, in KB/s, at first and after some tries: with few clients it
+/// jumps at the smallest change of capacity.
 const TOLERANCES_KB: (f64, f64) = (0.2, 1.0);
 /// Tries with the first tolerance, and in all.
 const MOST_TRIES: (u32, u32) = (8, 24);
@@ -47,7 +47,6 @@ pub const EVADED: [Cell; 2] =
 /// No, few and many client relays.
 pub const RUNNERS: [Runners; 3] = [Runners::None, Runners::Low, Runners::High];
 
-/// The cells of a figure.
 fn of_figure(figure: u8) -> Vec<Cell> {
     let three = |limit| RUNNERS.map(|runners| cell(limit, runners)).to_vec();
     match figure {
@@ -64,8 +63,8 @@ fn of_figure(figure: u8) -> Vec<Cell> {
     }
 }
 
-/// The cells of some figures, each once, the one that is fitted among them; of all figures, with those that no
-/// figure has.
+/// The cells of some figures, each once, the one that is fitted among them; of all figures, with
+/// those that no figure has.
 #[must_use]
 pub fn of_figures(figures: &[u8]) -> BTreeSet<Cell> {
     let mut cells: BTreeSet<Cell> = figures.iter().flat_map(|figure| of_figure(*figure)).collect();
@@ -123,7 +122,8 @@ impl Results {
         self.mean_kb(cell, |seen| seen.kind == kind)
     }
 
-    /// The mean rate in this cell of the clients that run relays in another with the same clients, in KB/s.
+    /// The mean rate in this cell of the clients that run relays in another with the same clients,
+    /// in KB/s.
     ///
     /// # Errors
     /// With the reason, if there is none.
@@ -146,8 +146,8 @@ pub fn rate_kb(clients: &[Seen], is_of: impl Fn(&Seen) -> bool) -> Option<f64> {
     mean(&those.filter_map(Seen::rate).collect::<Vec<f64>>()).map(|rate| rate / KB)
 }
 
-/// The capacity at which the mean client without a limit has [`BASE_KB`]. The search begins at `start`; `mean_kb_of` gives
-/// the mean of a capacity.
+/// The capacity at which the mean client without a limit has [`BASE_KB`]. The search begins at
+/// `start`; `mean_kb_of` gives the mean of a capacity.
 ///
 /// # Errors
 /// When a simulation fails, or no capacity gives that mean.
@@ -165,7 +165,8 @@ pub fn fit(start: f64, mut mean_kb_of: impl FnMut(f64) -> Result<f64>) -> Result
                 let part: f64 = (BASE_KB - y) / (top - y);
                 x + (far - x) * part.clamp(0.05, 0.95)
             }
-            // Users that get more ask for more: the rate grows with about the square of the capacity.
+            // Users that get more ask for more: the rate grows with about the square of the
+            // capacity.
             _ => at * (BASE_KB / found).sqrt().clamp(0.5, 2.0),
         };
     }

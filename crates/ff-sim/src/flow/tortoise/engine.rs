@@ -4,9 +4,10 @@
 //!   timer ─▶ request ─▶ transfer: one link, or parts over several ─▶ pause ─▶ timer
 //! ```
 //!
-//! An event is a request, the end of a transfer, or a bucket that runs empty. Those that lie closer together than
-//! [`GRAIN_SECS`] share one filling of rates; what a transfer may move in between stays within its rate and its bucket, so
-//! that no link ever carries more than it can, and the ends of transfers are computed exactly.
+//! An event is a request, the end of a transfer, or a bucket that runs empty. Those that lie closer
+//! together than [`GRAIN_SECS`] share one filling of rates; what a transfer may move in between
+//! stays within its rate and its bucket, so that no link ever carries more than it can, and the
+//! ends of transfers are computed exactly.
 
 mod conflux;
 
@@ -23,10 +24,11 @@ use crate::flow::fill::{FlowsOver, MaxMinOver, Share as _};
 
 /// The least time between two computations of rates, in seconds.
 pub const GRAIN_SECS: f64 = 0.1;
-/// Seconds from a request to its first byte: two round trips (to connect, to ask) over four links of less than 10 ms,
-/// of which half is the mean.
+/// Seconds from a request to its first byte: two round trips (to connect, to ask) over four links
+/// of less than 10 ms, of which half is the mean.
 const FIRST_BYTE_SECS: f64 = 2.0 * 2.0 * 4.0 * 0.005;
-/// Seconds after which a client takes another circuit for new requests (tor's `MaxCircuitDirtiness`).
+/// Seconds after which a client takes another circuit for new requests (tor's
+/// `MaxCircuitDirtiness`).
 const CIRCUIT_SECS: f64 = 600.0;
 /// What rounding may leave of a transfer that is over, in bytes.
 const OVER_BYTES: f64 = 1e-3;
@@ -57,7 +59,8 @@ impl Seen {
         self.rates += rate;
     }
 
-    /// The mean rate of its transfers, from the request to the last byte, in bytes a second of the stream.
+    /// The mean rate of its transfers, from the request to the last byte, in bytes a second of the
+    /// stream.
     #[must_use]
     pub fn rate(&self) -> Option<f64> {
         (self.transfers > 0).then(|| self.rates / f64::from(self.transfers))
@@ -111,11 +114,13 @@ pub struct TortoiseOutcome {
     pub clients: Vec<Seen>,
     /// What users did.
     pub asked: Asked,
-    /// Seconds that web and bulk transfers took, and those of them in which the limit held them back.
+    /// Seconds that web and bulk transfers took, and those of them in which the limit held them
+    /// back.
     pub held_secs: [Draws; 2],
     /// The part of the dedicated relays' capacity that was used.
     pub used: f64,
-    /// Seconds of each web and bulk transfer from the request to the last byte; of today's network alone.
+    /// Seconds of each web and bulk transfer from the request to the last byte; of today's network
+    /// alone.
     pub secs: [Vec<f64>; 2],
     /// What today's circuits carried between relays.
     pub between: Between,
@@ -124,7 +129,6 @@ pub struct TortoiseOutcome {
 /// A link of a client to a relay.
 #[derive(Clone, Copy, Debug)]
 struct Link {
-    /// Its circuit.
     circuit: TortoiseCircuit,
     /// Its bucket, if the relay limits it.
     bucket: Option<Bucket>,
@@ -136,7 +140,6 @@ struct Link {
 
 /// A client's user.
 struct User {
-    /// The client.
     client: TortoiseClient,
     /// Its random numbers.
     rng: ChaCha12Rng,
@@ -162,7 +165,8 @@ struct Engine<'a> {
     world: &'a World,
     /// The clients' users.
     users: Vec<User>,
-    /// When which user asks next: the time's bits, which sort as the time does because it is not negative, and the user.
+    /// When which user asks next: the time's bits, which sort as the time does because it is not
+    /// negative, and the user.
     timers: BinaryHeap<Reverse<(u64, u32)>>,
     /// Transfers: users and their links, in the order of their requests.
     active: Vec<(u32, u32)>,

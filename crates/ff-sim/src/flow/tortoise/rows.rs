@@ -1,5 +1,5 @@
-//! The paper's figures and ours: `doc/tortoise.toml` has the claims T1 to T30 with their bounds, the numbers to compare
-//! them with are computed here from the experiments.
+//! The paper's figures and ours: `doc/tortoise.toml` has the claims T1 to T30 with their bounds,
+//! the numbers to compare them with are computed here from the experiments.
 
 use serde::Serialize;
 
@@ -92,7 +92,6 @@ fn of_row(row: &Judged) -> Vec<ClaimLine> {
     row.figures.iter().map(of).collect()
 }
 
-/// A verdict in a word.
 const fn word(verdict: RowVerdict) -> &'static str {
     match verdict {
         RowVerdict::Equal | RowVerdict::Shape => "holds",
@@ -176,7 +175,8 @@ fn limited(results: &Results, add: &mut Add<'_>) {
     }
 }
 
-/// By how many percent clients that run a relay have more than those of the same kinds that run none, in one network.
+/// By how many percent clients that run a relay have more than those of the same kinds that run
+/// none, in one network.
 fn over_others(results: &Results, of: &Cell, kind: Option<UserKind>) -> Result<f64, String> {
     let kinds = kind.map_or(UserKind::ALL.to_vec(), |kind| vec![kind]);
     let (mut run, mut others) = (0.0, 0.0);

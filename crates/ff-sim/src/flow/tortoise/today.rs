@@ -4,14 +4,16 @@
 //!   2024-05-relays.csv ─▶ world ─▶ engine ─▶ Outcome: seconds of pages and files, bytes between relays
 //! ```
 //!
-//! Each client has two guards for the whole simulation and downloads over a circuit through each, both with the same
-//! exit; what is left of a transfer is divided between them by their rates. One number is fitted: how many clients there
-//! are, so that relays carry what they carried in May 2024.
+//! Each client has two guards for the whole simulation and downloads over a circuit through each,
+//! both with the same exit; what is left of a transfer is divided between them by their rates. One
+//! number is fitted: how many clients there are, so that relays carry what they carried in May
+//! 2024.
 //!
-//! Limits: a circuit is as fast as its share of relays and its access line allow, without congestion control and slow
-//! start, so transfers without a limit are faster here than in tor, and the model overstates what a limit takes. Bytes
-//! above a rate between relays are counted for each circuit by itself: in the whole network two transfers rarely
-//! share a link, see [`Between::others`].
+//! Limits: a circuit is as fast as its share of relays and its access line allow, without
+//! congestion control and slow start, so transfers without a limit are faster here than in tor, and
+//! the model overstates what a limit takes. Bytes above a rate between relays are counted for each
+//! circuit by itself: in the whole network two transfers rarely share a link, see
+//! [`Between::others`].
 
 use rand::RngExt as _;
 use rand_chacha::ChaCha12Rng;
@@ -29,19 +31,20 @@ use crate::network::{self, Flags, Network, Position};
 const RELAYS: &str = include_str!("../../../tests/data/2024-05-relays.csv");
 /// Relays of May 2024 that ran for half of the month.
 pub const ALL_RELAYS: u32 = 7_203;
-/// The part of those relays' capacity that was used: 331.4 Gbit/s, the month's mean on Tor Metrics (`bwhist` in
-/// bandwidth.csv), of 797.2.
+/// The part of those relays' capacity that was used: 331.4 Gbit/s, the month's mean on Tor Metrics
+/// (`bwhist` in bandwidth.csv), of 797.2.
 pub const USED_PART: f64 = 331.4 / 797.2;
-/// Seconds from a request to its first byte: two round trips (to connect, to ask) of 0.4 s, the median through circuits
-/// of 2019 (Jansen, Tracey, Goldberg, USENIX Security 2021, Fig. 3b).
+/// Seconds from a request to its first byte: two round trips (to connect, to ask) of 0.4 s, the
+/// median through circuits of 2019 (Jansen, Tracey, Goldberg, USENIX Security 2021, Fig. 3b).
 pub const FIRST_BYTE_SECS: f64 = 2.0 * 0.4;
 /// One client of this many is a bulk user, as in the paper.
 const BULK_EVERY: u32 = 30;
 /// Conflux legs of a transfer.
 const LEGS: u8 = 2;
 
-/// Home pages of 2025: the part of pages with each size, and the size in KiB. The sizes are the 10th, 25th, 50th, 75th and
-/// 90th percentile (HTTP Archive, Web Almanac 2025, Page Weight); each stands for the pages nearest to it.
+/// Home pages of 2025: the part of pages with each size, and the size in KiB. The sizes are the
+/// 10th, 25th, 50th, 75th and 90th percentile (HTTP Archive, Web Almanac 2025, Page Weight); each
+/// stands for the pages nearest to it.
 const HOME_PAGES: [(f64, f64); 5] =
     [(0.175, 589.0), (0.2, 1_361.0), (0.25, 2_710.0), (0.2, 5_422.0), (0.175, 11_406.0)];
 /// The same chapter's median of home pages on desktops, in KiB: sizes are scaled to it.
@@ -49,15 +52,17 @@ const DESKTOP_MEDIAN: f64 = 2_862.0;
 /// Bytes of a KiB.
 const KIB: f64 = 1_024.0;
 
-/// The median fixed line to a client, in bytes a second: 94 Mbit/s (Speedtest Global Index, August 2024).
+/// The median fixed line to a client, in bytes a second: 94 Mbit/s (Speedtest Global Index, August
+/// 2024).
 const LINE: f64 = 94.0 * 125_000.0;
 /// Lines, in times of the median; all are as likely. This spread is an assumption.
 const LINES: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 
 /// For which relays a link is exempt, by the words of `FFIngressExempt`.
 pub const EXEMPT: [&str; 2] = ["fast", "stable-fast"];
-/// Of each class of relays, in the order of [`Position::ALL`]: the part of all weight, and the parts of the class's weight
-/// without the flags of each of [`EXEMPT`], in the consensus of 2022-11-19 10:00 (safexfj/safe_tor @5fcbb0c).
+/// Of each class of relays, in the order of [`Position::ALL`]: the part of all weight, and the
+/// parts of the class's weight without the flags of each of [`EXEMPT`], in the consensus of
+/// 2022-11-19 10:00 (safexfj/safe_tor @5fcbb0c).
 const FLAGS_2022: [(f64, [f64; 2]); 4] = [
     (0.366_019_6, [0.0, 0.0]),
     (0.337_478_0, [0.000_253_4, 0.637_448_7]),
@@ -74,7 +79,8 @@ pub fn stable_fast_part() -> f64 {
 /// What today's network adds to a [`World`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Today {
-    /// For the first, second and last relay of a circuit: of each relay the weights of all up to it.
+    /// For the first, second and last relay of a circuit: of each relay the weights of all up to
+    /// it.
     sums: [Vec<f64>; 3],
     /// Each relay's class, as an index into [`Position::ALL`].
     classes: Vec<usize>,
@@ -82,8 +88,9 @@ pub struct Today {
     rates: Vec<f64>,
 }
 
-/// Today's network with this many relays and clients, at this limit of clients' links. Bytes between relays are counted
-/// above each of `rates`, in bytes a second. The same seed gives the same relays and clients at every limit.
+/// Today's network with this many relays and clients, at this limit of clients' links. Bytes
+/// between relays are counted above each of `rates`, in bytes a second. The same seed gives the
+/// same relays and clients at every limit.
 #[must_use]
 pub fn world(
     limit: Option<LinkLimit>,
@@ -131,7 +138,8 @@ fn sample(count: u32, seed: u64) -> Vec<(usize, f64)> {
     (0..count).filter_map(|number| all.get(place(number)).copied()).collect()
 }
 
-/// The weights of relays in the three places of a circuit, by dir-spec 3.8.3; a relay weighs what it can carry.
+/// The weights of relays in the three places of a circuit, by dir-spec 3.8.3; a relay weighs what
+/// it can carry.
 fn sums(sample: &[(usize, f64)]) -> [Vec<f64>; 3] {
     let relay = |class: usize| {
         let (guard, exit) = (matches!(class, 0 | 3), matches!(class, 2 | 3));
@@ -173,7 +181,8 @@ pub(super) fn size(kind: UserKind, rng: &mut ChaCha12Rng) -> f64 {
 }
 
 impl Today {
-    /// Circuits of a client through each of its guards, which are drawn if it holds none, to one exit.
+    /// Circuits of a client through each of its guards, which are drawn if it holds none, to one
+    /// exit.
     pub(super) fn circuits(
         &self,
         world: &World,
@@ -202,7 +211,8 @@ impl Today {
         circuits
     }
 
-    /// The part of the links between a circuit's relays on which bytes are not exempt, by each of [`EXEMPT`].
+    /// The part of the links between a circuit's relays on which bytes are not exempt, by each of
+    /// [`EXEMPT`].
     fn limited_part(&self, circuit: &TortoiseCircuit) -> [f64; 2] {
         let hops = [1, 3, 5].map(|hop| circuit.hops[hop] as usize);
         let classes = hops.map(|hop| self.classes.get(hop).copied().unwrap_or_default());
@@ -234,7 +244,8 @@ impl Today {
 pub struct Between {
     /// Bytes on links between relays; a circuit has two of them.
     pub bytes: f64,
-    /// Bytes above each rate of [`Today`]: on all links, and on those that are not exempt by each of [`EXEMPT`].
+    /// Bytes above each rate of [`Today`]: on all links, and on those that are not exempt by each
+    /// of [`EXEMPT`].
     pub above: Vec<[f64; 3]>,
     /// The sum over circuits of the seconds in which they carried bytes.
     circuit_secs: f64,
@@ -255,8 +266,9 @@ impl Between {
         }
     }
 
-    /// How many other circuits carry bytes on a circuit's link between two relays, on average over `secs` measured seconds
-    /// and the links to and from the middle, were the network as large as that of May 2024.
+    /// How many other circuits carry bytes on a circuit's link between two relays, on average over
+    /// `secs` measured seconds and the links to and from the middle, were the network as large as
+    /// that of May 2024.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "some hundred relays")]
     pub fn others(&self, world: &World, secs: f64) -> f64 {
@@ -354,7 +366,8 @@ mod tests {
         let mut between = Between::default();
         between.add(&today, &circuit, 8e5, 2.0);
         assert_eq!((between.bytes, between.above[1]), (1.6e6, [0.0; 3]));
-        // 600 kB above 100 kB/s on each of two links. Both have the middle, which lacks the flags at these chances.
+        // 600 kB above 100 kB/s on each of two links. Both have the middle, which lacks the flags
+        // at these chances.
         let [all, fast, stable_fast] = between.above[0];
         assert!((all - 1.2e6).abs() < 1e-6, "{all}");
         assert!((fast / 1.2e6 - 0.000_253_4).abs() < 1e-9, "{fast}");

@@ -1,15 +1,16 @@
 //! What users ask for and when, and what their access lines carry (the paper's §5).
 //!
-//! Web users ask for a page, wait for it, think, and ask for the next, in sessions with breaks between them; bulk users
-//! ask for the next file at once. What the paper leaves open: think times are exponential, breaks uniform, and a session
-//! that has ended ends with its last page.
+//! Web users ask for a page, wait for it, think, and ask for the next, in sessions with breaks
+//! between them; bulk users ask for the next file at once. What the paper leaves open: think times
+//! are exponential, breaks uniform, and a session that has ended ends with its last page.
 
 use rand::RngExt as _;
 use rand_chacha::ChaCha12Rng;
 
 use super::KB;
 
-/// Sizes of pages in bytes: the 10th, 30th, 50th, 70th and 90th percentile of 60 front pages; all are as likely.
+/// Sizes of pages in bytes: the 10th, 30th, 50th, 70th and 90th percentile of 60 front pages; all
+/// are as likely.
 pub const PAGES: [f64; 5] = [106.0 * KB, 150.0 * KB, 238.0 * KB, 496.0 * KB, 992.0 * KB];
 /// Sizes of files in bytes; all are as likely.
 pub const FILES: [f64; 5] = [1_000.0 * KB, 2_000.0 * KB, 3_000.0 * KB, 4_000.0 * KB, 5_000.0 * KB];
@@ -45,7 +46,6 @@ impl UserKind {
 /// When a user asks next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Habit {
-    /// What the user does.
     kind: UserKind,
     /// When the session ends, in seconds; never for bulk users.
     session_end: f64,
@@ -65,7 +65,8 @@ impl Habit {
         (Self { kind, session_end: begin + left }, begin)
     }
 
-    /// How long the user pauses after a transfer that ended at this second, and whether that is a break.
+    /// How long the user pauses after a transfer that ended at this second, and whether that is a
+    /// break.
     pub fn pause(&mut self, ended: f64, rng: &mut ChaCha12Rng) -> (f64, bool) {
         if self.kind == UserKind::Bulk {
             return (0.0, false);
@@ -85,10 +86,11 @@ const MBIT: f64 = 125_000.0;
 /// The part of lines that carry as much up as down.
 const INSTITUTIONS: f64 = 0.1;
 
-/// Countries of clients: percent of them, and Mbit/s down and up. The paper took them from Tor Metrics and NetIndex of
-/// May 2011; of those only the 20 % of the United States are printed. These are round numbers after reports of that
-/// year, with one line for all others: what matters of them is that nearly all are far above 41 KB/s down, and what
-/// client relays can forward is what goes up.
+/// Countries of clients: percent of them, and Mbit/s down and up. The paper took them from Tor
+/// Metrics and NetIndex of May 2011; of those only the 20 % of the United States are printed. These
+/// are round numbers after reports of that year, with one line for all others: what matters of them
+/// is that nearly all are far above 41 KB/s down, and what client relays can forward is what goes
+/// up.
 const COUNTRIES: [(f64, f64, f64); 16] = [
     (20.0, 10.2, 2.3),
     (12.0, 12.0, 1.9),

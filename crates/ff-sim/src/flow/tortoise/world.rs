@@ -1,7 +1,8 @@
-//! A network of one experiment: relays, clients with their access lines, and which clients run a relay.
+//! A network of one experiment: relays, clients with their access lines, and which clients run a
+//! relay.
 //!
-//! All is drawn by the seed, and each relay and client from a sequence of its own: another limit, more client relays or
-//! more clients change nothing of the others.
+//! All is drawn by the seed, and each relay and client from a sequence of its own: another limit,
+//! more client relays or more clients change nothing of the others.
 
 use rand::RngExt as _;
 use rand::seq::SliceRandom as _;
@@ -16,7 +17,8 @@ use crate::flow::sim::sequence;
 
 /// Relays of a circuit.
 const PLACES: usize = 3;
-/// What may limit a transfer: the client's own line, and of each relay what it forwards and what comes in.
+/// What may limit a transfer: the client's own line, and of each relay what it forwards and what
+/// comes in.
 pub const HOPS: usize = 1 + 2 * PLACES;
 /// Relays with machines of their own.
 const DEDICATED: usize = 15;
@@ -30,7 +32,8 @@ const FASTEST: f64 = 0.865;
 const RELAYS: u64 = u64::MAX;
 /// The sequence for which relays limit.
 const ADOPTION: u64 = u64::MAX - 1;
-/// The sequences for which clients run a relay: this one for web users, the one below it for bulk users.
+/// The sequences for which clients run a relay: this one for web users, the one below it for bulk
+/// users.
 const RUNNERS: u64 = u64::MAX - 2;
 
 /// How many clients run a relay.
@@ -190,7 +193,8 @@ pub struct World {
 }
 
 impl World {
-    /// The network of an experiment, with relays that carry `capacity` bytes a second together without those of clients.
+    /// The network of an experiment, with relays that carry `capacity` bytes a second together
+    /// without those of clients.
     #[must_use]
     pub fn draw(cell: &Cell, setting: &TortoiseSetting, capacity: f64, seed: u64) -> Self {
         let limit = cell.limit_kb.map(|limit| {
@@ -234,15 +238,15 @@ impl World {
         u32::try_from(self.capacities.len() - 1).unwrap_or(NO_RELAY)
     }
 
-    /// Adds a relay of this weight.
     fn add_relay(&mut self, hops: [u32; 2], weight: f64, limits: bool) {
         let before = self.sums.last().copied().unwrap_or(0.0);
         self.sums.push(before + weight);
         self.relays.push(TortoiseRelay { hops, limits });
     }
 
-    /// Adds the client of this number, and its relay if it runs one: that forwards what the client's line carries up
-    /// (or down, should that be less), and shares what comes in with the client.
+    /// Adds the client of this number, and its relay if it runs one: that forwards what the
+    /// client's line carries up (or down, should that be less), and shares what comes in with the
+    /// client.
     fn add_client(&mut self, kind: UserKind, number: u32, cell: &Cell, runners: &[u32]) {
         let stream = 2 * u64::from(number) + u64::from(kind == UserKind::Bulk);
         let access = AccessLine::draw(&mut sequence(self.seed, stream));
@@ -262,8 +266,8 @@ impl World {
         self.clients.push(client);
     }
 
-    /// A client's circuits, one for each link that it downloads over; in today's network through the first relays of its
-    /// circuits before, `held`, if it has some.
+    /// A client's circuits, one for each link that it downloads over; in today's network through
+    /// the first relays of its circuits before, `held`, if it has some.
     pub(super) fn circuits(
         &self,
         client: &TortoiseClient,
@@ -282,7 +286,8 @@ impl World {
         circuits
     }
 
-    /// A circuit for a client: relays by their weights, none twice, not the client's own, and its first none of these.
+    /// A circuit for a client: relays by their weights, none twice, not the client's own, and its
+    /// first none of these.
     pub fn circuit(
         &self,
         client: &TortoiseClient,
@@ -352,7 +357,8 @@ pub fn on_link(stream_bytes: f64) -> f64 {
     stream_bytes / PAYLOAD
 }
 
-/// What dedicated relays carry, before they are scaled: from the fastest relays of a month, each as likely.
+/// What dedicated relays carry, before they are scaled: from the fastest relays of a month, each as
+/// likely.
 fn dedicated(seed: u64) -> Vec<f64> {
     let mut rates: Vec<f64> =
         CAPACITIES.lines().filter_map(|line| line.parse::<f64>().ok()).collect();

@@ -7,7 +7,8 @@ use crate::attack::sample::{PAPERS_MOST, PAPERS_RELAYS, PAPERS_TOTAL, made_up};
 use crate::attack::views::{self, SLOW_COURTING};
 use crate::attack::{self, Attack, flood};
 
-/// A point of a curve: the row, the figure's name, the attack's, the curve, where on it, and the trusted share.
+/// A point of a curve: the row, the figure's name, the attack's, the curve, where on it, and the
+/// trusted share.
 type Pick = (&'static str, &'static str, &'static str, &'static str, f64, Option<f64>);
 
 /// A relay that is fast in a share of the slots.
@@ -55,7 +56,8 @@ pub(super) fn attacks(data: &mut Data<'_>) -> Result<Vec<Value>> {
     for (id, figure, attack, curve, x, trusted) in PICKS {
         values.push(value(id, figure, point(&all, attack, curve, x, trusted)?));
     }
-    // Of few relays of July 2019 trusted ones know enough, so what trust changes is lost in noise there.
+    // Of few relays of July 2019 trusted ones know enough, so what trust changes is lost in noise
+    // there.
     let made = made_up(data.seed, PAPERS_RELAYS, PAPERS_TOTAL, PAPERS_MOST);
     let made = [views::liars(&made, data.seed)];
     let slow = |trusted| point(&made, LIARS, SLOW_COURTING, 0.02, Some(trusted));

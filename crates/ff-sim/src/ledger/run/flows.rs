@@ -1,12 +1,13 @@
 //! The ledger's rows about clients (Fig. 8b, 9) and about Shadow.
 //!
-//! Each of seven networks is simulated by the weights of its consensus, which TorFlow made, by those at which TorFlow's loop
-//! ends, and by what FlashFlow would measure, at three loads. A figure is a mean over the networks, with the end of its 95 %
-//! interval where the sign matters. Beside Shadow (D7, D8) stand networks 5-7 alone, which gave no constants, each as the mean
-//! of five simulations: by the seed alone a median near full load changes by some ten percent.
+//! Each of seven networks is simulated by the weights of its consensus, which TorFlow made, by
+//! those at which TorFlow's loop ends, and by what FlashFlow would measure, at three loads. A
+//! figure is a mean over the networks, with the end of its 95 % interval where the sign matters.
+//! Beside Shadow (D7, D8) stand networks 5-7 alone, which gave no constants, each as the mean of
+//! five simulations: by the seed alone a median near full load changes by some ten percent.
 //!
-//! With `--quick`, or without data, it is the first network for some minutes: a sample. Only what the wanted rows need is
-//! simulated.
+//! With `--quick`, or without data, it is the first network for some minutes: a sample. Only what
+//! the wanted rows need is simulated.
 
 mod shadow;
 
@@ -39,18 +40,18 @@ const SHADOWS_LOAD: u32 = 120;
 const MINUTES: [u32; 2] = [20, 40];
 /// The same of the sample.
 const SAMPLE_MINUTES: [u32; 2] = [10, 15];
-/// How often is simulated what stands beside Shadow, each time with the next seed.
+/// How often the cases that are compared with Shadow are simulated, each time with the next seed.
 const DRAWS: u64 = 5;
 /// Simulations at a time.
 const JOBS: usize = 2;
 
-/// Which simulation: a network's number, the load in percent, the weights, and which draw it is, from 0.
+/// Which simulation: a network's number, the load in percent, the weights, and which draw it is,
+/// from 0.
 type Case = (u8, u32, Kind, u64);
 
 /// By which weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
-    /// The consensus'.
     Consensus,
     /// FlashFlow's.
     Flashflow,
@@ -99,7 +100,6 @@ fn sampled(data: &Data<'_>) -> Sampled {
 
 /// What simulations need.
 struct Inputs {
-    /// Whether it is the sample.
     is_sample: bool,
     /// The streams and the packets of users.
     models: [Model; 2],
@@ -110,7 +110,6 @@ struct Inputs {
 }
 
 impl Inputs {
-    /// Reads all of it.
     fn read(data: &mut Data<'_>) -> Result<Self> {
         let mut model = |name: &str| Model::read(&data.read(&format!("d-2019/{name}"))?);
         let models = [model("tmodel-stream.json")?, model("tmodel-packet.json")?];
@@ -185,15 +184,13 @@ impl Inputs {
         cases
     }
 
-    /// How often is simulated what stands beside Shadow.
+    /// How often the cases that are compared with Shadow are simulated.
     const fn draws(&self) -> u64 {
         if self.is_sample { 1 } else { DRAWS }
     }
 }
 
-/// What was simulated.
 struct Simulated<'a> {
-    /// Of what.
     inputs: &'a Inputs,
     /// What came out.
     found: BTreeMap<Case, TrialResult>,
@@ -215,7 +212,6 @@ impl Simulated<'_> {
         self.inputs.numbers().iter().map(|&number| take(number)).collect()
     }
 
-    /// Its mean.
     fn mean(&self, take: impl Fn(u8) -> Result<f64>) -> Result<f64> {
         stats::mean(&self.each(take)?).context("there are no networks")
     }
@@ -250,7 +246,6 @@ fn simulate_all(inputs: &Inputs, cases: &[Case], seed: u64) -> Result<BTreeMap<C
     Ok(cases.iter().copied().zip(found).collect())
 }
 
-/// Simulates a case.
 fn simulate(inputs: &Inputs, library: &Library, case: Case, seed: u64) -> Result<TrialResult> {
     let (number, load, kind, _) = case;
     let network = &inputs.networks[&(number, kind == Kind::Shadows)];
@@ -319,7 +314,7 @@ fn growth(all: &Simulated<'_>) -> Result<Vec<Value>> {
     Ok(values)
 }
 
-/// D4: FlashFlow at load 1.3 beside TorFlow at 1.0.
+/// D4: FlashFlow at load 1.3 compared with TorFlow at 1.0.
 fn ratios(all: &Simulated<'_>) -> Result<Vec<Value>> {
     let of = |(at, size): (usize, &&str)| {
         let ratio = all.mean(|number| {

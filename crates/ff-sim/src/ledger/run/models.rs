@@ -1,4 +1,5 @@
-//! Rows that need a model of measurements: new relays, relays of one host, weights that FlashFlow would give.
+//! Rows that need a model of measurements: new relays, relays of one host, weights that FlashFlow
+//! would give.
 //!
 //! New relays and their capacities are those of January 2019, of which the program has samples.
 
@@ -50,7 +51,6 @@ fn capacities() -> Vec<BytesPerSec> {
     column(CAPACITIES, 0).into_iter().map(BytesPerSec::new).collect()
 }
 
-/// A name of a number.
 fn name(number: u32) -> Fingerprint {
     let mut name = [0; 20];
     name[..4].copy_from_slice(&number.to_be_bytes());
@@ -145,7 +145,8 @@ pub(super) fn at_once(data: &mut Data<'_>) -> Result<Vec<Value>> {
     Ok(values)
 }
 
-/// C4: errors of the weights that FlashFlow would give to Shadow's networks, and of those of the consensus.
+/// C4: errors of the weights that FlashFlow would give to Shadow's networks, and of those of the
+/// consensus.
 pub(super) fn shadow(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let (mut flashflow, mut consensus, mut under) = (Vec::new(), Vec::new(), Vec::new());
     // One of them comes with the program.

@@ -1,4 +1,5 @@
-//! What computes which figures of the ledger. A test holds it against `doc/ledger.toml`, so that no figure is forgotten.
+//! What computes which figures of the ledger. A test holds it against `doc/ledger.toml`, so that no
+//! figure is forgotten.
 
 use anyhow::Result;
 
@@ -11,7 +12,6 @@ pub(super) struct Part {
     pub(super) name: &'static str,
     /// The figures, by row.
     pub(super) figures: &'static [(&'static str, &'static [&'static str])],
-    /// What does it.
     pub(super) run: fn(&mut Data<'_>) -> Result<Vec<Value>>,
 }
 
@@ -27,7 +27,6 @@ const MEDIANS_AND_MOST: &[&str] = &[
     "most, 1 y, a quarter of it",
 ];
 
-/// All parts.
 pub(super) const PARTS: [Part; 18] = [
     Part {
         name: "new relays",

@@ -1,4 +1,5 @@
-//! The ledger's rows about what is outside: what Shadow's networks had (D1), and the public Tor of 2019 (D8).
+//! The ledger's rows about what is outside: what Shadow's networks had (D1), and the public Tor of
+//! 2019 (D8).
 
 use anyhow::{Context, Result};
 use ff_report::stats;
@@ -17,7 +18,7 @@ const FIGURES: [&str; 3] = ["figure3e", "figure3f", "figure3g"];
 /// The one that has downloads that failed, in percent.
 const FAILED: &str = "figure3c";
 
-/// D1: what is simulated, beside the paper's Shadow.
+/// D1: the simulated networks compared with the paper's Shadow.
 #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
 pub(super) fn setting(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let network = data.network("d-2019/shadow-10pct/01/relays.csv")?;

@@ -1,5 +1,5 @@
-//! Samples of the data that come with the program, and stand in where there is no folder. `tests/data` says of each where it
-//! is from.
+//! Samples of the data that come with the program, and stand in where there is no folder.
+//! `tests/data` gives the provenance of each.
 
 use std::io::Read as _;
 
@@ -22,7 +22,6 @@ pub(super) struct Sample {
     pub(super) of: Option<&'static str>,
 }
 
-/// One that is whole.
 const fn whole(bytes: &'static [u8]) -> Sample {
     Sample { bytes, of: None }
 }
@@ -40,7 +39,6 @@ const OF_2020: &str = "22 relays and 9 descriptors of February 2020";
 const XZ: &[u8] = b"\xfd7zXZ\0";
 
 impl Sample {
-    /// What is in it.
     pub(super) fn unpacked(self) -> Result<Vec<u8>> {
         if !self.bytes.starts_with(XZ) {
             return Ok(self.bytes.to_vec());

@@ -1,7 +1,7 @@
 //! The entries of a tar.
 //!
-//! The `tar` crate finds headers and contents; long names are read here, because it would take names of any length
-//! into memory.
+//! The `tar` crate finds headers and contents; long names are read here, because it would take
+//! names of any length into memory.
 
 use std::io::{self, Read};
 
@@ -15,7 +15,7 @@ use super::{MOST_BYTES, TOO_LONG};
 const MOST_NAME_BYTES: usize = 1 << 12;
 /// What has a long name, as a pax header, has no more than this.
 const MOST_HEADER_BYTES: u64 = 1 << 16;
-/// So much may stand behind an archive's end: tars are filled up to blocks of 10 KiB or more.
+/// The most bytes after an archive's end: tars are filled up to blocks of 10 KiB or more.
 const MOST_BEHIND: u64 = 64 << 20;
 
 /// A reader that notes whether it has been read to its end.
@@ -55,7 +55,7 @@ fn read(from: impl Read, to: &mut HandOver) -> io::Result<()> {
     if behind.is_at_end {
         return Err(io::Error::other("the archive has no end: it may be cut"));
     }
-    // What is behind an archive's end is read for the checksums of what packs it.
+    // The bytes after an archive's end are read for the checksums of the packing.
     io::copy(&mut behind.inner.by_ref().take(MOST_BEHIND), &mut io::sink())?;
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! What a tar has, handed over by the thread that unpacks it to the one that scans it.
 //!
-//! Entries are unpacked right into the buffers in which they are scanned, small ones many to a buffer. Buffers come back
-//! and are used again, unless they are long; there are no more than [`MOST_LENT`] besides the one that is being filled,
-//! and all together have no more than [`MOST_BUFFERS_BYTES`].
+//! Entries are unpacked right into the buffers in which they are scanned, small ones many to a
+//! buffer. Buffers come back and are used again, unless they are long; there are at most
+//! [`MOST_LENT`] and the one that is being filled, and all together have at most
+//! [`MOST_BUFFERS_BYTES`].
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -12,18 +13,19 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use super::MOST_BYTES;
 use crate::spare::Spare;
 
-/// A buffer with so much is handed over.
+/// A buffer with this number of bytes is handed over.
 const ENOUGH_BYTES: usize = 1 << 18;
-/// And one with so many entries.
+/// And a buffer with this number of entries.
 const ENOUGH_ENTRIES: usize = 1000;
-/// So much room is made for an entry before any of it has come.
+/// The room that is made for an entry before any of it has come.
 const FIRST_BYTES: usize = 1 << 16;
-/// So many buffers may be elsewhere: one that is scanned, one before it that is still known, one that waits.
+/// How many buffers may be elsewhere: one that is scanned, one before it that is still known, one
+/// that waits.
 const MOST_LENT: usize = 3;
 
-/// A longer buffer is not used again, and whoever scans gives it back before the next has come.
+/// A longer buffer is not used again, and the scanner gives it back before the next has come.
 const MOST_KEPT_BYTES: usize = 1 << 23;
-/// All buffers together: the longest entry, beside one that is still known.
+/// All buffers together: the longest entry, and one that is still known.
 const MOST_BUFFERS_BYTES: usize = MOST_BYTES + MOST_KEPT_BYTES;
 
 /// Buffers of tars that have been read.
@@ -32,7 +34,7 @@ static SPARE: Spare<Vec<u8>> = Spare::new();
 /// Entries of a tar, in their order.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
-    /// The contents one behind the other, and more.
+    /// The contents one after the other, and more.
     pub(super) bytes: Vec<u8>,
     /// The entries.
     pub(super) all: Vec<Found>,
@@ -41,7 +43,6 @@ pub(super) struct Entries {
 /// An entry.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// Its name.
     pub(super) name: String,
     /// Where its content is, or why it is left out.
     pub(super) content: Result<Range<usize>, &'static str>,
@@ -71,7 +72,6 @@ pub(super) struct HandOver {
 /// The side that scans: what comes, and where buffers go back.
 #[derive(Debug)]
 pub(super) struct TakeOver {
-    /// What comes.
     pub(super) from: Receiver<Entries>,
     /// Where buffers go.
     back: Sender<Returned>,
@@ -118,7 +118,7 @@ impl HandOver {
         if self.now.all.len() < ENOUGH_ENTRIES { Ok(()) } else { self.flush() }
     }
 
-    /// Hands over an entry of so many bytes.
+    /// Hands over an entry of `size` bytes.
     pub(super) fn content(
         &mut self,
         name: String,
@@ -145,8 +145,8 @@ impl HandOver {
         }
     }
 
-    /// Reads an entry behind what the buffer has, which never gets shorter: filling up what is read into would take as
-    /// long as reading. `false` if it ends too early.
+    /// Reads an entry after what the buffer has, which never gets shorter: filling up what is read
+    /// into would take as long as reading. `false` if it ends too early.
     fn read_whole(&mut self, size: usize, from: &mut impl Read) -> io::Result<bool> {
         let (buffer, mut at, end) = (&mut self.now.bytes, self.len, self.len + size);
         while at < end {
@@ -167,7 +167,7 @@ impl HandOver {
         Ok(true)
     }
 
-    /// Waits until an entry of so many bytes may be read, and has a buffer for it.
+    /// Waits until an entry of `size` bytes may be read, and has a buffer for it.
     fn make_room(&mut self, size: usize) -> io::Result<()> {
         while let Ok(returned) = self.back.try_recv() {
             self.take_back(returned);
@@ -224,7 +224,7 @@ impl Buffers {
 }
 
 impl TakeOver {
-    /// Gives a buffer back that has been scanned; whoever still has it keeps it.
+    /// Gives a buffer back that has been scanned; other holders keep it.
     pub(super) fn give_back(&self, buffer: Arc<Vec<u8>>) {
         let bytes = buffer.len();
         let buffer = Arc::into_inner(buffer).unwrap_or_default();
@@ -265,7 +265,8 @@ mod tests {
         (to, from, kept)
     }
 
-    /// Hands over entries of these sizes, and takes each buffer; the most bytes of buffers that there were at once.
+    /// Hands over entries of these sizes, and takes each buffer; the most bytes of buffers that
+    /// there were at once.
     fn hand_over(sizes: &[usize], mut take: impl FnMut(&TakeOver, Arc<Vec<u8>>)) -> usize {
         let (mut hand_over, take_over, kept) = own_sides();
         let (there, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -298,7 +299,7 @@ mod tests {
     fn long_buffers_wait_for_each_other() {
         let sizes =
             [MOST_BYTES, 1 << 20, MOST_BYTES, MOST_BYTES / 2, MOST_BYTES / 2, 3, MOST_BYTES];
-        // Whoever scans knows the last short one.
+        // The scanner knows the last short one.
         let mut known = None;
         let most = hand_over(&sizes, |to, buffer| {
             let is_long = !is_kept(&buffer);
@@ -318,7 +319,7 @@ mod tests {
         });
         assert!((10_000_000 / ENOUGH_BYTES..200).contains(&count), "{count} buffers");
         assert!(most <= (MOST_LENT + 1) * 2 * ENOUGH_BYTES, "{most}");
-        // Empty entries and such that are left out are no content, but they count.
+        // Empty entries and entries that are left out are not content, but they count.
         let (mut to, from, _) = own_sides();
         for _ in 0..ENOUGH_ENTRIES {
             to.skip("x".to_owned(), CUT).expect("there is room");

@@ -2,7 +2,7 @@
 
 use memchr::memmem::Finder;
 
-/// So many bytes are searched at once at first, for all that a document may begin with.
+/// How many bytes are searched at once at first, for all that a document may begin with.
 const FIRST_BLOCK: usize = 1 << 10;
 /// And at most: they stay in the processor's nearest memory in between.
 const MOST_BLOCK: usize = 1 << 15;
@@ -16,8 +16,9 @@ pub struct FileDocument<'a> {
     pub bytes: &'a [u8],
 }
 
-/// The documents of a file. One begins with annotations (`@type` and the like), or, where there are none, with the
-/// keyword that the first document begins with. What has no such keyword in its first line is one document.
+/// The documents of a file. One begins with annotations (`@type` and the like), or, where there are
+/// none, with the keyword that the first document begins with. A file without such a keyword in its
+/// first line is one document.
 #[must_use]
 pub fn documents(bytes: &[u8]) -> DocumentSplitter<'_> {
     DocumentSplitter { bytes, at: 0, next_line: 1, begin: Begin::default() }
@@ -37,15 +38,15 @@ pub struct DocumentSplitter<'a> {
 }
 
 impl DocumentSplitter<'_> {
-    /// From the beginning of a line on, where the next one begins that could be the first of a document. Lines
-    /// between are not looked at.
+    /// From the beginning of a line on, where the next one begins that could be the first of a
+    /// document. Lines between are not looked at.
     fn candidate(&self, from: usize) -> usize {
         let keyword = [b"\n", &*self.begin.keyword].concat();
         let (keyword, annotation) = (Finder::new(&keyword), Finder::new(b"\n@"));
         let (mut start, mut len) = (from.saturating_sub(1), FIRST_BLOCK);
         while start < self.bytes.len() {
             let end = self.bytes.len().min(start + len);
-            // What begins before `end` may end behind it.
+            // A document that begins before `end` may end after it.
             let find = |what: &Finder<'_>, end: usize| {
                 let end = self.bytes.len().min(end + what.needle().len() - 1);
                 Some(start + what.find(self.bytes.get(start..end)?)?)
@@ -96,7 +97,7 @@ pub(super) struct Begin {
     keyword: Vec<u8>,
     /// Whether a document has begun before.
     has_begun: bool,
-    /// Whether there was a line of this document besides annotations and blank ones.
+    /// Whether there was a line of this document other than annotations and blank ones.
     is_within: bool,
 }
 
@@ -130,13 +131,13 @@ fn first_line_of(bytes: &[u8]) -> &[u8] {
     bytes.get(..len).unwrap_or(bytes)
 }
 
-/// Whether a line is blank.
 const fn is_blank(line: &[u8]) -> bool {
     line.trim_ascii().is_empty()
 }
 
-/// The keyword of a line of a directory document: letters, digits and hyphens, a letter first. Tables and JSON have
-/// none in their first lines, and the first line of a bandwidth file is a number.
+/// The keyword of a line of a directory document: letters, digits and hyphens, a letter first.
+/// Tables and JSON have none in their first lines, and the first line of a bandwidth file is a
+/// number.
 fn keyword(line: &[u8]) -> Option<&[u8]> {
     let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
     let word = line.get(..end).filter(|word| word.first().is_some_and(u8::is_ascii_alphabetic))?;

@@ -28,7 +28,7 @@ fn taken(path: &Path) -> (Vec<Taken>, Skips) {
     (all, skips)
 }
 
-/// A tar's next entry, whatever its name is.
+/// A tar's next entry, with any name.
 fn append(tar: &mut Builder<Vec<u8>>, name: &str, kind: EntryType, content: &[u8]) {
     let mut header = Header::new_gnu();
     header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());

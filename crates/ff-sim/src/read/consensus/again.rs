@@ -1,9 +1,11 @@
-//! Consensuses one after the other, of which each has most of its relays just as the one before it has them.
+//! Consensuses one after the other, of which each has most of its relays just as the one before it
+//! has them.
 //!
-//! A relay's entry is compared, byte for byte, with the entry that follows in the last document what was found there
-//! last; if they are the same, what was read of it then is taken over, and so it is if they differ in the weight alone,
-//! which is read. Both documents have their relays in the same order, so that one pass over both finds them all. A
-//! document is kept where it is until the next one has been read.
+//! A relay's entry is compared, byte for byte, with the entry that follows in the last document
+//! what was found there last; if they are the same, what was read of it then is taken over, and so
+//! it is if they differ in the weight alone, which is read. Both documents have their relays in the
+//! same order, so that one pass over both finds them all. A document is kept where it is until the
+//! next one has been read.
 
 use std::ops::Range;
 
@@ -23,7 +25,6 @@ static SPARE: Spare<Sequence> = Spare::new();
 pub struct Sequence {
     /// The one that was read last.
     now: Read,
-    /// The one before it.
     before: Read,
     /// Whether the last reading went well.
     is_read: bool,
@@ -43,11 +44,10 @@ pub enum Again {
 /// What was read of a document.
 #[derive(Debug, Default)]
 struct Read {
-    /// What it says.
     consensus: Consensus,
     /// The document, until the next one has been read.
     text: Shared,
-    /// The entry of each relay, but for the last: what stands behind that one ends elsewhere.
+    /// The entry of each relay, but for the last: the part after that one ends elsewhere.
     entries: Vec<Entry>,
     /// What the document before has of each relay.
     again: Vec<Again>,
@@ -160,7 +160,6 @@ impl Sequence {
 pub(super) struct Known<'a> {
     /// That document.
     before: &'a Read,
-    /// Its text.
     text_before: &'a [u8],
     /// The first of its relays that has not been passed.
     next: usize,
@@ -175,7 +174,8 @@ pub(super) struct Known<'a> {
 }
 
 impl Known<'_> {
-    /// Takes over the relay whose entry comes now, and passes over its lines; `false` if it has to be read.
+    /// Takes over the relay whose entry comes now, and passes over its lines; `false` if it has to
+    /// be read.
     pub(super) fn take(
         &mut self,
         to: &mut Consensus,
@@ -221,7 +221,7 @@ impl Known<'_> {
         }
         to.take_over(&self.before.consensus, self.next)?;
         if to.read_weight_again(line).is_none() {
-            // Whoever reads it says what is wrong.
+            // The reader reports the error.
             to.relays.pop();
             return None;
         }
@@ -264,7 +264,7 @@ fn is_end(behind: &[u8]) -> bool {
 }
 
 impl Consensus {
-    /// Adds a relay of another consensus, if it may stand behind those that are there.
+    /// Adds a relay of another consensus, if it may stand after those that are there.
     fn take_over(&mut self, from: &Self, index: usize) -> Option<()> {
         let mut relay = *from.relays.get(index).filter(|_| self.flavour == from.flavour)?;
         if self.relays.last().is_some_and(|last| last.fingerprint >= relay.fingerprint) {
@@ -275,7 +275,7 @@ impl Consensus {
         let texts = from.texts.get(place(relay.nickname.start)?..place(end)?)?;
         let (others, len) = (place(relay.others_start)?, place(relay.others_len)?);
         let others = from.others.get(others..others.checked_add(len)?)?;
-        // Its texts stand one behind the other, first its nickname.
+        // Its texts stand one after the other, first its nickname.
         let (old, new) = (relay.nickname.start, u32::try_from(self.texts.len()).ok()?);
         let moved = |text: Text| match text {
             Text { start, .. } if start < old => text,
@@ -322,7 +322,7 @@ mod tests {
         let (before, from) = SAMPLE.split_at(w);
         let (line, behind) = from.split_once('\n').expect("lines");
         let entry = SAMPLE.find("\nr ").expect("a relay") + 1;
-        // What stands behind the last relay is another thing in the next document.
+        // The part after the last relay differs in the next document.
         assert_eq!(taken(SAMPLE), relays - 1);
         assert_eq!(taken(&format!("{before}w Bandwidth=77\n{behind}")), relays - 1);
         assert_eq!(taken(&format!("{before}{line}\nw Unmeasured=1\n{behind}")), relays - 2);

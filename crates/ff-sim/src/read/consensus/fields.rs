@@ -1,4 +1,5 @@
-//! What has been read of a consensus: its texts, addresses and weights, and the network that it describes.
+//! What has been read of a consensus: its texts, addresses and weights, and the network that it
+//! describes.
 
 use std::net::IpAddr;
 
@@ -21,13 +22,13 @@ impl Consensus {
         self.text(self.valid_after)
     }
 
-    /// The parameters of its header, as they stand there; empty if it has no such line.
+    /// The parameters of its header, as they stand there; empty if it does not have the line.
     #[must_use]
     pub fn params(&self) -> &str {
         self.text(self.params)
     }
 
-    /// The bandwidth-weights of its footer, as they stand there; none if it has no such line.
+    /// The bandwidth-weights of its footer, as they stand there; none if it does not have the line.
     pub fn bandwidth_weights(&self) -> impl ExactSizeIterator<Item = (&str, i32)> {
         self.weights.iter().map(|(key, value)| (self.text(*key), *value))
     }
@@ -40,8 +41,8 @@ impl Consensus {
         std::iter::once(IpAddr::V4(relay.address)).chain(others.iter().copied())
     }
 
-    /// The network that it describes, as [`Network::from`] has it from `ff_dir`'s reader: weights stand in for
-    /// capacities where relays have been measured.
+    /// The network that it describes, as [`Network::from`] has it from `ff_dir`'s reader: weights
+    /// stand in for capacities where relays have been measured.
     #[must_use]
     pub fn to_network(&self) -> Network {
         Network {
@@ -52,10 +53,10 @@ impl Consensus {
         }
     }
 
-    /// A relay of the network.
     #[expect(clippy::cast_precision_loss, reason = "weights do not lie above 2^53")]
     fn network_relay(&self, relay: &ConsensusRelay) -> network::Relay {
-        // Who is not measured, or has no weight, has no capacity that could be told from it.
+        // A relay that is not measured, or has no weight, does not have a capacity that could be
+        // derived from it.
         let measured = relay.bandwidth.filter(|weight| !relay.is_unmeasured && *weight > 0);
         network::Relay {
             fingerprint: relay.fingerprint,

@@ -1,7 +1,8 @@
 //! Directory documents as bytes: their lines, words, numbers and times (dir-spec 1.2).
 //!
-//! Nothing here allocates, and nothing asks that a document is UTF-8 as a whole: only what is taken out of it is
-//! looked at. Objects between `-----BEGIN` and `-----END` are passed over, whatever stands in them.
+//! Nothing here allocates, and nothing requires a document to be UTF-8 as a whole: only what is
+//! taken out of it is looked at. Objects between `-----BEGIN` and `-----END` are passed over, with
+//! any content.
 
 use std::net::Ipv4Addr;
 
@@ -10,12 +11,10 @@ use ff_dir::DocumentError;
 
 /// 2007-01-01 00:00:00 in UTC, in seconds since 1970: no document here is older.
 const YEAR_2007: u64 = 1_167_609_600;
-/// An error in a line.
 pub(crate) fn error(line: usize, reason: impl Into<String>) -> DocumentError {
     DocumentError { line, reason: reason.into() }
 }
 
-/// A line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line<'a> {
     /// Its number, from 1.
@@ -26,14 +25,14 @@ pub(crate) struct Line<'a> {
     pub(crate) end: usize,
     /// Its first word.
     pub(crate) keyword: &'a [u8],
-    /// What stands behind it.
+    /// The text after it.
     pub(crate) rest: &'a [u8],
 }
 
 /// A document's lines, without objects.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines<'a> {
-    /// What has not been read yet.
+    /// The bytes that have not been read yet.
     left: &'a [u8],
     /// How much has been.
     at: usize,
@@ -44,7 +43,6 @@ pub(crate) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Those of a document.
     pub(crate) const fn of(document: &'a [u8]) -> Self {
         Self { left: document, at: 0, number: 0, is_whole: true }
     }
@@ -85,7 +83,7 @@ impl<'a> Lines<'a> {
         Some(line.strip_suffix(b"\r").unwrap_or(line))
     }
 
-    /// Passes over whole lines that are known: so many bytes, so many lines.
+    /// Passes over whole lines that are known, with this number of bytes and lines.
     pub(crate) fn pass(&mut self, bytes: usize, lines: usize) {
         self.left = self.left.get(bytes..).unwrap_or_default();
         self.at += bytes;
@@ -128,7 +126,8 @@ impl<'a> Iterator for Lines<'a> {
     }
 }
 
-/// What stands between the first and the last line of the object at the start of some bytes, if a whole one is there.
+/// What stands between the first and the last line of the object at the start of some bytes, if a
+/// whole one is there.
 pub(crate) fn object(bytes: &[u8]) -> Option<&[u8]> {
     let mut lines = Lines::of(bytes);
     lines.line().filter(|line| line.starts_with(b"-----BEGIN "))?;
@@ -165,8 +164,8 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The next word if it has so many bytes, without a look at each. What separates words may be among them, so this
-    /// is for those who take no such byte.
+    /// The next word if it has this number of bytes, without a look at each. Separators may be
+    /// among them, so this is for callers that accept only bytes that are not separators.
     pub(crate) fn of_len<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
         self.pass_spaces();
         let (word, behind) = self.0.split_first_chunk()?;
@@ -208,7 +207,6 @@ pub(crate) fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() { None } else { digits.iter().try_fold(0, add) }
 }
 
-/// A port.
 pub(crate) fn port(digits: &[u8]) -> Option<u16> {
     number(digits)?.try_into().ok()
 }
@@ -241,8 +239,8 @@ const BASE64: [u8; 256] = {
     values
 };
 
-/// Twenty or 32 bytes in base64 without its padding. A table is four times as fast as a decoder that takes care of
-/// secrets, and there are ten million of these a month.
+/// Twenty or 32 bytes in base64 without its padding. A table is four times as fast as a decoder
+/// that takes care of secrets, and there are ten million of these a month.
 pub(crate) fn base64<const N: usize>(word: &[u8]) -> Option<[u8; N]> {
     if word.len() != (N * 8).div_ceil(6) {
         return None;
@@ -264,7 +262,7 @@ pub(crate) fn base64<const N: usize>(word: &[u8]) -> Option<[u8; N]> {
     let [_, decoded @ ..] = decode(last);
     let (kept, left) = decoded.split_at_checked(rest.len())?;
     rest.copy_from_slice(kept);
-    // Bits behind the last byte have to be none, and no character may be another.
+    // Bits after the last byte must be zero, and all characters must be of the alphabet.
     let is_right = wrong & 64 == 0 && left.iter().all(|byte| *byte == 0);
     is_right.then_some(bytes)
 }
@@ -385,7 +383,8 @@ mod tests {
         let mut left = words(b"  abc\tdef");
         assert_eq!((left.of_len(), left.of_len()), (Some(b"abc"), Some(b"def")));
         assert_eq!(left.next(), None);
-        // Neither a longer word nor a shorter one at the end, nor one with a space in it that a decoder takes.
+        // Neither a longer word nor a shorter one at the end, nor one with a space in it that a
+        // decoder takes.
         assert_eq!(words(b"abcd").of_len::<3>(), None);
         assert_eq!(words(b"ab").of_len::<3>(), None);
         assert_eq!(base64::<20>(b"AAoQ1DAR6kkoo19hBA 5K0QztNw"), None);

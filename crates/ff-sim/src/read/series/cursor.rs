@@ -9,7 +9,6 @@ pub struct Cursor<'a> {
     series: &'a Series,
     /// The index of the next time.
     next: usize,
-    /// The relays.
     relays: Vec<Now>,
 }
 
@@ -18,7 +17,7 @@ pub struct Cursor<'a> {
 struct Now {
     /// The run that holds or is the next to come.
     run: Run,
-    /// Where the run behind that one is.
+    /// Where the run after that one is.
     behind: usize,
     /// Where its runs end.
     end: usize,
@@ -31,7 +30,8 @@ impl Cursor<'_> {
         self.series.times.get(self.next).copied()
     }
 
-    /// The next time, with every relay that is listed then and its value; relays by their indexes, in order.
+    /// The next time, with every relay that is listed then and its value; relays by their indexes,
+    /// in order.
     pub fn next_into(&mut self, listed: &mut Vec<(u32, u64)>) -> Option<u64> {
         listed.clear();
         self.next_each(|relay, value| listed.push((relay, value)))

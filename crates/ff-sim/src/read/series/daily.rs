@@ -1,5 +1,6 @@
-//! The network's bandwidth day by day, as Tor Metrics' `bandwidth.csv` has it: a day, what all relays advertised and
-//! what they used, in Gbit/s. Comment lines begin with `#`; header lines say words.
+//! The network's bandwidth day by day, as Tor Metrics' `bandwidth.csv` has it: a day, what all
+//! relays advertised and what they used, in Gbit/s. Comment lines begin with `#`; header lines say
+//! words.
 
 use std::io::{self, BufRead};
 
@@ -8,7 +9,7 @@ use ff_report::skipped::Skips;
 use super::lines::{Line, Lines};
 use super::{is_word, time, within_span};
 
-/// No network has so many Gbit/s.
+/// No network has this number of Gbit/s.
 const MOST_GBIT: f64 = 1e9;
 
 /// A day of the network.

@@ -10,7 +10,6 @@ pub const MOST_LINE_BYTES: usize = 1 << 22;
 /// A line, without what ends it.
 #[derive(Debug)]
 pub(super) enum Line<'a> {
-    /// All of it.
     Whole(&'a [u8]),
     /// It is longer than [`MOST_LINE_BYTES`] and was passed over.
     TooLong,
@@ -22,11 +21,9 @@ pub(super) enum Line<'a> {
 pub(super) struct Lines<'a> {
     /// The text.
     from: Box<dyn BufRead + 'a>,
-    /// The line.
     line: Vec<u8>,
-    /// Its number.
     number: usize,
-    /// Whether nothing comes any more.
+    /// Whether the end has been reached.
     is_over: bool,
 }
 
@@ -77,7 +74,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// What stands behind the last end of a line, if anything does.
+    /// The text after the last end of a line, if there is any.
     fn last(&self, is_too_long: bool) -> Option<(usize, Line<'_>)> {
         if is_too_long {
             return Some((self.number, Line::TooLong));

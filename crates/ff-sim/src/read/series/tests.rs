@@ -174,7 +174,7 @@ fn a_line_without_an_end_costs_no_memory() {
 }
 
 proptest::proptest! {
-    /// Whatever the bytes, something is read or listed and nothing panics.
+    /// From any bytes, something is read or listed and nothing panics.
     #[test]
     fn no_bytes_make_it_panic(
         cells in proptest::collection::vec("[0-9=,.eE#\\n-]{0,12}|2025-0[1-9]-01", 0..60),

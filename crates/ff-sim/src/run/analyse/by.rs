@@ -12,13 +12,12 @@ use crate::analysis::outcome::ErrorAnalysis;
 use crate::cli::By;
 use crate::network::Network;
 
-/// So many groups of a kind are shown to people; the table has all.
+/// How many groups of a kind the text shows; the table has all.
 const MOST_SHOWN: usize = 12;
 
 /// Relays that have something in common. Errors and shares are parts of one.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
-    /// What that is.
     by: &'static str,
     /// Of which value.
     label: String,
@@ -39,7 +38,6 @@ pub(super) struct Row {
     capacity_share: f64,
     /// The median of the relative deviation of what they advertised (Eq. 7).
     advertised_deviation_median: Option<f64>,
-    /// And of their weights.
     weight_deviation_median: Option<f64>,
 }
 
@@ -96,7 +94,8 @@ fn row(by: By, label: String, window_secs: u64, group: &LabelledRelays) -> Row {
     }
 }
 
-/// The groups of a network at one moment. Shares are of what relays have whose capacities are known.
+/// The groups of a network at one moment. Shares are of what relays have whose capacities are
+/// known.
 #[expect(clippy::cast_precision_loss, reason = "what lies above 2^53 is rounded, to one in 2^53")]
 pub(super) fn of_moment(network: &Network, moment: &Moment, wanted: &[By]) -> Vec<Row> {
     let known = || network.relays.iter().zip(&moment.relay_errors).enumerate();

@@ -16,17 +16,16 @@ use crate::cli::AnalyseArgs;
 use crate::figure::errors::of_outcome;
 use crate::run::{Reading, rows, tell_drawn};
 
-/// What else is known beside the outcome.
+/// Further data about the outcome.
 pub(super) struct Beside<'a> {
     /// The relays, by their numbers.
     pub(super) relays: &'a [Fingerprint],
     /// Relays put together.
     pub(super) groups: Vec<by::Row>,
-    /// New relays.
     pub(super) new: &'a NewRelays,
     /// Whether relays were overloaded, or why nobody knows.
     pub(super) is_overloaded: Result<&'a dyn Fn(u32) -> Option<bool>, &'a str>,
-    /// What is said where there are no weights.
+    /// The text for a source without weights.
     pub(super) without_weights: &'a str,
 }
 
@@ -53,18 +52,15 @@ pub(super) fn report(
     tell_drawn("analyse", &args.out, reading, None, &found, &text(&found), &tables, figures)
 }
 
-/// What errors come to.
 #[derive(Serialize)]
 struct Errors {
-    /// Times.
     times: usize,
     /// Relays that were ever listed.
     relays: usize,
     /// Places where the data have a gap.
     gaps: usize,
-    /// Two times further apart than so many hours have a gap between them.
+    /// Two times further apart than this number of hours have a gap between them.
     gap_hours: u64,
-    /// By window.
     windows: Vec<Window>,
     /// Relays put together, where that is wanted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -94,7 +90,8 @@ struct Window {
     under_weighted: Option<f64>,
     /// The network's (Eq. 6, Fig. 4).
     network_weight_error: Option<Summary>,
-    /// Which part of all weight relays have whose capacity is unknown or 0, at each time: they are in no sum of weights.
+    /// Which part of all weight relays have whose capacity is unknown or 0, at each time: they are
+    /// in no sum of weights.
     weight_left_out: Option<Summary>,
     /// Relays' mean relative deviation of what they advertised (Eq. 7, Fig. 10a).
     advertised_deviation: Option<Summary>,

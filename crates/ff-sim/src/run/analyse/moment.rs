@@ -23,9 +23,11 @@ struct OfMoment {
     relays: usize,
     /// Eq. 6, by the capacities of relays.
     network_weight_error: Option<f64>,
-    /// The same by usable capacities: at most what operators allow, as `flow` and `compare` have it.
+    /// The same by usable capacities: at most what operators allow, as `flow` and `compare` have
+    /// it.
     network_weight_error_by_usable_capacity: Option<f64>,
-    /// The same with capacities and weights scaled by the part of the time in which relays were running.
+    /// The same with capacities and weights scaled by the part of the time in which relays were
+    /// running.
     network_weight_error_by_running: Option<f64>,
     /// Eq. 5: weight over capacity, as shares.
     relay_weight_error: Option<Summary>,

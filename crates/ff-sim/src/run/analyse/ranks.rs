@@ -7,9 +7,9 @@ use super::said::{Said, Spread};
 use crate::analysis::outcome::ErrorAnalysis;
 use crate::analysis::ranks::{Ranked, RankedBy, by_weight_error, overload};
 
-/// So many relays of each end are in a summary; the table has all.
+/// How many relays of each end are in a summary; the table has all.
 const MOST_TOLD: usize = 10;
-/// So many are shown to people.
+/// How many the text shows.
 const MOST_SHOWN: usize = 5;
 /// Relays are ranked if they have an error at this part of the times at least: a tenth.
 const LEAST_TIMES_DIVISOR: usize = 10;
@@ -19,8 +19,8 @@ const LEAST_TIMES_DIVISOR: usize = 10;
 pub(super) struct Ranking {
     /// The window in seconds.
     window_secs: u64,
-    /// By what relays are ranked: `ratio` (Eq. 5: weight over capacity, as shares) or `points` (share of weight less
-    /// share of capacity).
+    /// By what relays are ranked: `ratio` (Eq. 5: weight over capacity, as shares) or `points`
+    /// (share of weight less share of capacity).
     by: &'static str,
     /// At how many times a relay must have an error to be ranked.
     least_times: u32,
@@ -38,7 +38,6 @@ pub(super) struct Ranking {
 /// A relay in a ranking. Errors and shares are parts of one.
 #[derive(Serialize)]
 struct Place {
-    /// Its fingerprint.
     fingerprint: String,
     /// The mean of its weight error (Eq. 5).
     weight_error: f64,
@@ -143,7 +142,7 @@ pub(super) fn rankings_table(found: &[Ranking], names: &[String]) -> Table {
     ("ranks.csv", header, table.into())
 }
 
-/// Overloaded relays beside the others, as one window sees them.
+/// Overloaded relays compared with the others, as one window sees them.
 #[derive(Serialize)]
 pub(super) struct Overloaded {
     /// The window in seconds.
@@ -152,8 +151,8 @@ pub(super) struct Overloaded {
     overloaded: Option<Spread>,
     /// Weight errors of relays that never said so, and could.
     others: Option<Spread>,
-    /// How likely an overloaded relay has a greater error than another one: 0.5 if they have nothing to do with each
-    /// other.
+    /// How likely an overloaded relay has a greater error than another one: 0.5 if they have
+    /// nothing to do with each other.
     likely_greater: Option<f64>,
     /// Tenths of the relays by weight error, from the most under-weighted on.
     tenths: Vec<Tenth>,
@@ -170,7 +169,8 @@ struct Tenth {
     overloaded: usize,
 }
 
-/// Sets overloaded relays beside the others in each window; `is_overloaded` is an error where the source cannot say.
+/// Compares overloaded relays with the others in each window; `is_overloaded` is an error where the
+/// source cannot say.
 pub(super) fn overloads(
     outcome: &ErrorAnalysis,
     is_overloaded: Result<&dyn Fn(u32) -> Option<bool>, &str>,

@@ -8,7 +8,6 @@ use crate::analysis::groups::Distribution;
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(super) enum Said<T> {
-    /// It.
     Known(T),
     /// It is not known.
     Unknown {
@@ -37,7 +36,6 @@ impl<T> Said<T> {
 pub(super) struct Summary {
     /// Which part of them is not zero.
     pub(super) non_zero: f64,
-    /// How they are spread.
     #[serde(flatten)]
     pub(super) spread: Spread,
 }
@@ -47,7 +45,6 @@ pub(super) struct Summary {
 pub(super) struct Spread {
     /// How many there are.
     pub(super) count: usize,
-    /// Their mean.
     pub(super) mean: f64,
     /// The least.
     min: f64,

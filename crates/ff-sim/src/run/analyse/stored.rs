@@ -17,7 +17,7 @@ use crate::store::history::History;
 use crate::store::ingest;
 use crate::store::place::ArchiveStore;
 
-/// Analyses archives, by way of a store that is gone behind it.
+/// Analyses archives, by way of a store that is removed after it.
 pub(super) fn collector(dir: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
     let temporary = tempfile::tempdir().context("Failed to make a temporary folder for a store")?;
     let store = ArchiveStore::create(&temporary.path().join("store"))?;

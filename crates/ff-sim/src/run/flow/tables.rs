@@ -1,4 +1,5 @@
-//! What the command `flow` writes: each simulation, means over them, relays, rounds of closed loops.
+//! What the command `flow` writes: each simulation, means over them, relays, rounds of closed
+//! loops.
 
 mod drawn;
 mod merged;
@@ -17,13 +18,10 @@ use crate::run::Table;
 /// What came out of one simulation. Times are medians, and `null` where nothing came to its end.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Run {
-    /// The network.
     network: String,
-    /// The weights.
     weights: String,
     /// How much users asked for.
     load: f64,
-    /// The seed.
     seed: u64,
     /// Seconds to the first byte.
     first_byte_secs: Option<f64>,
@@ -37,7 +35,8 @@ pub(super) struct Run {
     timeouts_by_size: [Option<f64>; 3],
     /// What relays carried, in Gbit/s.
     throughput_gbit_per_sec: f64,
-    /// The network weight error (Eq. 6) of the weights at the end, by usable capacity; `null` without capacities.
+    /// The network weight error (Eq. 6) of the weights at the end, by usable capacity; `null`
+    /// without capacities.
     weight_error: Option<f64>,
     /// The same at the beginning of a closed loop and after each of its rounds.
     loop_weight_errors: Vec<f64>,
@@ -49,13 +48,12 @@ pub(super) struct Run {
     given_up_bytes: f64,
     /// Circuits that users opened in ten minutes.
     circuits_per_10_min: f64,
-    /// The relays.
     #[serde(skip)]
     relays: Vec<RelayUse>,
 }
 
-/// A relay in a simulation: its name, its class, its capacity in bytes a second, its part of all weight, and its
-/// utilisation.
+/// A relay in a simulation: its name, its class, its capacity in bytes a second, its part of all
+/// weight, and its utilisation.
 type RelayUse = (String, &'static str, u64, f64, f64);
 
 impl Run {
@@ -102,7 +100,6 @@ impl Run {
         }
     }
 
-    /// Which one it is.
     pub(super) fn name(&self) -> String {
         let Self { network, weights, load, seed, .. } = self;
         format!("{network}, {weights} at load {load}, seed {seed}")
@@ -187,7 +184,6 @@ fn run_rows(runs: &[Run]) -> Table {
     ("flow.csv", &RUN_COLUMNS, runs.iter().map(row).collect())
 }
 
-/// All tables.
 pub(super) fn tables(runs: &[Run]) -> [Table; 5] {
     [run_rows(runs), mean_rows(runs), position_rows(runs), relay_rows(runs), round_rows(runs)]
 }
@@ -204,13 +200,10 @@ fn number(value: f64) -> String {
 
 /// A mean over simulations of the same weights and load.
 struct Mean {
-    /// Of this network, or of all.
     network: Option<String>,
-    /// The weights.
     weights: String,
-    /// The load.
     load: f64,
-    /// Over so many: seeds of a network, or networks.
+    /// The number of seeds of a network, or of networks.
     count: usize,
     /// The means, with half the width of their 95 % intervals.
     figures: [(f64, Option<f64>); COUNT],
@@ -260,7 +253,6 @@ fn mean_of(network: Option<String>, weights: &str, load: f64, all: &[[f64; COUNT
     Mean { network, weights: weights.to_owned(), load, count: all.len(), figures }
 }
 
-/// Means, as a table.
 fn mean_rows(runs: &[Run]) -> Table {
     let mut rows = Vec::new();
     for mean in means(runs) {

@@ -24,7 +24,7 @@ use crate::store::newcomers::first_listed;
 
 /// Relays that are to come.
 pub(super) struct Coming {
-    /// Who they are, by hour.
+    /// The new relays, by hour.
     listed: Listed,
     /// Where they are from.
     came: Came,
@@ -37,19 +37,19 @@ pub(super) struct Came {
     capacities: &'static str,
     /// Relays that are in the network from the beginning on.
     already_known: usize,
-    /// Relays that come behind the period's end.
+    /// Relays that come after the period's end.
     after_period: usize,
-    /// Hours of which there is no list, so that who came in them comes later.
+    /// Hours without a list, so that the relays that came in them come later.
     hours_without_list: u64,
 }
 
 /// What a source of new relays says.
 struct Source {
-    /// Who comes, by hour.
+    /// The relays that come, by hour.
     listed: Listed,
     /// Where it is from what they can do.
     capacities: &'static str,
-    /// Hours of which there is no list.
+    /// Hours without a list.
     hours_without_list: u64,
 }
 
@@ -185,7 +185,8 @@ fn drawn_from(
     Ok((all, "drawn from --capacities"))
 }
 
-/// How new relays were measured that had empty slots to themselves, each hour's as soon as can be (paper §7).
+/// How new relays were measured that had empty slots to themselves, each hour's as soon as can be
+/// (paper §7).
 #[derive(Debug, Serialize)]
 pub(super) struct Packed {
     /// How many came.
@@ -196,11 +197,10 @@ pub(super) struct Packed {
     pub(super) too_fast: usize,
     /// z0 of all of them.
     pub(super) guess_bytes_per_sec: u64,
-    /// Seconds until all of an hour's relays had been measured: the median of hours in which some came.
+    /// Seconds until all of an hour's relays had been measured: the median of hours in which some
+    /// came.
     pub(super) median_secs: f64,
-    /// The most.
     pub(super) most_secs: f64,
-    /// By hour.
     #[serde(skip)]
     pub(super) by_hour: Vec<Hour>,
 }

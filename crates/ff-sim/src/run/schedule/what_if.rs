@@ -14,7 +14,7 @@ use crate::schedule::what_if::{Figures, WhatIf, what_if as compare};
 /// Carries `what-if` out.
 ///
 /// # Errors
-/// When the network cannot be read, or there can be no schedule.
+/// When the network cannot be read, or a schedule is impossible.
 pub(in crate::run) fn what_if(args: &WhatIfArgs) -> Result<ExitCode> {
     let mut reading = Reading::default();
     let (subjects, _) = subjects(&args.network, args.team.together, &mut reading)?;

@@ -24,7 +24,8 @@ pub(super) fn read(args: &ScheduleArgs, network: &Network, reading: &mut Reading
     anyhow::ensure!(!links.is_empty(), "{name} has no links that can be read{first}");
     reading.skips.extend(skips);
     world.links = links;
-    // Coordinators that take each relay by itself are told no addresses, and links hold relays back all the same.
+    // Coordinators that take each relay by itself are told no addresses, and links hold relays back
+    // all the same.
     for relay in &network.relays {
         let host = relay.addresses.iter().find(|address| world.links.contains_key(*address));
         world.hosts.extend(host.map(|host| (relay.fingerprint, *host)));
@@ -55,7 +56,7 @@ pub(super) fn errors(model: &str, reading: &mut Reading) -> Result<Errors> {
     }
 }
 
-/// Who is on the links that are given.
+/// The relays on the links that are given.
 #[derive(Serialize)]
 pub(super) struct OnLinks {
     /// Hosts whose links are given.
@@ -67,7 +68,6 @@ pub(super) struct OnLinks {
 }
 
 impl OnLinks {
-    /// Those of a world.
     pub(super) fn of(world: &World, subjects: &Subjects, outcome: &PeriodOutcome) -> Self {
         let is_on = |one: &&Subject| world.hosts.contains_key(&one.relay.fingerprint);
         let measured = outcome.estimates.iter();

@@ -85,7 +85,6 @@ impl CellRates {
 /// The results.
 #[derive(Debug, Serialize)]
 pub(super) struct TortoiseReport {
-    /// The seeds.
     seeds: Vec<u64>,
     /// The network's size, as a part of the paper's.
     scale: f64,
@@ -93,7 +92,6 @@ pub(super) struct TortoiseReport {
     fitted_capacity_bytes_per_sec: f64,
     /// All experiments; rates are in KB/s.
     experiments: Vec<CellRates>,
-    /// The claims.
     pub(super) rows: Vec<ClaimLine>,
 }
 
@@ -225,7 +223,6 @@ pub(super) fn markdown(report: &TortoiseReport) -> String {
     text
 }
 
-/// The tables.
 pub(super) fn tables(report: &TortoiseReport, results: &Results) -> [Table; 2] {
     let mut runs = Rows::default();
     for (cell, outcomes) in &results.outcomes {

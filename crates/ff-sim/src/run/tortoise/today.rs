@@ -26,14 +26,15 @@ const FEWEST_RELAYS: u32 = 20;
 const FIRST_CLIENTS: u32 = 4;
 /// Numbers of clients that are tried.
 const TRIES: u32 = 8;
-/// How far the used part of relays may be off: at which no other number of clients is tried, and in the end. A bulk user more
-/// changes it by a step.
+/// How far the used part of relays may be off: at which no other number of clients is tried, and in
+/// the end. A bulk user more changes it by a step.
 const TOLERANCES: (f64, f64) = (0.005, 0.05);
 
 /// Simulates today's network, and prints the results.
 ///
 /// # Errors
-/// When a burst is too small for a limit, no number of clients fits, or the results cannot be written.
+/// When a burst is too small for a limit, no number of clients fits, or the results cannot be
+/// written.
 pub(super) fn today(
     args: &TortoiseArgs,
     seeds: &[u64],
@@ -76,9 +77,8 @@ fn limits(args: &TortoiseArgs) -> Result<Vec<Option<LinkLimit>>> {
     Ok(limits)
 }
 
-/// What all simulations have in common.
+/// The common data of all simulations.
 struct Work<'a> {
-    /// The seeds.
     seeds: &'a [u64],
     /// How long each simulation runs.
     setting: TortoiseSetting,
@@ -93,7 +93,8 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// The number of clients with which relays without a limit carry what they carried in May 2024, and the results with it.
+    /// The number of clients with which relays without a limit carry what they carried in May 2024,
+    /// and the results with it.
     fn fit(&self) -> Result<(u32, Vec<TortoiseOutcome>)> {
         let mut clients = self.relays * FIRST_CLIENTS;
         let mut best: Option<(f64, u32, Vec<TortoiseOutcome>)> = None;

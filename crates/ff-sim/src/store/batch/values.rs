@@ -5,9 +5,9 @@ use std::hash::{BuildHasher, RandomState};
 use super::Cell;
 use crate::store::schema::{Column, ColumnKind};
 
-/// What a row has in place of a value's number where there is no value.
+/// Stands for the number in a row without a value.
 pub(in crate::store) const NONE: u32 = u32::MAX;
-/// So many places there are for values at first.
+/// How many places there are for values at first.
 const FIRST_SLOTS: usize = 64;
 
 /// The values of a column, by numbers from 0.
@@ -16,17 +16,17 @@ pub(in crate::store) struct Values {
     kind: ColumnKind,
     /// Whether there may be none in a row.
     is_nullable: bool,
-    /// The values one behind the other, as Parquet's plain encoding has them; each truth in a byte of its own.
+    /// The values one after the other, as Parquet's plain encoding has them; each boolean in a byte
+    /// of its own.
     plain: Vec<u8>,
     /// How many bytes each of them has; nothing if that is not the same for all.
     width: Option<usize>,
     /// Where each of them ends, if that is not so.
     ends: Vec<usize>,
-    /// The hash of each.
     hashes: Vec<u32>,
-    /// Numbers of values, found by their hashes: at that place, or behind it before the next empty one.
+    /// Numbers of values, found by their hashes: at that place, or after it before the next empty
+    /// one.
     slots: Vec<Slot>,
-    /// What hashes them.
     hasher: RandomState,
     /// The number of the last value that was asked for.
     last: u32,
@@ -39,7 +39,6 @@ pub(in crate::store) struct Values {
 /// A place for a value.
 #[derive(Clone, Copy)]
 struct Slot {
-    /// Its hash.
     hash: u32,
     /// Its number.
     key: u32,
@@ -49,7 +48,7 @@ impl Slot {
     /// One without a value.
     const EMPTY: Self = Self { hash: 0, key: NONE };
 
-    /// Where a hash has its place, if so many bits count.
+    /// Where a hash has its place, if the bits of `mask` count.
     const fn place(hash: u32, mask: usize) -> usize {
         hash as usize & mask
     }
@@ -106,8 +105,8 @@ impl Values {
         self.last = NONE;
     }
 
-    /// Begins again with those values of another one that have these numbers, and puts their new numbers in place of
-    /// them.
+    /// Begins again with those values of another one that have these numbers, and puts their new
+    /// numbers in place of them.
     pub(super) fn follow(&mut self, other: &Self, keys: &mut [u32]) {
         self.clear();
         self.hasher.clone_from(&other.hasher);
@@ -147,7 +146,7 @@ impl Values {
         self.hashes.len()
     }
 
-    /// All of them, one behind the other.
+    /// All of them, one after the other.
     pub(in crate::store) fn plain(&self) -> &[u8] {
         &self.plain
     }
@@ -165,7 +164,8 @@ impl Values {
         value().unwrap_or_default()
     }
 
-    /// Adds a cell in its plain encoding behind others; nothing for one of another type, which counts as none.
+    /// Adds a cell in its plain encoding after others; nothing for one of another type, which
+    /// counts as none.
     pub(super) fn encode(&self, cell: Cell<'_>, to: &mut Vec<u8>) {
         match (self.kind, cell) {
             (ColumnKind::Time, Cell::Int(secs)) => {
@@ -205,13 +205,12 @@ impl Values {
         key
     }
 
-    /// The hash of a value.
     pub(super) fn hash(&self, value: &[u8]) -> u32 {
         folded(self.hasher.hash_one(value))
     }
 
-    /// Looks at the slots of these hashes, so that the processor has them at hand when values are looked up: it gets
-    /// many at once, but waits for each where what to do next depends on it.
+    /// Looks at the slots of these hashes, so that the processor has them at hand when values are
+    /// looked up: it gets many at once, but waits for each where what to do next depends on it.
     pub(super) fn touch(&self, hashes: impl Iterator<Item = u32>) {
         let mask = self.slots.len() - 1;
         let key = |hash| self.slots.get(Slot::place(hash, mask)).map_or(0, |slot| slot.key);

@@ -25,13 +25,12 @@ const MOST_FILES: usize = 100_000;
 
 /// Takes bandwidth files.
 pub(super) struct Files {
-    /// What they have to be like.
+    /// The bounds that they must keep.
     bounds: Bounds,
     /// A row for each.
     files: Partition,
     /// A row for each of their lines.
     lines: Partition,
-    /// The hashes of all.
     hashes: HashSet<[u8; 32]>,
     /// How many were there twice.
     duplicates: u64,
@@ -92,7 +91,8 @@ impl Fill for Files {
         if self.hashes.len() >= MOST_FILES {
             return Err(wrong(format!("there are more than {MOST_FILES} files of this month")));
         }
-        // Its own time is when it is read at: how old it may be when it is voted with does not matter here.
+        // Its own time is when it is read at: how old it may be when it is voted with does not
+        // matter here.
         let mut all = scan::Lines::of(document.bytes);
         let first = all.find(|line| !line.keyword.starts_with(b"@"));
         let time = first.and_then(|line| scan::number(line.keyword)).unwrap_or(0);

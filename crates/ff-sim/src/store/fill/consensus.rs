@@ -28,12 +28,12 @@ const IS_UNMEASURED: usize = CONSENSUS_RELAYS.place("is_unmeasured");
 const MOST_BYTES: usize = 1 << 24;
 /// And no more relays than this, for which only one above [`LONG_BYTES`] is asked.
 const MOST_RELAYS: usize = 40_000;
-/// So many relays as that are not in less.
+/// A table of that number of relays takes at least this number of bytes.
 const LONG_BYTES: usize = 1 << 22;
 
 /// Takes consensuses.
 pub(super) struct Consensuses {
-    /// What they have to be like.
+    /// The bounds that they must keep.
     bounds: Bounds,
     /// A row for each.
     documents: Partition,
@@ -49,14 +49,12 @@ pub(super) struct Consensuses {
     duplicates: u64,
     /// How many documents were none.
     passed_over: u64,
-    /// What texts are made in.
     texts: Texts,
 }
 
 /// Space for texts, used again for each relay.
 #[derive(Default)]
 struct Texts {
-    /// An address.
     address: String,
     /// Other addresses.
     others: String,
@@ -164,8 +162,8 @@ fn push_relay(to: &mut Partition, consensus: &Consensus, relay: &ConsensusRelay,
     ]);
 }
 
-/// Adds a relay's row as the one that the consensus before has of it, as far as that has not changed; `false` if there
-/// is none, or what has changed is not what changes from hour to hour.
+/// Adds a relay's row as the one that the consensus before has of it, as far as that has not
+/// changed; `false` if there is none, or what has changed is not what changes from hour to hour.
 fn push_again(
     to: &mut Partition,
     sequence: &Sequence,
@@ -265,7 +263,6 @@ fn check_relays(document: Document<'_>) -> Result<(), DocumentError> {
     Ok(())
 }
 
-/// The name of a flavour.
 const fn flavour_name(flavour: Flavour) -> &'static str {
     match flavour {
         Flavour::Ns => "ns",

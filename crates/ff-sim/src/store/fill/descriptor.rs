@@ -18,14 +18,13 @@ const MOST: usize = 1_800_000;
 
 /// Takes server descriptors.
 pub(super) struct Servers {
-    /// What they have to be like.
+    /// The bounds that they must keep.
     bounds: Bounds,
-    /// A row for each.
     rows: Partition,
     /// The one that is being read, whose space is used again.
     now: Descriptors,
-    /// The digests of all: twenty bytes for each of a month's descriptors, which are less than a million. There are no
-    /// more than [`MOST`].
+    /// The digests of all: twenty bytes for each of a month's descriptors, which are less than a
+    /// million. There are at most [`MOST`].
     digests: HashSet<[u8; 20]>,
     /// How many were there twice.
     duplicates: u64,

@@ -6,7 +6,6 @@ use super::super::load::PartFile;
 use super::super::schema::{Column, ColumnKind};
 use super::*;
 
-/// A column.
 const fn column(name: &'static str, kind: ColumnKind, is_nullable: bool) -> Column {
     Column { name, kind, is_nullable }
 }
@@ -66,7 +65,6 @@ impl Row {
         }
     }
 
-    /// Its cells.
     fn cells(&self) -> [Cell<'_>; 8] {
         [
             Cell::Int(self.time),

@@ -75,7 +75,8 @@ fn the_guard_probabilities_of_october_2025_vary_by_window() {
     let deviations = |window: usize| outcome.means(window, |means| means.weight_deviation);
     near("A7 median RSD(W)", &line(&outcome, deviations, 50.0), &[2.5, 9.4, 19.0], 1.5);
     println!("relays with a mean: {:?}", [0, 1, 2].map(|window| deviations(window).len()));
-    // Guards and exits mix in guard probabilities: the network's error by them says nothing about weights.
+    // Guards and exits mix in guard probabilities: the network's error by them says nothing about
+    // weights.
     let errors = |window: usize| outcome.network(window, 1.0, |network| network.weight_error);
     println!("NWE by guard probability, no figure: {:.1?}", line(&outcome, errors, 50.0));
 }

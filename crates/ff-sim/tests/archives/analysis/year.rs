@@ -21,8 +21,8 @@ struct Made {
     is_running: bool,
 }
 
-/// Moves a relay on by an hour: a descriptor every 18 hours, a new weight in four of five hours, and 1 in 500 goes
-/// or comes.
+/// Moves a relay on by an hour: a descriptor every 18 hours, a new weight in four of five hours,
+/// and 1 in 500 goes or comes.
 fn an_hour(relay: &mut Made, random: &mut impl Rng, publishes: bool) {
     if publishes {
         let next = relay.advertised * random.random_range(850..1_160) / 1_000;
@@ -43,7 +43,8 @@ pub(super) fn processor_secs() -> f64 {
     nanos.parse::<f64>().expect("a number") / 1e9
 }
 
-/// Analyses so many generated hours; gives the seconds that the engine had a processor, and those that went by.
+/// Analyses `hours` generated hours; gives the seconds that the engine had a processor, and those
+/// that went by.
 fn hours(hours: u64) -> (f64, f64) {
     let (windows, step_secs) = (Window::of_paper(), 3_600);
     let mut engine =

@@ -65,7 +65,7 @@ fn of_packed_files_that_are_cut_results_are_of_what_came_before() {
         write(dir, file, text, true);
         let output = run(dir, &args);
         let said = String::from_utf8_lossy(&output.stderr);
-        // One fault beside two thousand rows is less than one in a thousand.
+        // One fault in two thousand rows is less than one in a thousand.
         assert_eq!(output.status.code(), Some(0), "{args:?}: {said}");
         assert!(said.contains(&format!("left out 1 of the input, at first {file}")), "{said}");
         let kept = count(&output.stdout);

@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use super::made::{self, Archive, fails, month_of_consensuses, prints};
 
-/// Archives and a store of them: hours from the last of February on, where the descriptors of the samples are from.
+/// Archives and a store of them: hours from the last of February on, where the descriptors of the
+/// samples are from.
 fn filled() -> tempfile::TempDir {
     let temporary = tempfile::tempdir().expect("a directory");
     let archives = temporary.path().join("archives");

@@ -23,7 +23,7 @@ pub(crate) fn run(dir: &Path, args: &[&str]) -> Output {
     output.expect("the program runs")
 }
 
-/// What it prints, if all is well.
+/// The output of a successful run.
 pub(crate) fn prints(dir: &Path, args: &[&str]) -> String {
     let output = run(dir, args);
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -37,7 +37,6 @@ pub(crate) fn fails(dir: &Path, args: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// A sample.
 fn sample(name: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
     fs::read(path).expect("a sample")
@@ -64,9 +63,7 @@ pub(crate) fn consensus(valid_after: &str, number: u64) -> String {
 
 /// An archive that is being made.
 pub(crate) struct Archive {
-    /// Its path.
     path: PathBuf,
-    /// What is in it.
     tar: RefCell<tar::Builder<Vec<u8>>>,
 }
 
@@ -77,7 +74,7 @@ impl Archive {
         Self { path: path.to_owned(), tar: RefCell::new(tar::Builder::new(Vec::new())) }
     }
 
-    /// Adds an entry, whatever its name is.
+    /// Adds an entry, with any name.
     pub(crate) fn put(self, name: &str, content: &[u8]) -> Self {
         let mut header = tar::Header::new_gnu();
         header.as_gnu_mut().expect("such a header").name[..name.len()]
@@ -130,7 +127,6 @@ pub(crate) fn month_of_consensuses(dir: &Path, month: &str, hours: usize, is_pac
     }
 }
 
-/// The descriptors of the samples.
 pub(crate) fn sample_descriptors() -> Vec<u8> {
     let mut text = Vec::new();
     let packed = sample("read-2020-02-29-descriptors.xz");
@@ -146,8 +142,8 @@ pub(crate) fn descriptors(dir: &Path) {
         .finish(true);
 }
 
-/// The descriptors of the samples, each with a certificate of the same family's key (proposal 321), and the digests by
-/// which a consensus lists each of them: what it was, and what it is then.
+/// The descriptors of the samples, each with a certificate of the same family's key (proposal 321),
+/// and the digests by which a consensus lists each of them: what it was, and what it is then.
 pub(crate) fn in_one_family() -> (String, Vec<(String, String)>) {
     let text = String::from_utf8(sample_descriptors()).expect("UTF-8");
     let line = |line: &str| match line.strip_prefix("master-key-ed25519 ") {

@@ -166,7 +166,8 @@ fn hours_between_months_are_missing_and_bridges_are_of_another_kind() {
     }
     let ingest = ["ingest", "--collector", "archives", "--store", "store"];
     let text = prints(dir, &ingest);
-    // Of February 29th three, of March 1st three; then from March 1st, 4 h, to the end of the month.
+    // Of February 29th three, of March 1st three; then from March 1st, 4 h, to the end of the
+    // month.
     let march = 31 * 24 - 4;
     assert!(text.contains(&format!("hours missing  {}\n", 6 + march)), "{text}");
     assert!(text.contains("gaps  2\n"), "{text}");
@@ -338,7 +339,8 @@ fn a_full_disk_fails_and_leaves_nothing_half_done() {
     let whole = contents(&dir.join("whole"));
     let largest = whole.values().map(Vec::len).max().expect("files");
     assert!(largest > 8 * 1024, "the partition is larger than any limit below: {largest}");
-    // The shell ignores the signal of a file that becomes too large, so that the program sees an error.
+    // The shell ignores the signal of a file that becomes too large, so that the program sees an
+    // error.
     for kilobytes in [1, 2, 4, 8] {
         let script = format!(
             "trap '' XFSZ; ulimit -f {}; exec {} ingest --collector archives --store store",

@@ -1,4 +1,5 @@
-//! What tor tells of streams that it attaches itself: on which circuit each is, through which relays, and why it has ended.
+//! What tor tells of streams that it attaches itself: on which circuit each is, through which
+//! relays, and why it has ended.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,7 +18,7 @@ use crate::client::tor::events::reason;
 /// How long to wait for an event before looking whether the watcher is still used.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// What is told of a stream.
+/// The known events of a stream.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Told {
     /// The circuit that it is on, or was.
@@ -37,7 +38,6 @@ pub(super) struct End {
     pub(super) by_exit: bool,
 }
 
-/// Which streams are watched.
 #[derive(Debug, Default)]
 pub(super) struct Watcher(Mutex<Streams>);
 
@@ -52,10 +52,10 @@ struct Streams {
     is_lost: bool,
 }
 
-/// A stream that is watched until this is dropped; one that has a number, until tor says that it has ended.
+/// A stream that is watched until this is dropped; one that has a number, until tor says that it
+/// has ended.
 #[derive(Debug)]
 pub(super) struct Watched {
-    /// What is told of it.
     told: watch::Receiver<Told>,
     /// Where it comes from.
     source: SocketAddr,
@@ -64,7 +64,6 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// What is told of it.
     pub(super) fn told(&self) -> watch::Receiver<Told> {
         self.told.clone()
     }
@@ -162,7 +161,6 @@ impl Watcher {
         Ok(())
     }
 
-    /// The streams.
     fn lock(&self) -> MutexGuard<'_, Streams> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -209,7 +207,8 @@ fn relays(circuit: &Event) -> Vec<PathRelay> {
 mod tests {
     use super::*;
 
-    /// Circuits in the words of a real tor, 0.4.9: one, two of a conflux set, and one without relays yet.
+    /// Circuits in the words of a real tor, 0.4.9: one, two of a conflux set, and one without
+    /// relays yet.
     const STATUS: &str = "\
         7 BUILT $AA~a,$BB~b,$CC~c BUILD_FLAGS=NEED_CAPACITY PURPOSE=GENERAL TIME_CREATED=2026-11-29T12:00:00.000000\n\
         8 BUILT $AA~a,$DD~d,$EE~e BUILD_FLAGS=NEED_CAPACITY PURPOSE=CONFLUX_LINKED CONFLUX_ID=F0 CONFLUX_RTT=30\n\

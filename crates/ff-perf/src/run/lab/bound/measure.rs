@@ -10,21 +10,25 @@ use serde::Serialize;
 
 use super::queue::{Job, Queue, Size};
 
-/// What 003 downloaded, in bytes.
+/// The size of the downloads in the throughput bound, in bytes.
 const PUBLISHED_BYTES: u64 = 458_752;
-/// So many downloads at once, none of which share a limited relay: together they are far from what two cores carry.
+/// How many downloads run at once, none of which share a limited relay: together they are far from
+/// what two cores carry.
 const AT_ONCE: usize = 4;
 /// A first byte that takes longer is none.
 const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(30);
-/// A token bucket that is full gives a second's worth at once; what comes after this is what it gives for good.
+/// A token bucket that is full gives a second's worth at once; what comes after this is what it
+/// gives for good.
 const SETTLING: Duration = Duration::from_millis(1500);
 /// The published download through the slowest relay there can be takes 7 s.
 const PUBLISHED_TIMEOUT: Duration = Duration::from_secs(60);
-/// Between downloads: token buckets have filled again after a second, and what was on its way has gone.
+/// Between downloads: token buckets have filled again after a second, and what was on its way has
+/// gone.
 const PAUSE: Duration = Duration::from_millis(1200);
 
-/// For so long the relays carry nothing before the first download. For twenty seconds after the start of an idle network each
-/// has read some 90 kB/s, more than the slowest one's limit, and again for ten seconds when half a minute had passed.
+/// For so long the relays carry nothing before the first download. For twenty seconds after the
+/// start of an idle network each has read some 90 kB/s, more than the slowest one's limit, and
+/// again for ten seconds when half a minute had passed.
 const QUIET: Duration = Duration::from_secs(60);
 /// How often it is looked what they carry.
 const LOOK: Duration = Duration::from_secs(5);
@@ -42,7 +46,8 @@ pub(super) struct Done {
     pub(super) path: Vec<usize>,
     /// What arrived; of long downloads, once the rate had settled.
     pub(super) bytes: u64,
-    /// How long that took: from the stream's opening, for long downloads from when the rate had settled.
+    /// How long that took: from the stream's opening, for long downloads from when the rate had
+    /// settled.
     pub(super) secs: f64,
 }
 
@@ -55,22 +60,20 @@ impl Done {
 
 /// A network whose limited relays carry one download each at a time.
 pub(super) struct Bench<'a> {
-    /// The network.
     network: &'a Network,
-    /// Who may ask for its end.
+    /// Requests for its end.
     ending: &'a Ending,
     /// Its limited relays.
     limited: Vec<&'a Node>,
     /// How long a long download takes.
     long: Duration,
-    /// Says how far it has come.
     progress: ProgressLine,
     /// All that was downloaded.
     pub(super) done: Vec<Done>,
 }
 
 impl<'a> Bench<'a> {
-    /// Of a network with so many limited relays.
+    /// Of a network with this number of limited relays.
     pub(super) fn new(network: &'a Network, ending: &'a Ending, relays: usize, secs: u8) -> Self {
         let limited = (0..relays).map(|relay| network.node(&format!("limited{relay}"))).collect();
         let (long, progress) = (Duration::from_secs(secs.into()), ProgressLine::of("ff-perf"));
@@ -109,7 +112,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// What each limited relay has read so far, in bytes.
+    /// The bytes that each limited relay has read so far.
     fn read(&self) -> Result<Vec<u64>> {
         let of = |node: &&Node| {
             let text = node.control()?.getinfo("traffic/read")?;
@@ -151,7 +154,6 @@ impl<'a> Bench<'a> {
         Ok(rates)
     }
 
-    /// Makes a download.
     fn download(&self, job: &Job) -> Result<Done> {
         let nodes: Vec<_> = job.path.iter().map(|&relay| self.limited[relay]).collect();
         let path: Vec<_> = nodes.into_iter().chain([self.network.node("exit0")]).collect();
@@ -185,7 +187,7 @@ impl<'a> Bench<'a> {
         errors.first().map_or(Ok((bytes, time)), |error| bail!("it ended early: {error}"))
     }
 
-    /// Downloads as much as 003 did.
+    /// Downloads as much as the throughput bound's authors did.
     fn published(&self, plan: &DownloadPlan) -> Result<(u64, Duration)> {
         let downloads = self.network.download(self.network.node("client0"), plan)?;
         let began = Instant::now();

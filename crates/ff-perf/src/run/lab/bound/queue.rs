@@ -20,21 +20,20 @@ pub(super) struct Job {
 pub(super) enum Size {
     /// For some seconds.
     Long,
-    /// What 003 did.
+    /// As in the throughput bound.
     Published,
 }
 
 /// Jobs, which several threads take as relays become free.
 pub(super) struct Queue<'a> {
-    /// All jobs.
     jobs: &'a [Job],
-    /// What is left, and which relays carry something.
+    /// The jobs that are left, and the relays that carry something.
     state: Mutex<State>,
     /// Whether a relay has become free.
     freed: Condvar,
 }
 
-/// What is left to do.
+/// The jobs that are left.
 struct State {
     /// Jobs that have not begun.
     left: Vec<usize>,
@@ -43,7 +42,7 @@ struct State {
 }
 
 impl<'a> Queue<'a> {
-    /// Of jobs through so many relays.
+    /// A queue of jobs through this number of relays.
     pub(super) fn new(jobs: &'a [Job], relays: usize) -> Self {
         let state = State { left: (0..jobs.len()).collect(), busy: vec![false; relays] };
         Self { jobs, state: Mutex::new(state), freed: Condvar::new() }
@@ -54,7 +53,8 @@ impl<'a> Queue<'a> {
         self.jobs.len() - self.lock().left.len()
     }
 
-    /// Takes jobs until none is left; each with what came of it. One that fails is the last to begin.
+    /// Takes jobs until none is left; each with what came of it. One that fails is the last to
+    /// begin.
     pub(super) fn work<T>(&self, make: &impl Fn(usize) -> Result<T>) -> Vec<(usize, Result<T>)> {
         let mut made = Vec::new();
         while let Some(job) = self.take() {
@@ -96,7 +96,6 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// The state.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -19,7 +19,7 @@ const MOST_OFF: f64 = 0.1;
 pub(super) struct Report {
     /// The version of this document.
     schema: u32,
-    /// What was set.
+    /// The setting.
     #[serde(flatten)]
     setting: Setting,
     /// The limits that were set.
@@ -30,7 +30,6 @@ pub(super) struct Report {
     lengths: Vec<Length>,
     /// Figure 6.
     slow_relay: SlowRelay,
-    /// What was checked.
     checks: Vec<Check>,
     /// Whether all checks hold.
     pub(super) is_as_published: bool,
@@ -39,7 +38,7 @@ pub(super) struct Report {
     done: Vec<Done>,
 }
 
-/// What is set beside the limits.
+/// The setting that is compared with the limits.
 #[derive(Debug, Serialize)]
 pub(super) struct Setting {
     /// Which tor the relays are: its version, and where it is.
@@ -89,25 +88,25 @@ impl From<Mean> for Measured {
 }
 
 impl Means {
-    /// Long downloads, beside B.
+    /// Long downloads, compared with B.
     fn ratio(&self) -> f64 {
         self.long.bytes_per_sec / self.bound_bytes_per_sec
     }
 }
 
-/// Figure 6: a short path with a slow relay beside a longer one without.
+/// Figure 6: a short path with a slow relay compared with a longer one without.
 #[derive(Debug, Serialize)]
 pub(super) struct SlowRelay {
     /// The slow relay's path.
     slow: PathMean,
     /// The other.
     fast: PathMean,
-    /// What 003 found, KB/s: three hops with a slow relay, and four without.
+    /// The results of the throughput bound, KB/s: three hops with a slow relay, and four without.
     paper_kbytes_per_sec: [f64; 2],
 }
 
 impl SlowRelay {
-    /// Beside the paper's.
+    /// Compares with the paper's.
     pub(super) fn of(slow: PathMean, fast: PathMean) -> Self {
         Self { slow, fast, paper_kbytes_per_sec: [19.61, 42.22] }
     }
@@ -118,7 +117,6 @@ impl SlowRelay {
 pub(super) struct PathMean {
     /// Its hops, the exit included.
     hops: usize,
-    /// Its limited relays.
     limited_relays: Vec<usize>,
     /// How many downloads.
     downloads: usize,
@@ -144,9 +142,7 @@ impl PathMean {
 /// Something that has to hold.
 #[derive(Debug, Serialize)]
 struct Check {
-    /// What.
     what: String,
-    /// Whether it does.
     holds: bool,
 }
 
@@ -174,7 +170,6 @@ impl Report {
         }
     }
 
-    /// Writes the folder.
     pub(super) fn write(&self, folder: &Folder) -> Result<()> {
         let header = ["download", "what", "limited_relays", "bytes", "time_s", "rate_bytes_per_s"];
         let row = |(number, done): (usize, &Done)| {
@@ -255,7 +250,7 @@ impl Report {
     }
 }
 
-/// What has to hold by 003.
+/// The checks that follow from the throughput bound.
 fn checks(lengths: &[Length], slow: &SlowRelay) -> Vec<Check> {
     let mut checks = Vec::new();
     let uniform: Vec<_> = lengths.iter().map(|length| &length.uniform).collect();

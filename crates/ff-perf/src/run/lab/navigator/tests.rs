@@ -26,7 +26,8 @@ fn args(words: &str) -> LabNavigatorArgs {
     }
 }
 
-/// Whether something that happens with a chance has happened about as often as that in [`DRAWS`]: 5 deviations off is too far.
+/// Whether something that happens with a chance has happened about as often as that in [`DRAWS`]: 5
+/// deviations off is too far.
 fn is_about(found: u32, chance: f64) -> bool {
     let (draws, found) = (f64::from(DRAWS), f64::from(found));
     (found - draws * chance).abs() <= 5.0 * (draws * chance * (1.0 - chance)).sqrt()
@@ -38,7 +39,7 @@ fn told(args: &LabNavigatorArgs) -> crate::cli::measure::MeasureArgs {
     parsed(words(args, target, ["a network", "paths", "out"].map(Path::new)))
 }
 
-/// Of which of so many circuits the experiment has something downloaded.
+/// The circuits, of this number, over which the experiment downloads something.
 fn downloads(args: &LabNavigatorArgs, circuits: u64) -> Vec<u64> {
     let told = told(args).measuring;
     let program = Program {

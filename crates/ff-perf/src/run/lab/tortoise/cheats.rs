@@ -1,7 +1,9 @@
-//! What clients get that evade the limit, and what a scanner measures that enters as a client, each with real tors.
+//! What clients get that evade the limit, and what a scanner measures that enters as a client, each
+//! with real tors.
 //!
-//! All relays have the limit; what is compared is bytes of the link per second, divided by the limit. Weights come from a
-//! bandwidth file, which all three authorities vote by, so that a relay has the flag Fast or lacks it.
+//! All relays have the limit; what is compared is bytes of the link per second, divided by the
+//! limit. Weights come from a bandwidth file, which all three authorities vote by, so that a relay
+//! has the flag Fast or lacks it.
 
 mod tors;
 
@@ -43,9 +45,9 @@ pub(super) struct Cheat {
     cheat: String,
     /// Bytes a second of its links, divided by the limit; none if it failed.
     times_the_limit: Option<f64>,
-    /// What is expected at least.
+    /// The least expected value.
     low: f64,
-    /// What is expected at most; `null` if there is no bound.
+    /// The greatest expected value; `null` if it is unbounded.
     high: f64,
     /// Why it failed.
     reason: String,
@@ -101,13 +103,12 @@ pub(super) fn run(tor: &Path, is_short: bool, ending: &Ending) -> Result<Vec<Che
 
 /// A network and what was measured in it.
 struct Bench<'a> {
-    /// The network.
     network: &'a Network,
-    /// Who may ask for the end.
+    /// Requests for the end.
     ending: &'a Ending,
     /// How long a rate is measured.
     time: Duration,
-    /// What was measured.
+    /// The results.
     cheats: Vec<Cheat>,
 }
 
@@ -138,7 +139,8 @@ impl Bench<'_> {
         // The next relay may lack Stable, too, and its link must not be what limits.
         let next = self.node("middle0").or_addr().ip().to_string();
         self.set(0, "FFIngressExemptAddress", &next)?;
-        // Who has Stable is decided by seconds: relays of a new network have no other history.
+        // Which relays have Stable is decided by seconds: relays of a new network do not have
+        // another history.
         let mut kinds = BTreeMap::new();
         for (relay, _) in RUNNERS {
             kinds.entry(self.flags_of(relay)?).or_insert(relay);
@@ -200,7 +202,8 @@ impl Bench<'_> {
         })
     }
 
-    /// A client that offers bytes as an onion service, to a client whose address is exempt everywhere.
+    /// A client that offers bytes as an onion service, to a client whose address is exempt
+    /// everywhere.
     fn onion_service(&mut self) -> Result<()> {
         let address = self.node(CONFLUX).socks_addr().ip().to_string();
         for node in self.network.authorities().chain(self.network.relays()) {
@@ -234,8 +237,8 @@ impl Bench<'_> {
         self.add("T27", "the same, its address exempt".to_owned(), FREE, rate)
     }
 
-    /// What sbws measures: its first hop is the measured relay, which limits it as a client. Its link is new, so the burst
-    /// and the time decide, and not the relay.
+    /// What sbws measures: its first hop is the measured relay, which limits it as a client. Its
+    /// link is new, so the burst and the time decide, and not the relay.
     fn scanner(&mut self) -> Result<()> {
         let by_arithmetic = (SCAN_BURST as f64 / SCAN.as_secs_f64() + LIMIT as f64) / LIMIT as f64;
         for (guard, what) in [(3, "a relay without a rate"), (4, "a relay of 1 MB/s")] {
@@ -282,12 +285,10 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// A node.
     fn node(&self, name: &str) -> &Node {
         self.network.node(name)
     }
 
-    /// Sets an option of a guard.
     fn set(&self, guard: u32, option: &str, value: &str) -> Result<()> {
         let name = guard_name(guard);
         let set = self.node(&name).control()?.setconf(option, value);

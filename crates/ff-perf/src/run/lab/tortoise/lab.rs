@@ -17,7 +17,7 @@ const ADDRESSES: (&str, Ipv4Addr) = ("10.9.0.0/16", Ipv4Addr::new(10, 9, 0, 1));
 const MTU: u16 = 1500;
 /// Authorities: the consensus has the weights of a bandwidth file if three vote for them.
 const AUTHORITIES: usize = 3;
-/// Time from one consensus to the next; there is no second one in a private network.
+/// Time from one consensus to the next; a private network does not have a second one.
 const VOTING_INTERVAL: Duration = Duration::from_secs(1800);
 /// The least rate of a relay that tor takes, in bytes a second.
 const LEAST_RATE: u64 = 76_800;
@@ -43,7 +43,6 @@ pub(super) enum Tor {
 }
 
 impl Tor {
-    /// Its name.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Stock => "stock",
@@ -72,7 +71,8 @@ impl Tor {
     }
 }
 
-/// Takes the calling thread, and all that it starts, into a namespace in which nodes have addresses of their own.
+/// Takes the calling thread, and all that it starts, into a namespace in which nodes have addresses
+/// of their own.
 ///
 /// # Errors
 /// Without root.
@@ -147,14 +147,14 @@ impl Lab {
             };
             clients.push((client.stream, name));
         }
-        // The paper's clients had no conflux; and a client needs no threads of its own for a few circuits.
+        // The paper's clients had no conflux; and a client needs no threads of its own for a few
+        // circuits.
         let builder = builder.clients(tors).client_torrc("ConfluxEnabled 0");
         let network = builder.client_torrc("NumCPUs 1").start()?;
         network.relays().try_for_each(Node::wait_for_enough_documents)?;
         Ok(Self { network, tor, clients })
     }
 
-    /// The network.
     pub(super) const fn network(&self) -> &Network {
         &self.network
     }
@@ -205,7 +205,7 @@ impl Lab {
     /// The users of an experiment: all of the network's, or fewer.
     ///
     /// # Errors
-    /// When the network has no such client.
+    /// When the network does not have such a client.
     pub(super) fn users(&self, world: &World) -> Result<Vec<User>> {
         let user = |client: &TortoiseClient| {
             let found = self.clients.iter().find(|(stream, _)| *stream == client.stream);
@@ -239,7 +239,8 @@ fn forwards(world: &World, place: usize) -> f64 {
     hop.and_then(|hop| world.capacities.get(hop)).copied().unwrap_or(0.0)
 }
 
-/// A relay of this rate in bytes a second, which is also its weight. Any relay may have any place in a circuit, as in ff-sim.
+/// A relay of this rate in bytes a second, which is also its weight. Any relay may have any place
+/// in a circuit, as in ff-sim.
 fn relay(name: String, tor: Tor, rate: f64) -> RelayConfig {
     let bytes = whole(rate).max(LEAST_RATE);
     RelayConfig::exit(name)
@@ -248,7 +249,8 @@ fn relay(name: String, tor: Tor, rate: f64) -> RelayConfig {
         .torrc(format!("TokenBucketRefillInterval {} msec", tor.refill_ms()))
 }
 
-/// A client's relay: it forwards what its line carries up, and shares what comes down with the client.
+/// A client's relay: it forwards what its line carries up, and shares what comes down with the
+/// client.
 fn client_relay(client: &TortoiseClient, tor: Tor, forwards: f64) -> RelayConfig {
     let bytes = whole(forwards).max(LEAST_RATE);
     let line = whole(client.down).max(bytes);

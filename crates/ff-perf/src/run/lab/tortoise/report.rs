@@ -47,7 +47,8 @@ pub(super) struct Report {
     pub(super) claims: Vec<ClaimComparison>,
     /// How many downloads failed, by kind of tor and reason.
     pub(super) failures: BTreeMap<String, u64>,
-    /// By how much this program's timers were late, in the experiment with the greatest mean, in ms.
+    /// By how much this program's timers were late, in the experiment with the greatest mean, in
+    /// ms.
     pub(super) timers_late_ms: f64,
     /// Whether that is too much: the experiments are invalid.
     pub(super) is_machine_busy: bool,

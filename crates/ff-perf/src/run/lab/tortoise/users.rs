@@ -1,5 +1,5 @@
-//! Web and bulk users (the paper's §5), all in one thread: each downloads through a SocksPort, waits for the last byte, thinks,
-//! and asks again, as ff-sim's users do.
+//! Web and bulk users (the paper's §5), all in one thread: each downloads through a SocksPort,
+//! waits for the last byte, thinks, and asks again, as ff-sim's users do.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,9 +18,11 @@ use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout, timeout_at};
 
-/// A download that takes longer has failed: a file of 5 MB at a quarter of what the mean client has.
+/// A download that takes longer has failed: a file of 5 MB at a quarter of what the mean client
+/// has.
 const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(480);
-/// How long a user waits after a failure, so that a refused connection is not asked for again at once.
+/// How long a user waits after a failure, so that a refused connection is not asked for again at
+/// once.
 const AFTER_FAILURE_SECS: f64 = 1.0;
 /// How often it is looked whether the program is asked to end.
 const LOOK: Duration = Duration::from_millis(200);
@@ -60,7 +62,8 @@ pub(super) struct Observed {
     pub(super) late: Duration,
 }
 
-/// Lets users download, and watches for the measured time; `carried` reads a counter of bytes at its beginning and end.
+/// Lets users download, and watches for the measured time; `carried` reads a counter of bytes at
+/// its beginning and end.
 ///
 /// # Errors
 /// Those of `carried`, and when the program is asked to end.
@@ -93,7 +96,8 @@ fn runtime() -> Result<Runtime> {
     Builder::new_current_thread().enable_all().build().context("Failed to start a runtime")
 }
 
-/// Waits, but not longer than until somebody asks for the end; by how much timers were late, in the mean.
+/// Waits, but not longer than until somebody asks for the end; by how much timers were late, in the
+/// mean.
 async fn wait(time: Duration, ending: &Ending) -> Result<Duration> {
     let until = Instant::now() + time;
     let (mut late, mut timers) = (Duration::ZERO, 0_u32);
@@ -135,13 +139,13 @@ async fn download(number: usize, user: &User, watch: &Watch, log: &Log) {
     }
 }
 
-/// What is noted during an experiment.
+/// Notes that are taken during an experiment.
 struct Log {
     /// When it began.
     began: Instant,
     /// The seconds after that which are measured.
     measured: (f64, f64),
-    /// What was noted.
+    /// The notes.
     observed: RefCell<Observed>,
 }
 
@@ -196,13 +200,12 @@ impl Log {
 /// Where a stream leads.
 #[derive(Clone, Debug)]
 pub(super) enum Target {
-    /// To an address.
     Address(SocketAddr),
     /// To a port of an onion service.
     Onion(String, u16),
 }
 
-/// Downloads so many bytes from a source.
+/// Downloads this number of bytes from a source.
 async fn fetch(socks: SocketAddr, source: SocketAddr, size: f64) -> io::Result<()> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "5 MB at most")]
     let bytes = size.round() as u64;

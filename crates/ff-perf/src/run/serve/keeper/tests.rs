@@ -1,4 +1,5 @@
-//! Months of downloads in simulated time: real files, clocks of the test, and a client whose downloads are all of 20 s.
+//! Months of downloads in simulated time: real files, clocks of the test, and a client whose
+//! downloads are all of 20 s.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -245,7 +246,8 @@ fn in_file(dir: &Path, day: u64) -> Option<usize> {
     document.pointer("/data/op-a/tgen/streams").and_then(Value::as_object).map(serde_json::Map::len)
 }
 
-/// Has the files that lines go into from the next midnight on be folders, for this many days: as if the disk were full.
+/// Has the files that lines go into from the next midnight on be folders, for this many days: as if
+/// the disk were full.
 fn blocked(dir: &Path, today: u64, days: u64) -> Vec<PathBuf> {
     let number = |path: PathBuf| {
         let name = path.file_name()?.to_str()?.strip_prefix("circuits-")?.to_owned();
@@ -259,7 +261,8 @@ fn blocked(dir: &Path, today: u64, days: u64) -> Vec<PathBuf> {
     all
 }
 
-/// Months with restarts, three days of a full disk, failures, and a budget that is spent before each month ends.
+/// Months with restarts, three days of a full disk, failures, and a budget that is spent before
+/// each month ends.
 fn months(days: u64, every: u64, disk_bytes: u64, data_bytes: u64) {
     let dir = folder();
     let out = dir.path().join("out");

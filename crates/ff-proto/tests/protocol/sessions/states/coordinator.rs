@@ -77,7 +77,6 @@ fn step(event: &str, column: Column) -> Step {
     Step::to(state_of(link), outcome)
 }
 
-/// A link in a state.
 fn link_in(state: &str) -> CoordinatorLink {
     let mut link = asking();
     if state != "Asking" {
@@ -142,7 +141,7 @@ fn take(event: &str, link: &mut CoordinatorLink) -> Taken {
     hear(link, &message)
 }
 
-/// What the link tells its host.
+/// The name of an event for the link's host.
 fn name(event: &CoordinatorEvent) -> &'static str {
     match event {
         CoordinatorEvent::Granted(_) => "granted",

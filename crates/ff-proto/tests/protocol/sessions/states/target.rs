@@ -20,7 +20,7 @@ const MEASURER: &str = "measurement link";
 const OTHER: &str = "other link";
 /// The row of a link that its peer closes.
 const LINK_CLOSES: &str = "the link closes";
-/// So much time that every timeout has come.
+/// Long enough for every timeout.
 const LONG: Duration = Duration::from_secs(45);
 
 /// The target.
@@ -148,7 +148,7 @@ fn happen(event: &str, net: &mut Net, link: LinkId) -> Vec<&'static str> {
     answers.iter().map(name).collect()
 }
 
-/// What a message of the target says.
+/// The name of a message of the target.
 fn name(answer: &Msg) -> &'static str {
     match answer {
         Msg::ParamsOk(_) => "granted",

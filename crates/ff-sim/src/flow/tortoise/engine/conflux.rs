@@ -4,8 +4,8 @@ use super::Engine;
 use crate::flow::tortoise::users::UserKind;
 
 impl Engine<'_> {
-    /// Divides what is left of each user's transfer among the links that still carry some, by their rates: a sender sends
-    /// on the leg that has room.
+    /// Divides what is left of each user's transfer among the links that still carry some, by their
+    /// rates: a sender sends on the leg that has room.
     pub(super) fn pool(&mut self) {
         let mut at = 0;
         while let Some(&(number, _)) = self.active.get(at) {

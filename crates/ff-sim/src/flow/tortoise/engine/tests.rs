@@ -37,7 +37,8 @@ fn transfers(world: &World, count: usize) -> Vec<(f64, f64)> {
         engine.step();
         let seen = engine.outcome.clients[0];
         if seen.rates > rates {
-            // A step begins transfers before it ends any, so the size is still that of the one that ended.
+            // A step begins transfers before it ends any, so the size is still that of the one that
+            // ended.
             let size = engine.users[0].size;
             found.push((size, size / (seen.rates - rates)));
             rates = seen.rates;
@@ -70,7 +71,8 @@ fn a_limited_transfer_takes_what_the_bucket_does_not_hold_at_the_limit() {
             FIRST_BYTE_SECS + (bytes / 4e5).max((bytes - tokens) / rate)
         };
         assert_near(found[0].1, secs_of(found[0].0, burst), 2e-3);
-        // The next finds what has come in before its first byte: all else is gone, unless the line is the lesser.
+        // The next finds what has come in before its first byte: all else is gone, unless the line
+        // is the lesser.
         for &(size, secs) in found[1..].iter().filter(|_| burst < 1e6) {
             assert_near(secs, secs_of(size, (rate * FIRST_BYTE_SECS).min(burst)), 2e-3);
         }
@@ -89,8 +91,9 @@ fn a_relay_is_shared_evenly_and_used_whole() {
 
 #[test]
 fn what_a_client_forwards_takes_from_its_own_line() {
-    // Relay 1 is that of client 0, and forwards 80 kB/s over a line of 100 kB/s; relay 0 has enough. The runner's own
-    // circuits go through relay 0 alone, those of the other client through both.
+    // Relay 1 is that of client 0, and forwards 80 kB/s over a line of 100 kB/s; relay 0 has
+    // enough. The runner's own circuits go through relay 0 alone, those of the other client through
+    // both.
     let limit = LinkLimit { rate: 1e9, burst: 1e9 };
     let runner = TortoiseClient { line: 1, relay: Some(1), ..client(UserKind::Bulk, 1e5, 1) };
     let other = client(UserKind::Bulk, 1e6, 2);

@@ -1,4 +1,5 @@
-//! Rows D7 and D8: networks that gave no constants beside Shadow's results of them, and beside the public Tor.
+//! Rows D7 and D8: networks that gave no constants, compared with Shadow's results for them and
+//! with the public Tor.
 
 use anyhow::{Context, Result};
 use ff_report::stats;
@@ -45,7 +46,7 @@ fn of_load(all: &Simulated<'_>, load: u32, kind: Kind) -> Result<[f64; 5]> {
     })
 }
 
-/// D7: beside Shadow, as the median over networks differs.
+/// D7: compared with Shadow, as the median over networks differs.
 pub(super) fn beside_shadow(all: &Simulated<'_>) -> Result<Vec<Value>> {
     let theirs = |is_second| {
         middle(all, |number| {
@@ -70,7 +71,7 @@ pub(super) fn beside_shadow(all: &Simulated<'_>) -> Result<Vec<Value>> {
     Ok(values)
 }
 
-/// D8: beside the public Tor.
+/// D8: compared with the public Tor.
 pub(super) fn beside_tor(all: &Simulated<'_>, tor: [[f64; 2]; 3]) -> Result<Vec<Value>> {
     let [_, small, middle, large, _] = of_load(all, 100, Kind::Consensus)?;
     let slower = |((size, secs), [tor, _]): ((&&str, f64), [f64; 2])| {

@@ -6,7 +6,8 @@ use super::Run;
 use crate::figure::errors;
 use crate::figure::transfers::{self, TransferRow};
 
-/// All figures. Weights are those of the first simulation by them: only closed loops end elsewhere in others.
+/// All figures. Weights are those of the first simulation by them: only closed loops end elsewhere
+/// in others.
 pub(in crate::run::flow) fn figures(runs: &[Run]) -> Vec<Figure> {
     let rows: Vec<TransferRow> = runs.iter().map(row).collect();
     let mut figures = transfers::figures(&rows);
@@ -40,7 +41,8 @@ fn row(run: &Run) -> TransferRow {
     }
 }
 
-/// Each relay's share of weight over its share of capacity (Eq. 5), sorted; relays without a capacity have none.
+/// Each relay's share of weight over its share of capacity (Eq. 5), sorted; relays without a
+/// capacity have none.
 #[expect(clippy::cast_precision_loss, reason = "rates lie far below 2^53")]
 fn ratios(run: &Run) -> Vec<f64> {
     let known = || run.relays.iter().filter(|(_, _, capacity, ..)| *capacity > 0);

@@ -65,7 +65,8 @@ fn check_different(runs: &[Run]) -> Result<()> {
     Ok(())
 }
 
-/// The relays of a simulation: what each is called, its class, its capacity and its part of all weight.
+/// The relays of a simulation: what each is called, its class, its capacity and its part of all
+/// weight.
 fn weighted(run: &Run) -> Vec<(&str, &str, u64, u64)> {
     let relays = run.relays.iter();
     relays
@@ -149,7 +150,8 @@ fn take_relay(run: &mut Run, row: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Puts simulations into the order that one run would have had: of networks, loads and weights as they were asked for.
+/// Puts simulations into the order that one run would have had: of networks, loads and weights as
+/// they were asked for.
 fn sort(runs: &mut [Run], options: &[Value]) {
     let networks = names(options, "network", |name| {
         let all = source::numbered(name.as_ref()).unwrap_or_default();
@@ -162,7 +164,7 @@ fn sort(runs: &mut [Run], options: &[Value]) {
     let place = |names: &[String], name: &str| {
         names.iter().position(|one| one == name).unwrap_or(names.len())
     };
-    // Whatever nobody asked for comes last, as it is called.
+    // Rows that were not asked for come last, by name.
     runs.sort_by_cached_key(|run| {
         let load = run.load.to_string();
         let places = (

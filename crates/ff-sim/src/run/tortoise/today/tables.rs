@@ -42,7 +42,6 @@ const ABOVE: [&str; 5] = [
 /// Times of transfers, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 struct Times {
-    /// The median.
     median_secs: Option<f64>,
     /// The 90th percentile.
     p90_secs: Option<f64>,
@@ -59,8 +58,8 @@ impl Times {
     }
 }
 
-/// The parts of the bytes between relays that lie above a rate: of all links, and of those that are not exempt by each of
-/// [`EXEMPT`]. Nothing if no bytes went between relays.
+/// The parts of the bytes between relays that lie above a rate: of all links, and of those that are
+/// not exempt by each of [`EXEMPT`]. Nothing if no bytes went between relays.
 fn above(outcomes: &[TortoiseOutcome], rate: usize) -> Option<[f64; 3]> {
     let bytes: f64 = outcomes.iter().map(|one| one.between.bytes).sum();
     let parts = [0, 1, 2].map(|links| {
@@ -73,7 +72,6 @@ fn above(outcomes: &[TortoiseOutcome], rate: usize) -> Option<[f64; 3]> {
 /// The results with a limit, or without one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct LimitReport {
-    /// The limit.
     limit_bytes_per_sec: Option<f64>,
     /// What a bucket holds.
     burst_bytes: Option<f64>,
@@ -83,7 +81,8 @@ struct LimitReport {
     files: Times,
     /// The part of relays' capacity that was used.
     used_part: Option<f64>,
-    /// Parts of the bytes between relays above the limit: of all links, not exempt by `fast`, not by `stable-fast`.
+    /// Parts of the bytes between relays above the limit: of all links, not exempt by `fast`, not
+    /// by `stable-fast`.
     above_parts: Option<[f64; 3]>,
 }
 
@@ -106,7 +105,6 @@ impl LimitReport {
 /// Parts of the bytes between relays above a rate, where clients have no limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct AboveReport {
-    /// The rate.
     rate_bytes_per_sec: f64,
     /// Of all links, not exempt by `fast`, not by `stable-fast`.
     above_parts: Option<[f64; 3]>,
@@ -115,7 +113,6 @@ struct AboveReport {
 /// The results.
 #[derive(Debug, Serialize)]
 pub(super) struct TodayReport {
-    /// The seeds.
     seeds: Vec<u64>,
     /// The number of relays.
     relays: u32,
@@ -125,8 +122,8 @@ pub(super) struct TodayReport {
     limits: Vec<LimitReport>,
     /// What lies above each limit's rate between relays where clients have no limit.
     without_limit: Vec<AboveReport>,
-    /// Other circuits that carry bytes on a circuit's link between two relays, on average in a network of full size without a
-    /// limit.
+    /// Other circuits that carry bytes on a circuit's link between two relays, on average in a
+    /// network of full size without a limit.
     others_on_link: Option<f64>,
 }
 

@@ -9,7 +9,7 @@ use super::super::lab::{address, builder};
 
 /// The limit of all relays, in bytes a second.
 pub(super) const LIMIT: u64 = 100_000;
-/// What a link may save, in bytes: the least that is allowed.
+/// The most that a link may save, in bytes: the least that is allowed.
 const BURST: u64 = 20_000;
 /// Relays that clients enter at.
 pub(super) const GUARDS: u32 = 5;
@@ -17,7 +17,8 @@ pub(super) const GUARDS: u32 = 5;
 const SLOW_GUARD: u32 = 4;
 /// That rate, in bytes a second.
 const SLOW_RATE: u64 = 1_000_000;
-/// Relays of clients, and their bandwidths in the bandwidth file, in kB/s. Fast are those with 100 or more.
+/// Relays of clients, and their bandwidths in the bandwidth file, in kB/s. Fast are those with 100
+/// or more.
 pub(super) const RUNNERS: [(&str, u64); 6] =
     [("fast", 2000), ("least", 100), ("slow", 20), ("some", 300), ("liar", 10_000), ("twin", 2000)];
 /// The client that enters by hand.
@@ -40,7 +41,6 @@ pub(super) fn bridge_address() -> Ipv4Addr {
     address(relays().len(), BRIDGE_NUMBER)
 }
 
-/// Starts the network.
 pub(super) fn start(tor: &Path, ending: &Ending) -> ff_lab::Result<Network> {
     let relays = relays();
     let mut builder = builder(Some(tor), ending)
