@@ -8,6 +8,7 @@ use ff_lab::{ArtiRelay, ArtiRelayConfig, Host, HostsPlan, Network, relay_statuse
 use ff_measurer::transit::TransitOrder;
 use ff_plan::outcome::Outcome;
 use ff_proto::failure::FailureKind;
+use ff_proto::msg::ErrCode;
 use ff_proto::params::Params;
 
 use crate::support::{coordinator, identity, measure, order, program, send_through};
@@ -37,8 +38,12 @@ fn measure_from(host: &Host, relay: &ArtiRelay, key: &SigningKey) -> Outcome {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let outcome = host.namespace().run(|| measure(relay, key, params())).expect("a thread");
-        let refused = outcome.result.as_ref().err().map(|failure| failure.kind);
-        if refused != Some(FailureKind::NotSupported) || Instant::now() > deadline {
+        let failure = outcome.result.as_ref().err();
+        let is_without = failure.is_some_and(|failure| {
+            failure.kind == FailureKind::NotSupported
+                || failure.relay_code == Some(ErrCode::DISABLED)
+        });
+        if !is_without || Instant::now() > deadline {
             return outcome;
         }
         std::thread::sleep(Duration::from_millis(100));

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use ff_relay_ext::arti::embedding::{Embedding, Provider};
 use ff_relay_ext::arti::section::Section;
@@ -16,8 +17,13 @@ use tor_netdir::{DirEvent, NetDirProvider};
 use tor_rtcompat::{Runtime, SpawnExt as _};
 use tracing::warn;
 
-/// Where the mirror has the last consensus.
-const CONSENSUS: &str = "/tor/status-vote/current/consensus-microdesc";
+/// Where the mirror has the last consensus: dir-spec's name, and the only one that tor-dirmgr 0.47 answers.
+const CONSENSUS: [&str; 2] =
+    ["/tor/status-vote/current/consensus-microdesc", "/tor/status-vote/current/consensus-md"];
+/// The waits before the mirror is read after a new consensus: tor-dirmgr says that there is a new one before it marks it
+/// as usable in its store, and the mirror has only usable ones.
+const UNTIL_THE_MIRROR_HAS_IT: [Duration; 4] =
+    [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(10), Duration::from_secs(60)];
 
 /// FlashFlow in this process' relay, once it is configured.
 static EMBEDDING: OnceLock<Embedding> = OnceLock::new();
@@ -52,13 +58,17 @@ pub(crate) fn follow<R: Runtime>(runtime: &R, netdir: Arc<dyn NetDirProvider>, m
         return;
     };
     let mut events = netdir.events();
+    let clock = runtime.clone();
     let following = async move {
         let mut event = Some(DirEvent::NewConsensus);
         while let Some(happened) = event {
-            if happened == DirEvent::NewConsensus
-                && let Some(params) = params(&mirror)
-            {
-                embedding.set_consensus(&params);
+            if happened == DirEvent::NewConsensus {
+                for wait in UNTIL_THE_MIRROR_HAS_IT {
+                    clock.sleep(wait).await;
+                    if let Some(params) = params(&mirror) {
+                        embedding.set_consensus(&params);
+                    }
+                }
             }
             event = events.next().await;
         }
@@ -70,8 +80,11 @@ pub(crate) fn follow<R: Runtime>(runtime: &R, netdir: Arc<dyn NetDirProvider>, m
 
 /// The parameters of the last consensus, which may be none; `None` while there is no consensus.
 fn params(mirror: &DirPlugin) -> Option<String> {
-    let request = Request::get(CONSENSUS).body(()).ok()?;
-    let consensus = mirror.get(&request).ok().filter(|answer| answer.status().is_success())?.into_body();
+    let consensus = CONSENSUS.iter().find_map(|path| {
+        let request = Request::get(*path).body(()).ok()?;
+        let answer = mirror.get(&request).ok().filter(|answer| answer.status().is_success())?;
+        Some(answer.into_body())
+    })?;
     let mut lines = consensus.split(|&byte| byte == b'\n').take_while(|line| !line.starts_with(b"r "));
     let params = lines.find_map(|line| line.strip_prefix(b"params "));
     Some(String::from_utf8_lossy(params.unwrap_or_default()).into_owned())
