@@ -1,9 +1,10 @@
-//! The measurement that a target has granted or runs: its links, and what it counts.
+//! The measurement that a target has granted or runs: its links, the cells that arrive on them, and
+//! what it counts.
 
 use core::time::Duration;
 
 use super::refusals::{BAD_KEY, BAD_SIGNATURE, Refusal, TOO_MANY_SOCKETS, UNKNOWN_MEASURER};
-use super::target::{Arrival, LinkId};
+use crate::auth::Exporter;
 use crate::circuit::{EchoCircuit, EphemeralKey, Exchange};
 use crate::ids::{CryptoKind, Ed25519Id, MeasurementId, MeasurerIndex};
 use crate::msg::{
@@ -13,6 +14,31 @@ use crate::units::{Cells, MonoTime, Ratio};
 
 /// How long a grant waits for the first echo cell.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The host's name for a link; never reused while the link's output is pending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LinkId(pub u64);
+
+/// A MEASUREMENT cell, and where and when it came.
+#[derive(Debug)]
+pub struct Arrival<'a> {
+    /// The link.
+    pub link: LinkId,
+    /// The cell's circuit id.
+    pub circ_id: u32,
+    /// The cell's body.
+    pub body: &'a [u8],
+    /// Whether the link has, or has had, circuits that are not ours.
+    pub has_circuits: bool,
+    /// The link's TLS exporter.
+    pub exporter: &'a Exporter,
+    /// 32 fresh random bytes.
+    pub entropy: [u8; 32],
+    /// Monotonic time.
+    pub now: MonoTime,
+    /// Wall-clock time, in seconds since 1970.
+    pub unix_secs: u64,
+}
 
 /// How far a measurement is.
 #[derive(Clone, Copy, Debug)]

@@ -26,13 +26,13 @@ use std::collections::VecDeque;
 
 use super::grants::{GrantHistory, choose_crypto, sockets};
 pub use super::grants::{GrantRecord, Policy};
+pub use super::measurement::{Arrival, LinkId};
 use super::measurement::{Measurement, Progress};
 use super::measurer::control_cell;
 use super::refusals::{
     BAD_CIRCUIT_ID, BAD_SIGNATURE, BUSY, LINK_IS_USED, NOT_FOR_TARGETS, NOT_YOURS, Refusal,
     RefusalLog, SECOND_CIRCUIT, UNKNOWN_MEASUREMENT, unreadable,
 };
-use crate::auth::Exporter;
 use crate::cell::Cell;
 use crate::circuit::EchoCircuit;
 use crate::ids::{CryptoKind, Ed25519Id, MeasurementId, MeasurerIndex};
@@ -46,31 +46,6 @@ use crate::units::{Cells, MonoTime, Ratio};
 const LINGER: Duration = Duration::from_secs(2);
 /// The number of messages on a coordinator's link that are refused; one more ends the measurement.
 const MAX_REFUSALS: u8 = 8;
-
-/// The host's name for a link; never reused while the link's output is pending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LinkId(pub u64);
-
-/// A MEASUREMENT cell, and where and when it came.
-#[derive(Debug)]
-pub struct Arrival<'a> {
-    /// The link.
-    pub link: LinkId,
-    /// The cell's circuit id.
-    pub circ_id: u32,
-    /// The cell's body.
-    pub body: &'a [u8],
-    /// Whether the link has, or has had, circuits that are not ours.
-    pub has_circuits: bool,
-    /// The link's TLS exporter.
-    pub exporter: &'a Exporter,
-    /// 32 fresh random bytes.
-    pub entropy: [u8; 32],
-    /// Monotonic time.
-    pub now: MonoTime,
-    /// Wall-clock time, in seconds since 1970.
-    pub unix_secs: u64,
-}
 
 /// What the host must do, in this order.
 #[derive(Debug)]
