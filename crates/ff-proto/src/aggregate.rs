@@ -8,10 +8,11 @@ mod path;
 
 pub use claims::{Overclaim, believed_cells, check_claim};
 pub use draw::{Draw, Partial};
-pub use estimator::{Basis, Estimator, estimate};
+pub use estimator::{Basis, estimate};
 pub use growth::is_growing;
 pub use path::{Counted, PathSeen, segments_on_way};
 
+pub use crate::params::Estimator;
 use crate::params::Params;
 use crate::units::{BytesPerSec, Ratio};
 

@@ -5,7 +5,6 @@
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
-use crate::aggregate::Estimator;
 use crate::ids::CryptoKind;
 use crate::units::{BytesPerSec, Ratio};
 
@@ -52,6 +51,37 @@ pub fn settle_secs(round_trip: Option<Duration>) -> u16 {
 /// ε2 in percent: how far above the truth an estimate may lie (paper §6.1), and how far above the
 /// mean second (`aggregate::estimate`).
 pub const EPSILON2_PERCENT: u8 = 5;
+
+/// How the seconds of a measurement become its estimate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[non_exhaustive]
+pub enum Estimator {
+    /// The median second, but at most 1 + ε2 times the mean second.
+    ///
+    /// The median alone can be moved by choosing when cells come back: those of nearly half of the
+    /// seconds can be kept for the others. The mean cannot, because what is echoed in all seconds
+    /// has been decrypted in all seconds. PROTOCOL.md §9 has the bounds.
+    #[default]
+    BoundedMedian,
+}
+
+impl Estimator {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::BoundedMedian];
+
+    /// Its name in files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BoundedMedian => "bounded_median",
+        }
+    }
+}
 
 /// What every role of a measurement has to agree on.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,39 +1,10 @@
 //! What the seconds of a measurement come to (PROTOCOL.md §9).
 
 use super::SecondSample;
-use crate::params::EPSILON2_PERCENT;
+use crate::params::{EPSILON2_PERCENT, Estimator};
 use crate::units::{BytesPerSec, Ratio};
 
-/// How the seconds of a measurement become its estimate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(rename_all = "snake_case")
-)]
-#[non_exhaustive]
-pub enum Estimator {
-    /// The median second, but at most 1 + ε2 times the mean second.
-    ///
-    /// The median alone can be moved by choosing when cells come back: those of nearly half of the
-    /// seconds can be kept for the others. The mean cannot, because what is echoed in all seconds
-    /// has been decrypted in all seconds. PROTOCOL.md §9 has the bounds.
-    #[default]
-    BoundedMedian,
-}
-
 impl Estimator {
-    /// All of them.
-    pub const ALL: &[Self] = &[Self::BoundedMedian];
-
-    /// Its name in files.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::BoundedMedian => "bounded_median",
-        }
-    }
-
     /// The estimate from these seconds; `None` without seconds.
     #[must_use]
     pub fn estimate(self, seconds: &[SecondSample], ratio: Ratio) -> Option<BytesPerSec> {
