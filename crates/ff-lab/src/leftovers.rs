@@ -101,6 +101,7 @@ pub(crate) fn is_alive((pid, start): (i32, u64)) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
     use std::process::Stdio;
     use std::time::{Duration, Instant};
 
@@ -121,11 +122,15 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(120);
         // A lab that another test starts at this moment may be first, and a process that has just
         // begun has no environment.
-        while left.try_wait().unwrap().is_none() {
+        let status = loop {
+            if let Some(status) = left.try_wait().unwrap() {
+                break status;
+            }
             assert!(Instant::now() < deadline, "it still runs");
             remove_leftovers();
             std::thread::sleep(Duration::from_millis(5));
-        }
+        };
+        assert_eq!(status.signal(), Some(Signal::KILL.as_raw()), "it must not end by itself");
         assert!(owned.try_wait().unwrap().is_none());
         owned.kill().unwrap();
         owned.wait().unwrap();
