@@ -14,14 +14,15 @@ use tor_dirmgr::DirPlugin;
 use tor_error::warn_report;
 use tor_memquota::MemoryQuotaTracker;
 use tor_netdir::{DirEvent, NetDirProvider};
-use tor_rtcompat::{Runtime, SpawnExt as _};
+use tor_rtcompat::{Runtime, SleepProviderExt as _, SpawnExt as _};
 use tracing::warn;
 
 /// Where the mirror has the last consensus: dir-spec's name, and the only one that tor-dirmgr 0.47 answers.
 const CONSENSUS: [&str; 2] =
     ["/tor/status-vote/current/consensus-microdesc", "/tor/status-vote/current/consensus-md"];
 /// The waits before the mirror is read after a new consensus: tor-dirmgr says that there is a new one before it marks it
-/// as usable in its store, and the mirror has only usable ones.
+/// as usable in its store, and the mirror has only usable ones. A new consensus restarts them: a relay that starts
+/// without a directory gets its first one only after some of them.
 const UNTIL_THE_MIRROR_HAS_IT: [Duration; 4] =
     [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(10), Duration::from_secs(60)];
 
@@ -57,20 +58,25 @@ pub(crate) fn follow<R: Runtime>(runtime: &R, netdir: Arc<dyn NetDirProvider>, m
     let Some(embedding) = EMBEDDING.get().filter(|embedding| embedding.extension().is_some()) else {
         return;
     };
-    let mut events = netdir.events();
+    let is_new = |event: &DirEvent| std::future::ready(*event == DirEvent::NewConsensus);
+    let mut consensuses = netdir.events().filter(is_new);
     let clock = runtime.clone();
     let following = async move {
-        let mut event = Some(DirEvent::NewConsensus);
-        while let Some(happened) = event {
-            if happened == DirEvent::NewConsensus {
-                for wait in UNTIL_THE_MIRROR_HAS_IT {
-                    clock.sleep(wait).await;
-                    if let Some(params) = params(&mirror) {
-                        embedding.set_consensus(&params);
+        'consensus: loop {
+            for wait in UNTIL_THE_MIRROR_HAS_IT {
+                match clock.timeout(wait, consensuses.next()).await {
+                    Ok(Some(_)) => continue 'consensus,
+                    Ok(None) => return,
+                    Err(_) => {
+                        if let Some(params) = params(&mirror) {
+                            embedding.set_consensus(&params);
+                        }
                     }
                 }
             }
-            event = events.next().await;
+            if consensuses.next().await.is_none() {
+                return;
+            }
         }
     };
     if let Err(error) = runtime.spawn(following) {
