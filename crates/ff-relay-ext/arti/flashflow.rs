@@ -3,7 +3,6 @@
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use ff_relay_ext::arti::embedding::{Embedding, Provider};
 use ff_relay_ext::arti::section::Section;
@@ -20,11 +19,6 @@ use tracing::warn;
 /// Where the mirror has the last consensus: dir-spec's name, and the only one that tor-dirmgr 0.47 answers.
 const CONSENSUS: [&str; 2] =
     ["/tor/status-vote/current/consensus-microdesc", "/tor/status-vote/current/consensus-md"];
-/// The waits before the mirror is read after a new consensus: tor-dirmgr says that there is a new one before it marks it
-/// as usable in its store, and the mirror has only usable ones. A new consensus restarts them: a relay that starts
-/// without a directory gets its first one only after some of them.
-const UNTIL_THE_MIRROR_HAS_IT: [Duration; 4] =
-    [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(10), Duration::from_secs(60)];
 
 /// FlashFlow in this process' relay, once it is configured.
 static EMBEDDING: OnceLock<Embedding> = OnceLock::new();
@@ -58,25 +52,17 @@ pub(crate) fn follow<R: Runtime>(runtime: &R, netdir: Arc<dyn NetDirProvider>, m
     let Some(embedding) = EMBEDDING.get().filter(|embedding| embedding.extension().is_some()) else {
         return;
     };
-    let is_new = |event: &DirEvent| std::future::ready(*event == DirEvent::NewConsensus);
-    let mut consensuses = netdir.events().filter(is_new);
-    let clock = runtime.clone();
+    let mut events = netdir.events();
     let following = async move {
-        'consensus: loop {
-            for wait in UNTIL_THE_MIRROR_HAS_IT {
-                match clock.timeout(wait, consensuses.next()).await {
-                    Ok(Some(_)) => continue 'consensus,
-                    Ok(None) => return,
-                    Err(_) => {
-                        if let Some(params) = params(&mirror) {
-                            embedding.set_consensus(&params);
-                        }
-                    }
-                }
+        let mut event = Some(DirEvent::NewConsensus);
+        while let Some(happened) = event {
+            // tor-dirmgr holds the lock of its store, which the mirror waits for, until the consensus can be read.
+            if happened == DirEvent::NewConsensus
+                && let Some(params) = params(&mirror)
+            {
+                embedding.set_consensus(&params);
             }
-            if consensuses.next().await.is_none() {
-                return;
-            }
+            event = events.next().await;
         }
     };
     if let Err(error) = runtime.spawn(following) {
