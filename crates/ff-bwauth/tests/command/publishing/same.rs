@@ -68,20 +68,26 @@ fn store(path: &Path, happened: &[Happened], groups: &[Vec<u8>]) {
             6 => without(FailureKind::MeasurerFailed, Draw::Void),
             _ => Outcome { result: Ok(Verdict::ShortGrant), ..outcome },
         };
-        let begin = Begin {
-            fingerprint: [relay; 20],
-            target: outcome.target.clone(),
-            plan: None,
-            started_unix_secs: outcome.started_unix_secs,
-            method: Method::Echo,
-            asked_secs: 30,
-            ratio: outcome.ratio,
-            allocated: outcome.allocated,
-            shares: Vec::new(),
-        };
-        let id = store.begin_attempt(&begin).expect("begun");
-        store.finish_attempt(id, &outcome, outcome.started_unix_secs + 60).expect("finished");
+        put(&mut store, [relay; 20], &outcome, None);
     }
+}
+
+/// Begins and finishes an attempt on a relay with this outcome, by this row of the plan if one is
+/// given.
+fn put(store: &mut Store, fingerprint: [u8; 20], outcome: &Outcome, plan: Option<PlanId>) {
+    let begin = Begin {
+        fingerprint,
+        target: outcome.target.clone(),
+        plan,
+        started_unix_secs: outcome.started_unix_secs,
+        method: Method::Echo,
+        asked_secs: 30,
+        ratio: outcome.ratio,
+        allocated: outcome.allocated,
+        shares: Vec::new(),
+    };
+    let id = store.begin_attempt(&begin).expect("begun");
+    store.finish_attempt(id, outcome, outcome.started_unix_secs + 60).expect("finished");
 }
 
 /// A consensus of an hour ago with all relays but the last; each pair shares an address.
@@ -243,19 +249,8 @@ impl Days {
 
     /// An attempt that carries out this row of the plan.
     fn attempt(&mut self, outcome: &Outcome, plan: PlanId) {
-        let begin = Begin {
-            fingerprint: outcome.target.rsa_fingerprint.expect("a fingerprint"),
-            target: outcome.target.clone(),
-            plan: Some(plan),
-            started_unix_secs: outcome.started_unix_secs,
-            method: Method::Echo,
-            asked_secs: 30,
-            ratio: outcome.ratio,
-            allocated: outcome.allocated,
-            shares: Vec::new(),
-        };
-        let id = self.0.begin_attempt(&begin).expect("begun");
-        self.0.finish_attempt(id, outcome, outcome.started_unix_secs + 60).expect("finished");
+        let fingerprint = outcome.target.rsa_fingerprint.expect("a fingerprint");
+        put(&mut self.0, fingerprint, outcome, Some(plan));
     }
 
     /// What a relay counts for now, in kilobytes a second.
