@@ -273,8 +273,8 @@ fn who_comes_when_it_is_fast_counts_for_no_more_than_the_median() {
             days.measured(relay, hours, mbit, false);
         }
     }
-    // Fast on two days, then only when it comes: its number has become too old. With a third day it
-    // stands, and falls at once.
+    // Fast on two days, then only when it comes: its number has become too old, and the median
+    // number, now 120 Mbit/s, takes its place. With a third day it stands, and falls at once.
     for (relay, third, last) in [(6, true, 4000), (7, false, 4000), (8, false, 2000)] {
         for (hours, has_come, mbit) in [
             (120, false, 4000),
@@ -286,7 +286,7 @@ fn who_comes_when_it_is_fast_counts_for_no_more_than_the_median() {
             days.measured(relay, hours, mbit, has_come);
         }
     }
-    assert_eq!(days.counts_for(6), None);
+    assert_eq!(days.counts_for(6), Some(15_000));
     assert_eq!(days.counts_for(7), Some(500_000));
     assert_eq!(days.counts_for(8), Some(250_000));
     // One that was slow when it did not choose has the median number, 96 Mbit/s.
@@ -294,6 +294,24 @@ fn who_comes_when_it_is_fast_counts_for_no_more_than_the_median() {
         days.measured(9, hours, mbit, has_come);
     }
     assert_eq!(days.counts_for(9), Some(12_000));
+}
+
+#[test]
+fn a_day_without_a_value_does_not_keep_a_number_that_is_too_old() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut days = Days::at(&dir.path().join("store"));
+    for (relay, mbit) in [(1, 8), (2, 80), (3, 88), (4, 96), (5, 120)] {
+        for hours in [120, 90, 60, 30, 5] {
+            days.measured(relay, hours, mbit, false);
+        }
+    }
+    // Fast on two days, a day without a value, then only when it comes.
+    days.measured(6, 120, 4000, false);
+    days.measured(6, 90, 4000, false);
+    days.path_limited(6, 60, GONE);
+    days.measured(6, 30, 4000, true);
+    days.measured(6, 5, 4000, true);
+    assert_eq!(days.counts_for(6), Some(12_000), "the median number");
 }
 
 #[test]
