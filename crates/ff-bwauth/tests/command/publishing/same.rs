@@ -204,6 +204,17 @@ impl Days {
         Self(store)
     }
 
+    /// The same with relays 1 to 5, which are always there.
+    fn with_others(path: &Path) -> Self {
+        let mut days = Self::at(path);
+        for (relay, mbit) in [(1, 8), (2, 80), (3, 88), (4, 96), (5, 120)] {
+            for hours in [120, 90, 60, 30, 5] {
+                days.measured(relay, hours, mbit, false);
+            }
+        }
+        days
+    }
+
     /// A relay that was measured so many hours ago, in a slot that was drawn, or in the first one
     /// after it had come.
     fn measured(&mut self, relay: u8, hours_ago: u64, mbit: u64, has_come: bool) {
@@ -267,12 +278,7 @@ impl Days {
 #[test]
 fn who_comes_when_it_is_fast_counts_for_no_more_than_the_median() {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut days = Days::at(&dir.path().join("store"));
-    for (relay, mbit) in [(1, 8), (2, 80), (3, 88), (4, 96), (5, 120)] {
-        for hours in [120, 90, 60, 30, 5] {
-            days.measured(relay, hours, mbit, false);
-        }
-    }
+    let mut days = Days::with_others(&dir.path().join("store"));
     // Fast on two days, then only when it comes: its number has become too old, and the median
     // number, now 120 Mbit/s, takes its place. With a third day it stands, and falls at once.
     for (relay, third, last) in [(6, true, 4000), (7, false, 4000), (8, false, 2000)] {
@@ -299,12 +305,7 @@ fn who_comes_when_it_is_fast_counts_for_no_more_than_the_median() {
 #[test]
 fn a_day_without_a_value_does_not_keep_a_number_that_is_too_old() {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut days = Days::at(&dir.path().join("store"));
-    for (relay, mbit) in [(1, 8), (2, 80), (3, 88), (4, 96), (5, 120)] {
-        for hours in [120, 90, 60, 30, 5] {
-            days.measured(relay, hours, mbit, false);
-        }
-    }
+    let mut days = Days::with_others(&dir.path().join("store"));
     // Fast on two days, a day without a value, then only when it comes.
     days.measured(6, 120, 4000, false);
     days.measured(6, 90, 4000, false);
@@ -312,6 +313,19 @@ fn a_day_without_a_value_does_not_keep_a_number_that_is_too_old() {
     days.measured(6, 30, 4000, true);
     days.measured(6, 5, 4000, true);
     assert_eq!(days.counts_for(6), Some(12_000), "the median number");
+}
+
+#[test]
+fn a_relay_that_was_away_for_days_has_the_median_number_until_its_slot_is_drawn() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut days = Days::with_others(&dir.path().join("store"));
+    for (hours, has_come) in [(120, false), (5, true)] {
+        days.measured(6, hours, 800, has_come);
+    }
+    for (hours, has_come) in [(120, false), (30, true), (5, false)] {
+        days.measured(7, hours, 800, has_come);
+    }
+    assert_eq!((days.counts_for(6), days.counts_for(7)), (Some(12_000), Some(100_000)));
 }
 
 #[test]
