@@ -47,12 +47,13 @@ pub(super) fn writable(path: &Path, coordinator: &[u8; 32]) -> Result<Connection
     let mut db = connect(path, flags)?;
     let found = check_version(&db, path)?;
     check_pages(&db, path)?;
+    // Before the store is changed: another coordinator's program may be older.
+    check_owner(&db, path, coordinator)?;
     let fail = error::sqlite(path, "be opened");
     db.pragma_update(None, "journal_mode", "WAL").map_err(&fail)?;
     db.pragma_update(None, "synchronous", "FULL").map_err(&fail)?;
     db.pragma_update(None, "journal_size_limit", LOG_LIMIT_BYTES).map_err(&fail)?;
     migrate(&mut db, path, found)?;
-    check_owner(&db, path, coordinator)?;
     Ok(db)
 }
 
@@ -235,5 +236,92 @@ mod tests {
         let error = immutable(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).expect_err("a log");
         assert!(error.to_string().contains("copy both"), "{error}");
         assert!(!is_on_read_only_disk(&path));
+    }
+
+    /// A coordinator.
+    const COORDINATOR: [u8; 32] = [7; 32];
+
+    /// A store of an older version, with one period, one row of its plan and one attempt.
+    fn older(path: &Path, version: usize) {
+        let db = Connection::open(path).expect("a database");
+        db.pragma_update(None, "application_id", APPLICATION_ID).expect("named");
+        for migration in &MIGRATIONS[..version] {
+            db.execute_batch(migration).expect("a version");
+        }
+        db.pragma_update(None, "user_version", i64::try_from(version).expect("small"))
+            .expect("numbered");
+        db.execute_batch(&format!(
+            "INSERT INTO meta (id, coordinator) VALUES (1, x'{}');
+             INSERT INTO periods VALUES (1, 86400, 86400, 45, 1920, 86400, zeroblob(32), 86400, NULL);
+             INSERT INTO plan (period, slot, fingerprint, kind, group_number, demand_bytes_per_sec)
+             VALUES (1, 3, zeroblob(20), 'new', 5, 1);
+             INSERT INTO targets (fingerprint, ed_identity, address)
+             VALUES (zeroblob(20), zeroblob(32), '192.0.2.1:9001');
+             INSERT INTO attempts (target, plan, started_unix_secs, grant_used, method, asked_secs, ratio_percent)
+             VALUES (1, 1, 90000, 1, 'echo', 30, 25);",
+            hex::encode(COORDINATOR)
+        ))
+        .expect("rows");
+    }
+
+    /// The whole schema of a database; words that SQLite keeps as they were written count.
+    fn schema(db: &Connection) -> Vec<String> {
+        let sql = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name";
+        let mut statement = db.prepare(sql).expect("a statement");
+        let texts = statement.query_map([], |row| row.get(0)).expect("rows");
+        texts.map(|text| text.expect("a text")).collect()
+    }
+
+    /// A value of the first row.
+    fn value<T: rusqlite::types::FromSql>(db: &Connection, sql: &str) -> T {
+        db.query_row(sql, [], |row| row.get(0)).expect("a value")
+    }
+
+    #[test]
+    fn a_store_of_each_older_version_becomes_as_a_new_one_and_keeps_its_rows() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let new = writable(&dir.path().join("new"), &COORDINATOR).expect("a store");
+        for version in 1..MIGRATIONS.len() {
+            let path = dir.path().join(version.to_string());
+            older(&path, version);
+            let error = read_only(&path).map(drop).expect_err("a reader changes nothing");
+            assert!(matches!(error, StoreError::Older { .. }), "{version}: {error}");
+            let db = writable(&path, &COORDINATOR).expect("brought up to date");
+            assert_eq!(schema(&db), schema(&new), "{version}");
+            assert_eq!(check_version(&db, &path).expect("a store"), super::version());
+            assert_eq!(value::<i64>(&db, "SELECT at_arrival FROM plan"), 0);
+            assert_eq!(value::<Option<String>>(&db, "SELECT refused FROM plan"), None);
+            let estimator: String = value(&db, "SELECT estimator FROM attempts WHERE plan = 1");
+            assert_eq!(estimator, "bounded_median");
+            assert_eq!(value::<i64>(&db, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
+        }
+    }
+
+    #[test]
+    fn a_migration_that_does_not_end_changes_nothing_and_is_done_the_next_time() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("store");
+        older(&path, 6);
+        // The last statements of a version fail, after others of it.
+        let db = Connection::open(&path).expect("a database");
+        db.execute_batch("CREATE INDEX plan_not_again ON plan (slot)").expect("an index");
+        let before = schema(&db);
+        writable(&path, &COORDINATOR).map(drop).expect_err("the index is there already");
+        assert_eq!((schema(&db), value::<i64>(&db, "PRAGMA user_version")), (before, 6));
+        db.execute_batch("DROP INDEX plan_not_again").expect("dropped");
+        drop(db);
+        let db = writable(&path, &COORDINATOR).expect("brought up to date");
+        assert_eq!(check_version(&db, &path).expect("a store"), version());
+    }
+
+    #[test]
+    fn an_older_store_of_another_coordinator_stays_as_it_is() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("store");
+        older(&path, 6);
+        let before = fs::read(&path).expect("a file");
+        let error = writable(&path, &[8; 32]).map(drop).expect_err("another coordinator's");
+        assert!(matches!(error, StoreError::OtherCoordinator { .. }), "{error}");
+        assert_eq!(fs::read(&path).expect("a file"), before);
     }
 }

@@ -472,8 +472,8 @@ impl Core {
         Ok(())
     }
 
-    /// Removes relays that have left, with their rows of the plan from a slot on. A relay that
-    /// returns gets new rows.
+    /// Removes relays that have left or cannot be reached, with their rows of the plan from a slot
+    /// on. A relay that returns gets new rows.
     fn note_gone(
         &mut self,
         period: u64,
@@ -489,10 +489,14 @@ impl Core {
                 rows.entry(what.fingerprint).or_default().push(id);
             }
         }
+        let view = self.views.last().cloned();
         gone.iter().try_for_each(|&relay| {
             let rows = rows.remove(&relay).unwrap_or_default();
             let event = Event::Vanish { relay, from_slot };
-            self.note_instead(event, &rows, |_| GONE.to_owned()).map(drop)
+            // A relay whose descriptor is missing here has not left.
+            let reason = view.as_ref().and_then(|view| view.contact(&relay).err());
+            let reason = reason.unwrap_or(GONE);
+            self.note_instead(event, &rows, |_| reason.to_owned()).map(drop)
         })
     }
 

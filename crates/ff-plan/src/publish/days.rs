@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   value                v; after a rise above 4 times only if the day before had such a value, too
-//!   value on arrival     v up to the median number; a greater number stays, and ages
+//!   value on arrival     v up to the median number; a greater number stays until it is too old
 //!   no value             z (1 - b/n)³ / 2^(k-1): z before these k days, b of n days without a value
 //!   not counted          the number stays
 //! ```
@@ -70,6 +70,38 @@ pub struct Number {
     pub blank_days: u32,
     /// The greatest number that it had on a day before the last one.
     pub most_before: Option<BytesPerSec>,
+    /// The last day since then with a value on arrival, which has left the number as it was.
+    pub arrival: Option<Arrival>,
+}
+
+/// A day with a value on arrival that is greater than what counts of it, and is no day of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Which day, counted from the first.
+    pub day: usize,
+    /// What the relay showed on it.
+    pub value: BytesPerSec,
+    /// What counts of that.
+    pub believed: BytesPerSec,
+    /// Days without a value since then.
+    pub blank_days: u32,
+}
+
+impl Number {
+    /// What counts once the value that the number comes from is too old: of the last arrival since
+    /// then, if there is one. Days without a value before that do not make the older value last.
+    #[must_use]
+    pub fn without_its_value(self) -> Self {
+        let Some(Arrival { day, value, believed, blank_days }) = self.arrival else { return self };
+        Self {
+            rate: self.rate.min(believed),
+            day,
+            instead_of: Some(value),
+            is_of_day_before: false,
+            blank_days,
+            ..self
+        }
+    }
 }
 
 /// The number after these days, of which the first come first. `None` if no day has a value.
@@ -93,6 +125,7 @@ pub fn number(days: &[Day], bounds: Bounds) -> Option<Number> {
                 if let Some(last) = &mut last {
                     last.rate = last.rate.min(value);
                     last.most_before = most_before;
+                    last.arrival = Some(Arrival { day, value, believed, blank_days: 0 });
                 }
             }
             Day::Value(value) | Day::Arrived(value) => {
@@ -107,6 +140,7 @@ pub fn number(days: &[Day], bounds: Bounds) -> Option<Number> {
                     is_of_day_before,
                     blank_days: 0,
                     most_before,
+                    arrival: None,
                 });
                 yesterday = Some(believed);
             }
@@ -114,6 +148,9 @@ pub fn number(days: &[Day], bounds: Bounds) -> Option<Number> {
                 blanks += 1;
                 if let Some(last) = &mut last {
                     last.blank_days += 1;
+                    if let Some(arrival) = &mut last.arrival {
+                        arrival.blank_days += 1;
+                    }
                     last.most_before = most_before;
                     let left = faded(had, day as u64 + 1, blanks, last.blank_days);
                     last.rate = shown.map_or(left, |shown| left.min(shown));
@@ -248,6 +285,17 @@ mod tests {
         // A greater number stays, and is as old as before.
         let kept = number(&[day(400), arrived(400), arrived(500)]);
         assert_eq!((kept.rate.get(), kept.day, kept.instead_of), (400, 0, None));
+        // When it is too old, what counts of the last arrival is left.
+        let left = |days: &[Day]| {
+            let number = number(days).without_its_value();
+            (number.rate.get(), number.day, number.blank_days)
+        };
+        assert_eq!(left(&[day(400), arrived(400), arrived(500)]), (50, 2, 0));
+        assert_eq!(left(&[day(400), day(0), arrived(400)]), (50, 2, 0));
+        assert_eq!(left(&[day(400), arrived(400), day(0)]), (50, 1, 1));
+        assert_eq!(left(&[day(400), arrived(400), day(0), day(0), day(0), day(0)]), (10, 1, 4));
+        assert_eq!(left(&[day(400), arrived(400), day(300)]), (300, 2, 0));
+        assert_eq!(left(&[day(400), day(0)]), (291, 0, 1), "no arrival");
         assert_eq!(rate(&[day(400), arrived(300)]), 300, "it falls");
         let low = number(&[day(400), arrived(40)]);
         assert_eq!((low.rate.get(), low.day), (40, 1));

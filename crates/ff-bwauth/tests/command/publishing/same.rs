@@ -68,20 +68,26 @@ fn store(path: &Path, happened: &[Happened], groups: &[Vec<u8>]) {
             6 => without(FailureKind::MeasurerFailed, Draw::Void),
             _ => Outcome { result: Ok(Verdict::ShortGrant), ..outcome },
         };
-        let begin = Begin {
-            fingerprint: [relay; 20],
-            target: outcome.target.clone(),
-            plan: None,
-            started_unix_secs: outcome.started_unix_secs,
-            method: Method::Echo,
-            asked_secs: 30,
-            ratio: outcome.ratio,
-            allocated: outcome.allocated,
-            shares: Vec::new(),
-        };
-        let id = store.begin_attempt(&begin).expect("begun");
-        store.finish_attempt(id, &outcome, outcome.started_unix_secs + 60).expect("finished");
+        put(&mut store, [relay; 20], &outcome, None);
     }
+}
+
+/// Begins and finishes an attempt on a relay with this outcome, by this row of the plan if one is
+/// given.
+fn put(store: &mut Store, fingerprint: [u8; 20], outcome: &Outcome, plan: Option<PlanId>) {
+    let begin = Begin {
+        fingerprint,
+        target: outcome.target.clone(),
+        plan,
+        started_unix_secs: outcome.started_unix_secs,
+        method: Method::Echo,
+        asked_secs: 30,
+        ratio: outcome.ratio,
+        allocated: outcome.allocated,
+        shares: Vec::new(),
+    };
+    let id = store.begin_attempt(&begin).expect("begun");
+    store.finish_attempt(id, outcome, outcome.started_unix_secs + 60).expect("finished");
 }
 
 /// A consensus of an hour ago with all relays but the last; each pair shares an address.
@@ -198,6 +204,17 @@ impl Days {
         Self(store)
     }
 
+    /// The same with relays 1 to 5, which are always there.
+    fn with_others(path: &Path) -> Self {
+        let mut days = Self::at(path);
+        for (relay, mbit) in [(1, 8), (2, 80), (3, 88), (4, 96), (5, 120)] {
+            for hours in [120, 90, 60, 30, 5] {
+                days.measured(relay, hours, mbit, false);
+            }
+        }
+        days
+    }
+
     /// A relay that was measured so many hours ago, in a slot that was drawn, or in the first one
     /// after it had come.
     fn measured(&mut self, relay: u8, hours_ago: u64, mbit: u64, has_come: bool) {
@@ -243,19 +260,8 @@ impl Days {
 
     /// An attempt that carries out this row of the plan.
     fn attempt(&mut self, outcome: &Outcome, plan: PlanId) {
-        let begin = Begin {
-            fingerprint: outcome.target.rsa_fingerprint.expect("a fingerprint"),
-            target: outcome.target.clone(),
-            plan: Some(plan),
-            started_unix_secs: outcome.started_unix_secs,
-            method: Method::Echo,
-            asked_secs: 30,
-            ratio: outcome.ratio,
-            allocated: outcome.allocated,
-            shares: Vec::new(),
-        };
-        let id = self.0.begin_attempt(&begin).expect("begun");
-        self.0.finish_attempt(id, outcome, outcome.started_unix_secs + 60).expect("finished");
+        let fingerprint = outcome.target.rsa_fingerprint.expect("a fingerprint");
+        put(&mut self.0, fingerprint, outcome, Some(plan));
     }
 
     /// What a relay counts for now, in kilobytes a second.
@@ -272,14 +278,9 @@ impl Days {
 #[test]
 fn who_comes_when_it_is_fast_counts_for_no_more_than_the_median() {
     let dir = tempfile::tempdir().expect("a directory");
-    let mut days = Days::at(&dir.path().join("store"));
-    for (relay, mbit) in [(1, 8), (2, 80), (3, 88), (4, 96), (5, 120)] {
-        for hours in [120, 90, 60, 30, 5] {
-            days.measured(relay, hours, mbit, false);
-        }
-    }
-    // Fast on two days, then only when it comes: its number has become too old. With a third day it
-    // stands, and falls at once.
+    let mut days = Days::with_others(&dir.path().join("store"));
+    // Fast on two days, then only when it comes: its number has become too old, and the median
+    // number, now 120 Mbit/s, takes its place. With a third day it stands, and falls at once.
     for (relay, third, last) in [(6, true, 4000), (7, false, 4000), (8, false, 2000)] {
         for (hours, has_come, mbit) in [
             (120, false, 4000),
@@ -291,7 +292,7 @@ fn who_comes_when_it_is_fast_counts_for_no_more_than_the_median() {
             days.measured(relay, hours, mbit, has_come);
         }
     }
-    assert_eq!(days.counts_for(6), None);
+    assert_eq!(days.counts_for(6), Some(15_000));
     assert_eq!(days.counts_for(7), Some(500_000));
     assert_eq!(days.counts_for(8), Some(250_000));
     // One that was slow when it did not choose has the median number, 96 Mbit/s.
@@ -299,6 +300,32 @@ fn who_comes_when_it_is_fast_counts_for_no_more_than_the_median() {
         days.measured(9, hours, mbit, has_come);
     }
     assert_eq!(days.counts_for(9), Some(12_000));
+}
+
+#[test]
+fn a_day_without_a_value_does_not_keep_a_number_that_is_too_old() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut days = Days::with_others(&dir.path().join("store"));
+    // Fast on two days, a day without a value, then only when it comes.
+    days.measured(6, 120, 4000, false);
+    days.measured(6, 90, 4000, false);
+    days.path_limited(6, 60, GONE);
+    days.measured(6, 30, 4000, true);
+    days.measured(6, 5, 4000, true);
+    assert_eq!(days.counts_for(6), Some(12_000), "the median number");
+}
+
+#[test]
+fn a_relay_that_was_away_for_days_has_the_median_number_until_its_slot_is_drawn() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut days = Days::with_others(&dir.path().join("store"));
+    for (hours, has_come) in [(120, false), (5, true)] {
+        days.measured(6, hours, 800, has_come);
+    }
+    for (hours, has_come) in [(120, false), (30, true), (5, false)] {
+        days.measured(7, hours, 800, has_come);
+    }
+    assert_eq!((days.counts_for(6), days.counts_for(7)), (Some(12_000), Some(100_000)));
 }
 
 #[test]

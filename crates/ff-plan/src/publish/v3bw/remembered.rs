@@ -24,10 +24,16 @@ pub(super) struct Remembered {
     pub(super) fingerprint: Option<Fingerprint>,
 }
 
-/// What the days of all relays came to, if a rise by more than this factor has to last.
-pub(super) fn remembered(month: &Month, hold_above: Option<f64>) -> HashMap<[u8; 32], Remembered> {
-    let number =
-        |days: &[DayOf], first, arrived| number(days, Bounds { first, rise: hold_above, arrived });
+/// What the days of all relays came to, if a rise by more than this factor has to last and values
+/// from before `since_unix_secs` are too old to be published.
+pub(super) fn remembered(
+    month: &Month,
+    hold_above: Option<f64>,
+    since_unix_secs: u64,
+) -> HashMap<[u8; 32], Remembered> {
+    let number = |days: &[DayOf], first, arrived| {
+        number(days, since_unix_secs, Bounds { first, rise: hold_above, arrived })
+    };
     let (new, old): (Vec<_>, Vec<_>) = month.relays().partition(|(_, relay)| month.is_new(relay));
     let of_old = |arrived| -> HashMap<[u8; 32], Remembered> {
         let of = |&(name, relay): &(&[u8; 32], &DaysOf)| {
@@ -47,10 +53,12 @@ pub(super) fn remembered(month: &Month, hold_above: Option<f64>) -> HashMap<[u8;
     known
 }
 
-/// What days come to, if one has a value.
-fn number(days: &[DayOf], bounds: Bounds) -> Option<Remembered> {
+/// What days come to, if one has a value; values from before `since` are too old.
+fn number(days: &[DayOf], since: u64, bounds: Bounds) -> Option<Remembered> {
     let came: Vec<_> = days.iter().map(|day| day.came).collect();
     let number = days::number(&came, bounds)?;
+    let is_too_old = days.get(number.day)?.began_unix_secs[1] < since;
+    let number = if is_too_old { number.without_its_value() } else { number };
     let (day, last) = (days.get(number.day)?, days.last()?);
     let (Day::Value(value) | Day::Arrived(value)) = day.came else { return None };
     Some(Remembered {

@@ -66,7 +66,8 @@ impl<'a> Decisions<'a> {
             Arc::new(Month::of(&drawn, publication.now_unix_secs, secs))
         };
         let month = publication.month.clone().unwrap_or_else(of_outcomes);
-        let remembered = remembered(&month, publication.hold_above);
+        let since = publication.now_unix_secs.saturating_sub(publication.max_age_secs);
+        let remembered = remembered(&month, publication.hold_above, since);
         let decide = |(identity, attempts): ([u8; 32], Attempts<'a>)| {
             Decision::of(identity, attempts, remembered.get(&identity), publication)
         };

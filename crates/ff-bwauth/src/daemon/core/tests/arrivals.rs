@@ -203,6 +203,29 @@ fn a_relay_without_a_descriptor_neither_comes_nor_goes() {
 }
 
 #[test]
+fn a_relay_whose_descriptor_is_missing_has_not_left() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = with_old(dir.path());
+    core.apply(Action::Tick, START);
+    let period = core.course.as_ref().expect("a period").number;
+    let mut rows = core.store.pending(period).expect("a plan");
+    rows.sort_by_key(|row| row.what.slot);
+    let [.., missing, left] = &rows[..] else { panic!("{rows:?}") };
+    let [missing, left] = [missing, left].map(|row| row.what.fingerprint);
+    let relays: Vec<_> =
+        network(OLD).into_iter().filter(|(number, _)| [*number; 20] != left).collect();
+    let mut view = Arc::unwrap_or_clone(view_in(START + 1, &relays, |number| (3, number)));
+    view.described.remove(&missing);
+    core.apply(Action::Documents(Ok(Arc::new(view))), START + 1);
+    let reason = |relay| match &core.store.planned_of(period, relay).expect("rows")[..] {
+        [Planned { state: State::LeftOut(reason), .. }] => reason.clone(),
+        rows => panic!("{rows:?}"),
+    };
+    assert_eq!(reason(&left), GONE);
+    assert_eq!(reason(&missing), "its Ed25519 identity is not known: no descriptor");
+}
+
+#[test]
 fn an_older_consensus_changes_nothing_also_behind_a_restart() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut core = with_old(dir.path());
