@@ -57,6 +57,7 @@ impl Client for OwnArti {
 
     const NAME: record::Client = record::Client::Arti;
     const KEEPS_UNUSED: bool = true;
+    const CHOOSES_PATHS: bool = true;
 
     async fn build(
         &self,
