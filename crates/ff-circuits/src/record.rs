@@ -112,6 +112,13 @@ impl CircuitRecord {
         if whole { self.hops_us.last().copied() } else { None }
     }
 
+    /// Whether its client was asked for it: a slot without a client or a budget has a line, too,
+    /// which has neither a path nor a reason why the path is not known.
+    #[must_use]
+    pub const fn has_begun(&self) -> bool {
+        !self.path.is_empty() || self.path_unknown.is_some()
+    }
+
     /// Whether it was there: all of its hops stood, or the download over it was connected.
     pub fn was_built(&self) -> bool {
         let connected = self.download.as_ref().and_then(|download| download.connected_us);

@@ -115,7 +115,7 @@ pub const fn most(payload: u64) -> u64 {
 /// under way.
 #[must_use]
 pub fn of_circuit(circuit: &CircuitRecord) -> u64 {
-    if circuit.path.is_empty() && !circuit.as_client {
+    if !circuit.has_begun() {
         return 0;
     }
     let payload = circuit.download.as_ref().map_or(0, |download| {
@@ -180,6 +180,8 @@ mod tests {
         let mut never = circuit("[]", serde_json::Value::Null);
         assert_eq!(of_circuit(&never), 0, "it never began");
         never.as_client = true;
+        assert_eq!(of_circuit(&never), 0, "nor did that of a client's own path");
+        never.path_unknown = Some("conflux".to_owned());
         assert_eq!(of_circuit(&never), of_download(0).all(), "its path is not known");
         for (one, asked) in [(whole, 9000), (cut, 1_000_000), (late, 9001), (unbuilt, 0)] {
             assert!(of_circuit(&one) < most(asked));

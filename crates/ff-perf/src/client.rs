@@ -27,6 +27,8 @@ pub trait Client: Send + Sync + 'static {
     /// Whether a circuit stays open when it has no stream at some moment, however earlier streams
     /// ended.
     const KEEPS_UNUSED: bool;
+    /// Whether it chooses paths itself, and builds through no given relays.
+    const CHOOSES_PATHS: bool = false;
 
     /// Builds a circuit, hop by hop. What has been built by when is in `progress`, also if it fails
     /// or is given up.

@@ -83,12 +83,10 @@ impl<C: Client> Measured<'_, C> {
         match built {
             Ok(circuit) => {
                 let used = self.use_circuit(&circuit, progress.began, &mut line, turn).await;
-                if let Some(path) = C::own_path(&circuit) {
-                    line.as_client = true;
-                    match path {
-                        OwnPath::Known(relays) => line.path = relays,
-                        OwnPath::Unknown(why) => line.path_unknown = Some(why),
-                    }
+                match C::own_path(&circuit) {
+                    Some(OwnPath::Known(relays)) => line.path = relays,
+                    Some(OwnPath::Unknown(why)) => line.path_unknown = Some(why),
+                    None => {}
                 }
                 if let Err((stage, fault)) = used {
                     line.failure = Some(Failure {
@@ -110,6 +108,9 @@ impl<C: Client> Measured<'_, C> {
                     reason: fault.reason,
                     whose: fault.whose,
                 });
+                // It has begun, as budgets count.
+                line.path_unknown =
+                    C::CHOOSES_PATHS.then(|| "the client was not asked for a stream".to_owned());
                 // It failed, too, and its line says so.
                 line.download = self.program.asked();
             }
@@ -234,7 +235,8 @@ impl<C: Client> Measured<'_, C> {
             nick: relay.nick.clone(),
         };
         let path = self.path.iter().map(relay).collect();
-        CircuitRecord { path, ..blank(C::NAME, self.number, began, self.run_began) }
+        let as_client = C::CHOOSES_PATHS;
+        CircuitRecord { path, as_client, ..blank(C::NAME, self.number, began, self.run_began) }
     }
 
     /// The address of a probe: another one each time, because exits and clients remember what was
@@ -290,7 +292,62 @@ fn congestion_us(trips: &[RoundTrip]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use ff_circuits::record;
+    use tokio::io::DuplexStream;
+
     use super::*;
+    use crate::client::Answer;
+
+    /// A client with paths of its own that has ended.
+    struct Gone;
+
+    impl Client for Gone {
+        type Circuit = ();
+        type Stream = DuplexStream;
+
+        const NAME: record::Client = record::Client::Tor;
+        const KEEPS_UNUSED: bool = true;
+        const CHOOSES_PATHS: bool = true;
+
+        async fn build(&self, _: &[Arc<NetworkRelay>], _: &mut Progress) -> Result<(), Fault> {
+            Err(Fault::client("no tor"))
+        }
+
+        async fn probe(&self, (): &(), _: Probe, _: Ipv4Addr) -> Result<Answer, Fault> {
+            Err(Fault::client("no tor"))
+        }
+
+        async fn open(&self, (): &(), _: &str, _: u16) -> Result<DuplexStream, Fault> {
+            Err(Fault::client("no tor"))
+        }
+
+        async fn lost((): &(), _: &mut DuplexStream, _: Option<&std::io::Error>) -> Option<Fault> {
+            None
+        }
+    }
+
+    #[tokio::test]
+    async fn a_download_of_a_client_that_has_ended_has_begun_without_a_path() {
+        let time = Duration::from_secs(300);
+        let program = Program {
+            rtt: 0,
+            resolve: 0,
+            rtt_pause: Duration::ZERO,
+            ttfb: 0,
+            latency: None,
+            download_bytes: 9,
+            target: None,
+            build_time: time,
+            trip_time: time,
+            download_time: time,
+        };
+        let (client, program, run_began) = (&Gone, &program, Instant::now());
+        let (path, probes_share) = (Vec::new(), false);
+        let one = Measured { client, program, number: 7, path, run_began, probes_share };
+        let line = one.measure(|| std::future::ready(())).await;
+        assert_eq!(line.failure.as_ref().map(|failure| failure.whose), Some(Whose::Client));
+        assert!(line.as_client && line.path.is_empty() && line.has_begun(), "{line:?}");
+    }
 
     #[test]
     fn congestion_is_what_exceeds_the_fastest_probe() {

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 
 use super::STATUS;
-use super::measure::{ClientKind, MeasureArgs, Measuring, OwnPaths, Recording, rate, some_bytes};
+use super::measure::{ClientKind, MeasureArgs, Measuring, Recording, rate, some_bytes};
 use super::paths::RulesArgs;
 use super::plan::{self, PlanArgs};
 use super::serve;
@@ -79,12 +79,12 @@ pub struct Fetching {
     /// Let the client choose its paths itself, as it does for its users: Arti with guards of its
     /// own, or the tor in --network by the options of its torrc, which stay as they are (bridges,
     /// conflux, guards). Each download gets circuits that no other download uses. The line has the
-    /// path if the client tells it, else the reason.
-    #[arg(long)]
+    /// path if the client tells it, else the reason. Building circuits is part of --timeout then.
+    #[arg(long, conflicts_with = "build_time")]
     pub as_client: bool,
-    /// Keep the guards and documents of --client arti in this folder. Without it, each start has
-    /// new ones.
-    #[arg(long, value_name = "DIR", requires = "as_client")]
+    /// Keep the guards and documents of an Arti that chooses its paths itself in this folder, of
+    /// arms in a folder of each. Without it, each start has new ones.
+    #[arg(long, value_name = "DIR", requires = "paths_of_clients")]
     pub state: Option<PathBuf>,
     /// Size of the download: bytes, or with KiB, MiB, kB, MB.
     #[arg(long, value_name = "SIZE", default_value = "5MiB", value_parser = some_bytes)]
@@ -94,7 +94,7 @@ pub struct Fetching {
     #[arg(long, value_name = "SECONDS", default_value_t = 270,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
-    /// How long a circuit may take to be built, in seconds.
+    /// How long a circuit may take to be built, in seconds. Not with --as-client.
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=600))]
     pub build_time: u64,
@@ -110,8 +110,14 @@ pub struct Fetching {
     pub seed: u64,
 }
 
+/// The options by which clients may choose paths themselves: one for all, and one for arms.
+fn paths_of_clients() -> ArgGroup {
+    ArgGroup::new("paths_of_clients").args(["as_client", "arms"]).multiple(true)
+}
+
 /// Options of `downloads run`.
 #[derive(Args, Clone, Debug)]
+#[command(group = paths_of_clients())]
 pub struct DownloadsRunArgs {
     /// What is downloaded, and how.
     #[command(flatten)]
@@ -139,6 +145,7 @@ pub struct DownloadsRunArgs {
 
 /// Options of `downloads serve`.
 #[derive(Args, Clone, Debug)]
+#[command(group = paths_of_clients())]
 pub struct ServeArgs {
     /// What is downloaded, and how.
     #[command(flatten)]
@@ -203,7 +210,8 @@ impl Fetching {
             build_time: self.build_time,
             trip_time: self.timeout,
             download_time: self.timeout,
-            own_paths: self.as_client.then(|| OwnPaths { state: self.state.clone() }),
+            as_client: self.as_client,
+            state: self.state.clone(),
         }
     }
 }
@@ -275,7 +283,7 @@ pub struct AnalyzeArgs {
 
 /// Options of `downloads filter`.
 #[derive(Args, Clone, Debug)]
-#[command(group = clap::ArgGroup::new("what").required(true).multiple(true)
+#[command(group = ArgGroup::new("what").required(true).multiple(true)
           .args(["include_fingerprints", "exclude_fingerprints", "exclude_cbt"]))]
 pub struct FilterArgs {
     /// OnionPerf's analysis files and folders of them.
@@ -367,7 +375,13 @@ mod tests {
             );
             crate::cli::Cli::try_parse_from(all.split(' '))
         };
-        for good in ["run --out o --client tor --guards 1", "serve --dir d"] {
+        for good in [
+            "run --out o --client tor --guards 1",
+            "run --out o --build-time 9",
+            "run --out o --state s",
+            "serve --dir d --state s",
+            "serve --dir d",
+        ] {
             told(good).expect(good);
         }
         for odd in [
@@ -376,6 +390,22 @@ mod tests {
             "serve --dir d --path-file p",
         ] {
             told(odd).expect_err(odd);
+        }
+    }
+
+    #[test]
+    fn options_without_effect_on_the_clients_own_paths_are_refused() {
+        let told = |words: &str| {
+            let all = format!("ff-perf downloads {words} --network n --to http://a:80/0123");
+            crate::cli::Cli::try_parse_from(all.split(' ')).map_err(|error| error.to_string())
+        };
+        for start in ["run --out o", "serve --dir d"] {
+            told(&format!("{start} --as-client --state s")).expect("a state");
+            let error = told(&format!("{start} --as-client --build-time 9")).expect_err("no use");
+            let pair = ["--as-client", "cannot be used with", "--build-time"];
+            assert!(pair.iter().all(|said| error.contains(said)), "{error}");
+            let error = told(&format!("{start} --state s")).expect_err("no client that keeps one");
+            assert!(error.contains("--as-client"), "{error}");
         }
     }
 

@@ -138,15 +138,12 @@ pub struct Measuring {
     /// How long a download may take, in seconds.
     #[arg(skip = DOWNLOAD_SECS)]
     pub download_time: u64,
-    /// Whether the client chooses paths itself, and what it keeps for that.
+    /// Whether the client chooses paths itself.
     #[arg(skip)]
-    pub own_paths: Option<OwnPaths>,
-}
-
-/// What a client keeps that chooses paths itself.
-#[derive(Clone, Debug, Default)]
-pub struct OwnPaths {
-    /// The folder of Arti's guards and documents; without it, a temporary one.
+    pub as_client: bool,
+    /// The folder of such an Arti's guards and documents; without it, a temporary one. Of several
+    /// arms each has a folder in it.
+    #[arg(skip)]
     pub state: Option<PathBuf>,
 }
 

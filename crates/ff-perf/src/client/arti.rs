@@ -319,7 +319,7 @@ fn says(error: &ChanError, errnos: &[Errno]) -> bool {
 
 /// Whether an error, or one beneath, is one of these.
 fn lies_beneath(error: &(dyn std::error::Error + 'static), errnos: &[Errno]) -> bool {
-    std::iter::successors(Some(error), |error| error.source()).any(|error| {
+    causes(error).any(|error| {
         let shared = error.downcast_ref::<Arc<io::Error>>().map(AsRef::as_ref);
         let errno = shared.or_else(|| error.downcast_ref()).and_then(Errno::from_io_error);
         errno.is_some_and(|errno| errnos.contains(&errno))
@@ -327,14 +327,15 @@ fn lies_beneath(error: &(dyn std::error::Error + 'static), errnos: &[Errno]) -> 
 }
 
 /// The text of an error, with its causes.
-pub(crate) fn reason(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        text = format!("{text}: {error}");
-        next = error.source();
-    }
-    text
+pub(crate) fn reason(error: &(dyn std::error::Error + 'static)) -> String {
+    causes(error).map(|error| error.to_string()).collect::<Vec<_>>().join(": ")
+}
+
+/// An error and its causes, from the outside in.
+fn causes<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |error| error.source())
 }
 
 #[cfg(test)]

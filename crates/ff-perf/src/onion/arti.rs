@@ -6,17 +6,20 @@
 
 use std::future::{pending, ready};
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arti_client::TorClient;
 use arti_client::config::onion_service::OnionServiceConfigBuilder;
 use ff_operator::http::Accept;
 use futures::StreamExt as _;
-use futures::stream::{self, BoxStream};
+use futures::stream::{self, BoxStream, Stream};
 use safelog::DisplayRedacted as _;
-use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{oneshot, watch};
+use tokio::time::{sleep, timeout};
 use tor_cell::relaycell::msg::Connected;
 use tor_hsservice::{HsNickname, RendRequest, RunningOnionService, StreamRequest};
 use tor_proto::client::stream::DataStream;
@@ -27,13 +30,15 @@ use super::PORT;
 
 /// The service's name in Arti's key store.
 const NICKNAME: &str = "ff-perf";
-/// Circuits of clients at once. A client keeps the circuit of a download for ten minutes or so, and
-/// has another one for the next download.
+/// Circuits of clients at once: clients have one for each download.
 const CIRCUITS: usize = 512;
 /// Streams of a circuit at once: as many as connections. Arti ends a circuit with more.
 const STREAMS: u32 = 64;
 /// How long a circuit to a client's rendezvous point may take, and then its first stream.
 const RENDEZVOUS: Duration = Duration::from_secs(60);
+/// How long a circuit is kept without an open stream: a client whose next download comes later
+/// builds another one, and strangers cannot hold all circuits for long.
+const UNUSED: Duration = Duration::from_secs(180);
 
 /// A running service. It ends when this is dropped.
 pub struct ArtiService {
@@ -52,15 +57,15 @@ pub struct ArtiService {
 /// Streams of clients.
 pub struct Streams {
     /// One after the other, from all circuits.
-    streams: BoxStream<'static, DataStream>,
+    streams: BoxStream<'static, ClientStream>,
     /// Dropped after the last one.
     end: Option<oneshot::Sender<()>>,
 }
 
 impl Accept for Streams {
-    type Stream = DataStream;
+    type Stream = ClientStream;
 
-    async fn next_connection(&mut self) -> io::Result<DataStream> {
+    async fn next_connection(&mut self) -> io::Result<ClientStream> {
         if let Some(stream) = self.streams.next().await {
             return Ok(stream);
         }
@@ -69,15 +74,50 @@ impl Accept for Streams {
     }
 }
 
-/// Launches a service. After its first stream a circuit on which no stream is opened for `idle` is
-/// ended, with its downloads: take longer than one may.
+/// An open stream of a client. Its circuit is in use until this is dropped.
+pub struct ClientStream {
+    /// The stream.
+    stream: DataStream,
+    /// Tells the circuit.
+    _in_use: Use,
+}
+
+/// Marks a circuit as in use until this is dropped.
+type Use = watch::Receiver<()>;
+
+impl AsyncRead for ClientStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        AsyncRead::poll_read(Pin::new(&mut self.stream), cx, buf)
+    }
+}
+
+impl AsyncWrite for ClientStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        AsyncWrite::poll_write(Pin::new(&mut self.stream), cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        AsyncWrite::poll_flush(Pin::new(&mut self.stream), cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        AsyncWrite::poll_shutdown(Pin::new(&mut self.stream), cx)
+    }
+}
+
+/// Launches a service.
 ///
 /// # Errors
 /// One sentence with what Arti says.
-pub fn launch(
-    client: Arc<TorClient<PreferredRuntime>>,
-    idle: Duration,
-) -> Result<ArtiService, String> {
+pub fn launch(client: Arc<TorClient<PreferredRuntime>>) -> Result<ArtiService, String> {
     let nickname = HsNickname::new(NICKNAME.to_owned()).map_err(|error| error.to_string())?;
     let config = OnionServiceConfigBuilder::default()
         .nickname(nickname)
@@ -89,31 +129,76 @@ pub fn launch(
     let (running, requests) = launched.ok_or("Arti does not launch it")?;
     let address = running.onion_address().ok_or("Arti does not tell its address")?;
     let address = address.display_unredacted().to_string();
-    let streams = requests.map(move |request| session(request, idle));
+    let streams = requests.map(session);
     let (end, ended) = oneshot::channel();
     let streams = Streams { streams: streams.flatten_unordered(CIRCUITS).boxed(), end: Some(end) };
     Ok(ArtiService { address, streams, ended, _running: running, _client: client })
 }
 
-/// The streams of a client's circuit.
-fn session(request: RendRequest, idle: Duration) -> BoxStream<'static, DataStream> {
+/// The streams of a client's circuit, which ends with its requests.
+fn session(request: RendRequest) -> BoxStream<'static, ClientStream> {
     let accepted = async move {
         let requests = timeout(RENDEZVOUS, request.accept()).await.ok()?.ok()?;
-        Some(stream::unfold((requests, RENDEZVOUS), move |(mut requests, time)| async move {
-            let next = timeout(time, requests.next()).await.ok()??;
-            Some((next, (requests, idle)))
-        }))
+        Some(while_used(requests, [RENDEZVOUS, UNUSED]))
     };
     stream::once(accepted).filter_map(ready).flatten().filter_map(open).boxed()
 }
 
+/// The requests for streams on a circuit, until none has been in use for a time: for the first
+/// of these before the first request, for the second one later.
+fn while_used<R: Send + 'static>(
+    requests: impl Stream<Item = R> + Send + Unpin + 'static,
+    [first, later]: [Duration; 2],
+) -> impl Stream<Item = (R, Use)> + Send + 'static {
+    let uses = watch::Sender::new(());
+    stream::unfold((requests, uses, first), move |(mut requests, uses, time)| async move {
+        let unused = async {
+            uses.closed().await;
+            sleep(time).await;
+        };
+        let request = tokio::select! {
+            biased;
+            request = requests.next() => request?,
+            () = unused => return None,
+        };
+        let in_use = uses.subscribe();
+        Some(((request, in_use), (requests, uses, later)))
+    })
+}
+
 /// A stream of a client. Another port ends the circuit, as at a tor, which tells least to scanners.
-async fn open(request: StreamRequest) -> Option<DataStream> {
+async fn open((request, in_use): (StreamRequest, Use)) -> Option<ClientStream> {
     let is_ours =
         matches!(request.request(), IncomingStreamRequest::Begin(begin) if begin.port() == PORT);
     if !is_ours {
         let _ = request.shutdown_circuit();
         return None;
     }
-    request.accept(Connected::new_empty()).await.ok()
+    let stream = timeout(RENDEZVOUS, request.accept(Connected::new_empty())).await.ok()?.ok()?;
+    Some(ClientStream { stream, _in_use: in_use })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_circuit_ends_a_time_after_its_last_stream() {
+        let moment = Duration::from_millis(1);
+        let requests = stream::iter(["one", "two"]).chain(stream::pending());
+        let mut requests = while_used(requests, [Duration::from_secs(3600), moment]).boxed();
+        let (_, one) = requests.next().await.expect("a request");
+        let (_, two) = requests.next().await.expect("a request");
+        drop(one);
+        timeout(20 * moment, requests.next()).await.expect_err("the other one is in use");
+        drop(two);
+        assert!(requests.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_circuit_without_a_stream_ends() {
+        let times = [Duration::from_millis(1), Duration::from_secs(3600)];
+        let mut requests = while_used(stream::pending::<()>(), times).boxed();
+        assert!(requests.next().await.is_none());
+    }
 }

@@ -30,6 +30,11 @@ const MOST_BYTES: u64 = 1024;
 const SINGLE: &str = "HiddenServiceSingleHopMode";
 /// How long to wait for tor's end before looking whether the service has been dropped.
 const LOOK: Duration = Duration::from_millis(500);
+/// What tor replies while another control connection has a service of the same key. After a restart
+/// that is our last one, which tor has not seen end yet.
+const TAKEN: &str = "Onion address collision";
+/// How often a service that is taken is asked for again.
+const TRIES: u32 = 20;
 
 /// A running service. It ends when this is dropped.
 #[derive(Debug)]
@@ -59,7 +64,8 @@ pub fn publish(
     let known = keys.map(known_key).transpose()?.flatten();
     let key = known.as_deref().unwrap_or(NEW);
     let flags = if single { " Flags=NonAnonymous" } else { "" };
-    let reply = control.command(&format!("ADD_ONION {key}{flags} Port={PORT},{to}"));
+    let add = format!("ADD_ONION {key}{flags} Port={PORT},{to}");
+    let reply = when_free(LOOK, || control.command(&add));
     let reply = reply.map_err(|error| anyhow!("{}: {}", dir.display(), without_key(error)))?;
     let id = reply.value("ServiceID").filter(|id| is_name(id));
     let id = id.context("tor does not tell the service's address")?;
@@ -72,6 +78,20 @@ pub fn publish(
     let watch = move || watch(control, tell);
     thread::Builder::new().name("tor onion".to_owned()).spawn(watch)?;
     Ok(TorService { address: format!("{id}.onion"), ended })
+}
+
+/// Asks for a service, and again after a pause each time that its key is in use.
+fn when_free<T>(pause: Duration, mut ask: impl FnMut() -> ff_lab::Result<T>) -> ff_lab::Result<T> {
+    let mut tries = TRIES;
+    loop {
+        match ask() {
+            Err(ff_lab::Error::Refused { ref reply, .. }) if tries > 0 && reply.contains(TAKEN) => {
+                tries -= 1;
+                thread::sleep(pause);
+            }
+            done => return done,
+        }
+    }
 }
 
 /// Keeps the control connection until the service is dropped, or tor has ended.
@@ -194,6 +214,25 @@ mod tests {
         );
         let error = of(true, false).expect_err("not anonymous").to_string();
         assert!(error.contains("add --single"), "{error}");
+    }
+
+    #[test]
+    fn a_key_that_is_in_use_is_asked_for_again_for_a_time() {
+        let refused = |reply: &str| ff_lab::Error::Refused {
+            command: "ADD_ONION".to_owned(),
+            reply: reply.to_owned(),
+        };
+        let mut replies = [Err(refused("550 Onion address collision")), Ok(7), Ok(8)].into_iter();
+        let found = when_free(Duration::ZERO, || replies.next().expect("no more"));
+        assert_eq!(found.expect("a service"), 7);
+        for (reply, times) in [("550 Onion address collision", TRIES + 1), ("512 Invalid", 1)] {
+            let mut asked = 0;
+            let failed = when_free::<()>(Duration::ZERO, || {
+                asked += 1;
+                Err(refused(reply))
+            });
+            assert!(failed.is_err() && asked == times, "{reply}: {asked}");
+        }
     }
 
     #[test]

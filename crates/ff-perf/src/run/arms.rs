@@ -15,7 +15,7 @@ use super::client::{Chosen, Job, State as StateDir, say, with_client};
 use super::measure::{self, Came, Ready};
 use super::paths::weigh;
 use crate::arms::{Arm, TorrcLine, parse, turn};
-use crate::cli::measure::{ClientKind, MeasureArgs, Measuring, OwnPaths};
+use crate::cli::measure::{ClientKind, MeasureArgs, Measuring};
 use crate::client::Client;
 use crate::client::tor::Tor;
 use crate::course::{Ended, Keeper, RunCounts, State, ToFile};
@@ -47,7 +47,7 @@ struct ReadyArm {
 pub(super) fn run(args: &MeasureArgs, file: &Path) -> Result<ExitCode> {
     let mut inputs = Inputs::default();
     let arms = read(file, &args.measuring, &mut inputs)?;
-    let states = states(&args.measuring)?;
+    let states = states(&args.measuring, &arms)?;
     let ready = |arm: &Arm| ready(args, arm, file, states.path(), &mut inputs);
     let mut arms = arms.iter().map(ready).collect::<Result<Vec<_>>>()?;
     let sha256 = inputs.all().iter().map(|input| input.sha256.clone());
@@ -68,25 +68,35 @@ pub(super) fn run(args: &MeasureArgs, file: &Path) -> Result<ExitCode> {
 /// When the file cannot be read, or has a mistake: with its line.
 pub(super) fn read(file: &Path, run: &Measuring, inputs: &mut Inputs) -> Result<Vec<Arm>> {
     let text = String::from_utf8(inputs.read(file)?).with_context(|| file.display().to_string())?;
-    parse(file, &text, run.client, run.own_paths.is_some()).map_err(anyhow::Error::msg)
+    parse(file, &text, run.client, run.as_client).map_err(anyhow::Error::msg)
 }
 
 /// Where each arm whose Arti chooses paths itself has a folder.
 ///
 /// # Errors
-/// When it cannot be made.
-pub(super) fn states(run: &Measuring) -> Result<StateDir> {
-    StateDir::new(run.own_paths.as_ref().and_then(|own| own.state.as_deref()))
+/// When it cannot be made, and when a folder is given that no arm needs.
+pub(super) fn states(run: &Measuring, arms: &[Arm]) -> Result<StateDir> {
+    if run.state.is_some() && !arms.iter().any(has_state) {
+        bail!(
+            "--state: give as-client = true to an arm whose client is arti, or leave out --state"
+        );
+    }
+    StateDir::new(run.state.as_deref())
+}
+
+/// Whether an arm's client keeps a state for us.
+fn has_state(arm: &Arm) -> bool {
+    arm.as_client && arm.client == ClientKind::Arti
 }
 
 /// What an arm measures, where the run has these options, and Arti a folder below `states`.
 pub(super) fn measuring(arm: &Arm, run: &Measuring, states: &Path) -> Measuring {
-    let state = (arm.client == ClientKind::Arti).then(|| states.join(&arm.name));
     Measuring {
         client: arm.client,
         path_file: arm.path_file.clone(),
         rules: arm.rules(&run.rules),
-        own_paths: arm.as_client.then_some(OwnPaths { state }),
+        as_client: arm.as_client,
+        state: has_state(arm).then(|| states.join(&arm.name)),
         ..run.clone()
     }
 }
@@ -176,11 +186,10 @@ fn take_turns(
         let (arm, task) = (&*arm, Task { number, ..task });
         let (state, store, counts) = (&mut state, &mut store, &mut counts);
         let slot = Slot { arm, task, limits, state, store, counts };
-        let (Ready { dir, network, .. }, Measuring { client, own_paths, .. }) =
-            (&arm.ready, &arm.measuring);
-        let (kind, own, torrc) = (*client, own_paths.as_ref(), arm.torrc.as_slice());
-        ended = with_client(Chosen { kind, own, torrc, dir, network }, slot)
-            .with_context(|| format!("arm {}", arm.name));
+        let (Ready { dir, network, .. }, torrc) = (&arm.ready, arm.torrc.as_slice());
+        let &Measuring { client: kind, as_client, ref state, .. } = &arm.measuring;
+        let chosen = Chosen { kind, as_client, state: state.as_deref(), torrc, dir, network };
+        ended = with_client(chosen, slot).with_context(|| format!("arm {}", arm.name));
         if !matches!(ended, Ok(Ok(()))) {
             break;
         }

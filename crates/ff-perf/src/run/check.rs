@@ -67,8 +67,8 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
     };
     let drawer = Drawer::new(&network, &told.checked, target.port, seed)?;
     let job = Download { args, network: &network, told: &told, target, gaps, drawer };
-    let (kind, own) = (args.client, None);
-    let chosen = Chosen { kind, own, torrc: &[], dir: &dir, network: &network };
+    let (kind, state) = (args.client, None);
+    let chosen = Chosen { kind, as_client: false, state, torrc: &[], dir: &dir, network: &network };
     let (probes, ended) = with_client(chosen, job)?;
     if !any_arrived(&probes) {
         return ended.map(|()| ExitCode::SUCCESS);

@@ -13,7 +13,7 @@ use ff_circuits::network::CircuitNetwork;
 use tempfile::TempDir;
 use tor_rtcompat::PreferredRuntime;
 
-use crate::cli::measure::{ClientKind, OwnPaths};
+use crate::cli::measure::ClientKind;
 use crate::client::Client;
 use crate::client::arti::own::OwnArti;
 use crate::client::arti::{self, Arti};
@@ -40,8 +40,10 @@ pub(super) trait Job {
 pub(super) struct Chosen<'a> {
     /// Which program.
     pub(super) kind: ClientKind,
-    /// Where it keeps its state, if it chooses paths itself.
-    pub(super) own: Option<&'a OwnPaths>,
+    /// Whether it chooses paths itself.
+    pub(super) as_client: bool,
+    /// Where such an Arti keeps its state; if none, in a temporary folder.
+    pub(super) state: Option<&'a Path>,
     /// Further options of a tor, by name and value.
     pub(super) torrc: &'a [(String, String)],
     /// The directory of the network.
@@ -52,7 +54,7 @@ pub(super) struct Chosen<'a> {
 
 /// Starts a client, and has it do something.
 pub(super) fn with_client<J: Job>(chosen: Chosen<'_>, mut job: J) -> Result<J::Done> {
-    let Chosen { kind, own, torrc, dir, network } = chosen;
+    let Chosen { kind, as_client, state, torrc, dir, network } = chosen;
     // Dropped after the runtime and all that uses the tor in it, also in a panic.
     let mut ending = None;
     // One thread: to wake another one for each cell would cost more than the cells do.
@@ -63,15 +65,15 @@ pub(super) fn with_client<J: Job>(chosen: Chosen<'_>, mut job: J) -> Result<J::D
     let done = runtime.block_on(async {
         let mut signals = Signals::listen().context("Failed to listen for signals")?;
         match kind {
-            ClientKind::Arti if own.is_some() => {
-                let state = State::new(own.and_then(|own| own.state.as_deref()))?;
+            ClientKind::Arti if as_client => {
+                let state = State::new(state)?;
                 let client = tokio::select! {
                     client = started(network, state.path(), &mut signals) => client?,
                     done = job.meanwhile() => return Ok(done),
                 };
                 job.run(OwnArti::new(client, network), signals).await
             }
-            ClientKind::Tor if own.is_some() => {
+            ClientKind::Tor if as_client => {
                 let (client, end) = OwnTor::connect(dir, torrc).map_err(anyhow::Error::msg)?;
                 ending = end;
                 job.run(client, signals).await

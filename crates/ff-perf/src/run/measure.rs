@@ -47,8 +47,9 @@ pub(super) fn run(args: &MeasureArgs) -> Result<ExitCode> {
     let measuring = &args.measuring;
     let ready = ready(args, measuring)?;
     let (dir, network) = (ready.dir.clone(), ready.network.clone());
-    let (kind, own) = (measuring.client, measuring.own_paths.as_ref());
-    let chosen = Chosen { kind, own, torrc: &[], dir: &dir, network: &network };
+    let &Measuring { client: kind, as_client, ref state, .. } = measuring;
+    let state = state.as_deref();
+    let chosen = Chosen { kind, as_client, state, torrc: &[], dir: &dir, network: &network };
     let came = with_client(chosen, Run { args, ready })?;
     super::show(&summary(&args.recording, &came.counts))?;
     came.judged().map(|()| ExitCode::SUCCESS)
@@ -130,10 +131,8 @@ impl Ready {
         }
         args.latency().map_err(|reason| anyhow!("--ttfb-every: {reason}"))?;
         check_own_paths(args)?;
-        let (given, paths_sha256) = match &args.own_paths {
-            Some(_) => (Some(no_paths()), None),
-            None => paths(args, &network)?.unzip(),
-        };
+        let (given, paths_sha256) =
+            if args.as_client { (Some(no_paths()), None) } else { paths(args, &network)?.unzip() };
         let source = source(args, &network)?;
         let target = args.target.clone().or_else(|| source.as_ref().map(StreamTarget::of_source));
         let port = target.as_ref().map(|target| target.port);
@@ -154,7 +153,7 @@ pub(super) fn no_paths() -> Vec<Vec<usize>> {
 /// others.
 fn check_own_paths(args: &Measuring) -> Result<()> {
     let is_onion = args.target.as_ref().is_some_and(StreamTarget::is_onion);
-    if args.own_paths.is_none() {
+    if !args.as_client {
         if is_onion {
             bail!(
                 "an onion service is reached over circuits that the client chooses itself: use `downloads run --as-client`"
@@ -162,8 +161,7 @@ fn check_own_paths(args: &Measuring) -> Result<()> {
         }
         return Ok(());
     }
-    let has_state = args.own_paths.as_ref().is_some_and(|own| own.state.is_some());
-    if has_state && args.client == ClientKind::Tor {
+    if args.state.is_some() && args.client == ClientKind::Tor {
         bail!("--state is for --client arti; the tor in --network keeps its own state");
     }
     if args.path_file.is_some() {
@@ -187,7 +185,7 @@ pub(super) fn read_network(
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let network = CircuitNetwork::read(dir, now)?;
     check_public(args, &network)?;
-    let most_own = if args.own_paths.is_some() { PUBLIC_OWN_RATE } else { f64::INFINITY };
+    let most_own = if args.as_client { PUBLIC_OWN_RATE } else { f64::INFINITY };
     let most_per_sec = most_per_sec.min(most_own);
     if network.is_public() && per_sec > most_per_sec {
         bail!("--rate: on the Internet at most {most_per_sec} a second (ETHICS.md)");
@@ -290,14 +288,14 @@ pub(super) fn options(args: &Measuring, ready: &Ready, per_sec: f64) -> CircuitR
         trip_secs: args.trip_time,
         share_builds: args.share_builds,
         share_probes: args.share_probes,
-        as_client: args.own_paths.is_some(),
+        as_client: args.as_client,
     };
     let (in_flight, per_guard_per_sec) = (args.in_flight, args.per_guard);
     CircuitRunOptions {
         client: args.client.into(),
         seed: args.seed,
         path_file: args.path_file.clone(),
-        rules: (args.path_file.is_none() && args.own_paths.is_none()).then(|| args.rules.words()),
+        rules: (args.path_file.is_none() && !args.as_client).then(|| args.rules.words()),
         arms_sha256: Vec::new(),
         rtt: args.rtt,
         rtt_pause_ms: args.rtt_pause,

@@ -145,7 +145,7 @@ fn wait_for_network(
     loop {
         if !arms.is_empty() {
             let arm = &arms[turn(arms.len(), serving.next_number(), args.measuring.seed)];
-            serving.set_arm(arm.client.into(), Some(arm.name.clone()));
+            serving.set_arm(arm.client.into(), arm.as_client, Some(arm.name.clone()));
         }
         serving.no_client(&format!("{error:#}; trying again"), began);
         if serving.pause(slot(args))? {
@@ -217,13 +217,13 @@ fn live(
     loop {
         let arms = ways.len();
         let way = &mut ways[turn(arms, serving.next_number(), args.measuring.seed)];
-        serving.set_arm(way.args.measuring.client.into(), way.name.clone());
+        let &Measuring { client: kind, as_client, .. } = &way.args.measuring;
+        serving.set_arm(kind.into(), as_client, way.name.clone());
         way.keep_up(serving.looks());
         let (dir, network) = (way.ready.dir.clone(), way.ready.network.clone());
-        let (torrc, own) = (way.torrc.clone(), way.args.measuring.own_paths.clone());
-        let kind = way.args.measuring.client;
-        let chosen =
-            Chosen { kind, own: own.as_ref(), torrc: &torrc, dir: &dir, network: &network };
+        let (torrc, folder) = (way.torrc.clone(), way.args.measuring.state.clone());
+        let (folder, torrc) = (folder.as_deref(), torrc.as_slice());
+        let chosen = Chosen { kind, as_client, state: folder, torrc, dir: &dir, network: &network };
         let life = Life { way, arms: arms as u64, limits, state: &mut state, serving };
         match with_client(chosen, life) {
             Ok(Why::Signal) => return Ok(()),
@@ -320,8 +320,8 @@ impl Job for Life<'_> {
             serving.looked(read.map_err(|error| format!("{error:#}")));
             way.looks = serving.looks();
             // A client that chooses its paths itself follows its own consensus.
-            let Measuring { client, own_paths, .. } = &way.args.measuring;
-            let is_told = *client == ClientKind::Arti && own_paths.is_none();
+            let &Measuring { client, as_client, .. } = &way.args.measuring;
+            let is_told = client == ClientKind::Arti && !as_client;
             if is_told && way.ready.network.params != before {
                 return Ok(Why::Parameters);
             }

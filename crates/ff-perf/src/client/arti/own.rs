@@ -19,7 +19,7 @@ use tor_proto::client::stream::{ClientStreamCtrl as _, DataStream};
 use tor_proto::{ClientTunnel, Error as ProtoError};
 use tor_rtcompat::PreferredRuntime;
 
-use super::{lost, reason};
+use super::{causes, lost, reason};
 use crate::client::{Answer, Client, Fault, OwnPath, Progress, by_exit, refused};
 use crate::target::is_onion;
 
@@ -57,6 +57,7 @@ impl Client for OwnArti {
 
     const NAME: record::Client = record::Client::Arti;
     const KEEPS_UNUSED: bool = true;
+    const CHOOSES_PATHS: bool = true;
 
     async fn build(
         &self,
@@ -129,16 +130,10 @@ fn by_service(_reason: String) -> Option<Fault> {
 
 /// Why a stream could not be opened, and whose fault that is.
 fn not_open(error: &arti_client::Error, to_onion: bool) -> Fault {
-    let chain = std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |error| {
-        error.source()
+    let end = causes(error).find_map(|error| match error.downcast_ref() {
+        Some(ProtoError::EndReceived(reason)) => Some(reason.to_string().to_lowercase()),
+        _ => None,
     });
-    let end =
-        chain.filter_map(|error| error.downcast_ref::<ProtoError>()).find_map(
-            |error| match error {
-                ProtoError::EndReceived(reason) => Some(reason.to_string().to_lowercase()),
-                _ => None,
-            },
-        );
     match end {
         Some(reason) if to_onion => Fault::target(reason),
         Some(reason) => refused(reason),

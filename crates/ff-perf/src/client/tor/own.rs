@@ -178,6 +178,7 @@ impl Client for OwnTor {
 
     const NAME: record::Client = record::Client::Tor;
     const KEEPS_UNUSED: bool = true;
+    const CHOOSES_PATHS: bool = true;
 
     async fn build(
         &self,

@@ -66,6 +66,8 @@ pub(super) struct Serving {
     client_faults: u32,
     /// The client that builds circuits.
     client: Client,
+    /// Whether it chooses their paths itself.
+    as_client: bool,
     /// The arm that circuits belong to, if there are arms.
     arm: Option<String>,
     /// How often the network's documents were read again, or could not be.
@@ -129,6 +131,7 @@ impl Serving {
             failures: 0,
             client_faults: 0,
             client: args.measuring.client.into(),
+            as_client: args.measuring.as_client,
             arm: None,
             looks: 0,
             target: args.measuring.target.clone(),
@@ -144,9 +147,10 @@ impl Serving {
         self.tell_left();
     }
 
-    /// From now on circuits are built by this client, and belong to this arm if there are arms.
-    pub(super) fn set_arm(&mut self, client: Client, arm: Option<String>) {
-        (self.client, self.arm) = (client, arm);
+    /// From now on circuits are built by this client, which may choose paths itself, and belong to
+    /// this arm if there are arms.
+    pub(super) fn set_arm(&mut self, client: Client, as_client: bool, arm: Option<String>) {
+        (self.client, self.as_client, self.arm) = (client, as_client, arm);
     }
 
     /// How often the network's documents were read again, or could not be.
@@ -205,7 +209,8 @@ impl Serving {
 
     /// Keeps a circuit that has ended.
     fn take(&mut self, circuit: CircuitRecord) {
-        let circuit = CircuitRecord { arm: self.arm.clone(), ..circuit };
+        let (as_client, arm) = (self.as_client, self.arm.clone());
+        let circuit = CircuitRecord { as_client, arm, ..circuit };
         self.figures.note(&circuit);
         self.judge(&circuit);
         self.next = self.next.max(circuit.number + 1);

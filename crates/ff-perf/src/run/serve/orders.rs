@@ -84,7 +84,7 @@ impl Orders {
     /// The circuit of a download has ended; a circuit that never began has taken nothing. If the budget cannot be written now,
     /// that is done when the next download begins, and this one counts in full until then.
     pub(super) fn ended(&mut self, circuit: &CircuitRecord, now: Now) {
-        if circuit.path.is_empty() && !circuit.as_client {
+        if !circuit.has_begun() {
             return;
         }
         let taken = match self.interface {

@@ -45,9 +45,10 @@ impl Ways {
             let only = Way { name: None, args, torrc, weights: None, ready, looks: 0 };
             return Ok(Self { all: vec![only], arms_sha256: Vec::new(), _states: None });
         };
-        let states = arms::states(&args.measuring)?;
         let (mut inputs, mut ways) = (Inputs::default(), Vec::new());
-        for arm in arms::read(file, &args.measuring, &mut inputs)? {
+        let all = arms::read(file, &args.measuring, &mut inputs)?;
+        let states = arms::states(&args.measuring, &all)?;
+        for arm in all {
             let measuring = arms::measuring(&arm, &args.measuring, states.path());
             let mut ready = ready(&measuring).with_context(|| format!("arm {}", arm.name))?;
             // Bandwidth files are not among the inputs: they change, and the lines go on.
@@ -130,7 +131,7 @@ impl Way {
                     read_file(file, MOST_BYTES).with_context(|| file.display().to_string())?;
                 Some(usable(&text, &network).with_context(|| file.display().to_string())?)
             }
-            None => measuring.own_paths.as_ref().map(|_| measure::no_paths()),
+            None => measuring.as_client.then(measure::no_paths),
         };
         plan(args, &network, &ready.choice, given.clone())?;
         (ready.network, ready.given) = (network, given);

@@ -1,7 +1,7 @@
 //! The onion service of a source.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 use axum::Router;
@@ -14,9 +14,6 @@ use crate::cli::source::SourceArgs;
 use crate::onion::{arti, tor};
 use crate::run::client::{State, check_internet, started};
 use crate::signals::Signals;
-
-/// How much longer than a download a client's circuit may be without a new stream.
-const SPARE: Duration = Duration::from_secs(60);
 
 /// An onion service, or none.
 pub(super) enum Onion {
@@ -57,8 +54,7 @@ impl Onion {
         let network = CircuitNetwork::read(&dir, now)?;
         check_internet(&dir, &network, args.public)?;
         let client = started(&network, state.path(), signals).await?;
-        let idle = Duration::from_secs(args.timeout) + SPARE;
-        let service = arti::launch(client, idle).map_err(anyhow::Error::msg);
+        let service = arti::launch(client).map_err(anyhow::Error::msg);
         let service = service.context("Failed to launch the onion service")?;
         Ok(Self::Arti(Box::new(service), state))
     }

@@ -215,6 +215,13 @@ mod tests {
         9 BUILT $AB~f,$DE~g,$EE~e BUILD_FLAGS=NEED_CAPACITY PURPOSE=CONFLUX_LINKED CONFLUX_ID=F0 CONFLUX_RTT=40\n\
         10 LAUNCHED BUILD_FLAGS=NEED_CAPACITY PURPOSE=GENERAL\n";
 
+    /// A watcher, and a stream that it watches: from port 5 of loopback.
+    fn watched() -> (Arc<Watcher>, Watched) {
+        let watcher = Arc::new(Watcher::default());
+        let watched = watcher.watch("127.0.0.1:5".parse().expect("an address"));
+        (watcher, watched)
+    }
+
     /// Notes events of streams.
     fn note(watcher: &Watcher, texts: &[&str]) {
         for text in texts {
@@ -232,8 +239,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_followed_from_circuit_to_circuit() {
-        let watcher = Arc::new(Watcher::default());
-        let watched = watcher.watch("127.0.0.1:5".parse().expect("an address"));
+        let (watcher, watched) = watched();
         let told = watched.told();
         note(
             &watcher,
@@ -263,8 +269,7 @@ mod tests {
 
     #[test]
     fn the_refusal_of_an_exit_is_kept() {
-        let watcher = Arc::new(Watcher::default());
-        let watched = watcher.watch("127.0.0.1:5".parse().expect("an address"));
+        let (watcher, watched) = watched();
         let told = watched.told();
         note(
             &watcher,
@@ -281,8 +286,8 @@ mod tests {
 
     #[test]
     fn a_stream_without_a_number_is_forgotten_with_its_socket() {
-        let watcher = Arc::new(Watcher::default());
-        drop(watcher.watch("127.0.0.1:5".parse().expect("an address")));
+        let (watcher, watched) = watched();
+        drop(watched);
         assert!(watcher.lock().sources.is_empty());
     }
 

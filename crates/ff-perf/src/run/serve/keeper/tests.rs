@@ -345,7 +345,8 @@ async fn each_slot_has_a_line_while_a_client_starts() {
     let dir = folder();
     let out = dir.path().join("out");
     let signals = watch::channel(0).0;
-    let mut serving = start(&args(&out, "--every 300"), &Rc::default(), &signals);
+    let own = args(&out, "--every 300 --as-client");
+    let mut serving = start(&own, &Rc::default(), &signals);
     let (moment, began) = (Duration::from_millis(1), Instant::now());
     assert!(!serving.await_client(moment, 2, began).await, "another arm is next");
     assert_eq!(lines(&out).len(), 1);
@@ -364,6 +365,7 @@ async fn each_slot_has_a_line_while_a_client_starts() {
             (number, Stage::Client, Whose::Client)
         );
         assert_eq!(line.download.as_ref().map(|download| download.bytes), Some(0));
+        assert!(line.as_client && !line.has_begun(), "{line:?}");
     }
 }
 
