@@ -198,7 +198,7 @@ impl Days {
         Self(store)
     }
 
-    /// A relay that was measured so many hours ago, in a slot that was drawn, or in the first one
+    /// A relay that was measured `hours_ago`, in a slot that was drawn, or in the first one
     /// after it had come.
     fn measured(&mut self, relay: u8, hours_ago: u64, mbit: u64, has_come: bool) {
         let outcome = measured(relay, hours_ago, mbit);
@@ -219,7 +219,7 @@ impl Days {
         self.attempt(&outcome, rows.last().expect("the row").id);
     }
 
-    /// A relay whose path was the limit so many hours ago, and whose repetition is left out for
+    /// A relay whose path was the limit `hours_ago`, and whose repetition is left out for
     /// this reason.
     fn path_limited(&mut self, relay: u8, hours_ago: u64, reason: &str) {
         let outcome = Outcome {
