@@ -1,6 +1,6 @@
 //! Changes to the files of a small store: whatever reads it gives an error or no more than was
 //! there. The first byte picks the file; the second whether the rest is all of it, or changes of
-//! one byte each, behind two bytes of place.
+//! one byte each, after two bytes of place.
 #![no_main]
 
 use std::collections::BTreeMap;

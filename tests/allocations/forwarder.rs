@@ -1,4 +1,4 @@
-//! A relay of one circuit in place of tor-proto: it forwards cells to the next hop, and allocates
+//! A relay of one circuit instead of tor-proto: it forwards cells to the next hop, and allocates
 //! nothing for them.
 
 use std::net::{Ipv4Addr, SocketAddr};

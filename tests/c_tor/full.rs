@@ -18,7 +18,7 @@
 //! their own.
 //!
 //! One relay is measured once for each demand with all tests. `FF_TEST_FULL_RUNS=20` measures all
-//! of them so many times, at three minutes a run; `FF_TEST_FULL_MBIT=10,20` some only.
+//! of them 20 times, at three minutes a run; `FF_TEST_FULL_MBIT=10,20` some only.
 
 use std::ops::RangeInclusive;
 use std::thread;
@@ -305,7 +305,7 @@ struct Case {
     /// What clients downloaded in these, as a part of what guards read.
     arrived: f64,
     /// What the relay reported in each second but the first, in proportion to a quarter of the
-    /// limit, or to what is due beside the echoes of that second if that is more.
+    /// limit, or to what is due with the echoes of that second if that is more.
     reported: Vec<f64>,
 }
 

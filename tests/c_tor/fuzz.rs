@@ -4,9 +4,9 @@
 //! A fresh coordinator after the other has measurements granted, and new coordinators are listed
 //! when all have had their two; [`orders`](crate::orders) says what is sent.
 //!
-//! The relay is the tor-asan beside the tor that FF_TEST_TOR names, as `build-tor --asan` makes it:
-//! it ends itself at the first access to memory that is not its own. FF_FUZZ_SECONDS says how long
-//! it takes, by default a minute.
+//! The relay is the tor-asan next to the tor that FF_TEST_TOR names, as `build-tor --asan` makes
+//! it: it ends itself at the first access to memory that is not its own. FF_FUZZ_SECONDS says how
+//! long it takes, by default a minute.
 
 use std::fs;
 use std::path::PathBuf;

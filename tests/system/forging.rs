@@ -2,8 +2,8 @@
 //!
 //! The n-th cell that a measurer gets back is checked with a probability of at least 300/n, so that
 //! forging a hundredth of the cells is found with 95 % however few there are (PROTOCOL.md §6).
-//! Whoever forges evenly is found more surely, because the first cells are all checked; 5 % is what
-//! is left for a relay that forges the last hundredth only.
+//! A relay that forges evenly is found more surely, because the first cells are all checked; 5 % is
+//! what is left for a relay that forges the last hundredth only.
 
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ async fn measure_slow_liar(lie: Lie, seconds: u16) -> Outcome {
     }
 }
 
-/// So many measurements at a time, and so many times: of each that catches this lie the cells of
-/// its full seconds.
+/// Measures `at_a_time` relays with this lie at once, `times` times; for each measurement that
+/// catches it, the cells of its full seconds.
 async fn caught(lie: Lie, seconds: u16, at_a_time: usize, times: usize) -> Vec<u64> {
     let mut caught = Vec::new();
     for _ in 0..times {
@@ -56,7 +56,7 @@ async fn caught(lie: Lie, seconds: u16, at_a_time: usize, times: usize) -> Vec<u
 #[tokio::test]
 async fn one_forged_cell_in_a_hundred_of_a_slow_relay_is_caught() {
     let _turn = turn().await;
-    // Of 2,400 cells 300 (1 + ln 8) are checked, 9 forged ones: with so many again, and again,
+    // Of 2,400 cells 300 (1 + ln 8) are checked, 9 forged ones: with as many again and again,
     // hardly a liar of a million is left after 24,000. How long that takes is the machine's affair;
     // what is caught ends at once.
     let caught = caught(Lie::Forge { one_in: 100 }, 40, 2, 10).await;

@@ -205,8 +205,8 @@ async fn a_relay_that_stops_reading_gets_nothing_and_costs_no_memory() {
         return;
     }
     let coordinator = fresh_key();
-    // Few echoes, so that they do not come in three of the five seconds, and no longer: a link is
-    // given up that has been silent for five.
+    // Few echoes, so that they do not come in three of the five seconds, but not in more: a link
+    // that has been silent for five is given up.
     let lie = Lie::StopReading { after: 50 };
     let relay = TestRelay::start(Setup { lie, limit: None, ..Setup::allowing(&[&coordinator]) });
     let plan = plan(&relay, &coordinator, 5);
@@ -243,7 +243,7 @@ pub(crate) fn assert_ended_early(outcome: &Outcome) {
 }
 
 /// Fails if the estimate is above the truth by more than this fraction of it. How far it is below
-/// is the machine's affair where others work beside.
+/// depends on the machine if other programs run at the same time.
 pub(crate) fn assert_no_faster(estimate: Option<BytesPerSec>, truth: BytesPerSec, most: f64) {
     let estimate = estimate.expect("an estimate").mbit();
     assert!(estimate <= truth.mbit() * (1.0 + most), "{estimate:.2} Mbit/s of {:.2}", truth.mbit());

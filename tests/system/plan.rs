@@ -27,7 +27,7 @@ pub(crate) fn fresh_key() -> SigningKey {
     SigningKey::from_bytes(&rand::random())
 }
 
-/// A measurer in this process, or behind the service on loopback if `FF_TEST_TEAM` is `remote`:
+/// A measurer in this process, or through the service on loopback if `FF_TEST_TEAM` is `remote`:
 /// whatever these tests say of one must hold for the other.
 pub(crate) fn measurer(name: &str) -> Arc<dyn TeamMeasurer> {
     match std::env::var_os("FF_TEST_TEAM").is_some_and(|team| team == "remote") {

@@ -90,7 +90,7 @@ struct Chances {
 }
 
 impl Chances {
-    /// For paths of `length` out of `relays`; none if these relays make no such path.
+    /// For paths of `length` out of `relays`; none if there are too few relays.
     fn new(relays: usize, length: usize) -> Option<Self> {
         let is_possible = (1..=relays).contains(&length);
         is_possible.then(|| Self { rank: relays, length, chance: length as f64 / relays as f64 })

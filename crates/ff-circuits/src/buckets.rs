@@ -21,10 +21,10 @@
 //! wait for the timer: a link without a queue passes its cells in between, and so does a link that
 //! gets new cells to write. By the logs of full relays 31 to 46 % of what they wrote left within 10
 //! ms of a wake-up; 18 % would by chance. The timer begins anew when the bucket is next empty: 1 to
-//! 3 ms late in the median, in a tenth of cases 34 to 55 ms. Beside these very wake-ups the phases
-//! of replies had a mean vector whose square was 0.12 to 0.57, and replies beside each other show
-//! no more than that. So a full relay is often not found: doc/decisions.md, "Full relays are often
-//! not found by round trips".
+//! 3 ms late in the median, in a tenth of cases 34 to 55 ms. Compared with these wake-ups the
+//! phases of replies had a mean vector whose square was 0.12 to 0.57, and replies compared with
+//! each other show no more than that. So a full relay is often not found: doc/decisions.md, "Full
+//! relays are often not found by round trips".
 //!
 //! A relay whose limit is never reached holds nothing back and is not found; nor is
 //! `PerConnBWRate`, which only holds back the connection of the client itself. Whatever else stops

@@ -1,7 +1,8 @@
 //! Does a relay give clients what it gives to measurements?
 //!
-//! FlashFlow cannot see a relay that serves measurers and not clients. So clients look: ordinary downloads through the
-//! relay at times that nobody announces ([`plan`]), each of which is starved or not, and what share of them is ([`RelayVerdict`]).
+//! FlashFlow cannot see a relay that serves measurers and not clients. So clients look: ordinary
+//! downloads through the relay at times that nobody announces ([`plan`]), each of which is starved
+//! or not, and what share of them is ([`RelayVerdict`]).
 //!
 //! A relay that is measured at `C` bytes a second and says that `u` of it is in use has `C (1 - u)`
 //! to spare, and a client gets that or more of it. A download is starved if it got less than
@@ -9,7 +10,7 @@
 //! in the middle (a short download over a long way fills no relay). It says nothing if it got half
 //! of what another relay of its path has to spare, and it is unclear if the relay is so much
 //! farther away than the others. One that failed is starved, too, unless it failed before the relay
-//! on the path: what is to reach a hop behind it goes through it. One that did not end in time is
+//! on the path: what is to reach a later hop goes through it. One that did not end in time is
 //! starved if all of it in that time would have been too slow, and else unclear. Who starves a
 //! share `s` of clients is caught by at least one of `k` downloads with a chance of `1 - (1 - s)^k`
 //! ([`found`]); but downloads fail and are slow without anybody's intent, so the verdict compares
@@ -159,7 +160,8 @@ pub struct Finding {
     pub spare_bytes_per_sec: f64,
     /// See [`RelayVerdict`].
     pub verdict: RelayVerdict,
-    /// Another relay of the paths, by its number, whose doing it may be that this one comes off worse than others.
+    /// Another relay of the paths, by its number, whose doing it may be that this one comes off
+    /// worse than others.
     #[serde(skip)]
     pub perhaps_of: Option<usize>,
 }

@@ -33,8 +33,8 @@ const LEAST: f64 = 10.0;
 pub struct Fits {
     /// How many values there are.
     pub values: u64,
-    /// How many more were given up, and are only known to be greater than a bound; rounded where
-    /// some count in part.
+    /// How many other values were given up, and are only known to be greater than a bound; rounded
+    /// where some count in part.
     pub given_up: u64,
     /// The generalised extreme value distribution.
     pub gev: Option<GevFit>,

@@ -1,9 +1,9 @@
 //! Microdescriptors, as many as a file has (dir-spec 3.3): what authorities have made of
 //! descriptors. From them come relays' Ed25519 identities and families.
 //!
-//! Nothing in them is signed; the consensus names each by its digest, so whoever trusts the
-//! consensus may trust what is found by [`Microdescriptors::of`]. One that was changed or cut is
-//! one that nobody names.
+//! Nothing in them is signed; the consensus names each by its digest, so a program that
+//! trusts the consensus may trust what is found by [`Microdescriptors::of`]. One that was changed
+//! or cut is one that nobody names.
 
 use std::collections::HashMap;
 

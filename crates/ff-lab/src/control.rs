@@ -247,7 +247,8 @@ mod tests {
 
     use super::*;
 
-    /// What comes of a connection to a tor that sends this, again and again, until the connection is closed.
+    /// What comes of a connection to a tor that sends this again and again until the connection is
+    /// closed.
     fn told(text: &'static [u8]) -> String {
         let dir = tempfile::tempdir().expect("a directory");
         let listener = UnixListener::bind(dir.path().join(SOCKET)).expect("a socket");

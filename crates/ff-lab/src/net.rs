@@ -2,7 +2,7 @@
 //!
 //! Namespaces and TUN devices have no names in the file system: they are held by file descriptors
 //! of this process and by the processes inside, so the kernel removes them with the last of these,
-//! whatever ended it. What a killed lab can leave behind are processes that it had started; they
+//! whatever ended it. A killed lab can leave only processes that it had started; they
 //! carry a mark, by which the next lab ends those whose owner is gone: [`Emulation::start`] does,
 //! and a network without hosts.
 

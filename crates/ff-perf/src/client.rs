@@ -76,7 +76,8 @@ pub trait Client: Send + Sync + 'static {
 /// The path of a circuit that its client chose itself.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum OwnPath {
-    /// Its relays, first hop first. To an onion service: the client's part, up to the rendezvous point.
+    /// Its relays, first hop first. To an onion service: the client's part, up to the rendezvous
+    /// point.
     Known(Vec<ff_circuits::record::PathRelay>),
     /// Why the path is not known.
     Unknown(String),
@@ -236,7 +237,7 @@ mod tests {
         let one = leg(&["A", "B", "C"]);
         assert_eq!(OwnPath::of_legs(vec![one.clone()]), OwnPath::Known(one.clone()));
         let OwnPath::Unknown(why) = OwnPath::of_legs(vec![one, leg(&["D", "E", "C"])]) else {
-            panic!("two legs are no path");
+            panic!("the path of two legs is known");
         };
         assert_eq!(why, "conflux over 2 circuits: A,B,C; D,E,C");
         for nothing in [Vec::new(), vec![Vec::new()]] {

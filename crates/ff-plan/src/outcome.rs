@@ -25,7 +25,7 @@ pub use self::parts::{
     RoundTrip, SampleRow, SecondRow, SocketCounts, TargetInfo,
 };
 
-/// Stands in place of a verdict where there is none.
+/// Stands where a verdict would if there is none.
 pub const FAILED: &str = "failed";
 
 /// The outcome of one measurement.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   circuit::Building   ntor::NtorClient ─▶ CREATE2, CREATED2 ─▶ Hop ─▶ EXTEND2, EXTENDED2 ─▶ Passage × 2
-//!   the relay behind    ntor::NtorServer ─▶ the same CREATE2 and CREATED2, through the relay between
+//!   the next relay      ntor::NtorServer ─▶ the same CREATE2 and CREATED2, through the relay between
 //!   inside::Inside      CREATE_FAST ─▶ Hop ─▶ EXTEND2 ─▶ Passage, in a relay's own process
 //! ```
 //!

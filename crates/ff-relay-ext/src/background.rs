@@ -30,7 +30,7 @@ const WINDOWS_OF_ECHO: usize = 3;
 /// background per second, so what is saved up would be spent without effect.
 const SAVED_WINDOWS: i64 = 2;
 /// Clients need not make up for more than this number of windows of their income: an excess is soon
-/// forgotten, whoever caused it.
+/// forgotten, whatever its cause.
 const OWED_WINDOWS: i64 = 10;
 /// Bytes that clients give up for each one that is measured, at most.
 const GIVEN_UP: i64 = 3;

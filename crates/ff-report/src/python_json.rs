@@ -8,7 +8,7 @@ const WORDS: [&[u8]; 3] = [b"NaN", b"-Infinity", b"Infinity"];
 /// A character for private use (Unicode 23.5), which other programs do not write.
 const MARK: &str = "\u{e000}";
 
-/// Quotes these words, which makes the text valid JSON. A record with such a string in place of a
+/// Quotes these words, which makes the text valid JSON. A record with such a string instead of a
 /// number then fails to parse by itself; all other records are read. Strings and line numbers do
 /// not change.
 #[must_use]

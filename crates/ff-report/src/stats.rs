@@ -64,7 +64,7 @@ fn student_t_95(freedom: usize) -> f64 {
         2.052, 2.048, 2.045, 2.042,
     ];
     let n = freedom as f64;
-    // Behind the table two terms of the expansion in 1/n (Cornish and Fisher) are exact to four
+    // After the table two terms of the expansion in 1/n (Cornish and Fisher) are exact to four
     // digits.
     let far = 1.959_964 + 2.372_27 / n + 2.822_5 / (n * n);
     freedom.checked_sub(1).and_then(|at| SMALL.get(at)).copied().unwrap_or(far)

@@ -24,10 +24,10 @@
 //! - Eq. 7 is over the values at the times of the data, once an hour for an archive, and with the
 //!   deviation of all values there are. The paper does the same: its greatest deviation of 7,937 %
 //!   within a year needs 6,300 values at least, more than a relay's descriptors.
-//! - Data begin at their first time and a window that reaches behind it is not whole. Where two
+//! - Data begin at their first time and a window that begins earlier is not whole. Where two
 //!   times are further apart than [`engine::EngineSettings::step_secs`], the rest between them is a
 //!   gap, and a window that reaches into it is not whole either. Nothing is made up for it: a
-//!   window has what was listed within it, and the share of it that data cover stands beside every
+//!   window has what was listed within it, and the share of it that data cover is given with every
 //!   result. A time at which nothing is advertised is missing too, and the deviation of weights has
 //!   windows of the times that have weights. Means of relays leave windows out whose share is below
 //!   [`engine::EngineSettings::least_share`].

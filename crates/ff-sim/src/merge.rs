@@ -3,7 +3,7 @@
 //! What tells rows apart is whatever stands in a table up to its column `seed`, or the whole row if
 //! it has none. Two folders with the same row have counted something twice, and are refused; of
 //! what they left out, which may be the same, a row is kept once. What was computed from all rows
-//! of a run is left behind: points of figures, and means, which only the command itself can compute
+//! of a run is left out: points of figures, and means, which only the command itself can compute
 //! again.
 
 use std::cmp::Ordering;

@@ -7,7 +7,7 @@
 //!                                   └─▶ what_if  other teams, other parameters
 //! ```
 //!
-//! Where relays are measured, with what, whether an estimate is conclusive and what comes behind
+//! Where relays are measured, with what, whether an estimate is conclusive and what follows
 //! one that is not is decided by `ff_plan::period` and `ff_proto`, which coordinators run by. What
 //! is made up here is the network: what relays can truly do ([`Subject`]), and how far a
 //! measurement is off ([`errors::Errors`]).

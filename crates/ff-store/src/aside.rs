@@ -14,7 +14,7 @@ const PARTS: [&str; 3] = ["", "-wal", "-shm"];
 /// Names that are tried before giving up: stores that were moved aside in one second.
 const MAX_SAME_SECOND: u32 = 1000;
 
-/// Gives the store at `path` and the files beside it another name, `….corrupt-2026-11-20-09-30-00`,
+/// Gives the store at `path` and its other files another name, `….corrupt-2026-11-20-09-30-00`,
 /// and returns it. Nothing is overwritten, and nothing lost if it is interrupted: each file has
 /// both names for a moment.
 pub(super) fn move_aside(path: &Path, now_unix_secs: u64) -> Result<PathBuf, StoreError> {

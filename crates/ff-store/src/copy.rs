@@ -1,5 +1,5 @@
-//! A copy of when relays were asked, in a file beside the store: a new store in place of a damaged
-//! one still knows whom not to ask again.
+//! A copy of when relays were asked, in a file next to the store: a new store that replaces a
+//! damaged one still knows whom not to ask again.
 //!
 //! `store.sqlite.grants` has a line `FINGERPRINT UNIX_SECS` for each attempt, written when that
 //! begins. It is not synced, and lines that cannot be read are skipped: it is a copy, and relays
@@ -118,7 +118,7 @@ fn take_over(db: &mut Connection, grants: &[(Fingerprint, u64)]) -> rusqlite::Re
     writing.commit()
 }
 
-/// Deletes lines that are no longer needed.
+/// Deletes lines that are too old to be needed.
 fn forget_old(db: &Connection) -> rusqlite::Result<()> {
     let sql = "DELETE FROM copied_grants WHERE unix_secs < ?1";
     db.execute(sql, [Number(now_unix_secs().saturating_sub(KEPT_SECS))]).map(drop)

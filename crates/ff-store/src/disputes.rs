@@ -64,8 +64,8 @@ impl Store {
 impl Reader {
     /// What relays say of measurers in attempts that began at `since` or later, the oldest first,
     /// each with the relay's address: disputes, and that there is none. Attempts that failed for
-    /// another reason say nothing, and disputes of measurers that have been trusted again behind
-    /// them do not count.
+    /// another reason say nothing, and disputes of measurers that have been trusted again since
+    /// then do not count.
     ///
     /// # Errors
     /// [`StoreError`].

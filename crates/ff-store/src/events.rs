@@ -6,7 +6,7 @@ use super::value::Number;
 use super::{Reader, Store, StoreError, Writing};
 
 impl Store {
-    /// Notes what has happened in a period, behind what happened before. Those of periods before
+    /// Notes what has happened in a period, after what happened before. Those of periods before
     /// the one that precedes it here are forgotten: nobody takes these up again. A clock that was
     /// far ahead for a moment, in a period that is none, makes nothing forgotten of the one that it
     /// comes back to.

@@ -5,7 +5,7 @@ use rusqlite::params;
 
 use super::{Reader, StoreError, Writing};
 
-/// Stores what is known of the path to a relay, in place of what was known before. It is deleted
+/// Stores what is known of the path to a relay, and replaces what was known before. It is deleted
 /// with the relay's last attempt.
 pub(super) fn put(
     writing: &Writing<'_>,

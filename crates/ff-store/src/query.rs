@@ -164,7 +164,7 @@ impl Reader {
         mut visit: impl FnMut(Attempt) -> Result<(), E>,
     ) -> Result<(), E> {
         // The index has the attempts of each target by time, so that only the newest is looked at.
-        // A relay that has moved is several targets, one behind the other.
+        // A relay that has moved is several targets, one after the other.
         let condition = "a.id = (SELECT newest.id FROM attempts newest WHERE newest.target = t.id
                          AND newest.started_unix_secs >= ?1 AND newest.finished_unix_secs IS NOT NULL
                          ORDER BY newest.started_unix_secs DESC LIMIT 1) ORDER BY t.fingerprint";

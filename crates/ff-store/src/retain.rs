@@ -153,7 +153,7 @@ impl Store {
 }
 
 impl Reader {
-    /// The moment before which attempts are older than so many days: by the clock, and by the days
+    /// The moment before which attempts are older than `days`: by the clock, and by the days
     /// on which something was begun.
     fn cutoff(&self, now_unix_secs: u64, days: u32) -> Result<u64, StoreError> {
         let now_day = now_unix_secs / DAY_SECS;

@@ -13,9 +13,9 @@ const LINKS: u16 = 500;
 const TIMES: u16 = 6;
 /// Links that are opened at the same time.
 const AT_ONCE: usize = 32;
-/// What a link may cost more in CPU time when there are so many more: it would be [`TIMES`] if it
-/// grew with their number, and in between, by ratio, lies its square root. Caches, and what else
-/// the machine does, have come to 1.7.
+/// The greatest ratio of a link's CPU time when there are [`TIMES`] times as many links: it would
+/// be [`TIMES`] if it grew with their number, and in between, by ratio, lies its square root.
+/// Caches, and what else the machine does, have come to 1.7.
 const MOST: f64 = 2.45;
 /// A cost of all link ends below this is too small to be compared.
 const NOISE: Duration = Duration::from_millis(60);
@@ -32,8 +32,8 @@ fn issue_11_a_link_costs_the_same_among_thousands() {
         );
         let least = NOISE.as_secs_f64() / MOST;
         let ratios = [0, 1].map(|step| {
-            let so_many_times = few[step].as_secs_f64() * f64::from(TIMES);
-            many[step].as_secs_f64() / so_many_times.max(least)
+            let in_proportion = few[step].as_secs_f64() * f64::from(TIMES);
+            many[step].as_secs_f64() / in_proportion.max(least)
         });
         for (what, ratio) in ["open", "close"].into_iter().zip(ratios) {
             let claim = format!("CPU time to {what} a link among thousands / among {LINKS}");

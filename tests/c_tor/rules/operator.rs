@@ -199,7 +199,7 @@ fn measured_bytes_are_in_the_relays_statistics() {
         };
         println!("{echoed} bytes came back of {sent}, counted {counted:?}");
         for counted in counted {
-            // Beside that there are TLS's records, nine handshakes, and what a directory's cache
+            // In addition there are TLS's records, nine handshakes, and what a directory's cache
             // does.
             let most = sent + outcome.cells.sent * RECORD_BYTES + BESIDE_BYTES;
             assert!((echoed..=most).contains(&counted), "{counted} bytes of {echoed} to {sent}");

@@ -14,8 +14,8 @@ use super::{LAB, Relay};
 const LINKS: u16 = 20;
 /// What the relay would take from them if it went on reading: more than all sockets' buffers hold.
 const FAR_TOO_MUCH_BYTES: u64 = 4 << 30;
-/// So many answers to somebody else without a cell that it takes from them: it reads nothing any
-/// more. It looks at each link at least once for each answer.
+/// The number of answers to somebody else without a cell that it takes from them, after which it
+/// counts as not reading. It looks at each link at least once for each answer.
 const ANSWERS: u32 = 100;
 /// How long nobody is asked between two of them.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -71,8 +71,8 @@ async fn send_on(link: &mut MeasurementLink, sent: &Cell<u64>) {
     }
 }
 
-/// Has the relay answer somebody else until it takes nothing any more from those who only send. By
-/// how much its memory has grown at most.
+/// Has the relay answer somebody else until it takes nothing from those who only send. Returns
+/// by how much its memory has grown at most.
 async fn watch(relay: &Relay<'_>, sent: &Cell<u64>, idle: u64) -> u64 {
     let mut client = open(&relay.target()).await;
     let (mut grown, mut before, mut same) = (0, 0, 0);

@@ -1,5 +1,5 @@
-//! The laboratory of parameters: what each does to the estimate over distance, beside the paper's
-//! figures (App. C to F).
+//! The laboratory of parameters: what each does to the estimate over distance, compared with the
+//! paper's figures (App. C to F).
 
 mod figure;
 

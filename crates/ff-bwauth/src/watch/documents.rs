@@ -39,7 +39,7 @@ pub fn consensus(network: &NetworkConfig) -> Result<Consensus, String> {
 }
 
 /// The documents' data about a relay and about relays that are or were measured with it; the others
-/// are only counted. `beside` are those that were.
+/// are only counted. `beside` are the relays that were measured with it.
 #[must_use]
 pub fn publication_around(
     consensus: &Consensus,

@@ -58,7 +58,7 @@ fn run_in<'a>(dir: &Path, args: impl IntoIterator<Item = &'a str>) -> Run {
     Run { status: status.code(), stdout: text(stdout), stderr: text(stderr), took: start.elapsed() }
 }
 
-/// Measures what listens at `addr` by links that may take so many seconds to open; returns the run,
+/// Measures what listens at `addr` by links that may take `timeout_secs` to open; returns the run,
 /// and its failure's code in the JSON.
 fn measure(dir: &Path, addr: SocketAddr, ed_identity: &str, timeout_secs: u16) -> (Run, String) {
     let (target, timeout) = (addr.to_string(), timeout_secs.to_string());

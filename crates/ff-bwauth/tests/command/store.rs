@@ -1,5 +1,5 @@
-//! The store of a coordinator: what goes in comes out, whoever kills the process and whatever the
-//! disk does.
+//! The store of a coordinator: what goes in comes out, even if the process is killed or the
+//! disk fails.
 //!
 //! `FF_TEST_PYTHON` names a Python with `duckdb` in it, which then reads what is exported;
 //! `.ci/test` sets it.

@@ -2,7 +2,7 @@
 //!
 //! Of groups ([`losses`]) each takes a pass over all relays. Of all relays one by one ([`each`])
 //! two passes are enough: without the relay of rank `r`, those before it keep their ranks and those
-//! behind it move up by one, so its bound is a sum over the former and another over the latter.
+//! after it move up by one, so its bound is a sum over the former and another over the latter.
 
 use serde::Serialize;
 

@@ -9,7 +9,7 @@
 //! Relays are found one by one. Given those before, each other's circuits have known chances, and
 //! how many of them are held is a sum of independent draws (Poisson-binomial). The one that exceeds
 //! its mean by most standard deviations, and by more than chance would once in 100 times for any
-//! relay (Bonferroni), joins. In the end each is asked again beside all others, and beside
+//! relay (Bonferroni), joins. In the end each is tested again with all others and with
 //! suspects, which are not sure enough to be named but exceed their mean, too: is what was seen so
 //! much likelier with it than without it? Twice the logarithm of that ratio is a chi-square of one
 //! degree where nothing is there, and as often 0, because strengths are never below 0 (S. G. Self

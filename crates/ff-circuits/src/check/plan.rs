@@ -1,6 +1,6 @@
 //! When to download what through whom.
 //!
-//! A relay must not be able to tell a probe from a client. So gaps are exponential behind the least
+//! A relay must not be able to tell a probe from a client. So gaps are exponential above the least
 //! one (what has been says nothing more of what comes), relays take turns in an order that is drawn
 //! anew each round, sizes are those of ordinary downloads, and the rest of each path is drawn as a
 //! client does. Addresses tell a guard and an exit nevertheless ([`super`]).

@@ -40,7 +40,7 @@ pub struct Pool {
     /// Each relay's exit policy, in the order of the relays; none if the network does not give
     /// them.
     pub policies: Option<Vec<PortPolicy>>,
-    /// How many more relays the consensus has, whose microdescriptors are not in the same
+    /// The number of the consensus's other relays, whose microdescriptors are not in the same
     /// directory.
     pub left_out: usize,
     /// Whether no relay of the consensus has a line with its weight; with weights of 0, as in a
@@ -196,8 +196,8 @@ pub fn factors(text: &str) -> Option<Factors> {
 
 /// The lines of relays in a consensus that begin with a keyword. Its relays are counted by the
 /// rules of [`Consensus::parse`]: a keyword ends at a space or a tab, what stands in an object is
-/// no line, and behind the footer is no relay. Should the number still be another one, no line is
-/// known, because it could be another relay's.
+/// not a line, and there are no relays after the footer. If the number differs nevertheless, no
+/// line is known, because it could be another relay's.
 pub(crate) fn lines_of_relays<'a>(
     text: &'a str,
     consensus: &Consensus,

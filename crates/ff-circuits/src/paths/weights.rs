@@ -1,4 +1,4 @@
-//! The weights of a bandwidth file (v3bw) in place of a consensus', so that paths can be drawn by
+//! The weights of a bandwidth file (v3bw) instead of a consensus's, so that paths can be drawn by
 //! both and compared.
 
 use anyhow::{Result, bail, ensure};

@@ -99,8 +99,8 @@ proptest! {
         }
     }
 
-    /// A message is what it is whether all of it comes at once or more behind it, and no shorter
-    /// one is one.
+    /// A message is read alike if it comes alone or with more after it, and none that is cut
+    /// shorter is a message.
     #[test]
     fn what_a_control_port_says_is_read_message_by_message((cut, changes) in edits()) {
         let text = "250-version=0.4.9.11\r\n250+ns/all=\r\nr one\r\n..two\r\n.\r\n250 OK\r\n\

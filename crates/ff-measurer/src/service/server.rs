@@ -105,7 +105,7 @@ impl Service {
         })
     }
 
-    /// Takes new settings. Work goes on, unless its coordinator is no longer among them.
+    /// Takes new settings. Work goes on, unless they lack its coordinator.
     pub fn set(&self, settings: Settings) {
         let gone: Vec<_> = {
             let mut old = self.settings.write().unwrap_or_else(PoisonError::into_inner);
@@ -263,7 +263,7 @@ struct Connections {
     working: u64,
     /// Changes when all work that was given is to end.
     ended: watch::Sender<()>,
-    /// Changes when it may no longer give work.
+    /// Changes when the coordinator may not give work now.
     gone: watch::Sender<()>,
     /// Room for more.
     places: Arc<Semaphore>,

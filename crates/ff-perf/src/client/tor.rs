@@ -8,8 +8,8 @@
 //!
 //! Times are those at which events are read here. tor answers RESOLVE of a literal address itself,
 //! so that probe is not to be had. While it is used, tor leaves all new streams to us: it has to be
-//! a tor that nobody else uses. For that it gets other options, and has its own back when nobody
-//! uses it any more.
+//! a tor that nobody else uses. For that it gets other options, and has its own back after
+//! its last use.
 
 mod commands;
 mod events;
@@ -173,8 +173,8 @@ impl Tor {
         refused.map_err(|error| format!("{}: {error}", dir.display()))
     }
 
-    /// The names of these options that the tor in a directory has set although its torrc does not: a run that was killed may have
-    /// left them.
+    /// The names of these options that the tor in a directory has set although its torrc does not:
+    /// a run that was killed may have left them.
     ///
     /// # Errors
     /// When the directory has no tor that can be taken over, and what the control socket says.
@@ -186,7 +186,8 @@ impl Tor {
         found.map_err(|error| format!("{}: {error}", dir.display()))
     }
 
-    /// Whether an arm must leave this option as it is: tor is reached by it, or given paths need it.
+    /// Whether an arm must leave this option as it is: tor is reached by it, or given paths need
+    /// it.
     #[must_use]
     pub fn needs(option: &str, has_given_paths: bool) -> bool {
         options::is_needed(option, has_given_paths)
@@ -225,8 +226,9 @@ impl Tor {
     }
 }
 
-/// A stream that could not be put on its circuit. tor refuses that for the circuit's sake, if that has ended or is too short,
-/// or because the stream does not wait for us: then it does something else with it.
+/// A stream that could not be put on its circuit. tor refuses that for the circuit's sake, if that
+/// has ended or is too short, or because the stream does not wait for us: then it does something
+/// else with it.
 async fn not_attached(fault: Fault, circuit: &TorCircuit) -> Fault {
     let says = |part| fault.reason.contains(part);
     if fault.whose == Whose::Client {

@@ -42,7 +42,7 @@ struct Found {
     select: &'static str,
     /// Lengths of paths.
     lengths: Vec<u8>,
-    /// The bound for each, in kB/s; none where the relays make no such path.
+    /// The bound for each, in kB/s; none where there are too few relays.
     bound: Vec<Option<f64>>,
     bound_unit: &'static str,
     /// By drawn paths: for `tor`, and for `weighted` without replacement.

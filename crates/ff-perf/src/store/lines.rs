@@ -50,7 +50,7 @@ pub(super) struct Numbers {
     pub(super) all: HashSet<u64>,
     /// [`StoreError::Line`] of the first line that is not a circuit, if there is one.
     pub(super) bad: Option<StoreError>,
-    /// How many more lines are not circuits.
+    /// The number of further lines that are not circuits.
     pub(super) more_bad: u64,
 }
 

@@ -5,7 +5,7 @@
 //! to wake them, which is no delay of a network. tor's own scheduler, KIST, holds cells back that
 //! others follow within 10 ms; round trips of an idle circuit over such distances come one by one.
 //! Whether it matters is seen by the same network without it (`Vanilla`). The relays, the emulator
-//! and the one who measures share the cores of this machine: other programs beside them are in
+//! and the program that measures share the cores of this machine: other programs on it affect
 //! these figures, even at a high priority (doc/decisions.md, "Cores are kept awake"), so run it on
 //! an idle machine.
 

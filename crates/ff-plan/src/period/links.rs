@@ -60,10 +60,10 @@ impl KnownPath {
 /// enough that TCP could carry 1.5 times [`Params::headroom`] times the capacity at the measured
 /// loss, 0.04 % at least; 512 at most.
 ///
-/// A cell costs a relay more the fewer arrive at a time, so many links make a slow relay slower
-/// than it is for its clients; few links leave a fast relay idle, and cost less than the circuits
-/// of many clients. The figures: tests/ground-truth/RESULTS.md, "A whole core". A long path does
-/// not change what the relay needs but what a link carries.
+/// A cell costs a relay more the fewer arrive at a time. So a high number of links makes a slow
+/// relay slower than it is for its clients; few links leave a fast relay idle, and cost less than
+/// the circuits of many clients. The figures: tests/ground-truth/RESULTS.md, "A whole core". A long
+/// path does not change what the relay needs but what a link carries.
 #[must_use]
 pub fn links_for(expected: BytesPerSec, path: &KnownPath) -> u16 {
     let near = RATE_PER_LINK.get() * u64::from(MAX_NEAR_LINKS);

@@ -11,7 +11,7 @@ const INFO: &[u8] = b"flashflow-schedule-1";
 
 /// The seed of a period: HKDF-SHA256 of the network's shared random value (srv-spec) as salt and
 /// the coordinators' common secret. With the value alone everybody could tell when a relay is
-/// measured, and with the secret alone whoever draws it could choose.
+/// measured, and with the secret alone the coordinator that draws it could choose.
 #[must_use]
 pub fn of_period(shared_random: &[u8; 32], secret: &[u8], period: u64) -> Zeroizing<[u8; 32]> {
     let mut seed = Zeroizing::new([0; 32]);

@@ -6,7 +6,7 @@
 //! nobody's consent. What has begun anywhere stays where it is. New groups that have begun nowhere
 //! get other slots when relays come whose turn is before theirs (the module `queue`).
 //!
-//! A new relay beside one that is measured, on its address or in its family, is measured with it if
+//! A new relay on the address or in the family of one that is measured is measured with it if
 //! its slot is still to come and has room, or else waits for the next period: measured by itself it
 //! would show once more what the two share.
 //!
@@ -40,8 +40,8 @@ pub enum Event {
         /// The first slot in which they may be measured.
         from_slot: u32,
     },
-    /// What has come and gone by the consensus that became valid then follows. No older one is
-    /// taken any more.
+    /// What has come and gone by the consensus that became valid then follows. Older ones are
+    /// then ignored.
     Consensus {
         /// In seconds since 1970.
         valid_after: u64,

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! n is at least [`LEAST_DAYS`]. A relay that is away now and then loses little. One that refuses
-//! on its slow days gains nothing: behind a day without a value, its next fast value is a rise
+//! on its slow days gains nothing: after a day without a value, its next fast value is a rise
 //! above 4 times.
 //!
 //! Decisions: doc/decisions.md, "Numbers come from a month of draws, not from the last file".

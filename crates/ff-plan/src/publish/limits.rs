@@ -2,8 +2,8 @@
 //! with it.
 //!
 //! A broken limit refuses the file. The one before it stays and goes on being the latest, until
-//! authorities find it too old after three days: time for somebody to look. Whoever knows better
-//! overrides a limit by its name.
+//! authorities find it too old after three days: time for somebody to look. An operator who
+//! knows better overrides a limit by its name.
 //!
 //! None of them may be a relay's to break, or a few relays could keep all others from being
 //! published. So relays that move count by their weight, which takes capacity to have, and not by
@@ -36,11 +36,11 @@ pub struct PublishRules {
     /// vote, takes the place of none with which they do. By default 60, below which no file is
     /// voted with.
     pub min_percent: u64,
-    /// `total-factor`: the total may become so many times what it was, and fall to as small a part
-    /// of it. By default 2.
+    /// `total-factor`: the total may rise by this factor at most, and fall by it at most. By
+    /// default 2.
     pub max_total_factor: f64,
-    /// `relay-factor`: a relay has moved by too much if its number is more than so many times what
-    /// it was, or less than as small a part of it. One that rises so keeps its old number until two
+    /// `relay-factor`: a relay has moved by too much if its number has risen or fallen by more than
+    /// this factor. One that rises so keeps its old number until two
     /// days in a row confirm it. By default 4.
     pub max_relay_factor: f64,
     /// `relay-factor`: the file is refused if relays that have moved by too much have more than so

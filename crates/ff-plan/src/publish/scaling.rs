@@ -1,5 +1,5 @@
-//! The weights that TorFlow's and sbws's formulas would make of our capacities, to be seen beside
-//! ours.
+//! The weights that TorFlow's and sbws's formulas would make of our capacities, for comparison
+//! with ours.
 //!
 //! Both multiply what a relay says of itself by how much faster than others it was measured
 //! (bandwidth-file-spec B.4). So they need what we have no use for, and what they lack is said with

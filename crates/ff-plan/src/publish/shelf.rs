@@ -146,7 +146,7 @@ impl Shelf {
         Ok(path)
     }
 
-    /// Deletes files of ours that were made more than so many days ago, but not the one that the
+    /// Deletes files of ours that were made more than `keep_days` ago, but not the one that the
     /// link leads to, and what crashes have left of others since more than a day. Returns their
     /// names.
     ///
@@ -251,7 +251,7 @@ fn is_leftover(name: &Path, path: &Path, now_unix_secs: u64) -> bool {
         && modified().is_some_and(|at| at.as_secs().saturating_add(DAY_SECS) < now_unix_secs)
 }
 
-/// The beginning of a file; `None` if it no longer exists.
+/// The beginning of a file; `None` if it does not exist now.
 fn read_up_to(path: &Path, most_bytes: u64) -> Result<Option<Vec<u8>>, FileError> {
     let mut bytes = Vec::new();
     match File::open(path).and_then(|file| file.take(most_bytes).read_to_end(&mut bytes)) {

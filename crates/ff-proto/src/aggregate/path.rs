@@ -61,7 +61,7 @@ impl PathSeen {
     }
 
     /// How often TCP had to slow down, as a part of the segments. It does so once in a round trip,
-    /// however many are lost in it, and behind one that is lost many come out of order: so seconds
+    /// however many are lost in it, and after one that is lost many come out of order: so seconds
     /// with any are counted, as if losses came independently of each other. No more can be lost
     /// than tell of it.
     fn loss(&self, counted: &Counted) -> f64 {

@@ -139,7 +139,7 @@ err_codes! {
     UNKNOWN_COMMAND = 8, "unknown_command";
     /// The message does not belong here or now.
     UNEXPECTED_MESSAGE = 9, "unexpected_message";
-    /// There is no such measurement.
+    /// The measurement is not known, or not the sender's.
     UNKNOWN_MEASUREMENT = 10, "unknown_measurement";
     /// The measurer was not announced.
     UNKNOWN_MEASURER = 11, "unknown_measurer";

@@ -71,7 +71,7 @@ pub(super) struct Measurement {
     pub(super) ratio: Ratio,
     /// The cipher granted.
     crypto: CryptoKind,
-    /// The measurers that may open links, and how many more.
+    /// The measurers that may open links, and how many more links each may open.
     pub(super) team: Vec<MeasurerGrant>,
     /// The open measurement links; at most the team's sockets.
     pub(super) links: Vec<LinkId>,

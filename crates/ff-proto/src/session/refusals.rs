@@ -34,10 +34,10 @@ pub(super) const TOO_SOON: Refusal =
     (ErrCode::TOO_SOON, "this coordinator has measured in this period");
 /// A MEAS_CREATE of no measurement that is known.
 pub(super) const UNKNOWN_MEASUREMENT: Refusal =
-    (ErrCode::UNKNOWN_MEASUREMENT, "there is no such measurement");
+    (ErrCode::UNKNOWN_MEASUREMENT, "this measurement is not known");
 /// A MEAS_END of no measurement that was asked for on the link.
 pub(super) const NOT_YOURS: Refusal =
-    (ErrCode::UNKNOWN_MEASUREMENT, "there is no such measurement of yours");
+    (ErrCode::UNKNOWN_MEASUREMENT, "this link has not asked for this measurement");
 /// A circuit id of the wrong side.
 pub(super) const BAD_CIRCUIT_ID: Refusal =
     (ErrCode::BAD_CIRCUIT_ID, "an initiator's circuit id has the high bit set");

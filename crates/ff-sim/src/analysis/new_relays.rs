@@ -6,8 +6,8 @@
 //! sum of all capacities, and what matters is when that first reaches 90 % of its own. Only records
 //! of it are kept, which is all that can be a first time: memory stays small.
 //!
-//! Nobody knows since when a relay is there that is first listed behind a gap, or at a time without
-//! weights, so it is not followed. A gap of more than a day begins everything anew: relays may have
+//! A relay that is first listed after a gap, or at a time without weights, may be older than that,
+//! so it is not followed. A gap of more than a day begins everything anew: relays may have
 //! come and gone in it.
 
 use ff_base::utc::DAY_SECS;

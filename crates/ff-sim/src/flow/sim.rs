@@ -12,7 +12,7 @@
 //! grows with the utilisation u of a relay as u / (1 - u). Before a full relay waits what its
 //! circuits have sent and it has not let through: that, over its capacity, is how long what has
 //! just come waits there (Little's law). So relays that cannot carry what is asked of them fail
-//! small and large downloads alike, and whoever goes round them sees nothing of it. A download is
+//! small and large downloads alike, and paths that avoid them are not affected. A download is
 //! asked for after a round trip, when its stream is connected, sees its first byte after another
 //! and the server's time, and starts slowly. Its times count from when it is asked for, as those of
 //! TGen do (stream summaries: from the command on), its limit from its start.

@@ -2,8 +2,8 @@
 //!
 //! Both flavours of any method since 2008. [`Consensus::read`] walks over the lines once, and puts
 //! relays into one vector and texts into another, which are used again for the next document:
-//! nothing is allocated per relay. Signatures are not checked. Arguments behind those that are
-//! known are passed over, as the specification wants it, and so are keywords that nobody here
+//! nothing is allocated per relay. Signatures are not checked. Arguments after those that are
+//! known are skipped, as the specification wants it, and so are keywords that nobody here
 //! needs.
 //!
 //! A document has to be whole: it has a footer (before method 9: a signature), and ends with a

@@ -2,7 +2,7 @@
 //!
 //! The paper says of its 30 s measurements that all lay within 0.84 and 1.01 of the truth (App.
 //! E.3, Fig. 16), and not how they lay there; here each ratio in between is as likely. Our own
-//! ratios are read from a table: of `tests/ground-truth`, where each estimate stands beside what
+//! ratios are read from a table: of `tests/ground-truth`, where each estimate stands with what
 //! the same relay forwarded, or one with a column `ratio`. Where CPU was the limit there, single
 //! ratios are as wide as the machine's drift between two samples.
 //!

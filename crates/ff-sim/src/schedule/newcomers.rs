@@ -1,8 +1,8 @@
 //! How soon new relays have been measured in spare slots, as the paper counts it (§7).
 //!
-//! Those of one consensus are put into as few empty slots as hold them, and whose measurement is
-//! not conclusive into as few behind these, until nobody is left. Coordinators that keep their
-//! slots secret need longer for the second measurement: [`super::replay`] has that.
+//! Those of one consensus are put into as few empty slots as hold them, and those whose
+//! measurement is not conclusive into as few slots after these, until none is left. Coordinators
+//! that keep their slots secret need longer for the second measurement: [`super::replay`] has that.
 
 use ff_base::identity::Fingerprint;
 use ff_plan::period::schedule::pack;

@@ -1,8 +1,8 @@
 //! Columns of a group of rows as Parquet has them on the disk.
 //!
 //! Where values come more than once, a page has them all, and others have the numbers of the rows'
-//! values, by so many whole bytes that the greatest fits: what packs pages then finds again what
-//! the document before had, wherever its rows lie. Where most values come once, pages have the
+//! values, each of as many whole bytes as the greatest needs: what packs pages then finds again
+//! what the document before had, wherever its rows lie. Where most values come once, pages have the
 //! values themselves. The `parquet` crate writes everything around the pages; its own writer of
 //! values takes five times as long, because it hashes and compares each of them.
 

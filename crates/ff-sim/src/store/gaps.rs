@@ -2,7 +2,7 @@
 //!
 //! What is missing between the last hour of a month and the first of the next that is there, whole
 //! months included, only shows where several months are known. Before the first hour of all and
-//! behind the last nothing is missing.
+//! after the last nothing is missing.
 
 use std::collections::BTreeMap;
 

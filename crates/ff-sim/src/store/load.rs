@@ -163,7 +163,7 @@ fn guarded<T>(
     path: &Path,
     body: impl FnOnce() -> Result<T, ArchiveStoreError>,
 ) -> Result<T, ArchiveStoreError> {
-    let broken = |_| Err(ArchiveStoreError::broken(path, "it is no Parquet that can be read"));
+    let broken = |_| Err(ArchiveStoreError::broken(path, "it is not Parquet, or cannot be read"));
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(broken)
 }
 

@@ -130,7 +130,7 @@ impl Manifest {
         let broken = |error: serde_json::Error| ArchiveStoreError::broken(path, error.to_string());
         let head: Head = serde_json::from_slice(text).map_err(broken)?;
         if head.format != FORMAT {
-            return Err(ArchiveStoreError::broken(path, "it is no manifest"));
+            return Err(ArchiveStoreError::broken(path, "it is not a manifest"));
         }
         if head.schema != SCHEMA {
             let found = head.schema;

@@ -38,7 +38,7 @@ struct Listening {
     rate: BytesPerSec,
 }
 
-/// Has measurers exchange with each other for so many seconds; what came of it for each, in their
+/// Has measurers exchange with each other for `secs` seconds. Returns the result of each, in their
 /// order.
 ///
 /// It ends by itself, whatever they do, and when it is dropped.

@@ -27,8 +27,8 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// Starts the tor of this number with so many bytes a second for this coordinator, in this
-    /// directory.
+    /// Starts the tor of this number with this number of bytes a second for this coordinator, in
+    /// this directory.
     pub(super) fn start(
         tor: &Path,
         (hosts, number): (&Hosts, u16),

@@ -122,7 +122,7 @@ impl Core {
         Ok(())
     }
 
-    /// Moves a relay's group to a slot after this one, in place of these rows of the plan.
+    /// Moves a relay's group to a later slot, which replaces these rows of the plan.
     pub(super) fn put_off_group(
         &mut self,
         relay: Fingerprint,

@@ -236,7 +236,7 @@ impl Days {
         self.attempt(&outcome, rows.last().expect("the row").id);
     }
 
-    /// A relay whose path was the limit so many hours ago, and whose repetition is left out for
+    /// A relay whose path was the limit `hours_ago`, and whose repetition is left out for
     /// this reason.
     fn path_limited(&mut self, relay: u8, hours_ago: u64, reason: &str) {
         let outcome = Outcome {

@@ -104,7 +104,7 @@ fn kill_9_at_any_moment_loses_nothing_and_begins_nothing_twice() {
     let (mut begun, mut done) = (BTreeSet::new(), BTreeSet::new());
     let mut interrupted = 0;
     for round in 0..KILLS {
-        // 0 to 4 ms behind one of its first ten words, in an order that jumps about: begun,
+        // 0 to 4 ms after one of its first ten words, in an order that jumps about: begun,
         // finished, begun, ...
         let moment = Duration::from_micros(round * 7919 % KILLS * 4000 / KILLS);
         let said = usize::try_from(1 + round % 10).expect("small");

@@ -42,12 +42,12 @@ fn a_row_of_a_plan_is_begun_once_by_its_relay_and_not_when_it_is_left_out() {
     let id = store.begin_attempt(&planned(1, 0)).expect("begun");
     assert!(message(store.begin_attempt(&planned(1, 0))).contains("begun already"));
     assert!(message(store.begin_attempt(&planned(1, 1))).contains("another relay's"));
-    store.leave_out(ids[2], "it is no longer in the consensus").expect("left out");
+    store.leave_out(ids[2], "it is not in the consensus").expect("left out");
     assert!(message(store.begin_attempt(&planned(3, 2))).contains("left out"));
     assert!(message(store.leave_out(ids[0], "late")).contains("not pending"));
     let states: Vec<_> =
         store.planned(20).expect("read").into_iter().map(|row| row.state).collect();
-    let left_out = State::LeftOut("it is no longer in the consensus".to_owned());
+    let left_out = State::LeftOut("it is not in the consensus".to_owned());
     assert_eq!(states, [State::Begun, State::Pending, left_out]);
     store.finish_attempt(id, &outcome(1, 100), NOW).expect("finished");
     assert!(message(store.begin_attempt(&planned(1, 0))).contains("begun already"));

@@ -45,8 +45,8 @@ fn typical() -> Outcome {
     Outcome { seconds: (0..30).map(second).collect(), ..outcome(1, 100) }
 }
 
-/// Copies the first attempt of the store at `path`, its plan, its seconds and its shares for so
-/// many relays on each of so many days before today; of `retries` in a hundred there are two.
+/// Copies the first attempt of the store at `path`, its plan, its seconds and its shares for
+/// `relays` on each of `days` before today; `retries` in a hundred have two attempts.
 fn fill(path: &Path, relays: u32, days: u64, retries: u32, samples_days: u64) {
     let db = Connection::open(path).expect("a database");
     db.execute_batch("PRAGMA synchronous = OFF; PRAGMA cache_size = -200000").expect("faster");

@@ -20,7 +20,8 @@ fn download_time(circuit: &CircuitRecord) -> Duration {
     Duration::from_micros(circuit.ended_us.saturating_sub(stood_us))
 }
 
-/// What came of a circuit, of which the relay at this place is looked at; so many bytes were to come over it in this time.
+/// The outcome of a circuit for its relay at the place `at`; `size` bytes were to come over it in
+/// this time.
 pub(super) fn outcome(circuit: &CircuitRecord, at: usize, size: u64, time: Duration) -> Outcome {
     let whole = circuit.download.as_ref().and_then(|download| Some((download.bytes, download.us?)));
     if let Some((bytes, us)) = whole {
@@ -32,7 +33,7 @@ pub(super) fn outcome(circuit: &CircuitRecord, at: usize, size: u64, time: Durat
         (_, Whose::Client) => Outcome::FailedElsewhere,
         (Stage::Link | Stage::Build, _) => {
             // It has not answered, or the next one has not, which it was to ask. What was to build
-            // a hop farther behind it, and the answer, went through it and through others, and
+            // a hop further along, and the answer, went through it and through others, and
             // counts as what never came.
             match failure.hop.and_then(|hop| usize::from(hop).checked_sub(at + 1)) {
                 None => Outcome::FailedElsewhere,

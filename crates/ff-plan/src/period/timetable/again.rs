@@ -15,8 +15,8 @@ use crate::period::{GRANTS, demand, next_guess, next_guess_within};
 /// The counter of the first draw for measuring again; those below are for the first measurement.
 const FIRST_DRAW: u32 = 1 << 31;
 /// New relays of a network are measured again if those of it that wait for that need no more than
-/// one part in so many of the room that is left. So n networks that want all they can get leave 1 /
-/// (1 + n / 4) of it to others.
+/// one part in [`SHARE`] of the room that is left. So n networks that want all they can get leave 1
+/// / (1 + n / 4) of it to others.
 const SHARE: u128 = 4;
 
 /// When relays are measured again, and with what.
@@ -112,7 +112,7 @@ impl Timetable {
     /// Measures relays again whose measurement by this team came to so much and was not conclusive,
     /// or failed and came to nothing; with them all that were measured together, because they may
     /// share what is measured. What is not known to be too little is given again. The slot is drawn
-    /// among those behind `now_slot` that the team keeps and that have room, apart from those in
+    /// among those after `now_slot` that the team keeps and that have room, apart from those in
     /// which anybody measures these relays.
     ///
     /// # Errors
@@ -252,7 +252,7 @@ impl Timetable {
         }
     }
 
-    /// The group beside which these relays are measured, and what was measured there last by this
+    /// The group with which these relays are measured, and what was measured there last by this
     /// team.
     fn last(&self, team: usize, measured: &[TaskResult]) -> Option<(u32, Vec<SlotTask>)> {
         let (relay, _) = measured.first()?;
@@ -313,7 +313,7 @@ impl Timetable {
         Ok(())
     }
 
-    /// The slots in which anybody measures what is measured beside this group, as far as is known
+    /// The slots in which anybody measures what is measured with this group, as far as is known
     /// here.
     fn slots_of(&self, head: u32, team: usize) -> Vec<u32> {
         let groups = (0..self.beside.len()).filter(|&group| self.beside[group] == head);

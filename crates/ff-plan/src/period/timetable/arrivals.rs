@@ -255,8 +255,8 @@ impl Timetable {
         }
     }
 
-    /// Places relays beside a group, where that one's slot is still to come and has room. Returns
-    /// those for which there was no such slot.
+    /// Places relays in a group's slot if that is still to come and has room. Returns those that
+    /// could not be placed.
     fn place_beside(
         &mut self,
         head: u32,

@@ -148,8 +148,8 @@ proptest! {
                     let by = usize::from(own) % relays.len().max(1);
                     relays.rotate_left(by);
                 }
-                // What is measured again or later was due before, and whoever does not do it does
-                // not know.
+                // What is measured again or later was due before, and a coordinator that does not
+                // do it does not know.
                 let (of_team, relay) = match &event {
                     Event::Retry { team, measured, .. } => (*team, measured[0].0),
                     Event::PutOff { team, relay, .. } => (*team, *relay),
@@ -194,7 +194,7 @@ fn who_was_not_measured_conclusively_is_measured_again_with_twice_as_much_and_it
     let demand = crate::period::demand(mbit(40), &rules(vec![], 0).params);
     assert_eq!(retry.tasks[0].demand, demand);
     assert_eq!(timetable.tasks(0, retry.slot), retry.tasks);
-    // A failure of ours says nothing of the relay: the same again, as it stands here, behind what
+    // A failure of ours says nothing of the relay: the same again, as it stands here, after what
     // was raised.
     let same = timetable.retry(0, &[(name(1), None)], retry.slot, 1).expect("room");
     assert_eq!(same.tasks, retry.tasks);

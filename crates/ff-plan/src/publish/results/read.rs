@@ -1,6 +1,6 @@
 //! Results files, read back: what was written is what is published from.
 //!
-//! A file may hold several measurements, one behind the other, as `cat` makes of several files.
+//! A file may hold several measurements, one after the other, as `cat` makes of several files.
 //! Whatever is wrong is named by its line. A file whose number does not follow from its seconds is
 //! wrong, too.
 

@@ -19,7 +19,7 @@ pub(crate) fn limited(outcome: &Outcome) -> Option<BytesPerSec> {
     outcome.estimate.filter(|_| is_limited)
 }
 
-/// The attempts of the period of this one; periods have so many seconds, and the newest attempt
+/// The attempts of the period of this one; periods have `secs` seconds, and the newest attempt
 /// comes first.
 pub(crate) fn period_from(starts: &[u64], newest: usize, secs: u64) -> Range<usize> {
     let period = |start: &u64| start.checked_div(secs);

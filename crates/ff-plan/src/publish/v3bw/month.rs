@@ -2,7 +2,7 @@
 //! counted.
 //!
 //! They depend on nothing but what all attempts counted as, so a store works them out once for
-//! whoever asks.
+//! all readers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;

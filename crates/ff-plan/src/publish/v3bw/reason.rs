@@ -70,8 +70,8 @@ impl NotScheduled {
 }
 
 impl NoNumber {
-    /// Why nothing stands of these attempts, of which the newest come first, in periods of so many
-    /// seconds.
+    /// Why nothing stands of these attempts, of which the newest come first, in periods of
+    /// `period_secs`.
     pub(super) fn of_attempts(
         attempts: &[&Outcome],
         newest_old_unix_secs: Option<u64>,

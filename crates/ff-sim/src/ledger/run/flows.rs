@@ -3,8 +3,8 @@
 //! Each of seven networks is simulated by the weights of its consensus, which TorFlow made, by
 //! those at which TorFlow's loop ends, and by what FlashFlow would measure, at three loads. A
 //! figure is a mean over the networks, with the end of its 95 % interval where the sign matters.
-//! Beside Shadow (D7, D8) stand networks 5-7 alone, which gave no constants, each as the mean of
-//! five simulations: by the seed alone a median near full load changes by some ten percent.
+//! Shadow (D7, D8) is compared with networks 5-7 alone, which gave no constants, each as the mean
+//! of five simulations: by the seed alone a median near full load changes by some ten percent.
 //!
 //! With `--quick`, or without data, it is the first network for some minutes: a sample. Only what
 //! the wanted rows need is simulated.

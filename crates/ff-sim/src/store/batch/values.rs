@@ -106,7 +106,7 @@ impl Values {
     }
 
     /// Begins again with those values of another one that have these numbers, and puts their new
-    /// numbers in place of them.
+    /// numbers into `keys`.
     pub(super) fn follow(&mut self, other: &Self, keys: &mut [u32]) {
         self.clear();
         self.hasher.clone_from(&other.hasher);

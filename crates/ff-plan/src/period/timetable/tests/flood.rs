@@ -54,7 +54,7 @@ fn a_flood_of_one_owner_waits_for_itself_and_as_many_owners_as_it_claims_to_be_c
     let (alone, again) = behind_flood(Vec::new());
     assert_eq!((alone.len(), again), (200, 50));
     let median = alone[100];
-    // One relay needs a twentieth of what a slot has: 17 or so fit beside the old ones, in three of
+    // One relay needs a twentieth of what a slot has: 17 or so fit with the old ones, in three of
     // four slots.
     assert!(median < 12, "{median}");
     // On eight addresses each group needs all of the team, so all of them come behind.
