@@ -16,6 +16,8 @@ use ff_proto::session::measurer::{EchoEvent, EchoLink, Opening, OpeningLink};
 use ff_proto::session::{PeerViolation, SessionFailure};
 use ff_proto::units::MonoTime;
 use mio::net::TcpStream;
+use nix::sys::socket::setsockopt;
+use nix::{libc, setsockopt_impl, sockopt_impl};
 use zeroize::Zeroizing;
 
 use crate::circuits::TransitLink;
@@ -32,6 +34,18 @@ pub(crate) const READ_LEN: usize = 128 * 1024;
 /// Bytes of records written in one call: enough to make the call cheap per cell, little enough
 /// for a socket to keep what the kernel does not take, and the front of a record, in 64 KB.
 pub(crate) const WRITE_LEN: usize = 44 * 1024;
+
+/// As many bytes may gather on a link: its share, of 20 links, of what all may have waiting.
+const GATHERED_BYTES: libc::c_int = 512 * 1024;
+
+sockopt_impl!(
+    /// The bytes that must have come before the kernel says that there is something to read.
+    ReceiveLowWater,
+    SetOnly,
+    libc::SOL_SOCKET,
+    libc::SO_RCVLOWAT,
+    libc::c_int
+);
 
 /// What a worker's sockets share during a call.
 pub(crate) struct Scratch {
@@ -107,6 +121,8 @@ pub(crate) struct EchoSocket {
     pub(crate) window: Window,
     /// Whether the socket may have something to read.
     pub(crate) readable: bool,
+    /// Whether what comes gathers unread, of which the kernel does not tell.
+    is_gathering: bool,
     /// Whether the socket may take something.
     pub(crate) writable: bool,
     /// Whether the kernel has announced the stream's end or an error, which comes after the bytes
@@ -196,6 +212,7 @@ impl EchoSocket {
             unsent_done: 0,
             window: Window::new(&scratch.path),
             readable: true,
+            is_gathering: false,
             writable: true,
             ended: false,
         };
@@ -268,6 +285,21 @@ impl EchoSocket {
         record[HEADER..HEADER + cells.len()].copy_from_slice(cells);
         self.sealer.seal(record)?;
         Ok(())
+    }
+
+    /// Lets echoes gather until they are read, or has the kernel tell of them again.
+    ///
+    /// While nobody reads, Linux acknowledges what comes up to 40 ms late, so a sender with a small
+    /// congestion window stands still: over a path that loses 1 % of the segments it sent half of
+    /// what it could. It acknowledges at once what has not come to `SO_RCVLOWAT` yet.
+    pub(crate) fn set_gathering(&mut self, gathers: bool) {
+        self.is_gathering = set_gathered_bytes(&self.tcp, gathers) && gathers;
+    }
+
+    /// Whether there may be something to read.
+    #[inline]
+    pub(crate) fn may_read(&self) -> bool {
+        self.readable || self.is_gathering
     }
 
     /// Reads once, and handles what came. Returns whether there may be more.
@@ -462,6 +494,13 @@ impl EchoSocket {
     }
 }
 
+/// Has the kernel tell of what comes from the first byte on, or only from [`GATHERED_BYTES`] on.
+/// Returns whether it does.
+fn set_gathered_bytes(tcp: &TcpStream, gathers: bool) -> bool {
+    let least = if gathers { GATHERED_BYTES } else { 1 };
+    setsockopt(tcp, ReceiveLowWater, &least).is_ok()
+}
+
 /// As many of `cells` as fill whole records, if they fill one.
 fn whole_records(cells: u64, scratch: &Scratch) -> u64 {
     let per_record = scratch.cells_per_record() as u64;
@@ -491,4 +530,40 @@ fn seal_records(
         left -= count;
     }
     Ok(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use mio::{Events, Interest, Poll, Token};
+
+    use super::*;
+
+    #[test]
+    fn the_kernel_tells_of_what_gathers_only_when_it_is_to() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        assert!(set_gathered_bytes(&tcp, true));
+        let mut poll = Poll::new().unwrap();
+        poll.registry().register(&mut tcp, Token(0), Interest::READABLE).unwrap();
+        peer.write_all(&[1; 1000]).unwrap();
+        let mut come = [0; 1000];
+        while !tcp.peek(&mut come).is_ok_and(|len| len == come.len()) {
+            std::thread::yield_now();
+        }
+        let mut events = Events::with_capacity(1);
+        poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
+        assert!(events.is_empty(), "{events:?}");
+        assert!(set_gathered_bytes(&tcp, false));
+        poll.poll(&mut events, None).unwrap();
+        assert!(events.iter().any(mio::event::Event::is_readable));
+        assert!(set_gathered_bytes(&tcp, true));
+        drop(peer);
+        poll.poll(&mut events, None).unwrap();
+        assert!(events.iter().any(mio::event::Event::is_read_closed), "an end is told at once");
+    }
 }

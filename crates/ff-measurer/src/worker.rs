@@ -122,6 +122,8 @@ pub(crate) struct Worker {
     reader: usize,
     /// The socket that wrote last.
     writer: usize,
+    /// Whether echoes gather on its links.
+    is_gathering: bool,
     /// Why the last link was given up.
     last_failure: Option<LinkFailure>,
 }
@@ -140,6 +142,7 @@ impl Worker {
             bucket: None,
             reader: 0,
             writer: 0,
+            is_gathering: false,
             last_failure: None,
         }
     }
@@ -278,6 +281,7 @@ impl Worker {
             Stage::Running { end, .. } if now >= end => {
                 let held = self.sockets.iter().flatten().map(EchoSocket::held_bytes);
                 held.for_each(|bytes| self.counters.socket_holds(bytes));
+                self.gather(false);
                 self.stage = Stage::Ending { deadline: end + LINGER };
             }
             Stage::Ending { deadline } if now >= deadline || self.alive() == 0 => {
@@ -295,7 +299,7 @@ impl Worker {
         // other end of a circuit receives.
         let is_running = matches!(self.stage, Stage::Running { .. });
         let is_waiting =
-            |socket: &EchoSocket| socket.readable || (is_running && socket.must_look());
+            |socket: &EchoSocket| socket.may_read() || (is_running && socket.must_look());
         let left = busy || self.sockets.iter().flatten().any(is_waiting);
         let timeout = if left { Some(Duration::ZERO) } else { self.timeout(self.now()) };
         match self.setup.poll.poll(events, timeout) {
@@ -336,9 +340,18 @@ impl Worker {
             let refill = bucket.time_until(rate.bytes_in(BURST / 2));
             nap = nap.max(refill).min(BURST / 2);
         }
+        self.gather(pace.gathers(self.is_gathering));
         let left = nap.saturating_sub(now.since(began));
         std::thread::sleep(left.min(self.until_second_ends(now)));
         Some(pace)
+    }
+
+    /// Lets echoes gather on all links, or not.
+    fn gather(&mut self, gathers: bool) {
+        if gathers != self.is_gathering {
+            self.is_gathering = gathers;
+            self.sockets.iter_mut().flatten().for_each(|socket| socket.set_gathering(gathers));
+        }
     }
 
     /// Whether the second that is being counted is over.

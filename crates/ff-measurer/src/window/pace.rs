@@ -9,6 +9,10 @@ pub(super) const MAX_NAP: Duration = Duration::from_millis(125);
 /// The most naps between two turns of a link.
 pub(super) const MAX_TURNS: u8 = 4;
 
+/// From this time between two turns of a link on, what comes meanwhile is left to gather. It is half
+/// of the time by which Linux delays an acknowledgement.
+const GATHER: Duration = Duration::from_millis(20);
+
 /// How a worker with nothing to do goes on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Pace {
@@ -47,6 +51,13 @@ impl Pace {
         let turns = (1..MAX_TURNS).find(|turns| period < MAX_NAP * u32::from(*turns) * 5 / 4);
         let turns = turns.unwrap_or(MAX_TURNS).max(2);
         Self { nap: (period / u32::from(turns)).min(MAX_NAP), turns }
+    }
+
+    /// Whether a link's turns are so far apart that it is to gather what comes; `is_gathering` says
+    /// whether it does, so that this does not change all the time.
+    pub(crate) fn gathers(&self, is_gathering: bool) -> bool {
+        let least = if is_gathering { GATHER / 2 } else { GATHER };
+        self.nap * u32::from(self.turns) >= least
     }
 
     /// How many of `links` links are served after the nap.

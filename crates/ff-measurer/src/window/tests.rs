@@ -530,3 +530,10 @@ proptest! {
         prop_assert!((net.path.all.on_way() as f64) < most, "{} of {most:.0}", net.path.all.on_way());
     }
 }
+
+#[test]
+fn links_gather_while_their_turns_are_far_apart() {
+    let pace = |millis, turns| Pace { nap: ms(millis), turns };
+    assert!(pace(10, 2).gathers(false) && !pace(9, 2).gathers(false) && !pace(1, 1).gathers(false));
+    assert!(pace(5, 2).gathers(true) && !pace(4, 2).gathers(true));
+}

@@ -66,7 +66,7 @@ impl Worker {
     fn read(&mut self, index: usize, now: MonoTime, calls: u8) -> Result<bool, Fault> {
         let Some(socket) = &mut self.sockets[index] else { return Ok(false) };
         socket.look(&mut self.scratch.path, &mut self.counters, now)?;
-        let mut more = socket.readable;
+        let mut more = socket.may_read();
         for _ in 0..calls {
             more = more && socket.read(&mut self.scratch, &mut self.counters, now)?;
         }
