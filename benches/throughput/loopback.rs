@@ -1,6 +1,7 @@
 //! A measurer and a relay in this process, with their links open. The allocation test has this
 //! file too.
 
+use std::num::NonZero;
 use std::time::{Duration, Instant};
 
 use ed25519_dalek::SigningKey;
@@ -41,7 +42,7 @@ impl Loopback {
             coordinators: vec![measurer_id(&key)],
             period: Duration::ZERO,
             ratio: Params::default().ratio,
-            max_duration_secs: granted_secs,
+            max_duration_secs: NonZero::new(granted_secs).expect("not 0"),
             max_sockets: 512,
         };
         let relay = RelayHost::start(policy, None, relay_core).expect("the relay starts");

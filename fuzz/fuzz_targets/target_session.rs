@@ -2,6 +2,7 @@
 //! with which number. Operation 0 takes the rest of the input as a raw body.
 #![no_main]
 
+use std::num::NonZero;
 use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
@@ -39,7 +40,7 @@ fuzz_target!(|input: &[u8]| {
         coordinators: vec![Ed25519Id(key.verifying_key().to_bytes())],
         period: Duration::from_secs(3600),
         ratio: Ratio::MAX,
-        max_duration_secs: 45,
+        max_duration_secs: NonZero::new(45).expect("not 0"),
         max_sockets: 512,
     };
     let mut relay = Relay {

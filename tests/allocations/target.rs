@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io;
+use std::num::NonZero;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::task::{Context, Poll, Waker};
@@ -176,7 +177,7 @@ fn extension() -> Arc<Extension> {
         coordinators: vec![measurer_id(&key())],
         period: Duration::ZERO,
         ratio: Params::default().ratio,
-        max_duration_secs: 30,
+        max_duration_secs: NonZero::new(30).expect("not 0"),
         max_sockets: 512,
     };
     Extension::new(policy, None, None).expect("it has no file to read")

@@ -5,8 +5,11 @@ use std::process::Command;
 
 use ed25519_dalek::SigningKey;
 use ff_lab::{Control, Error, Network};
+use ff_proto::cell::CMD_DESTROY;
+use ff_proto::ids::MeasurementId;
 use ff_relay_ext::options;
 
+use crate::rules::session::{next_cell, open, request, send};
 use crate::rules::{Coordinator, Lab, Member, Relay, SharedLab, assert_failed, silent};
 use crate::support::{coordinator, ff_tor, identity};
 
@@ -130,6 +133,7 @@ static LAB: SharedLab = SharedLab::new(|| {
         silent("opposed").torrc("FFMeasurementsAllowed 0"),
         silent("longer").torrc("FFMaxMeasurementDuration 20"),
         silent("changing"),
+        silent("retired"),
     ];
     Lab::start(builder, relays)
 });
@@ -183,6 +187,25 @@ fn changed_options_take_effect_and_bad_ones_leave_the_old() {
         relay.node.append_torrc("FFBackgroundTrafficPercent 33").expect("a torrc");
         relay.node.reload().expect("a reload");
         assert_eq!(grant(&relay).await, (15, 33));
+    });
+}
+
+#[test]
+#[ignore = "needs FF_TEST_TOR: a tor that build-tor has built"]
+fn a_client_answers_as_a_tor_without_the_target() {
+    LAB.run(async |lab| {
+        let relay = lab.relay("retired");
+        assert_eq!(grant(&relay).await, (15, 10));
+        let mut link = open(&relay.target()).await;
+        // From now on it is a client, and keeps the links that it has.
+        let mut tor = relay.node.control().expect("a control connection");
+        tor.setconf("ClientOnly", "1").expect("a good value");
+        let measurement = MeasurementId(rand::random());
+        let cells = request(&link, measurement, relay.key(), 1, &[Member::new(1)]);
+        send(&mut link, &cells).await;
+        // The request is dropped. A client destroys the probe's circuit.
+        let cell = next_cell(&mut link).await.expect("an answer to the probe");
+        assert_eq!(cell.command, CMD_DESTROY);
     });
 }
 

@@ -4,6 +4,7 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command};
 use std::sync::mpsc::Sender;
@@ -26,7 +27,7 @@ const ROLE: &str = "FF_FAULTS_TARGET";
 /// A target's limit: 4 Mbit/s.
 pub(crate) const LIMIT: BytesPerSec = BytesPerSec::new(500_000);
 /// The longest measurement that a target grants, in seconds.
-const MAX_SECS: u16 = 30;
+const MAX_SECS: NonZero<u16> = NonZero::new(30).expect("not 0");
 
 /// A message of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! Relays that lie, and what it gets them: nothing, or at most 1/(1-r) by their background.
 
+use std::num::NonZero;
+
 use ff_plan::outcome::{Failure, Outcome};
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::units::{BytesPerSec, Ratio};
@@ -189,7 +191,7 @@ async fn a_grant_of_fewer_seconds_is_not_conclusive() {
     let _turn = turn().await;
     let coordinator = fresh_key();
     let mut setup = Setup::allowing(&[&coordinator]);
-    setup.policy.max_duration_secs = 10;
+    setup.policy.max_duration_secs = NonZero::new(10).expect("not 0");
     let relay = TestRelay::start(setup);
     let outcome = measure(&plan(&relay, &coordinator, 11)).await;
     assert_eq!(outcome.result, Ok(Verdict::ShortGrant));

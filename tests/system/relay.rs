@@ -1,6 +1,7 @@
 //! A relay to be measured, in a thread of its own, as honest as wanted.
 
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -44,7 +45,7 @@ impl Setup {
             coordinators: coordinators.iter().map(|key| measurer_id(key)).collect(),
             period: Duration::from_secs(86_400),
             ratio: Ratio::from_percent(25).expect("a ratio"),
-            max_duration_secs: 45,
+            max_duration_secs: NonZero::new(45).expect("not 0"),
             max_sockets: 512,
         };
         Self { policy, memory: None, limit: Some(BytesPerSec::from_mbit(20)), lie: Lie::Nothing }

@@ -3,6 +3,5 @@
 pub mod files;
 pub mod identity;
 pub mod owner;
-pub mod percent;
 pub mod text;
 pub mod utc;

@@ -14,6 +14,7 @@ mod documents;
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -361,7 +362,7 @@ fn relays(options: &DemoArgs, coordinators: &[Ed25519Id]) -> Result<Vec<Relay>> 
         coordinators: coordinators.to_vec(),
         period: Duration::from_secs(options.period_secs.into()),
         ratio: Ratio::from_percent(25).unwrap_or(Ratio::ZERO),
-        max_duration_secs: options.duration,
+        max_duration_secs: NonZero::new(options.duration).unwrap_or(NonZero::<u16>::MIN),
         max_sockets: 512,
     };
     let relay = |number: u8| {

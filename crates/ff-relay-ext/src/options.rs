@@ -5,6 +5,7 @@
 //! name, which beats the default.
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
 use std::time::Duration;
 
 use base64ct::{Base64Unpadded, Encoding};
@@ -162,12 +163,13 @@ impl TargetOptions {
             self.numbers.get(name).copied().or(in_consensus).unwrap_or(default)
         };
         let percent = u8::try_from(value(BACKGROUND_PERCENT)).ok().and_then(Ratio::from_percent);
+        let longest = u16::try_from(value(MAX_DURATION)).ok().and_then(NonZero::new);
         Policy {
             enabled: value(MEASUREMENTS_ALLOWED) == 1,
             coordinators: self.coordinators.clone(),
             period: Duration::from_secs(value(MEASUREMENT_PERIOD)),
             ratio: percent.unwrap_or(Ratio::MAX),
-            max_duration_secs: u16::try_from(value(MAX_DURATION)).unwrap_or(u16::MAX),
+            max_duration_secs: longest.unwrap_or(NonZero::<u16>::MIN),
             max_sockets: u32::try_from(value(MAX_SOCKETS)).unwrap_or(u32::MAX),
         }
     }
@@ -226,7 +228,7 @@ mod tests {
         let policy = TargetOptions::default().resolve(&BTreeMap::new());
         assert!(!policy.enabled && policy.coordinators.is_empty());
         assert_eq!(policy.period, Duration::from_secs(86_400));
-        assert_eq!((policy.ratio.percent(), policy.max_duration_secs), (25, 45));
+        assert_eq!((policy.ratio.percent(), policy.max_duration_secs.get()), (25, 45));
         assert_eq!(policy.max_sockets, 512);
     }
 
@@ -240,11 +242,23 @@ mod tests {
         ]);
         let policy = options.resolve(&consensus);
         assert!(policy.enabled);
-        assert_eq!((policy.ratio.percent(), policy.max_duration_secs), (10, 120));
+        assert_eq!((policy.ratio.percent(), policy.max_duration_secs.get()), (10, 120));
         options.set("ffbackgroundtrafficpercent", "50").unwrap();
         options.set(MEASUREMENTS_ALLOWED, "0").unwrap();
         let policy = options.resolve(&consensus);
         assert_eq!((policy.ratio.percent(), policy.enabled), (50, false));
+    }
+
+    #[test]
+    fn no_consensus_makes_measurements_shorter_or_longer_than_the_bounds() {
+        for (parameter, secs) in
+            [(i64::MIN, 10), (-1, 10), (0, 10), (9, 10), (30, 30), (121, 120), (i64::MAX, 120)]
+        {
+            let consensus = BTreeMap::from([(MAX_DURATION.to_owned(), parameter)]);
+            let policy = TargetOptions::default().resolve(&consensus);
+            assert_eq!(policy.max_duration_secs.get(), secs, "{parameter}");
+        }
+        assert!(TargetOptions::default().set(MAX_DURATION, "0").is_err());
     }
 
     #[test]

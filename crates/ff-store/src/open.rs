@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
-use ff_base::percent;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 
 use super::error::{self, StoreError};
@@ -32,6 +32,11 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 const CACHE_KIB: i64 = 4096;
 /// What the log beside the store is cut to once it has been written back, in bytes.
 const LOG_LIMIT_BYTES: i64 = 16 << 20;
+
+/// Bytes of a path that a URI does not have as they are: all but `/` and the unreserved characters
+/// (RFC 3986, section 2.3).
+const IN_URI: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
 /// The version that this program writes.
 pub(super) fn version() -> i64 {
@@ -113,7 +118,8 @@ fn immutable(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
         return Err(StoreError::LogOnReadOnlyDisk { path: path.to_owned() });
     }
     let whole = fs::canonicalize(path).map_err(error::io("be opened", path))?;
-    let uri = format!("file:{}?immutable=1", percent::encoded(whole.as_os_str().as_bytes(), b"/"));
+    let name = percent_encode(whole.as_os_str().as_bytes(), IN_URI);
+    let uri = format!("file:{name}?immutable=1");
     connect_at(path, Path::new(&uri), flags | OpenFlags::SQLITE_OPEN_URI)
 }
 

@@ -169,17 +169,17 @@ impl Reader {
         let sql = "SELECT id, ed_identity, shown_fingerprint, address FROM targets";
         let targets: HashMap<_, _> =
             self.all("targets", sql, [], read_target)?.into_iter().collect();
-        let (at_arrival, evaded) = (self.plans_at_arrival()?, self.evaded()?);
+        let since = now.saturating_sub(MEMORY_DAYS * DAY_SECS);
+        let (at_arrival, evaded) = (self.plans_at_arrival(since)?, self.evaded()?);
         let sql = "SELECT id, target, plan, started_unix_secs, draw, draw_bytes_per_sec,
                    CASE WHEN verdict = ?5 AND draw = ?6 THEN estimate_bytes_per_sec END,
                    verdict = ?3 AND estimate_bytes_per_sec IS NOT NULL FROM attempts
                    WHERE started_unix_secs >= ?1 AND started_unix_secs <= ?2
                    AND finished_unix_secs IS NOT NULL AND method = ?4";
-        let since = Number(now.saturating_sub(MEMORY_DAYS * DAY_SECS));
         let names = (Verdict::Conclusive.name(), Method::Echo.name());
         let mut drawn = Vec::new();
         let limited = (Verdict::PathLimited.name(), draw_name(Draw::Void));
-        let values = params![since, Number(now), names.0, names.1, limited.0, limited.1];
+        let values = params![Number(since), Number(now), names.0, names.1, limited.0, limited.1];
         self.each("attempts", sql, values, read_drawn, |(id, target, plan, of_attempt)| {
             let at_arrival = plan.is_some_and(|plan| at_arrival.contains(&plan));
             let draw = if evaded.contains(&id) { Draw::Blank } else { of_attempt.draw };
@@ -190,10 +190,14 @@ impl Reader {
         Ok(drawn)
     }
 
-    /// The rows of all plans with relays that could choose their slot by coming.
-    fn plans_at_arrival(&self) -> Result<HashSet<i64>, StoreError> {
-        let sql = "SELECT id, period FROM plan WHERE at_arrival = 1";
-        let ids = self.all("plan", sql, [], |columns| columns.take::<i64>())?;
+    /// The rows of plans with relays that could choose their slot by coming, of all periods that
+    /// ended after a time in seconds since 1970. An attempt begins before its period ends, so
+    /// attempts since then have no other rows.
+    fn plans_at_arrival(&self, since: u64) -> Result<HashSet<i64>, StoreError> {
+        let sql = "SELECT plan.id, period FROM periods
+                   CROSS JOIN plan ON plan.period = periods.number
+                   WHERE start_unix_secs + length_secs > ?1 AND at_arrival = 1";
+        let ids = self.all("plan", sql, [Number(since)], |columns| columns.take::<i64>())?;
         Ok(ids.into_iter().collect())
     }
 
@@ -276,4 +280,54 @@ fn read_drawn(columns: &mut Columns<'_, '_>) -> rusqlite::Result<OfRow> {
     let concludes = columns.take()?;
     let of_attempt = OfAttempt { started_unix_secs, draw, limited, concludes, at_arrival: false };
     Ok((id, target, plan, of_attempt))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Kind, Period, ToPlan};
+
+    #[test]
+    fn only_periods_that_ended_after_a_time_are_read() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut store = Store::open(&dir.path().join("store"), [7; 32]).expect("a store");
+        let row = ToPlan {
+            fingerprint: [1; 20],
+            slot: 3,
+            kind: Kind::New,
+            group: 5,
+            demand: BytesPerSec::new(1),
+        };
+        let mut ids = Vec::new();
+        for number in [100, 130, 131] {
+            let period = Period {
+                number,
+                start_unix_secs: number * DAY_SECS,
+                length_secs: 86_400,
+                slot_secs: 45,
+                slots: 1920,
+                consensus_valid_after_unix_secs: number * DAY_SECS,
+                seed_sha256: [1; 32],
+                planned_unix_secs: number * DAY_SECS,
+                finished_unix_secs: None,
+            };
+            store.set_plan(&period, &[]).expect("planned");
+            // The relay comes, and is measured again in a slot that is drawn.
+            let rows = [row, ToPlan { kind: Kind::Retry, ..row }];
+            store.change_plan(number, "{}", &rows, &[], (&[], "")).expect("changed");
+            let planned = store.planned(number).expect("read");
+            assert_eq!(
+                planned.iter().map(|row| row.what.kind).collect::<Vec<_>>(),
+                [Kind::New, Kind::Retry]
+            );
+            ids.push(planned[0].id.0);
+        }
+        let since = |secs| store.plans_at_arrival(secs).expect("read");
+        let last = |of: usize| ids[3 - of..].iter().copied().collect::<HashSet<i64>>();
+        assert_eq!(since(101 * DAY_SECS - 1), last(3));
+        assert_eq!(since(101 * DAY_SECS), last(2), "the first period is over");
+        assert_eq!(since(130 * DAY_SECS + 1), last(2), "this period goes on");
+        assert_eq!(since(131 * DAY_SECS), last(1));
+        assert_eq!(since(132 * DAY_SECS), last(0));
+    }
 }

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZero;
 use std::time::{Duration, Instant};
 
 use base64ct::{Base64Unpadded, Encoding};
@@ -135,7 +136,7 @@ fn start_arti(coordinators: &[&Coordinator; 2], network: &Network) -> RelayHost 
         coordinators: coordinators.iter().map(identity).collect(),
         period: GRANT_PERIOD,
         ratio: Ratio::from_percent(25).expect("a ratio"),
-        max_duration_secs: 45,
+        max_duration_secs: NonZero::new(45).expect("not 0"),
         max_sockets: 512,
     };
     let limit = BytesPerSec::from_mbit(mbit);

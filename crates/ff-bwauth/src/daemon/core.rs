@@ -489,15 +489,19 @@ impl Core {
                 rows.entry(what.fingerprint).or_default().push(id);
             }
         }
-        let view = self.views.last().cloned();
         gone.iter().try_for_each(|&relay| {
             let rows = rows.remove(&relay).unwrap_or_default();
             let event = Event::Vanish { relay, from_slot };
             // A relay whose descriptor is missing here has not left.
-            let reason = view.as_ref().and_then(|view| view.contact(&relay).err());
-            let reason = reason.unwrap_or(GONE);
+            let reason = self.why_unreachable(&relay).unwrap_or(GONE);
             self.note_instead(event, &rows, |_| reason.to_owned()).map(drop)
         })
+    }
+
+    /// Why a relay cannot be reached by the last consensus and its descriptor; `None` if it can, or
+    /// before there is a consensus.
+    fn why_unreachable(&self, relay: &Fingerprint) -> Option<&'static str> {
+        self.views.last()?.contact(relay).err()
     }
 
     /// Notes a measurer's answer about its state.

@@ -17,6 +17,7 @@ use ff_base::utc::Utc;
 use ff_coordinator::report;
 use ff_dir::bandwidth::Reading;
 use ff_plan::outcome::{Dispute, Failure, Method, Outcome, TargetInfo};
+use ff_plan::publish::days::HoldReason;
 use ff_plan::publish::together::GroupShare;
 use ff_plan::publish::v3bw::{
     self, BandwidthFile, DirectoryFacts, Generator, Header, Held, InvalidFile, Publication,
@@ -391,6 +392,7 @@ fn no_line_is_longer_than_the_specification_allows() -> TestResult {
         held: Some(Held {
             kilobytes: NonZeroU32::MAX,
             instead_of_kilobytes: NonZeroU32::MAX,
+            reason: HoldReason::Rise,
             next_day_unix_secs: NOW,
         }),
         share: Some(GroupShare {

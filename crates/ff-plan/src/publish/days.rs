@@ -55,6 +55,18 @@ pub struct Bounds {
     pub arrived: Option<BytesPerSec>,
 }
 
+/// Why less than a relay's value counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HoldReason {
+    /// It is too great a rise for one day ([`Bounds::rise`]).
+    Rise,
+    /// It is the first value of a relay ([`Bounds::first`]).
+    FirstDay,
+    /// The relay could choose when it is measured ([`Bounds::arrived`]).
+    Arrival,
+}
+
 /// A relay's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number {
@@ -62,8 +74,8 @@ pub struct Number {
     pub rate: BytesPerSec,
     /// Which day has the value that it comes from, counted from the first.
     pub day: usize,
-    /// The value that it replaces, if that rises by too much.
-    pub instead_of: Option<BytesPerSec>,
+    /// The value that it replaces and the reason, if less than the value counts.
+    pub instead_of: Option<(BytesPerSec, HoldReason)>,
     /// Whether it is the value of the day before, which confirms a great rise and is less.
     pub is_of_day_before: bool,
     /// Days without a value since then.
@@ -96,7 +108,7 @@ impl Number {
         Self {
             rate: self.rate.min(believed),
             day,
-            instead_of: Some(value),
+            instead_of: Some((value, HoldReason::Arrival)),
             is_of_day_before: false,
             blank_days,
             ..self
@@ -129,8 +141,9 @@ pub fn number(days: &[Day], bounds: Bounds) -> Option<Number> {
                 }
             }
             Day::Value(value) | Day::Arrived(value) => {
-                let (rate, instead_of) = risen(believed, yesterday, before, bounds);
-                let instead_of = instead_of.or(Some(value).filter(|value| *value > believed));
+                let (rate, reason) = risen(believed, yesterday, before, bounds);
+                let arrival = (value > believed).then_some((value, HoldReason::Arrival));
+                let instead_of = reason.map(|reason| (believed, reason)).or(arrival);
                 let is_of_day_before = instead_of.is_none() && rate < believed;
                 had = rate;
                 last = Some(Number {
@@ -162,13 +175,13 @@ pub fn number(days: &[Day], bounds: Bounds) -> Option<Number> {
     last
 }
 
-/// The counted part of a value, and the value itself if less counts because it rises by too much.
+/// The counted part of a value, and the reason if less than the value counts.
 fn risen(
     value: BytesPerSec,
     yesterday: Option<BytesPerSec>,
     before: Option<BytesPerSec>,
     bounds: Bounds,
-) -> (BytesPerSec, Option<BytesPerSec>) {
+) -> (BytesPerSec, Option<HoldReason>) {
     let most = match (before, bounds.rise) {
         (_, None) => None,
         (Some(before), Some(factor)) => Some(before.scale(factor)),
@@ -176,7 +189,10 @@ fn risen(
     };
     match (most, yesterday) {
         (Some(most), Some(other)) if value.min(other) > most => (value.min(other), None),
-        (Some(most), _) if value > most => (before.unwrap_or(most), Some(value)),
+        (Some(most), _) if value > most => match before {
+            Some(before) => (before, Some(HoldReason::Rise)),
+            None => (most, Some(HoldReason::FirstDay)),
+        },
         _ => (value, None),
     }
 }
@@ -231,7 +247,7 @@ mod tests {
         }
         assert_eq!(after(&[100, 4000], Bounds::default()), Some(4000));
         let kept = number(&[day(100), day(500)], USUAL).expect("a number");
-        assert_eq!(kept.instead_of, Some(BytesPerSec::new(500)));
+        assert_eq!(kept.instead_of, Some((BytesPerSec::new(500), HoldReason::Rise)));
         for (last, is_of_day_before) in [(600, true), (450, false)] {
             let two = number(&[day(100), day(500), day(last)], USUAL).expect("a number");
             assert_eq!((two.instead_of, two.is_of_day_before), (None, is_of_day_before));
@@ -245,6 +261,8 @@ mod tests {
         let new = Bounds { first: Some(BytesPerSec::new(30)), ..USUAL };
         assert_eq!(after(&[20], new), Some(20));
         assert_eq!(after(&[200], new), Some(30));
+        let first = number(&[day(200)], new).expect("a number");
+        assert_eq!(first.instead_of, Some((BytesPerSec::new(200), HoldReason::FirstDay)));
         assert_eq!(after(&[200, 300], new), Some(200));
         assert_eq!(after(&[200, 0, 300], new), Some(21), "no more than before");
         assert_eq!(after(&[200], USUAL), Some(200));
@@ -278,10 +296,17 @@ mod tests {
         let rate = |days: &[Day]| number(days).rate.get();
         assert_eq!([rate(&[arrived(400)]), rate(&[arrived(400), arrived(500)])], [400, 400]);
         assert_eq!([rate(&[day(20), arrived(400)]), rate(&[day(20), arrived(30)])], [50, 30]);
+        let instead_of = |value, reason| Some((BytesPerSec::new(value), reason));
+        let held = |days: &[Day]| number(days).instead_of;
+        assert_eq!(held(&[day(20), arrived(400)]), instead_of(400, HoldReason::Arrival));
+        assert_eq!(held(&[day(10), arrived(400)]), instead_of(50, HoldReason::Rise));
+        assert_eq!(held(&[day(20), arrived(30)]), None);
         // Two arrivals around midnight are not two days that agree.
         let new = Bounds { first: Some(BytesPerSec::new(50)), ..bounds };
         let of_new = super::number(&[arrived(400), arrived(400)], new).expect("a number");
         assert_eq!(of_new.rate.get(), 50);
+        let of_new = super::number(&[arrived(400)], new).expect("a number");
+        assert_eq!(of_new.instead_of, instead_of(400, HoldReason::FirstDay));
         // A greater number stays, and is as old as before.
         let kept = number(&[day(400), arrived(400), arrived(500)]);
         assert_eq!((kept.rate.get(), kept.day, kept.instead_of), (400, 0, None));
@@ -291,6 +316,7 @@ mod tests {
             (number.rate.get(), number.day, number.blank_days)
         };
         assert_eq!(left(&[day(400), arrived(400), arrived(500)]), (50, 2, 0));
+        assert_eq!(kept.without_its_value().instead_of, instead_of(500, HoldReason::Arrival));
         assert_eq!(left(&[day(400), day(0), arrived(400)]), (50, 2, 0));
         assert_eq!(left(&[day(400), arrived(400), day(0)]), (50, 1, 1));
         assert_eq!(left(&[day(400), arrived(400), day(0), day(0), day(0), day(0)]), (10, 1, 4));

@@ -135,8 +135,7 @@ pub struct RelayLine {
     pub blank_days: u32,
     /// The greatest number that it had on days before the last one.
     pub most_before: Option<BytesPerSec>,
-    /// The value in use instead of the estimate, if that is too great a rise to be believed at
-    /// once.
+    /// The value in use instead of the estimate, if less than the estimate counts for now.
     pub held: Option<Held>,
     /// The number's share among relays on the same machine, if any.
     pub share: Option<GroupShare>,

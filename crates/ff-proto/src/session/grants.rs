@@ -1,5 +1,6 @@
 //! The coordinators that may measure a target, how often and with which cipher (PROTOCOL.md §7.2).
 
+use core::num::NonZero;
 use core::time::Duration;
 
 use super::refusals::{DISABLED, NO_COMMON_CRYPTO, NOT_LISTED, Refusal, TEAM_TOO_LARGE, TOO_SOON};
@@ -21,8 +22,9 @@ pub struct Policy {
     pub period: Duration,
     /// The background ratio it keeps to.
     pub ratio: Ratio,
-    /// The longest measurement, in seconds: one or more.
-    pub max_duration_secs: u16,
+    /// The longest measurement, in seconds. Coordinators accept no less than 10, unless they ask
+    /// for less (PROTOCOL.md §4.2).
+    pub max_duration_secs: NonZero<u16>,
     /// The most sockets that a team may announce.
     pub max_sockets: u32,
 }

@@ -249,7 +249,7 @@ impl Target {
         params: &MeasParams,
         crypto: CryptoKind,
     ) {
-        let duration_secs = params.duration_secs.min(self.policy.max_duration_secs);
+        let duration_secs = params.duration_secs.min(self.policy.max_duration_secs.get());
         let measurement = params.measurement;
         let ratio = self.policy.ratio;
         let answer = MeasParamsOk { measurement, duration_secs, ratio, crypto };

@@ -4,6 +4,7 @@
 //! keeping becomes a test of its own.
 
 use std::fmt::Debug;
+use std::num::NonZero;
 use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
@@ -347,7 +348,7 @@ proptest! {
             coordinators: vec![id()],
             period: Duration::from_secs(3600),
             ratio: Ratio::MAX,
-            max_duration_secs: 45,
+            max_duration_secs: NonZero::new(45).expect("not 0"),
             max_sockets: 512,
         };
         let mut target = Target::new(policy, Vec::new());

@@ -188,7 +188,8 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let embedding = Embedding::new(&section("background_traffic_percent = 20"), state.path());
         let policy = || embedding.extension().unwrap().policy().unwrap();
-        let says = || (policy().enabled, policy().ratio.percent(), policy().max_duration_secs);
+        let says =
+            || (policy().enabled, policy().ratio.percent(), policy().max_duration_secs.get());
         assert_eq!(says(), (false, 20, 45));
         let all =
             "FFBackgroundTrafficPercent=5 FFMaxMeasurementDuration=30 FFMeasurementsAllowed=1";

@@ -175,7 +175,7 @@ mod tests {
         let section = section(&text).unwrap();
         let policy = section.options().unwrap().resolve(&BTreeMap::new());
         assert!(policy.enabled);
-        assert_eq!((policy.coordinators.len(), policy.max_duration_secs), (2, 60));
+        assert_eq!((policy.coordinators.len(), policy.max_duration_secs.get()), (2, 60));
         assert_eq!(policy.period, Duration::from_secs(20));
         let again: Section = toml::from_str(&toml::to_string(&section).unwrap()).unwrap();
         assert_eq!(again, section);

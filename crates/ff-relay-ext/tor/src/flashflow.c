@@ -312,12 +312,25 @@ handle_control(const cell_t *cell, or_connection_t *conn)
   flashflow_drain_outputs();
 }
 
+/** Whether this tor is a relay for the peer of <b>conn</b>: on the same links tor answers requests
+ * for circuits. A client, or a bridge on a link that it has opened itself, must answer as a tor
+ * without the target: its guard could tell it from others, and a bridge from clients. */
+static bool
+is_relay_for(const or_connection_t *conn)
+{
+  const or_options_t *options = get_options();
+  return server_mode(options) && (public_server_mode(options) || !conn->is_outgoing);
+}
+
 /** Handles <b>cell</b>, if it is one of ours and this relay takes part in measurements. Returns
  * whether it was. */
 bool
 flashflow_handle_cell(cell_t *cell, or_connection_t *conn)
 {
   if (!flashflow_target || TO_CONN(conn)->state != OR_CONN_STATE_OPEN)
+    return false;
+  /* A link that has brought a MEASUREMENT cell was checked then. */
+  if (!conn->flashflow_link && !is_relay_for(conn))
     return false;
   if (!flashflow_is_measuring) {
     follow_consensus();

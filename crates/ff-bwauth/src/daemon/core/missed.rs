@@ -23,6 +23,10 @@ const AT_ONCE: u32 = 16;
 /// Why a row of a slot that passed is not carried out.
 const WENT_BY: &str = "its slot passed before the coordinator could begin it";
 
+/// Why a row of the plan is not carried out that the schedule does not have, as after a restart
+/// with other teams.
+pub(super) const UNPLANNED: &str = "the schedule has no measurement of it in this slot any more";
+
 /// The last slot in which it was decided whether a relay is measured again.
 pub(super) type Decided = HashMap<Fingerprint, u32>;
 
@@ -106,7 +110,12 @@ impl Core {
             let relay = rows[0].what.fingerprint;
             let placed = course.timetable.last_slot(team, &relay).filter(|placed| *placed > slot);
             match (head, placed) {
-                (None, _) => self.leave_out(&ids, GONE)?,
+                (None, _) => {
+                    for row in rows {
+                        let reason = self.why_unreachable(&row.what.fingerprint);
+                        self.leave_out(&[row.id], reason.unwrap_or(UNPLANNED))?;
+                    }
+                }
                 // The group is measured again in any case.
                 (_, Some(placed)) => {
                     self.leave_out(&ids, &format!("{WENT_BY}; it is measured in slot {placed}"))?

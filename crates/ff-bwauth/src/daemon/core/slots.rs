@@ -17,7 +17,7 @@ use ff_plan::period::timetable::SlotTask;
 use ff_proto::units::BytesPerSec;
 use ff_store::{Begin, Planned, StoreError};
 
-use super::missed::GONE;
+use super::missed::UNPLANNED;
 use super::{Core, Effect, Member};
 use crate::daemon::plan::{Job, links, shares, stored};
 use crate::daemon::running::RunningMeasurement;
@@ -128,17 +128,15 @@ impl Core {
         begun
     }
 
-    /// Leaves out relays that have left or cannot be reached.
+    /// Leaves out relays that have left, cannot be reached, or are not in the schedule's slot.
     fn leave_out_unreachable(
         &mut self,
         tasks: &HashMap<Fingerprint, SlotTask>,
         due: &mut HashMap<Fingerprint, Planned>,
     ) -> Result<(), StoreError> {
-        let view = self.views.last().cloned();
-        let why = |relay: &Fingerprint| match &view {
-            _ if !tasks.contains_key(relay) => Some(GONE),
-            Some(view) => view.contact(relay).err(),
-            None => Some(GONE),
+        let why = |relay: &Fingerprint| {
+            let unplanned = (!tasks.contains_key(relay)).then_some(UNPLANNED);
+            self.why_unreachable(relay).or(unplanned)
         };
         let out: Vec<_> = due.keys().filter_map(|relay| Some((*relay, why(relay)?))).collect();
         for (relay, reason) in out {

@@ -1,13 +1,17 @@
 //! Numbers, times and foreign texts as the pages show them.
 
-use ff_base::percent;
 use ff_base::utc::Utc;
 use ff_coordinator::report::escape::Escaped;
 use ff_proto::units::BytesPerSec;
 use maud::{Markup, PreEscaped, html};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Seconds of a minute, an hour and a day.
 const SPANS: [(u64, &str); 3] = [(24 * 3600, "d"), (3600, "h"), (60, "min")];
+
+/// Characters that a value in a query does not have as they are: all but the unreserved ones (RFC
+/// 3986, section 2.3).
+const IN_QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A text of somebody else's, as it is: no markup, and nothing that reorders what stands beside it.
 pub(in crate::watch) fn shown(text: &str) -> Markup {
@@ -29,7 +33,7 @@ pub(in crate::watch) fn plain(text: &str) -> String {
 
 /// A foreign text as a value in the query of an address.
 pub(in crate::watch) fn in_address(text: &str) -> String {
-    percent::encoded(text.as_bytes(), b"")
+    utf8_percent_encode(text, IN_QUERY).to_string()
 }
 
 /// A rate.
@@ -132,6 +136,6 @@ mod tests {
     fn foreign_texts_are_texts() {
         assert_eq!(shown("<b>\u{202e}\u{7}").into_string(), "&lt;b&gt;\\u{202e}\\u{7}");
         assert_eq!(plain("a\"\u{202e}b\n"), "a\"\u{fffd}b\u{fffd}");
-        assert_eq!(in_address("aZ-9 &\"é#"), "aZ-9%20%26%22%C3%A9%23");
+        assert_eq!(in_address("aZ-9._~ &\"é#/%"), "aZ-9._~%20%26%22%C3%A9%23%2F%25");
     }
 }

@@ -13,7 +13,8 @@ use ff_bwauth::watch::explain::Explanation;
 use ff_dir::bandwidth::Reading;
 use ff_dir::consensus::Consensus;
 use ff_plan::outcome::{Failure, Method, Outcome};
-use ff_plan::publish::v3bw::{BandwidthFile, Publication};
+use ff_plan::publish::trace::Trace;
+use ff_plan::publish::v3bw::{BandwidthFile, Decisions, Publication};
 use ff_plan::publish::{self, LATEST, Limit, PublishRules, Shelf, view};
 use ff_proto::aggregate::{Draw, Verdict};
 use ff_proto::failure::FailureKind;
@@ -264,11 +265,22 @@ impl Days {
         put(&mut self.0, fingerprint, outcome, Some(plan));
     }
 
-    /// What a relay counts for now, in kilobytes a second.
-    fn counts_for(&self, relay: u8) -> Option<u64> {
+    /// The outcomes that count now, and everything else that is known.
+    fn known(&self) -> (Vec<Outcome>, Publication) {
         let mut publication = Publication { hold_above: Some(4.0), ..network(9) };
         self.0.complete(&mut publication).expect("read");
-        let outcomes = self.0.outcomes(NOW - 3 * DAY..NOW + 1).expect("read");
+        (self.0.outcomes(NOW - 3 * DAY..NOW + 1).expect("read"), publication)
+    }
+
+    /// How a relay's number came about.
+    fn trace(&self, relay: u8) -> Trace {
+        let (outcomes, publication) = self.known();
+        Trace::of(&[relay; 20], &Decisions::of(&outcomes, &publication).expect("decisions"))
+    }
+
+    /// What a relay counts for now, in kilobytes a second.
+    fn counts_for(&self, relay: u8) -> Option<u64> {
+        let (outcomes, publication) = self.known();
         let file = BandwidthFile::from_outcomes(&outcomes, &publication).expect("a file");
         let line = file.relays().iter().find(|line| line.rsa_fingerprint == [relay; 20]);
         line.map(|line| line.bw_kilobytes().get().into())
@@ -326,6 +338,47 @@ fn a_relay_that_was_away_for_days_has_the_median_number_until_its_slot_is_drawn(
         days.measured(7, hours, 800, has_come);
     }
     assert_eq!((days.counts_for(6), days.counts_for(7)), (Some(12_000), Some(100_000)));
+}
+
+#[test]
+fn a_number_that_is_held_back_is_told_why() {
+    for (measured, reason, text) in [
+        (
+            &[(120, false, 40), (5, false, 4000)][..],
+            "rise",
+            "held       at 5000 kB/s: the rise is too great to be believed before a second day in a row confirms \
+             it, from ",
+        ),
+        (
+            &[(120, false, 40), (5, true, 4000)],
+            "arrival",
+            "held       at 11000 kB/s: a relay could choose the time of a measurement soon after it came, which \
+             counts for the median number at most; one at another time can count for more, from ",
+        ),
+        // Its own number is too old.
+        (
+            &[(120, false, 800), (5, true, 800)],
+            "arrival",
+            "held       at 12000 kB/s: a relay could ",
+        ),
+        (
+            &[(5, false, 4000)],
+            "first_day",
+            "held       at 11000 kB/s: a new relay has the median number at most, or less because of other relays \
+             at its address, until a second day in a row confirms more, from ",
+        ),
+        (&[(5, true, 4000)], "first_day", "held       at 11000 kB/s: a new relay has "),
+    ] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut days = Days::with_others(&dir.path().join("store"));
+        for &(hours, has_come, mbit) in measured {
+            days.measured(6, hours, mbit, has_come);
+        }
+        let trace = days.trace(6);
+        assert!(trace.to_string().contains(text), "{measured:?}: {trace}");
+        let object = serde_json::to_value(&trace).expect("JSON");
+        assert_eq!(object["number"]["held"]["reason"], reason, "{measured:?}");
+    }
 }
 
 #[test]

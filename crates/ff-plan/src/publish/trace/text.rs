@@ -6,6 +6,7 @@ use ff_proto::units::BytesPerSec;
 
 use super::{Attempt, Number, Trace, utc};
 use crate::outcome::DrawRow;
+use crate::publish::days::HoldReason;
 
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -91,15 +92,32 @@ fn write_seconds(f: &mut fmt::Formatter<'_>, attempt: &Attempt) -> fmt::Result {
     line(f, "estimate", attempt.estimate_bytes_per_sec)
 }
 
+/// Why less than a value counts, and what can change that.
+const fn why_held(reason: HoldReason) -> &'static str {
+    match reason {
+        HoldReason::Rise => {
+            "the rise is too great to be believed before a second day in a row confirms it"
+        }
+        HoldReason::FirstDay => {
+            "a new relay has the median number at most, or less because of other relays at its address, \
+             until a second day in a row confirms more"
+        }
+        HoldReason::Arrival => {
+            "a relay could choose the time of a measurement soon after it came, which counts for the \
+             median number at most; one at another time can count for more"
+        }
+    }
+}
+
 /// The way from what stands to the number.
 fn write_number(f: &mut fmt::Formatter<'_>, number: &Number, trace: &Trace) -> fmt::Result {
     writeln!(f, "stands     {}", rate(number.standing_bytes_per_sec))?;
     if let Some(held) = number.held {
         writeln!(
             f,
-            "held       at {} kB/s: the rise is too great to be believed before a second day in a row confirms it, from \
-             {} on",
+            "held       at {} kB/s: {}, from {} on",
             held.kilobytes,
+            why_held(held.reason),
             utc(held.next_day_unix_secs)
         )?;
     }

@@ -1,4 +1,4 @@
-//! What a relay keeps in place of a value that rises by too much (PROTOCOL.md §12).
+//! What counts in place of a relay's value that is not believed at once (PROTOCOL.md §12).
 //!
 //! Decisions: doc/decisions.md, "A rise above 4 times waits for a second day".
 
@@ -6,22 +6,27 @@ use core::num::NonZeroU32;
 
 use super::remembered::Remembered;
 use super::rounded_kilobytes;
+use crate::publish::days::HoldReason;
 
-/// A number that is kept, in place of what was measured.
+/// A number that counts in place of a greater measured one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Held {
     /// The number, in kilobytes a second.
     pub kilobytes: NonZeroU32,
     /// What it is in place of.
     pub instead_of_kilobytes: NonZeroU32,
-    /// When the next day begins that can confirm it, in seconds since 1970.
+    /// Why it counts in place of that.
+    pub reason: HoldReason,
+    /// When the next day begins, in seconds since 1970: a value of that day can confirm a greater
+    /// number, or count for more.
     pub next_day_unix_secs: u64,
 }
 
 impl Held {
     /// What is held of a relay, whose days are so long, if anything is.
     pub(super) fn of(relay: &Remembered, period_secs: u64) -> Option<Self> {
-        let instead_of = relay.number.instead_of.filter(|_| relay.number.blank_days == 0)?;
+        let is_newest = relay.number.blank_days == 0;
+        let (instead_of, reason) = relay.number.instead_of.filter(|_| is_newest)?;
         let kilobytes = |rate| {
             let kilobytes = u32::try_from(rounded_kilobytes(rate)).unwrap_or(u32::MAX);
             NonZeroU32::new(kilobytes).unwrap_or(NonZeroU32::MIN)
@@ -29,6 +34,7 @@ impl Held {
         Some(Self {
             kilobytes: kilobytes(relay.number.rate),
             instead_of_kilobytes: kilobytes(instead_of),
+            reason,
             next_day_unix_secs: relay.began_unix_secs[0].saturating_add(period_secs),
         })
     }

@@ -1,6 +1,7 @@
 //! A relay with its target, links to it with latency, and a fake clock.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZero;
 use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
@@ -51,7 +52,7 @@ pub(crate) fn policy() -> Policy {
         coordinators: vec![id_of(&coordinator_key())],
         period: Duration::from_secs(PERIOD_SECS),
         ratio: Ratio::from_percent(25).expect("a ratio"),
-        max_duration_secs: 45,
+        max_duration_secs: NonZero::new(45).expect("not 0"),
         max_sockets: 512,
     }
 }

@@ -1,5 +1,6 @@
 //! What the target refuses, and when it ends.
 
+use std::num::NonZero;
 use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
@@ -573,6 +574,14 @@ fn more_sockets_than_the_operator_allows_are_refused() {
 }
 
 #[test]
+fn the_shortest_measurement_that_a_policy_can_allow_is_granted() {
+    let mut net = Net::new(Policy { max_duration_secs: NonZero::<u16>::MIN, ..policy() });
+    let (_, answers) = ask(&mut net);
+    let [Msg::ParamsOk(grant)] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!(grant.duration_secs, 1);
+}
+
+#[test]
 fn a_grant_that_cannot_be_remembered_is_none() {
     let mut net = Net::new(policy());
     net.forgets = true;
@@ -590,7 +599,8 @@ fn a_grant_that_cannot_be_remembered_is_none() {
 fn measurement_keeps_what_it_was_granted() {
     let (mut net, coordinator, measurer) = with_open_link();
     let ratio = Ratio::from_percent(1).expect("a ratio");
-    let changed = Policy { ratio, max_sockets: 1, max_duration_secs: 10, ..policy() };
+    let max_duration_secs = NonZero::new(10).expect("not 0");
+    let changed = Policy { ratio, max_sockets: 1, max_duration_secs, ..policy() };
     net.target.set_policy(changed, net.now);
     assert_eq!(net.target.ratio(), policy().ratio);
     net.echo(measurer, 1);

@@ -1,6 +1,6 @@
 //! Relays that join during a period, many of them from one network.
 
-use ff_store::{Kind, Planned, State};
+use ff_store::{Kind, Planned, State, ToPlan};
 
 use super::*;
 
@@ -223,6 +223,37 @@ fn a_relay_whose_descriptor_is_missing_has_not_left() {
     };
     assert_eq!(reason(&left), GONE);
     assert_eq!(reason(&missing), "its Ed25519 identity is not known: no descriptor");
+}
+
+#[test]
+fn a_row_that_the_schedule_does_not_have_is_left_out_for_what_is_so() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut core = with_old(dir.path());
+    core.apply(Action::Tick, START);
+    let period = core.course.as_ref().expect("a period").number;
+    let mut rows = core.store.pending(period).expect("a plan");
+    rows.sort_by_key(|row| row.what.slot);
+    let [.., here, missing, left] = &rows[..] else { panic!("{rows:?}") };
+    let [here, missing, left] = [here, missing, left].map(|row| row.what);
+    let relays: Vec<_> =
+        network(OLD).into_iter().filter(|(number, _)| [*number; 20] != left.fingerprint).collect();
+    let mut view = Arc::unwrap_or_clone(view_in(START + 1, &relays, |number| (3, number)));
+    view.described.remove(&missing.fingerprint);
+    core.apply(Action::Documents(Ok(Arc::new(view))), START + 1);
+    // A slot that has passed, and the next one.
+    for slot in [0, 1] {
+        let rows = [here, missing, left].map(|what| ToPlan { slot, ..what });
+        core.store.add_to_plan(period, &rows).expect("stored");
+    }
+    core.has_missed = true;
+    core.apply(Action::Tick, START + 2);
+    core.apply(Action::Tick, START + u64::from(SLOT_SECS));
+    let no_descriptor = "its Ed25519 identity is not known: no descriptor";
+    for (what, reason) in [(here, missed::UNPLANNED), (missing, no_descriptor), (left, GONE)] {
+        let planned = core.store.planned_of(period, &what.fingerprint).expect("rows");
+        let early = planned.iter().filter(|row| row.what.slot < 2).map(|row| row.state.clone());
+        assert_eq!(early.collect::<Vec<_>>(), vec![State::LeftOut(reason.to_owned()); 2]);
+    }
 }
 
 #[test]
