@@ -7,6 +7,7 @@
 
 pub mod run;
 pub mod text;
+pub mod tortoise;
 
 use std::collections::{BTreeMap, BTreeSet};
 

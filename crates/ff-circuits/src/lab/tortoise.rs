@@ -9,9 +9,9 @@ use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result};
 use ff_sim::flow::tortoise::cells::{RUNNERS, Results, cell};
-use ff_sim::flow::tortoise::rows::{ClaimLine, lines};
+use ff_sim::flow::tortoise::experiment::Cell;
 use ff_sim::flow::tortoise::users::UserKind;
-use ff_sim::flow::tortoise::world::Cell;
+use ff_sim::ledger::tortoise::{ClaimLine, lines};
 use serde::Serialize;
 
 /// The part by which lab and model may differ.
@@ -240,8 +240,8 @@ fn number(value: Option<f64>, digits: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ff_sim::flow::tortoise::engine::{Seen, TortoiseOutcome};
-    use ff_sim::flow::tortoise::world::Runners;
+    use ff_sim::flow::tortoise::experiment::Runners;
+    use ff_sim::flow::tortoise::outcome::{Seen, TortoiseOutcome};
 
     use super::*;
 

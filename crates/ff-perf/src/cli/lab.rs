@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use ff_sim::cli::TortoiseFigure;
-use ff_sim::flow::tortoise::world::TortoiseSetting;
+use ff_sim::flow::tortoise::experiment::TortoiseSetting;
 
 /// Which experiment.
 #[derive(Debug, Subcommand)]

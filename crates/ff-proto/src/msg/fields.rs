@@ -5,7 +5,6 @@
 
 use core::ops::RangeInclusive;
 
-use super::ErrCode;
 use crate::codec::{DecodeError, Reader};
 use crate::ids::{CryptoKind, Ed25519Id, MeasurementId};
 use crate::units::Ratio;
@@ -115,7 +114,7 @@ macro_rules! newtypes {
         }
     )+};
 }
-newtypes!(MeasurementId, Ed25519Id, CryptoKind, ErrCode);
+newtypes!(MeasurementId, Ed25519Id, CryptoKind);
 
 impl<const N: usize> Field for [u8; N] {
     fn write(&self, _: &'static str, out: &mut Vec<u8>) -> Result<(), DecodeError> {

@@ -178,6 +178,17 @@ impl fmt::Display for ErrCode {
     }
 }
 
+/// The number.
+impl Field for ErrCode {
+    fn write(&self, name: &'static str, out: &mut Vec<u8>) -> Result<(), DecodeError> {
+        self.0.write(name, out)
+    }
+
+    fn read(name: &'static str, reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Field::read(name, reader).map(Self)
+    }
+}
+
 /// The longest text in a MEAS_ERR, in bytes.
 const MAX_TEXT_LEN: u8 = 200;
 

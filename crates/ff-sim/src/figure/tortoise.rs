@@ -4,11 +4,10 @@ pub mod today;
 
 use ff_report::figure::{Axis, Figure, distribution};
 
-use crate::flow::tortoise::cells::{RUNNERS, Results, cell, half, more, rate_kb};
-use crate::flow::tortoise::engine::Seen;
-use crate::flow::tortoise::rows::sorted_kb;
+use crate::flow::tortoise::cells::{RUNNERS, Results, cell, half, more, rate_kb, sorted_kb};
+use crate::flow::tortoise::experiment::{Cell, Runners};
+use crate::flow::tortoise::outcome::Seen;
 use crate::flow::tortoise::users::UserKind;
-use crate::flow::tortoise::world::{Cell, Runners};
 
 /// The limits of a figure's curves, in KB/s.
 const LIMITS: [Option<u32>; 3] = [None, Some(100), Some(200)];

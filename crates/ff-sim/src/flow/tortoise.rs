@@ -2,7 +2,7 @@
 //! relay are exempt (Moore, Wacek, Sherr: Slow and Steady Wins the Race With Tortoise, ACSAC 2011).
 //!
 //! ```text
-//!   users ─▶ world ─▶ engine ─▶ Outcome ─▶ cells ─▶ rows    the ledger's T1 to T30
+//!   users ─▶ world ─▶ engine ─▶ Outcome ─▶ cells ─▶ ledger::tortoise    T1 to T30
 //!   (who asks,  (relays,  (who gets how much,        (all cells and seeds,
 //!    how much)   clients)  by max-min shares)         one fitted capacity)
 //! ```
@@ -19,10 +19,13 @@
 //! [`today`] has another network for the same engine: relays of May 2024, two guards and conflux
 //! legs for each client, and pages of 2025.
 
+pub mod between;
 pub mod bucket;
 pub mod cells;
 pub mod engine;
-pub mod rows;
+pub mod experiment;
+pub mod outcome;
+pub mod rules;
 pub mod today;
 pub mod users;
 pub mod world;

@@ -19,8 +19,10 @@ use ff_sim::cli::TortoiseFigure;
 use ff_sim::flow::tortoise::cells::{
     BASE_KB, FIRST_CAPACITY, RUNNERS, Results, fit, of_figures, rate_kb,
 };
-use ff_sim::flow::tortoise::engine::{TortoiseOutcome, simulate};
-use ff_sim::flow::tortoise::world::{Cell, Runners, TortoiseSetting, World};
+use ff_sim::flow::tortoise::engine::simulate;
+use ff_sim::flow::tortoise::experiment::{Cell, Runners, TortoiseSetting};
+use ff_sim::flow::tortoise::outcome::TortoiseOutcome;
+use ff_sim::flow::tortoise::world::World;
 
 use self::lab::{Lab, Tor, enter_namespace, largest};
 use self::report::Report;

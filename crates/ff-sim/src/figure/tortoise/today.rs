@@ -5,9 +5,10 @@ use ff_report::figure::{Axis, Figure};
 use ff_report::stats::median;
 
 use crate::flow::tortoise::KB;
+use crate::flow::tortoise::between::EXEMPT;
 use crate::flow::tortoise::bucket::LinkLimit;
-use crate::flow::tortoise::engine::TortoiseOutcome;
-use crate::flow::tortoise::today::{EXEMPT, TodayResults};
+use crate::flow::tortoise::outcome::TortoiseOutcome;
+use crate::flow::tortoise::today::TodayResults;
 
 /// What points are, under each figure of means.
 const NOTE: &str = "Points are means over seeds. Faint dots: each seed. Bars: 95 % intervals of the mean (Student's t).";

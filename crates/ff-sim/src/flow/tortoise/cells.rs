@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail};
-use ff_report::stats::mean;
+use ff_report::stats::{mean, sorted};
 
 use super::KB;
-use super::engine::{Seen, TortoiseOutcome};
+use super::experiment::{Cell, Runners};
+use super::outcome::{Seen, TortoiseOutcome};
 use super::users::UserKind;
-use super::world::{Cell, Runners};
 
 /// The figures that a flow model can have.
 pub const FIGURES: [u8; 7] = [3, 5, 6, 7, 8, 9, 10];
@@ -144,6 +144,20 @@ impl Results {
 pub fn rate_kb(clients: &[Seen], is_of: impl Fn(&Seen) -> bool) -> Option<f64> {
     let those = clients.iter().filter(|seen| is_of(seen));
     mean(&those.filter_map(Seen::rate).collect::<Vec<f64>>()).map(|rate| rate / KB)
+}
+
+/// The rates of some clients with all seeds, sorted, in KB/s.
+///
+/// # Errors
+/// With the reason, if the cell was not simulated.
+pub fn sorted_kb(
+    results: &Results,
+    cell: &Cell,
+    is_of: impl Fn(&Seen) -> bool,
+) -> Result<Vec<f64>, String> {
+    let all = results.of(cell)?.iter().flat_map(|outcome| &outcome.clients);
+    let rates = all.filter(|seen| is_of(seen)).filter_map(Seen::rate).map(|rate| rate / KB);
+    Ok(sorted(rates.collect()))
 }
 
 /// The capacity at which the mean client without a limit has [`BASE_KB`]. The search begins at

@@ -17,114 +17,18 @@ use std::collections::BinaryHeap;
 use rand_chacha::ChaCha12Rng;
 
 use super::bucket::Bucket;
-use super::today::{self, Between};
+use super::outcome::{Seen, TortoiseOutcome};
 use super::users::{Habit, UserKind};
 use super::world::{HOPS, TortoiseCircuit, TortoiseClient, World, on_link};
 use crate::flow::fill::{FlowsOver, MaxMinOver, Share as _};
 
 /// The least time between two computations of rates, in seconds.
 pub const GRAIN_SECS: f64 = 0.1;
-/// Seconds from a request to its first byte: two round trips (to connect, to ask) over four links
-/// of less than 10 ms, of which half is the mean.
-const FIRST_BYTE_SECS: f64 = 2.0 * 2.0 * 4.0 * 0.005;
 /// Seconds after which a client takes another circuit for new requests (tor's
 /// `MaxCircuitDirtiness`).
 const CIRCUIT_SECS: f64 = 600.0;
 /// What rounding may leave of a transfer that is over, in bytes.
 const OVER_BYTES: f64 = 1e-3;
-
-/// A client's transfers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Seen {
-    /// What its user does.
-    pub kind: UserKind,
-    /// Whether it runs a relay.
-    pub runs_relay: bool,
-    /// Transfers that ended in the measured time.
-    pub transfers: u32,
-    /// The sum of their rates, in bytes a second.
-    rates: f64,
-}
-
-impl Seen {
-    /// A client without transfers.
-    #[must_use]
-    pub const fn new(kind: UserKind, runs_relay: bool) -> Self {
-        Self { kind, runs_relay, transfers: 0, rates: 0.0 }
-    }
-
-    /// Adds a transfer of this rate, in bytes a second of the stream.
-    pub fn add(&mut self, rate: f64) {
-        self.transfers += 1;
-        self.rates += rate;
-    }
-
-    /// The mean rate of its transfers, from the request to the last byte, in bytes a second of the
-    /// stream.
-    #[must_use]
-    pub fn rate(&self) -> Option<f64> {
-        (self.transfers > 0).then(|| self.rates / f64::from(self.transfers))
-    }
-}
-
-/// A number of draws and their sum.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Draws {
-    /// How many.
-    pub count: f64,
-    /// Their sum.
-    pub sum: f64,
-}
-
-impl Draws {
-    /// Adds a draw.
-    pub fn add(&mut self, value: f64) {
-        self.count += 1.0;
-        self.sum += value;
-    }
-
-    /// Adds the draws of another simulation.
-    pub fn join(&mut self, other: Self) {
-        self.count += other.count;
-        self.sum += other.sum;
-    }
-
-    /// Their mean; 0 without draws.
-    #[must_use]
-    pub fn mean(&self) -> f64 {
-        if self.count > 0.0 { self.sum / self.count } else { 0.0 }
-    }
-}
-
-/// What users did.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Asked {
-    /// Sizes of pages and of files, in bytes.
-    pub sizes: [Draws; 2],
-    /// Seconds of thinking.
-    pub thinks: Draws,
-    /// Seconds of breaks.
-    pub breaks: Draws,
-}
-
-/// The results of a simulation.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TortoiseOutcome {
-    /// Each client's transfers.
-    pub clients: Vec<Seen>,
-    /// What users did.
-    pub asked: Asked,
-    /// Seconds that web and bulk transfers took, and those of them in which the limit held them
-    /// back.
-    pub held_secs: [Draws; 2],
-    /// The part of the dedicated relays' capacity that was used.
-    pub used: f64,
-    /// Seconds of each web and bulk transfer from the request to the last byte; of today's network
-    /// alone.
-    pub secs: [Vec<f64>; 2],
-    /// What today's circuits carried between relays.
-    pub between: Between,
-}
 
 /// A link of a client to a relay.
 #[derive(Clone, Copy, Debug)]
@@ -223,7 +127,7 @@ impl<'a> Engine<'a> {
                 waiting: 0,
                 ended: 0.0,
             });
-            timers.push(Reverse(((first + first_byte_secs(world)).to_bits(), number)));
+            timers.push(Reverse(((first + world.rules.first_byte_secs()).to_bits(), number)));
         }
         Self {
             world,
@@ -269,7 +173,7 @@ impl<'a> Engine<'a> {
         if self.now >= user.renew {
             renew(self.world, user, self.now);
         }
-        user.size = self.world.size(user.client.kind, &mut user.rng);
+        user.size = self.world.rules.size(user.client.kind, &mut user.rng);
         self.outcome.asked.sizes[usize::from(user.client.kind == UserKind::Bulk)].add(user.size);
         user.waiting = user.links.len();
         let part = on_link(user.size) / f64::from(user.client.links.max(1));
@@ -295,7 +199,7 @@ impl<'a> Engine<'a> {
             self.flows.push(link.circuit.hops, cap, 0.0);
         }
         self.share.fill(&self.flows, &self.world.capacities, &mut self.rates);
-        if self.world.today.is_some() {
+        if self.world.rules.has_legs() {
             self.pool();
         }
     }
@@ -343,9 +247,8 @@ impl<'a> Engine<'a> {
             link.bucket_time = self.now + secs;
             link.left -= moved;
             if counts {
-                if let Some(today) = &self.world.today {
-                    self.outcome.between.add(today, &link.circuit, moved, lasts.min(secs));
-                }
+                let rules = &self.world.rules;
+                self.outcome.between.add(rules, &link.circuit, moved, lasts.min(secs));
                 for hop in link.circuit.hops {
                     if let Some(carried) = self.carried.get_mut(hop as usize) {
                         *carried += moved;
@@ -368,7 +271,7 @@ impl<'a> Engine<'a> {
 
     /// Ends the transfer of a user, and sets the timer of the next request.
     fn end(&mut self, number: u32) {
-        if self.world.today.is_some() {
+        if self.world.rules.keeps_secs() {
             self.keep_time(number);
         }
         let user = &mut self.users[number as usize];
@@ -384,7 +287,7 @@ impl<'a> Engine<'a> {
         }
         user.asked = user.ended + pause;
         user.ended = 0.0;
-        let first_byte = user.asked + first_byte_secs(self.world);
+        let first_byte = user.asked + self.world.rules.first_byte_secs();
         self.timers.push(Reverse((first_byte.to_bits(), number)));
     }
 
@@ -413,11 +316,6 @@ fn renew(world: &World, user: &mut User, now: f64) {
         };
         user.links.push(link);
     }
-}
-
-/// Seconds from a request to its first byte.
-fn first_byte_secs(world: &World) -> f64 {
-    if world.today.is_some() { today::FIRST_BYTE_SECS } else { FIRST_BYTE_SECS }
 }
 
 #[cfg(test)]

@@ -13,15 +13,15 @@
 //! congestion control and slow start, so transfers without a limit are faster here than in tor, and
 //! the model overstates what a limit takes. Bytes above a rate between relays are counted for each
 //! circuit by itself: in the whole network two transfers rarely share a link, see
-//! [`Between::others`].
+//! [`Between::others`](super::between::Between::others).
 
 use rand::RngExt as _;
-use rand_chacha::ChaCha12Rng;
 
 use super::bucket::LinkLimit;
-use super::engine::TortoiseOutcome;
-use super::users::{self, UserKind};
-use super::world::{TortoiseCircuit, TortoiseClient, TortoiseRelay, World, pick};
+use super::outcome::TortoiseOutcome;
+use super::rules::{LEGS, Rules, Today};
+use super::users::UserKind;
+use super::world::{TortoiseClient, TortoiseRelay, World};
 use crate::flow::fill::NO_RELAY;
 use crate::flow::path::Factors;
 use crate::flow::sim::sequence;
@@ -29,64 +29,17 @@ use crate::network::{self, Flags, Network, Position};
 
 /// Relays of May 2024: their position and what they can and may carry, in bytes a second.
 const RELAYS: &str = include_str!("../../../tests/data/2024-05-relays.csv");
-/// Relays of May 2024 that ran for half of the month.
-pub const ALL_RELAYS: u32 = 7_203;
 /// The part of those relays' capacity that was used: 331.4 Gbit/s, the month's mean on Tor Metrics
 /// (`bwhist` in bandwidth.csv), of 797.2.
 pub const USED_PART: f64 = 331.4 / 797.2;
-/// Seconds from a request to its first byte: two round trips (to connect, to ask) of 0.4 s, the
-/// median through circuits of 2019 (Jansen, Tracey, Goldberg, USENIX Security 2021, Fig. 3b).
-pub const FIRST_BYTE_SECS: f64 = 2.0 * 0.4;
 /// One client of this many is a bulk user, as in the paper.
 const BULK_EVERY: u32 = 30;
-/// Conflux legs of a transfer.
-const LEGS: u8 = 2;
-
-/// Home pages of 2025: the part of pages with each size, and the size in KiB. The sizes are the
-/// 10th, 25th, 50th, 75th and 90th percentile (HTTP Archive, Web Almanac 2025, Page Weight); each
-/// stands for the pages nearest to it.
-const HOME_PAGES: [(f64, f64); 5] =
-    [(0.175, 589.0), (0.2, 1_361.0), (0.25, 2_710.0), (0.2, 5_422.0), (0.175, 11_406.0)];
-/// The same chapter's median of home pages on desktops, in KiB: sizes are scaled to it.
-const DESKTOP_MEDIAN: f64 = 2_862.0;
-/// Bytes of a KiB.
-const KIB: f64 = 1_024.0;
 
 /// The median fixed line to a client, in bytes a second: 94 Mbit/s (Speedtest Global Index, August
 /// 2024).
 const LINE: f64 = 94.0 * 125_000.0;
 /// Lines, in times of the median; all are as likely. This spread is an assumption.
 const LINES: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
-
-/// For which relays a link is exempt, by the words of `FFIngressExempt`.
-pub const EXEMPT: [&str; 2] = ["fast", "stable-fast"];
-/// Of each class of relays, in the order of [`Position::ALL`]: the part of all weight, and the
-/// parts of the class's weight without the flags of each of [`EXEMPT`], in the consensus of
-/// 2022-11-19 10:00 (safexfj/safe_tor @5fcbb0c).
-const FLAGS_2022: [(f64, [f64; 2]); 4] = [
-    (0.366_019_6, [0.0, 0.0]),
-    (0.337_478_0, [0.000_253_4, 0.637_448_7]),
-    (0.077_587_3, [0.000_064_8, 0.582_237_5]),
-    (0.218_915_1, [0.0, 0.0]),
-];
-
-/// The part of all weight of the relays with the flags Stable and Fast, in November 2022.
-#[must_use]
-pub fn stable_fast_part() -> f64 {
-    FLAGS_2022.iter().map(|(part, [_, lacks])| part * (1.0 - lacks)).sum()
-}
-
-/// What today's network adds to a [`World`].
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Today {
-    /// For the first, second and last relay of a circuit: of each relay the weights of all up to
-    /// it.
-    sums: [Vec<f64>; 3],
-    /// Each relay's class, as an index into [`Position::ALL`].
-    classes: Vec<usize>,
-    /// Rates of a link, in bytes a second: [`Between`] counts bytes above each.
-    rates: Vec<f64>,
-}
 
 /// Today's network with this many relays and clients, at this limit of clients' links. Bytes
 /// between relays are counted above each of `rates`, in bytes a second. The same seed gives the
@@ -114,7 +67,7 @@ pub fn world(
         world.clients.push(TortoiseClient { kind, down, line, relay: None, links: LEGS, stream });
     }
     let classes = sample.iter().map(|(class, _)| *class).collect();
-    world.today = Some(Today { sums: sums(&sample), classes, rates: rates.to_vec() });
+    world.rules = Rules::Today(Today { sums: sums(&sample), classes, rates: rates.to_vec() });
     world
 }
 
@@ -163,123 +116,6 @@ fn sums(sample: &[(usize, f64)]) -> [Vec<f64>; 3] {
     })
 }
 
-/// How much a user asks for next, in bytes of the stream. Files have grown as the median page has.
-pub(super) fn size(kind: UserKind, rng: &mut ChaCha12Rng) -> f64 {
-    let growth = DESKTOP_MEDIAN * KIB / users::PAGES[2];
-    if kind == UserKind::Bulk {
-        return kind.size(rng) * growth;
-    }
-    let mut at = rng.random::<f64>();
-    let (_, last) = HOME_PAGES[HOME_PAGES.len() - 1];
-    let mut pages = HOME_PAGES.into_iter();
-    let page = pages.find(|(part, _)| {
-        at -= part;
-        at < 0.0
-    });
-    let (_, median) = HOME_PAGES[2];
-    page.map_or(last, |(_, kib)| kib) * KIB * DESKTOP_MEDIAN / median
-}
-
-impl Today {
-    /// Circuits of a client through each of its guards, which are drawn if it holds none, to one
-    /// exit.
-    pub(super) fn circuits(
-        &self,
-        world: &World,
-        client: &TortoiseClient,
-        held: &[usize],
-        rng: &mut ChaCha12Rng,
-    ) -> Vec<TortoiseCircuit> {
-        let [first, second, last] = &self.sums;
-        let mut other = |sums: &[f64], taken: &[usize]| loop {
-            let relay = pick(sums, rng);
-            if !taken.contains(&relay) {
-                break relay;
-            }
-        };
-        let mut guards = held.to_vec();
-        while guards.len() < usize::from(LEGS) {
-            let guard = other(first, &guards);
-            guards.push(guard);
-        }
-        let exit = other(last, &guards);
-        let mut circuits = Vec::with_capacity(guards.len());
-        for guard in guards {
-            let middle = other(second, &[guard, exit]);
-            circuits.push(world.through(client, &[guard, middle, exit]));
-        }
-        circuits
-    }
-
-    /// The part of the links between a circuit's relays on which bytes are not exempt, by each of
-    /// [`EXEMPT`].
-    fn limited_part(&self, circuit: &TortoiseCircuit) -> [f64; 2] {
-        let hops = [1, 3, 5].map(|hop| circuit.hops[hop] as usize);
-        let classes = hops.map(|hop| self.classes.get(hop).copied().unwrap_or_default());
-        let has = |class: usize, rule: usize| 1.0 - FLAGS_2022[class].1[rule];
-        // A link is exempt if both of its relays have the flags.
-        [0, 1].map(|rule| {
-            let [guard, middle, exit] = classes.map(|class| has(class, rule));
-            1.0 - f64::midpoint(guard * middle, middle * exit)
-        })
-    }
-
-    /// The sums of squares of relays' chances to be a circuit's first, second and last.
-    fn squares(&self) -> [f64; 3] {
-        self.sums.each_ref().map(|sums| {
-            let all = sums.last().copied().unwrap_or_default();
-            let mut before = 0.0;
-            let square = |sum: &f64| {
-                let part = (sum - before) / all;
-                before = *sum;
-                part * part
-            };
-            sums.iter().map(square).sum()
-        })
-    }
-}
-
-/// What circuits carried between relays in the measured time.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Between {
-    /// Bytes on links between relays; a circuit has two of them.
-    pub bytes: f64,
-    /// Bytes above each rate of [`Today`]: on all links, and on those that are not exempt by each
-    /// of [`EXEMPT`].
-    pub above: Vec<[f64; 3]>,
-    /// The sum over circuits of the seconds in which they carried bytes.
-    circuit_secs: f64,
-}
-
-impl Between {
-    /// Adds what a circuit carried in some seconds.
-    pub(super) fn add(&mut self, today: &Today, circuit: &TortoiseCircuit, bytes: f64, secs: f64) {
-        self.above.resize(today.rates.len(), [0.0; 3]);
-        self.bytes += 2.0 * bytes;
-        self.circuit_secs += secs;
-        let [fast, stable_fast] = today.limited_part(circuit);
-        for (above, rate) in self.above.iter_mut().zip(&today.rates) {
-            let more = 2.0 * (bytes - rate * secs).max(0.0);
-            for (above, part) in above.iter_mut().zip([1.0, fast, stable_fast]) {
-                *above += more * part;
-            }
-        }
-    }
-
-    /// How many other circuits carry bytes on a circuit's link between two relays, on average over
-    /// `secs` measured seconds and the links to and from the middle, were the network as large as
-    /// that of May 2024.
-    #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "some hundred relays")]
-    pub fn others(&self, world: &World, secs: f64) -> f64 {
-        let Some(today) = &world.today else { return 0.0 };
-        let [guard, middle, exit] = today.squares();
-        // More relays are as many more circuits, and each relay's chances are as much smaller.
-        let part = world.relays.len() as f64 / f64::from(ALL_RELAYS);
-        self.circuit_secs / secs * f64::midpoint(guard * middle, middle * exit) * part
-    }
-}
-
 /// The results of all limits.
 #[derive(Clone, Debug, Default)]
 pub struct TodayResults {
@@ -298,9 +134,12 @@ pub struct TodayResults {
 #[cfg(test)]
 mod tests {
     use rand::SeedableRng as _;
+    use rand_chacha::ChaCha12Rng;
 
     use super::*;
+    use crate::flow::tortoise::between::ALL_RELAYS;
     use crate::flow::tortoise::engine::simulate;
+    use crate::flow::tortoise::rules::TODAY_FIRST_BYTE_SECS;
 
     #[test]
     fn relays_are_those_of_may_2024() {
@@ -320,25 +159,13 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_those_of_2025_and_files_have_grown_with_them() {
-        let mut rng = ChaCha12Rng::seed_from_u64(5);
-        let mut pages: Vec<f64> = (0..20_000).map(|_| size(UserKind::Web, &mut rng)).collect();
-        pages.sort_by(f64::total_cmp);
-        assert!((pages[10_000] / 2.931e6 - 1.0).abs() < 1e-3, "{}", pages[10_000]);
-        assert!((pages[1_000] / 6.37e5 - 1.0).abs() < 1e-2, "{}", pages[1_000]);
-        assert!((pages[19_000] / 1.2335e7 - 1.0).abs() < 1e-2, "{}", pages[19_000]);
-        let files: f64 = (0..20_000).map(|_| size(UserKind::Bulk, &mut rng)).sum();
-        assert!((files / 20_000.0 / 3.694e7 - 1.0).abs() < 0.02, "{files}");
-    }
-
-    #[test]
     fn a_client_keeps_two_guards_and_both_circuits_have_one_exit() {
         let world = world(None, &[], 72, 60, 3);
-        let today = world.today.as_ref().expect("today's network");
+        let Rules::Today(today) = &world.rules else { panic!("today's network") };
         assert_eq!(world.clients.iter().filter(|one| one.kind == UserKind::Bulk).count(), 2);
         let mut rng = ChaCha12Rng::seed_from_u64(6);
         for client in &world.clients {
-            let circuits = today.circuits(&world, client, &[], &mut rng);
+            let circuits = world.circuits(client, &[], &mut rng);
             let [one, other] = circuits[..] else { panic!("two circuits: {circuits:?}") };
             assert_ne!(one.entry, other.entry);
             assert_eq!((one.hops[0], one.hops[5]), (client.line, other.hops[5]));
@@ -348,7 +175,7 @@ mod tests {
                 assert!(matches!(today.classes[guard], 0 | 3), "a guard");
                 assert!(matches!(today.classes[exit], 2 | 3), "an exit");
             }
-            let again = today.circuits(&world, client, &[one.entry, other.entry], &mut rng);
+            let again = world.circuits(client, &[one.entry, other.entry], &mut rng);
             assert_eq!([again[0].entry, again[1].entry], [one.entry, other.entry]);
         }
         let same = super::world(Some(LinkLimit { rate: 1e6, burst: 3e6 }), &[1e6], 72, 90, 3);
@@ -356,23 +183,6 @@ mod tests {
         for (one, other) in world.clients.iter().zip(&same.clients) {
             assert_eq!((one.down, one.stream), (other.down, other.stream));
         }
-    }
-
-    #[test]
-    fn bytes_above_a_rate_are_counted_on_links_that_are_not_exempt() {
-        let hops = [NO_RELAY, 0, NO_RELAY, 1, NO_RELAY, 2, NO_RELAY];
-        let circuit = TortoiseCircuit { entry: 0, hops };
-        let today = Today { classes: vec![0, 1, 3], rates: vec![1e5, 1e6], ..Today::default() };
-        let mut between = Between::default();
-        between.add(&today, &circuit, 8e5, 2.0);
-        assert_eq!((between.bytes, between.above[1]), (1.6e6, [0.0; 3]));
-        // 600 kB above 100 kB/s on each of two links. Both have the middle, which lacks the flags
-        // at these chances.
-        let [all, fast, stable_fast] = between.above[0];
-        assert!((all - 1.2e6).abs() < 1e-6, "{all}");
-        assert!((fast / 1.2e6 - 0.000_253_4).abs() < 1e-9, "{fast}");
-        assert!((stable_fast / 1.2e6 - 0.637_448_7).abs() < 1e-9, "{stable_fast}");
-        assert!((stable_fast_part() - 0.7397).abs() < 1e-4, "{}", stable_fast_part());
     }
 
     #[test]
@@ -387,7 +197,7 @@ mod tests {
         let found = [None, limit(2e7), limit(1e5)].map(outcome);
         let [free, burst, none] =
             found.each_ref().map(|one| one.secs.each_ref().map(|all| mean(all)));
-        assert!(free[0] > FIRST_BYTE_SECS, "{free:?}");
+        assert!(free[0] > TODAY_FIRST_BYTE_SECS, "{free:?}");
         assert!(
             burst[1] > 1.5 * free[1] && none[1] > 1.5 * free[1],
             "{free:?}, {burst:?}, {none:?}"

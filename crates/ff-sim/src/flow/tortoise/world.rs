@@ -9,14 +9,13 @@ use rand::seq::SliceRandom as _;
 use rand_chacha::ChaCha12Rng;
 
 use super::bucket::LinkLimit;
-use super::today::{self, Today};
+use super::experiment::{Cell, TortoiseSetting};
+use super::rules::{PLACES, Rules, pick};
 use super::users::{AccessLine, UserKind};
 use super::{KB, PAYLOAD};
 use crate::flow::fill::NO_RELAY;
 use crate::flow::sim::sequence;
 
-/// Relays of a circuit.
-const PLACES: usize = 3;
 /// What may limit a transfer: the client's own line, and of each relay what it forwards and what
 /// comes in.
 pub const HOPS: usize = 1 + 2 * PLACES;
@@ -35,97 +34,6 @@ const ADOPTION: u64 = u64::MAX - 1;
 /// The sequences for which clients run a relay: this one for web users, the one below it for bulk
 /// users.
 const RUNNERS: u64 = u64::MAX - 2;
-
-/// How many clients run a relay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Runners {
-    /// None.
-    None,
-    /// Twenty: 18 web users and 2 bulk users.
-    Low,
-    /// Forty: 36 and 4.
-    High,
-}
-
-impl Runners {
-    /// Web and bulk users of all 900.
-    #[must_use]
-    pub const fn counts(self) -> [u32; 2] {
-        match self {
-            Self::None => [0, 0],
-            Self::Low => [18, 2],
-            Self::High => [36, 4],
-        }
-    }
-}
-
-/// One experiment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cell {
-    /// The limit in KB/s, if there is one.
-    pub limit_kb: Option<u32>,
-    /// How many clients run a relay.
-    pub runners: Runners,
-    /// Whether only every second relay limits clients.
-    pub is_half: bool,
-    /// Whether there are a fifth more clients.
-    pub has_more: bool,
-    /// Over how many links, to different relays, each bulk user downloads.
-    pub links: u8,
-}
-
-impl Cell {
-    /// Tor as it was: no limit, and no client relays.
-    pub const BASE: Self =
-        Self { limit_kb: None, runners: Runners::None, is_half: false, has_more: false, links: 1 };
-
-    /// Its name, for people.
-    #[must_use]
-    pub fn name(&self) -> String {
-        let mut name = self.limit_kb.map_or("no limit".to_owned(), |limit| format!("{limit} KB/s"));
-        if self.is_half {
-            name.push_str(" at half of the relays");
-        }
-        let runners: u32 = self.runners.counts().iter().sum();
-        if runners > 0 {
-            name.push_str(&format!(", {runners} client relays"));
-        }
-        if self.has_more {
-            name.push_str(", 20 % more clients");
-        }
-        if self.links > 1 {
-            name.push_str(&format!(", bulk over {} links", self.links));
-        }
-        name
-    }
-}
-
-/// What is the same for all experiments.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TortoiseSetting {
-    /// How large the network is, as a part of the paper's.
-    pub scale: f64,
-    /// Seconds of the limit that a bucket holds.
-    pub burst_secs: f64,
-    /// Seconds before the measured time.
-    pub warm_up_secs: u32,
-    /// Seconds of the measured time.
-    pub secs: u32,
-}
-
-impl TortoiseSetting {
-    /// `all * times` at this scale: at least 1, unless `all` is 0.
-    #[must_use]
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "counts are below a million"
-    )]
-    pub fn count(&self, all: u32, times: f64) -> u32 {
-        let scaled = (f64::from(all) * times * self.scale).round() as u32;
-        if all == 0 { 0 } else { scaled.max(1) }
-    }
-}
 
 /// A relay that clients choose.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -186,8 +94,8 @@ pub struct World {
     pub clients: Vec<TortoiseClient>,
     /// The limit of clients' links.
     pub limit: Option<LinkLimit>,
-    /// What it has of today's network; nothing if it is the paper's.
-    pub today: Option<Today>,
+    /// The rules of its clients.
+    pub rules: Rules,
     /// The seed.
     pub seed: u64,
 }
@@ -274,8 +182,9 @@ impl World {
         held: &[usize],
         rng: &mut ChaCha12Rng,
     ) -> Vec<TortoiseCircuit> {
-        if let Some(today) = &self.today {
-            return today.circuits(self, client, held, rng);
+        if let Rules::Today(today) = &self.rules {
+            let paths = today.paths(held, rng);
+            return paths.iter().map(|path| self.through(client, path)).collect();
         }
         let (mut circuits, mut entries) = (Vec::new(), Vec::new());
         for _ in 0..client.links.max(1) {
@@ -325,11 +234,6 @@ impl World {
         TortoiseCircuit { entry: path[0], hops }
     }
 
-    /// How much a user asks for next, in bytes of the stream.
-    pub(super) fn size(&self, kind: UserKind, rng: &mut ChaCha12Rng) -> f64 {
-        if self.today.is_some() { today::size(kind, rng) } else { kind.size(rng) }
-    }
-
     /// The limit of a client's link to this relay, if it has one.
     #[must_use]
     pub fn limit(&self, client: &TortoiseClient, entry: usize) -> Option<LinkLimit> {
@@ -342,13 +246,6 @@ impl World {
     pub fn dedicated(&self) -> usize {
         self.relays.iter().filter(|relay| relay.hops[1] == NO_RELAY).count()
     }
-}
-
-/// A relay by its weight: of each relay `sums` has the weights of all up to it.
-pub(super) fn pick(sums: &[f64], rng: &mut ChaCha12Rng) -> usize {
-    let all = sums.last().copied().unwrap_or(0.0);
-    let point = rng.random::<f64>() * all;
-    sums.partition_point(|sum| *sum <= point).min(sums.len().saturating_sub(1))
 }
 
 /// Bytes of a link for bytes of a stream.
@@ -378,6 +275,7 @@ fn dedicated(seed: u64) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flow::tortoise::experiment::Runners;
 
     /// The paper's network, whole.
     const WHOLE: TortoiseSetting =

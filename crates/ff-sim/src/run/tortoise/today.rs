@@ -12,9 +12,10 @@ use self::tables::{TodayReport, tables, text};
 use crate::cli::TortoiseArgs;
 use crate::figure::tortoise::today::figures;
 use crate::flow::tortoise::bucket::LinkLimit;
-use crate::flow::tortoise::engine::{TortoiseOutcome, simulate};
+use crate::flow::tortoise::engine::simulate;
+use crate::flow::tortoise::experiment::TortoiseSetting;
+use crate::flow::tortoise::outcome::TortoiseOutcome;
 use crate::flow::tortoise::today::{TodayResults, USED_PART, world};
-use crate::flow::tortoise::world::TortoiseSetting;
 use crate::parallel;
 use crate::run::{Reading, tell_drawn};
 

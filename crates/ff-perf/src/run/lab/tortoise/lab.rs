@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use ff_lab::net::Namespace;
 use ff_lab::{Ending, Network, NetworkBuilder, Node, RelayConfig};
-use ff_sim::flow::tortoise::world::{Cell, TortoiseClient, World};
+use ff_sim::flow::tortoise::experiment::Cell;
+use ff_sim::flow::tortoise::world::{TortoiseClient, World};
 
 use super::users::User;
 

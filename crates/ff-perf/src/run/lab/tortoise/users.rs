@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use ff_lab::Ending;
-use ff_sim::flow::tortoise::engine::{Seen, TortoiseOutcome};
+use ff_sim::flow::tortoise::outcome::{Seen, TortoiseOutcome};
 use ff_sim::flow::tortoise::users::{Habit, UserKind};
 use ff_sim::flow::tortoise::world::TortoiseClient;
 use futures::future::join_all;

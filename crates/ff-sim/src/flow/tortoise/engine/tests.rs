@@ -4,7 +4,9 @@ use super::*;
 use crate::flow::fill::NO_RELAY;
 use crate::flow::tortoise::PAYLOAD;
 use crate::flow::tortoise::bucket::LinkLimit;
-use crate::flow::tortoise::world::{Cell, Runners, TortoiseRelay, TortoiseSetting};
+use crate::flow::tortoise::experiment::{Cell, Runners, TortoiseSetting};
+use crate::flow::tortoise::rules::{FIRST_BYTE_SECS, Rules};
+use crate::flow::tortoise::world::TortoiseRelay;
 
 /// A fine grain, for times that are worked out by hand.
 const FINE_SECS: f64 = 1e-3;
@@ -19,7 +21,7 @@ fn world(rates: &[f64], clients: Vec<TortoiseClient>, limit: Option<LinkLimit>) 
         sums: sums.take(rates.len()).collect(),
         clients,
         limit,
-        today: None,
+        rules: Rules::Paper,
         seed: 5,
     }
 }

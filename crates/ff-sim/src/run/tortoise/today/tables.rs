@@ -6,9 +6,10 @@ use ff_report::output::{Rows, Table};
 use ff_report::stats::{mean, percentile, sorted};
 use serde::Serialize;
 
+use crate::flow::tortoise::between::EXEMPT;
 use crate::flow::tortoise::bucket::LinkLimit;
-use crate::flow::tortoise::engine::TortoiseOutcome;
-use crate::flow::tortoise::today::{EXEMPT, TodayResults, world};
+use crate::flow::tortoise::outcome::TortoiseOutcome;
+use crate::flow::tortoise::today::{TodayResults, world};
 
 /// The header of the table of limits.
 const LIMITS: [&str; 17] = [

@@ -1,18 +1,19 @@
-//! The paper's figures and ours: `doc/tortoise.toml` has the claims T1 to T30 with their bounds,
-//! the numbers to compare them with are computed here from the experiments.
+//! The Tortoise paper's figures and ours: `doc/tortoise.toml` has the claims T1 to T30 with their
+//! bounds, the numbers to compare them with are computed here from the experiments.
 
 use serde::Serialize;
 
-use super::KB;
-use super::cells::{EVADED, RUNNERS, Results, cell, half, more};
-use super::engine::{Asked, Seen};
-use super::today::stable_fast_part;
-use super::users::{PAGES, UserKind};
-use super::world::{CLIENTS, Cell, Runners};
-use crate::ledger::{FoundFigures, Judged, Ledger, Ours, RowVerdict, judge};
+use super::{ComparedFigure, FoundFigures, Judged, Ledger, Ours, RowVerdict, judge};
+use crate::flow::tortoise::KB;
+use crate::flow::tortoise::between::stable_fast_part;
+use crate::flow::tortoise::cells::{EVADED, RUNNERS, Results, cell, half, more};
+use crate::flow::tortoise::experiment::{Cell, Runners};
+use crate::flow::tortoise::outcome::Asked;
+use crate::flow::tortoise::users::{PAGES, UserKind};
+use crate::flow::tortoise::world::CLIENTS;
 
 /// The claims.
-const ROWS: &str = include_str!("../../../../../doc/tortoise.toml");
+const ROWS: &str = include_str!("../../../../doc/tortoise.toml");
 /// How long people wait for a page, by the paper, in seconds.
 const PATIENCE_SECS: f64 = 8.0;
 /// The limits, in KB/s.
@@ -77,7 +78,7 @@ fn of_row(row: &Judged) -> Vec<ClaimLine> {
     if row.figures.is_empty() {
         return vec![line];
     }
-    let of = |figure: &crate::ledger::ComparedFigure| ClaimLine {
+    let of = |figure: &ComparedFigure| ClaimLine {
         figure: figure.name.clone(),
         unit: figure.unit.clone(),
         paper: figure.paper.clone(),
@@ -255,20 +256,6 @@ fn growth(results: &Results, add: &mut Add<'_>) {
     }
 }
 
-/// The rates of some clients with all seeds, sorted, in KB/s.
-///
-/// # Errors
-/// With the reason, if the cell was not simulated.
-pub fn sorted_kb(
-    results: &Results,
-    cell: &Cell,
-    is_of: impl Fn(&Seen) -> bool,
-) -> Result<Vec<f64>, String> {
-    let all = results.of(cell)?.iter().flat_map(|outcome| &outcome.clients);
-    let rates = all.filter(|seen| is_of(seen)).filter_map(Seen::rate).map(|rate| rate / KB);
-    Ok(ff_report::stats::sorted(rates.collect()))
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -276,7 +263,8 @@ mod tests {
     use super::*;
     use crate::flow::tortoise::cells::{FIGURES, of_figures};
     use crate::flow::tortoise::engine::simulate;
-    use crate::flow::tortoise::world::{TortoiseSetting, World};
+    use crate::flow::tortoise::experiment::TortoiseSetting;
+    use crate::flow::tortoise::world::World;
 
     #[test]
     fn every_claim_has_its_line_and_every_figure_is_computed() {
