@@ -147,7 +147,7 @@ fn carry_out(
 ) -> Result<(), String> {
     if matches!(command, Command::Hold) {
         let lost = |error| format!("tor's options were changed, and cannot be set again: {error}");
-        return taken.hold().and_then(|()| rejects.look(taken.control())).map_err(lost);
+        return taken.hold().and_then(|_| rejects.look(taken.control())).map_err(lost);
     }
     let mut broken = None;
     let control = taken.control();
