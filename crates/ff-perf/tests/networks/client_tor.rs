@@ -196,6 +196,10 @@ fn gives_options_back(client: &Node) {
     let run = Run::start(client, &dir.path().join("killed"), "--count 10000 --rtt 5");
     run.wait_for(3);
     let ours = options(client);
+    let (code, said, lines) = Run::start(client, &dir.path().join("second"), "--count 3").end();
+    assert_eq!((code, lines.len()), (Some(1), 0), "{said}");
+    assert!(said.contains("client0: another ff-perf has changed the options"), "{said}");
+    assert_eq!(options(client), ours, "they stay the first one's");
     run.signal("-KILL");
     run.end();
     assert_eq!(options(client), ours, "nobody could set them back");

@@ -30,7 +30,7 @@ use tokio::time::timeout;
 
 use super::options::Lent;
 use super::stream::{TOLD, by_tor, false_address};
-use super::{Ending, find, socks, socks_port};
+use super::{Ending, TorLock, find, socks, socks_port};
 use crate::client::{Answer, Client, Fault, OwnPath, Progress, by_exit, refused};
 use crate::target::is_onion;
 use told::{End, Told, Watched, Watcher};
@@ -113,19 +113,27 @@ impl OwnTor {
     /// until this is dropped; says then whether it has its own options back, if it was given some.
     ///
     /// # Errors
-    /// When there is none, with the directory's name, and what the control socket says.
+    /// When there is none, with the directory's name, when another process changes its options, and
+    /// what the control socket says.
     pub fn connect(
         dir: &Path,
         lines: &[(String, String)],
     ) -> Result<(Self, Option<Ending>), String> {
         let dir = find(dir)?;
+        let lock = if lines.is_empty() {
+            TorLock::check(&dir)?;
+            None
+        } else {
+            Some(TorLock::take(&dir)?)
+        };
         let reached = Mutex::new(Reached::open(&dir)?);
         let failed = |error: ff_lab::Error| format!("{}: {error}", dir.display());
         let lend = || Lent::new(|| Control::open(&dir), lines);
         let lent = (!lines.is_empty()).then(lend).transpose().map_err(failed)?;
         let (lent, ending) = lent.unzip();
         let tor = Self { dir, reached, next: AtomicU64::new(0), lent };
-        Ok((tor, ending.map(Ending::new)))
+        let ending = ending.zip(lock).map(|(end, lock)| Ending::new(end, lock));
+        Ok((tor, ending))
     }
 
     /// How often somebody else has changed the options of an arm.
