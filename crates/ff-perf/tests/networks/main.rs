@@ -16,3 +16,4 @@ mod run;
 mod selection;
 mod serve;
 mod tortoise;
+mod wire;
