@@ -3,6 +3,7 @@
 
 mod check;
 mod client_tor;
+mod cpu;
 mod delays;
 mod downloads;
 mod faults;
