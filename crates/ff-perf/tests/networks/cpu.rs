@@ -1,5 +1,5 @@
-//! The CPU time of downloads through given paths: by Arti in this process, compared with a loop that
-//! only reads the same stream; and by a tor, whose streams ff-perf or curl reads.
+//! The CPU time of downloads: by Arti in this process, through a given path, compared with a loop
+//! that only reads the same stream; and by a tor, whose streams ff-perf or curl reads.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -31,7 +31,8 @@ fn own() -> Duration {
     clock_gettime(ClockId::ProcessCPUTime).try_into().expect("a time")
 }
 
-/// The sum of two neighbouring times in `/proc/PID/stat`; the first is in this place after the name.
+/// The sum of two neighbouring times in `/proc/PID/stat`; the first one is in this place after the
+/// name.
 fn times(pid: &str, place: usize) -> Duration {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
     let (_, rest) = text.rsplit_once(')').expect("a name");

@@ -398,8 +398,7 @@ mod tests {
 
         /// The answer to a command.
         fn answer(&mut self, line: &str, socket: &UnixStream) -> String {
-            let mut words = line.splitn(2, ' ');
-            match (words.next().unwrap_or_default(), words.next().unwrap_or_default()) {
+            match line.split_once(' ').unwrap_or((line, "")) {
                 ("GETCONF", _) => return format!("250 A={}\r\n", self.value),
                 ("GETINFO", _) => return "250-circuit-status=\r\n250 OK\r\n".to_owned(),
                 ("SETEVENTS", _) => self.events.push(socket.try_clone().expect("a handle")),
