@@ -5,7 +5,9 @@
 //! process that changes options owns a name in the abstract namespace of Unix sockets (unix(7)),
 //! made of the device and the inode of tor's control socket. One process can own it, whichever
 //! users there are and whatever they may read, and the kernel frees it when the process ends,
-//! however that ends. It counts within a network namespace, as a SocksPort on loopback does.
+//! however that ends. It counts within a network namespace, as a SocksPort on loopback does. Any
+//! user of the host can own the name, too, and so keep us from measuring: the error tells how to
+//! find the process.
 
 use std::collections::BTreeMap;
 use std::fs;
