@@ -13,6 +13,7 @@
 
 mod commands;
 mod events;
+mod lock;
 mod options;
 pub mod own;
 mod refusal;
@@ -36,6 +37,7 @@ use tokio::time::{sleep, timeout};
 use super::{Answer, Client, Fault, PROBE_PORT, Progress, refused};
 use commands::Commands;
 pub use commands::Ending;
+pub(crate) use lock::TorLock;
 use options::Taken;
 use refusal::RejectsInternal;
 use stream::{News, Stream, TOLD, astray, by_tor, ended};
@@ -127,7 +129,8 @@ impl Tor {
     /// Takes over the first tor in a directory that has a control socket and a SocksPort.
     ///
     /// # Errors
-    /// When there is none, with the directory's name, and what the control socket says.
+    /// When there is none, with the directory's name, when another process changes its options, and
+    /// what the control socket says.
     pub fn take_over(dir: &Path) -> Result<Takeover, String> {
         Self::take_over_with(dir, &[])
     }
@@ -138,6 +141,7 @@ impl Tor {
     /// As [`Self::take_over`], and when tor refuses an option.
     pub fn take_over_with(dir: &Path, lines: &[(String, String)]) -> Result<Takeover, String> {
         let dir = find(dir)?;
+        let lock = TorLock::take(&dir)?;
         let failed = |error: ff_lab::Error| format!("{}: {error}", dir.display());
         let mut control = Control::open(&dir).map_err(failed)?;
         let socks = socks_port(&mut control, &dir)?;
@@ -147,7 +151,7 @@ impl Tor {
         let taken = Taken::new(control, lines).map_err(failed)?;
         let note = taken.is_left_over().then(|| left_over(&dir));
         let table = Arc::new(Table::default());
-        let started = Commands::start(taken, Arc::clone(&table), rejects.clone());
+        let started = Commands::start(taken, lock, Arc::clone(&table), rejects.clone());
         let (commands, ending) = started.map_err(|error| error.to_string())?;
         if let Err(error) =
             events::start(events, Arc::clone(&table), commands.watch(), rejects.clone())
@@ -163,12 +167,14 @@ impl Tor {
     /// words. tor keeps none of them.
     ///
     /// # Errors
-    /// When the directory has no tor that can be taken over, and what else the control socket says.
+    /// When the directory has no tor that can be taken over, when another process changes its
+    /// options, and what else the control socket says.
     pub fn refused(
         dir: &Path,
         lines: &[(String, String)],
     ) -> Result<Option<(usize, String)>, String> {
         let dir = find(dir)?;
+        let _lock = TorLock::take(&dir)?;
         let refused = options::refused(|| Control::open(&dir), lines);
         refused.map_err(|error| format!("{}: {error}", dir.display()))
     }

@@ -5,7 +5,7 @@
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -51,21 +51,19 @@ pub struct TorService {
 ///
 /// # Errors
 /// When there is no tor, when it is not configured for such a service, when it refuses, or when the key cannot be kept.
-pub fn publish(
+pub async fn publish(
     dir: &Path,
     keys: Option<&Path>,
     single: bool,
     to: SocketAddr,
 ) -> Result<TorService> {
-    let has_control = dir.join("control").exists();
-    let dir = if has_control { dir.to_owned() } else { find(dir).map_err(anyhow::Error::msg)? };
-    let mut control = Control::open(&dir).with_context(|| dir.display().to_string())?;
-    check_mode(&dir, control.getconf(SINGLE)?.as_deref() == Some("1"), single)?;
+    let named = dir.to_owned();
+    let (dir, control) = in_a_thread(move || connect(&named, single)).await??;
     let known = keys.map(known_key).transpose()?.flatten();
     let key = known.as_deref().unwrap_or(NEW);
     let flags = if single { " Flags=NonAnonymous" } else { "" };
     let add = format!("ADD_ONION {key}{flags} Port={PORT},{to}");
-    let reply = when_free(LOOK, || control.command(&add));
+    let (control, reply) = when_free(LOOK, control, move |control| control.command(&add)).await?;
     let reply = reply.map_err(|error| anyhow!("{}: {}", dir.display(), without_key(error)))?;
     let id = reply.value("ServiceID").filter(|id| is_name(id));
     let id = id.context("tor does not tell the service's address")?;
@@ -80,18 +78,49 @@ pub fn publish(
     Ok(TorService { address: format!("{id}.onion"), ended })
 }
 
-/// Asks for a service, and again after a pause each time that its key is in use.
-fn when_free<T>(pause: Duration, mut ask: impl FnMut() -> ff_lab::Result<T>) -> ff_lab::Result<T> {
+/// Opens a control connection to the tor in a directory, which is configured for such a service.
+fn connect(dir: &Path, single: bool) -> Result<(PathBuf, Control)> {
+    let has_control = dir.join("control").exists();
+    let dir = if has_control { dir.to_owned() } else { find(dir).map_err(anyhow::Error::msg)? };
+    let mut control = Control::open(&dir).with_context(|| dir.display().to_string())?;
+    check_mode(&dir, control.getconf(SINGLE)?.as_deref() == Some("1"), single)?;
+    Ok((dir, control))
+}
+
+/// Asks for a service over a control connection, and again after a pause each time that its key is
+/// in use. Returns the connection and the last answer. A thread waits for tor's replies, so that
+/// signals are heard meanwhile.
+async fn when_free<C, T>(
+    pause: Duration,
+    mut control: C,
+    ask: impl Fn(&mut C) -> ff_lab::Result<T> + Clone + Send + 'static,
+) -> Result<(C, ff_lab::Result<T>)>
+where
+    C: Send + 'static,
+    T: Send + 'static,
+{
     let mut tries = TRIES;
     loop {
-        match ask() {
+        let ask = ask.clone();
+        let asked = in_a_thread(move || {
+            let reply = ask(&mut control);
+            (control, reply)
+        });
+        let (back, reply) = asked.await?;
+        match reply {
             Err(ff_lab::Error::Refused { ref reply, .. }) if tries > 0 && reply.contains(TAKEN) => {
                 tries -= 1;
-                thread::sleep(pause);
+                control = back;
+                tokio::time::sleep(pause).await;
             }
-            done => return done,
+            done => return Ok((back, done)),
         }
     }
+}
+
+/// Does something that blocks.
+async fn in_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.context("a thread that asked tor has panicked")
 }
 
 /// Keeps the control connection until the service is dropped, or tor has ended.
@@ -174,6 +203,7 @@ fn keep_key(keys: &Path, key: &str) -> Result<()> {
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
+    use std::sync::mpsc;
 
     use super::*;
 
@@ -216,23 +246,35 @@ mod tests {
         assert!(error.contains("add --single"), "{error}");
     }
 
-    #[test]
-    fn a_key_that_is_in_use_is_asked_for_again_for_a_time() {
+    #[tokio::test]
+    async fn a_key_that_is_in_use_is_asked_for_again_for_a_time() {
         let refused = |reply: &str| ff_lab::Error::Refused {
             command: "ADD_ONION".to_owned(),
             reply: reply.to_owned(),
         };
-        let mut replies = [Err(refused("550 Onion address collision")), Ok(7), Ok(8)].into_iter();
-        let found = when_free(Duration::ZERO, || replies.next().expect("no more"));
-        assert_eq!(found.expect("a service"), 7);
-        for (reply, times) in [("550 Onion address collision", TRIES + 1), ("512 Invalid", 1)] {
-            let mut asked = 0;
-            let failed = when_free::<()>(Duration::ZERO, || {
-                asked += 1;
-                Err(refused(reply))
-            });
-            assert!(failed.is_err() && asked == times, "{reply}: {asked}");
+        for (reply, busy, times) in [
+            ("550 Onion address collision", 1, 2),
+            ("550 Onion address collision", u32::MAX, TRIES + 1),
+            ("512 Invalid", u32::MAX, 1),
+        ] {
+            let ask = move |asked: &mut u32| {
+                *asked += 1;
+                if *asked > busy { Ok(7) } else { Err(refused(reply)) }
+            };
+            let (asked, found) = when_free(Duration::ZERO, 0, ask).await.expect("an answer");
+            assert!(asked == times && found.is_ok() == (busy == 1), "{reply}: {asked}, {found:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn others_run_while_tor_does_not_reply() {
+        let (tell, told) = mpsc::channel();
+        // If nobody else could run, nothing would be told.
+        let ask = |told: &mut mpsc::Receiver<()>| Ok(told.recv_timeout(Duration::from_secs(30)));
+        let other = async { tell.send(()) };
+        let (asked, sent) = tokio::join!(when_free(Duration::ZERO, told, ask), other);
+        let (_told, reply) = asked.expect("an answer");
+        assert_eq!((reply.expect("a reply"), sent), (Ok(()), Ok(())));
     }
 
     #[test]

@@ -1,6 +1,13 @@
 //! Rows O1 to O3 of the ledger of OnionPerf on mobile links, and plans by hand.
 
+use std::time::Duration;
+
 use super::*;
+use crate::budget::Budget;
+use crate::store::rotation::Now;
+
+/// 2026-11-01, when a month of 30 days begins, in seconds since 1970.
+const NOVEMBER: u64 = 1_793_491_200;
 
 /// OnionPerf's old rhythm for this many targets.
 fn settings(targets: u64) -> PlanSettings {
@@ -106,6 +113,44 @@ fn a_budget_says_how_many_downloads_fit() {
     let plan = DownloadPlan::of(&PlanSettings { data_bytes: Some(5_000_000_000), ..settings(1) });
     let text = plan.text();
     assert!(text.contains("109.1% of 5.00 GB: 7897 of 8640 downloads fit"), "{text}");
+}
+
+/// The downloads and the bytes of a month of slots in simulated time, by the order and the budget
+/// of `downloads serve`.
+fn simulated(settings: &PlanSettings) -> (u64, u64) {
+    let at = |secs| Now { unix_secs: NOVEMBER + secs, elapsed: Duration::from_secs(secs) };
+    let mut budget = Budget::new(settings.data_bytes, None, at(0));
+    for slot in 0..DAYS * DAY_SECS / settings.every_secs {
+        let now = at(slot * settings.every_secs);
+        let size = settings.mix.at(budget.spent().begun, 7);
+        if budget.hold(traffic::most(size), now).is_ok() {
+            budget.settle(traffic::of_download(size).all(), now);
+        }
+    }
+    assert_eq!(budget.spent().month, "2026-11");
+    (budget.spent().begun, budget.spent().bytes)
+}
+
+#[test]
+fn a_simulated_month_is_within_a_twentieth_of_its_plan() {
+    for (mix, data_bytes) in [
+        ("12:2:1", None),
+        ("12:2:1", Some(5_500_000_000)),
+        ("12:2:1", Some(4_000_000_000)),
+        ("12:2:1", Some(1_000_000_000)),
+        ("5MiB=1", Some(5_000_000_000)),
+    ] {
+        let mix = mix.parse().expect("a mix");
+        let settings = PlanSettings { mix, data_bytes, directory_bytes: 0, ..settings(1) };
+        let plan = DownloadPlan::of(&settings);
+        let downloads = plan.data.map_or(plan.downloads_a_month, |data| data.downloads_a_month);
+        let bytes = data_bytes.unwrap_or(u64::MAX).min(plan.month.all);
+        let (begun, took) = simulated(&settings);
+        for (planned, came) in [(downloads, begun), (bytes, took)] {
+            let share = came as f64 / planned as f64;
+            assert!(near(share, 1.0, 0.05), "{settings:?}: {came} of {planned}");
+        }
+    }
 }
 
 /// EDGE as in OnionPerf on mobile links: 240 kbit/s, 840 ms.

@@ -17,7 +17,7 @@ use super::paths::weigh;
 use crate::arms::{Arm, TorrcLine, parse, turn};
 use crate::cli::measure::{ClientKind, MeasureArgs, Measuring};
 use crate::client::Client;
-use crate::client::tor::Tor;
+use crate::client::tor::{Tor, TorLock, find};
 use crate::course::{Ended, Keeper, RunCounts, State, ToFile};
 use crate::path::PathPlan;
 use crate::schedule::{Gate, ScheduleLimits, Task};
@@ -37,6 +37,8 @@ struct ReadyArm {
     ready: Ready,
     /// Its circuits.
     plan: PathPlan,
+    /// Keeps other processes from changing its tor's options.
+    _lock: Option<Arc<TorLock>>,
 }
 
 /// Downloads with each arm in turn.
@@ -116,15 +118,18 @@ pub(super) fn weigh_for(arm: &Arm, ready: &mut Ready, inputs: &mut Inputs) -> Re
 #[error("{0}")]
 pub(super) struct NotAsked(String);
 
-/// Asks tor whether it takes the options of an arm from this file.
+/// Asks tor whether it takes the options of an arm from this file. Other processes cannot change
+/// that tor's options as long as what is returned; none if the client is not a tor.
 ///
 /// # Errors
-/// [`NotAsked`]; and when tor refuses an option: with its line and tor's words.
-pub(super) fn check_options(arm: &Arm, file: &Path, ready: &Ready) -> Result<()> {
+/// [`NotAsked`]; when another process changes the tor's options; and when tor refuses an option:
+/// with its line and tor's words.
+pub(super) fn check_options(arm: &Arm, file: &Path, ready: &Ready) -> Result<Option<Arc<TorLock>>> {
     if arm.client != ClientKind::Tor {
-        return Ok(());
+        return Ok(None);
     }
     let not_asked = |reason| NotAsked(format!("arm {}: {reason}", arm.name));
+    let lock = TorLock::take(&find(&ready.dir).map_err(not_asked)?).map_err(anyhow::Error::msg)?;
     let left_over = Tor::not_of_torrc(&ready.dir, &arm.options()).map_err(not_asked)?;
     if !left_over.is_empty() {
         say(&format!(
@@ -139,7 +144,7 @@ pub(super) fn check_options(arm: &Arm, file: &Path, ready: &Ready) -> Result<()>
         let TorrcLine { line, option, .. } = line;
         bail!("{}, line {line}: tor refuses {option} of arm {}: {reply}", file.display(), arm.name);
     }
-    Ok(())
+    Ok(Some(lock))
 }
 
 /// Reads what an arm needs.
@@ -154,11 +159,12 @@ fn ready(
     let measuring = measuring(arm, &args.measuring, states);
     let mut ready = measure::ready(args, &measuring).with_context(name)?;
     weigh_for(arm, &mut ready, inputs)?;
-    check_options(arm, file, &ready)?;
+    let lock = check_options(arm, file, &ready)?;
     let (choice, given) = (&ready.choice, ready.given.clone());
     let plan = measure::plan(&measuring, &ready.network, choice, given, u64::MAX, HashSet::new());
     let plan = plan.with_context(name)?;
-    Ok(ReadyArm { name: arm.name.clone(), measuring, torrc: arm.options(), ready, plan })
+    let (name, torrc) = (arm.name.clone(), arm.options());
+    Ok(ReadyArm { name, measuring, torrc, ready, plan, _lock: lock })
 }
 
 /// Downloads until the last one, or until something ends the run.

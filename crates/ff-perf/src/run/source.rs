@@ -43,7 +43,7 @@ pub(super) fn run(args: &SourceArgs) -> Result<ExitCode> {
         .enable_all()
         .build()
         .context("Failed to start the runtime")?;
-    let (whole, bytes) = runtime.block_on(async {
+    let served = runtime.block_on(async {
         let mut signals = Signals::listen().context("Failed to listen for signals")?;
         let listener = listen(args.listen, args.interface.as_deref())?;
         let at = listener.local_addr().context("Failed to learn the port")?;
@@ -55,7 +55,10 @@ pub(super) fn run(args: &SourceArgs) -> Result<ExitCode> {
             ended = onion.serve(source.router()) => ended.map(|()| source.given()),
             () = signals.recv() => Ok::<_, anyhow::Error>(source.given()),
         }
-    })?;
+    });
+    // A thread may still wait for tor's reply, which is of no use.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    let (whole, bytes) = served?;
     super::client::say(&format!("{whole} whole downloads, {bytes} bytes in all"));
     Ok(ExitCode::SUCCESS)
 }

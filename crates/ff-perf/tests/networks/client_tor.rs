@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use ff_circuits::record::{CircuitRecord, Whose};
 use ff_lab::{Network, Node};
+use ff_perf::client::tor::own::OwnTor;
 use ff_perf::client::tor::{Takeover, Tor};
 
 use crate::run::PATIENT;
@@ -163,6 +164,7 @@ fn a_tor_is_taken_over_and_has_its_own_options_back() {
         let client = network.node("client1");
         goes_on_after_a_reload(client);
         measures_no_stream_on_another_circuit(client);
+        an_arms_options_outlast_a_reload(client);
     });
     is_measured_as_chutney_has_it(&network);
 }
@@ -196,6 +198,10 @@ fn gives_options_back(client: &Node) {
     let run = Run::start(client, &dir.path().join("killed"), "--count 10000 --rtt 5");
     run.wait_for(3);
     let ours = options(client);
+    let (code, said, lines) = Run::start(client, &dir.path().join("second"), "--count 3").end();
+    assert_eq!((code, lines.len()), (Some(1), 0), "{said}");
+    assert!(said.contains("client0: another ff-perf has changed the options"), "{said}");
+    assert_eq!(options(client), ours, "they stay the first one's");
     run.signal("-KILL");
     run.end();
     assert_eq!(options(client), ours, "nobody could set them back");
@@ -303,6 +309,26 @@ fn goes_on_after_a_reload(client: &Node) {
     }
     all_faults_are_ours(&circuits);
     assert_eq!(options(client), before, "its torrc's");
+}
+
+/// A tor that chooses paths itself keeps the options of an arm when it reads its torrc again, and
+/// has the new torrc's at the end.
+fn an_arms_options_outlast_a_reload(client: &Node) {
+    let lines = [("NumEntryGuards".to_owned(), "1".to_owned())];
+    let (tor, ending) = OwnTor::connect(client.data_dir(), &lines).expect("a tor");
+    let mut control = client.control().expect("a control connection");
+    let mut guards = || control.getconf("NumEntryGuards").expect("its value").unwrap_or_default();
+    assert_eq!(guards(), "1");
+    client.append_torrc("NumEntryGuards 3").expect("a line");
+    client.reload().expect("its torrc again");
+    let until = Instant::now() + PATIENCE;
+    while guards() != "1" {
+        assert!(Instant::now() < until, "tor keeps its torrc's");
+        thread::sleep(Duration::from_millis(20));
+    }
+    drop(tor);
+    ending.expect("options are lent").wait().expect("set back");
+    assert_eq!(guards(), "3", "the new torrc's");
 }
 
 /// Nothing but ourselves is blamed.

@@ -3,6 +3,7 @@
 
 mod check;
 mod client_tor;
+mod cpu;
 mod delays;
 mod downloads;
 mod faults;
@@ -16,3 +17,4 @@ mod run;
 mod selection;
 mod serve;
 mod tortoise;
+mod wire;

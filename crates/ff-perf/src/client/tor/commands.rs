@@ -10,6 +10,7 @@ use ff_lab::Control;
 use tokio::sync::oneshot;
 
 use super::TorCircuit;
+use super::lock::TorLock;
 use super::options::Taken;
 use super::refusal::RejectsInternal;
 use super::table::Table;
@@ -52,20 +53,27 @@ enum Command {
 const BACK: Duration = Duration::from_secs(2 * Control::REPLY_TIMEOUT.as_secs() + 5);
 
 /// The end of the thread, with which tor has its options back. Dropping it waits, too, so that a
-/// panic does not leave tor ours.
-pub struct Ending(Option<mpsc::Receiver<Result<(), ff_lab::Error>>>);
+/// panic does not leave tor ours; only then may another process change the options.
+pub struct Ending {
+    /// Where it is told; none after that.
+    end: Option<mpsc::Receiver<Result<(), ff_lab::Error>>>,
+    _lock: Arc<TorLock>,
+}
 
 impl Drop for Ending {
     fn drop(&mut self) {
         // It was waited for already unless something has gone wrong.
-        let _ = self.0.take().map(|end| end.recv_timeout(BACK));
+        let _ = self.end.take().map(|end| end.recv_timeout(BACK));
     }
 }
 
 impl Ending {
-    /// An end that is told of there.
-    pub(super) const fn new(end: mpsc::Receiver<Result<(), ff_lab::Error>>) -> Self {
-        Self(Some(end))
+    /// An end that is told of there, of a tor that is ours until then.
+    pub(super) const fn new(
+        end: mpsc::Receiver<Result<(), ff_lab::Error>>,
+        lock: Arc<TorLock>,
+    ) -> Self {
+        Self { end: Some(end), _lock: lock }
     }
 
     /// Waits for it; call it when nobody uses the tor any more.
@@ -73,7 +81,7 @@ impl Ending {
     /// # Errors
     /// One sentence, if tor may have other options than before.
     pub fn wait(mut self) -> Result<(), String> {
-        let Some(end) = self.0.take() else { return Ok(()) };
+        let Some(end) = self.end.take() else { return Ok(()) };
         let ended = end.recv_timeout(BACK).map_err(|error| error.to_string());
         ended.and_then(|back| back.map_err(|error| error.to_string())).map_err(|error| {
             format!(
@@ -87,6 +95,7 @@ impl Commands {
     /// Starts the thread. tor has its options back when the last of these is dropped.
     pub(super) fn start(
         mut taken: Taken,
+        lock: Arc<TorLock>,
         table: Arc<Table>,
         rejects: RejectsInternal,
     ) -> io::Result<(Self, Ending)> {
@@ -106,7 +115,7 @@ impl Commands {
             let _ = end.send(taken.give_back());
         };
         thread::Builder::new().name("tor commands".to_owned()).spawn(run)?;
-        Ok((sender, Ending::new(ending)))
+        Ok((sender, Ending::new(ending, lock)))
     }
 
     /// Where it is told that options have changed.
@@ -147,7 +156,7 @@ fn carry_out(
 ) -> Result<(), String> {
     if matches!(command, Command::Hold) {
         let lost = |error| format!("tor's options were changed, and cannot be set again: {error}");
-        return taken.hold().and_then(|()| rejects.look(taken.control())).map_err(lost);
+        return taken.hold().and_then(|_| rejects.look(taken.control())).map_err(lost);
     }
     let mut broken = None;
     let control = taken.control();

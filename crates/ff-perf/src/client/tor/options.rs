@@ -5,7 +5,11 @@
 //! SIGHUP or a restart.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use ff_lab::{Control, Error, Reply, Result};
 
@@ -24,6 +28,9 @@ const OPTIONS: [(&str, &str); 8] = [
     ("MaxCircuitDirtiness", "2 days"),
     ("NewCircuitPeriod", "2 days"),
 ];
+
+/// How long to wait for an event before looking whether the options are still lent.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Options by which tor is reached, or which end it.
 const REACHED_BY: [&str; 9] = [
@@ -97,18 +104,21 @@ impl Taken {
     }
 
     /// Sets again what somebody else has set since, as a tor does that reads its torrc again. What
-    /// came so is what is set back at the end.
+    /// came so is what is set back at the end. Whether there was such a change.
     ///
     /// # Errors
     /// What tor says.
-    pub(super) fn hold(&mut self) -> Result<()> {
+    pub(super) fn hold(&mut self) -> Result<bool> {
+        if !self.is_owed {
+            return Ok(false);
+        }
         let now = ask(&mut self.control, &self.options)?;
         if now == self.ours {
-            return Ok(());
+            return Ok(false);
         }
         let others = now.into_iter().filter(|(name, values)| self.ours.get(name) != Some(values));
         self.before.extend(others);
-        set(&mut self.control, &self.options)
+        set(&mut self.control, &self.options).map(|()| true)
     }
 
     /// Sets the options back, once.
@@ -123,40 +133,99 @@ impl Taken {
     }
 }
 
-/// Options that a tor has until this is dropped; its other options stay.
+/// Options that a tor has until this is dropped; its other options stay. They are set again if tor
+/// reads its torrc again meanwhile, and then it is the new torrc's values that are set back.
 pub(super) struct Lent {
     /// The options.
-    taken: Taken,
+    held: Arc<Held>,
     /// Where it is told whether they are set back.
     tell: mpsc::SyncSender<Result<()>>,
 }
 
 impl Lent {
-    /// Sets these options. Circuits that no stream uses are closed, now and at the end: they were built by other options.
-    /// Whether they are set back comes from the receiver.
+    /// Sets these options, by control connections that `open` opens. Circuits that no stream uses
+    /// are closed, now and at the end: they were built by other options. Whether the options are
+    /// set back comes from the receiver.
     ///
     /// # Errors
     /// What tor says; then nothing has changed.
     pub(super) fn new(
-        control: Control,
+        open: impl Fn() -> Result<Control>,
         lines: &Lines,
     ) -> Result<(Self, mpsc::Receiver<Result<()>>)> {
+        let mut events = open()?;
+        events.subscribe(&["CONF_CHANGED"])?;
         let (tell, told) = mpsc::sync_channel(1);
-        let mut lent = Self { taken: Taken::of(control, lines.to_vec())?, tell };
-        close_unused(lent.taken.control())?;
+        let taken = Mutex::new(Taken::of(open()?, lines.to_vec())?);
+        let held = Arc::new(Held { taken, changes: AtomicU64::new(0) });
+        let lent = Self { held, tell };
+        close_unused(lent.held.lock().control())?;
+        let watched = watch(events, Arc::downgrade(&lent.held));
+        watched.map_err(|error| Error::Control(format!("starting a thread: {error}")))?;
         Ok((lent, told))
+    }
+
+    /// How often somebody else has changed the options.
+    pub(super) fn changes(&self) -> u64 {
+        self.held.changes.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let given = self.taken.give_back();
+        let mut taken = self.held.lock();
+        let given = taken.give_back();
         if given.is_ok() {
             // tor closes unused circuits itself, later.
-            let _ = close_unused(self.taken.control());
+            let _ = close_unused(taken.control());
         }
+        drop(taken);
         let _ = self.tell.send(given);
     }
+}
+
+/// Lent options, which a thread looks after.
+struct Held {
+    taken: Mutex<Taken>,
+    /// How often somebody else has changed them.
+    changes: AtomicU64,
+}
+
+impl Held {
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the options again if they are others now, and closes unused circuits, which may be by
+    /// those.
+    fn hold(&self) -> Result<()> {
+        let mut taken = self.lock();
+        let held = taken.hold();
+        if !matches!(held, Ok(false)) {
+            self.changes.fetch_add(1, Ordering::Relaxed);
+        }
+        if held? { close_unused(taken.control()) } else { Ok(()) }
+    }
+}
+
+/// Starts the thread that is told of changed options; it ends with them, or with tor.
+fn watch(mut events: Control, held: Weak<Held>) -> io::Result<()> {
+    let run = move || {
+        loop {
+            let event = events.next_event(LOOK);
+            let Some(held) = held.upgrade() else { return };
+            let gone = match event {
+                Ok(Some(_)) => held.hold().is_err(),
+                Ok(None) => false,
+                Err(_) => true,
+            };
+            // Whoever drops the options learns what is wrong.
+            if gone {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("tor options".to_owned()).spawn(run).map(drop)
 }
 
 /// Closes the circuits that no stream uses.
@@ -294,9 +363,111 @@ fn back(values: &Values) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::path::Path;
+
     use ff_lab::ReplyLine;
 
     use super::*;
+
+    /// A tor with one option, `A`.
+    #[derive(Default)]
+    struct Fake {
+        /// The option's value.
+        value: String,
+        /// Connections that have subscribed to events.
+        events: Vec<UnixStream>,
+    }
+
+    impl Fake {
+        /// Reads its torrc again, which has this value now.
+        fn reload(&mut self, value: &str) {
+            value.clone_into(&mut self.value);
+            self.tell();
+        }
+
+        /// Tells of the option's change.
+        fn tell(&mut self) {
+            let event = format!("650-CONF_CHANGED\r\n650-A={}\r\n650 OK\r\n", self.value);
+            for socket in &mut self.events {
+                // It may be closed.
+                let _ = socket.write_all(event.as_bytes());
+            }
+        }
+
+        /// The answer to a command.
+        fn answer(&mut self, line: &str, socket: &UnixStream) -> String {
+            match line.split_once(' ').unwrap_or((line, "")) {
+                ("GETCONF", _) => return format!("250 A={}\r\n", self.value),
+                ("GETINFO", _) => return "250-circuit-status=\r\n250 OK\r\n".to_owned(),
+                ("SETEVENTS", _) => self.events.push(socket.try_clone().expect("a handle")),
+                ("SETCONF" | "RESETCONF", set) => {
+                    let value = set.split_once('=').map_or("", |(_, value)| value);
+                    value.trim_matches('"').clone_into(&mut self.value);
+                    self.tell();
+                }
+                _ => {}
+            }
+            "250 OK\r\n".to_owned()
+        }
+    }
+
+    /// Starts such a tor, whose torrc has the value `1`, with a control socket in a directory.
+    fn fake_tor(dir: &Path) -> Arc<Mutex<Fake>> {
+        let fake = Arc::new(Mutex::new(Fake { value: "1".to_owned(), ..Fake::default() }));
+        let listener = UnixListener::bind(dir.join("control")).expect("a socket");
+        let of_tor = Arc::clone(&fake);
+        thread::spawn(move || {
+            for socket in listener.incoming() {
+                let (mut socket, fake) = (socket.expect("a client"), Arc::clone(&of_tor));
+                thread::spawn(move || {
+                    let reader = BufReader::new(socket.try_clone().expect("a handle"));
+                    for line in reader.lines().map_while(io::Result::ok) {
+                        let answer = fake.lock().expect("a tor").answer(&line, &socket);
+                        if socket.write_all(answer.as_bytes()).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        fake
+    }
+
+    #[test]
+    fn lent_options_outlast_a_reload_and_the_new_torrcs_are_set_back() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let fake = fake_tor(dir.path());
+        let value = || fake.lock().expect("a tor").value.clone();
+        let lines = [("A".to_owned(), "2".to_owned())];
+        let (lent, told) = Lent::new(|| Control::open(dir.path()), &lines).expect("a tor");
+        assert_eq!((value().as_str(), lent.changes()), ("2", 0));
+        for (torrc, changes) in [("3", 1), ("4", 2)] {
+            fake.lock().expect("a tor").reload(torrc);
+            while lent.changes() < changes || value() != "2" {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        drop(lent);
+        told.recv().expect("an end").expect("set back");
+        assert_eq!(value(), "4", "the last torrc's");
+    }
+
+    #[test]
+    fn own_changes_are_not_taken_for_a_reload() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let fake = fake_tor(dir.path());
+        let lines = [("A".to_owned(), "2".to_owned())];
+        let control = Control::open(dir.path()).expect("a tor");
+        let mut taken = Taken::of(control, lines.to_vec()).expect("an answer");
+        assert!(!taken.hold().expect("an answer"), "they are ours");
+        fake.lock().expect("a tor").reload("3");
+        assert!(taken.hold().expect("an answer"), "they were the torrc's");
+        taken.give_back().expect("an answer");
+        assert!(!taken.hold().expect("an answer"), "they stay as they are set back");
+        assert_eq!(fake.lock().expect("a tor").value, "3");
+    }
 
     /// A reply of these lines.
     fn reply(lines: &[&str]) -> Reply {

@@ -30,13 +30,16 @@ use tokio::time::timeout;
 
 use super::options::Lent;
 use super::stream::{TOLD, by_tor, false_address};
-use super::{Ending, find, socks, socks_port};
+use super::{Ending, TorLock, find, socks, socks_port};
 use crate::client::{Answer, Client, Fault, OwnPath, Progress, by_exit, refused};
 use crate::target::is_onion;
 use told::{End, Told, Watched, Watcher};
 
 /// How long after its SocksPort tor may tell why a stream was not opened.
 const REASON: Duration = Duration::from_secs(1);
+
+/// Why a stream does not count that was opened while tor lost the options of an arm.
+const CHANGED: &str = "tor's options changed while the stream was opened: was it sent SIGHUP, or given other options?";
 
 /// A tor that chooses paths itself.
 pub struct OwnTor {
@@ -47,7 +50,7 @@ pub struct OwnTor {
     /// The number of the next download, of which its name is made.
     next: AtomicU64,
     /// The options of an arm, which tor has as long as this.
-    _lent: Option<Lent>,
+    lent: Option<Lent>,
 }
 
 /// How a tor is reached until it ends.
@@ -110,19 +113,32 @@ impl OwnTor {
     /// until this is dropped; says then whether it has its own options back, if it was given some.
     ///
     /// # Errors
-    /// When there is none, with the directory's name, and what the control socket says.
+    /// When there is none, with the directory's name, when another process changes its options, and
+    /// what the control socket says.
     pub fn connect(
         dir: &Path,
         lines: &[(String, String)],
     ) -> Result<(Self, Option<Ending>), String> {
         let dir = find(dir)?;
+        let lock = if lines.is_empty() {
+            TorLock::check(&dir)?;
+            None
+        } else {
+            Some(TorLock::take(&dir)?)
+        };
         let reached = Mutex::new(Reached::open(&dir)?);
         let failed = |error: ff_lab::Error| format!("{}: {error}", dir.display());
-        let lend = || Lent::new(Control::open(&dir)?, lines);
+        let lend = || Lent::new(|| Control::open(&dir), lines);
         let lent = (!lines.is_empty()).then(lend).transpose().map_err(failed)?;
         let (lent, ending) = lent.unzip();
-        let tor = Self { dir, reached, next: AtomicU64::new(0), _lent: lent };
-        Ok((tor, ending.map(Ending::new)))
+        let tor = Self { dir, reached, next: AtomicU64::new(0), lent };
+        let ending = ending.zip(lock).map(|(end, lock)| Ending::new(end, lock));
+        Ok((tor, ending))
+    }
+
+    /// How often somebody else has changed the options of an arm.
+    fn changes(&self) -> u64 {
+        self.lent.as_ref().map_or(0, Lent::changes)
     }
 
     /// How tor is reached: a tor that was restarted is reached anew, so that the paths of its streams stay known.
@@ -198,11 +214,15 @@ impl Client for OwnTor {
     }
 
     async fn open(&self, circuit: &OwnTorCircuit, host: &str, port: u16) -> Result<Stream, Fault> {
-        let to_onion = is_onion(host);
+        let (to_onion, changes) = (is_onion(host), self.changes());
         let Asked { socket, watched, code } = self.ask(&circuit.name, host, port).await?;
         let mut told = watched.told();
         // Kept as long as the circuit: the reply may be here before the first event is read.
         let _ = circuit.told.set((watched, to_onion));
+        // The circuit may be by the options of the torrc.
+        if self.changes() != changes {
+            return Err(Fault::client(CHANGED));
+        }
         if code == 0 {
             return Ok(socket);
         }
@@ -291,7 +311,7 @@ mod tests {
 
     /// The control socket of a tor in a directory: each connection tells another SocksPort, and is closed after SETEVENTS, or
     /// at RESETCONF.
-    fn restarting_tor(dir: &Path, ports: [u16; 2]) -> JoinHandle<()> {
+    fn restarting_tor<const N: usize>(dir: &Path, ports: [u16; N]) -> JoinHandle<()> {
         fs::write(dir.join("torrc"), "SocksPort 1\n").expect("a torrc");
         let listener = UnixListener::bind(dir.join("control")).expect("a socket");
         thread::spawn(move || {
@@ -341,7 +361,8 @@ mod tests {
     #[test]
     fn a_tor_that_ends_with_options_of_an_arm_is_told_of() {
         let dir = tempfile::tempdir().expect("a directory");
-        let running = restarting_tor(dir.path(), [5001, 5002]);
+        // For events of streams, for changed options, for the options.
+        let running = restarting_tor(dir.path(), [5001, 5002, 5003]);
         let lines = [("NumEntryGuards".to_owned(), "1".to_owned())];
         let (tor, ending) = OwnTor::connect(dir.path(), &lines).expect("a tor");
         drop(tor);

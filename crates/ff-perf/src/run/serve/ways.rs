@@ -2,6 +2,7 @@
 //! say.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use ff_base::text::read_file;
@@ -13,6 +14,7 @@ use super::{has_lines, plan, say};
 use crate::arms::Arm;
 use crate::cli::measure::Measuring;
 use crate::cli::serve::ServeArgs;
+use crate::client::tor::TorLock;
 use crate::run::arms::{self, NotAsked};
 use crate::run::client::State as StateDir;
 use crate::run::measure::{self, Ready};
@@ -42,7 +44,7 @@ impl Ways {
         let ready = |measuring: &Measuring| Ready::new(measuring, args.rate, PUBLIC_RATE);
         let Some(file) = &args.arms else {
             let (args, ready, torrc) = (args.clone(), ready(&args.measuring)?, Vec::new());
-            let only = Way { name: None, args, torrc, weights: None, ready, looks: 0 };
+            let only = Way { name: None, args, torrc, weights: None, ready, looks: 0, _lock: None };
             return Ok(Self { all: vec![only], arms_sha256: Vec::new(), _states: None });
         };
         let (mut inputs, mut ways) = (Inputs::default(), Vec::new());
@@ -53,15 +55,17 @@ impl Ways {
             let mut ready = ready(&measuring).with_context(|| format!("arm {}", arm.name))?;
             // Bandwidth files are not among the inputs: they change, and the lines go on.
             arms::weigh_for(&arm, &mut ready, &mut Inputs::default())?;
-            match arms::check_options(&arm, file, &ready) {
+            let lock = match arms::check_options(&arm, file, &ready) {
                 Err(error) if error.is::<NotAsked>() && has_lines(args) => {
                     say(&format!("{error}; tried again in this arm's turns"));
+                    None
                 }
                 checked => checked?,
-            }
+            };
             let (args, torrc) = (ServeArgs { measuring, ..args.clone() }, arm.options());
             let Arm { name, weights, .. } = arm;
-            ways.push(Way { name: Some(name), args, torrc, weights, ready, looks: 0 });
+            let name = Some(name);
+            ways.push(Way { name, args, torrc, weights, ready, looks: 0, _lock: lock });
         }
         let sha256 = inputs.all().iter().map(|input| input.sha256.clone());
         let paths = ways.iter().filter_map(|way: &Way| way.ready.paths_sha256.clone());
@@ -100,6 +104,8 @@ pub(super) struct Way {
     pub(super) ready: Ready,
     /// How often documents had been looked at when these were read.
     pub(super) looks: u64,
+    /// Keeps other processes from changing the options of an arm's tor.
+    _lock: Option<Arc<TorLock>>,
 }
 
 impl Way {

@@ -40,7 +40,11 @@ impl Onion {
         let listener = TcpListener::bind(any).await.context("Failed to listen on loopback")?;
         let to = listener.local_addr().context("Failed to learn the port")?;
         let keys = args.keys.is_some().then(|| state.path());
-        Ok(Self::Tor(tor::publish(dir, keys, args.single, to)?, listener))
+        let service = tokio::select! {
+            service = tor::publish(dir, keys, args.single, to) => service?,
+            () = signals.recv() => bail!("stopped by a signal before tor had the onion service"),
+        };
+        Ok(Self::Tor(service, listener))
     }
 
     async fn by_arti(args: &SourceArgs, state: State, signals: &mut Signals) -> Result<Self> {
