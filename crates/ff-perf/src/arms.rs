@@ -178,7 +178,7 @@ impl Reader<'_> {
     fn arm(&self, arm: ArmFile) -> Result<Arm, String> {
         let name = arm.name.get_ref();
         if !is_name(name) {
-            let what = "the name of an arm has 1 to 64 letters, digits, - and _";
+            let what = "use 1 to 64 letters, digits, - and _ for the name of an arm";
             return Err(self.wrong(&arm.name.span(), what));
         }
         let client = self.choice::<ClientKind>("client", arm.client.as_ref())?;
@@ -189,7 +189,9 @@ impl Reader<'_> {
         }
         let has_rules = arm.select.is_some() || arm.lengths.is_some() || arm.guards.is_some();
         if arm.path_file.is_some() && (has_rules || arm.weights.is_some()) {
-            let what = format!("arm {name} has a path-file, and rules by which paths are drawn");
+            let what = format!(
+                "arm {name} has both a path-file and rules for drawing paths: leave one of them out"
+            );
             return Err(self.wrong(&arm.name.span(), &what));
         }
         let as_client = arm.as_client || self.as_client;
@@ -242,10 +244,10 @@ impl Reader<'_> {
         if option.is_empty()
             || !option.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         {
-            return Err(wrong("a line of a torrc is an option and its value"));
+            return Err(wrong("a torrc line must have an option and its value"));
         }
         if line.chars().any(char::is_control) {
-            return Err(wrong("give one line of a torrc in each text"));
+            return Err(wrong("give one torrc line per text"));
         }
         if Tor::needs(option, has_given_paths) {
             return Err(wrong(&format!(

@@ -205,8 +205,11 @@ impl DownloadPlan {
             );
         }
         if let (Some(link), Some(busy)) = (&self.link, self.busy) {
-            let too_much =
-                if busy > 1.0 { ": more than there is, so slots will come late" } else { "" };
+            let too_much = if busy > 1.0 {
+                ", which is more than there is: downloads will begin late"
+            } else {
+                ""
+            };
             let _ = writeln!(
                 text,
                 "\nOver {} downloads take at least {:.1}% of the time{too_much}.",

@@ -84,7 +84,7 @@ fn head(text: &mut String, report: &Report) {
     unknown_hops(text, report);
     if read.half_lines > 0 {
         let files = read.half_lines;
-        line(text, format_args!("files that end in half a line, which is left out: {files}"));
+        line(text, format_args!("files with an incomplete last line, which is left out: {files}"));
     }
     if let Some(known) = read.relays_in_network {
         line(text, format_args!("the network has {known} of the circuits' {} relays", read.relays));

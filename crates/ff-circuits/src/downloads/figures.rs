@@ -64,7 +64,7 @@ pub fn figures(sets: &[DownloadSet], report: &DownloadReport) -> Vec<Figure> {
         let title = format!("Time to last of {size} bytes from {from}");
         all.extend(usual.distribution(last.0, &title, SECONDS, last_byte_secs));
         all.extend(usual.over_time(last.1, &title, last_byte_secs));
-        let title = format!("Throughput of the last MiB of 5 from {from}");
+        let title = format!("Throughput of the last of 5 MiB from {from}");
         all.extend(any.distribution(rate, &title, "Mbit/s", last_mbit_per_sec));
         let title = format!("Where the time of {size} bytes from {from} went");
         all.extend(where_it_went(parts, title, report, (target, size)));

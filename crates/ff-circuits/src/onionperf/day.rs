@@ -68,7 +68,7 @@ pub enum DayError {
     #[error("download {0} did not begin between the years 1970 and 9999: delete its line")]
     Time(u64),
     /// Packing or listing failed.
-    #[error("OnionPerf's files cannot be made")]
+    #[error("cannot create OnionPerf's files")]
     Make(#[from] io::Error),
     /// Writing failed.
     #[error(transparent)]

@@ -78,7 +78,7 @@ pub(super) fn read(file: &Path, run: &Measuring, inputs: &mut Inputs) -> Result<
 pub(super) fn states(run: &Measuring, arms: &[Arm]) -> Result<StateDir> {
     if run.state.is_some() && !arms.iter().any(has_state) {
         bail!(
-            "--state: give as-client = true to an arm whose client is arti, or leave out --state"
+            "--state is only for arms with client = \"arti\" and as-client = true, and there is none: leave it out"
         );
     }
     StateDir::new(run.state.as_deref())

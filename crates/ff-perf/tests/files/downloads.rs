@@ -49,10 +49,10 @@ fn public_files_are_analysed_into_a_folder() {
     let printed = prints(&args);
     for said in [
         "all: 11 downloads of op-nl-test1, op-hk5, op-nl",
-        "exit, 5242880 bytes: 5 downloads, 5 whole",
-        "onion service, 5242880 bytes: 6 downloads, 5 whole",
+        "exit, 5242880 bytes: 5 downloads, 5 complete",
+        "onion service, 5242880 bytes: 6 downloads, 5 complete",
         "1 TOR/TIMEOUT",
-        "5 whole downloads are too few for an interval",
+        "5 complete downloads are too few for an interval",
         "5 and 2 values are too few for a test",
     ] {
         assert!(printed.contains(said), "{said}: {printed}");
@@ -147,7 +147,7 @@ fn a_filter_leaves_out_downloads_by_their_relays() {
     let index = fs::read_to_string(out.join("index.xml")).expect("an index");
     assert!(index.contains(&format!("<file name=\"{name}\"")), "{index}");
     let error = fails(&["filter", text(&out), "--out", text(&out), "--exclude-cbt"], 1);
-    assert!(error.contains("is in --out"), "{error}");
+    assert!(error.contains("is in the folder --out"), "{error}");
     fs::write(dir.path().join("empty"), "# none\n").expect("written");
     let empty = dir.path().join("empty");
     let error = fails(&[&whole[..], &["--include-fingerprints", text(&empty)]].concat(), 1);

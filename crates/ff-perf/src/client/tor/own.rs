@@ -228,7 +228,7 @@ impl Client for OwnTor {
                 let breach = || "the exit broke Tor's protocol".to_owned();
                 Some(by_tor(reason, || Fault::circuit("destroyed"), breach))
             }
-            None => Some(Fault::timeout("tor does not tell why the stream has ended")),
+            None => Some(Fault::timeout("tor did not report why the stream ended")),
         }
     }
 }

@@ -78,7 +78,7 @@ impl Stream {
                 Some(by_tor(reason, || circuit.destroyed(), breach))
             }
             Ok(Err(fault)) => Some(fault),
-            Err(_) => Some(Fault::timeout("tor does not tell why the stream has ended")),
+            Err(_) => Some(Fault::timeout("tor did not report why the stream ended")),
         }
     }
 }
