@@ -381,14 +381,14 @@ pub type Attacked = Option<System>;
 
 fn part(text: &str) -> Result<f64, String> {
     let part = text.parse().ok().filter(|part| (0.0..=1.0).contains(part));
-    part.ok_or_else(|| "it is a part from 0 to 1".to_owned())
+    part.ok_or_else(|| "give a part from 0 to 1".to_owned())
 }
 
 /// Reads the name of a system.
 fn system(text: &str) -> Result<Attacked, String> {
     let names = || System::ALL.map(System::name).join(", ");
     match System::ALL.into_iter().find(|system| system.name() == text) {
-        None if text != "all" => Err(format!("it is one of all, {}", names())),
+        None if text != "all" => Err(format!("use all, or one of {}", names())),
         system => Ok(system),
     }
 }

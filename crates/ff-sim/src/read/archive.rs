@@ -107,7 +107,7 @@ impl<T: Taker> Walk<'_, T> {
         self.skipped = 0;
         match fs::metadata(path) {
             Ok(found) if found.is_file() => return true,
-            Ok(_) => self.skip(None, None, "it is no file"),
+            Ok(_) => self.skip(None, None, "it is not a file"),
             Err(error) => self.skip(None, None, error.to_string()),
         }
         false

@@ -87,7 +87,7 @@ pub(super) fn take(
     }
     plan.keep(span.since, span.until, shard);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.context("Failed to get the time: the clock lies before 1970")?.as_secs();
+    let now = now.context("Failed to get the time: the clock is before 1970")?.as_secs();
     let progress = ProgressLine::of("ff-sim");
     Ok(ingest::ingest(store, &plan.units, span.jobs.into(), now, &progress)?)
 }

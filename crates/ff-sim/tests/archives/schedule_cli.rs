@@ -297,7 +297,7 @@ fn i14_new_relays_come_as_a_table_of_presence_lists_them() {
     for (more, what) in [
         (
             &["--new-relays", "own.csv", "--capacities", "capacities.csv"][..],
-            "--capacities does not go with it",
+            "leave out --capacities",
         ),
         (&["--new-relays", "own.csv"], "no relay of own.csv is new: 1 are in the network already"),
         (
@@ -335,9 +335,9 @@ fn i14_new_relays_come_as_a_stores_consensuses_list_them() {
     assert!(read(&dir, "out/new_relays.csv").ends_with("\n1,2,1,2,0\n3,1,1,1,0\n"));
     assert!(read(&dir, "out/summary.json").contains("consensuses-2019-07.json"));
     for (hours, what) in [
-        ("2019-07-14T13:00", "these are no hours"),
-        ("2019-07-14T16:00..2019-07-14T13:00", "these are no hours"),
-        ("2019-08-14T13:00..2019-08-14T16:00", "there is no consensus of these hours in it"),
+        ("2019-07-14T13:00", "give hours in the form"),
+        ("2019-07-14T16:00..2019-07-14T13:00", "give hours in the form"),
+        ("2019-08-14T13:00..2019-08-14T16:00", "it has no consensus of these hours"),
         ("2019-07-14T12:00..2019-07-14T13:00", "has no new relays"),
     ] {
         let hours = span(hours);

@@ -58,8 +58,8 @@ fn an_hour_of_a_store_is_the_network_of_its_consensus_and_descriptors() {
     for (time, reason) in [
         ("2020-02-29T13:00", "no consensus of this time"),
         ("2021-02-28T13:00", "no consensuses of this month"),
-        ("2020-02-30T13:00", "this is no hour"),
-        ("", "this is no hour"),
+        ("2020-02-30T13:00", "give an hour in the form"),
+        ("", "give an hour in the form"),
     ] {
         let (status, text) = fails(dir, &["analyse", "--network", &format!("store@{time}")]);
         assert!(status == Some(1) && text.contains(reason), "{text}");
