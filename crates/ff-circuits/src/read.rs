@@ -410,7 +410,7 @@ mod tests {
             panic!("{read:?}")
         };
         assert!(path.ends_with("circuits-2.jsonl.gz"), "{path:?}");
-        assert!(source.to_string().starts_with("it is packed by gzip"), "{source}");
+        assert!(source.to_string().starts_with("it is compressed with gzip"), "{source}");
     }
 
     /// Writes a file.

@@ -279,7 +279,7 @@ mod tests {
         let mut inputs = Inputs::default();
         for error in [inputs.read(&path).err(), inputs.open_ahead(&path).err()] {
             let Some(InputError::Read { source, .. }) = error else { panic!("{error:?}") };
-            assert!(source.to_string().starts_with("it is packed by gzip"), "{source}");
+            assert!(source.to_string().starts_with("it is compressed with gzip"), "{source}");
         }
     }
 

@@ -20,12 +20,12 @@ use crate::analysis::window::{ParseWindowError, Window};
 use crate::attack::System;
 use crate::schedule::units;
 
-/// Asks Tor's archives how wrong capacities and weights are, how long a team of measurers needs,
-/// and what an attacker gains.
+/// Computes from Tor's archives how wrong capacities and weights are, how long a team of measurers
+/// needs, and what an attacker gains.
 ///
-/// It never uses the network. A network (SRC) is a file, plain or packed by xz: a consensus of
-/// either flavour, tornettools' relayinfo JSON, or a table of an experiment's relays; or an hour of
-/// a store, such as DIR@2019-01-07T12:00. A consensus alone has weights and no capacities; where
+/// It never uses the network. A network (SRC) is a file, plain or compressed with xz: a consensus
+/// of either flavour, tornettools' relayinfo JSON, or a table of an experiment's relays; or an hour
+/// of a store, such as DIR@2019-01-07T12:00. A consensus alone has weights but no capacities; where
 /// weights are used as capacities, the output says so.
 #[derive(Debug, Parser)]
 #[command(name = "ff-sim", version, after_help = EXIT_STATUS)]
@@ -126,7 +126,7 @@ impl Command {
 #[derive(Args, Clone, Debug, Default)]
 pub struct DescribedArgs {
     /// Server descriptors of a consensus' relays, joined by digest: a file, an archive, or a folder
-    /// of these, packed by xz or not. Capacities are then the relays' observed bandwidths.
+    /// of these, compressed with xz or not. Capacities are then the relays' observed bandwidths.
     #[arg(long, value_name = "PATH", requires = "network")]
     pub descriptors: Option<PathBuf>,
 }

@@ -70,7 +70,7 @@ pub(super) fn take(
     let mut plan = IngestPlan::of(collector)?;
     if let Some((first, packing)) = plan.packed.first() {
         note!(
-            "ff-sim: skipped files that are not packed by xz: {}; the first is packed by {}: {} (unpack it with {})",
+            "ff-sim: skipped files not compressed with xz: {}; the first is compressed with {}: {} (decompress it with {})",
             plan.packed.len(),
             packing.name(),
             Visible(first),

@@ -63,10 +63,10 @@ fn archives_in_other_packings_are_named_whatever_they_are_called() {
     let (status, said) = fails(dir, &ingest);
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("none of the input could be read"), "{said}");
-    assert!(said.contains("the first is packed by gzip: notes"), "{said}");
+    assert!(said.contains("the first is compressed with gzip: notes"), "{said}");
     let lines = listed(&dir.join("store"));
     for (name, _, packing) in packed {
-        let reason = format!("packed by {packing}");
+        let reason = format!("compressed with {packing}");
         let is_it = |line: &String| line.starts_with(name) && line.contains(&reason);
         assert!(lines.iter().any(is_it), "{name}: {lines:#?}");
     }
