@@ -25,8 +25,8 @@ Exit status:
 #[command(after_long_help = ANONYMITY)]
 pub struct AnalyzeArgs {
     /// Read circuits from these directories or files: circuits-*.jsonl of ff-perf or
-    /// *.onionperf.analysis.json of OnionPerf (versions 1.0 to 5.0), compressed with xz or not. Each
-    /// directory of ff-perf counts as a host.
+    /// *.onionperf.analysis.json of OnionPerf (versions 1.0 to 5.0), compressed with xz or not.
+    /// Each directory of ff-perf counts as a host.
     #[arg(value_name = "DIR", required = true)]
     pub paths: Vec<PathBuf>,
     /// Write figures (SVG), tables (CSV) and summary.json into this folder.

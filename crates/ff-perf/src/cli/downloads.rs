@@ -15,7 +15,7 @@ use crate::target::StreamTarget;
 /// What to do with downloads.
 #[derive(Debug, Subcommand)]
 pub enum DownloadsCommand {
-    /// Download from a source, one download on each circuit, through given or randomly drawn relays.
+    /// Download from a source, one download on each circuit, through given or random relays.
     #[command(after_help = STATUS)]
     Run(Box<DownloadsRunArgs>),
     /// Download continuously, one download at a time, until SIGTERM or Ctrl-C: rotated files,

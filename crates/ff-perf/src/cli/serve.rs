@@ -66,8 +66,8 @@ pub struct Keeping {
     #[arg(long, value_name = "NUMBER", default_value_t = 30,
           value_parser = clap::value_parser!(u32).range(2..=10_000))]
     pub keep: u32,
-    /// Begin a new file `daily`, at midnight UTC (and at 32 MiB), or at this size, with KiB, MiB, kB,
-    /// MB.
+    /// Begin a new file `daily`, at midnight UTC (and at 32 MiB), or at this size, with KiB, MiB,
+    /// kB, MB.
     #[arg(long, value_name = "daily|SIZE", default_value = "daily", value_parser = rotate)]
     pub rotate: Rotate,
     /// Keep --dir below this size, with KiB, MiB, GiB, kB, MB, GB: the oldest file is removed
