@@ -128,8 +128,8 @@ pub(super) fn check_options(arm: &Arm, file: &Path, ready: &Ready) -> Result<()>
     let left_over = Tor::not_of_torrc(&ready.dir, &arm.options()).map_err(not_asked)?;
     if !left_over.is_empty() {
         say(&format!(
-            "arm {}: tor has {} although its torrc does not: if a run that was killed has left that, send tor SIGHUP, or arms \
-             without it are measured with it, too",
+            "arm {}: tor has options that are not in its torrc: {}. If a killed run left them, send SIGHUP to tor; otherwise \
+             they apply to all arms",
             arm.name,
             left_over.join(", ")
         ));

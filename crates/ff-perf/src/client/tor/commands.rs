@@ -77,7 +77,7 @@ impl Ending {
         let ended = end.recv_timeout(BACK).map_err(|error| error.to_string());
         ended.and_then(|back| back.map_err(|error| error.to_string())).map_err(|error| {
             format!(
-                "tor's options are not set back ({error}): if it still runs, SIGHUP gives it those of its torrc"
+                "cannot restore tor's options ({error}): if tor still runs, send it SIGHUP to restore those of its torrc"
             )
         })
     }
@@ -146,7 +146,7 @@ fn carry_out(
     own: &Watch,
 ) -> Result<(), String> {
     if matches!(command, Command::Hold) {
-        let lost = |error| format!("tor's options were changed, and cannot be set again: {error}");
+        let lost = |error| format!("tor's options were changed and cannot be set again: {error}");
         return taken.hold().and_then(|()| rejects.look(taken.control())).map_err(lost);
     }
     let mut broken = None;
