@@ -146,7 +146,7 @@ fn carry_out(
     own: &Watch,
 ) -> Result<(), String> {
     if matches!(command, Command::Hold) {
-        let lost = |error| format!("tor's options were changed and cannot be set again: {error}");
+        let lost = |error| format!("tor's options were changed, and cannot be set again: {error}");
         return taken.hold().and_then(|()| rejects.look(taken.control())).map_err(lost);
     }
     let mut broken = None;

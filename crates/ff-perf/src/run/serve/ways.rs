@@ -55,7 +55,7 @@ impl Ways {
             arms::weigh_for(&arm, &mut ready, &mut Inputs::default())?;
             match arms::check_options(&arm, file, &ready) {
                 Err(error) if error.is::<NotAsked>() && has_lines(args) => {
-                    say(&format!("{error}; trying again in this arm's turns"));
+                    say(&format!("{error}; tried again in this arm's turns"));
                 }
                 checked => checked?,
             }
