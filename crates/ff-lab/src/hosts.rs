@@ -228,6 +228,6 @@ mod tests {
         assert!(error(HostsPlan::default(), &names).contains("251 hosts"));
         let twice = ["a", "b", "a"].map(str::to_owned);
         let found = error(HostsPlan::default(), &twice);
-        assert!(found.contains("two hosts called a"), "{found}");
+        assert!(found.contains("two hosts named a"), "{found}");
     }
 }

@@ -310,7 +310,7 @@ mod tests {
         for (rest, said) in [
             ("", "give at least two arms"),
             ("[[arm]]\nname = 'a'\n", "line 4: two arms are named a"),
-            ("[[arm]]\nname = 'b/c'\n", "line 4: the name of an arm has"),
+            ("[[arm]]\nname = 'b/c'\n", "line 4: use 1 to 64 letters"),
             (
                 "[[arm]]\nname = 'b'\nclient = 'lynx'\n",
                 "line 5: client \"lynx\" is not one of arti, tor",
@@ -322,10 +322,13 @@ mod tests {
             ),
             (
                 "[[arm]]\nname = 'b'\nclient = 'tor'\ntorrc = [\"X 1\\nY 2\"]\n",
-                "line 6: give one line",
+                "line 6: give one torrc line",
             ),
             ("[[arm]]\nname = 'b'\nlengths = '9'\n", "line 5: lengths are from 1 to 8"),
-            ("[[arm]]\nname = 'b'\npath-file = 'p'\nguards = 1\n", "line 4: arm b has a path-file"),
+            (
+                "[[arm]]\nname = 'b'\npath-file = 'p'\nguards = 1\n",
+                "line 4: arm b has both a path-file",
+            ),
             (
                 "[[arm]]\nname = 'b'\nas-client = true\nweights = 'w'\n",
                 "line 4: arm b: with as-client, the client chooses",

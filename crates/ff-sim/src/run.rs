@@ -89,7 +89,7 @@ impl Reading {
         if let Some(first) = all.first() {
             let line = first.line.map(|line| format!(", line {line}")).unwrap_or_default();
             note!(
-                "ff-sim: left out {skipped} parts of the input, first {}{line}: {}",
+                "ff-sim: parts of the input left out: {skipped}; the first: {}{line}: {}",
                 Visible(&first.file),
                 Visible(&first.reason)
             );
@@ -97,7 +97,7 @@ impl Reading {
         if let Some(first) = self.skips.missing.first() {
             let gaps = self.skips.missing.len();
             note!(
-                "ff-sim: {gaps} gaps in the input, first {}: {}",
+                "ff-sim: gaps in the input: {gaps}; the first: {}: {}",
                 Visible(&first.file),
                 Visible(&first.reason)
             );

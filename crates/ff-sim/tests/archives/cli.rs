@@ -350,7 +350,7 @@ fn new_relays_are_measured_hour_by_hour() {
     let short = [&args[..], &["--period", "4"]].concat();
     let (status, says) = fails(dir.path(), &short);
     assert!(
-        status == Some(1) && says.contains("hour 5, but the period is over after 4 hours"),
+        status == Some(1) && says.contains("hour 5, but the period ends after 4 hours"),
         "{says}"
     );
     fs::write(dir.path().join("new.csv"), "hour,fingerprint,bytes_per_sec\n1,xyz,5\n")

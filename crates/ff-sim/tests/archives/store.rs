@@ -127,7 +127,7 @@ fn shards_put_together_are_the_whole() {
     let store = store.file_name().expect("a name").to_str().expect("UTF-8");
     let (status, text) = fails(dir, &["merge", store, "--out", "broken"]);
     assert_eq!(status, Some(1));
-    assert!(text.contains("part.parquet: it is not as its manifest says"), "{text}");
+    assert!(text.contains("part.parquet: it differs from its manifest"), "{text}");
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
         let others = downloads.other_circuits + downloads.left_out + downloads.damaged.count;
         ensure!(
             !downloads.all.is_empty(),
-            "set {label} has no downloads, only {others} other records{first}; give files with downloads"
+            "set {label} has no downloads; other records: {others}{first}. Give files with downloads"
         );
         let mut arms = downloads.all.iter().filter_map(|one| one.circuit.arm.as_deref());
         if let Some(odd) = arms.find(|arm| !is_name(arm)) {

@@ -76,7 +76,7 @@ fn an_hour_of_a_store_is_the_network_of_its_consensus_and_descriptors() {
     {
         let (status, text) = fails(dir, &args);
         assert!(
-            status == Some(1) && text.contains("part.parquet: it is not as its manifest says"),
+            status == Some(1) && text.contains("part.parquet: it differs from its manifest"),
             "{text}"
         );
     }
@@ -247,7 +247,7 @@ fn relays_of_a_store_are_put_together() {
     assert_eq!(table.lines().count(), groups.len() + 1);
     let (status, text) = fails(dir, &[&args[..], &["--by", "country"]].concat());
     assert!(
-        status == Some(1) && text.contains("a store does not say the country of relays"),
+        status == Some(1) && text.contains("a store does not have the country of relays"),
         "{text}"
     );
 }
