@@ -128,7 +128,7 @@ fn unknown_hops(text: &mut String, report: &Report) {
         text,
         format_args!(
             "  those of an unknown number of hops each count as {part:.3} in build_with_timeouts, the share of built circuits \
-             with {} hops; build_with_timeouts_least leaves them out, and in build_with_timeouts_most each counts whole",
+             with {} hops; build_with_timeouts_least leaves them out, and in build_with_timeouts_most each counts fully",
             report.hops
         ),
     );

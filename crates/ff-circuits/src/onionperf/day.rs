@@ -61,7 +61,7 @@ pub struct DayFile {
 pub enum DayError {
     /// A name that the format does not allow.
     #[error(
-        "{0:?} cannot be a host's name in OnionPerf's files: use up to 64 letters, digits and -"
+        "{0:?} is not a valid host name in OnionPerf's files: use up to 64 letters, digits and -"
     )]
     Host(String),
     /// A time that has no day.

@@ -106,7 +106,7 @@ fn what_is_wrong_is_said_in_one_sentence() {
     fs::write(dir.path().join("x.tpf"), "START\n").expect("written");
     for (args, said) in [
         (vec![at("none")], "none cannot be read"),
-        (vec![at("x.tpf")], "x.tpf: no line of it is a download of Torperf's"),
+        (vec![at("x.tpf")], "x.tpf: it has no download of Torperf"),
         (vec![at("circuits-1.jsonl")], "set a has no downloads; other records: 1"),
         (vec![twice], "has the same downloads of op-nl-test1"),
         (vec![format!("a={}", text(&day)); 2], "--data a=… is given twice"),
