@@ -43,7 +43,7 @@ impl Skipped {
     pub fn told(&self) -> Cow<'_, str> {
         match self.more {
             0 => Cow::Borrowed(&self.reason),
-            more => format!("{}; {more} more after it are left out as well", self.reason).into(),
+            more => format!("{}; {more} more after it are left out, too", self.reason).into(),
         }
     }
 }
