@@ -20,8 +20,8 @@ use crate::analysis::window::{ParseWindowError, Window};
 use crate::attack::System;
 use crate::schedule::units;
 
-/// Computes from Tor's archives how wrong capacities and weights are, how long a team of measurers
-/// needs, and what an attacker gains.
+/// Computes from Tor's archives the errors of capacities and weights, the time that a team of
+/// measurers needs, and attackers' gains.
 ///
 /// It never uses the network. A network (SRC) is a file, plain or compressed with xz: a consensus
 /// of either flavour, tornettools' relayinfo JSON, or a table of an experiment's relays; or an hour
