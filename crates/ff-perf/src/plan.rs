@@ -156,7 +156,7 @@ impl DownloadPlan {
             "{} downloads a month of {} days: {} every {} s for each of {} targets\n\n",
             self.downloads_a_month, self.days_a_month, self.mix, self.every_secs, self.targets
         );
-        text.push_str("     size  of downloads  of payload  a month  95% of the median  least s\n");
+        text.push_str("     size  of downloads  of payload  a month     median, 95% CI   min. s\n");
         for size in &self.sizes {
             let places = size.median_percentiles.map_or_else(
                 || "too few".to_owned(),
