@@ -75,7 +75,7 @@ impl Packing {
 
 /// A file is packed in a way that its reader does not unpack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it is packed by {}: unpack it first, with {}", .0.name(), .0.command())]
+#[error("it is compressed with {}: decompress it first, with {}", .0.name(), .0.command())]
 pub struct Packed(pub Packing);
 
 /// Refuses a file that is packed in another way than `unpacked`, by its first bytes.
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::Unsupported);
         assert_eq!(
             error.to_string(),
-            "it is packed by gzip: unpack it first, with gzip -d < FILE > UNPACKED"
+            "it is compressed with gzip: decompress it first, with gzip -d < FILE > UNPACKED"
         );
     }
 
@@ -297,6 +297,6 @@ mod tests {
         assert_eq!(error.to_string(), "it is longer than 6 bytes");
         std::fs::write(&path, b"\x28\xb5\x2f\xfd\0").expect("written");
         let error = read_bytes(&path, 6).expect_err("it is packed");
-        assert!(error.to_string().contains("packed by zstd"), "{error}");
+        assert!(error.to_string().contains("compressed with zstd"), "{error}");
     }
 }

@@ -99,7 +99,7 @@ impl Capacities {
         );
         ensure!(
             all.is_finite() && weights.is_finite(),
-            "{file}: capacities or weights are so great that their sum is not a number"
+            "{file}: capacities or weights are too large to add up"
         );
         Ok(self)
     }
@@ -379,6 +379,6 @@ mod tests {
         };
         let network = Network { relays: vec![relay(1), relay(2)], ..Network::default() };
         let error = Capacities::from(network).checked("f").expect_err("too much").to_string();
-        assert!(error.starts_with("f: capacities or weights are so great"), "{error}");
+        assert!(error.starts_with("f: capacities or weights are too large"), "{error}");
     }
 }

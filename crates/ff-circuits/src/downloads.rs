@@ -336,7 +336,8 @@ impl GroupReport {
         }
         let last_byte_secs = Spread::of(values(lines, last_byte_secs));
         let has_interval = last_byte_secs.is_some_and(|spread| spread.median.low.is_some());
-        let few = || format!("{whole} whole downloads are too few for an interval of the median");
+        let few =
+            || format!("{whole} complete downloads are too few for an interval of the median");
         Self {
             target,
             size_bytes,

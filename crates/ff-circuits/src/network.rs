@@ -70,8 +70,8 @@ pub struct CircuitNetwork {
 pub enum NetworkError {
     /// There is nothing there.
     #[error(
-        "{} has no {CONSENSUS}, nor has a directory in it: give the data directory of a tor that is in the network, \
-         or a directory with such directories",
+        "neither {} nor a directory in it has {CONSENSUS}: give the data directory of a tor in the network, or a \
+         directory with several of these",
         .0.display()
     )]
     Nothing(PathBuf),

@@ -209,7 +209,7 @@ pub enum ReadError {
         source: io::Error,
     },
     /// A directory has no circuits.
-    #[error("{} has neither {files}: name a directory that ff-perf or OnionPerf has written", path.display())]
+    #[error("{} has neither {files}: give a directory written by ff-perf or OnionPerf", path.display())]
     Nothing {
         /// The directory.
         path: PathBuf,
@@ -251,7 +251,7 @@ impl Circuits {
                 // What cannot be found is an error of the reading below.
                 if !before.insert(file.canonicalize().unwrap_or_else(|_| file.clone())) {
                     let file = file.display().to_string();
-                    let reason = "its circuits would count twice: name it once".to_owned();
+                    let reason = "its circuits would count twice: give it once".to_owned();
                     return Err(ReadError::Content { file, reason });
                 }
                 circuits.read_file(&file, inputs)?;
@@ -410,7 +410,7 @@ mod tests {
             panic!("{read:?}")
         };
         assert!(path.ends_with("circuits-2.jsonl.gz"), "{path:?}");
-        assert!(source.to_string().starts_with("it is packed by gzip"), "{source}");
+        assert!(source.to_string().starts_with("it is compressed with gzip"), "{source}");
     }
 
     /// Writes a file.

@@ -353,7 +353,7 @@ impl NetworkBuilder {
             }
         }
         if !(1..=3).contains(&self.authorities) {
-            return misuse(format!("{} authorities; 1 to 3 are possible", self.authorities));
+            return misuse(format!("{} authorities: use 1 to 3", self.authorities));
         }
         if let Some((number, _)) =
             self.lines_of_authority.iter().find(|(number, _)| *number >= self.authorities)
@@ -361,7 +361,10 @@ impl NetworkBuilder {
             return misuse(format!("there is no authority {number}"));
         }
         if !self.arti_relays.is_empty() && self.hosts.is_none() {
-            return misuse("arti-relays refuse loopback: nodes need hosts of their own".to_owned());
+            return misuse(
+                "arti-relays refuse loopback addresses: give each node a host of its own"
+                    .to_owned(),
+            );
         }
         if let Some((number, _)) =
             self.lines_of_client.iter().find(|(number, _)| *number >= self.clients)
@@ -378,7 +381,7 @@ impl NetworkBuilder {
             return misuse(format!("{address}: hosts have addresses of their own"));
         }
         if let Some(address) = addresses.find(|address| !address.is_loopback()) {
-            return misuse(format!("{address} is not of 127.0.0.0/8"));
+            return misuse(format!("{address} is not in 127.0.0.0/8"));
         }
         // Authorities are relays as well, so that 2 others make a path of 3.
         if self.clients > 0
@@ -388,7 +391,7 @@ impl NetworkBuilder {
         }
         let is_whole = self.voting_interval.subsec_nanos() == 0;
         if !is_whole || !is_valid_interval(self.interval_secs()) {
-            return misuse(format!("tor refuses to vote every {:?}", self.voting_interval));
+            return misuse(format!("tor does not support votes every {:?}", self.voting_interval));
         }
         Ok(())
     }
@@ -423,7 +426,7 @@ mod tests {
         assert!(error(network().voting_interval(Duration::from_secs(7))).contains("7s"));
         assert!(error(NetworkBuilder::default().middles(3).clients(1)).contains("exit"));
         let arti_relay = |name| ArtiRelayConfig::new(name, "/nothing");
-        assert!(error(network().arti_relay(arti_relay("arti0"))).contains("need hosts"));
+        assert!(error(network().arti_relay(arti_relay("arti0"))).contains("a host of its own"));
         let hosts = || network().hosts(HostsPlan::default());
         assert!(error(hosts().arti_relay(arti_relay("exit0"))).contains("exit0 is taken"));
     }

@@ -158,7 +158,9 @@ impl Control {
         while let Some(message) = self.next_message(deadline)? {
             match message.code {
                 EVENT if self.events.len() >= MOST_EVENTS => {
-                    return Err(Error::Control(format!("more than {MOST_EVENTS} events wait")));
+                    return Err(Error::Control(format!(
+                        "more than {MOST_EVENTS} events are waiting"
+                    )));
                 }
                 EVENT => self.events.push_back(message.into()),
                 _ if message.is_ok() => return Ok(message),

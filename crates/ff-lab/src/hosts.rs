@@ -91,15 +91,15 @@ impl HostsPlan {
     /// The emulator's plan for hosts of these names.
     fn plan(&self, names: &[String], addresses: Addresses) -> Result<EmulationPlan> {
         if names.len() > MAX_HOSTS {
-            let what = format!("{} hosts; {MAX_HOSTS} are possible", names.len());
+            let what = format!("{} hosts: use at most {MAX_HOSTS}", names.len());
             return Err(Error::Misuse(what));
         }
         let mut known = HashSet::new();
         if let Some(name) = names.iter().find(|name| !known.insert(*name)) {
-            return Err(Error::Misuse(format!("there are two hosts called {name}")));
+            return Err(Error::Misuse(format!("there are two hosts named {name}")));
         }
         if let Some(name) = self.links.keys().find(|name| !names.contains(name)) {
-            return Err(Error::Misuse(format!("there is a link for {name}, and no such host")));
+            return Err(Error::Misuse(format!("there is a link for {name}, but no such host")));
         }
         let host = |(number, name): (u8, &String)| {
             let link = self.links.get(name).or(self.link.as_ref());
@@ -228,6 +228,6 @@ mod tests {
         assert!(error(HostsPlan::default(), &names).contains("251 hosts"));
         let twice = ["a", "b", "a"].map(str::to_owned);
         let found = error(HostsPlan::default(), &twice);
-        assert!(found.contains("two hosts called a"), "{found}");
+        assert!(found.contains("two hosts named a"), "{found}");
     }
 }

@@ -229,7 +229,7 @@ impl Network {
         mut are_they: impl FnMut(&str) -> bool,
         timeout: Duration,
     ) -> Result<Vec<(String, String)>> {
-        let what = "the authorities did not vote like that";
+        let what = "the authorities did not vote as expected";
         self.nodes[0].wait_until(what, timeout, || {
             let votes = self.votes().ok();
             let fitting = votes.filter(|votes| votes.iter().all(|(_, vote)| are_they(vote)));
@@ -264,7 +264,7 @@ impl Drop for Network {
 
 /// Where an authority takes requests.
 fn dir_addr(authority: &Node) -> Result<SocketAddr> {
-    let no_authority = || Error::Misuse(format!("{} is no authority", authority.name()));
+    let no_authority = || Error::Misuse(format!("{} is not an authority", authority.name()));
     authority.dir_addr().ok_or_else(no_authority)
 }
 

@@ -65,7 +65,7 @@ fn remove_left(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_one = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
         if is_one && is_left(&entry.path()) && remove(&entry.path()) {
-            tracing::info!("removed {}, which a killed network had left", entry.path().display());
+            tracing::info!("removed {}, left over from a killed network", entry.path().display());
         }
     }
 }

@@ -54,8 +54,7 @@ impl Profile {
         let path = Path::new(name);
         if !path.exists() {
             let names = BUILT_IN.map(|(name, _)| name).join(", ");
-            let what =
-                format!("there is neither such a file nor such a profile; there are {names}");
+            let what = format!("there is no such file or profile; the profiles are {names}");
             return Err(Error::Profile { file: name.to_owned(), what });
         }
         let text = read::text(path)?;
@@ -156,11 +155,11 @@ mod tests {
             ("queue_ms = 5\nqueue_bytes = 5", "up: queue_ms and queue_bytes"),
             ("jitter = { pareto_ms = 3, shape = 0 }", "up.jitter"),
             ("jitter = { pareto_ms = 4 }", "pareto_ms and shape"),
-            ("rate = \"up.trace\"", "that is `trace`"),
+            ("rate = \"up.trace\"", "needs the key `trace`"),
             ("change = [{ at_ms = 5, keeps_queue = false }]", "up.change.keeps_queue"),
             ("speed = 3", "line 3: unknown field `speed`"),
             ("change = [{ at_ms = 5 }]\nrepeat_ms = 4", "up.repeat_ms"),
-            ("change = [{ at_ms = 0 }]\nrepeat_ms = 0.0001", "up.repeat_ms: it must be 1 or more"),
+            ("change = [{ at_ms = 0 }]\nrepeat_ms = 0.0001", "up.repeat_ms: it must be at least 1"),
             ("change = [{ at_ms = 5, duplicate = 2.0 }]", "up.change.duplicate: 2 is not a share"),
             ("change = [{ at_ms = 5, jitter = { normal_ms = -1 } }]", "up.change.jitter.normal_ms"),
             ("change = [{ at_ms = 5, queue_ms = 1, queue_bytes = 1 }]", "up.change: queue_ms and"),

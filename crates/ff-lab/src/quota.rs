@@ -123,7 +123,7 @@ fn remove_left_in(hierarchy: &Hierarchy) {
         if owner.is_some_and(|owner| !is_alive(owner))
             && empty_and_remove(&entry.path(), &hierarchy.root().join(PROCS))
         {
-            tracing::info!("removed {}, which a killed lab had left", entry.path().display());
+            tracing::info!("removed {}, left over from a killed lab", entry.path().display());
         }
     }
 }

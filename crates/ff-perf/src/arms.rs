@@ -178,7 +178,7 @@ impl Reader<'_> {
     fn arm(&self, arm: ArmFile) -> Result<Arm, String> {
         let name = arm.name.get_ref();
         if !is_name(name) {
-            let what = "the name of an arm has 1 to 64 letters, digits, - and _";
+            let what = "use 1 to 64 letters, digits, - and _ for the name of an arm";
             return Err(self.wrong(&arm.name.span(), what));
         }
         let client = self.choice::<ClientKind>("client", arm.client.as_ref())?;
@@ -189,7 +189,9 @@ impl Reader<'_> {
         }
         let has_rules = arm.select.is_some() || arm.lengths.is_some() || arm.guards.is_some();
         if arm.path_file.is_some() && (has_rules || arm.weights.is_some()) {
-            let what = format!("arm {name} has a path-file, and rules by which paths are drawn");
+            let what = format!(
+                "arm {name} has both a path-file and rules for drawing paths: leave one of them out"
+            );
             return Err(self.wrong(&arm.name.span(), &what));
         }
         let as_client = arm.as_client || self.as_client;
@@ -242,10 +244,10 @@ impl Reader<'_> {
         if option.is_empty()
             || !option.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         {
-            return Err(wrong("a line of a torrc is an option and its value"));
+            return Err(wrong("a torrc line must have an option and its value"));
         }
         if line.chars().any(char::is_control) {
-            return Err(wrong("give one line of a torrc in each text"));
+            return Err(wrong("give one torrc line per text"));
         }
         if Tor::needs(option, has_given_paths) {
             return Err(wrong(&format!(
@@ -308,7 +310,7 @@ mod tests {
         for (rest, said) in [
             ("", "give at least two arms"),
             ("[[arm]]\nname = 'a'\n", "line 4: two arms are named a"),
-            ("[[arm]]\nname = 'b/c'\n", "line 4: the name of an arm has"),
+            ("[[arm]]\nname = 'b/c'\n", "line 4: use 1 to 64 letters"),
             (
                 "[[arm]]\nname = 'b'\nclient = 'lynx'\n",
                 "line 5: client \"lynx\" is not one of arti, tor",
@@ -320,10 +322,13 @@ mod tests {
             ),
             (
                 "[[arm]]\nname = 'b'\nclient = 'tor'\ntorrc = [\"X 1\\nY 2\"]\n",
-                "line 6: give one line",
+                "line 6: give one torrc line",
             ),
             ("[[arm]]\nname = 'b'\nlengths = '9'\n", "line 5: lengths are from 1 to 8"),
-            ("[[arm]]\nname = 'b'\npath-file = 'p'\nguards = 1\n", "line 4: arm b has a path-file"),
+            (
+                "[[arm]]\nname = 'b'\npath-file = 'p'\nguards = 1\n",
+                "line 4: arm b has both a path-file",
+            ),
             (
                 "[[arm]]\nname = 'b'\nas-client = true\nweights = 'w'\n",
                 "line 4: arm b: with as-client, the client chooses",

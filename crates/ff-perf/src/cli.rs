@@ -96,7 +96,8 @@ pub enum Command {
     /// Measure downloads over Tor as its users see them, and analyse them.
     #[command(subcommand)]
     Downloads(downloads::DownloadsCommand),
-    /// Serve downloads: a web server that sends as many bytes as it is asked for to clients that know its token.
+    /// Serve downloads: a web server that sends any requested number of bytes to clients that know
+    /// its token.
     ///
     /// Prints the URL that `downloads run --to` takes, and serves until SIGTERM or Ctrl-C. Anybody
     /// can connect, but only clients that know the token, which is part of that URL, get bytes.

@@ -88,7 +88,7 @@ impl OwnPath {
     pub(crate) fn of_legs(mut legs: Vec<Vec<ff_circuits::record::PathRelay>>) -> Self {
         match (legs.pop(), legs.len()) {
             (Some(relays), 0) if !relays.is_empty() => Self::Known(relays),
-            (_, 0) => Self::Unknown("the client does not tell the relays".to_owned()),
+            (_, 0) => Self::Unknown("the client does not report the relays".to_owned()),
             (last, _) => {
                 legs.extend(last);
                 let ids = |leg: &Vec<ff_circuits::record::PathRelay>| {

@@ -156,7 +156,7 @@ impl DownloadPlan {
             "{} downloads a month of {} days: {} every {} s for each of {} targets\n\n",
             self.downloads_a_month, self.days_a_month, self.mix, self.every_secs, self.targets
         );
-        text.push_str("     size  of downloads  of payload  a month  95% of the median  least s\n");
+        text.push_str("     size  of downloads  of payload  a month     median, 95% CI   min. s\n");
         for size in &self.sizes {
             let places = size.median_percentiles.map_or_else(
                 || "too few".to_owned(),
@@ -205,8 +205,11 @@ impl DownloadPlan {
             );
         }
         if let (Some(link), Some(busy)) = (&self.link, self.busy) {
-            let too_much =
-                if busy > 1.0 { ": more than there is, so slots will come late" } else { "" };
+            let too_much = if busy > 1.0 {
+                ", which is more than there is: downloads will begin late"
+            } else {
+                ""
+            };
             let _ = writeln!(
                 text,
                 "\nOver {} downloads take at least {:.1}% of the time{too_much}.",

@@ -69,7 +69,7 @@ pub enum InputError {
         source: io::Error,
     },
     /// It holds more than this program takes at once.
-    #[error("{} holds more than {} MiB, which is taken for a mistake", path.display(), MOST_BYTES >> 20)]
+    #[error("{} holds more than {} MiB, the most that is read", path.display(), MOST_BYTES >> 20)]
     TooLarge {
         /// The file.
         path: PathBuf,
@@ -112,7 +112,8 @@ impl Inputs {
                 return Err(InputError::Read { path: path.to_owned(), source });
             }
             let line = memchr::memchr_iter(b'\n', &content).count() + 1;
-            let reason = format!("it cannot be read further, what came before is kept: {source}");
+            let reason =
+                format!("it cannot be read further; the part before that is kept: {source}");
             skips.add(&input.path, None, Some(line), reason);
         }
         self.0.push(input);
@@ -174,7 +175,7 @@ impl<R: Read> Read for Bounded<R> {
         let read = self.inner.read(to)?;
         self.left = self.left.checked_sub(read as u64).ok_or_else(|| {
             let most = MOST_BYTES >> 20;
-            let why = format!("it holds more than {most} MiB, which is taken for a mistake");
+            let why = format!("it holds more than {most} MiB, the most that is read");
             io::Error::new(io::ErrorKind::FileTooLarge, why)
         })?;
         Ok(read)
@@ -279,7 +280,7 @@ mod tests {
         let mut inputs = Inputs::default();
         for error in [inputs.read(&path).err(), inputs.open_ahead(&path).err()] {
             let Some(InputError::Read { source, .. }) = error else { panic!("{error:?}") };
-            assert!(source.to_string().starts_with("it is packed by gzip"), "{source}");
+            assert!(source.to_string().starts_with("it is compressed with gzip"), "{source}");
         }
     }
 

@@ -20,12 +20,12 @@ use crate::analysis::window::{ParseWindowError, Window};
 use crate::attack::System;
 use crate::schedule::units;
 
-/// Asks Tor's archives how wrong capacities and weights are, how long a team of measurers needs,
-/// and what an attacker gains.
+/// Computes from Tor's archives the errors of capacities and weights, the time that a team of
+/// measurers needs, and attackers' gains.
 ///
-/// It never uses the network. A network (SRC) is a file, plain or packed by xz: a consensus of
-/// either flavour, tornettools' relayinfo JSON, or a table of an experiment's relays; or an hour of
-/// a store, such as DIR@2019-01-07T12:00. A consensus alone has weights and no capacities; where
+/// It never uses the network. A network (SRC) is a file, plain or compressed with xz: a consensus
+/// of either flavour, tornettools' relayinfo JSON, or a table of an experiment's relays; or an hour
+/// of a store, such as DIR@2019-01-07T12:00. A consensus alone has weights but no capacities; where
 /// weights are used as capacities, the output says so.
 #[derive(Debug, Parser)]
 #[command(name = "ff-sim", version, after_help = EXIT_STATUS)]
@@ -126,7 +126,7 @@ impl Command {
 #[derive(Args, Clone, Debug, Default)]
 pub struct DescribedArgs {
     /// Server descriptors of a consensus' relays, joined by digest: a file, an archive, or a folder
-    /// of these, packed by xz or not. Capacities are then the relays' observed bandwidths.
+    /// of these, compressed with xz or not. Capacities are then the relays' observed bandwidths.
     #[arg(long, value_name = "PATH", requires = "network")]
     pub descriptors: Option<PathBuf>,
 }
@@ -381,14 +381,14 @@ pub type Attacked = Option<System>;
 
 fn part(text: &str) -> Result<f64, String> {
     let part = text.parse().ok().filter(|part| (0.0..=1.0).contains(part));
-    part.ok_or_else(|| "it is a part from 0 to 1".to_owned())
+    part.ok_or_else(|| "give a part from 0 to 1".to_owned())
 }
 
 /// Reads the name of a system.
 fn system(text: &str) -> Result<Attacked, String> {
     let names = || System::ALL.map(System::name).join(", ");
     match System::ALL.into_iter().find(|system| system.name() == text) {
-        None if text != "all" => Err(format!("it is one of all, {}", names())),
+        None if text != "all" => Err(format!("use all, or one of {}", names())),
         system => Ok(system),
     }
 }

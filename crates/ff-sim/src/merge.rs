@@ -126,7 +126,7 @@ pub fn collect(from: &[PathBuf], out: &Path) -> Result<Collected, MergeError> {
     let mut all = Collected { merged, inputs, tables, errors };
     for (number, dir) in from.iter().enumerate() {
         if is_same(dir, out) {
-            let reason = "it cannot be merged into itself".to_owned();
+            let reason = "it cannot be merged into itself: give another --out".to_owned();
             return Err(MergeError::Bad { path: dir.clone(), reason });
         }
         all.merged.add_summary(from, dir, &mut all.inputs)?;

@@ -89,7 +89,7 @@ impl Reading {
         if let Some(first) = all.first() {
             let line = first.line.map(|line| format!(", line {line}")).unwrap_or_default();
             note!(
-                "ff-sim: left out {skipped} of the input, at first {}{line}: {}",
+                "ff-sim: parts of the input left out: {skipped}; the first: {}{line}: {}",
                 Visible(&first.file),
                 Visible(&first.reason)
             );
@@ -97,13 +97,13 @@ impl Reading {
         if let Some(first) = self.skips.missing.first() {
             let gaps = self.skips.missing.len();
             note!(
-                "ff-sim: {gaps} gaps in the input, at first {}: {}",
+                "ff-sim: gaps in the input: {gaps}; the first: {}: {}",
                 Visible(&first.file),
                 Visible(&first.reason)
             );
         }
         if skipped > 0 && self.skips.read == 0 {
-            note!("ff-sim: nothing of the input could be read");
+            note!("ff-sim: none of the input could be read");
             return ExitCode::FAILURE;
         }
         match (skipped, strict) {
@@ -141,7 +141,7 @@ fn tell_drawn<T: Serialize>(
     if let Some(dir) = &out.out {
         let folder = Folder::create(dir)?;
         let mut errors = Vec::new();
-        reading.skips.write_csv(&mut errors).context("Failed to make errors.csv")?;
+        reading.skips.write_csv(&mut errors).context("Failed to write errors.csv")?;
         folder.write("errors.csv", &errors)?;
         let write = |(name, header, rows): &Table| folder.table(name, header, rows.iter());
         let figures = thread::scope(|scope| -> Result<_> {
@@ -158,7 +158,10 @@ fn tell_drawn<T: Serialize>(
         folder.finish(&Summary::new(command, inputs, seed, out.options.clone(), results))?;
     }
     let printed = if out.json {
-        format!("{}\n", serde_json::to_string(results).context("Failed to make the JSON")?)
+        format!(
+            "{}\n",
+            serde_json::to_string(results).context("Failed to encode the results as JSON")?
+        )
     } else {
         text.to_owned()
     };

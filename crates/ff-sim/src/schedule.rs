@@ -64,10 +64,10 @@ pub struct Setup {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SetupError {
     /// There is nobody to measure, or too many.
-    #[error("there are {0} coordinators, but there must be 1 to {MOST_TEAMS}")]
+    #[error("{0} coordinators: there must be 1 to {MOST_TEAMS}")]
     Teams(usize),
     /// The period has no slot, or too many.
-    #[error("a period of {period_secs} s has no or too many slots of {slot_secs} s")]
+    #[error("a period of {period_secs} s has no slots of {slot_secs} s, or too many")]
     Slots {
         /// The period.
         period_secs: u64,

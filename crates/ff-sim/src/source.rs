@@ -109,7 +109,7 @@ pub fn numbered(path: &Path) -> Result<Vec<PathBuf>, SourceError> {
     });
     let Some((at, width, first, last)) = range else { return Ok(vec![path.to_owned()]) };
     if last < first || last - first >= MOST_NUMBERED {
-        let reason = format!("its numbers have to rise, and to be no more than {MOST_NUMBERED}");
+        let reason = format!("its numbers must rise, and be at most {MOST_NUMBERED}");
         return Err(SourceError::Content { path: path.display().to_string(), reason });
     }
     let one = |number: u32| {
@@ -132,7 +132,7 @@ fn table_of(dir: &Path) -> Result<PathBuf, SourceError> {
     all.into_iter().find(|path| path.is_file()).ok_or_else(|| SourceError::Content {
         path: dir.display().to_string(),
         reason: format!(
-            "it is a folder without {}: name a file in it, or a store and an hour",
+            "it is a folder without {}: give a file in it, or a store and an hour",
             TABLES[0]
         ),
     })
@@ -156,7 +156,7 @@ pub fn described(
     };
     let consensus = read_consensus(&inputs.read(path)?);
     let consensus = consensus.map_err(|error| {
-        bad(path, format!("descriptors join a consensus, and it is none: {error}"))
+        bad(path, format!("--descriptors needs a consensus, and this is none: {error}"))
     })?;
     let (descriptors, mut skips) = read_descriptors(from, inputs)?;
     let network = join(&consensus, &descriptors);
@@ -219,7 +219,7 @@ pub fn stored_hours(path: &Path) -> Result<Option<(ArchiveStore, u64, u64)>, Sou
     let hours = span.split_once("..").and_then(|(from, to)| unix_secs(from).zip(unix_secs(to)));
     let (from, to) = hours.filter(|(from, to)| from <= to).ok_or_else(|| SourceError::Content {
         path: path.display().to_string(),
-        reason: "these are no hours, as in @2019-01-07T00:00..2019-01-07T23:00".to_owned(),
+        reason: "give hours in the form @2019-01-07T00:00..2019-01-07T23:00".to_owned(),
     })?;
     Ok(Some((ArchiveStore::open(&dir)?, from, to)))
 }
@@ -239,10 +239,10 @@ fn stored_network(dir: &Path, time: &str, inputs: &mut Inputs) -> Result<Network
         reason: reason.to_owned(),
     };
     let unix_secs =
-        unix_secs(time).ok_or_else(|| bad("this is no hour, as in @2019-01-07T12:00"))?;
+        unix_secs(time).ok_or_else(|| bad("give an hour in the form @2019-01-07T12:00"))?;
     let store = ArchiveStore::open(dir)?;
     let network = hour::network(&store, unix_secs)?;
-    let month = Month::of(unix_secs).ok_or_else(|| bad("it lies before 2007"))?;
+    let month = Month::of(unix_secs).ok_or_else(|| bad("it is before 2007"))?;
     let manifests = [
         (Documents::Consensuses, month),
         (Documents::Descriptors, month.before()),

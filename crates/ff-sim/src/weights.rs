@@ -142,7 +142,7 @@ impl Case {
 pub enum NoWeights {
     /// A class has nothing, which is possible before method 26 only: the formulas would divide by
     /// it.
-    #[error("no relay is of the class {}", .0.name())]
+    #[error("no relay is in the class {}", .0.name())]
     EmptyClass(Position),
     /// The specification's last resort gives numbers that are not shares of anything.
     #[error("there is too much bandwidth in the middle to divide the rest by dir-spec 3.8.3")]

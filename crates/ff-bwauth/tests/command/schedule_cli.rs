@@ -195,7 +195,7 @@ fn bad_input_is_named_with_file_and_line() {
         (&["--consensus", "cut"], 1, &["cut", "line 404", "footer"]),
         (&["--consensus", "bad"], 1, &["bad", "line 6", "weight"]),
         (&["--consensus", "packed"], 1, &["packed", "xz -d"]),
-        (&["--consensus", "consensus.xz"], 1, &["consensus.xz", "packed by gzip", "gzip -d"]),
+        (&["--consensus", "consensus.xz"], 1, &["consensus.xz", "compressed with gzip", "gzip -d"]),
         (
             &["--consensus", "consensus", "--descriptors", "descriptors"],
             1,

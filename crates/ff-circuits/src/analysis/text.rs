@@ -84,7 +84,7 @@ fn head(text: &mut String, report: &Report) {
     unknown_hops(text, report);
     if read.half_lines > 0 {
         let files = read.half_lines;
-        line(text, format_args!("files that end in half a line, which is left out: {files}"));
+        line(text, format_args!("files with an incomplete last line, which is left out: {files}"));
     }
     if let Some(known) = read.relays_in_network {
         line(text, format_args!("the network has {known} of the circuits' {} relays", read.relays));
@@ -128,7 +128,7 @@ fn unknown_hops(text: &mut String, report: &Report) {
         text,
         format_args!(
             "  those of an unknown number of hops each count as {part:.3} in build_with_timeouts, the share of built circuits \
-             with {} hops; build_with_timeouts_least leaves them out, and in build_with_timeouts_most each counts whole",
+             with {} hops; build_with_timeouts_least leaves them out, and in build_with_timeouts_most each counts fully",
             report.hops
         ),
     );

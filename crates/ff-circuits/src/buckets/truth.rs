@@ -49,7 +49,7 @@ pub fn parse(file: &str, text: &str) -> Result<BTreeSet<String>, NoTruth> {
         let Some(word) = words(content).next() else { continue };
         let id = fingerprint(word).map_err(failed)?;
         if !all.insert(id) {
-            return Err(failed(format!("{word} is there twice: delete one")));
+            return Err(failed(format!("{word} is listed twice: delete one")));
         }
     }
     Ok(all)

@@ -61,10 +61,10 @@ pub fn figures(sets: &[DownloadSet], report: &DownloadReport) -> Vec<Figure> {
         let title = format!("Time to first byte from {from}");
         all.extend(any.distribution(first.0, &title, SECONDS, first_byte_secs));
         all.extend(any.over_time(first.1, &title, first_byte_secs));
-        let title = format!("Time to last of {size} bytes from {from}");
+        let title = format!("Time to last byte of {size} bytes from {from}");
         all.extend(usual.distribution(last.0, &title, SECONDS, last_byte_secs));
         all.extend(usual.over_time(last.1, &title, last_byte_secs));
-        let title = format!("Throughput of the last MiB of 5 from {from}");
+        let title = format!("Throughput of the last of 5 MiB from {from}");
         all.extend(any.distribution(rate, &title, "Mbit/s", last_mbit_per_sec));
         let title = format!("Where the time of {size} bytes from {from} went");
         all.extend(where_it_went(parts, title, report, (target, size)));
@@ -148,9 +148,9 @@ fn where_it_went(
     report: &DownloadReport,
     group: (DownloadTarget, u64),
 ) -> Option<Figure> {
-    let x = Axis::linear("parts, in their order").from_to(0.0, NAMES.len() as f64);
+    let x = Axis::linear("parts, in order").from_to(0.0, NAMES.len() as f64);
     let note = format!(
-        "The parts are {}: each mark is the mean time at the end of one.",
+        "The parts are {}: each mark is the mean time at the end of a part.",
         NAMES.join(", ")
     );
     let mut figure = Figure::new(name, title, x, Axis::linear(SECONDS)).noting(note);

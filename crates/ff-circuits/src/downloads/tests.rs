@@ -40,7 +40,7 @@ fn only_whole_downloads_count_as_times() {
     assert_eq!(rate.median.value, 4.0, "8 Mbit in 2 s");
     assert_eq!(group.last_mbit_per_sec, None, "neither 5 MiB nor 1");
     let note = group.note.as_deref().expect("too few");
-    assert_eq!(note, "3 whole downloads are too few for an interval of the median");
+    assert_eq!(note, "3 complete downloads are too few for an interval of the median");
     assert!(text::text(&report).contains(note) && report.comparisons.is_empty());
 }
 

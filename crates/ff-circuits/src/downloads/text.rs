@@ -33,7 +33,7 @@ fn add_set(set: &SetReport, text: &mut String) {
     for (count, what) in [
         (*left_out, "filtered out by OnionPerf"),
         (*other_circuits, "circuits without a download"),
-        (*half_lines, "files that end in half a line"),
+        (*half_lines, "files with an incomplete last line"),
         (damaged.count, "records that cannot be read"),
     ] {
         if count > 0 {
@@ -61,7 +61,7 @@ fn add_group(group: &GroupReport, text: &mut String) {
     let GroupReport { size_bytes, downloads, whole, .. } = group;
     let _ = writeln!(
         text,
-        "  {}, {size_bytes} bytes: {downloads} downloads, {whole} whole",
+        "  {}, {size_bytes} bytes: {downloads} downloads, {whole} complete",
         target(group.target)
     );
     for (what, spread) in [
@@ -73,7 +73,7 @@ fn add_group(group: &GroupReport, text: &mut String) {
         if let Some(Spread { values, q1, median, q3, p90 }) = spread {
             let _ = writeln!(
                 text,
-                "    {what:<18} median {}, quartiles {q1:.3} and {q3:.3}, 90 % {p90:.3}, {values} values",
+                "    {what:<18} median {}, quartiles {q1:.3} and {q3:.3}, p90 {p90:.3}, {values} values",
                 interval(Some(median))
             );
         }
@@ -105,7 +105,7 @@ fn add_position(found: &PositionReport, text: &mut String) {
     let what = format!("{} relays", position.name());
     let _ = write!(text, "    {what:<18} {relays}");
     if *failed_at > 0 {
-        let _ = write!(text, ", failures at them {failed_at}");
+        let _ = write!(text, ", failed at {failed_at} times");
     }
     if let Some(test) = test {
         let p = test.p;
@@ -136,7 +136,7 @@ fn add_comparison(one: &Comparison, text: &mut String) {
     if let Some(more) = one.more_downloads {
         let _ = write!(text, "; {more} more downloads of each would decide");
     } else if one.test.as_ref().is_some_and(is_open) {
-        let _ = write!(text, "; not even {MOST_MORE} more downloads of each would decide");
+        let _ = write!(text, "; {MOST_MORE} more downloads of each would not decide");
     }
     if let Some(note) = &one.note {
         let _ = write!(text, "; {note}");

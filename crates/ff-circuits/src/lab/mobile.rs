@@ -85,7 +85,7 @@ pub fn wrong(rows: &[ProfileResult]) -> Vec<String> {
     let find = |name: &'static str| rows.iter().filter(move |row| row.profile == name);
     let mut wrong = Vec::new();
     for row in rows.iter().filter(|row| row.whole == 0) {
-        wrong.push(format!("{} has no whole download", row.profile));
+        wrong.push(format!("{} has no complete download", row.profile));
     }
     let medians = ORDER.into_iter().flat_map(find);
     let medians = medians.filter_map(|row| Some((row.profile.as_str(), row.median_secs()?)));
@@ -166,7 +166,7 @@ mod tests {
             "3g takes 60.00 s, longer than edge",
             "edge takes 0.900",
             "3g takes 1.200",
-            "lte-paper has no whole",
+            "lte-paper has no complete",
         ] {
             assert!(said.contains(part), "{part} in {said}");
         }

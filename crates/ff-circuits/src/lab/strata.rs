@@ -39,10 +39,10 @@ pub struct Strata {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StrataError {
     /// None, or too many.
-    #[error("{0} relays: there can be 1 to {MOST_RELAYS}")]
+    #[error("{0} relays: use 1 to {MOST_RELAYS}")]
     Relays(usize),
     /// A capacity that is none.
-    #[error("relay {0} has the capacity {1}: it has to be above 0")]
+    #[error("relay {0} has the capacity {1}: it must be greater than 0")]
     Capacity(usize, f64),
 }
 

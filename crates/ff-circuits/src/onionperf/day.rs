@@ -61,14 +61,14 @@ pub struct DayFile {
 pub enum DayError {
     /// A name that the format does not allow.
     #[error(
-        "{0:?} cannot be a host's name in OnionPerf's files: use up to 64 letters, digits and -"
+        "{0:?} is not a valid host name in OnionPerf's files: use up to 64 letters, digits and -"
     )]
     Host(String),
     /// A time that has no day.
     #[error("download {0} did not begin between the years 1970 and 9999: delete its line")]
     Time(u64),
     /// Packing or listing failed.
-    #[error("OnionPerf's files cannot be made")]
+    #[error("cannot create OnionPerf's files")]
     Make(#[from] io::Error),
     /// Writing failed.
     #[error(transparent)]

@@ -58,13 +58,13 @@ pub fn list(
             let place = fingerprint(word).and_then(|id| known(&id, &find));
             let place = place.map_err(|reason| failed(line, reason))?;
             if all.contains(&place) {
-                return Err(failed(line, format!("relay {word} is there twice")));
+                return Err(failed(line, format!("relay {word} is listed twice")));
             }
             all.push(place);
         }
     }
     if all.is_empty() {
-        return Err(failed(1, "there is no relay in it".to_owned()));
+        return Err(failed(1, "it has no relays".to_owned()));
     }
     Ok(all)
 }
@@ -84,7 +84,7 @@ fn read<T: PartialEq>(
         }
     }
     if paths.is_empty() {
-        return Err(failed(1, "there is no path in it".to_owned()));
+        return Err(failed(1, "it has no paths".to_owned()));
     }
     Ok(paths)
 }
@@ -191,7 +191,7 @@ mod tests {
             (format!("{}\n{}", id('A'), id('D')), "f, line 2: the network has no usable relay DD"),
             (format!("{}\n{},{}", id('B'), id('A'), id('a')), "f, line 2: relay aaa"),
             ("exit0".to_owned(), "f, line 1: \"exit0\" is not a fingerprint"),
-            (format!("#{}\n ,\n", id('A')), "f, line 1: there is no relay in it"),
+            (format!("#{}\n ,\n", id('A')), "f, line 1: it has no relays"),
         ] {
             let error = list("f", &text, known).expect_err(&text).to_string();
             assert!(error.starts_with(said), "{error}");

@@ -40,7 +40,7 @@ pub fn weigh(pool: &mut Pool, file: &str, bytes: &[u8]) -> Result<usize> {
     let has_weight = pool.network.relays.iter().any(|relay| relay.weight > 0.0);
     ensure!(
         has_weight,
-        "{file} has no weight for a relay of this network: is it of another network?"
+        "{file} has no weight for any relay of this network: is it for another network?"
     );
     pool.factors = Some(computed(&pool.network));
     pool.is_unweighted = false;
@@ -92,7 +92,7 @@ mod tests {
     fn a_file_of_another_network_and_one_that_is_refused_are_named() {
         let of =
             |text: &str| weigh(&mut pool(), "f", text.as_bytes()).expect_err("bad").to_string();
-        assert!(of(&file(&[(9, 7)])).starts_with("f has no weight for a relay"));
+        assert!(of(&file(&[(9, 7)])).starts_with("f has no weight for any relay"));
         assert!(of("nothing").starts_with("f, line 1: "), "{}", of("nothing"));
     }
 }

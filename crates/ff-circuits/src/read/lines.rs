@@ -76,7 +76,7 @@ pub(super) fn each(
 
 /// The error for a line of a later version.
 fn newer(schema: u32) -> String {
-    format!("schema {schema} is newer than {SCHEMA}, which this ff-perf reads: take a newer one")
+    format!("schema {schema} is newer than {SCHEMA}, which this ff-perf reads: use a newer one")
 }
 
 /// What is analysed of a circuit.

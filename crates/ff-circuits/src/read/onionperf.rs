@@ -75,7 +75,7 @@ fn parse(file: &str, bytes: &[u8]) -> Result<Analysis, ReadError> {
     let bytes = python_json::quote(bytes.to_vec());
     let analysis: Analysis = serde_json::from_slice(&bytes).map_err(|error| {
         fail(format!(
-            "this is not an analysis file of OnionPerf's ({error}); our own lines end in .jsonl"
+            "this is not an analysis file of OnionPerf ({error}); our own lines end in .jsonl"
         ))
     })?;
     let (kind, version) = (analysis.kind.as_ref(), analysis.version.as_ref());
@@ -91,7 +91,7 @@ pub(crate) fn check(
 ) -> Result<(), String> {
     if kind.and_then(Value::as_str) != Some("onionperf") || !has_data {
         return Err(
-            "this is not an analysis file of OnionPerf's: it lacks \"type\": \"onionperf\" or \"data\""
+            "this is not an analysis file of OnionPerf: it lacks \"type\": \"onionperf\" or \"data\""
                 .to_owned(),
         );
     }
@@ -102,8 +102,10 @@ pub(crate) fn check(
     };
     match version {
         Some(version) if (1.0..6.0).contains(&version) => Ok(()),
-        _ => Err("its version is not between 1.0 and 5.x: convert it, or take a newer ff-perf"
-            .to_owned()),
+        _ => {
+            Err("its version is not between 1.0 and 5.x: convert it, or use a newer ff-perf"
+                .to_owned())
+        }
     }
 }
 

@@ -25,9 +25,7 @@ pub fn read(file: &str, bytes: &[u8], into: &mut DownloadRecords) -> Result<(), 
         if let Some(kind) = line.strip_prefix(TYPE) {
             if !kind.starts_with("torperf 1.") {
                 let line = index + 1;
-                return Err(fail(format!(
-                    "line {line}: its type is {kind:?}, and not torperf 1.x"
-                )));
+                return Err(fail(format!("line {line}: its type is {kind:?}, not torperf 1.x")));
             }
             continue;
         }
@@ -46,7 +44,7 @@ pub fn read(file: &str, bytes: &[u8], into: &mut DownloadRecords) -> Result<(), 
         }
     }
     if into.all.len() == from {
-        return Err(fail(format!("no line of it is a download of Torperf's: {why}")));
+        return Err(fail(format!("it has no download of Torperf: {why}")));
     }
     Ok(())
 }
@@ -67,7 +65,7 @@ impl<'a> Values<'a> {
     fn number(&self, key: &str) -> Result<f64, String> {
         let text = self.text(key).ok_or_else(|| format!("{key} is missing"))?;
         let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
-        number.ok_or_else(|| format!("{key} is {text:?}, which is not a number from 0 on"))
+        number.ok_or_else(|| format!("{key} is {text:?}, which is not a number of at least 0"))
     }
 
     /// A number that may be missing; none if it is 0.
@@ -158,6 +156,6 @@ impl<'a> Values<'a> {
             secs.map(|secs| onionperf::whole(secs * 1e6))
         };
         let all: Option<Vec<u64>> = times.map(us).collect();
-        all.ok_or_else(|| "BUILDTIMES are not numbers from 0 on".to_owned())
+        all.ok_or_else(|| "BUILDTIMES are not numbers of at least 0".to_owned())
     }
 }

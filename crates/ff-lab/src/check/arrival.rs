@@ -51,7 +51,7 @@ pub(super) fn receive(
         ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
         _ => None,
     });
-    let arrived = arrived.ok_or_else(|| io::Error::other("the kernel did not note an arrival"))?;
+    let arrived = arrived.ok_or_else(|| io::Error::other("the kernel recorded no arrival time"))?;
     Ok((packet.bytes, now().saturating_sub(age(arrived)), packet.address))
 }
 

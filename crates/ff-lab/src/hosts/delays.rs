@@ -65,7 +65,7 @@ impl Delays {
                 [from, to, ms] => delay_ms(ms).map(|delay| (from.to_owned(), to.to_owned(), delay)),
                 _ => None,
             };
-            let form = "is no pair of hosts and a delay from 0 to 60000 ms";
+            let form = "is not a pair of hosts and a delay from 0 to 60000 ms";
             let what = || format!("line {}: {:?} {form}", index + 1, line.trim());
             let row = row.ok_or_else(|| Error::Profile { file: file.to_owned(), what: what() })?;
             rows.push(row);
@@ -138,7 +138,7 @@ fn distance_km(from: (f64, f64), to: (f64, f64)) -> f64 {
 fn by_table(names: &[String], rows: &[(String, String, Duration)]) -> Result<PairDelays> {
     let find = |name: &String| {
         let index = names.iter().position(|found| found == name);
-        let unknown = || Error::Misuse(format!("there is a delay for {name}, and no such host"));
+        let unknown = || Error::Misuse(format!("there is a delay for {name}, but no such host"));
         index.map(HostId).ok_or_else(unknown)
     };
     let mut pairs = uniform(names.len(), Duration::ZERO);

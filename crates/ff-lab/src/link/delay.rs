@@ -71,7 +71,7 @@ pub enum DelayTableError {
         text: String,
     },
     /// There are none.
-    #[error("there is no number in it; a line is one measured addition to the delay, in ms")]
+    #[error("it has no numbers; each line is one measured addition to the delay, in ms")]
     Empty,
 }
 

@@ -29,8 +29,8 @@ pub struct Trace {
 pub enum TraceError {
     /// A line is not a number of milliseconds.
     #[error(
-        "line {line}: {text:?} is no whole number of milliseconds from 0 to {MAX_PERIOD_MS} \
-         (a month); a line is the time of one {OPPORTUNITY_BYTES}-byte opportunity"
+        "line {line}: {text:?} is not a whole number of milliseconds from 0 to {MAX_PERIOD_MS} \
+         (a month); each line is the time of one {OPPORTUNITY_BYTES}-byte opportunity"
     )]
     NotATime {
         /// Which line, from 1.
@@ -39,7 +39,7 @@ pub enum TraceError {
         text: String,
     },
     /// A line is earlier than the one before.
-    #[error("line {line}: {at_ms} ms comes after {before_ms} ms; times of a trace must not fall")]
+    #[error("line {line}: {at_ms} ms comes after {before_ms} ms; times must not decrease")]
     Falls {
         /// Which line, from 1.
         line: usize,

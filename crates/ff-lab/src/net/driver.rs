@@ -145,7 +145,7 @@ impl Running {
 
     /// Ends the thread; what is under way is lost.
     pub(super) fn stop(mut self) -> io::Result<Report> {
-        self.end().unwrap_or_else(|| Err(io::Error::other("it has ended before")))
+        self.end().unwrap_or_else(|| Err(io::Error::other("it ended earlier")))
     }
 
     /// Ends the thread if it runs.

@@ -113,7 +113,7 @@ impl Emulation {
     /// When it has been ended before, or failed.
     pub fn stop(&self) -> Result<Report> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let ended = || Error::Misuse("the emulator has been ended before".to_owned());
+        let ended = || Error::Misuse("the emulator has already ended".to_owned());
         let running = running.ok_or_else(ended)?;
         let hosts = self.namespaces.iter();
         let dropped = hosts.map(|(namespace, device)| namespace.send_drops(device));

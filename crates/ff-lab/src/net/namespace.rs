@@ -182,7 +182,7 @@ impl Drop for Allowed {
         if let Some(before) = &self.before
             && let Err(error) = self.file.write_at(before.as_bytes(), 0)
         {
-            tracing::warn!("{ALLOWED} stays changed: {error}");
+            tracing::warn!("cannot restore {ALLOWED}: {error}");
         }
     }
 }

@@ -82,7 +82,7 @@ impl Node {
     /// [`Error::Timeout`] with the end of its log, and [`Error::Exited`].
     pub fn wait_for_enough_documents(&self) -> Result<()> {
         let mut control = self.control()?;
-        let what = format!("{} did not know enough of the network", self.name);
+        let what = format!("{} did not learn enough about the network", self.name);
         self.wait_until(&what, PATIENCE, || {
             Ok((control.getinfo("status/enough-dir-info")? == "1").then_some(()))
         })

@@ -145,7 +145,7 @@ pub(super) fn text(path: &Path) -> Result<String> {
     let name = || path.display().to_string();
     let bytes = fs::metadata(path).map_err(Error::io(format!("read {}", name())))?.len();
     if bytes > MAX_FILE_BYTES {
-        let what = format!("it has {bytes} bytes; {MAX_FILE_BYTES} are the most that is read");
+        let what = format!("it has {bytes} bytes; at most {MAX_FILE_BYTES} are read");
         return Err(Error::Profile { file: name(), what });
     }
     let mut text = fs::read_to_string(path).map_err(Error::io(format!("read {}", name())))?;
@@ -182,9 +182,9 @@ impl Place<'_> {
         let period = found.repeat_ms.map(|ms| self.long_time("repeat_ms", ms)).transpose()?;
         let timetable = Timetable::new(changes, period);
         if period.is_some_and(|period| period < MIN_PERIOD) {
-            return Err(self.wrong("repeat_ms", "it must be 1 or more"));
+            return Err(self.wrong("repeat_ms", "it must be at least 1"));
         }
-        let never = "it must be above the time of the last change";
+        let never = "it must be later than the last change";
         Ok(Direction {
             rate: self.rate(found.rate.as_deref(), found.trace.as_deref())?.unwrap_or_default(),
             queue: self.queue(found.queue_ms, found.queue_bytes)?.unwrap_or_default(),
@@ -200,7 +200,9 @@ impl Place<'_> {
     /// A rate from either of its keys.
     fn rate(&self, rate: Option<&str>, file: Option<&Path>) -> Result<Option<Rate>> {
         match (rate, file) {
-            (Some(_), Some(_)) => Err(self.wrong("", "rate and trace exclude each other")),
+            (Some(_), Some(_)) => {
+                Err(self.wrong("", "rate and trace exclude each other: give one of them"))
+            }
             (Some(rate), None) => self.constant_rate(rate).map(Some),
             (None, Some(file)) => trace(&self.dir.join(file)).map(Some),
             (None, None) => Ok(None),
@@ -213,7 +215,11 @@ impl Place<'_> {
             return Ok(Rate::Unlimited);
         }
         let rate = text.parse::<BytesPerSec>();
-        let file = if self.key.is_empty() { "a trace's file" } else { "a file: that is `trace`" };
+        let file = if self.key.is_empty() {
+            "a trace's file"
+        } else {
+            "a file, which needs the key `trace`"
+        };
         let form = "is neither a rate above 0 such as 200kbit or 5Mbit, nor unlimited, nor";
         rate.map(Rate::Constant).map_err(|_| self.wrong("rate", &format!("{text:?} {form} {file}")))
     }
@@ -222,7 +228,7 @@ impl Place<'_> {
     fn queue(&self, ms: Option<f64>, bytes: Option<u64>) -> Result<Option<QueueLimit>> {
         match (ms, bytes) {
             (Some(_), Some(_)) => {
-                Err(self.wrong("", "queue_ms and queue_bytes exclude each other"))
+                Err(self.wrong("", "queue_ms and queue_bytes exclude each other: give one of them"))
             }
             (Some(ms), None) => Ok(Some(QueueLimit::Time(self.time("queue_ms", ms)?))),
             (None, bytes) => Ok(bytes.map(QueueLimit::Bytes)),
@@ -232,7 +238,9 @@ impl Place<'_> {
     /// Loss from either of its keys.
     fn loss(&self, loss: Option<f64>, bursts: Option<&BurstsFile>) -> Result<Option<Loss>> {
         match (loss, bursts) {
-            (Some(_), Some(_)) => Err(self.wrong("", "loss and bursts exclude each other")),
+            (Some(_), Some(_)) => {
+                Err(self.wrong("", "loss and bursts exclude each other: give one of them"))
+            }
             (Some(loss), None) => Ok(Some(Loss::Independent(self.share("loss", loss)?))),
             (None, Some(bursts)) => Ok(Some(Loss::GilbertElliott {
                 to_bad: self.share("bursts.to_bad", bursts.to_bad)?,
@@ -261,7 +269,9 @@ impl Place<'_> {
             (None, Some(ms), Some(shape), None) => {
                 let scale = self.time("jitter.pareto_ms", ms)?;
                 if !(shape.is_finite() && shape > 0.0) {
-                    return Err(self.wrong("jitter.shape", &format!("{shape} is not above 0")));
+                    return Err(
+                        self.wrong("jitter.shape", &format!("{shape} is not greater than 0"))
+                    );
                 }
                 Ok(Jitter::Pareto { scale, shape })
             }

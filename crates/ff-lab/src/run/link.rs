@@ -224,8 +224,8 @@ fn say(report: &Report, status: ExitStatus) -> io::Result<()> {
         let (unread, percent) = (drops.device_overflowed, report.overflowed_share() * 100.0);
         writeln!(
             err,
-            "ff-lab: {unread} packets ({percent:.3} %) were lost unread and not by the link: the emulator looked too late, \
-             or more came at once than a device holds"
+            "ff-lab: {unread} packets ({percent:.3} %) were lost before the emulator read them: it read too late, or more \
+             arrived at once than the device can hold"
         )?;
     }
     if let Some(why) = &report.not_real_time_because {

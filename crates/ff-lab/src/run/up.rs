@@ -67,7 +67,7 @@ pub(super) fn run(args: &UpArgs) -> Result<ExitCode> {
     let ending = Ending::of_signals().context("Failed to wait for signals")?;
     let others = args.relays + args.exits + args.arti_relays + args.clients;
     let nodes = usize::from(args.authorities) + usize::from(others);
-    note(&format!("ff-lab: {nodes} nodes start, which takes some 10 seconds"));
+    note(&format!("ff-lab: starting {nodes} nodes, which takes about 10 seconds"));
     let network = match builder.ending(&ending).start() {
         // Ctrl-C in a terminal ends nodes and what makes keys, too.
         Err(_) if ending.is_asked() => return Ok(ExitCode::SUCCESS),
@@ -84,7 +84,7 @@ pub(super) fn run(args: &UpArgs) -> Result<ExitCode> {
             }
         }
     }
-    note("ff-lab: the network ends");
+    note("ff-lab: stopping the network");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -161,7 +161,7 @@ fn check_knows_flashflow(args: &UpArgs) -> Result<()> {
         return Ok(());
     }
     bail!(
-        "{}: this tor does not know FlashFlow; crates/ff-relay-ext/tor/build-tor makes one that does",
+        "{}: this tor does not have FlashFlow; crates/ff-relay-ext/tor/build-tor builds one that has it",
         tor.display()
     )
 }

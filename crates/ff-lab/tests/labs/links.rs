@@ -302,11 +302,11 @@ fn what_a_device_drops_is_a_cause_of_its_own() {
     let unread = report["drops"]["device_overflowed"].as_u64().unwrap();
     assert_eq!(unread, 300, "{report}");
     assert!(error.contains(&format!("{unread} packets (")), "{error}");
-    assert!(error.contains("were lost unread and not by the link"), "{error}");
+    assert!(error.contains("were lost before the emulator read them"), "{error}");
     // Those that it held have waited as long as the emulator stood still.
     assert_eq!(output.status.code(), Some(75), "{error}");
     let quiet = ff_lab(&["link", "run", "--", "true"]);
-    assert!(!String::from_utf8(quiet.stderr).unwrap().contains("lost unread"));
+    assert!(!String::from_utf8(quiet.stderr).unwrap().contains("before the emulator read"));
 }
 
 /// A lab whose command does this first and has started another one by that: it, and the ids of

@@ -25,8 +25,8 @@ Exit status:
 #[command(after_long_help = ANONYMITY)]
 pub struct AnalyzeArgs {
     /// Read circuits from these directories or files: circuits-*.jsonl of ff-perf or
-    /// *.onionperf.analysis.json of OnionPerf (versions 1.0 to 5.0), packed by xz or not. Each
-    /// directory of ff-perf counts as a host.
+    /// *.onionperf.analysis.json of OnionPerf (versions 1.0 to 5.0), compressed with xz or not.
+    /// Each directory of ff-perf counts as a host.
     #[arg(value_name = "DIR", required = true)]
     pub paths: Vec<PathBuf>,
     /// Write figures (SVG), tables (CSV) and summary.json into this folder.
@@ -54,7 +54,7 @@ pub struct AnalyzeArgs {
     /// 2.4).
     #[arg(long, value_name = "KIND", value_enum, default_value_t = TimeoutKind::Percentile)]
     pub timeout: TimeoutKind,
-    /// A network (consensus or relayinfo JSON, packed or not): attackers then also have /16s,
+    /// A network (consensus or relayinfo JSON, compressed or not): attackers then also have /16s,
     /// families and countries, as far as the file has them.
     #[arg(long, value_name = "FILE")]
     pub network: Option<PathBuf>,

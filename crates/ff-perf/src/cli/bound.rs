@@ -8,7 +8,7 @@ use ff_sim::flow::path::LONGEST;
 /// Options of `bound`.
 #[derive(Args, Clone, Debug)]
 pub struct BoundArgs {
-    /// A consensus of either flavour, packed by xz or not: its weights are the capacities.
+    /// A consensus of either flavour, compressed with xz or not: its weights are the capacities.
     #[arg(long, value_name = "FILE", required_unless_present_any = ["capacities", "link"])]
     pub consensus: Option<PathBuf>,
     /// Descriptors of its relays: a file, an archive or a folder. They give families, by name and

@@ -15,46 +15,45 @@ use crate::target::StreamTarget;
 /// What to do with downloads.
 #[derive(Debug, Subcommand)]
 pub enum DownloadsCommand {
-    /// Download from a source through given relays, or drawn ones, one download on each circuit.
+    /// Download from a source, one download on each circuit, through given or random relays.
     #[command(after_help = STATUS)]
     Run(Box<DownloadsRunArgs>),
-    /// Download continuously, one download at a time, until SIGTERM or Ctrl-C: rotated files, OnionPerf's files of each day,
-    /// metrics for Prometheus.
+    /// Download continuously, one download at a time, until SIGTERM or Ctrl-C: rotated files,
+    /// OnionPerf's daily files, metrics for Prometheus.
     #[command(after_help = STATUS)]
     Serve(Box<ServeArgs>),
     /// Analyse downloads: times, throughput, failures, where the time went; compare sets of them.
     ///
     /// For each set of downloads, target (exit or onion service) and size: medians with 95 %
     /// intervals, quartiles and 90th percentiles of times to first and last byte and of throughput,
-    /// failures in OnionPerf's words, and where the time went. Only whole downloads have times.
-    /// Sets are compared by the Mann-Whitney test; the arms of a run are sets of their own.
+    /// failures by OnionPerf's names, and where the time went. Only complete downloads have times.
+    /// Sets are compared by the Mann-Whitney test; each arm of a run is a set.
     #[command(after_help = STATUS)]
     Analyze(AnalyzeArgs),
-    /// Leave out downloads of OnionPerf's files by the relays of their circuits.
+    /// Filter downloads in OnionPerf's files by the relays of their circuits.
     ///
-    /// Circuits that do not fit are marked, as OnionPerf's `filter` does, and nothing is removed:
-    /// its `viz` and `downloads analyze` leave out downloads of marked circuits, and downloads
-    /// whose circuit is not known. Marks of earlier filters stay.
+    /// Marks circuits that do not match, as OnionPerf's `filter` does, and removes nothing: its
+    /// `viz` and `downloads analyze` leave out downloads of marked circuits and of unknown
+    /// circuits. Marks of earlier filters stay.
     #[command(after_help = STATUS)]
     Filter(FilterArgs),
-    /// Write downloads as OnionPerf's analysis files, version 3.1: one a day of UTC, packed by xz,
-    /// with an index.
+    /// Write downloads as OnionPerf's analysis files, version 3.1: one per UTC day, compressed
+    /// with xz, with an index.
     ///
-    /// These files are read by OnionPerf's own tools, Tor Metrics and tornettools. A download
-    /// belongs to the day on which it began, with its circuit. Existing files of a day are
-    /// replaced.
+    /// OnionPerf's own tools, Tor Metrics and tornettools read these files. A download belongs to
+    /// the day on which its circuit began. Existing files of a day are replaced.
     #[command(after_help = STATUS)]
     Export(ExportArgs),
-    /// Compute the traffic of continuous downloads: bytes a day and a month, the time of each size,
-    /// and how exact medians will be.
+    /// Compute the traffic of continuous downloads: bytes per day and month, the time of each size,
+    /// and the precision of medians.
     ///
-    /// A month counts as 30 days, and each download as a new circuit over a new link. Bytes are
-    /// those of both directions: payload, the overhead of cells, the overhead of TLS, TCP and IP,
-    /// and directory documents, without retransmissions. For each size it prints the number of
-    /// downloads a month for each target, and the percentiles of these between which the 95 %
-    /// interval of their median lies (binomial order statistics) if all are whole. With --profile
-    /// it adds the least time: the round trips over the link before the first byte, and the time
-    /// that the link needs for the bytes.
+    /// A month counts as 30 days, and each download as a new circuit over a new link. Bytes of both
+    /// directions count: payload, the overhead of cells, the overhead of TLS, TCP and IP, and
+    /// directory documents, without retransmissions. For each size it prints the number of
+    /// downloads per month for each target, and the percentiles between which the 95 % interval of
+    /// their median lies (binomial order statistics) if all are complete. With --profile it adds
+    /// the shortest possible time: the round trips over the link before the first byte, and the
+    /// time that the link needs for the bytes.
     #[command(after_help = STATUS)]
     Plan(PlanArgs),
 }
@@ -62,44 +61,44 @@ pub enum DownloadsCommand {
 /// What is downloaded, and how.
 #[derive(Args, Clone, Debug)]
 pub struct Fetching {
-    /// The network, as for `circuits run`: the data directory of a tor that is in it, a directory
-    /// with several of these, the file of a consensus with its microdescriptors in the same
-    /// directory, or `public`.
+    /// The network, as for `circuits run`: the data directory of a tor in it, a directory with
+    /// several of these, a consensus file with its microdescriptors in the same directory, or
+    /// `public`.
     #[arg(long, value_name = "DIR|FILE|public")]
     pub network: PathBuf,
     /// Allow a network with relays on the Internet. Read ETHICS.md first.
     #[arg(long)]
     pub public: bool,
-    /// The source: a URL that `ff-perf source` prints. That of an onion service needs --as-client.
+    /// The source: a URL that `ff-perf source` prints. The URL of an onion service needs
+    /// --as-client.
     #[arg(long, value_name = "URL", value_parser = source)]
     pub to: StreamTarget,
     /// The client that builds the circuits.
     #[arg(long, value_enum, default_value_t = ClientKind::Arti)]
     pub client: ClientKind,
-    /// Let the client choose its paths itself, as it does for its users: Arti with guards of its
-    /// own, or the tor in --network by the options of its torrc, which stay as they are (bridges,
-    /// conflux, guards). Each download gets circuits that no other download uses. The line has the
-    /// path if the client tells it, else the reason. Building circuits is part of --timeout then.
+    /// Let the client choose its paths itself, as it does for its users: Arti with its own guards,
+    /// or the tor in --network with the options of its torrc unchanged (bridges, conflux, guards).
+    /// No two downloads share a circuit. Each line has the path if the client reports it, otherwise
+    /// the reason. The time to build circuits then counts towards --timeout.
     #[arg(long, conflicts_with = "build_time")]
     pub as_client: bool,
-    /// Keep the guards and documents of an Arti that chooses its paths itself in this folder, of
-    /// arms in a folder of each. Without it, each start has new ones.
+    /// Keep Arti's guards and documents in this folder if Arti chooses its paths itself; each arm
+    /// has a folder in it. Without it, each start gets new ones.
     #[arg(long, value_name = "DIR", requires = "paths_of_clients")]
     pub state: Option<PathBuf>,
     /// Size of the download: bytes, or with KiB, MiB, kB, MB.
     #[arg(long, value_name = "SIZE", default_value = "5MiB", value_parser = some_bytes)]
     pub size: u64,
-    /// How long a download may take, in seconds, from the request for its stream; OnionPerf has
-    /// 270.
+    /// Time limit of a download in seconds, from the request for its stream; OnionPerf uses 270.
     #[arg(long, value_name = "SECONDS", default_value_t = 270,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
-    /// How long a circuit may take to be built, in seconds. Not with --as-client.
+    /// Time limit for building a circuit, in seconds. Not with --as-client.
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=600))]
     pub build_time: u64,
-    /// Build through the paths of this file in turn, repeatedly, as `ff-perf paths` writes them;
-    /// without it, paths are drawn.
+    /// Use the paths of this file in turn, repeatedly; `ff-perf paths` writes such files. Without
+    /// it, paths are drawn at random.
     #[arg(long, value_name = "FILE")]
     pub path_file: Option<PathBuf>,
     /// By which rules paths are drawn.
@@ -122,20 +121,20 @@ pub struct DownloadsRunArgs {
     /// What is downloaded, and how.
     #[command(flatten)]
     pub fetching: Fetching,
-    /// Compare the arms of this TOML file, which take turns in an order drawn by --seed: each has a
-    /// client, lines of a torrc, and rules for paths or a file of paths. Other options apply to all
-    /// arms. See doc/downloads.md.
+    /// Compare the ways to download (arms) in this TOML file. They take turns, in an order drawn by
+    /// --seed. Each has a client, torrc lines, and rules for paths or a file of paths. Other
+    /// options apply to all arms. See doc/downloads.md.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["path_file", "in_flight"])]
     pub arms: Option<PathBuf>,
-    /// Number of downloads, of all arms together.
+    /// Number of downloads, over all arms.
     #[arg(long, value_name = "NUMBER", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub count: u64,
-    /// Number of downloads at once; several slow each other down.
+    /// Number of simultaneous downloads; they slow each other down.
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u64).range(1..=50))]
     pub in_flight: u64,
-    /// Begin at most this many downloads a second, or a minute or an hour with /min or /h.
+    /// Begin at most this many downloads per second, or per minute or hour with /min or /h.
     #[arg(long, value_name = "RATE", default_value = "1", value_parser = rate)]
     pub rate: f64,
     /// When it stops early, and where its results go.
@@ -150,22 +149,21 @@ pub struct ServeArgs {
     /// What is downloaded, and how.
     #[command(flatten)]
     pub fetching: Fetching,
-    /// Seconds from the start of one download to the start of the next; OnionPerf has 300. There
-    /// are never two at once.
+    /// Seconds from the start of one download to the start of the next; OnionPerf uses 300.
+    /// Downloads never overlap.
     #[arg(long, value_name = "SECONDS", default_value_t = 300,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub every: u64,
     /// Compare the arms of this TOML file, as `downloads run` does. See doc/downloads.md.
     #[arg(long, value_name = "FILE", conflicts_with = "path_file")]
     pub arms: Option<PathBuf>,
-    /// Download several sizes, each as often as its weight says: SIZE=WEIGHT,… or A:B:C, the
-    /// weights of 50KiB, 1MiB and 5MiB. OnionPerf used 12:2:1. The order depends on --seed.
+    /// Download several sizes in proportion to their weights: SIZE=WEIGHT,… or A:B:C, the weights
+    /// of 50KiB, 1MiB and 5MiB. OnionPerf used 12:2:1. The order depends on --seed.
     #[arg(long, value_name = "MIX", conflicts_with = "size")]
     pub mix: Option<Mix>,
-    /// Download at most this much in a month of UTC, such as 5GB/month. A download that might
-    /// exceed it is put off, and its slot has a line that says so. Computed from the payload with
-    /// cells, TLS, TCP and IP; directory documents and retransmissions count only with
-    /// --data-interface.
+    /// Limit the traffic of a calendar month (UTC), such as 5GB/month. A download that might exceed
+    /// it is put off, and a line says so. Computed from the payload with cells, TLS, TCP and IP;
+    /// directory documents and retransmissions count only with --data-interface.
     #[arg(long, value_name = "SIZE/month", value_parser = plan::data)]
     pub data: Option<u64>,
     /// Count --data by the kernel's counters of this network interface, such as eth0: all of its
@@ -173,10 +171,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "INTERFACE", requires = "data")]
     pub data_interface: Option<String>,
     /// Name of the measuring host in OnionPerf's files, which are written to the folder onionperf
-    /// in --dir after each day of UTC: up to 64 letters, digits and -.
+    /// in --dir after each UTC day: up to 64 letters, digits and -.
     #[arg(long, value_name = "NAME", default_value = "ff-perf", value_parser = host)]
     pub host: String,
-    /// Address of the measuring host on the Internet in these files; left out by default.
+    /// Public address of the measuring host in these files; omitted by default.
     #[arg(long, value_name = "ADDRESS")]
     pub address: Option<std::net::IpAddr>,
     /// Where lines are kept, and for how long.
@@ -265,8 +263,8 @@ fn source(text: &str) -> Result<StreamTarget, String> {
 #[derive(Args, Clone, Debug)]
 pub struct AnalyzeArgs {
     /// A set of downloads: its label, and its files and folders: circuits-*.jsonl of ff-perf,
-    /// *.onionperf.analysis.json of OnionPerf (versions 1.0 to 5.0) or *.tpf of Torperf, packed by
-    /// xz or not.
+    /// *.onionperf.analysis.json of OnionPerf (versions 1.0 to 5.0) or *.tpf of Torperf,
+    /// compressed with xz or not.
     #[arg(long = "data", value_name = "LABEL=PATH,...", required = true, value_parser = data)]
     pub data: Vec<DataArg>,
     /// Write a page (report.html), figures (SVG), the table of OnionPerf's `viz`, and for each set
@@ -289,13 +287,13 @@ pub struct FilterArgs {
     /// OnionPerf's analysis files and folders of them.
     #[arg(value_name = "PATH", required = true)]
     pub paths: Vec<PathBuf>,
-    /// Write the files into this folder, by their names, packed by xz, with an index.
+    /// Write the files into this folder under their own names, compressed with xz.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Keep circuits that have only relays of this file, one fingerprint per line.
+    /// Keep circuits that have only relays in this file, one fingerprint per line.
     #[arg(long, value_name = "FILE")]
     pub include_fingerprints: Option<PathBuf>,
-    /// Keep circuits that have no relay of this file, one fingerprint per line.
+    /// Keep circuits that have no relay in this file, one fingerprint per line.
     #[arg(long, value_name = "FILE")]
     pub exclude_fingerprints: Option<PathBuf>,
     /// Check only the first relay of circuits.
@@ -321,7 +319,7 @@ pub struct ExportArgs {
     /// Name of the measuring host in the files: up to 64 letters, digits and -.
     #[arg(long, value_name = "NAME", default_value = "ff-perf", value_parser = host)]
     pub host: String,
-    /// Address of the measuring host on the Internet; left out by default.
+    /// Public address of the measuring host in the files; omitted by default.
     #[arg(long, value_name = "ADDRESS")]
     pub address: Option<std::net::IpAddr>,
 }
@@ -343,7 +341,7 @@ fn data(text: &str) -> Result<DataArg, String> {
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if label.is_empty() || label.starts_with('.') || !label.bytes().all(is_good) {
         return Err(
-            "the label may have letters, digits, -, _ and ., and does not begin with .".to_owned()
+            "use letters, digits, -, _ and . for the label, and begin it with another character than .".to_owned()
         );
     }
     let paths: Vec<PathBuf> = paths.split(',').map(PathBuf::from).collect();

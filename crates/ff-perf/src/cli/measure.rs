@@ -20,7 +20,7 @@ pub struct MeasureArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 100,
           value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub count: u64,
-    /// Begin at most this many circuits a second, or a minute or an hour with /min or /h. Default:
+    /// Begin at most this many circuits per second, or per minute or hour with /min or /h. Default:
     /// 100, on the Internet 1.
     #[arg(long, value_name = "PER-SECOND", value_parser = rate)]
     pub rate: Option<f64>,
@@ -200,10 +200,10 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
         "MiB" => 1 << 20,
         "GB" => 1_000_000_000,
         "GiB" => 1 << 30,
-        _ => return Err("its unit is B, kB, KiB, MB, MiB, GB or GiB".to_owned()),
+        _ => return Err("the unit must be B, kB, KiB, MB, MiB, GB or GiB".to_owned()),
     };
-    let number: u64 = digits.parse().map_err(|_| "it is a whole number of bytes".to_owned())?;
-    number.checked_mul(unit).ok_or_else(|| "it is too much".to_owned())
+    let number: u64 = digits.parse().map_err(|_| "give a whole number of bytes".to_owned())?;
+    number.checked_mul(unit).ok_or_else(|| "the number is too large".to_owned())
 }
 
 /// Reads a number of bytes that is not 0.
@@ -217,13 +217,13 @@ pub(super) fn some_bytes(text: &str) -> Result<u64, String> {
 /// Reads a share.
 pub(super) fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| "it is a share from 0 to 1".to_owned())
+    share.ok_or_else(|| "give a share from 0 to 1".to_owned())
 }
 
 /// Reads a time between two streams of a circuit, in seconds.
 fn between(text: &str) -> Result<f64, String> {
     let secs = text.parse().ok().filter(|secs| (0.02..=3600.0).contains(secs));
-    secs.ok_or_else(|| "it is a number of seconds, from 0.02 to 3600".to_owned())
+    secs.ok_or_else(|| "give a number of seconds from 0.02 to 3600".to_owned())
 }
 
 /// Reads a rate per second: a number, per second or with `/s`, `/min` or `/h` at its end.
@@ -237,7 +237,7 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
     };
     let rate = number.parse().ok().map(|number: f64| number / secs);
     let rate = rate.filter(|rate| (1e-5..=1e5).contains(rate));
-    rate.ok_or_else(|| "it is a number a second, from 0.00001 to 100000".to_owned())
+    rate.ok_or_else(|| "the rate must be from 0.00001 to 100000 per second".to_owned())
 }
 
 #[cfg(test)]
@@ -252,7 +252,7 @@ mod tests {
             assert!(bytes(odd).is_err(), "{odd}");
         }
         let odd = bytes("5TB").expect_err("no unit of ours");
-        assert_eq!(odd, "its unit is B, kB, KiB, MB, MiB, GB or GiB");
+        assert_eq!(odd, "the unit must be B, kB, KiB, MB, MiB, GB or GiB");
         assert!(some_bytes("0").is_err());
         assert_eq!(some_bytes("5MiB"), Ok(5_242_880));
         assert_eq!((share("0.05"), rate("2")), (Ok(0.05), Ok(2.0)));

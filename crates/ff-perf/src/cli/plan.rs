@@ -19,16 +19,16 @@ pub struct PlanArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub targets: u64,
-    /// A budget for a month, such as 5GB/month: prints the share of it that is needed, and how many
+    /// A monthly budget, such as 5GB/month: print which share of it is needed, and how many
     /// downloads fit.
     #[arg(long, value_name = "SIZE/month", value_parser = data)]
     pub data: Option<u64>,
-    /// The traffic of directory documents a day: bytes, or with KiB, MiB, kB, MB. 5MB is a rough
-    /// estimate for a client of the public network: a dozen diffs of the consensus, and changed
+    /// The traffic of directory documents per day: bytes, or with KiB, MiB, kB, MB. 5MB is a rough
+    /// estimate for a client of the public network: a dozen consensus diffs and the changed
     /// microdescriptors.
     #[arg(long, value_name = "SIZE", default_value = "5MB", value_parser = bytes)]
     pub directory: u64,
-    /// The client's link: a profile of `ff-lab link profiles`, or a file of that form.
+    /// The client's link: a profile of `ff-lab link profiles`, or a file in the same format.
     #[arg(long, value_name = "PROFILE")]
     pub profile: Option<String>,
     /// Print the results as JSON. Sizes are in bytes, times in seconds.

@@ -66,21 +66,23 @@ pub struct Keeping {
     #[arg(long, value_name = "NUMBER", default_value_t = 30,
           value_parser = clap::value_parser!(u32).range(2..=10_000))]
     pub keep: u32,
-    /// Begin another file `daily`, in UTC (and at 32 MiB), or at this size, with KiB, MiB, kB, MB.
+    /// Begin a new file `daily`, at midnight UTC (and at 32 MiB), or at this size, with KiB, MiB,
+    /// kB, MB.
     #[arg(long, value_name = "daily|SIZE", default_value = "daily", value_parser = rotate)]
     pub rotate: Rotate,
     /// Keep --dir below this size, with KiB, MiB, GiB, kB, MB, GB: the oldest file is removed
     /// before a line is written that would exceed it. At least 1MB.
     #[arg(long, value_name = "SIZE", value_parser = disk)]
     pub disk: Option<u64>,
-    /// Answer Prometheus at http://ADDRESS/metrics, an address of loopback; port 0 is a free port.
+    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, on a loopback address; port 0
+    /// means any free port.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
     /// Also allow an address that other hosts can reach, and answer requests for this host name,
     /// which Prometheus sends.
     #[arg(long, value_name = "NAME", requires = "metrics")]
     pub metrics_host: Vec<String>,
-    /// Seconds between two looks for newer documents in --network.
+    /// Seconds between checks for newer documents in --network.
     #[arg(long, value_name = "SECONDS", default_value_t = 600,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub refresh: u64,
@@ -113,7 +115,7 @@ impl Keeping {
 /// sixty times too high.
 fn steady(text: &str) -> Result<f64, String> {
     if !text.contains('/') {
-        return Err(format!("is it {text}/h, {text}/min or {text}/s?"));
+        return Err(format!("give a unit: {text}/h, {text}/min or {text}/s"));
     }
     rate(text)
 }
@@ -124,7 +126,7 @@ fn rotate(text: &str) -> Result<Rotate, String> {
         return Ok(Rotate::Daily);
     }
     match bytes(text)? {
-        size if size < LEAST_BYTES => Err(format!("it is {LEAST_BYTES} bytes at least")),
+        size if size < LEAST_BYTES => Err(format!("it must be at least {LEAST_BYTES} bytes")),
         size => Ok(Rotate::Bytes(size)),
     }
 }

@@ -14,36 +14,35 @@ pub struct SourceArgs {
     /// Listen at this address; port 0 is a free port.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
-    /// Listen and answer on this network interface only, such as eth1: not on the client's link.
-    /// Needs root.
+    /// Use only this network interface, such as eth1; it need not be the client's. Needs root.
     #[arg(long, value_name = "INTERFACE", value_parser = NonEmptyStringValueParser::new())]
     pub interface: Option<String>,
-    /// Serve as an onion service as well, at port 80: by Arti over --network, or by the tor of
-    /// --by. Its URL is printed, too.
+    /// Also serve as an onion service, on port 80: through Arti over --network, or through the tor
+    /// in --by. Prints its URL as well.
     #[arg(long)]
     pub onion: bool,
     /// Have a tor publish the onion service: the directory of a tor with a control socket named
     /// `control` (cookie authentication works). It ends with this program.
     #[arg(long, value_name = "tor:DIR", requires = "onion", value_parser = by)]
     pub by: Option<PathBuf>,
-    /// A single onion service, which is not anonymous and faster: its tor builds circuits of one
-    /// hop. Only by a tor that is configured for it.
+    /// Publish a single onion service, which is faster but not anonymous: its tor builds one-hop
+    /// circuits. The tor in --by must be configured for it.
     #[arg(long, requires = "by")]
     pub single: bool,
     /// Keep the onion service's key in this folder, with mode 0600: the address stays the same
-    /// after a restart. Arti's guards and documents are there, too. Without it, each start has a
+    /// after a restart. It also holds Arti's guards and documents. Without it, each start has a
     /// new address.
     #[arg(long, value_name = "DIR", requires = "onion")]
     pub keys: Option<PathBuf>,
-    /// The network of Arti's onion service, as for `downloads run`: the data directory of a tor
-    /// that is in it, a directory with several of these, the file of a consensus with its
-    /// microdescriptors in the same directory, or `public`.
+    /// The network of Arti's onion service, as for `downloads run`: the data directory of a tor in
+    /// it, a directory with several of these, a consensus file with its microdescriptors in the
+    /// same directory, or `public`.
     #[arg(long, value_name = "DIR|FILE|public", requires = "onion", conflicts_with = "by")]
     pub network: Option<PathBuf>,
     /// Allow a network with relays on the Internet. Read ETHICS.md first.
     #[arg(long, requires = "network")]
     pub public: bool,
-    /// Print the URLs as one JSON object, in one line: {"url": …, "onion": …}.
+    /// Print the URLs as one JSON object on one line: {"url": …, "onion": …}.
     #[arg(long)]
     pub json: bool,
     /// Keep the token in this file, created with mode 0600 if missing: the URL stays the same after
@@ -53,11 +52,11 @@ pub struct SourceArgs {
     /// Largest download: bytes, or with KiB, MiB, kB, MB.
     #[arg(long, value_name = "SIZE", default_value = "100MiB", value_parser = some_bytes)]
     pub most: u64,
-    /// Number of downloads at once, at most.
+    /// Maximum number of simultaneous downloads.
     #[arg(long, value_name = "NUMBER", default_value_t = 16,
           value_parser = clap::value_parser!(u16).range(1..=32))]
     pub downloads: u16,
-    /// How long a download may take, in seconds; then it is cut off, so that slow readers do not
+    /// Time limit of a download in seconds; longer ones are cut off, so that slow clients do not
     /// keep others out.
     #[arg(long, value_name = "SECONDS", default_value_t = 3600,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
@@ -72,7 +71,7 @@ pub struct SourceArgs {
 fn by(text: &str) -> Result<PathBuf, String> {
     match text.strip_prefix("tor:") {
         Some(dir) if !dir.is_empty() => Ok(PathBuf::from(dir)),
-        _ => Err("write tor:DIR, with the directory of a tor".to_owned()),
+        _ => Err("write tor:DIR, with the data directory of a tor".to_owned()),
     }
 }
 

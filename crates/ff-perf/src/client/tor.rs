@@ -242,14 +242,14 @@ async fn not_attached(fault: Fault, circuit: &TorCircuit) -> Fault {
     }
     if says("one-hop circuit") {
         return Fault::client(
-            "tor puts no streams on circuits of one relay: give longer paths, or --client arti",
+            "tor does not attach streams to circuits of one relay: give longer paths, or --client arti",
         );
     }
     if says("ircuit") {
         return circuit.destroyed_by_now().await;
     }
     Fault::client(format!(
-        "{}: tor did not leave the stream to us: was it sent SIGHUP, or given other options?",
+        "{}: tor attached the stream itself: did it get SIGHUP or other options?",
         fault.reason
     ))
 }
@@ -349,7 +349,7 @@ impl Client for Tor {
 /// The message about a tor that still has our options from before.
 fn left_over(dir: &Path) -> String {
     format!(
-        "{}: its tor still has the options of a run that was killed, and keeps them; SIGHUP gives it those of its torrc",
+        "{}: its tor still has the options of a killed run; send it SIGHUP to restore those of its torrc",
         dir.display()
     )
 }

@@ -126,8 +126,8 @@ pub fn launch(client: Arc<TorClient<PreferredRuntime>>) -> Result<ArtiService, S
     let config = config.map_err(|error| error.to_string())?;
     let launched = client.launch_onion_service(config);
     let launched = launched.map_err(|error| crate::client::arti::reason(&error))?;
-    let (running, requests) = launched.ok_or("Arti does not launch it")?;
-    let address = running.onion_address().ok_or("Arti does not tell its address")?;
+    let (running, requests) = launched.ok_or("Arti did not launch it")?;
+    let address = running.onion_address().ok_or("Arti did not report its address")?;
     let address = address.display_unredacted().to_string();
     let streams = requests.map(session);
     let (end, ended) = oneshot::channel();

@@ -66,10 +66,10 @@ pub async fn publish(
     let (control, reply) = when_free(LOOK, control, move |control| control.command(&add)).await?;
     let reply = reply.map_err(|error| anyhow!("{}: {}", dir.display(), without_key(error)))?;
     let id = reply.value("ServiceID").filter(|id| is_name(id));
-    let id = id.context("tor does not tell the service's address")?;
+    let id = id.context("tor did not report the service's address")?;
     if let (None, Some(keys)) = (&known, keys) {
         let key = reply.value("PrivateKey").filter(|key| is_key(key));
-        let key = key.context("tor does not tell the service's key")?;
+        let key = key.context("tor did not report the service's key")?;
         keep_key(keys, key)?;
     }
     let (tell, ended) = oneshot::channel();
@@ -155,7 +155,7 @@ fn without_key(error: ff_lab::Error) -> String {
     match error {
         ff_lab::Error::Refused { reply, .. } => format!("tor refuses the onion service: {reply}"),
         ff_lab::Error::Timeout { after, .. } => {
-            format!("tor does not reply to ADD_ONION within {} s", after.as_secs())
+            format!("tor did not reply to ADD_ONION within {} s", after.as_secs())
         }
         error => error.to_string(),
     }
@@ -171,7 +171,7 @@ fn known_key(keys: &Path) -> Result<Option<String>> {
     let text = String::from_utf8_lossy(&bytes).trim().to_owned();
     if !is_key(&text) {
         bail!(
-            "{}: this is not an onion service's key; remove the file to have a new address",
+            "{}: this is not the key of an onion service; remove the file to get a new address",
             path.display()
         );
     }

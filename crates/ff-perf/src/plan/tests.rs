@@ -168,7 +168,7 @@ fn a_link_has_its_least_times() {
     assert_eq!(free.sizes[0].least_secs, Some(8.0 * 0.84));
     let often = PlanSettings { link: Some(link(Some(30_000))), every_secs: 10, ..settings(1) };
     let text = DownloadPlan::of(&often).text();
-    assert!(text.contains("slots will come late"), "{text}");
+    assert!(text.contains("downloads will begin late"), "{text}");
 }
 
 #[test]

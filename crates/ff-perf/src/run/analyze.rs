@@ -40,7 +40,7 @@ pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
     }
     ensure!(
         report.circuits > 0,
-        "none of {} circuits was built with {} hops: {} were built with other numbers of them, see --hops",
+        "none of {} circuits was built with {} hops; {} were built with other numbers of hops: see --hops",
         report.read.all,
         args.hops,
         report.read.other_hops
@@ -69,7 +69,7 @@ fn network(
     let (network, _) = ff_sim::source::described(path, args.descriptors.as_deref(), inputs)?;
     ensure!(
         circuits.known(&network) > 0,
-        "{} has none of the {} relays of the circuits: take a network of the time when they were measured",
+        "{} has none of the {} relays of the circuits: give a network of the time when they were measured",
         path.display(),
         circuits.relays.len()
     );

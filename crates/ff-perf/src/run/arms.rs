@@ -80,7 +80,7 @@ pub(super) fn read(file: &Path, run: &Measuring, inputs: &mut Inputs) -> Result<
 pub(super) fn states(run: &Measuring, arms: &[Arm]) -> Result<StateDir> {
     if run.state.is_some() && !arms.iter().any(has_state) {
         bail!(
-            "--state: give as-client = true to an arm whose client is arti, or leave out --state"
+            "--state is only for arms with client = \"arti\" and as-client = true, and there is none: leave it out"
         );
     }
     StateDir::new(run.state.as_deref())
@@ -133,8 +133,8 @@ pub(super) fn check_options(arm: &Arm, file: &Path, ready: &Ready) -> Result<Opt
     let left_over = Tor::not_of_torrc(&ready.dir, &arm.options()).map_err(not_asked)?;
     if !left_over.is_empty() {
         say(&format!(
-            "arm {}: tor has {} although its torrc does not: if a run that was killed has left that, send tor SIGHUP, or arms \
-             without it are measured with it, too",
+            "arm {}: tor has options that are not in its torrc: {}. If a killed run left them, send SIGHUP to tor; otherwise \
+             they apply to all arms",
             arm.name,
             left_over.join(", ")
         ));

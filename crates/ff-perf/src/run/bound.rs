@@ -80,7 +80,7 @@ pub(super) fn run(args: &BoundArgs) -> Result<ExitCode> {
     let mut all = Capacities::read(path, &mut inputs)?;
     ensure!(
         args.consensus.is_none() || all.kind == "weights",
-        "{} is not a consensus: name it with --capacities",
+        "{} is not a consensus: give it with --capacities",
         path.display()
     );
     let pool = pool(args, &mut all, &mut inputs)?;
@@ -94,7 +94,7 @@ pub(super) fn run(args: &BoundArgs) -> Result<ExitCode> {
     let found = find(args, &all, pool.as_ref(), &bounds, &inputs)?;
     ensure!(
         found.bound.iter().any(Option::is_some),
-        "{}: there is no path of these lengths: too few relays, weights, guards or exits",
+        "{}: no path of these lengths can be drawn: too few relays, weights, guards or exits",
         path.display()
     );
     if let Some(figure) = &args.figure {

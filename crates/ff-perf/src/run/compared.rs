@@ -35,7 +35,7 @@ pub(super) fn pairs_of(args: &PairsArgs) -> Result<ExitCode> {
     let found = pairs(&read(&args.paths)?, args.least);
     ensure!(
         !found.is_empty(),
-        "no two paths with {} round trips each differ by one relay at the end: see `ff-perf circuits pairs --help`",
+        "no two paths with {} round trips each differ only by one relay at the end: see `ff-perf circuits pairs --help`",
         args.least
     );
     print(args.json, &found, |pairs| pairs_text(pairs))

@@ -22,7 +22,7 @@ fn programs() -> [Program<'static>; 3] {
         command: Cli::command(),
         files: &[
             ("/usr/share/doc/ff-tools/circuits-serve.md", "The guide to circuits serve."),
-            ("/usr/share/doc/ff-tools/circuits-analyze.md", "What circuits analyze prints."),
+            ("/usr/share/doc/ff-tools/circuits-analyze.md", "How to read circuits analyze."),
             ("/usr/share/doc/ff-tools/downloads.md", "The guide to downloads."),
             ("/usr/share/doc/ff-tools/downloads-serve.md", "The guide to downloads serve."),
         ],
@@ -43,10 +43,10 @@ fn programs() -> [Program<'static>; 3] {
     };
     let sim = Program {
         command: ff_sim::cli::Cli::command(),
-        files: &[("/usr/share/doc/ff-tools/sim-store.md", "What a store of archives has in it.")],
+        files: &[("/usr/share/doc/ff-tools/sim-store.md", "The contents of a store of archives.")],
         examples: &[(
             "ff-sim-ingest",
-            "Take a folder of CollecTor's archives into a store:",
+            "Put a folder of CollecTor's archives into a store:",
             "ff-sim ingest --collector archives --store store",
         )],
         see_also: &["ff-perf(1)", "ff-bwauth(1)"],

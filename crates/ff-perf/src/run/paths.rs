@@ -74,10 +74,7 @@ fn pool(args: &PathsArgs) -> Result<(Pool, bool)> {
         let (from, mut inputs) = (args.descriptors.as_deref(), Inputs::default());
         return Ok((Pool::read(&args.network, from, &mut inputs)?, false));
     }
-    ensure!(
-        args.descriptors.is_none(),
-        "--descriptors: give a consensus of the flavour ns with them"
-    );
+    ensure!(args.descriptors.is_none(), "--descriptors needs a consensus of the flavour ns");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let network = CircuitNetwork::read(&network::directory(&args.network), now)?;
     let is_internet = check_internet(&args.network, &network, args.public)?;

@@ -46,7 +46,7 @@ pub(super) fn run(args: &SourceArgs) -> Result<ExitCode> {
     let served = runtime.block_on(async {
         let mut signals = Signals::listen().context("Failed to listen for signals")?;
         let listener = listen(args.listen, args.interface.as_deref())?;
-        let at = listener.local_addr().context("Failed to learn the port")?;
+        let at = listener.local_addr().context("Failed to get the port")?;
         let onion = Onion::start(args, &mut signals).await?;
         super::show(&urls(at, onion.address(), &token, args.json))?;
         let source = Source::new(token, limits);
@@ -59,7 +59,7 @@ pub(super) fn run(args: &SourceArgs) -> Result<ExitCode> {
     // A thread may still wait for tor's reply, which is of no use.
     runtime.shutdown_timeout(Duration::from_secs(1));
     let (whole, bytes) = served?;
-    super::client::say(&format!("{whole} whole downloads, {bytes} bytes in all"));
+    super::client::say(&format!("{whole} complete downloads, {bytes} bytes in all"));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -15,7 +15,7 @@ const BUDGET: StateFile = StateFile {
     name: FILE,
     schema: SCHEMA,
     wrong: "this is not a budget",
-    remedy: "delete the file to begin the month with nothing spent",
+    remedy: "delete the file to start the month with an unused budget",
 };
 
 /// Reads what has been spent; none if there is no file yet.

@@ -363,7 +363,8 @@ fn a_run_that_was_killed_loses_its_last_line_only() {
     let found = json(&[text(dir.path())]);
     assert_eq!((&found["circuits"], &found["read"]["half_lines"]), (&9.into(), &1.into()));
     assert!(
-        prints(&[text(dir.path())]).contains("files that end in half a line, which is left out: 1")
+        prints(&[text(dir.path())])
+            .contains("files with an incomplete last line, which is left out: 1")
     );
 }
 

@@ -287,7 +287,8 @@ fn capacities_are_read_from_what_ff_bwauth_writes() {
     assert_eq!(found["bound"], serde_json::json!([20.0, 10.0]));
 
     assert!(
-        fails(&["bound", "--capacities", &v3bw, "--lengths", "8"]).contains("there is no path")
+        fails(&["bound", "--capacities", &v3bw, "--lengths", "8"])
+            .contains("no path of these lengths")
     );
 
     let header = "fingerprint,estimate_bytes_per_sec,verdict";
@@ -301,7 +302,7 @@ fn capacities_are_read_from_what_ff_bwauth_writes() {
     assert!(fails(&["bound", "--consensus", &cut]).contains("cut"));
     assert!(
         fails(&["bound", "--consensus", &export])
-            .contains("is not a consensus: name it with --capacities")
+            .contains("is not a consensus: give it with --capacities")
     );
     assert!(fails(&["bound", "--consensus", "/no/such"]).contains("/no/such"));
 }

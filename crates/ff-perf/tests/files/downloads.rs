@@ -49,10 +49,10 @@ fn public_files_are_analysed_into_a_folder() {
     let printed = prints(&args);
     for said in [
         "all: 11 downloads of op-nl-test1, op-hk5, op-nl",
-        "exit, 5242880 bytes: 5 downloads, 5 whole",
-        "onion service, 5242880 bytes: 6 downloads, 5 whole",
+        "exit, 5242880 bytes: 5 downloads, 5 complete",
+        "onion service, 5242880 bytes: 6 downloads, 5 complete",
         "1 TOR/TIMEOUT",
-        "5 whole downloads are too few for an interval",
+        "5 complete downloads are too few for an interval",
         "5 and 2 values are too few for a test",
     ] {
         assert!(printed.contains(said), "{said}: {printed}");
@@ -106,8 +106,8 @@ fn what_is_wrong_is_said_in_one_sentence() {
     fs::write(dir.path().join("x.tpf"), "START\n").expect("written");
     for (args, said) in [
         (vec![at("none")], "none cannot be read"),
-        (vec![at("x.tpf")], "x.tpf: no line of it is a download of Torperf's"),
-        (vec![at("circuits-1.jsonl")], "set a has no download: 1 other records were read"),
+        (vec![at("x.tpf")], "x.tpf: it has no download of Torperf"),
+        (vec![at("circuits-1.jsonl")], "set a has no downloads; other records: 1"),
         (vec![twice], "has the same downloads of op-nl-test1"),
         (vec![format!("a={}", text(&day)); 2], "--data a=… is given twice"),
     ] {
@@ -147,7 +147,7 @@ fn a_filter_leaves_out_downloads_by_their_relays() {
     let index = fs::read_to_string(out.join("index.xml")).expect("an index");
     assert!(index.contains(&format!("<file name=\"{name}\"")), "{index}");
     let error = fails(&["filter", text(&out), "--out", text(&out), "--exclude-cbt"], 1);
-    assert!(error.contains("is in --out"), "{error}");
+    assert!(error.contains("is in the folder --out"), "{error}");
     fs::write(dir.path().join("empty"), "# none\n").expect("written");
     let empty = dir.path().join("empty");
     let error = fails(&[&whole[..], &["--include-fingerprints", text(&empty)]].concat(), 1);

@@ -158,7 +158,7 @@ fn are_whole(network: &Network, client: &str) {
     assert!(said.contains("run.json") && said.contains("download_bytes"), "{said}");
     are_read_as_onionperfs(&out);
     let said = source.end();
-    assert!(said.contains("4 whole downloads, 1200000 bytes"), "{said}");
+    assert!(said.contains("4 complete downloads, 1200000 bytes"), "{said}");
 }
 
 /// Written as OnionPerf's files, they are of its schema, and read back they are as many.

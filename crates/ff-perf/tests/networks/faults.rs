@@ -167,7 +167,7 @@ impl<'a> Scene<'a> {
         let Some(source) = self.source.take() else { return };
         let said = source.end();
         let words: Vec<&str> = said.split_whitespace().collect();
-        let whole = words.windows(2).find(|pair| pair[1] == "whole").expect("a summary")[0];
+        let whole = words.windows(2).find(|pair| pair[1] == "complete").expect("a summary")[0];
         self.served += whole.parse::<u64>().expect("a number");
     }
 

@@ -198,7 +198,7 @@ fn clients_choose_their_paths_to_a_source_and_to_its_onion_services() {
                 let said = service.source.end();
                 // More if a client gave one up that the source had sent.
                 let whole = said
-                    .split_once(" whole downloads")
+                    .split_once(" complete downloads")
                     .and_then(|(before, _)| before.rsplit(' ').next()?.parse::<u64>().ok());
                 assert!(whole >= Some(4), "{said}");
                 let again = Service::start(&options);

@@ -411,7 +411,7 @@ fn refuses(network: &Network) {
         (format!("{known},{known}"), "already"),
         (",".to_owned(), "1 to 8"),
         ([known; 9].join(" "), "already"),
-        (String::new(), "there is no path in it"),
+        (String::new(), "it has no paths"),
     ];
     for (line, expected) in cases {
         fs::write(&paths, format!("# nothing\n{line}\n")).expect("a file");

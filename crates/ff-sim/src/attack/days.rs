@@ -108,7 +108,7 @@ pub fn refusing(seed: u64) -> Attack {
         axis: "q",
         points,
         note: format!(
-            "n = 1, q = 0.3; {DAYS} days; a rise of ten times counts when two days in a row show it"
+            "n = 1, q = 0.3; {DAYS} days; a tenfold rise counts once two consecutive days show it"
         ),
     }
 }
@@ -139,7 +139,7 @@ pub fn bursting() -> Attack {
         id: "E3",
         name: "40 times as much for some days, in any order",
         system: System::FlashFlow,
-        formula: "1 until two days in a row show it",
+        formula: "1 until two consecutive days show it",
         unit: "times",
         paper: None,
         ours: super::at(&points, "fast days in a row", 1.0, None),
@@ -147,8 +147,8 @@ pub fn bursting() -> Attack {
         basis: Basis::RealCode,
         axis: "greatest number of fast days in a row",
         points,
-        note: "the best of all orders of seven days, on each of which it is slow, refuses, or shows 40 times as much; who \
-               leaves for a day has no day"
+        note: "the best of all sequences of seven days, on each of which the relay is slow, refuses, or shows 40 times as much; \
+               a day of absence does not count as a day"
             .to_owned(),
     }
 }

@@ -137,9 +137,9 @@ pub fn one_step(network: &Network) -> Attack {
         axis: "attacker, Mbit/s",
         points,
         note: format!(
-            "ours is for {NAMED} of 608 Gbit/s; the paper's other figure, 89, is that of 342 Mbit/s; the limit is 5 % \
-             of a sum in which the claim is counted, so one who may say anything gets nearly all; a descriptor \
-             that tor reads has 2^31-1 bytes a second at most, which is less than just enough for 5 %"
+            "ours is for {NAMED} of 608 Gbit/s; the paper's other figure, 89, is for 342 Mbit/s; the limit is 5 % \
+             of a sum that includes the claim, so an unlimited claim gets nearly everything; a descriptor \
+             that tor accepts has at most 2^31-1 bytes per second, which is not quite enough for 5 %"
         ),
     }
 }
@@ -254,7 +254,7 @@ pub fn loops(network: &Network, seed: u64) -> Attack {
         axis: "step",
         points,
         note: format!(
-            "an attacker of {NAMED} who gives downloads all that it has; load {LOAD}; ours is sbws's greatest"
+            "an attacker of {NAMED} that gives downloads all its capacity; load {LOAD}; ours is sbws's maximum"
         ),
     }
 }

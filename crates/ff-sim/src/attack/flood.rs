@@ -201,7 +201,7 @@ pub fn flood(network: &Network, seed: u64) -> Attack {
         id: "E4",
         name: "a flood of new relays",
         system: System::FlashFlow,
-        formula: "old relays lose nothing; before an honest new relay, each network of the flood has one",
+        formula: "old relays lose nothing; one relay of each network of the flood precedes an honest new relay",
         unit: "slots, or relays",
         paper: Some(0.0),
         ours: lost,

@@ -96,7 +96,7 @@ pub fn forged_cells(seed: u64) -> Attack {
         points,
         note: format!(
             "ours is for a relay of 10 Mbit/s that forges all {all} cells at p = 1e-5; the paper prints \
-             (1-p)^-k for staying unseen; the program's own sampler, which checks 300 cells at least, finds \
+             (1-p)^-k for staying undetected; the program's own sampler, which checks at least 300 cells, detects \
              it in {as_it_is} of the trials"
         ),
     }

@@ -75,8 +75,8 @@ pub fn framing() -> Attack {
         basis: Basis::RealCode,
         axis: "honest networks; or framers",
         points,
-        note: "ours is the number of networks with framers that set an honest measurer aside if 30 other networks have \
-               honest relays; a measurer that lies to all relays is set aside once ten networks say so"
+        note: "ours is the number of networks of framers that sets an honest measurer aside, with honest relays in 30 other \
+               networks; a measurer that lies to all relays is set aside once ten networks dispute it"
             .to_owned(),
     }
 }

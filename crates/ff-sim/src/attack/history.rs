@@ -147,8 +147,8 @@ pub fn coming_and_going(seed: u64) -> Attack {
         axis: "relays",
         points,
         note: format!(
-            "the greatest sum of {DAYS} days; each day each relay is there with probability 0.6 and refuses with probability \
-             0.2; on half of the days they are measured one after the other"
+            "the maximum sum in {DAYS} days; each day, each relay is present with probability 0.6 and refuses with probability \
+             0.2; on half of the days they are measured one after another"
         ),
     }
 }
@@ -202,7 +202,7 @@ pub fn new_identities() -> Attack {
         id: "E3",
         name: "a burst under new identities",
         system: System::FlashFlow,
-        formula: "min(median, 4 times the former number) until two days in a row show more",
+        formula: "min(median, 4 times the former number) until two consecutive days show more",
         unit: "times the former relay's number",
         paper: None,
         ours: super::at(&points, daily, 7.0, None),

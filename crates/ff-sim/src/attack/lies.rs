@@ -84,7 +84,7 @@ pub fn false_background() -> Attack {
         basis: Basis::RealCode,
         axis: "r",
         points,
-        note: "all reports stand the check of what is possible".to_owned(),
+        note: "all reports pass the plausibility check".to_owned(),
     }
 }
 
@@ -169,8 +169,8 @@ pub fn bursts() -> Attack {
         axis: "seconds of the burst",
         points,
         note: format!(
-            "the shortest burst that gains anything; its points are what is published, in times the limit, of a host \
-             that bursts to {BURST} times that; the mean bounds what longer bursts gain"
+            "the shortest burst that gains anything; points are published values, in multiples of the limit, of a host \
+             that bursts to {BURST} times the limit; the mean bounds the gain of longer bursts"
         ),
     }
 }
@@ -209,8 +209,8 @@ pub fn denied_seconds() -> Attack {
         basis: Basis::RealCode,
         axis: "seconds in which nothing comes through",
         points,
-        note: "ours is for 10 of 30 s; by the median alone it would take 15, with the mean as a bound each second \
-               beyond the first counts"
+        note: "ours is for 10 of 30 s; with the median alone it would take 15; with the mean as a bound, each second \
+               after the first counts"
             .to_owned(),
     }
 }

@@ -155,8 +155,8 @@ pub fn one_machine(seed: u64) -> Attack {
         basis: Basis::RealCode,
         axis: "relays",
         points,
-        note: "ours is the most that relays come to which are measured at once; those that say nothing of each \
-               other come to as many times the machine as they are, less where two are drawn into one slot"
+        note: "ours is the maximum sum of relays that are measured together; k relays that do not name each \
+               other add up to k times the machine, less if two are drawn into one slot"
             .to_owned(),
     }
 }
@@ -218,8 +218,8 @@ pub fn twins() -> Attack {
         basis: Basis::RealCode,
         axis: "seconds between their starts",
         points,
-        note: "two relays of one machine, which gives all of it to one while the other is not measured; with false \
-               background 1/(1-r) times as much"
+        note: "two relays of one machine, which serves only one of them while the other is not measured; with false \
+               background, 1/(1-r) times as much"
             .to_owned(),
     }
 }

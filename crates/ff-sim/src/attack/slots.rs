@@ -181,7 +181,7 @@ pub fn part_time(seed: u64) -> Attack {
         basis: Basis::RealCode,
         axis: "q",
         points,
-        note: format!("n = 3, q = 0.25; {TRIALS} periods of the real schedule, a seed each"),
+        note: format!("n = 3, q = 0.25; {TRIALS} periods of the real schedule, one seed each"),
     }
 }
 
@@ -230,8 +230,8 @@ pub fn second_draws(seed: u64) -> Attack {
         axis: "q",
         points,
         note: format!(
-            "n = 3, and at q = {enough:.3} others; if a refusal were free that q would do for one half, as 1/2 does without; a \
-             relay whose slot is among the last has no second one, which moves the free curve by some 0.01"
+            "n = 3, and other n at q = {enough:.3}; if a refusal were free, that q would give a probability of one half, as q = 1/2 \
+             does otherwise; a relay in one of the last slots has no second one, which moves the free curve by about 0.01"
         ),
     }
 }
@@ -260,6 +260,6 @@ pub fn denial_of_service(seed: u64) -> Attack {
         basis: Basis::RealCode,
         axis: "share of slots with an attack",
         points,
-        note: "n = 3, a quarter of the slots; an even chance takes half of them".to_owned(),
+        note: "n = 3, a quarter of the slots; an even chance needs half of them".to_owned(),
     }
 }

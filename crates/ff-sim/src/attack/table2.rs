@@ -47,7 +47,7 @@ pub fn speed(network: &Network) -> Attack {
         axis: "slots",
         points: vec![Point::new("greedy", least, slots).beside(least).within(0.01)],
         note: format!(
-            "{} relays scaled to 608 Gbit/s, at most 998 Mbit/s; 3 Gbit/s of measurers; by Tor Metrics the network had \
+            "{} relays scaled to 608 Gbit/s, at most 998 Mbit/s; measurers with 3 Gbit/s; according to Tor Metrics the network had \
              403 Gbit/s on 2019-08-16",
             capacities.len()
         ),

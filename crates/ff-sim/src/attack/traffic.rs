@@ -71,7 +71,7 @@ pub fn concentrated(network: &Network, seed: u64) -> Attack {
         basis: Basis::Model,
         axis: "trusted share of the weight",
         points,
-        note: "tau = 0.2; the interval is 5 % around the formula, for trusted relays are no grains of sand".to_owned(),
+        note: "tau = 0.2; the interval is 5 % around the formula, because trusted relays have finite sizes".to_owned(),
     }
 }
 

@@ -321,10 +321,10 @@ pub fn liars(network: &Network, seed: u64) -> Attack {
         axis: "share of relays that attack",
         points,
         note: format!(
-            "20 % of relays trusted, 2 % attack, any of them; slow ones, which deserve little, gain most (median of \
+            "20 % of relays are trusted, 2 % attack, at random; slow ones, with a small true share, gain most (median of \
              {NETWORKS_OF_SLOW}); the interval is \
-             the paper's range, of an implementation whose thresholds are not in the paper; median of {NETWORKS} networks of {RELAYS} relays; thresholds that spare {} % of honest \
-             relays each",
+             the paper's range, for an implementation whose thresholds are not in the paper; median of {NETWORKS} networks of {RELAYS} relays; each threshold spares {} % of honest \
+             relays",
             100.0 * (1.0 - MARKED)
         ),
     }
@@ -387,8 +387,8 @@ pub fn framing(network: &Network, seed: u64) -> Attack {
         basis: Basis::Model,
         axis: "share of relays that attack",
         points,
-        note: "20 % of relays trusted, 2 % attack, want a fifth of the honest ones marked and are marked themselves; by \
-               their final values, for who changes too much in a step is out before others can be framed by it"
+        note: "20 % of relays are trusted, 2 % attack: they want a fifth of the honest relays marked, and are marked themselves; \
+               final values count, because a relay that changes too much in a step is out before it can frame others"
             .to_owned(),
     }
 }
@@ -427,6 +427,6 @@ pub fn sybils(network: &Network, seed: u64) -> Attack {
         basis: Basis::Model,
         axis: "share of relays that attack",
         points: points.to_vec(),
-        note: "the slowest relays hide, which in a real network carry next to nothing; each gets the part of one relay".to_owned(),
+        note: "the slowest relays hide, which carry almost nothing in a real network; each gets the share of one relay".to_owned(),
     }
 }

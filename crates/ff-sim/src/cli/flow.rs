@@ -129,11 +129,9 @@ impl FromStr for FlowWeights {
             "torflow-pid-loop" => Ok(Self::TorflowPidLoop),
             "sbws-loop" => Ok(Self::SbwsLoop),
             _ if text.contains(['.', '/']) => Ok(Self::File(text.into())),
-            _ => Err(
-                "it is one of consensus, flashflow, torflow-loop, torflow-pid-loop, sbws-loop, \
+            _ => Err("use consensus, flashflow, torflow-loop, torflow-pid-loop, sbws-loop, \
                       or a file (with a dot or a slash in its name)"
-                    .to_owned(),
-            ),
+                .to_owned()),
         }
     }
 }
@@ -186,7 +184,7 @@ impl FromStr for Tick {
             secs => (1.0..=10.0).contains(&secs) && secs.fract() == 0.0 && is_whole(60.0 / secs),
         };
         let secs = text.parse().ok().filter(is_one);
-        let is = "it is a whole part of a second, not less than 0.01, or 1, 2, 3, 4, 5, 6 or 10";
+        let is = "give 1, 2, 3, 4, 5, 6 or 10 seconds, or a whole fraction of a second from 0.01";
         secs.map(Self).ok_or_else(|| is.to_owned())
     }
 }
@@ -225,7 +223,7 @@ impl FromStr for Shard {
             Some((index, count)) if (1..=count).contains(&index) => {
                 Ok(Self { index: index - 1, count })
             }
-            _ => Err("it is I/N with I from 1 to N".to_owned()),
+            _ => Err("give I/N with I from 1 to N".to_owned()),
         }
     }
 }

@@ -106,8 +106,8 @@ pub enum NoPath {
     NoGuard,
     /// No three relays may meet.
     #[error(
-        "no path can be drawn: no three relays with weight may meet; they are too few, or of one family, one /16 or one \
-         /32 of IPv6"
+        "no path can be drawn: no three relays with weight may be on one path; there are too few, or they share \
+         a family, a /16 or an IPv6 /32"
     )]
     NoThree,
 }

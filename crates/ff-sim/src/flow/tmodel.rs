@@ -83,7 +83,7 @@ fn sum_up<T>(items: impl IntoIterator<Item = (f64, T)>) -> anyhow::Result<Choice
     let (mut choice, mut sum) = (Vec::new(), 0.0);
     for (probability, item) in items {
         if !(0.0..=1.0).contains(&probability) {
-            bail!("{probability} is no probability");
+            bail!("{probability} is not a probability");
         }
         sum += probability;
         if probability > 0.0 {
@@ -192,7 +192,7 @@ fn emission(kind: &str, numbers: &[f64]) -> anyhow::Result<(f64, (Emitted, Delay
         "+" => Emitted::Up,
         "-" | "$" => Emitted::Down,
         "F" => Emitted::End,
-        _ => bail!("{kind:?} is no emission"),
+        _ => bail!("{kind:?} is not an emission"),
     };
     let delay = match numbers {
         [_] => Delay::None,
@@ -204,7 +204,7 @@ fn emission(kind: &str, numbers: &[f64]) -> anyhow::Result<(f64, (Emitted, Delay
                 (false, false) => Delay::None,
             }
         }
-        _ => bail!("{numbers:?} are no parameters of a delay"),
+        _ => bail!("{numbers:?} are not parameters of a delay"),
     };
     Ok((numbers.first().copied().unwrap_or_default(), (emitted, delay)))
 }

@@ -107,7 +107,7 @@ impl<T: Taker> Walk<'_, T> {
         self.skipped = 0;
         match fs::metadata(path) {
             Ok(found) if found.is_file() => return true,
-            Ok(_) => self.skip(None, None, "it is no file"),
+            Ok(_) => self.skip(None, None, "it is not a file"),
             Err(error) => self.skip(None, None, error.to_string()),
         }
         false
@@ -320,7 +320,7 @@ const TOO_MUCH: &str = "too much of it is broken";
 
 /// That the thread that unpacks has gone without a word.
 fn cannot_unpack() -> io::Error {
-    io::Error::other("it cannot be unpacked")
+    io::Error::other("it cannot be decompressed")
 }
 
 /// Whether something is a tar, and all of it again; what is broken from the beginning has nothing

@@ -213,15 +213,14 @@ impl Consensus {
         let last = lines.number().max(1);
         match part {
             Part::Nothing => Err(scan::error(1, "this is not a consensus")),
-            _ if self.valid_after == Text::default() => Err(scan::error(
-                1,
-                "this is not a consensus: it does not say since when it is valid",
-            )),
+            _ if self.valid_after == Text::default() => {
+                Err(scan::error(1, "this is not a consensus: it has no valid-after time"))
+            }
             Part::Header | Part::Relays | Part::FooterLine => {
                 Err(scan::error(last, "the consensus ends too early: it has no footer"))
             }
             Part::Footer if !lines.is_whole() => {
-                Err(scan::error(last, "the consensus ends too early: its last line is cut"))
+                Err(scan::error(last, "the consensus ends too early: its last line is incomplete"))
             }
             Part::Footer => Ok(()),
         }
@@ -291,7 +290,7 @@ impl Consensus {
                 self.valid_after_unix_secs = secs;
                 self.valid_after = self.keep(rest).ok_or("valid-after is not a time")?;
             }
-            b"params" => self.params = self.keep(rest).ok_or("the parameters are no text")?,
+            b"params" => self.params = self.keep(rest).ok_or("the parameters are not text")?,
             _ => {}
         }
         Ok(Part::Header)
@@ -302,8 +301,8 @@ impl Consensus {
         let before = self.relays.last().map(|relay| relay.fingerprint);
         let now = self.push_relay(rest).ok_or("the relay cannot be read")?;
         match before {
-            Some(before) if before == now => Err("the relay is there twice".to_owned()),
-            Some(before) if before > now => Err("relays are not in their order".to_owned()),
+            Some(before) if before == now => Err("the relay is listed twice".to_owned()),
+            Some(before) if before > now => Err("relays are not in order".to_owned()),
             _ => Ok(Part::Relays),
         }
     }
@@ -346,7 +345,7 @@ impl Consensus {
             [b'w'] => self.read_bandwidth(rest)?,
             [b'v'] => {
                 let version = rest.strip_prefix(b"Tor ").unwrap_or(rest);
-                let version = self.keep(version).ok_or("the version is no text")?;
+                let version = self.keep(version).ok_or("the version is not text")?;
                 self.last()?.version = version;
             }
             [b'm'] => {
@@ -389,7 +388,7 @@ impl Consensus {
     /// The footer's weights.
     fn read_weights(&mut self, rest: &[u8]) -> Result<Part, Wrong> {
         if !self.weights.is_empty() {
-            return Err("bandwidth-weights are there twice".to_owned());
+            return Err("bandwidth-weights appear twice".to_owned());
         }
         for word in scan::words(rest) {
             let pair = scan::key_value(word)

@@ -126,7 +126,7 @@ impl Descriptors {
         let head = lines.by_ref().find(|line| !matches!(line.keyword, [] | [b'@', ..]));
         let Some(head) = head else { return Ok(None) };
         if head.keyword != b"router" {
-            return Err(scan::error(head.number, "this is no server descriptor"));
+            return Err(scan::error(head.number, "this is not a server descriptor"));
         }
         let keys = self.family_keys.len();
         let mut begun = Begun { family_keys: keys..keys, ..Begun::default() };
@@ -280,7 +280,7 @@ impl Begun {
             }
             b"published" => {
                 let secs = scan::time(rest)
-                    .map_err(|_| "the time of publication cannot be read, or lies before 2007");
+                    .map_err(|_| "the time of publication cannot be read, or is before 2007");
                 once(&mut self.published, Some(secs?), "")
             }
             // Its form has a version, so what is unknown is nothing.
@@ -296,7 +296,7 @@ impl Begun {
                 Ok(())
             }
             b"platform" => {
-                self.platform = all.keep(rest).ok_or("the platform is no text")?;
+                self.platform = all.keep(rest).ok_or("the platform is not text")?;
                 Ok(())
             }
             b"family" => {
@@ -368,7 +368,7 @@ impl Begun {
 /// Takes over a field that can be there once only.
 fn once<T>(field: &mut Option<T>, value: Option<T>, bad: &'static str) -> Result<(), &'static str> {
     let before = field.replace(value.ok_or(bad)?);
-    if before.is_some() { Err("the line is there twice") } else { Ok(()) }
+    if before.is_some() { Err("the line appears twice") } else { Ok(()) }
 }
 
 /// The three numbers of `bandwidth`.

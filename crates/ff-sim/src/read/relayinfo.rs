@@ -119,11 +119,11 @@ impl Rows {
         let fingerprint = fingerprint(name).ok_or("this is not a fingerprint")?;
         let row: Row = serde_json::from_value(value).map_err(|error| error.to_string())?;
         if row.fingerprint.as_deref().is_some_and(|other| !other.eq_ignore_ascii_case(name)) {
-            return Err("it stands under another's fingerprint".to_owned());
+            return Err("it is listed under another relay's fingerprint".to_owned());
         }
         let relay = row.relay(fingerprint)?;
         let is_first = self.seen.insert(fingerprint);
-        is_first.then_some(relay).ok_or_else(|| "it is there twice".to_owned())
+        is_first.then_some(relay).ok_or_else(|| "it is listed twice".to_owned())
     }
 }
 
@@ -191,7 +191,7 @@ impl Row {
     /// Its address, if it has one.
     fn addresses(&self) -> Result<Vec<IpAddr>, String> {
         let Some(text) = &self.address else { return Ok(Vec::new()) };
-        let address = text.parse().map_err(|_| format!("{text:?} is no address"))?;
+        let address = text.parse().map_err(|_| format!("{text:?} is not an address"))?;
         Ok(vec![address])
     }
 }
@@ -391,7 +391,7 @@ mod tests {
 
     #[test]
     fn a_time_that_no_month_has_is_listed() {
-        for (time, why) in [("0", "before 2007"), ("32400000000.0", "of the future")] {
+        for (time, why) in [("0", "before 2007"), ("32400000000.0", "in the future")] {
             let text = file(&[row('a', "")]).replace("1714521600.5", time);
             let (network, skips) = parse("may", text.as_bytes());
             assert_eq!((network.unix_secs, network.relays.len()), (None, 1));

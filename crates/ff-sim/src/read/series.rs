@@ -72,12 +72,12 @@ impl SeriesKind {
     fn wrong(self, cell: &[u8]) -> &'static str {
         match self {
             Self::Probability if whole(cell).is_some() => {
-                "is a whole weight, and the table began with parts of one"
+                "is a whole weight, but the table began with parts of all weight"
             }
             Self::Weight if number(Self::Probability, cell).is_some() => {
-                "is a part of one, and the table began with whole weights"
+                "is a part of all weight, but the table began with whole weights"
             }
-            _ => "is not a number that may be",
+            _ => "is not a valid number",
         }
     }
 }
@@ -121,7 +121,7 @@ impl Series {
         while let Some((number, line)) = lines.next() {
             match line {
                 Line::Whole(text) => reader.line(number, text),
-                Line::TooLong => reader.skip(number, "the line is longer than a table's may be"),
+                Line::TooLong => reader.skip(number, "the line is too long for a table"),
                 // What is too large is taken for a mistake, and not for a part of something.
                 Line::Cut(why) if why.kind() == io::ErrorKind::FileTooLarge => return Err(why),
                 Line::Cut(why) => reader.skip(number, &format!("it cannot be read further: {why}")),
@@ -200,7 +200,7 @@ impl<'a> Reader<'a> {
                 }
                 return;
             }
-            (None, _) => Err("it begins with no fingerprint".to_owned()),
+            (None, _) => Err("it does not begin with a fingerprint".to_owned()),
         };
         match done {
             Ok(()) => self.skips.read += 1,
@@ -212,7 +212,7 @@ impl<'a> Reader<'a> {
     fn header<'b>(&mut self, number: usize, cells: impl Iterator<Item = &'b [u8]>) {
         let cells: Vec<Option<u64>> = cells.take(MOST_TIMES + 1).map(time).collect();
         if cells.len() > MOST_TIMES {
-            self.skip(number, "more times than a table may have");
+            self.skip(number, "more times than can be read");
             self.is_full = true;
             return;
         }
@@ -222,14 +222,14 @@ impl<'a> Reader<'a> {
         let mut columns = Vec::with_capacity(cells.len());
         for (column, time) in (2_usize..).zip(cells) {
             let last = self.series.times.last().copied().unwrap_or(0);
-            match time.ok_or("is none").and_then(within_span) {
+            match time.ok_or("is not a time").and_then(within_span) {
                 Ok(time) if time > last => {
                     columns.push(u32::try_from(self.series.times.len()).ok());
                     self.series.times.push(time);
                 }
                 found => {
                     columns.push(None);
-                    let why = found.err().unwrap_or("comes too late");
+                    let why = found.err().unwrap_or("is not after the one before");
                     self.skip(number, &format!("the time of column {column} {why}"));
                 }
             }
@@ -246,10 +246,10 @@ impl<'a> Reader<'a> {
         let before = self.series.runs.len();
         if self.series.relays.len() == MOST_RELAYS || before >= MOST_RUNS {
             self.is_full = true;
-            return Err("the table ends here: more relays or values than may be read".to_owned());
+            return Err("the table ends here: more relays or values than can be read".to_owned());
         }
         if !self.known.insert(relay) {
-            return Err("the relay has a row already".to_owned());
+            return Err("the relay already has a row".to_owned());
         }
         if let Err(why) = self.cells(cells) {
             self.series.runs.truncate(before);

@@ -79,11 +79,11 @@ pub fn read_results(path: &Path) -> anyhow::Result<Results> {
 /// When it is not such a document, or has a time that is not finite or below 0.
 pub fn parse_results(bytes: &[u8]) -> anyhow::Result<Results> {
     let results: Results =
-        serde_json::from_slice(bytes).context("this is no result of Shadow's")?;
+        serde_json::from_slice(bytes).context("this is not a result of Shadow")?;
     let times = [&results.time_to_first_byte_recv, &results.time_to_last_byte_recv];
     let is_odd = |time: &f64| !time.is_finite() || *time < 0.0;
     if times.into_iter().any(|by_size| by_size.values().flatten().any(is_odd)) {
-        bail!("it has times that cannot be");
+        bail!("it has negative or infinite times");
     }
     Ok(results)
 }
@@ -126,7 +126,9 @@ pub fn parse_network(file: &str, bytes: &[u8], skips: &mut Skips) -> anyhow::Res
                 skips.read += 1;
                 relays.push(relay);
             }
-            Ok(relay) => skips.add(file, Some(&relay.nickname), None, "a second relay so called"),
+            Ok(relay) => {
+                skips.add(file, Some(&relay.nickname), None, "a second relay of this name")
+            }
             Err((line, reason)) => skips.add(file, None, line, reason),
         }
     }
@@ -165,7 +167,7 @@ impl Row {
             "e" => (false, true),
             "ge" => (true, true),
             "m" => (false, false),
-            other => return Err(format!("no position: {other:?}")),
+            other => return Err(format!("{other:?} is not a position")),
         };
         let is_high = |value: u64| value > MOST;
         if is_high(self.capacity_bytes_s) || self.rate_bytes_s.is_some_and(is_high) {

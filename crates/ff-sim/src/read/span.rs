@@ -12,9 +12,9 @@ const AHEAD_SECS: u64 = 86_400;
 /// since 1970.
 pub(crate) fn wrong_at(unix_secs: u64, now_unix_secs: u64) -> Option<&'static str> {
     if unix_secs < EARLIEST {
-        return Some("lies before 2007");
+        return Some("is before 2007");
     }
-    (unix_secs > now_unix_secs.saturating_add(AHEAD_SECS)).then_some("is of the future")
+    (unix_secs > now_unix_secs.saturating_add(AHEAD_SECS)).then_some("is in the future")
 }
 
 /// The same of data that are read now. A clock that lies before 1970 makes all of them the
@@ -32,16 +32,16 @@ mod tests {
     fn data_are_of_2007_at_the_earliest_and_of_tomorrow_at_the_latest() {
         let now = 1_700_000_000;
         for (secs, expected) in [
-            (0, Some("lies before 2007")),
-            (EARLIEST - 1, Some("lies before 2007")),
+            (0, Some("is before 2007")),
+            (EARLIEST - 1, Some("is before 2007")),
             (EARLIEST, None),
             (now + AHEAD_SECS, None),
-            (now + AHEAD_SECS + 1, Some("is of the future")),
-            (u64::MAX, Some("is of the future")),
+            (now + AHEAD_SECS + 1, Some("is in the future")),
+            (u64::MAX, Some("is in the future")),
         ] {
             assert_eq!(wrong_at(secs, now), expected, "{secs}");
         }
         assert_eq!(wrong_at(u64::MAX, u64::MAX), None, "no overflow");
-        assert_eq!((wrong(now), wrong(32_400_000_000)), (None, Some("is of the future")));
+        assert_eq!((wrong(now), wrong(32_400_000_000)), (None, Some("is in the future")));
     }
 }

@@ -23,7 +23,7 @@ pub fn lines(name: &str, from: impl Read, most: u64, skips: &mut Skips) -> Vec<u
         let end = whole.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         bytes.truncate(end);
         let reason =
-            format!("it has more than {most} bytes: what comes from this line on is left out");
+            format!("it has more than {most} bytes: everything from this line on is left out");
         skips.add(name, None, Some(1 + newlines(&bytes)), reason);
     }
     bytes

@@ -38,7 +38,7 @@ pub(super) fn analyse(args: &AnalyseArgs) -> Result<ExitCode> {
     // clap does not ask for an option that another one rules out.
     anyhow::ensure!(
         args.network.is_some() || args.described.descriptors.is_none(),
-        "--descriptors goes with --network"
+        "--descriptors needs --network"
     );
     match (&args.advertised, &args.network, &args.days, &stored.store, &stored.collector) {
         (Some(path), ..) => series(path, args, &mut reading)?,
@@ -68,7 +68,7 @@ fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> 
         };
         anyhow::ensure!(
             !months(&advertised).is_disjoint(&months(weights)),
-            "the tables are of different months; --allow-mixed takes them all the same"
+            "the tables are of different months; --allow-mixed uses them anyway"
         );
     }
     let mut joined = Joined::new(&advertised, weights.as_ref());
@@ -78,11 +78,11 @@ fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> 
     let (mut new, window) = (NewRelays::default(), new_relays::window(&args.windows.0));
     let mut now = Vec::new();
     if weights.is_none() {
-        engine.take_table(&advertised).context("Failed to take the table")?;
+        engine.take_table(&advertised).context("Failed to analyse the table")?;
     } else {
         // New relays wait for weights: what a time came to has to be known at once.
         while let Some(time) = joined.next_into(&mut now) {
-            let step = engine.push(time, &now).context("Failed to take a time of the tables")?;
+            let step = engine.push(time, &now).context("Failed to analyse a time of the tables")?;
             new.push(step, window, &now);
         }
     }

@@ -34,7 +34,7 @@ pub(super) fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let mut reading = Reading::default();
     anyhow::ensure!(
         (0.0..=10.0).contains(&args.load),
-        "--load {}: a part of all capacity, 0 to 10",
+        "--load {}: give a part of all capacity from 0 to 10",
         args.load
     );
     let old = weights::read(&args.old, &mut reading)?;

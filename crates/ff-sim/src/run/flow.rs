@@ -44,7 +44,7 @@ pub(super) fn flow(args: &FlowArgs) -> Result<ExitCode> {
     from_weights.lines().for_each(|line| note!("{line}"));
     let files = read_weights(args, &networks, &mut reading)?;
     if let Some(load) = args.load.iter().find(|load| !(0.0..=100.0).contains(*load)) {
-        bail!("--load {load}: it is a part of what users did, from 0 to 100");
+        bail!("--load {load}: give a multiple of the users' traffic from 0 to 100");
     }
     let seeds = seeds(args.seed, args.seeds)?;
     check_paths(args, &names, &networks, &files)?;
@@ -135,7 +135,7 @@ fn check_different(names: &[String], networks: &[Network]) -> Result<()> {
                 bail!("--network has {name} twice, which would count as two networks: give it once")
             }
             Some(other) => bail!(
-                "{other} and {name} are the same network (relays, capacities and weights are the same), which would \
+                "{other} and {name} are the same network (equal relays, capacities and weights), which would \
                  count as two: give one of them"
             ),
         }

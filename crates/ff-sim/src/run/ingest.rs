@@ -70,7 +70,7 @@ pub(super) fn take(
     let mut plan = IngestPlan::of(collector)?;
     if let Some((first, packing)) = plan.packed.first() {
         note!(
-            "ff-sim: skipped files that are not packed by xz: {}; the first is packed by {}: {} (unpack it with {})",
+            "ff-sim: skipped files not compressed with xz: {}; the first is compressed with {}: {} (decompress it with {})",
             plan.packed.len(),
             packing.name(),
             Visible(first),
@@ -87,7 +87,7 @@ pub(super) fn take(
     }
     plan.keep(span.since, span.until, shard);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.context("Failed to get the time: the clock lies before 1970")?.as_secs();
+    let now = now.context("Failed to get the time: the clock is before 1970")?.as_secs();
     let progress = ProgressLine::of("ff-sim");
     Ok(ingest::ingest(store, &plan.units, span.jobs.into(), now, &progress)?)
 }

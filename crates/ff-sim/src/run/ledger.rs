@@ -26,7 +26,7 @@ pub(super) fn ledger(args: &LedgerArgs) -> Result<ExitCode> {
         let is_there = dir.is_dir();
         anyhow::ensure!(
             is_there,
-            "{} is no folder: --data names one, and without it samples stand in",
+            "--data {}: not a folder; without --data, the samples in the program are used",
             dir.display()
         );
     }

@@ -27,7 +27,10 @@ pub(super) fn merge(args: &MergeArgs) -> Result<ExitCode> {
         let text = format!("{} months of documents from {} stores\n", merged.len(), from.len());
         return tell(args.json, &merged, &text);
     }
-    anyhow::ensure!(are_stores == 0, "some of the folders are stores, and others are not");
+    anyhow::ensure!(
+        are_stores == 0,
+        "some of the folders are stores and others are not: merge them separately"
+    );
     let all = merge::collect(&args.from, &args.out)?;
     if all.merged.command == "flow" {
         return flow::merge(args, all);
@@ -38,7 +41,7 @@ pub(super) fn merge(args: &MergeArgs) -> Result<ExitCode> {
 
 /// Prints what was merged.
 fn tell(is_json: bool, merged: &impl Serialize, text: &str) -> Result<ExitCode> {
-    let json = || serde_json::to_string(merged).context("Failed to make the JSON");
+    let json = || serde_json::to_string(merged).context("Failed to encode the results as JSON");
     let printed = if is_json { format!("{}\n", json()?) } else { text.to_owned() };
     super::print(&printed)?;
     Ok(ExitCode::SUCCESS)

@@ -57,7 +57,7 @@ fn packed(
 ) -> Result<()> {
     anyhow::ensure!(
         args.errors == "exact" || coming.is_some(),
-        "with --greedy only new relays are measured, so --errors goes with --new-relays there"
+        "with --greedy only new relays have errors: --errors needs --new-relays"
     );
     let errors = world::errors(&args.errors, reading)?;
     let found = greedy(subjects, setup)?;
@@ -129,7 +129,7 @@ fn setup(args: &TeamArgs, seed: u64) -> Result<Setup> {
     let count = args.coordinators.map_or(teams.len(), usize::from);
     anyhow::ensure!(
         count == teams.len(),
-        "--coordinators is {count}, but there are {} --team: give one for all, or one for each",
+        "--coordinators is {count}, but --team is given {} times: give it once, or once for each",
         teams.len()
     );
     let mut setup = Setup::new(Vec::new()).with_teams(teams);

@@ -62,7 +62,7 @@ pub(super) fn check_month(
     let name = &network.name;
     let Some(secs) = network.unix_secs else {
         note!(
-            "ff-sim: {name} says no time, so whether {} is of its month cannot be checked",
+            "ff-sim: {name} has no time, so it cannot be checked whether {} is of its month",
             path.display()
         );
         return Ok(());
@@ -73,7 +73,7 @@ pub(super) fn check_month(
         |secs| Utc::from_unix_secs(secs).map_or_else(|_| secs.to_string(), |utc| utc.to_string());
     anyhow::ensure!(
         is_near || allow_mixed,
-        "{} is of {}, and the network ({name}) of {}: --allow-mixed joins data of different months",
+        "{} is of {}, the network ({name}) of {}: --allow-mixed joins data of different months",
         path.display(),
         day(file.unix_secs),
         day(secs)

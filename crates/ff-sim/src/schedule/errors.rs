@@ -150,7 +150,7 @@ impl Table {
         if self.columns.iter().any(|column| column == "ratio") {
             let ratio = number("ratio")?;
             if !BELIEVED.contains(&ratio) {
-                return Err(format!("the ratio is {ratio}"));
+                return Err(format!("the ratio {ratio} is out of bounds"));
             }
             self.ratios.push(ratio);
             return Ok(());
@@ -166,7 +166,7 @@ impl Table {
             (Some("echo"), "") => self.estimates.push((case, rate)),
             // Other work says nothing of what relays forward or are measured at.
             (Some(_), _) => {}
-            (None, _) => return Err("there is neither a ratio nor a work".to_owned()),
+            (None, _) => return Err("it has neither a ratio nor a work".to_owned()),
         }
         Ok(())
     }

@@ -33,12 +33,12 @@ impl Row {
     /// The host, and what its link carries.
     fn link(self) -> Result<(IpAddr, BytesPerSec), String> {
         let address = self.address.trim();
-        let address = address.parse().map_err(|_| format!("{address:?} is no address"))?;
+        let address = address.parse().map_err(|_| format!("{address:?} is not an address"))?;
         let rate = match (self.rate, self.bytes_per_sec) {
             (Some(rate), None) => bits_per_sec(&rate).map_err(|error| error.to_string())?,
             (None, Some(bytes)) => believed(bytes)?,
-            (None, None) => return Err("there is neither a rate nor bytes_per_sec".to_owned()),
-            (Some(_), Some(_)) => return Err("there are a rate and bytes_per_sec".to_owned()),
+            (None, None) => return Err("it has neither rate nor bytes_per_sec".to_owned()),
+            (Some(_), Some(_)) => return Err("it has both rate and bytes_per_sec".to_owned()),
         };
         Ok((address, rate))
     }

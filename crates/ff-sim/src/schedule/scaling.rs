@@ -20,7 +20,7 @@ pub enum ScaleError {
     #[error("no relay has a capacity or a weight, so there is nothing to scale")]
     Nothing,
     /// Even if all were the fastest, they would not come to the total.
-    #[error("{relays} relays of {most} each do not come to {total}")]
+    #[error("{relays} relays of at most {most} cannot add up to {total}")]
     TooFew {
         /// How many there are that weigh something.
         relays: usize,

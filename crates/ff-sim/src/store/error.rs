@@ -25,7 +25,7 @@ pub enum ArchiveStoreError {
         source: parquet::errors::ParquetError,
     },
     /// A folder that has other things in it is never written to.
-    #[error("{} is not a store of ff-sim, and not empty: nothing is written there", .0.display())]
+    #[error("{} is not a store of ff-sim, and not empty: give a new or empty folder", .0.display())]
     Foreign(PathBuf),
     /// The store does not exist.
     #[error("{} is not a store of ff-sim", .0.display())]
@@ -53,10 +53,10 @@ pub enum ArchiveStoreError {
         reason: String,
     },
     /// Another run is at the same month.
-    #[error("{} is locked: another run is working on this month", .0.display())]
+    #[error("{} is locked: another run works on this month; wait until it ends", .0.display())]
     InUse(PathBuf),
     /// Two stores have the same month, and it is not the same.
-    #[error("{} and {} contradict each other", one.display(), other.display())]
+    #[error("{} and {} are of the same month but differ: ingest one of them again", one.display(), other.display())]
     Contradiction {
         /// A file.
         one: PathBuf,

@@ -56,7 +56,7 @@ impl Bounds {
     fn check_month(&self, unix_secs: u64) -> Result<(), DocumentError> {
         self.check(unix_secs)?;
         if Month::of(unix_secs) != Some(self.month) {
-            return Err(wrong(format!("it is not of {}, as its file is", self.month)));
+            return Err(wrong(format!("it is not of {}, the month of its file", self.month)));
         }
         Ok(())
     }

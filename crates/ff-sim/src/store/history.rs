@@ -92,19 +92,19 @@ impl<'a> History<'a> {
         });
         let broken = |reason: &str| ArchiveStoreError::broken(store.dir(), reason);
         if months.is_empty() {
-            return Err(broken("there are no consensuses of these months in it"));
+            return Err(broken("it has no consensuses of these months"));
         }
         let described = store.months(Documents::Descriptors)?;
         let is_far =
             |month: &&Month| !described.contains(month) && !described.contains(&month.before());
         if described.is_empty() {
             return Err(broken(
-                "there are no server descriptors in it, so no relay has a capacity",
+                "it has no server descriptors, so no relay has a capacity: ingest them, too",
             ));
         }
         if let Some(month) = months.iter().find(is_far).filter(|_| !allow_mixed) {
             return Err(broken(&format!(
-                "its consensuses and its descriptors are of different months; --allow-mixed joins them (there are no \
+                "its consensuses and descriptors are of different months; --allow-mixed joins them (there are no \
                  descriptors of {} or {month}; --since and --until leave months out)",
                 month.before()
             )));

@@ -26,14 +26,12 @@ pub fn network(store: &ArchiveStore, unix_secs: u64) -> Result<Network, ArchiveS
         store.manifest(Documents::Consensuses, month).is_ok_and(|found| found.is_some())
     });
     let none = |reason: String| ArchiveStoreError::broken(store.dir(), reason);
-    let month =
-        month.ok_or_else(|| none("there are no consensuses of this month in it".to_owned()))?;
+    let month = month.ok_or_else(|| none("it has no consensuses of this month".to_owned()))?;
     let all = consensuses(store, month)?;
     let Some(&listed) = all.iter().find(|listed| listed.time == unix_secs) else {
         let near = all.iter().min_by_key(|listed| listed.time.abs_diff(unix_secs));
         let near = near.map(|near| format!("; the nearest is of {} s since 1970", near.time));
-        let reason =
-            format!("there is no consensus of this time in it{}", near.unwrap_or_default());
+        let reason = format!("it has no consensus of this time{}", near.unwrap_or_default());
         return Err(none(reason));
     };
     let relays = Relays::open(store, month)?;

@@ -140,7 +140,7 @@ fn read(
     for table in unit.documents.tables() {
         let path = store.part(table, unit.month);
         let dir = path.parent().unwrap_or(store.dir());
-        fs::create_dir_all(dir).map_err(ArchiveStoreError::io(dir, "made"))?;
+        fs::create_dir_all(dir).map_err(ArchiveStoreError::io(dir, "created"))?;
         parts.push(Partition::create(&place::beside(&path), table)?);
     }
     let bounds = Bounds { month: unit.month, now };
@@ -195,7 +195,7 @@ fn commit(
     let manifest = Manifest::new(unit_name, sources, parts, filled.counts, skips.all);
     let manifest_path = store.manifest_path(unit.documents, unit.month);
     let dir = manifest_path.parent().unwrap_or(store.dir());
-    fs::create_dir_all(dir).map_err(ArchiveStoreError::io(dir, "made"))?;
+    fs::create_dir_all(dir).map_err(ArchiveStoreError::io(dir, "created"))?;
     // From here on until the new manifest is there, none says that the partitions belong together.
     remove(&manifest_path)?;
     for (table, _) in &filled.parts {

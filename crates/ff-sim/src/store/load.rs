@@ -93,7 +93,7 @@ impl PartFile {
         if reader.metadata().file_metadata().schema() != &*expected {
             return Err(ArchiveStoreError::broken(
                 path,
-                format!("it has not the columns of {}", table.name),
+                format!("it does not have the columns of {}", table.name),
             ));
         }
         Ok(Self { path: path.to_owned(), table, reader })
@@ -184,7 +184,7 @@ fn check(
         Some(part) if part.bytes == bytes && part.sha256 == sha256 => Ok(()),
         _ => Err(ArchiveStoreError::broken(
             path,
-            "it is not as its manifest says: remove that manifest, and ingest makes both again",
+            "it differs from its manifest: remove the manifest and ingest the month again",
         )),
     }
 }

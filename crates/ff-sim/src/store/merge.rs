@@ -71,12 +71,12 @@ fn check(
     let names = || manifest.parts.iter().map(|part| part.table.as_str());
     if !is_named || !names().eq(documents.tables().iter().map(|table| table.name)) {
         let path = store.manifest_path(documents, month);
-        return Err(ArchiveStoreError::broken(&path, "it is of other documents"));
+        return Err(ArchiveStoreError::broken(&path, "it is a manifest of other documents"));
     }
     for (table, part) in documents.tables().iter().zip(&manifest.parts) {
         let path = store.part(table, month);
         if manifest::hash(&path)? != (part.bytes, part.sha256.clone()) {
-            return Err(ArchiveStoreError::broken(&path, "it is not as its manifest says"));
+            return Err(ArchiveStoreError::broken(&path, "it differs from its manifest"));
         }
     }
     Ok(())
@@ -96,7 +96,7 @@ fn take(
     }
     let path = to.manifest_path(documents, month);
     let dir = path.parent().unwrap_or(to.dir());
-    fs::create_dir_all(dir).map_err(ArchiveStoreError::io(dir, "made"))?;
+    fs::create_dir_all(dir).map_err(ArchiveStoreError::io(dir, "created"))?;
     let beside = place::beside(&path);
     let name = beside.file_name().unwrap_or_default().to_string_lossy();
     place::write_json(&path, &name, manifest)
@@ -111,7 +111,7 @@ fn link(
 ) -> Result<(), ArchiveStoreError> {
     let path = to.part(table, month);
     let dir = path.parent().unwrap_or(to.dir());
-    fs::create_dir_all(dir).map_err(ArchiveStoreError::io(dir, "made"))?;
+    fs::create_dir_all(dir).map_err(ArchiveStoreError::io(dir, "created"))?;
     let beside = place::beside(&path);
     // What a killed run has left.
     let _ = fs::remove_file(&beside);

@@ -65,10 +65,7 @@ pub fn first_listed(
         }
     }
     if hours.is_empty() {
-        return Err(ArchiveStoreError::broken(
-            store.dir(),
-            "there is no consensus of these hours in it",
-        ));
+        return Err(ArchiveStoreError::broken(store.dir(), "it has no consensus of these hours"));
     }
     let all = to.saturating_sub(from) / HOUR_SECS + 1;
     found.missing_hours = all.saturating_sub(hours.len() as u64);

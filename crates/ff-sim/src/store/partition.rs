@@ -56,7 +56,7 @@ pub(super) struct Partition {
 impl Partition {
     /// Begins a file at this path, in place of what is there.
     pub(super) fn create(path: &Path, table: &'static Table) -> Result<Self, ArchiveStoreError> {
-        let file = File::create(path).map_err(ArchiveStoreError::io(path, "made"))?;
+        let file = File::create(path).map_err(ArchiveStoreError::io(path, "created"))?;
         let (to, from) = sync_channel(0);
         let (empty, back) = sync_channel(2);
         let owned = path.to_owned();
@@ -136,8 +136,9 @@ impl Partition {
         self.flush();
         self.to = None;
         let ended = self.thread.take().and_then(|thread| thread.recv().ok());
-        let written =
-            ended.unwrap_or_else(|| Err(ArchiveStoreError::broken(&self.path, "it was given up")));
+        let written = ended.unwrap_or_else(|| {
+            Err(ArchiveStoreError::broken(&self.path, "the thread that writes it ended early"))
+        });
         let last = std::mem::replace(&mut self.batch, Batch::new(self.table));
         self.back.try_iter().chain([last]).for_each(Batch::put_aside);
         if written.is_ok() {

@@ -74,7 +74,7 @@ impl ArchiveStore {
             Err(ArchiveStoreError::None(_)) => {}
             opened => return opened,
         }
-        fs::create_dir_all(dir).map_err(ArchiveStoreError::io(dir, "made"))?;
+        fs::create_dir_all(dir).map_err(ArchiveStoreError::io(dir, "created"))?;
         let entries = fs::read_dir(dir).map_err(ArchiveStoreError::io(dir, "read"))?;
         for entry in entries {
             let name = entry.map_err(ArchiveStoreError::io(dir, "read"))?.file_name();
@@ -124,7 +124,7 @@ impl ArchiveStore {
             Err(error) => return Err(ArchiveStoreError::io(&path, "read")(error)),
         };
         if len > MOST_MANIFEST_BYTES {
-            return Err(ArchiveStoreError::broken(&path, "it is longer than a manifest can be"));
+            return Err(ArchiveStoreError::broken(&path, "it is too long for a manifest"));
         }
         let text = fs::read(&path).map_err(ArchiveStoreError::io(&path, "read"))?;
         Manifest::parse(&path, &text).map(Some)
@@ -160,7 +160,7 @@ impl ArchiveStore {
     /// [`ArchiveStoreError::InUse`] if another run does.
     pub fn lock(&self, documents: Documents, month: Month) -> Result<Lock, ArchiveStoreError> {
         let dir = self.dir.join("locks");
-        fs::create_dir_all(&dir).map_err(ArchiveStoreError::io(&dir, "made"))?;
+        fs::create_dir_all(&dir).map_err(ArchiveStoreError::io(&dir, "created"))?;
         let path = dir.join(format!("{}-{month}.lock", documents.name()));
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false);

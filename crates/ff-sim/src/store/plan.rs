@@ -115,9 +115,9 @@ impl FromStr for Shard {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let number = |digits: &str| scan::number(digits.as_bytes())?.try_into().ok();
         let both = text.split_once('/').and_then(|(i, n)| Some((number(i)?, number(n)?)));
-        let (index, count) = both.ok_or("it is I/N, as in 1/3")?;
+        let (index, count) = both.ok_or("give I/N, such as 1/3")?;
         if index == 0 || index > count {
-            return Err("I of I/N is at least 1 and at most N");
+            return Err("I of I/N must be from 1 to N");
         }
         Ok(Self { index, count })
     }

@@ -234,10 +234,12 @@ fn tables_say_who_is_weighted_wrongly() {
     assert!((error(&found) - error(&of("parts.csv"))).abs() < 1e-12);
     // What is of neither is refused, with its line.
     let mixed = [('A', 0, &["1"][..], "9000"), ('B', 0, &[], "0.5"), ('D', 0, &[], "0")];
-    for (kinds, why) in [(mixed, "is a part of one, and the table began with whole weights"), {
-        let [whole, part, zero] = mixed;
-        ([part, whole, zero], "is a whole weight, and the table began with parts of one")
-    }] {
+    for (kinds, why) in
+        [(mixed, "is a part of all weight, but the table began with whole weights"), {
+            let [whole, part, zero] = mixed;
+            ([part, whole, zero], "is a whole weight, but the table began with parts of all weight")
+        }]
+    {
         write("mixed.csv", &days(&kinds));
         let mixed = [&args[..], &["--weights", "mixed.csv", "--out", "mixed"]].concat();
         let (status, said) = fails(dir.path(), &mixed);
@@ -294,7 +296,7 @@ fn what_cannot_be_read_is_named() {
     let args = ["schedule", "--network", "good", "--greedy", "--errors", "paper"];
     let (status, said) = fails(dir.path(), &args);
     assert_eq!(status, Some(1), "{said}");
-    assert!(said.contains("--errors goes with --new-relays"), "{said}");
+    assert!(said.contains("--errors needs --new-relays"), "{said}");
     let (status, said) = fails(dir.path(), &["schedule", "--network", "good", "--errors", "none"]);
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("neither exact nor paper"), "{said}");
@@ -348,7 +350,7 @@ fn new_relays_are_measured_hour_by_hour() {
     let short = [&args[..], &["--period", "4"]].concat();
     let (status, says) = fails(dir.path(), &short);
     assert!(
-        status == Some(1) && says.contains("hour 5, but the period is over after 4 hours"),
+        status == Some(1) && says.contains("hour 5, but the period ends after 4 hours"),
         "{says}"
     );
     fs::write(dir.path().join("new.csv"), "hour,fingerprint,bytes_per_sec\n1,xyz,5\n")
@@ -415,7 +417,7 @@ fn descriptors_join_the_consensus_that_lists_them() {
     fs::write(dir.path().join("none"), consensus(&[1, 2])).expect("written");
     for (network, descriptors, what) in [
         ("none", "descriptors", "none of its 9 descriptors is listed in none"),
-        ("descriptors/a.xz", "descriptors", "it is none"),
+        ("descriptors/a.xz", "descriptors", "this is none"),
         ("none", "nowhere", "nowhere cannot be read"),
     ] {
         let args = ["analyse", "--network", network, "--descriptors", descriptors];
@@ -423,5 +425,5 @@ fn descriptors_join_the_consensus_that_lists_them() {
         assert!(status == Some(1) && said.contains(what), "{said}");
     }
     let (status, said) = fails(dir.path(), &["analyse", "--advertised", "x", "--descriptors", "y"]);
-    assert!(status == Some(1) && said.contains("--descriptors goes with --network"), "{said}");
+    assert!(status == Some(1) && said.contains("--descriptors needs --network"), "{said}");
 }

@@ -174,8 +174,7 @@ fn networks_are_folders_by_number_with_circuits_for_what_they_can_do() {
     };
     let [known, json] = [cell("last_byte_5mib_secs"), of("last_byte_secs")[0][2].to_string()];
     assert!(known.parse::<f64>().map_or(json == "null" && known.is_empty(), |secs| secs > 0.0));
-    for (network, what) in [("nets", "a folder without relays.csv"), ("nets/2..1", "have to rise")]
-    {
+    for (network, what) in [("nets", "a folder without relays.csv"), ("nets/2..1", "must rise")] {
         let output = ff_sim(dir.path(), &format!("flow --network {network}"));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(1) && said.contains(what), "{said}");

@@ -234,7 +234,7 @@ fn i14_links_of_hosts_hold_their_relays_back() {
     for (links, what) in [
         (
             "address,rate\nhost,1G\n",
-            "links.csv has no links that can be read: line 2: \"host\" is no address",
+            "links.csv has no readable links: line 2: \"host\" is not an address",
         ),
         (
             "address,rate\n192.0.2.7,1G\n",
@@ -297,13 +297,10 @@ fn i14_new_relays_come_as_a_table_of_presence_lists_them() {
     for (more, what) in [
         (
             &["--new-relays", "own.csv", "--capacities", "capacities.csv"][..],
-            "--capacities does not go with it",
+            "leave out --capacities",
         ),
         (&["--new-relays", "own.csv"], "no relay of own.csv is new: 1 are in the network already"),
-        (
-            &["--new-relays", "capacities.csv"],
-            "no relays that can be read: line 2: missing field `hour`",
-        ),
+        (&["--new-relays", "capacities.csv"], "no readable relays: line 2: missing field `hour`"),
         (
             &["--new-relays", "presence.csv", "--capacities", "own.csv", "--period", "1"],
             "no relay of presence.csv is new",
@@ -335,9 +332,9 @@ fn i14_new_relays_come_as_a_stores_consensuses_list_them() {
     assert!(read(&dir, "out/new_relays.csv").ends_with("\n1,2,1,2,0\n3,1,1,1,0\n"));
     assert!(read(&dir, "out/summary.json").contains("consensuses-2019-07.json"));
     for (hours, what) in [
-        ("2019-07-14T13:00", "these are no hours"),
-        ("2019-07-14T16:00..2019-07-14T13:00", "these are no hours"),
-        ("2019-08-14T13:00..2019-08-14T16:00", "there is no consensus of these hours in it"),
+        ("2019-07-14T13:00", "give hours in the form"),
+        ("2019-07-14T16:00..2019-07-14T13:00", "give hours in the form"),
+        ("2019-08-14T13:00..2019-08-14T16:00", "it has no consensus of these hours"),
         ("2019-07-14T12:00..2019-07-14T13:00", "has no new relays"),
     ] {
         let hours = span(hours);
@@ -398,7 +395,7 @@ fn i14_each_coordinator_may_have_a_team_of_its_own() {
     assert_eq!(found["coordinators"].as_array().map(Vec::len), Some(20));
     let (status, said) = fails(dir.path(), &[&args[..], &["--coordinators", "2"]].concat());
     assert!(
-        status == Some(1) && said.contains("--coordinators is 2, but there are 3 --team"),
+        status == Some(1) && said.contains("--coordinators is 2, but --team is given 3 times"),
         "{said}"
     );
 }
@@ -424,6 +421,6 @@ fn i14_packed_new_relays_are_measured_with_errors() {
     // An hour of the 48 in which a month's table lists a new relay is after a day.
     write(&dir, "long.csv", format!("hour,fingerprint,bytes_per_sec\n700,{},5\n", "A".repeat(40)));
     let args = [&SCHEDULE[..], &["--new-relays", "long.csv"]].concat();
-    assert!(fails(dir.path(), &args).1.contains("hour 700, but the period is over after 24 hours"));
+    assert!(fails(dir.path(), &args).1.contains("hour 700, but the period ends after 24 hours"));
     assert_eq!(json(dir.path(), &[&args[..], &["--greedy"]].concat())["new_relays"]["relays"], 1);
 }

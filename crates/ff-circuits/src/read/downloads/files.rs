@@ -50,7 +50,7 @@ impl DownloadRecords {
                 let text = file.display().to_string();
                 // What cannot be found is an error of the reading below.
                 if !before.insert(file.canonicalize().unwrap_or_else(|_| file.clone())) {
-                    let reason = "its downloads would count twice: name it once".to_owned();
+                    let reason = "its downloads would count twice: give it once".to_owned();
                     return Err(ReadError::Content { file: text, reason }.into());
                 }
                 downloads.read_file(&file, &text, inputs, |read| {
@@ -143,7 +143,7 @@ impl Known {
             if there != here {
                 let (host, other) = (&read.hosts[*host as usize], &self.files[there]);
                 let reason = format!(
-                    "{other} has the same downloads of {host}, which would count twice: leave one of the two out"
+                    "{other} has the same downloads of {host}, which would count twice: leave out one of the two"
                 );
                 return Err(ReadError::Content { file: file.to_owned(), reason });
             }

@@ -91,7 +91,7 @@ impl Client for OwnArti {
     fn own_path(circuit: &OwnArtiCircuit) -> Option<OwnPath> {
         let Some((tunnel, _)) = circuit.tunnel.get() else {
             return Some(OwnPath::Unknown(
-                "Arti does not tell the path before the stream is open".to_owned(),
+                "Arti reports the path only when the stream is open".to_owned(),
             ));
         };
         let paths = tunnel.all_paths();

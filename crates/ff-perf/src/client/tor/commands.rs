@@ -85,7 +85,7 @@ impl Ending {
         let ended = end.recv_timeout(BACK).map_err(|error| error.to_string());
         ended.and_then(|back| back.map_err(|error| error.to_string())).map_err(|error| {
             format!(
-                "tor's options are not set back ({error}): if it still runs, SIGHUP gives it those of its torrc"
+                "cannot restore tor's options ({error}): if tor still runs, send it SIGHUP to restore those of its torrc"
             )
         })
     }

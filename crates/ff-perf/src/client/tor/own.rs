@@ -89,8 +89,8 @@ fn check_isolation(reply: &Reply, port: u16) -> Result<(), String> {
     };
     if reply.lines.iter().any(is_shared) {
         return Err(
-            "its SocksPort has NoIsolateSOCKSAuth, so that downloads would share circuits: remove it, or give the tor of \
-             another directory"
+            "its SocksPort has NoIsolateSOCKSAuth, so downloads would share circuits: remove it, or give another tor's \
+             directory"
                 .to_owned(),
         );
     }
@@ -161,7 +161,9 @@ impl OwnTor {
         let mut reply = [0; 2];
         socket.read_exact(&mut reply).await.map_err(socks)?;
         if reply != [5, 2] {
-            return Err(Fault::client("SocksPort: it takes no user and password"));
+            return Err(Fault::client(
+                "the SocksPort does not accept a user and password, which --as-client needs",
+            ));
         }
         let length = u8::try_from(name.len()).unwrap_or(0);
         let mut user = vec![1, length];
@@ -233,7 +235,7 @@ impl Client for OwnTor {
     fn own_path(circuit: &OwnTorCircuit) -> Option<OwnPath> {
         let path = circuit.told.get().and_then(|(watched, _)| watched.told().borrow().path.clone());
         Some(path.unwrap_or_else(|| {
-            OwnPath::Unknown("tor did not tell the circuit of the stream".to_owned())
+            OwnPath::Unknown("tor did not report the stream's circuit".to_owned())
         }))
     }
 
@@ -248,7 +250,7 @@ impl Client for OwnTor {
                 let breach = || "the exit broke Tor's protocol".to_owned();
                 Some(by_tor(reason, || Fault::circuit("destroyed"), breach))
             }
-            None => Some(Fault::timeout("tor does not tell why the stream has ended")),
+            None => Some(Fault::timeout("tor did not report why the stream ended")),
         }
     }
 }
@@ -292,7 +294,7 @@ fn extended(code: u8) -> Option<(&'static str, Whose)> {
         0xF1 => ("onion service descriptor invalid", Whose::Target),
         0xF2 => ("onion service introduction failed", Whose::Target),
         0xF3 => ("onion service rendezvous failed", Whose::Unknown),
-        0xF4 => ("onion service wants client authorization", Whose::Target),
+        0xF4 => ("onion service requires client authorization", Whose::Target),
         0xF5 => ("onion service refused the client's authorization", Whose::Target),
         0xF6 => ("onion service address invalid", Whose::Client),
         0xF7 => ("onion service introduction timed out", Whose::Unknown),

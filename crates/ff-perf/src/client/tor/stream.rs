@@ -78,7 +78,7 @@ impl Stream {
                 Some(by_tor(reason, || circuit.destroyed(), breach))
             }
             Ok(Err(fault)) => Some(fault),
-            Err(_) => Some(Fault::timeout("tor does not tell why the stream has ended")),
+            Err(_) => Some(Fault::timeout("tor did not report why the stream ended")),
         }
     }
 }
@@ -149,7 +149,7 @@ pub(super) fn false_address(host: impl Display) -> String {
 /// tor has put a stream on a circuit itself.
 pub(super) fn astray(circuit: &str) -> Fault {
     Fault::client(format!(
-        "tor put the stream on its circuit {circuit} itself: was it sent SIGHUP, or given other options?"
+        "tor attached the stream to its circuit {circuit} itself: did it get SIGHUP or other options?"
     ))
 }
 

@@ -110,7 +110,9 @@ impl<T> Slot<T> {
     pub(super) async fn next(&mut self) -> Result<(Instant, T), Fault> {
         let lost = || {
             let lost = self.table.lock().lost.clone();
-            Fault::client(lost.unwrap_or_else(|| "tor tells nothing of it any more".to_owned()))
+            Fault::client(
+                lost.unwrap_or_else(|| "tor no longer reports events about it".to_owned()),
+            )
         };
         self.news.recv().await.ok_or_else(lost)
     }

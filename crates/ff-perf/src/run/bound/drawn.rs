@@ -46,7 +46,7 @@ impl DrawnPaths {
             return Self::by_pool(all, pool);
         }
         let network = all.network.as_ref();
-        let network = network.context("--select tor needs flags and weights: take a consensus")?;
+        let network = network.context("--select tor needs flags and weights: give a consensus")?;
         let weights: Vec<f64> = network.relays.iter().map(|relay| relay.weight).collect();
         Ok(Self::of(all, network, &Factors::of(network, &weights)))
     }

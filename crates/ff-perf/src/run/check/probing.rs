@@ -161,7 +161,7 @@ impl<'a, C: Client> Probing<'a, C> {
             }
         }
         if !any_arrived(probes) {
-            bail!("all {all} downloads failed; the reasons are in {}", self.args.out.display());
+            bail!("all {all} downloads failed; see {} for the reasons", self.args.out.display());
         }
         Ok(())
     }
@@ -197,7 +197,7 @@ impl<'a, C: Client> Probing<'a, C> {
 
     fn stopped(&self) -> anyhow::Error {
         let out = self.args.out.display();
-        anyhow::anyhow!("stopped by a signal; what was measured is in {out}")
+        anyhow::anyhow!("stopped by a signal; the measurements so far are in {out}")
     }
 
     /// That no path can be drawn.

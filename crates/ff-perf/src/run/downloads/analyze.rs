@@ -29,7 +29,7 @@ pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
         let label = one.label.as_str();
         ensure!(
             labels.insert(label),
-            "--data {label}=… is given twice: name all paths of a set together"
+            "--data {label}=… is given twice: give all paths of a set in one --data"
         );
         let downloads = DownloadRecords::read(&one.paths, &mut inputs)?;
         let first = downloads.damaged.first.first();
@@ -37,19 +37,19 @@ pub(super) fn run(args: &AnalyzeArgs) -> Result<ExitCode> {
         let others = downloads.other_circuits + downloads.left_out + downloads.damaged.count;
         ensure!(
             !downloads.all.is_empty(),
-            "set {label} has no download: {others} other records were read{first}; name files with downloads"
+            "set {label} has no downloads; other records: {others}{first}. Give files with downloads"
         );
         let mut arms = downloads.all.iter().filter_map(|one| one.circuit.arm.as_deref());
         if let Some(odd) = arms.find(|arm| !is_name(arm)) {
             bail!(
-                "set {label} has a line with the arm {odd:?}: the name of an arm has 1 to 64 letters, digits, - and _"
+                "set {label} has a line with the arm {odd:?}, which is not a valid name: 1 to 64 letters, digits, - and _"
             );
         }
         sets.extend(DownloadSet::by_arm(label, downloads));
     }
     let mut labels = BTreeSet::new();
     if let Some(twice) = sets.iter().find(|set| !labels.insert(set.label.as_str())) {
-        bail!("two sets would be named {}: give another label", twice.label);
+        bail!("two sets would be named {}: change a label in --data", twice.label);
     }
     let report = DownloadReport::of(&sets);
     if let Some(dir) = &args.out {

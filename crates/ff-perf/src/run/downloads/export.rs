@@ -22,12 +22,12 @@ use crate::run::show;
 /// Runs the command.
 pub(super) fn run(args: &ExportArgs) -> Result<ExitCode> {
     std::fs::create_dir_all(&args.out)
-        .with_context(|| format!("{} cannot be made", args.out.display()))?;
+        .with_context(|| format!("cannot create the folder {}", args.out.display()))?;
     let mut days = Days::new(args)?;
     let read = DownloadRecords::each(&args.paths, &mut Inputs::default(), |all| days.add(all))?;
     ensure!(
         !days.counts.is_empty() || days.undated > 0,
-        "no download was read: name files with downloads"
+        "the inputs have no downloads: give files with downloads"
     );
     let mut text = String::new();
     let address = args.address.map(|address| address.to_string());
@@ -68,7 +68,8 @@ impl Days {
     /// No days.
     fn new(args: &ExportArgs) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix(".export-").tempdir_in(&args.out);
-        let dir = dir.with_context(|| format!("{} cannot be written", args.out.display()))?;
+        let dir =
+            dir.with_context(|| format!("cannot write to the folder {}", args.out.display()))?;
         Ok(Self { dir, counts: BTreeMap::new(), undated: 0 })
     }
 
@@ -82,14 +83,14 @@ impl Days {
             };
             *self.counts.entry(day).or_default() += 1;
             let into = lines.entry(day).or_default();
-            serde_json::to_writer(&mut *into, &circuit).context("Failed to make a line")?;
+            serde_json::to_writer(&mut *into, &circuit).context("Failed to encode a download")?;
             into.push(b'\n');
         }
         for (day, lines) in lines {
             let path = self.dir.path().join(day.to_string());
             let file = OpenOptions::new().create(true).append(true).open(&path);
             file.and_then(|mut file| file.write_all(&lines))
-                .with_context(|| format!("{} cannot be written", path.display()))?;
+                .with_context(|| format!("cannot write {}", path.display()))?;
         }
         Ok(())
     }
@@ -97,7 +98,7 @@ impl Days {
     /// The downloads of a day, in the order in which they were asked for.
     fn of(&self, day: u64) -> Result<Vec<CircuitRecord>> {
         let path = self.dir.path().join(day.to_string());
-        let failed = || format!("{} cannot be read", path.display());
+        let failed = || format!("cannot read {}", path.display());
         let file = BufReader::new(File::open(&path).with_context(failed)?);
         let mut all = Vec::with_capacity(self.counts.get(&day).copied().unwrap_or_default());
         for line in file.lines() {

@@ -31,7 +31,7 @@ pub(super) fn run(args: &FilterArgs) -> Result<ExitCode> {
         exclude_cbt: args.exclude_cbt,
     };
     std::fs::create_dir_all(&args.out)
-        .with_context(|| format!("{} cannot be made", args.out.display()))?;
+        .with_context(|| format!("cannot create the folder {}", args.out.display()))?;
     let out = args.out.canonicalize().unwrap_or_else(|_| args.out.clone());
     let (mut text, mut names) = (String::new(), BTreeSet::new());
     for path in paths(&args.paths)? {
@@ -39,11 +39,15 @@ pub(super) fn run(args: &FilterArgs) -> Result<ExitCode> {
         let file = format!("{}.xz", file.strip_suffix(".xz").unwrap_or(&file));
         ensure!(
             names.insert(file.clone()),
-            "{}: another input would also be written to {file}",
+            "{}: another input would also be written to {file}; rename one of them",
             path.display()
         );
         let is_there = path.canonicalize().is_ok_and(|path| path.parent() == Some(out.as_path()));
-        ensure!(!is_there, "{} is in --out: give another folder", path.display());
+        ensure!(
+            !is_there,
+            "{} is in the folder --out and would be overwritten: give another folder",
+            path.display()
+        );
         let bytes = inputs.read(&path)?;
         let (bytes, marked) = filtered(&filter, bytes)
             .map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()))?;
@@ -60,7 +64,7 @@ fn filtered(filter: &CircuitFilter, bytes: Vec<u8>) -> Result<(Vec<u8>, u64), St
         .map_err(|error| format!("this is not JSON: {error}"))?;
     let marked = filter.apply(&mut analysis)?;
     let packed = pack(python_json::unmark(analysis.to_string()).as_bytes(), PRESET);
-    Ok((packed.map_err(|error| format!("it cannot be packed: {error}"))?, marked))
+    Ok((packed.map_err(|error| format!("cannot compress it: {error}"))?, marked))
 }
 
 /// The analysis files among these, and in these folders.

@@ -73,7 +73,7 @@ pub(super) fn run(args: &LabMobileArgs, ending: &Ending) -> Result<ExitCode> {
     let profiles =
         args.profiles.iter().map(|name| Profile::find(name)).collect::<ff_lab::Result<Vec<_>>>()?;
     if let Some(folder) = args.out.as_deref().and_then(|out| occupied(args, out)) {
-        bail!("{} has downloads already: give another folder", folder.display());
+        bail!("{} already has downloads: give another folder", folder.display());
     }
     let clients = profiles.len();
     note(&format!("ff-perf: starting a private network of {EXITS} exits and {clients} clients"));
@@ -160,9 +160,9 @@ fn program(network: &Network, host: &str, words: &[&str], out: Stdio) -> Result<
 fn source(network: &Network) -> Result<(Running, String)> {
     let listen = format!("{}:0", network.host(WEB)?.address());
     let mut running = program(network, WEB, &["source", "--listen", &listen], Stdio::piped())?;
-    let told = running.0.stdout.take().context("the source prints no URL")?;
+    let told = running.0.stdout.take().context("the source printed no URL")?;
     let mut url = String::new();
-    BufReader::new(told).read_line(&mut url).context("the source prints no URL")?;
+    BufReader::new(told).read_line(&mut url).context("the source printed no URL")?;
     ensure!(url.starts_with("http://"), "the source did not start; see above");
     Ok((running, url.trim().to_owned()))
 }

@@ -235,14 +235,14 @@ impl Serving {
         match self.shelf.write_day(now) {
             Ok(None) => {}
             Ok(Some(path)) => {
-                say(&format!("{} is written", path.display()));
+                say(&format!("wrote {}", path.display()));
                 self.days_trouble = None;
             }
             Err(error) => {
                 self.days_from = now.elapsed.saturating_add(DAYS_AGAIN);
                 let trouble = Some(error.to_string());
                 if self.days_trouble != trouble {
-                    say(&format!("{error}; tried again every minute"));
+                    say(&format!("{error}; trying again every minute"));
                     self.days_trouble = trouble;
                 }
             }

@@ -115,7 +115,7 @@ impl Orders {
                 "computed from the payload with cells, TLS, TCP and IP; without directory documents"
                     .to_owned()
             },
-            |interface| format!("as counted on {interface}, including other programs' traffic"),
+            |interface| format!("as counted on {interface}, including traffic of other programs"),
         );
         let month = &self.budget.spent().month;
         notes
@@ -124,7 +124,7 @@ impl Orders {
         let wanted = mean * 30.0 * 86_400.0 / every_secs;
         if wanted > most as f64 {
             notes.push(format!(
-                "30 days of these downloads take about {:.1} GB, more than --data: some will be put off (`ff-perf downloads plan`)",
+                "30 days of these downloads take about {:.1} GB, more than --data: some will be put off (see `ff-perf downloads plan`)",
                 wanted / 1e9
             ));
         }

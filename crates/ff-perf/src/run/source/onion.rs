@@ -38,7 +38,7 @@ impl Onion {
         let Some(dir) = &args.by else { return Self::by_arti(args, state, signals).await };
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = TcpListener::bind(any).await.context("Failed to listen on loopback")?;
-        let to = listener.local_addr().context("Failed to learn the port")?;
+        let to = listener.local_addr().context("Failed to get the port")?;
         let keys = args.keys.is_some().then(|| state.path());
         let service = tokio::select! {
             service = tor::publish(dir, keys, args.single, to) => service?,

@@ -225,8 +225,11 @@ impl Shelf {
         let (path, made) = (days.path(&self.dir, day), days.make(&self.dir, day, &group.lines)?);
         let bytes = made.bytes.len() as u64;
         self.write_progress(Some(NextFile { day, first: group.end }))?;
-        let full =
-            || io_error(&path)(io::Error::other("it has no room in the bound of the folder"));
+        let full = || {
+            io_error(&path)(io::Error::other(
+                "it does not fit into --disk, even without older files",
+            ))
+        };
         for old in self.rotation.place_day(bytes).ok_or_else(full)? {
             self.remove(old)?;
         }

@@ -180,7 +180,7 @@ impl FlowConfig {
         .iter()
         .all(|secs| (0.0..=1e3).contains(secs));
         if !positive.iter().all(is_positive) || !are_times {
-            bail!("constants of a simulation have to lie within 1e-6 and 1000: {constants:?}");
+            bail!("the constants of a simulation must be from 1e-6 to 1000: {constants:?}");
         }
         if !(0.0..=1e9).contains(&self.circuits_per_10_min) {
             bail!("{} circuits in ten minutes cannot be simulated", self.circuits_per_10_min);

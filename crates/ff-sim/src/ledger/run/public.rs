@@ -54,7 +54,7 @@ fn medians(text: &str, figure: &str) -> Result<[f64; 2]> {
 
 /// Medians of the public Tor's times to the last byte, by size.
 pub(super) fn of_tor(data: &mut Data<'_>) -> Result<[[f64; 2]; 3]> {
-    let text = String::from_utf8(data.read(STATISTICS)?).context("the statistics are no text")?;
+    let text = String::from_utf8(data.read(STATISTICS)?).context("the statistics are not text")?;
     let [small, middle, large] = FIGURES.map(|figure| medians(&text, figure));
     Ok([small?, middle?, large?])
 }
@@ -66,7 +66,7 @@ pub(super) fn statistics(data: &mut Data<'_>) -> Result<Vec<Value>> {
         values.push(value("D8", format!("public Tor, {size}"), tor));
         values.push(value("D8", format!("Shadow is slower, {size}"), (shadow / tor - 1.0) * 100.0));
     }
-    let text = String::from_utf8(data.read(STATISTICS)?).context("the statistics are no text")?;
+    let text = String::from_utf8(data.read(STATISTICS)?).context("the statistics are not text")?;
     let [tor, shadow] = medians(&text, FAILED)?;
     values.push(value("D8", "public Tor, failed", tor));
     values.push(value("D8", "Shadow, failed", shadow));

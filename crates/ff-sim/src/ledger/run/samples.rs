@@ -95,7 +95,7 @@ pub(super) fn network(name: &str, bytes: &[u8]) -> Result<Network> {
 /// The relays of May 2024 that ran for half of the month: capacities alone, all of them.
 pub(super) fn capacities_of_may() -> Result<Network> {
     let file = whole(include_bytes!("../../../tests/data/2024-05-capacities.csv.xz"));
-    let text = String::from_utf8(file.unpacked()?).context("a sample is no text")?;
+    let text = String::from_utf8(file.unpacked()?).context("a sample is not text")?;
     let relay = |(number, line): (u32, &str)| -> Result<Relay> {
         let bytes_per_sec = line.parse().context("a capacity of the sample is not a number")?;
         let (fingerprint, running) = (attack::sample::name(number), 1.0);

@@ -53,7 +53,7 @@ fn read(from: impl Read, to: &mut HandOver) -> io::Result<()> {
     }
     let mut behind = archive.into_inner();
     if behind.is_at_end {
-        return Err(io::Error::other("the archive has no end: it may be cut"));
+        return Err(io::Error::other("the archive has no end: it may be truncated"));
     }
     // The bytes after an archive's end are read for the checksums of the packing.
     io::copy(&mut behind.inner.by_ref().take(MOST_BEHIND), &mut io::sink())?;
@@ -83,8 +83,8 @@ fn read_entry(
     }
     let wrong = match () {
         () if name.len() > MOST_NAME_BYTES => Some("its name has more than 4096 bytes"),
-        () if !is_sound(&name) => Some("its name leads elsewhere, or is none"),
-        () if !(kind.is_file() || kind.is_contiguous()) => Some("it is no file"),
+        () if !is_sound(&name) => Some("its name leads out of the archive, or is empty"),
+        () if !(kind.is_file() || kind.is_contiguous()) => Some("it is not a file"),
         () if entry.size() > MOST_BYTES as u64 => Some(TOO_LONG),
         () => None,
     };

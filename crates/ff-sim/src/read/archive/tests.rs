@@ -106,9 +106,9 @@ fn tars_are_walked_packed_or_not() {
         assert_eq!(
             skipped,
             [
-                ("folder/../two", None, "its name leads elsewhere, or is none"),
-                ("/etc/three", None, "its name leads elsewhere, or is none"),
-                ("link", None, "it is no file"),
+                ("folder/../two", None, "its name leads out of the archive, or is empty"),
+                ("/etc/three", None, "its name leads out of the archive, or is empty"),
+                ("link", None, "it is not a file"),
                 ("worse", Some(2), "it is bad"),
                 ("worse", Some(3), "it is bad"),
             ]

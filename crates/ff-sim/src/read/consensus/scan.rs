@@ -281,7 +281,7 @@ pub(crate) fn is_nickname(word: &[u8]) -> bool {
 
 /// A time, `2019-07-14 00:00:00` in UTC and nothing else, in seconds since 1970, or why it is none.
 pub(crate) fn time(bytes: &[u8]) -> Result<u64, &'static str> {
-    let secs = unix_secs(bytes).ok_or("is no time")?;
+    let secs = unix_secs(bytes).ok_or("is not a time")?;
     if secs < YEAR_2007 { Err("lies before 2007") } else { Ok(secs) }
 }
 
@@ -347,21 +347,21 @@ mod tests {
         for (text, reason) in [
             ("2006-12-31 23:59:59", "lies before 2007"),
             ("1970-01-01 00:00:00", "lies before 2007"),
-            ("1969-12-31 23:59:59", "is no time"),
-            ("2019-02-29 00:00:00", "is no time"),
-            ("2100-02-29 00:00:00", "is no time"),
-            ("2019-13-01 00:00:00", "is no time"),
-            ("2019-00-01 00:00:00", "is no time"),
-            ("2019-04-31 00:00:00", "is no time"),
-            ("2019-04-00 00:00:00", "is no time"),
-            ("2019-07-14 24:00:00", "is no time"),
-            ("2019-07-14 00:60:00", "is no time"),
-            ("2019-07-14 00:00:60", "is no time"),
-            ("2019-07-14T00:00:00", "is no time"),
-            ("2019-07-14 00:00:00 ", "is no time"),
-            ("2019-07-14 00:00", "is no time"),
-            ("+019-07-14 00:00:00", "is no time"),
-            ("", "is no time"),
+            ("1969-12-31 23:59:59", "is not a time"),
+            ("2019-02-29 00:00:00", "is not a time"),
+            ("2100-02-29 00:00:00", "is not a time"),
+            ("2019-13-01 00:00:00", "is not a time"),
+            ("2019-00-01 00:00:00", "is not a time"),
+            ("2019-04-31 00:00:00", "is not a time"),
+            ("2019-04-00 00:00:00", "is not a time"),
+            ("2019-07-14 24:00:00", "is not a time"),
+            ("2019-07-14 00:60:00", "is not a time"),
+            ("2019-07-14 00:00:60", "is not a time"),
+            ("2019-07-14T00:00:00", "is not a time"),
+            ("2019-07-14 00:00:00 ", "is not a time"),
+            ("2019-07-14 00:00", "is not a time"),
+            ("+019-07-14 00:00:00", "is not a time"),
+            ("", "is not a time"),
         ] {
             assert_eq!(time(text.as_bytes()), Err(reason), "{text:?}");
         }

@@ -38,7 +38,7 @@ fn one_bad_descriptor_costs_no_other() {
     for (from, to, line, part) in [
         ("192.0.2.7", "192.0.2", 1, "router"),
         ("router old", "router o-d", 1, "router"),
-        ("router old", "extra-info old", 1, "no server descriptor"),
+        ("router old", "extra-info old", 1, "not a server descriptor"),
         ("platform Tor", "platform \u{0}", 0, ""),
         ("2008-07-14 12", "2006-07-14 12", 4, "publication"),
         ("2008-07-14 12", "2008-07-34 12", 4, "publication"),

@@ -43,7 +43,9 @@ pub fn read(name: &str, from: impl BufRead) -> io::Result<(Vec<Day>, Skips)> {
                 days.push(day);
                 skips.read += 1;
             }
-            Ok(Some(_)) => skips.add(name, None, Some(number), "the day comes too late"),
+            Ok(Some(_)) => {
+                skips.add(name, None, Some(number), "the day is not after the one before")
+            }
             Err(why) => skips.add(name, None, Some(number), why),
         }
     }
@@ -57,9 +59,11 @@ fn day(line: &[u8]) -> Result<Option<Day>, String> {
     if line.is_empty() || line.starts_with(b"#") || is_word(first) {
         return Ok(None);
     }
-    let unix_secs = time(first).ok_or("it begins with no day")?;
+    let unix_secs = time(first).ok_or("it does not begin with a day")?;
     let unix_secs = within_span(unix_secs).map_err(|why| format!("its day {why}"))?;
-    let &[advertised, used] = numbers else { return Err("it has not three cells".to_owned()) };
+    let &[advertised, used] = numbers else {
+        return Err("it does not have three cells".to_owned());
+    };
     Ok(Some(Day { unix_secs, advertised: gbit(advertised)?, used: gbit(used)? }))
 }
 
@@ -70,7 +74,7 @@ fn gbit(text: &[u8]) -> Result<Option<f64>, String> {
     }
     let number = str::from_utf8(text).ok().and_then(|text| text.parse::<f64>().ok());
     let number = number.filter(|number| (0.0..=MOST_GBIT).contains(number));
-    number.map(Some).ok_or_else(|| "a cell is not a number that may be".to_owned())
+    number.map(Some).ok_or_else(|| "a cell is not a valid number".to_owned())
 }
 
 #[cfg(test)]

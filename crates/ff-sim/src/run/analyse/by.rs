@@ -46,7 +46,7 @@ pub(super) fn check(wanted: &[By], source: &str, says: &[By]) -> Result<()> {
     let names: Vec<_> = says.iter().map(|by| by.name()).collect();
     if let Some(by) = wanted.iter().find(|by| !says.contains(by)) {
         anyhow::bail!(
-            "{source} does not say the {} of relays; --by can be {}",
+            "{source} does not have the {} of relays; --by can be {}",
             by.name(),
             names.join(", ")
         );

@@ -45,7 +45,7 @@ pub(super) fn moment(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> 
     let network = reading.network(path, &args.described)?;
     anyhow::ensure!(
         network.capacities != crate::network::CapacitySource::Weights,
-        "{} has weights and no capacities, so weights cannot be wrong by it",
+        "{} has weights but no capacities, so weights have no errors: give --descriptors",
         path.display()
     );
     by::check(&args.by, "a network of one moment", &[By::Flag, By::Country, By::Family])?;

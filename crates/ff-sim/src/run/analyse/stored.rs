@@ -47,14 +47,14 @@ pub(super) fn history(
     history.each(|time, now| {
         times += 1;
         progress.say(|| format!("{times} hours analysed"));
-        let step = engine.push(time, now).context("Failed to take an hour of the store")?;
+        let step = engine.push(time, now).context("Failed to analyse an hour of the store")?;
         new.push(step, window, now);
         anyhow::Ok(())
     })?;
-    anyhow::ensure!(times > 0, "{} has no consensus that names descriptors", store.dir().display());
+    anyhow::ensure!(times > 0, "{} has no consensus that lists descriptors", store.dir().display());
     anyhow::ensure!(
         history.joined() > 0,
-        "no descriptor in {} is one that its consensuses list; --allow-mixed takes others of the same relays",
+        "its consensuses list no descriptor in {}; --allow-mixed uses other descriptors of the same relays",
         store.dir().display()
     );
     let outcome = engine.finish();

@@ -35,7 +35,7 @@ pub(super) fn both(
     }
     ensure!(
         !matches!(network.capacities, CapacitySource::None | CapacitySource::Weights),
-        "{} has weights and no capacities, so no downloads can be simulated",
+        "{} has weights but no capacities, so downloads cannot be simulated",
         args.network.display()
     );
     let (streams, packets) = crate::run::flow::models(args.model.as_deref(), reading)?;

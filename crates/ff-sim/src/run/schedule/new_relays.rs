@@ -152,15 +152,15 @@ fn source(
 fn own(name: &str, bytes: &[u8], args: &ScheduleArgs, reading: &mut Reading) -> Result<Source> {
     anyhow::ensure!(
         args.capacities.is_none(),
-        "{name} says what its relays can do, so --capacities does not go with it"
+        "{name} has the capacities of its relays: leave out --capacities"
     );
     let (listed, skips) = Listed::read_csv(name, bytes);
     let first = skips.first();
-    anyhow::ensure!(!listed.is_empty(), "{name} has no relays that can be read{first}");
+    anyhow::ensure!(!listed.is_empty(), "{name} has no readable relays{first}");
     let (last, hours) = (listed.last_hour(), args.team.period);
     anyhow::ensure!(
         args.greedy || u64::from(last) < hours,
-        "{name} has relays of hour {last}, but the period is over after {hours} hours; --period makes it longer"
+        "{name} has relays of hour {last}, but the period ends after {hours} hours; --period sets a longer one"
     );
     reading.skips.extend(skips);
     Ok(Source { listed, capacities: "as listed", hours_without_list: 0 })
@@ -180,7 +180,7 @@ fn drawn_from(
     let name = path.display().to_string();
     let (all, skips) = arrivals::capacities(&name, &*bytes);
     let first = skips.first();
-    anyhow::ensure!(!all.is_empty(), "{name} has no capacities that can be read{first}");
+    anyhow::ensure!(!all.is_empty(), "{name} has no readable capacities{first}");
     reading.skips.extend(skips);
     Ok((all, "drawn from --capacities"))
 }

@@ -21,7 +21,7 @@ pub(super) fn read(args: &ScheduleArgs, network: &Network, reading: &mut Reading
     let name = path.display().to_string();
     let (links, skips) = link::read_csv(&name, &*bytes);
     let first = skips.first();
-    anyhow::ensure!(!links.is_empty(), "{name} has no links that can be read{first}");
+    anyhow::ensure!(!links.is_empty(), "{name} has no readable links{first}");
     reading.skips.extend(skips);
     world.links = links;
     // Coordinators that take each relay by itself are told no addresses, and links hold relays back
@@ -46,7 +46,7 @@ pub(super) fn errors(model: &str, reading: &mut Reading) -> Result<Errors> {
         "paper" => Ok(Errors::PAPER),
         path => {
             let bytes = reading.inputs.read(Path::new(path)).with_context(|| {
-                format!("{path:?} is neither exact nor paper, and cannot be read as a file")
+                format!("--errors {path:?}: neither exact nor paper nor a readable file")
             })?;
             let (errors, skips) = Errors::read_csv(path, &*bytes);
             anyhow::ensure!(errors != Errors::Exact, "{path} has no ratios");

@@ -110,7 +110,7 @@ impl Fill for Files {
         let hash: [u8; 32] = Sha256::digest(document.bytes).into();
         if !self.hashes.insert(hash) {
             self.duplicates += 1;
-            return Err(wrong("the bandwidth file is there twice: the first stays"));
+            return Err(wrong("the bandwidth file is there twice: the first is kept"));
         }
         self.add(document, hash, &read);
         // Lines that authorities skip are left out, and the rest of the file is kept.

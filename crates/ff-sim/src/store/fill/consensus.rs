@@ -233,7 +233,9 @@ impl Fill for Consensuses {
         if !times.insert(time) {
             self.duplicates += 1;
             let time = consensus.valid_after();
-            return Err(wrong(format!("the consensus of {time} is there twice: the first stays")));
+            return Err(wrong(format!(
+                "the consensus of {time} is there twice: the first is kept"
+            )));
         }
         self.add(document, has_before);
         self.is_added = true;

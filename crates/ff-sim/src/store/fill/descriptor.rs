@@ -53,7 +53,7 @@ impl Fill for Servers {
         self.bounds.check(one.published_unix_secs)?;
         if !self.digests.insert(one.digest) {
             self.duplicates += 1;
-            return Err(wrong("the descriptor is there twice: the first stays"));
+            return Err(wrong("the descriptor is there twice: the first is kept"));
         }
         let family: Vec<String> = self.now.family(one).iter().map(hex::encode_upper).collect();
         let family_ids: Vec<String> = self.now.family_ids(one).collect();

@@ -67,7 +67,10 @@ fn of_packed_files_that_are_cut_results_are_of_what_came_before() {
         let said = String::from_utf8_lossy(&output.stderr);
         // One fault in two thousand rows is less than one in a thousand.
         assert_eq!(output.status.code(), Some(0), "{args:?}: {said}");
-        assert!(said.contains(&format!("left out 1 of the input, at first {file}")), "{said}");
+        assert!(
+            said.contains(&format!("parts of the input left out: 1; the first: {file}")),
+            "{said}"
+        );
         let kept = count(&output.stdout);
         assert!((1100..3900).contains(&kept), "{args:?}: {kept} of 4000");
         let list = fs::read_to_string(dir.join("out/errors.csv")).expect("a list");
@@ -163,7 +166,8 @@ fn bandwidth_files_join_networks_of_their_month_or_on_demand() {
     let output = run(dir, &compare("march.v3bw", "never.json"));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        output.status.success() && said.contains("march.v3bw is of its month cannot be checked"),
+        output.status.success()
+            && said.contains("cannot be checked whether march.v3bw is of its month"),
         "{said}"
     );
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
@@ -199,23 +203,23 @@ fn nothing_is_of_the_future_or_of_before_2007() {
     bandwidth_file(dir, "2001.v3bw", 1_000_000_000);
     relayinfo(dir, "never.json", "");
     for (args, what) in [
-        (&["analyse", "--network", "2996"][..], "2996: its time, valid-after, is of the future"),
+        (&["analyse", "--network", "2996"][..], "2996: its time, valid-after, is in the future"),
         (
             &["analyse", "--advertised", "2090.csv"],
-            "2090.csv has no times: the time of column 2 is of the future",
+            "2090.csv has no times: the time of column 2 is in the future",
         ),
         (
             &["analyse", "--advertised", "2006.csv"],
-            "2006.csv has no times: the time of column 2 lies before 2007",
+            "2006.csv has no times: the time of column 2 is before 2007",
         ),
         (&["analyse", "--days", "days.csv"], "days.csv has no days"),
         (
             &["compare", "2090.v3bw", "2090.v3bw", "--network", "never.json"],
-            "2090.v3bw, line 1: the time is of the future",
+            "2090.v3bw, line 1: the time is in the future",
         ),
         (
             &["compare", "2001.v3bw", "2001.v3bw", "--network", "never.json"],
-            "2001.v3bw, line 1: the time lies before 2007",
+            "2001.v3bw, line 1: the time is before 2007",
         ),
     ] {
         let (status, said) = fails(dir, args);
@@ -230,12 +234,12 @@ fn what_can_be_no_share_and_no_folder_is_refused() {
         let option = format!("--least-share={share}");
         let (status, said) = fails(dir.path(), &["analyse", "--advertised", "t.csv", &option]);
         assert_eq!(status, Some(2), "{share}: {said}");
-        assert!(said.contains("it is a part from 0 to 1"), "{said}");
+        assert!(said.contains("give a part from 0 to 1"), "{said}");
     }
     fs::write(dir.path().join("file"), "").expect("written");
     for data in ["file", "none"] {
         let (status, said) = fails(dir.path(), &["ledger", "--data", data]);
         assert_eq!(status, Some(1), "{said}");
-        assert!(said.contains(&format!("{data} is no folder")), "{said}");
+        assert!(said.contains(&format!("{data}: not a folder")), "{said}");
     }
 }

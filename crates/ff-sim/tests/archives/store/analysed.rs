@@ -58,8 +58,8 @@ fn an_hour_of_a_store_is_the_network_of_its_consensus_and_descriptors() {
     for (time, reason) in [
         ("2020-02-29T13:00", "no consensus of this time"),
         ("2021-02-28T13:00", "no consensuses of this month"),
-        ("2020-02-30T13:00", "this is no hour"),
-        ("", "this is no hour"),
+        ("2020-02-30T13:00", "give an hour in the form"),
+        ("", "give an hour in the form"),
     ] {
         let (status, text) = fails(dir, &["analyse", "--network", &format!("store@{time}")]);
         assert!(status == Some(1) && text.contains(reason), "{text}");
@@ -76,7 +76,7 @@ fn an_hour_of_a_store_is_the_network_of_its_consensus_and_descriptors() {
     {
         let (status, text) = fails(dir, &args);
         assert!(
-            status == Some(1) && text.contains("part.parquet: it is not as its manifest says"),
+            status == Some(1) && text.contains("part.parquet: it differs from its manifest"),
             "{text}"
         );
     }
@@ -247,7 +247,7 @@ fn relays_of_a_store_are_put_together() {
     assert_eq!(table.lines().count(), groups.len() + 1);
     let (status, text) = fails(dir, &[&args[..], &["--by", "country"]].concat());
     assert!(
-        status == Some(1) && text.contains("a store does not say the country of relays"),
+        status == Some(1) && text.contains("a store does not have the country of relays"),
         "{text}"
     );
 }

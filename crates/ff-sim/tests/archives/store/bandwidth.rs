@@ -115,8 +115,8 @@ fn of_odd_files_lines_are_left_out_and_the_rest_is_kept() {
     for (start, reason) in [
         ("skipped,4004,", "no"),
         ("above,4004,", "above 2^53"),
-        ("future,1,", "it is of the future"),
-        ("ancient,1,", "it lies before 2007"),
+        ("future,1,", "it is in the future"),
+        ("ancient,1,", "it is before 2007"),
         ("again,1,", "there twice"),
         ("no time,1,", "no time"),
     ] {

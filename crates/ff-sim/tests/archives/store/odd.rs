@@ -35,7 +35,7 @@ fn no_archive_takes_more_memory_than_there_is_for_one() {
     assert_eq!(output.status.code(), Some(5), "{said}");
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!((&found[0]["read"], &found[0]["left_out"]), (&1.into(), &20_002.into()));
-    assert!(said.contains("left out 20002 of the input"), "{said}");
+    assert!(said.contains("parts of the input left out: 20002"), "{said}");
     let list = listed(&dir.join("store"));
     assert_eq!(list.len(), 2 * 1001, "a thousand of each entry, and that it was given up");
     assert!(
@@ -62,11 +62,11 @@ fn archives_in_other_packings_are_named_whatever_they_are_called() {
     let ingest = ["ingest", "--collector", "archives", "--store", "store"];
     let (status, said) = fails(dir, &ingest);
     assert_eq!(status, Some(1), "{said}");
-    assert!(said.contains("nothing of the input could be read"), "{said}");
-    assert!(said.contains("the first is packed by gzip: notes"), "{said}");
+    assert!(said.contains("none of the input could be read"), "{said}");
+    assert!(said.contains("the first is compressed with gzip: notes"), "{said}");
     let lines = listed(&dir.join("store"));
     for (name, _, packing) in packed {
-        let reason = format!("packed by {packing}");
+        let reason = format!("compressed with {packing}");
         let is_it = |line: &String| line.starts_with(name) && line.contains(&reason);
         assert!(lines.iter().any(is_it), "{name}: {lines:#?}");
     }
@@ -133,11 +133,11 @@ fn broken_archives_keep_what_came_before() {
     let lines = listed(&dir.join("store"));
     let expected = [
         ("consensuses-2020-02.tar.xz,", ""),
-        ("consensuses-2020-03.tar,../b,", "its name leads elsewhere"),
-        ("consensuses-2020-03.tar,/c,", "its name leads elsewhere"),
-        ("consensuses-2020-03.tar,d,1,", "is there twice: the first stays"),
+        ("consensuses-2020-03.tar,../b,", "its name leads out of the archive"),
+        ("consensuses-2020-03.tar,/c,", "its name leads out of the archive"),
+        ("consensuses-2020-03.tar,d,1,", "is there twice: the first is kept"),
         ("consensuses-2020-03.tar,g,1,", "it is not of 2020-03"),
-        ("consensuses-2020-03.tar,h,1,", "it is of the future"),
+        ("consensuses-2020-03.tar,h,1,", "it is in the future"),
         ("consensuses-2020-03.tar,i,1,", "this is not a consensus"),
         ("consensuses-2020-03.tar,j,", "it has no footer"),
         ("consensuses-2020-03.tar,,,", "it cannot be read further"),
@@ -214,8 +214,8 @@ fn every_bad_document_is_listed_by_file_entry_and_line() {
             2,
             "of another flavour",
         ),
-        ("twice", broken(relays[1], relays[0]), second, "is there twice"),
-        ("unsorted", broken(relays[0], relays[2]), second, "not in their order"),
+        ("twice", broken(relays[1], relays[0]), second, "is listed twice"),
+        ("unsorted", broken(relays[0], relays[2]), second, "not in order"),
         (
             "2^53",
             broken(weight, "w Bandwidth=9007199254740993"),
@@ -228,7 +228,7 @@ fn every_bad_document_is_listed_by_file_entry_and_line() {
             line_of(&text, "valid-after"),
             "before 2007",
         ),
-        ("2999", broken("valid-after 2020", "valid-after 2999"), 1, "of the future"),
+        ("2999", broken("valid-after 2020", "valid-after 2999"), 1, "in the future"),
         ("bytes", odd_name, line_of(&text, relays[0]), "the relay cannot be read"),
         (
             "footer",
@@ -322,7 +322,7 @@ fn folders_that_are_no_stores_stay_as_they_are() {
     let lock = lock.expect("a lock");
     lock.lock().expect("locked");
     let (status, text) = ingest("store");
-    assert!(status == Some(1) && text.contains("another run is working on this month"), "{text}");
+    assert!(status == Some(1) && text.contains("another run works on this month"), "{text}");
     // Not by closing it: a child that another test is starting may still have it open.
     lock.unlock().expect("unlocked");
     // A manifest that is broken is made again.
@@ -375,7 +375,7 @@ fn what_cannot_be_read_or_written_is_named() {
     fs::write(dir.join("store/consensuses"), "x").expect("written");
     let (status, text) = fails(dir, &["ingest", "--collector", "archives", "--store", "store"]);
     assert!(
-        status == Some(1) && text.contains("store/consensuses/month=2020-02 cannot be made"),
+        status == Some(1) && text.contains("store/consensuses/month=2020-02 cannot be created"),
         "{text}"
     );
     for odd in [&["--since", "2019"][..], &["--shard", "0/3"], &["--jobs", "0"]] {

@@ -158,13 +158,13 @@ fn a_line_of_torperfs_that_failed_or_cannot_be_read_is_no_time() {
     assert_eq!((found.all.len(), found.damaged.count), (1, 1));
     let said = &found.damaged.first[0];
     assert!(
-        said.ends_with("a.tpf, line 4: START is \"NaN\", which is not a number from 0 on"),
+        said.ends_with("a.tpf, line 4: START is \"NaN\", which is not a number of at least 0"),
         "{said}"
     );
     for (text, said) in [
-        ("@type torperf 2.0\n", "a.tpf: line 1: its type is \"torperf 2.0\", and not torperf 1.x"),
-        ("", "a.tpf: no line of it is a download of Torperf's: it is empty"),
-        ("SOURCE=x\n", "a.tpf: no line of it is a download of Torperf's: line 1: START is missing"),
+        ("@type torperf 2.0\n", "a.tpf: line 1: its type is \"torperf 2.0\", not torperf 1.x"),
+        ("", "a.tpf: it has no download of Torperf: it is empty"),
+        ("SOURCE=x\n", "a.tpf: it has no download of Torperf: line 1: START is missing"),
     ] {
         assert_eq!(read_texts(&[("a.tpf", text.as_bytes())]).expect_err("odd"), said);
     }

@@ -56,7 +56,7 @@ fn check_different(runs: &[Run]) -> Result<()> {
         let other = *known.entry(hash.finish()).or_insert(run);
         ensure!(
             other.network == run.network || weighted(other) != weighted(run),
-            "{} and {} are the same network (relays, capacities and weights are the same), which would count as two: \
+            "{} and {} are the same network (equal relays, capacities and weights), which would count as two: \
              merge results of one of them",
             other.network,
             run.network
@@ -131,7 +131,7 @@ fn run(row: &[String]) -> Result<Run> {
 /// The class of this name.
 fn position(name: &str) -> Result<(usize, Position)> {
     let mut all = Position::ALL.into_iter().enumerate();
-    all.find(|(_, one)| one.name() == name).with_context(|| format!("{name:?} is no position"))
+    all.find(|(_, one)| one.name() == name).with_context(|| format!("{name:?} is not a position"))
 }
 
 /// A row of positions.csv.
@@ -144,7 +144,7 @@ fn take_position(run: &mut Run, row: &[String]) -> Result<()> {
 /// A row of relays.csv.
 fn take_relay(run: &mut Run, row: &[String]) -> Result<()> {
     let (_, position) = position(&row[5])?;
-    let capacity = row[6].parse().with_context(|| format!("{:?} is no capacity", row[6]))?;
+    let capacity = row[6].parse().with_context(|| format!("{:?} is not a capacity", row[6]))?;
     let [weight, used] = [number(&row[7])?, number(&row[8])?].map(|one| one.unwrap_or(f64::NAN));
     run.relays.push((row[4].clone(), position.name(), capacity, weight, used));
     Ok(())
