@@ -36,7 +36,7 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Reads this program's arguments; where they are wrong, it says so and ends the program.
+    /// Parses the command line; on errors it prints them and exits.
     #[must_use]
     pub fn read() -> Self {
         let mut clap = Self::command();
@@ -51,7 +51,7 @@ impl Cli {
     }
 }
 
-/// What exit statuses mean.
+/// The exit statuses.
 const EXIT_STATUS: &str = "Exit status:
   0  success
   1  failure, nothing of the input could be read, or with --strict something of it was left out
@@ -59,7 +59,7 @@ const EXIT_STATUS: &str = "Exit status:
   4  a ledger row differs without a recorded reason, or was not run although all data are there
   5  more than one in a thousand of the input's documents or rows was left out; the results are there";
 
-/// What the exit statuses of a command that reads input mean.
+/// The exit statuses of a command that reads input.
 const READS_STATUS: &str = "Exit status:
   0  success
   1  failure, nothing of the input could be read, or with --strict something of it was left out
@@ -105,7 +105,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// What it was run with, for its results.
+    /// Sets the options recorded in its results.
     fn options_mut(&mut self) -> &mut CommandOptions {
         match self {
             Self::Ingest(args) => &mut args.out.options,
@@ -300,7 +300,7 @@ pub struct AnalyseArgs {
 }
 
 impl AnalyseArgs {
-    /// How many hours two times may be apart before there is a gap between them.
+    /// The longest interval between two times without a gap, in hours.
     #[must_use]
     pub const fn gap_hours(&self) -> u64 {
         match (self.gap, &self.advertised) {
@@ -376,7 +376,7 @@ pub struct AttackArgs {
     pub out: OutArgs,
 }
 
-/// A system that is attacked; nothing for all of them.
+/// The system to attack; `None` for all.
 pub type Attacked = Option<System>;
 
 fn part(text: &str) -> Result<f64, String> {
@@ -384,7 +384,7 @@ fn part(text: &str) -> Result<f64, String> {
     part.ok_or_else(|| "it is a part from 0 to 1".to_owned())
 }
 
-/// Reads the name of a system.
+/// Parses the name of a system.
 fn system(text: &str) -> Result<Attacked, String> {
     let names = || System::ALL.map(System::name).join(", ");
     match System::ALL.into_iter().find(|system| system.name() == text) {

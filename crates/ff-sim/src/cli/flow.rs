@@ -1,4 +1,4 @@
-//! The options of `flow`.
+//! Options of `flow`.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
@@ -101,20 +101,20 @@ pub struct FlowArgs {
     pub out: OutArgs,
 }
 
-/// Weights by which clients choose relays.
+/// The weights by which clients choose relays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlowWeights {
-    /// Those of the network's file.
+    /// The weights in the network's file.
     Consensus,
     /// Capacities, with errors between 0.84 and 1.01 (paper §6, Fig. 16).
     Flashflow,
-    /// Those at which TorFlow ends.
+    /// The weights after a closed loop of TorFlow.
     TorflowLoop,
-    /// Those at which TorFlow ends with feedback.
+    /// The weights after a closed loop of TorFlow with feedback.
     TorflowPidLoop,
-    /// Those at which sbws ends.
+    /// The weights after a closed loop of sbws.
     SbwsLoop,
-    /// Those of a bandwidth file.
+    /// The weights in a bandwidth file.
     File(PathBuf),
 }
 
@@ -151,27 +151,27 @@ impl fmt::Display for FlowWeights {
     }
 }
 
-/// How relays divide what they have.
+/// How relays divide their capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum FlowRule {
-    /// Max-min by weights that fall with what a circuit has had.
+    /// Max-min, with lower weights for circuits that carried much recently.
     Weighted,
     /// Equally among circuits.
     MaxMin,
-    /// To those first that carried least of late.
+    /// First to circuits that carried least recently.
     QuietFirst,
 }
 
-/// How much may be on its way.
+/// The limit of data in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum FlowWindow {
-    /// 500 cells for a stream, 1,000 for a circuit.
+    /// 500 cells per stream, 1,000 per circuit.
     Fixed,
-    /// As much as the path takes.
+    /// A window that adapts to the path.
     CongestionControl,
 }
 
-/// How long a tick is, in seconds.
+/// The length of a tick, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tick(pub f64);
 
@@ -179,7 +179,7 @@ impl FromStr for Tick {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        // What is counted by the second, or from a minute on, may not lie within a tick.
+        // Seconds, and minutes of warm-up, must not end within a tick.
         let is_whole = |number: f64| (number - number.round()).abs() < 1e-9;
         let is_one = |secs: &f64| match *secs {
             secs if (0.01..=1.0).contains(&secs) => is_whole(1.0 / secs),
@@ -197,17 +197,17 @@ impl fmt::Display for Tick {
     }
 }
 
-/// Which of all simulations.
+/// A share of all simulations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// Counted from 0.
+    /// Index of the share, from 0.
     index: usize,
-    /// How many.
+    /// Number of shares.
     count: usize,
 }
 
 impl Shard {
-    /// Whether the simulation of this number, from 0, is one of its.
+    /// Whether the simulation with this number, from 0, is in the share.
     #[must_use]
     pub const fn has(self, number: usize) -> bool {
         number % self.count == self.index
@@ -251,7 +251,8 @@ mod tests {
         for good in ["0.01", "0.1", "0.125", "0.5", "1", "5", "10"] {
             assert_eq!(good.parse::<Tick>().expect(good).to_string(), good);
         }
-        // With 0.6 a second would hold two ticks or one, with 9 a minute no whole number of them.
+        // With 0.6 a second would have one or two ticks, and with 9 a minute would not have a whole
+        // number.
         for bad in ["0", "-1", "0.001", "0.6", "0.35", "1.5", "7", "9", "11", "NaN", "inf", "", "s"]
         {
             bad.parse::<Tick>().expect_err(bad);

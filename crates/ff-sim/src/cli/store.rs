@@ -1,4 +1,4 @@
-//! Options of `ingest` and `merge`, and of what reads a store.
+//! Options of `ingest` and `merge`, and options of commands that read a store.
 
 use std::path::PathBuf;
 
