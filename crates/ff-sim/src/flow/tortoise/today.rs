@@ -1,18 +1,19 @@
 //! Today's network: relays of May 2024, guards, two conflux legs, pages of 2025.
 //!
 //! ```text
-//!   2024-05-relays.csv ─▶ world ─▶ engine ─▶ Outcome: seconds of pages and files, bytes between relays
+//!   2024-05-relays.csv ─▶ world ─▶ engine ─▶ TortoiseOutcome:
+//!     seconds of pages and files, bytes between relays
 //! ```
 //!
 //! Each client has two guards for the whole simulation and downloads over a circuit through each,
-//! both with the same exit; what is left of a transfer is divided between them by their rates. One
-//! number is fitted: how many clients there are, so that relays carry what they carried in May
+//! both with the same exit; the rest of a transfer is divided between them in proportion to their
+//! rates. One number is fitted: the number of clients, so that relays carry the traffic of May
 //! 2024.
 //!
 //! Limits: a circuit is as fast as its share of relays and its access line allow, without
-//! congestion control and slow start, so transfers without a limit are faster here than in tor, and
-//! the model overstates what a limit takes. Bytes above a rate between relays are counted for each
-//! circuit by itself: in the whole network two transfers rarely share a link, see
+//! congestion control and slow start. So transfers without a limit are faster here than in tor, and
+//! the model overstates the loss by a limit. Bytes above a rate between relays are counted for each
+//! circuit separately: in the whole network two transfers rarely share a link, see
 //! [`Between::others`].
 
 use rand::RngExt as _;
@@ -27,41 +28,40 @@ use crate::flow::path::Factors;
 use crate::flow::sim::sequence;
 use crate::network::{self, Flags, Network, Position};
 
-/// Relays of May 2024: their position and what they can and may carry, in bytes a second.
+/// Relays of May 2024: position and usable capacity, in bytes per second.
 const RELAYS: &str = include_str!("../../../tests/data/2024-05-relays.csv");
-/// Relays of May 2024 that ran for half of the month.
+/// The number of relays of May 2024 that ran for half of the month.
 pub const ALL_RELAYS: u32 = 7_203;
-/// The part of those relays' capacity that was used: 331.4 Gbit/s, the month's mean on Tor Metrics
-/// (`bwhist` in bandwidth.csv), of 797.2.
+/// The mean utilisation of those relays: 331.4 Gbit/s, the month's mean on Tor Metrics (`bwhist` in
+/// bandwidth.csv), of a capacity of 797.2 Gbit/s.
 pub const USED_PART: f64 = 331.4 / 797.2;
-/// Seconds from a request to its first byte: two round trips (to connect, to ask) of 0.4 s, the
+/// Seconds from a request to its first byte: two round trips (connect, request) of 0.4 s, the
 /// median through circuits of 2019 (Jansen, Tracey, Goldberg, USENIX Security 2021, Fig. 3b).
 pub const FIRST_BYTE_SECS: f64 = 2.0 * 0.4;
-/// One client of this many is a bulk user, as in the paper.
+/// One client in this number is a bulk user, as in the paper.
 const BULK_EVERY: u32 = 30;
-/// Conflux legs of a transfer.
+/// The number of conflux legs of a transfer.
 const LEGS: u8 = 2;
 
-/// Home pages of 2025: the part of pages with each size, and the size in KiB. The sizes are the
+/// Home pages of 2025: the share of pages with each size, and the size in KiB. The sizes are the
 /// 10th, 25th, 50th, 75th and 90th percentile (HTTP Archive, Web Almanac 2025, Page Weight); each
-/// stands for the pages nearest to it.
+/// stands for the pages closest to it.
 const HOME_PAGES: [(f64, f64); 5] =
     [(0.175, 589.0), (0.2, 1_361.0), (0.25, 2_710.0), (0.2, 5_422.0), (0.175, 11_406.0)];
-/// The same chapter's median of home pages on desktops, in KiB: sizes are scaled to it.
+/// The median of home pages on desktops in the same chapter, in KiB: sizes are scaled to it.
 const DESKTOP_MEDIAN: f64 = 2_862.0;
-/// Bytes of a KiB.
 const KIB: f64 = 1_024.0;
 
-/// The median fixed line to a client, in bytes a second: 94 Mbit/s (Speedtest Global Index, August
-/// 2024).
+/// The median fixed line to a client, in bytes per second: 94 Mbit/s (Speedtest Global Index,
+/// August 2024).
 const LINE: f64 = 94.0 * 125_000.0;
-/// Lines, in times of the median; all are as likely. This spread is an assumption.
+/// Clients' lines as multiples of the median, equally likely. This spread is an assumption.
 const LINES: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 
-/// For which relays a link is exempt, by the words of `FFIngressExempt`.
+/// The relays to which a link is exempt, as values of `FFIngressExempt`.
 pub const EXEMPT: [&str; 2] = ["fast", "stable-fast"];
-/// Of each class of relays, in the order of [`Position::ALL`]: the part of all weight, and the
-/// parts of the class's weight without the flags of each of [`EXEMPT`], in the consensus of
+/// For each class of relays, in the order of [`Position::ALL`]: its share of total weight, and the
+/// shares of the class's weight without the flags of each of [`EXEMPT`], in the consensus of
 /// 2022-11-19 10:00 (safexfj/safe_tor @5fcbb0c).
 const FLAGS_2022: [(f64, [f64; 2]); 4] = [
     (0.366_019_6, [0.0, 0.0]),
@@ -70,27 +70,26 @@ const FLAGS_2022: [(f64, [f64; 2]); 4] = [
     (0.218_915_1, [0.0, 0.0]),
 ];
 
-/// The part of all weight of the relays with the flags Stable and Fast, in November 2022.
+/// The share of total weight of the relays with the flags Stable and Fast, in November 2022.
 #[must_use]
 pub fn stable_fast_part() -> f64 {
     FLAGS_2022.iter().map(|(part, [_, lacks])| part * (1.0 - lacks)).sum()
 }
 
-/// What today's network adds to a [`World`].
+/// Additional data of a [`World`] that is today's network.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Today {
-    /// For the first, second and last relay of a circuit: of each relay the weights of all up to
-    /// it.
+    /// For the first, second and last relay of a circuit: cumulative weights of relays.
     sums: [Vec<f64>; 3],
     /// Each relay's class, as an index into [`Position::ALL`].
     classes: Vec<usize>,
-    /// Rates of a link, in bytes a second: [`Between`] counts bytes above each.
+    /// Rates of a link, in bytes per second; [`Between`] counts the bytes above each.
     rates: Vec<f64>,
 }
 
-/// Today's network with this many relays and clients, at this limit of clients' links. Bytes
-/// between relays are counted above each of `rates`, in bytes a second. The same seed gives the
-/// same relays and clients at every limit.
+/// Today's network with these numbers of relays and clients and this limit of clients' links. Bytes
+/// between relays are counted above each of `rates`, in bytes per second. The same seed gives the
+/// same relays and clients with every limit.
 #[must_use]
 pub fn world(
     limit: Option<LinkLimit>,
@@ -118,7 +117,7 @@ pub fn world(
     world
 }
 
-/// Classes and rates of this many relays: at even distances in the list, from a random place on.
+/// Classes and rates of `count` relays: at even distances in the list, from a random start.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -138,8 +137,8 @@ fn sample(count: u32, seed: u64) -> Vec<(usize, f64)> {
     (0..count).filter_map(|number| all.get(place(number)).copied()).collect()
 }
 
-/// The weights of relays in the three places of a circuit, by dir-spec 3.8.3; a relay weighs what
-/// it can carry.
+/// Cumulative weights of relays in the three positions of a circuit, by dir-spec 3.8.3; a relay's
+/// weight is its capacity.
 fn sums(sample: &[(usize, f64)]) -> [Vec<f64>; 3] {
     let relay = |class: usize| {
         let (guard, exit) = (matches!(class, 0 | 3), matches!(class, 2 | 3));
@@ -163,7 +162,8 @@ fn sums(sample: &[(usize, f64)]) -> [Vec<f64>; 3] {
     })
 }
 
-/// How much a user asks for next, in bytes of the stream. Files have grown as the median page has.
+/// The size of a user's next request, in bytes of the stream. Files are scaled by the growth of the
+/// median page.
 pub(super) fn size(kind: UserKind, rng: &mut ChaCha12Rng) -> f64 {
     let growth = DESKTOP_MEDIAN * KIB / users::PAGES[2];
     if kind == UserKind::Bulk {
@@ -181,8 +181,7 @@ pub(super) fn size(kind: UserKind, rng: &mut ChaCha12Rng) -> f64 {
 }
 
 impl Today {
-    /// Circuits of a client through each of its guards, which are drawn if it holds none, to one
-    /// exit.
+    /// Circuits of a client through each of its guards to one exit; missing guards are drawn.
     pub(super) fn circuits(
         &self,
         world: &World,
@@ -211,8 +210,7 @@ impl Today {
         circuits
     }
 
-    /// The part of the links between a circuit's relays on which bytes are not exempt, by each of
-    /// [`EXEMPT`].
+    /// The share of links between a circuit's relays that are not exempt, by each of [`EXEMPT`].
     fn limited_part(&self, circuit: &TortoiseCircuit) -> [f64; 2] {
         let hops = [1, 3, 5].map(|hop| circuit.hops[hop] as usize);
         let classes = hops.map(|hop| self.classes.get(hop).copied().unwrap_or_default());
@@ -224,7 +222,8 @@ impl Today {
         })
     }
 
-    /// The sums of squares of relays' chances to be a circuit's first, second and last.
+    /// The sums of the squares of relays' probabilities to be the first, second and last of a
+    /// circuit.
     fn squares(&self) -> [f64; 3] {
         self.sums.each_ref().map(|sums| {
             let all = sums.last().copied().unwrap_or_default();
@@ -239,12 +238,12 @@ impl Today {
     }
 }
 
-/// What circuits carried between relays in the measured time.
+/// Circuits' traffic between relays in the measured time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Between {
-    /// Bytes on links between relays; a circuit has two of them.
+    /// Bytes on links between relays; a circuit has two such links.
     pub bytes: f64,
-    /// Bytes above each rate of [`Today`]: on all links, and on those that are not exempt by each
+    /// Bytes above each rate of [`Today`]: on all links, and on links that are not exempt by each
     /// of [`EXEMPT`].
     pub above: Vec<[f64; 3]>,
     /// The sum over circuits of the seconds in which they carried bytes.
@@ -252,7 +251,7 @@ pub struct Between {
 }
 
 impl Between {
-    /// Adds what a circuit carried in some seconds.
+    /// Adds the bytes that a circuit carried in some seconds.
     pub(super) fn add(&mut self, today: &Today, circuit: &TortoiseCircuit, bytes: f64, secs: f64) {
         self.above.resize(today.rates.len(), [0.0; 3]);
         self.bytes += 2.0 * bytes;
@@ -266,32 +265,33 @@ impl Between {
         }
     }
 
-    /// How many other circuits carry bytes on a circuit's link between two relays, on average over
-    /// `secs` measured seconds and the links to and from the middle, were the network as large as
-    /// that of May 2024.
+    /// The mean number of other circuits with bytes on a circuit's link between two relays, over
+    /// `secs` measured seconds and the links to and from the middle relay, scaled to the network of
+    /// May 2024.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "some hundred relays")]
     pub fn others(&self, world: &World, secs: f64) -> f64 {
         let Some(today) = &world.today else { return 0.0 };
         let [guard, middle, exit] = today.squares();
-        // More relays are as many more circuits, and each relay's chances are as much smaller.
+        // With more relays there are more circuits and lower probabilities for each relay, by the
+        // same factor.
         let part = world.relays.len() as f64 / f64::from(ALL_RELAYS);
         self.circuit_secs / secs * f64::midpoint(guard * middle, middle * exit) * part
     }
 }
 
-/// The results of all limits.
+/// The results for all limits.
 #[derive(Clone, Debug, Default)]
 pub struct TodayResults {
-    /// The seeds.
+    /// Random seeds, one per simulation of a limit.
     pub seeds: Vec<u64>,
     /// The number of relays.
     pub relays: u32,
     /// The fitted number of clients.
     pub clients: u32,
-    /// Rates above which bytes between relays were counted, in bytes a second.
+    /// Rates above which bytes between relays were counted, in bytes per second.
     pub rates: Vec<f64>,
-    /// Each limit with its results in the order of the seeds; no limit comes first.
+    /// Each limit with its results in the order of the seeds; `None` (no limit) is first.
     pub cells: Vec<(Option<LinkLimit>, Vec<TortoiseOutcome>)>,
 }
 
@@ -366,8 +366,8 @@ mod tests {
         let mut between = Between::default();
         between.add(&today, &circuit, 8e5, 2.0);
         assert_eq!((between.bytes, between.above[1]), (1.6e6, [0.0; 3]));
-        // 600 kB above 100 kB/s on each of two links. Both have the middle, which lacks the flags
-        // at these chances.
+        // 600 kB above 100 kB/s on each of two links. Both include the middle relay, which lacks
+        // the flags with these probabilities.
         let [all, fast, stable_fast] = between.above[0];
         assert!((all - 1.2e6).abs() < 1e-6, "{all}");
         assert!((fast / 1.2e6 - 0.000_253_4).abs() < 1e-9, "{fast}");
@@ -396,7 +396,7 @@ mod tests {
             none[0] > 1.5 * free[0] && burst[0] < 0.8 * none[0],
             "{free:?}, {burst:?}, {none:?}"
         );
-        // A limited client's circuits exceed the rate by bursts alone.
+        // A limited client's circuits exceed the rate only by bursts.
         let above = found.each_ref().map(|one| one.between.above[0][0] / one.between.bytes);
         assert!(above[0] > above[1] && above[1] > above[2], "{above:?}");
         let world = world(None, &[5e5], 40, 120, 4);
