@@ -76,7 +76,8 @@ pub fn by_label<L: Ord>(
     members.into_iter().map(|(label, relays)| (label, group(&relays))).collect()
 }
 
-/// A label for the age of a relay: the longest time for which it has been seen, in days.
+/// A label for the age of a relay: the time between its first and its last listing. `None` if it
+/// was never listed.
 #[must_use]
 pub fn age_label(outcome: &ErrorAnalysis, relay: u32) -> Option<&'static str> {
     let relay = outcome.relays.get(relay as usize)?;

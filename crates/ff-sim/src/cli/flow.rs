@@ -15,7 +15,7 @@ pub struct FlowArgs {
     /// the seven of these numbers. No network may be given twice.
     #[arg(long, value_name = "SRC,...", value_delimiter = ',', required = true)]
     pub network: Vec<PathBuf>,
-    /// What else is known of them.
+    /// Further data on the networks.
     #[command(flatten)]
     pub described: DescribedArgs,
     /// A folder with tmodel-stream.json and tmodel-packet.json, the models of users' circuits,
@@ -33,7 +33,7 @@ pub struct FlowArgs {
         default_value = "consensus,flashflow"
     )]
     pub weights: Vec<FlowWeights>,
-    /// Join bandwidth files with networks of other months too.
+    /// Join bandwidth files with networks of other months, too.
     #[arg(long)]
     pub allow_mixed: bool,
     /// Users' demand, as parts of that of January 2019.
@@ -44,9 +44,9 @@ pub struct FlowArgs {
     /// clients grows with it.
     #[arg(long, value_name = "NUMBER")]
     pub circuits: Option<f64>,
-    /// How relays divide their capacity among circuits: more to circuits that have had little
-    /// recently (weighted, nearest to what Shadow measured), equally (max-min), or to one circuit
-    /// after the other, the quietest first.
+    /// How relays divide their capacity among circuits: more to circuits with little recent traffic
+    /// (weighted, closest to Shadow's results), equally (max-min), or to one circuit after another,
+    /// the quietest first.
     #[arg(long, value_name = "RULE", default_value = "weighted")]
     pub rule: FlowRule,
     /// Limit of data in flight: fixed windows of 500 cells, as in 2019, or congestion control, as
@@ -73,7 +73,7 @@ pub struct FlowArgs {
     #[arg(long, value_name = "MINUTES", default_value_t = 20,
           value_parser = clap::value_parser!(u32).range(0..=1440))]
     pub warm_up: u32,
-    /// Seconds of a tick: a whole part of one, as 0.1, or 1, 2, 3, 4, 5, 6 or 10. A longer tick
+    /// Seconds of a tick: a fraction 1/n, such as 0.1, or 1, 2, 3, 4, 5, 6 or 10. A longer tick
     /// makes a simulation cheaper and coarser: times of downloads are multiples of it, and relays
     /// at their limit carry less (in a small network 0.96 with 0.1 s, 0.85 with 1 s).
     #[arg(long, value_name = "SECONDS", default_value_t = Tick(TICK_SECS))]
@@ -96,7 +96,7 @@ pub struct FlowArgs {
     /// Fail if any input had to be left out.
     #[arg(long)]
     pub strict: bool,
-    /// Where results go.
+    /// Output of results.
     #[command(flatten)]
     pub out: OutArgs,
 }

@@ -20,8 +20,8 @@ pub struct TortoiseArgs {
     #[arg(long, value_name = "MB/S,...", value_delimiter = ',', requires = "today",
           default_value = "0.1,0.25,0.5,1,2,4,8", value_parser = limit)]
     pub limits: Vec<u32>,
-    /// Bucket sizes in today's network: what a link may save. least is 0.2 s of the limit, below
-    /// which tor refuses PerConnBWBurst.
+    /// Bucket sizes in today's network, in MB: the most that a link passes at once after a pause.
+    /// least is 0.2 s of the limit, below which tor refuses PerConnBWBurst.
     #[arg(long, value_name = "MB,...", value_delimiter = ',', requires = "today",
           default_value = "least,3,20", value_parser = today_burst)]
     pub bursts: Vec<TodayBurst>,
@@ -32,8 +32,8 @@ pub struct TortoiseArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 5,
           value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: u64,
-    /// Bucket size, in seconds of the limit: what a link may pass at once after a pause. The paper
-    /// does not say; 1 is what tor does where rate and burst are equal.
+    /// Bucket size, in seconds of the limit: the most that a link passes at once after a pause. The
+    /// paper does not state it; 1 is tor's behaviour if rate and burst are equal.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = burst)]
     pub burst: f64,
     /// Size of the network, as a part of the paper's 900 clients; with --today of 144 relays, a
@@ -52,7 +52,7 @@ pub struct TortoiseArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=256))]
     pub jobs: u32,
-    /// Where results go; ledger.md and ledger.csv are among them.
+    /// Output of results, including ledger.md and ledger.csv.
     #[command(flatten)]
     pub out: OutArgs,
 }
