@@ -30,7 +30,7 @@ use crate::schedule::units;
 #[derive(Debug, Parser)]
 #[command(name = "ff-sim", version, after_help = EXIT_STATUS)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -66,7 +66,7 @@ const READS_STATUS: &str = "Exit status:
   2  invalid command line
   5  more than one in a thousand of the input's documents or rows was left out; the results are there";
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Put archives into a store: Parquet, one partition for each table and month.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// The rows that come with this program.
 const ROWS: &str = include_str!("../../../doc/ledger.toml");
 
-/// All rows.
+/// The claims of the paper with their bounds.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ledger {
@@ -24,7 +24,7 @@ pub struct Ledger {
     pub rows: Vec<LedgerRow>,
 }
 
-/// A claim.
+/// A row of the ledger: a claim with its figures.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LedgerRow {

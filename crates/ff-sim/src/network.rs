@@ -36,7 +36,7 @@ pub struct Network {
     pub relays: Vec<Relay>,
 }
 
-/// A relay.
+/// A relay of a network.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Relay {
     /// The fingerprint; synthetic if the source has none.

@@ -125,7 +125,7 @@ impl Engine {
         self.outcome.steps.last().ok_or(StepError::TooMany)
     }
 
-    /// The results.
+    /// Processes the remaining times, and returns the results.
     #[must_use]
     pub fn finish(mut self) -> ErrorAnalysis {
         self.reckon();

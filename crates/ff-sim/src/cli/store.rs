@@ -9,7 +9,7 @@ use super::OutArgs;
 use crate::store::month::Month;
 use crate::store::plan::Shard;
 
-/// Which months, and how many of them at once.
+/// The range of months, and the number that is read at once.
 #[derive(Args, Clone, Debug)]
 pub struct SpanArgs {
     /// The first month, as in 2019-01.

@@ -41,7 +41,7 @@ const READ_BYTES: usize = 1 << 16;
 /// The length of a tar's blocks, in bytes.
 const BLOCK: u64 = 512;
 
-/// A document.
+/// A document in a file or in an entry of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Document<'a> {
     /// The file of the document.

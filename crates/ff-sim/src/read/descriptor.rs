@@ -73,7 +73,7 @@ impl Descriptor {
     }
 }
 
-/// Descriptors.
+/// The fields of many descriptors, with shared memory for texts and families.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptors {
     /// The descriptors, in the order of reading.

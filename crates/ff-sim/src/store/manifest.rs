@@ -42,7 +42,7 @@ pub struct Part {
     pub sha256: String,
 }
 
-/// A manifest.
+/// The manifest of a month's documents of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     format: String,

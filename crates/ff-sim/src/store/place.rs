@@ -27,7 +27,7 @@ struct Mark {
     schema: u32,
 }
 
-/// A store.
+/// A store in a folder: archives as Parquet.
 #[derive(Clone, Debug)]
 pub struct ArchiveStore {
     dir: PathBuf,

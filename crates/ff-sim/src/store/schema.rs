@@ -21,7 +21,7 @@ pub enum ColumnKind {
     Bytes(usize),
 }
 
-/// A column.
+/// A column of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
     /// The name of the column.
@@ -32,7 +32,7 @@ pub struct Column {
     pub is_nullable: bool,
 }
 
-/// A table.
+/// A table of a store.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Table {
     /// The name of the table, and of its folder.

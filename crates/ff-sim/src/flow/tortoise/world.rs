@@ -58,7 +58,7 @@ impl Runners {
     }
 }
 
-/// One experiment.
+/// An experiment: a cell of the paper's comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cell {
     /// The limit in KB/s, if there is one.
@@ -135,7 +135,7 @@ pub struct TortoiseRelay {
     pub limits: bool,
 }
 
-/// A client.
+/// A client with its line and its links.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TortoiseClient {
     /// The kind of its user.
