@@ -139,8 +139,8 @@ fn table_of(dir: &Path) -> Result<PathBuf, SourceError> {
     })
 }
 
-/// Reads a network as [`network`] does; with descriptors, the network of a consensus with data from
-/// relays' descriptors.
+/// Reads a network as [`network()`] does; with descriptors, the network of a consensus with data
+/// from relays' descriptors.
 ///
 /// # Errors
 /// [`SourceError`] names the file; descriptors can be joined only with a consensus of the flavour

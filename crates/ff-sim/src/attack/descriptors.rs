@@ -189,7 +189,7 @@ impl Loop {
         }
     }
 
-    /// The attacker's gain after each step over that without a lie.
+    /// The attacker's gain after each step with this claim; `None` if it is honest.
     fn gains(self, network: &Network, claim: Option<f64>, seed: u64) -> Vec<f64> {
         let mut random = ChaCha12Rng::seed_from_u64(seed);
         let mut scanned = Scanned::new(network, NAMED);

@@ -138,10 +138,10 @@ impl Arithmetic {
         Self { per_slot, again: all * KEPT * part }
     }
 
-    /// The median wait of honest relays in slots, including the slot in which they are measured. At
-    /// most one relay of each of the flood's networks is measured before them, within the hour by
-    /// which the flood is earlier, if there is room. Relays that share an address need more
-    /// capacity.
+    /// The median wait of honest relays in slots, including the slot in which they are measured.
+    /// One relay of each of the flood's networks comes before them, and as many of these as fit are
+    /// measured within the hour by which the flood is earlier. Relays that share an address need
+    /// more capacity than honest ones, and do not delay them.
     fn wait(&self, [relays, addresses, networks]: [u32; 3]) -> f64 {
         let within_hour = self.per_slot * f64::from(HOUR);
         let before = match relays == addresses {

@@ -16,7 +16,7 @@ use super::{Attack, Basis, Point, System};
 
 /// The disputed measurer, and the other one.
 const TEAM: [Ed25519Id; 2] = [Ed25519Id([1; 32]), Ed25519Id([2; 32])];
-/// The greatest number of networks that is tried.
+/// Fewer networks than this are tried.
 const MOST: u32 = 1000;
 
 /// A relay's statements on both measurers; a framer disputes the first one.
@@ -42,7 +42,7 @@ fn judged(honest: u32, framers: u32, in_one: u32) -> Standing {
     judge(honest_ones.chain(framing), &TEAM)[0]
 }
 
-/// The least sufficient number of framers; NaN if [`MOST`] are not enough.
+/// The least sufficient number of framers; NaN if fewer than [`MOST`] are not enough.
 fn needed(is_enough: impl Fn(u32) -> bool) -> f64 {
     (1..MOST).find(|&framers| is_enough(framers)).map_or(f64::NAN, f64::from)
 }

@@ -42,7 +42,7 @@ enum Sharing {
     Evenly,
     /// In turn, so that each is fast for some seconds.
     InTurn,
-    /// All relays hold echoes back until the second half.
+    /// All relays hold echoes back, and release them in just over half of the seconds.
     HeldBack,
 }
 
@@ -80,7 +80,7 @@ fn at_once(relays: &[ScheduledRelay], seed: u64) -> Vec<Vec<u32>> {
     sets.filter(|set| !set.is_empty()).collect()
 }
 
-/// The bytes per second that one of `count` relays of the machine echoes.
+/// The bytes that one of `count` relays of the machine echoes in each second.
 fn series(count: usize, relay: usize, sharing: Sharing) -> Vec<u64> {
     let (parts, open) = (count.max(1) as u64, (SECONDS / 2 + 1) as u64);
     let second = |second: usize| match sharing {

@@ -328,8 +328,9 @@ pub fn liars(network: &Network, seed: u64) -> Attack {
     }
 }
 
-/// The share of honest relays that are marked because of a gang, which praises its members and a
-/// fifth of the others; with or without the check of changes per step.
+/// The share of honest relays that are marked because of a gang, with or without the check of
+/// changes per step. The gang praises its members and reports no speed of others, except for the
+/// fifth that it frames.
 fn framed(crowd: &Crowd, trusted: f64, attackers: f64, checks_steps: bool) -> f64 {
     let (trusted, gang) = (crowd.trusted(trusted), crowd.attackers(attackers));
     let mut rules = EigenSpeedRules::calibrated(&crowd.views, trusted, MARKED);

@@ -187,6 +187,7 @@ const fn seconds(unix_secs: u64) -> f64 {
     unix_secs as f64
 }
 
+/// The labels of a figure's curves.
 #[must_use]
 pub fn labels(figure: &Figure) -> Vec<&str> {
     figure.curves.iter().map(|curve: &Curve| curve.label.as_str()).collect()

@@ -93,7 +93,7 @@ impl Errors {
     }
 }
 
-/// A number in [0, 1) that depends only on these arguments.
+/// A number from 0 to below 1 that depends only on these arguments.
 fn chance(seed: &[u8; 32], attempt: &DrawKey) -> f64 {
     let key = Sha256::new()
         .chain_update(b"flashflow-sim-error")

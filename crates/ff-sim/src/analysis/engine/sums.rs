@@ -35,8 +35,8 @@ impl Sums {
         }
     }
 
-    /// Adds relays' capacities without weight and weights without capacity, at the times with
-    /// weights.
+    /// Adds a relay's capacity where it has no weight, and its weight where it has no capacity, at
+    /// the times with weights.
     #[inline]
     pub(super) fn add_exceptions(
         &mut self,
@@ -98,13 +98,13 @@ impl Sums {
 /// Shares of relays in one window at each time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shares {
-    /// One divided by the total weight, and one divided by the total capacity.
+    /// One divided by the total weight, and one divided by the total capacity, of relays with both.
     units: Each<(f64, f64)>,
     /// The times at which both are known.
     known: Mask,
     /// The times that enter relays' means.
     in_means: Mask,
-    /// The sum of the differences between weight share and capacity share.
+    /// The sum of the absolute differences between weight share and capacity share.
     distances: Each<f64>,
 }
 

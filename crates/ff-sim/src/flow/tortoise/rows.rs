@@ -175,8 +175,8 @@ fn limited(results: &Results, add: &mut Add<'_>) {
     }
 }
 
-/// The mean rate of clients that run a relay over that of clients of the same kinds in the same
-/// network that do not, as an increase in percent.
+/// The increase of the mean rate of clients that run a relay over that of clients of the same kinds
+/// in the same network that run none, in percent.
 fn over_others(results: &Results, of: &Cell, kind: Option<UserKind>) -> Result<f64, String> {
     let kinds = kind.map_or(UserKind::ALL.to_vec(), |kind| vec![kind]);
     let (mut run, mut others) = (0.0, 0.0);

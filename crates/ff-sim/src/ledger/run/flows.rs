@@ -300,7 +300,7 @@ fn changes(all: &Simulated<'_>) -> Result<Vec<Value>> {
     Ok(values)
 }
 
-/// D3: the median time of 1 MiB by load, and the improvement compared with that at 100 %.
+/// D3: the change of the median time of 1 MiB by load, and its difference from that at 100 %.
 fn growth(all: &Simulated<'_>) -> Result<Vec<Value>> {
     let change = |load| {
         let changes = all.changes(load, |summary| known(summary.last_secs[1]))?;
