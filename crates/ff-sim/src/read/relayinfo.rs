@@ -136,7 +136,7 @@ fn fingerprint(text: &str) -> Option<Fingerprint> {
 /// A relay as stored in the file.
 #[derive(Deserialize)]
 struct Row {
-    /// The fingerprint, which is also the relay's key.
+    /// The fingerprint, which is also the key of the relay's object.
     fingerprint: Option<String>,
     address: Option<String>,
     country_code: Option<String>,

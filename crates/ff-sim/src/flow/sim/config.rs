@@ -71,8 +71,8 @@ pub struct Constants {
     /// The factor by which circuits' hops are shorter than those of the whole Internet: relays are
     /// close together.
     pub hop_scale: f64,
-    /// The rate of cells that a relay carries, as a part of its listed capacity. Headers of TCP, IP
-    /// and TLS take 4 %; the loads of Shadow's networks need more than the listed capacity.
+    /// The rate of cells that a relay carries over its listed capacity. Headers of TCP, IP and TLS
+    /// take 4 %, but the throughput of Shadow's networks needs a value above 1.
     pub for_cells: f64,
     /// The queueing delay of a relay with utilisation 0.5, in seconds.
     pub queue_secs: f64,
