@@ -1,36 +1,37 @@
 //! Errors of capacities and weights over time (paper §3, Eq. 1-7, App. A).
 //!
 //! ```text
-//!   Reading: relay, advertised, weight ─▶ Engine::take, a time after the other ─▶ Outcome
-//!                                           │                                       ├─▶ NetworkStep  Eq. 3, 6
-//!                                           └─▶ NewRelays                           ├─▶ RelayMeans   Eq. 2, 5, 7
-//!                                                                                   └─▶ groups, ranks
+//!   Readings, in order of time ─▶ Engine::take ─▶ ErrorAnalysis
+//!                                   │               ├─▶ NetworkStep  Eq. 3, 6
+//!                                   └─▶ NewRelays   ├─▶ RelayMeans   Eq. 2, 5, 7
+//!                                                   └─▶ groups, ranks
 //!   network::Network ─▶ moment::weight_error  Eq. 5, 6 at one moment
 //!   series::daily    ─▶ speed_test            Fig. 5
 //! ```
 //!
-//! [`engine::Engine`] is the centre: it takes times in order and never goes back, so that an
-//! archive of any length streams through it. [`outcome::ErrorAnalysis`] is what comes out,
-//! [`window::Window`] the lengths that it looks back.
+//! [`engine::Engine`] is the central type. It takes times in order and never goes back, so an
+//! archive of any length can be streamed through it. [`outcome::ErrorAnalysis`] is the result; a
+//! [`window::Window`] is the length of time over which a capacity is computed.
 //!
-//! How the paper is read:
+//! Interpretation of the paper:
 //!
-//! - A window of length p at time t holds the times in (t - p, t]: A(r, t) is among them, so no
+//! - A window of length p at time t contains the times in (t - p, t]. A(r, t) is among them, so no
 //!   error is negative.
 //! - A relay has errors at the times at which it is listed, and only relays listed at t are in the
-//!   sums of t. Eq. 3's numerator is A(r, t): the paper's printed p would make it a sum of sums.
-//! - A relay whose capacity is unknown or 0 has no errors and leaves the sums of weights; which
-//!   part of all weight it had is in [`outcome::NetworkWindow::weight_left_out`].
-//! - Eq. 7 is over the values at the times of the data, once an hour for an archive, and with the
-//!   deviation of all values there are. The paper does the same: its greatest deviation of 7,937 %
-//!   within a year needs 6,300 values at least, more than a relay's descriptors.
-//! - Data begin at their first time and a window that begins earlier is not whole. Where two
-//!   times are further apart than [`engine::EngineSettings::step_secs`], the rest between them is a
-//!   gap, and a window that reaches into it is not whole either. Nothing is made up for it: a
-//!   window has what was listed within it, and the share of it that data cover is given with every
-//!   result. A time at which nothing is advertised is missing too, and the deviation of weights has
-//!   windows of the times that have weights. Means of relays leave windows out whose share is below
-//!   [`engine::EngineSettings::least_share`].
+//!   sums at t. The numerator of Eq. 3 is A(r, t): the paper's printed p would make it a sum of
+//!   sums.
+//! - A relay with capacity 0 or unknown has no errors and is left out of the sums of weights; its
+//!   share of the total weight is in [`outcome::NetworkWindow::weight_left_out`].
+//! - Eq. 7 is computed over the values at the times of the data (hourly for an archive), as a
+//!   population deviation. The paper does the same: its greatest deviation of 7,937 % within a year
+//!   needs at least 6,300 values, more than a relay has descriptors.
+//! - Data begin at their first time, and a window that begins earlier is not whole. If two times
+//!   are further apart than [`engine::EngineSettings::step_secs`], the rest of the interval is a
+//!   gap, and a window that contains part of a gap is not whole either. Gaps are not filled in: a
+//!   window contains what was listed within it, and the covered share is given with every result. A
+//!   time at which nothing is advertised counts as missing, too; the windows of the deviation of
+//!   weights use only the times that have weights. Means of relays leave out windows with a covered
+//!   share below [`engine::EngineSettings::least_share`].
 
 pub mod engine;
 pub mod groups;

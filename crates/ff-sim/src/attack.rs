@@ -1,24 +1,25 @@
-//! What attackers gain, compared with formulas (paper §5, Table 2, App. A).
+//! Attackers' gains, compared with formulas (paper §5, Table 2, App. A).
 //!
 //! ```text
-//!   ff_proto::aggregate ─▶ lies      false background, echoes held back, bursts     ┐
-//!   ff_proto::content ───▶ forged    cells that were never decrypted                │
-//!   ff_plan::period ─────▶ slots     capacity, or an attack, in a share of slots    │
-//!                          flood     new relays that take the room of others        ├─▶ Attack: formula, paper, ours,
-//!                          machines  several relays on one, begun at once or apart  │      a curve of Points
-//!   ff_trust ────────────▶ framing   relays that dispute a measurer                 │
-//!   ff_plan::publish ────▶ days      days that a relay chooses                      │
-//!                          history   relays that come and go, or under new names    │
-//!   crate::others ───────▶ descriptors, views, traffic: the systems of Table 2      ┘
+//!   ff_proto::aggregate ─▶ lies      false background, echoes held back, bursts
+//!   ff_proto::content ───▶ forged    cells that were never decrypted
+//!   ff_plan::period ─────▶ slots     capacity, or an attack, in a share of slots
+//!                          flood     new relays that take the room of others
+//!                          machines  several relays on one, begun at once or apart
+//!   ff_trust ────────────▶ framing   relays that dispute a measurer
+//!   ff_plan::publish ────▶ days      days that a relay chooses
+//!                          history   relays that come and go, or under new names
+//!   crate::others ───────▶ descriptors, views, traffic: the systems of Table 2
+//!     each ─▶ Attack: formula, paper's and our value, a curve of Points
 //! ```
 //!
-//! [`all`] runs every attack on one network, [`against`] those against some systems. The [`Basis`]
+//! [`all`] runs every attack on one network, [`against`] runs those on some systems. The [`Basis`]
 //! of an [`Attack`] is the code that measures relays, a model of another system, or a citation.
 //! Random points have their number of trials, and [`Point::agrees`] compares them with their
 //! formula within three standard deviations and one event.
 //!
-//! Limits: an attack is what its module describes; better ones may exist. Two relays are told apart
-//! by their claims and behaviour alone, not by their location.
+//! Limits: an attack is the one that its module describes; better ones may exist. Two relays are
+//! told apart only by their claims and behaviour, not by their location.
 
 mod chance;
 pub mod days;
@@ -39,31 +40,31 @@ use serde::Serialize;
 
 use crate::network::Network;
 
-/// The name of the curves of all systems together.
+/// The name of the attack that has the curves of all systems.
 pub const TABLE2: &str = "Table 2";
 
-/// The system whose weights are attacked.
+/// A system for relays' weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum System {
-    /// This one.
+    /// This system.
     FlashFlow,
-    /// TorFlow.
+    /// TorFlow, the former bandwidth scanner of Tor.
     TorFlow,
-    /// sbws.
+    /// sbws, Tor's bandwidth scanner.
     Sbws,
-    /// EigenSpeed.
+    /// EigenSpeed, by relays' ratings of each other.
     EigenSpeed,
-    /// PeerFlow.
+    /// PeerFlow, by relays' reports of each other's traffic.
     PeerFlow,
 }
 
 impl System {
-    /// All of them.
+    /// All systems.
     pub const ALL: [Self; 5] =
         [Self::FlashFlow, Self::TorFlow, Self::Sbws, Self::EigenSpeed, Self::PeerFlow];
 
-    /// Its name in tables and on command lines.
+    /// The name in tables and on command lines.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -76,7 +77,7 @@ impl System {
     }
 }
 
-/// What decided.
+/// The source of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
@@ -84,12 +85,12 @@ pub enum Basis {
     RealCode,
     /// A model of another system, in [`crate::others`] or in the attack's module.
     Model,
-    /// The paper, whose number is cited.
+    /// The paper's number.
     Cited,
 }
 
 impl Basis {
-    /// Its name in tables.
+    /// The name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -103,33 +104,33 @@ impl Basis {
 /// One value of a curve.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Point {
-    /// Which of several curves.
+    /// The name of the curve.
     pub curve: String,
-    /// Where on the axis.
+    /// The value on the axis.
     pub x: f64,
-    /// The trusted share, if it matters.
+    /// The trusted share of the network, if it matters.
     pub trusted: Option<f64>,
-    /// What the formula says.
+    /// The value by the formula.
     pub formula: Option<f64>,
-    /// What came out.
+    /// The simulated value.
     pub ours: f64,
-    /// How often it was tried, if it is random.
+    /// The number of trials, if it is random.
     pub trials: Option<u32>,
-    /// By which part it may differ from the formula, if that is not exact.
+    /// The relative tolerance, if the formula is not exact.
     pub within: Option<f64>,
 }
 
-/// By which part an exact value may differ from its formula.
+/// The relative tolerance of an exact value.
 const ROUNDING: f64 = 1e-6;
 
 impl Point {
-    /// A point of a curve.
+    /// A point without a formula.
     #[must_use]
     pub fn new(curve: impl Into<String>, x: f64, ours: f64) -> Self {
         Self { curve: curve.into(), x, ours, ..Self::default() }
     }
 
-    /// The same with what a formula says.
+    /// The same with the value by the formula.
     #[must_use]
     pub fn beside(self, formula: f64) -> Self {
         Self { formula: Some(formula), ..self }
@@ -141,7 +142,7 @@ impl Point {
         Self { trusted: Some(trusted), ..self }
     }
 
-    /// The same compared with a formula that holds within this part only.
+    /// The same with this relative tolerance of the formula.
     #[must_use]
     pub fn within(self, part: f64) -> Self {
         Self { within: Some(part), ..self }
@@ -153,7 +154,7 @@ impl Point {
         Self { trials: Some(trials), ..self }
     }
 
-    /// Three standard deviations around the formula, if it is a probability that was tried out.
+    /// Three standard deviations around the formula, if it is a probability that was simulated.
     #[must_use]
     pub fn interval(&self) -> Option<[f64; 2]> {
         let (formula, trials) = (self.formula?, self.trials?);
@@ -162,9 +163,9 @@ impl Point {
     }
 
     /// Whether it agrees with the formula: within three standard deviations and one event if it is
-    /// random, otherwise within [`Point::within`], or 1e-6. `None` without a formula.
+    /// random, otherwise within [`Point::within`] or 1e-6. `None` without a formula.
     ///
-    /// One event, because an event that is expected less than once in all trials may come once.
+    /// One event, because an event with an expected count below one may happen once.
     #[must_use]
     pub fn agrees(&self) -> Option<bool> {
         let formula = self.formula?;
@@ -175,7 +176,7 @@ impl Point {
     }
 }
 
-/// What came out at a place of one of these curves.
+/// The value at a place of one of these curves.
 fn at(points: &[Point], curve: &str, x: f64, trusted: Option<f64>) -> f64 {
     let is_there = |point: &&Point| {
         point.curve == curve
@@ -185,48 +186,47 @@ fn at(points: &[Point], curve: &str, x: f64, trusted: Option<f64>) -> f64 {
     points.iter().find(is_there).map_or(f64::NAN, |point| point.ours)
 }
 
-/// An attack and what it came to.
+/// An attack with its results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Attack {
-    /// The row of the ledger that it answers.
+    /// The id of its row in the ledger.
     pub id: &'static str,
-    /// What is done.
+    /// A short description.
     pub name: &'static str,
-    /// To whom.
+    /// The system that is attacked.
     pub system: System,
-    /// What the formula is.
+    /// The formula, as text.
     pub formula: &'static str,
-    /// What the numbers are: "times", "probability", "seconds".
+    /// The unit of the numbers: "times", "probability", "seconds".
     pub unit: &'static str,
-    /// What the paper says.
+    /// The paper's value.
     pub paper: Option<f64>,
-    /// What came out for the same.
+    /// Our value for the same.
     pub ours: f64,
-    /// Where it should lie: three standard deviations around the formula, or the range that the
-    /// paper or the ledger gives.
+    /// The expected range: three standard deviations around the formula, or the range in the paper
+    /// or the ledger.
     pub interval: Option<[f64; 2]>,
-    /// What decided.
+    /// The source of the result.
     pub basis: Basis,
-    /// What the axis of the curve is, with its unit.
+    /// The axis of the curves, with its unit.
     pub axis: &'static str,
-    /// The curve.
+    /// The points of all curves.
     pub points: Vec<Point>,
-    /// What there is to know of it.
+    /// Remarks on the result.
     pub note: String,
 }
 
 impl Attack {
-    /// The points of one of its curves.
+    /// The points of one curve.
     pub fn curve<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Point> {
         self.points.iter().filter(move |point| point.curve == name)
     }
 }
 
-/// An attack to be run on a network with a seed.
+/// Runs an attack on a network with a seed.
 type Run = fn(&Network, u64) -> Attack;
 
-/// All attacks in the order of the ledger's rows, with the systems that they are against. What one
-/// of them says of two systems is run for both.
+/// All attacks in the order of the ledger's rows, each with the systems that it attacks.
 const ATTACKS: [(&[System], Run); 24] = [
     (&[System::FlashFlow], |_, _| lies::false_background()),
     (&[System::FlashFlow], |_, seed| forged::forged_cells(seed)),
@@ -254,21 +254,22 @@ const ATTACKS: [(&[System], Run); 24] = [
     (&[System::FlashFlow], |_, _| lies::held_back()),
 ];
 
-/// Every attack, on this network, and Table 2. The same seed gives the same numbers.
+/// Runs every attack on this network, and Table 2. The same seed gives the same numbers.
 ///
-/// Capacities are scaled to what the paper's network had where a figure is of that network.
+/// Capacities are scaled to those of the paper's network where a figure is of that network.
 #[must_use]
 pub fn all(network: &Network, seed: u64) -> Vec<Attack> {
     against(&System::ALL, network, seed)
 }
 
-/// The attacks against some systems, and their part of Table 2; nothing else is computed.
+/// Runs the attacks on some systems, and their part of Table 2; nothing else is computed.
 #[must_use]
 pub fn against(systems: &[System], network: &Network, seed: u64) -> Vec<Attack> {
     against_told(systems, network, seed, |_, _| {})
 }
 
-/// The same; before each attack somebody is told how many are done, and how many there are.
+/// The same with a callback before each attack, which gets the number of finished attacks and of
+/// all.
 #[must_use]
 pub fn against_told(
     systems: &[System],

@@ -30,13 +30,13 @@ use crate::schedule::units;
 #[derive(Debug, Parser)]
 #[command(name = "ff-sim", version, after_help = EXIT_STATUS)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
 impl Cli {
-    /// Reads this program's arguments; where they are wrong, it says so and ends the program.
+    /// Parses the command line; on errors it prints them and exits.
     #[must_use]
     pub fn read() -> Self {
         let mut clap = Self::command();
@@ -51,7 +51,7 @@ impl Cli {
     }
 }
 
-/// What exit statuses mean.
+/// The exit statuses.
 const EXIT_STATUS: &str = "Exit status:
   0  success
   1  failure, nothing of the input could be read, or with --strict something of it was left out
@@ -59,14 +59,14 @@ const EXIT_STATUS: &str = "Exit status:
   4  a ledger row differs without a recorded reason, or was not run although all data are there
   5  more than one in a thousand of the input's documents or rows was left out; the results are there";
 
-/// What the exit statuses of a command that reads input mean.
+/// The exit statuses of a command that reads input.
 const READS_STATUS: &str = "Exit status:
   0  success
   1  failure, nothing of the input could be read, or with --strict something of it was left out
   2  invalid command line
   5  more than one in a thousand of the input's documents or rows was left out; the results are there";
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Put archives into a store: Parquet, one partition for each table and month.
@@ -80,7 +80,7 @@ pub enum Command {
     /// Compute how long a team needs for a network, and which relays it cannot measure.
     #[command(after_help = READS_STATUS)]
     Schedule(ScheduleArgs),
-    /// Compute a team's hours and traffic for a network, and what one more measurer would bring.
+    /// Compute a team's hours and traffic for a network, and the effect of one more measurer.
     #[command(after_help = READS_STATUS)]
     WhatIf(WhatIfArgs),
     /// Compute the errors of capacities and weights (paper §3, Eq. 1-7).
@@ -89,7 +89,7 @@ pub enum Command {
     /// Simulate attacks and compare their gains with the formulas (paper §5, Table 2).
     #[command(after_help = READS_STATUS)]
     Attack(AttackArgs),
-    /// Simulate what clients see of a network, by the weights of its consensus and by what
+    /// Simulate clients' downloads with the weights of a network's consensus, and with those that
     /// FlashFlow would measure.
     #[command(after_help = READS_STATUS)]
     Flow(FlowArgs),
@@ -105,7 +105,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// What it was run with, for its results.
+    /// Sets the options recorded in its results.
     fn options_mut(&mut self) -> &mut CommandOptions {
         match self {
             Self::Ingest(args) => &mut args.out.options,
@@ -122,23 +122,23 @@ impl Command {
     }
 }
 
-/// What else is known of a network.
+/// Further data on a network.
 #[derive(Args, Clone, Debug, Default)]
 pub struct DescribedArgs {
-    /// Server descriptors of a consensus' relays, joined by digest: a file, an archive, or a folder
-    /// of these, compressed with xz or not. Capacities are then the relays' observed bandwidths.
+    /// Server descriptors of a consensus's relays, joined by digest: a file, an archive, or a
+    /// folder of these, packed by xz or not. Capacities are then the relays' observed bandwidths.
     #[arg(long, value_name = "PATH", requires = "network")]
     pub descriptors: Option<PathBuf>,
 }
 
-/// Which network.
+/// A network, with options on its capacities.
 #[derive(Args, Clone, Debug)]
 pub struct NetworkArgs {
     /// The network: a consensus (alone it has weights and no capacities), a relayinfo JSON, a table
     /// of relays, or an hour of a store, as in DIR@2019-01-07T12:00.
     #[arg(long, value_name = "SRC")]
     pub network: PathBuf,
-    /// What else is known of it.
+    /// Further data on the network.
     #[command(flatten)]
     pub described: DescribedArgs,
     /// Scale capacities to this sum in bits per second, such as 608G.
@@ -152,11 +152,11 @@ pub struct NetworkArgs {
     pub strict: bool,
 }
 
-/// Who measures, and by which rules.
+/// The team and the rules of measurements.
 #[derive(Args, Clone, Debug)]
 pub struct TeamArgs {
-    /// What each measurer of a team carries both ways at once, in bits a second. Given several
-    /// times, each is the team of a coordinator of its own.
+    /// Capacity of each measurer of a team, in both directions at once, in bits per second. Given
+    /// several times: one coordinator for each team.
     #[arg(long = "team", value_name = "RATE,...", default_value = "1G,1G,1G")]
     pub teams: Vec<TeamList>,
     /// Number of coordinators, each with the same team; default: 1.
@@ -170,17 +170,17 @@ pub struct TeamArgs {
     #[arg(long, value_name = "HOURS", default_value_t = 24,
           value_parser = clap::value_parser!(u64).range(1..=744))]
     pub period: u64,
-    /// m: how much of a team's capacity a relay's takes (paper §4.2).
+    /// m: factor of a team's capacity over a relay's (paper §4.2).
     #[arg(long, value_name = "FACTOR", default_value_t = Params::PAPER.multiplier)]
     pub m: f64,
-    /// ε1: how far below the truth an estimate may lie.
+    /// ε1: how far an estimate may be below the truth.
     #[arg(long, value_name = "PART", default_value_t = Params::PAPER.epsilon1)]
     pub e1: f64,
-    /// ε2: how far above the truth an estimate may lie.
+    /// ε2: how far an estimate may be above the truth.
     #[arg(long, value_name = "PART", default_value_t = Params::PAPER.epsilon2)]
     pub e2: f64,
     /// Measure relays on one address and in one family in the same slot, as coordinators do; the
-    /// paper counts each relay by itself.
+    /// paper measures each relay separately.
     #[arg(long)]
     pub together: bool,
 }
@@ -197,7 +197,7 @@ impl std::str::FromStr for TeamList {
     }
 }
 
-/// Where results go.
+/// Output of results.
 #[derive(Args, Clone, Debug, Default)]
 pub struct OutArgs {
     /// Print the results as JSON.
@@ -206,7 +206,7 @@ pub struct OutArgs {
     /// Write a folder: summary.json, and tables in CSV with units in their headers.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// What the command was run with, for summary.json.
+    /// The options of the command, for summary.json.
     #[arg(skip)]
     pub options: CommandOptions,
 }
@@ -214,10 +214,10 @@ pub struct OutArgs {
 /// Options of `schedule`.
 #[derive(Args, Clone, Debug)]
 pub struct ScheduleArgs {
-    /// Which network.
+    /// The network.
     #[command(flatten)]
     pub network: NetworkArgs,
-    /// Who measures.
+    /// The team and the rules of measurements.
     #[command(flatten)]
     pub team: TeamArgs,
     /// Pack relays into the first slots with room, to find the shortest period (paper §7). By
@@ -233,21 +233,21 @@ pub struct ScheduleArgs {
     /// the columns address and rate (bits per second, such as 954M), or address and bytes_per_sec.
     #[arg(long, value_name = "FILE", conflicts_with = "greedy")]
     pub links: Option<PathBuf>,
-    /// Relays that come during the period: CSV with the columns hour (how many after the period's
-    /// beginning, from 1), fingerprint, bytes_per_sec, which is what it truly can, and optionally
-    /// address; a table of who was listed in which hours, as of January 2019; or hours of a store,
-    /// as in DIR@2019-01-07T00:00..2019-01-07T23:00, with who was in none of its consensuses
-    /// before. With --greedy those of an hour get empty slots at once.
+    /// Relays that arrive during the period: CSV with the columns hour (of the period, from 1),
+    /// fingerprint, bytes_per_sec (true capacity) and optionally address; a table of the hours in
+    /// which relays were listed, as of January 2019; or hours of a store, as in
+    /// DIR@2019-01-07T00:00..2019-01-07T23:00, for relays in none of its earlier consensuses. With
+    /// --greedy the relays of each hour get empty slots at once.
     #[arg(long, value_name = "SRC")]
     pub new_relays: Option<PathBuf>,
-    /// Draw capacities of new relays whose hours alone are known from this table, CSV with the
-    /// column bytes_per_sec; default: from the capacities of the network's relays.
+    /// Draw capacities of new relays from this table, CSV with the column bytes_per_sec, if the
+    /// source of new relays has only hours; default: from the capacities of the network's relays.
     #[arg(long, value_name = "FILE", requires = "new_relays")]
     pub capacities: Option<PathBuf>,
     /// Random seed of slots and errors.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
-    /// Where results go.
+    /// Output of results.
     #[command(flatten)]
     pub out: OutArgs,
 }
@@ -261,21 +261,21 @@ pub struct AnalyseArgs {
     /// plain or .xz.
     #[arg(long, value_name = "CSV")]
     pub advertised: Option<PathBuf>,
-    /// A table of their weights, in the same form, either parts of all weight (0.0012) or whole
-    /// weights (1200); only seconds that both tables have are used.
+    /// A table of their weights, in the same form, either shares of total weight (0.0012) or
+    /// integers (1200); only seconds that both tables have are used.
     #[arg(long, value_name = "CSV", requires = "advertised")]
     pub weights: Option<PathBuf>,
     /// A network of one moment instead: errors of its weights (Eq. 5, 6).
     #[arg(long, value_name = "SRC", visible_alias = "relayinfo", conflicts_with = "advertised")]
     pub network: Option<PathBuf>,
-    /// What else is known of it.
+    /// Further data on the network.
     #[command(flatten)]
     pub described: DescribedArgs,
     /// All hours of a store or of archives instead.
     #[command(flatten)]
     pub stored: StoredArgs,
-    /// A table of the network's days instead (date, advbw, bwhist, in Gbit/s, as Tor Metrics has
-    /// it): what the speed test of August 2019 brought to light (Fig. 5).
+    /// A table of the network's daily totals instead (date, advbw, bwhist, in Gbit/s, as from Tor
+    /// Metrics): the increase by the speed test of August 2019 (Fig. 5).
     #[arg(long, value_name = "CSV")]
     pub days: Option<PathBuf>,
     /// Also group relays by these properties, in rows of groups.csv.
@@ -288,19 +288,19 @@ pub struct AnalyseArgs {
     /// 1 for a store or archives, which have every hour; 12 for tables, which have every eighth].
     #[arg(long, value_name = "HOURS", value_parser = clap::value_parser!(u64).range(1..=8760))]
     pub gap: Option<u64>,
-    /// Use only windows in means of which data cover at least this part; 1: whole windows only.
+    /// Use only windows in means with at least this covered share; 1: whole windows only.
     #[arg(long, value_name = "PART", default_value_t = 0.0, value_parser = part)]
     pub least_share: f64,
     /// Fail if any input had to be left out.
     #[arg(long)]
     pub strict: bool,
-    /// Where results go.
+    /// Output of results.
     #[command(flatten)]
     pub out: OutArgs,
 }
 
 impl AnalyseArgs {
-    /// How many hours two times may be apart before there is a gap between them.
+    /// The longest interval between two times without a gap, in hours.
     #[must_use]
     pub const fn gap_hours(&self) -> u64 {
         match (self.gap, &self.advertised) {
@@ -311,23 +311,23 @@ impl AnalyseArgs {
     }
 }
 
-/// What relays are put together by.
+/// The property by which relays are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum By {
     /// The flags Guard and Exit, in a store as last listed.
     Flag,
-    /// Where they are, if the network's source says so.
+    /// Country, if the network's source has it.
     Country,
-    /// Who runs them, as they say of each other.
+    /// Family, as relays declare it.
     Family,
-    /// Tor's series, as in 0.4.8, as last listed.
+    /// Tor's version series, such as 0.4.8, as last listed.
     Version,
-    /// How long they were seen.
+    /// Time between the first and the last listing.
     Age,
 }
 
 impl By {
-    /// Its name in tables and on the command line.
+    /// The name in tables and on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -362,7 +362,7 @@ pub struct AttackArgs {
     /// Mbit/s.
     #[arg(long, value_name = "SRC")]
     pub network: Option<PathBuf>,
-    /// What else is known of it.
+    /// Further data on the network.
     #[command(flatten)]
     pub described: DescribedArgs,
     /// Random seed of the trials.
@@ -371,12 +371,12 @@ pub struct AttackArgs {
     /// Fail if any input had to be left out.
     #[arg(long)]
     pub strict: bool,
-    /// Where results go.
+    /// Output of results.
     #[command(flatten)]
     pub out: OutArgs,
 }
 
-/// A system that is attacked; nothing for all of them.
+/// The system to attack; `None` for all.
 pub type Attacked = Option<System>;
 
 fn part(text: &str) -> Result<f64, String> {
@@ -384,7 +384,7 @@ fn part(text: &str) -> Result<f64, String> {
     part.ok_or_else(|| "give a part from 0 to 1".to_owned())
 }
 
-/// Reads the name of a system.
+/// Parses the name of a system.
 fn system(text: &str) -> Result<Attacked, String> {
     let names = || System::ALL.map(System::name).join(", ");
     match System::ALL.into_iter().find(|system| system.name() == text) {
@@ -413,7 +413,7 @@ pub struct LedgerArgs {
     /// Run only these rows.
     #[arg(long, value_name = "ID,...", value_delimiter = ',')]
     pub rows: Vec<String>,
-    /// Where results go; ledger.md and ledger.csv are among them.
+    /// Output of results, including ledger.md and ledger.csv.
     #[command(flatten)]
     pub out: OutArgs,
 }
@@ -421,16 +421,16 @@ pub struct LedgerArgs {
 /// Options of `what-if`.
 #[derive(Args, Clone, Debug)]
 pub struct WhatIfArgs {
-    /// Which network.
+    /// The network.
     #[command(flatten)]
     pub network: NetworkArgs,
-    /// Who measures.
+    /// The team and the rules of measurements.
     #[command(flatten)]
     pub team: TeamArgs,
     /// Capacities of measurers that could be added, each alone, in bits per second.
     #[arg(long, value_name = "RATE,...", value_delimiter = ',', value_parser = units::bits_per_sec)]
     pub add: Vec<BytesPerSec>,
-    /// Where results go.
+    /// Output of results.
     #[command(flatten)]
     pub out: OutArgs,
 }

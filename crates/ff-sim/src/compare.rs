@@ -1,14 +1,15 @@
 //! Compares two bandwidth files on a network: shifts of weight between relays, the concentration of
-//! weight, the errors of weights, and the downloads that follow from them.
+//! weight, the errors of weights, and predicted downloads.
 //!
 //! ```text
 //!   two bandwidth files ─┐
-//!   Network ─────────────┴─▶ Comparison: relays, positions, families, countries; Side: Gini, errors, Prediction
+//!   Network ─────────────┴─▶ FileComparison: relays, positions, families, countries
+//!                              └─▶ Side: Gini coefficient, errors, Prediction
 //! ```
 //!
-//! A relay's weight is its `bw` in the file, as authorities vote with it; 0 if it is not in it.
-//! Weights are compared as shares of all weight of the network's relays, because two files may have
-//! different units. What downloads come to is a model, see [`predict`].
+//! A relay's weight is its `bw` in the file, which authorities vote with; 0 if the file does not
+//! have the relay. Weights are compared as shares of the total weight of the network's relays,
+//! because two files may have different units. Downloads are predicted by a model, see [`predict`].
 
 mod groups;
 pub mod predict;
@@ -25,55 +26,55 @@ use crate::analysis::moment::{CapacityKind, Scale, weight_error};
 use crate::analysis::ranks::under_weighted;
 use crate::network::{CapacitySource, Network};
 
-/// A share that is more than this number of times the other has changed much.
+/// A share has changed much if the greater one is more than this many times the smaller one.
 pub const MUCH: f64 = 2.0;
 
-/// Weights of a file, by relay, in kilobytes a second.
+/// Weights of a file in kilobytes per second, by relay.
 pub type Weights = BTreeMap<Fingerprint, u64>;
 
 /// One of the files, on the network.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Side {
-    /// Relays of the file.
+    /// Relays in the file.
     pub relays: usize,
-    /// Those of them that the network does not have; they count nowhere.
+    /// Relays in the file that are not in the network; they are left out.
     pub not_in_network: usize,
     /// Relays of the network with a weight.
     pub weighted: usize,
-    /// How unevenly weight lies on the network's relays: 0 if all have the same, near 1 if one has
-    /// all.
+    /// The Gini coefficient of weights: 0 if all relays of the network have the same weight, near 1
+    /// if one relay has all.
     pub gini: f64,
-    /// The share of the ten relays with most weight.
+    /// The weight share of the ten relays with the greatest weights.
     pub top_10_share: f64,
-    /// Eq. 6, by usable capacity; nothing without capacities.
+    /// NWE, Eq. 6, by usable capacity; `None` without capacities.
     pub weight_error: Option<f64>,
-    /// Which part of the relays has too small a weight.
+    /// The share of relays that are under-weighted.
     pub under_weighted: Option<f64>,
-    /// What downloads would come to; nothing without capacities.
+    /// Predicted downloads; `None` without capacities.
     pub prediction: Option<predict::Prediction>,
-    /// Relays' weight errors (Eq. 5), sorted.
+    /// Relays' weight errors (RWE, Eq. 5), sorted.
     #[serde(skip)]
     pub relay_errors: Vec<f64>,
 }
 
-/// A relay of the network in both files.
+/// A relay of the network, in both files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ComparedRelay {
-    /// Its place in the network.
+    /// The index of the relay in the network.
     pub relay: usize,
-    /// Its shares of all weight.
+    /// Its shares of total weight in the old and the new file.
     pub shares: [f64; 2],
 }
 
 impl ComparedRelay {
-    /// How many times its old share the new one is; nothing if it had none.
+    /// The new share over the old one; `None` if the old share is 0.
     #[must_use]
     pub fn factor(&self) -> Option<f64> {
         let [old, new] = self.shares;
         (old > 0.0).then(|| new / old)
     }
 
-    /// Whether its share has changed by more than [`MUCH`]; it has if the relay comes or goes.
+    /// Whether its share has changed by more than a factor of [`MUCH`], or from or to 0.
     #[must_use]
     pub fn has_changed_much(&self) -> bool {
         let [old, new] = self.shares;
@@ -84,37 +85,37 @@ impl ComparedRelay {
 /// Two files on a network.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FileComparison {
-    /// Relays of the network.
+    /// The number of the network's relays.
     pub relays: usize,
-    /// Whether the network has capacities, by which weights can be wrong.
+    /// Whether the network has capacities, which errors of weights need.
     pub has_capacities: bool,
     /// The older file.
     pub old: Side,
-    /// The newer one.
+    /// The newer file.
     pub new: Side,
-    /// Relays in both.
+    /// The number of relays in both files.
     pub in_both: usize,
-    /// Relays of the network in the new one alone.
+    /// The number of relays of the network only in the new file.
     pub came: usize,
-    /// And in the old one alone.
+    /// The number of relays of the network only in the old file.
     pub went: usize,
-    /// Relays in both whose shares differ by more than a factor of two.
+    /// The number of relays in both files with shares that differ by more than a factor of two.
     pub changed_much: usize,
-    /// Which part of all weight has moved from relays to others.
+    /// The share of total weight that has moved between relays.
     pub moved: f64,
-    /// Shares by position.
+    /// Weight shares by position.
     pub positions: Vec<ComparedGroup>,
-    /// By country, where it is known.
+    /// Weight shares by country, where it is known.
     pub countries: Vec<ComparedGroup>,
-    /// By family, for those of at least two relays.
+    /// Weight shares by family, for families of at least two relays.
     pub families: Vec<ComparedGroup>,
-    /// Each relay.
+    /// All relays of the network.
     #[serde(skip)]
     pub compared: Vec<ComparedRelay>,
 }
 
 impl FileComparison {
-    /// Compares two files, at a load that is a part of all capacity.
+    /// Compares two files; `load` is the clients' demand as a part of the total capacity.
     #[must_use]
     pub fn of(network: &Network, old: &Weights, new: &Weights, load: f64) -> Self {
         let compared = shares(network, [old, new]);
@@ -146,12 +147,12 @@ impl FileComparison {
     }
 }
 
-/// Whether weights can be wrong by this network.
+/// Whether capacities are known, and are not weights.
 fn has_capacities(network: &Network) -> bool {
     !matches!(network.capacities, CapacitySource::None | CapacitySource::Weights)
 }
 
-/// Each relay's share of all weight of the network's relays in both files.
+/// Each relay's share of the total weight of the network's relays, in both files.
 fn shares(network: &Network, files: [&Weights; 2]) -> Vec<ComparedRelay> {
     let weights = files.map(|file| of_network(network, file));
     let totals = [0, 1].map(|side: usize| weights[side].iter().sum::<f64>());
@@ -163,7 +164,7 @@ fn shares(network: &Network, files: [&Weights; 2]) -> Vec<ComparedRelay> {
         .collect()
 }
 
-/// The weights of a network's relays; of a relay that is in it twice, the first one's.
+/// The weights of a network's relays; if a relay is listed twice, the second entry has none.
 #[expect(clippy::cast_precision_loss, reason = "weights above 2^53 are rounded, to one in 2^53")]
 fn of_network(network: &Network, file: &Weights) -> Vec<f64> {
     let mut left = file.clone();
@@ -173,7 +174,7 @@ fn of_network(network: &Network, file: &Weights) -> Vec<f64> {
     network.relays.iter().map(weight).collect()
 }
 
-/// What one file comes to.
+/// The results for one file.
 fn side(
     network: &Network,
     file: &Weights,
@@ -205,7 +206,7 @@ fn side(
     }
 }
 
-/// The Gini coefficient of sorted values; 0 if they are nothing.
+/// The Gini coefficient of sorted values; 0 if their sum is 0.
 #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
 fn gini(sorted: &[f64]) -> f64 {
     let (count, total) = (sorted.len() as f64, sorted.iter().sum::<f64>());
@@ -223,8 +224,7 @@ mod tests {
     use super::*;
     use crate::network::{Flags, Relay};
 
-    /// A network of relays with these capacities, of which the even ones are guards and the odd
-    /// ones exits.
+    /// A network of relays with these capacities; even ones are guards, odd ones exits.
     fn network(mbit: &[u64]) -> Network {
         let relay = |(number, &mbit): (u8, &u64)| Relay {
             fingerprint: [number; 20],
@@ -243,12 +243,10 @@ mod tests {
         Network { capacities: CapacitySource::Given, relays, ..Network::default() }
     }
 
-    /// A file with these weights.
     fn file(weights: &[u64]) -> Weights {
         (0_u8..).zip(weights).map(|(number, &weight)| ([number; 20], weight)).collect()
     }
 
-    /// Whether two are nearly the same.
     fn is_close(one: f64, other: f64) -> bool {
         (one - other).abs() < 1e-9
     }
@@ -256,17 +254,17 @@ mod tests {
     #[test]
     fn files_are_compared_by_shares() {
         let network = network(&[5, 5, 5, 5]);
-        // The new file has other units, a relay more, and one that the network does not have.
+        // The new file has another unit, one relay more, and one that is not in the network.
         let (old, new) = (file(&[10, 10, 10, 10]), file(&[500, 100, 200, 200, 999]));
         let found = FileComparison::of(&network, &old, &new, 0.5);
         assert_eq!((found.relays, found.in_both, found.came, found.went), (4, 4, 0, 0));
         assert_eq!((found.new.relays, found.new.not_in_network, found.new.weighted), (5, 1, 4));
-        // Shares go from 1/4 to 0.5, 0.1, 0.2, 0.2: one is 2.5 times less, and one just twice as
-        // much.
+        // Shares change from 1/4 to 0.5, 0.1, 0.2, 0.2: one is 2.5 times lower, and one exactly
+        // doubled.
         assert_eq!((found.changed_much, found.compared[0].factor()), (1, Some(2.0)));
         assert!(is_close(found.moved, 0.25), "{}", found.moved);
         assert!(is_close(found.old.gini, 0.0) && is_close(found.new.gini, 0.3), "{found:?}");
-        // Eq. 6: half of the sum of differences of shares.
+        // Eq. 6: half the sum of the absolute differences of shares.
         assert!(found.old.weight_error.is_some_and(|error| is_close(error, 0.0)));
         assert!(found.new.weight_error.is_some_and(|error| is_close(error, 0.25)));
         assert!(is_close(found.new.top_10_share, 1.0));

@@ -1,15 +1,15 @@
 //! Clients, circuits and streams as flows through a network of relays (paper §7).
 //!
 //! ```text
-//!   Network, weights ─▶ path   who goes through whom
-//!   tmodel-*.json ────▶ tmodel what circuits ask for, and when
-//!                        └──▶ sim ◀── fill   who gets how much of a relay
+//!   Network, weights ─▶ path   the relays of each circuit
+//!   tmodel-*.json ────▶ tmodel the bytes that circuits request, and when
+//!                        └──▶ sim ◀── fill   how flows share relays
 //!                              ├──▶ first and last bytes, timeouts, throughput, utilisation
-//!                              └──▶ closed  TorFlow and sbws: new weights from what relays carried
+//!                              └──▶ closed  TorFlow and sbws: new weights from relays' traffic
 //! ```
 //!
-//! `tortoise` is another simulation on the same shares: users that wait for their page before they
-//! ask again, over links that guards limit.
+//! `tortoise` is another simulation with the same sharing of relays: users wait for a page before
+//! they request the next one, over links that guards limit.
 
 pub mod closed;
 pub mod fill;

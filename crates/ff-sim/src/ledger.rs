@@ -1,9 +1,9 @@
 //! The paper's claims compared with our results: `doc/ledger.toml`, run row by row.
 //!
-//! [`Ledger`] has the claims with their bounds, [`run::figures`] computes what it can, [`judge`]
-//! compares figure by figure; the verdict of a row is the worst of its figures'. A figure that was
-//! not run says why; it never counts as agreement. A figure that nothing computes, or that is not a
-//! number, is unexplained, even if the row explains differences.
+//! [`Ledger`] has the claims with their bounds, [`run::figures`] computes figures, [`judge`]
+//! compares them one by one; the verdict of a row is the worst of its figures' verdicts. A figure
+//! that was not run has a reason; it never counts as agreement. A figure that nothing computes, or
+//! that is not a number, is unexplained, even if the row explains differences.
 
 pub mod run;
 pub mod text;
@@ -16,45 +16,45 @@ use serde::{Deserialize, Serialize};
 /// The rows that come with this program.
 const ROWS: &str = include_str!("../../../doc/ledger.toml");
 
-/// All rows.
+/// The claims of the paper with their bounds.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ledger {
-    /// In their order.
+    /// The rows, in order.
     #[serde(rename = "row")]
     pub rows: Vec<LedgerRow>,
 }
 
-/// A claim.
+/// A row of the ledger: a claim with its figures.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LedgerRow {
-    /// Its name.
+    /// The id of the row.
     pub id: String,
-    /// What is said.
+    /// The claim, as text.
     pub claim: String,
-    /// What can be expected.
+    /// The expected agreement.
     pub kind: Kind,
-    /// Why no more can be expected, or what there is to know.
+    /// Why no better agreement can be expected, or a remark.
     #[serde(default)]
     pub why: String,
-    /// The command that computes it; `DIR` is the folder with the data. If it is not said, the
-    /// ledger's own.
+    /// The command that computes it, where `DIR` is the folder with the data; default: the ledger
+    /// itself.
     pub command: Option<String>,
-    /// Its figures; none if it cannot be had.
+    /// The figures; none if the claim cannot be tested.
     #[serde(default)]
     pub figures: Vec<Figure>,
 }
 
-/// What can be expected of a claim.
+/// The expected agreement of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// It comes out as printed.
+    /// The printed values.
     Equal,
-    /// Other data show the same behaviour.
+    /// The same behaviour with other data.
     Shape,
-    /// What it needs is not to be had.
+    /// None: the necessary data are not available.
     Cannot,
 }
 
@@ -62,54 +62,54 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// Its name within the row.
+    /// The name of the figure within the row.
     pub name: String,
-    /// Its unit.
+    /// The unit of the figure.
     pub unit: String,
-    /// What the paper prints.
+    /// The paper's value, as printed.
     pub paper: String,
-    /// Ours is this at least.
+    /// Lower bound of our value.
     pub low: f64,
-    /// And this at most.
+    /// Upper bound of our value.
     pub high: f64,
-    /// The same of the sample that comes with the program, if that says something of it.
+    /// The bounds for the sample that comes with the program, if the sample allows any.
     pub sample: Option<[f64; 2]>,
-    /// Why it comes out otherwise, if it does and the reason is known.
+    /// Why it differs, if it does and the reason is known.
     pub differs: Option<String>,
 }
 
-/// A number that came out.
+/// A computed value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ours {
     /// The number.
     pub value: f64,
-    /// The sample that it was computed from; none if that were all data.
+    /// The sample from which it was computed; `None` if it was computed from all data.
     pub sample: Option<Sampled>,
 }
 
 /// A sample that stands for all data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampled {
-    /// What the sample is.
+    /// Description of the sample.
     pub of: &'static str,
-    /// What a run with all data needs.
+    /// What a run with all data needs, such as an option.
     pub needs: &'static str,
 }
 
-/// What came out, by row and figure: a number, or why there is none.
+/// Computed values by row and figure, or the reason for having none.
 pub type FoundFigures = BTreeMap<(String, String), Result<Ours, String>>;
 
-/// What a figure or a row comes to, the worst last.
+/// The verdict on a figure or a row, the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowVerdict {
-    /// It is as printed.
+    /// The value is as printed.
     Equal,
-    /// It behaves as printed.
+    /// The behaviour is as printed.
     Shape,
-    /// It cannot be had.
+    /// It cannot be computed.
     Cannot,
-    /// It is otherwise, for a known reason.
+    /// It differs for a known reason.
     Differs,
     /// It was not computed.
     NotRun,
@@ -118,7 +118,7 @@ pub enum RowVerdict {
 }
 
 impl RowVerdict {
-    /// Its name.
+    /// The name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -132,49 +132,49 @@ impl RowVerdict {
     }
 }
 
-/// A row with what came out.
+/// A row with its results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Judged {
-    /// Its name.
+    /// The id of the row.
     pub id: String,
-    /// What is said.
+    /// The claim, as text.
     pub claim: String,
-    /// The worst that its figures come to.
+    /// The worst verdict of its figures.
     pub verdict: RowVerdict,
-    /// Why no more can be expected, or what there is to know.
+    /// Why no better agreement can be expected, or a remark.
     pub why: String,
-    /// What computes it.
+    /// The command that computes it.
     pub command: String,
-    /// Its figures.
+    /// The figures with their results.
     pub figures: Vec<ComparedFigure>,
 }
 
-/// A figure with what came out.
+/// A figure with its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ComparedFigure {
-    /// Its name.
+    /// The name of the figure within the row.
     pub name: String,
-    /// Its unit.
+    /// The unit of the figure.
     pub unit: String,
-    /// What the paper prints.
+    /// The paper's value, as printed.
     pub paper: String,
-    /// What came out, if anything did.
+    /// Our value, if there is one.
     pub ours: Option<f64>,
-    /// Whether that is of a sample.
+    /// Whether our value is of a sample.
     pub of_sample: bool,
-    /// What the sample is, if it is one.
+    /// Description of the sample, if there is one.
     pub sample: Option<&'static str>,
-    /// It is to be this at least.
+    /// Lower bound of our value.
     pub low: f64,
-    /// And this at most.
+    /// Upper bound of our value.
     pub high: f64,
-    /// What it comes to.
+    /// The verdict on the figure.
     pub verdict: RowVerdict,
-    /// Why it differs or was not run; else nothing.
+    /// Why it differs or was not run; otherwise empty.
     pub why: String,
 }
 
-/// A row that is asked for and not there.
+/// A requested row that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the ledger has no row {0}: see doc/ledger.toml")]
 pub struct NoSuchRow(String);
@@ -183,15 +183,15 @@ impl Ledger {
     /// The rows that come with this program.
     ///
     /// # Errors
-    /// When these are broken, which a test would have found.
+    /// If the rows are invalid, which a test excludes.
     pub fn own() -> Result<Self, toml::de::Error> {
         toml::from_str(ROWS)
     }
 
-    /// The rows with these names; all of them if none is named.
+    /// The rows with these ids; all rows if there are no ids.
     ///
     /// # Errors
-    /// When one is not there.
+    /// If a row does not exist.
     pub fn only(mut self, ids: &[String]) -> Result<Self, NoSuchRow> {
         let there: BTreeSet<&str> = self.rows.iter().map(|row| row.id.as_str()).collect();
         if let Some(odd) = ids.iter().find(|id| !there.contains(id.as_str())) {
@@ -202,13 +202,13 @@ impl Ledger {
     }
 }
 
-/// Compares all rows with what came out.
+/// Compares all rows with computed values.
 #[must_use]
 pub fn judge(ledger: &Ledger, found: &FoundFigures) -> Vec<Judged> {
     ledger.rows.iter().map(|row| judge_row(row, found)).collect()
 }
 
-/// Compares a row.
+/// Compares a row with computed values.
 fn judge_row(row: &LedgerRow, found: &FoundFigures) -> Judged {
     let of = |figure: &Figure| {
         compare(row.kind, figure, found.get(&(row.id.clone(), figure.name.clone())))
@@ -269,13 +269,13 @@ fn compare(kind: Kind, figure: &Figure, found: Option<&Result<Ours, String>>) ->
     }
 }
 
-/// A reason that the ledger gives for all data, where a number is of a sample.
+/// Marks a reason that holds for all data, for a value of a sample.
 fn with_all_data(why: &str) -> String {
     format!("with all data: {why}")
 }
 
-/// The figures that are against a run, with the reasons: those that nobody can explain, and of a
-/// run of everything those that were not run.
+/// The figures that make a run fail, with reasons: unexplained ones, and in a full run those that
+/// were not run.
 pub fn against(judged: &[Judged], is_full: bool) -> impl Iterator<Item = String> {
     let is_against = move |verdict: RowVerdict| {
         verdict == RowVerdict::Unexplained || (is_full && verdict == RowVerdict::NotRun)
@@ -297,7 +297,7 @@ pub fn against(judged: &[Judged], is_full: bool) -> impl Iterator<Item = String>
 mod tests {
     use super::*;
 
-    /// A ledger of one row with a figure from 1 to 2 that has more keys.
+    /// A ledger of one row with a figure from 1 to 2; `more` has further keys of the figure.
     pub(super) fn ledger(kind: &str, more: &str) -> Ledger {
         let text = format!(
             "[[row]]\nid = \"X\"\nclaim = \"a | b\"\nkind = \"{kind}\"\nwhy = \"so\"\n\
@@ -306,19 +306,19 @@ mod tests {
         toml::from_str(&text).expect("a ledger")
     }
 
-    /// A number of all data.
+    /// A value of all data.
     fn of_all(value: f64) -> Result<Ours, String> {
         Ok(Ours { value, sample: None })
     }
 
     pub(super) const SAMPLE: Sampled = Sampled { of: "network 1 alone", needs: "--data" };
 
-    /// A number of a sample.
+    /// A value of a sample.
     fn of_sample(value: f64) -> Result<Ours, String> {
         Ok(Ours { value, sample: Some(SAMPLE) })
     }
 
-    /// A number of a sample of the data that were given.
+    /// A value of a sample of the given data.
     fn of_few(value: f64) -> Result<Ours, String> {
         let sample = Some(Sampled { needs: "a run without --quick", ..SAMPLE });
         Ok(Ours { value, sample })

@@ -10,7 +10,7 @@ fn main() -> ExitCode {
     match ff_sim::run::run(&Cli::read()) {
         Ok(code) => code,
         Err(error) => {
-            // Messages may quote what is in a file, and standard error may be closed.
+            // Messages may quote file contents, and standard error may be closed.
             let _ = writeln!(io::stderr(), "ff-sim: {}", Visible(&format!("{error:#}")));
             ExitCode::FAILURE
         }

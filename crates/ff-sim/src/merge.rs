@@ -1,10 +1,10 @@
-//! Results of several runs of one command as one: tables with the same header are put together.
+//! Merges results of several runs of one command: tables with the same header are concatenated.
 //!
-//! What tells rows apart is whatever stands in a table up to its column `seed`, or the whole row if
-//! it has none. Two folders with the same row have counted something twice, and are refused; of
-//! what they left out, which may be the same, a row is kept once. What was computed from all rows
-//! of a run is left out: points of figures, and means, which only the command itself can compute
-//! again.
+//! The key of a row consists of the columns up to `seed`, or of all columns if there is no such
+//! column. If two folders have a row with the same key, something was counted twice, and the merge
+//! is refused; of equal rows of omissions, which may occur, one is kept. Results that were computed
+//! from all rows of a run are left out: points of figures, and means, which only the command itself
+//! can recompute.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -18,7 +18,7 @@ use ff_report::skipped::Skips;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Results that cannot be put together.
+/// Why results cannot be merged.
 #[derive(Debug, thiserror::Error)]
 pub enum MergeError {
     /// A file cannot be read.
@@ -27,7 +27,7 @@ pub enum MergeError {
     /// The results cannot be written.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// A folder or file is not what it should be.
+    /// A folder or file is invalid.
     #[error("{}: {reason}", path.display())]
     Bad {
         /// The folder or file.
@@ -35,84 +35,84 @@ pub enum MergeError {
         /// The error.
         reason: String,
     },
-    /// Two files do not go together.
+    /// Two files cannot be merged.
     #[error("{} and {} {reason}", one.display(), other.display())]
     Apart {
-        /// A file.
+        /// The first file.
         one: PathBuf,
-        /// The other one.
+        /// The second file.
         other: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// The table of `flow` that has means over all simulations.
+/// The table of `flow` with means over all simulations.
 const MEANS: &str = "means.csv";
 
-/// What was put together.
+/// A summary of merged results.
 #[derive(Debug, Serialize)]
 pub struct Merged {
-    /// The command whose results they are.
+    /// The command that produced them.
     pub command: String,
     /// The folders.
     pub folders: Vec<PathBuf>,
-    /// The tables, and how many rows each has.
+    /// The tables with their numbers of rows.
     pub tables: BTreeMap<String, usize>,
-    /// What the runs had read.
+    /// The inputs of the runs.
     pub inputs: Vec<Value>,
-    /// Their seeds, `null` where nothing was drawn.
+    /// The seeds of the runs; `null` for a run without random numbers.
     pub seeds: Vec<Value>,
-    /// What each of them was run with.
+    /// The options of the runs.
     pub options: Vec<Value>,
 }
 
-/// What has been read of all folders.
+/// The results read from all folders.
 #[derive(Debug)]
 pub struct Collected {
-    /// What it is.
+    /// The summary.
     pub merged: Merged,
-    /// All files of it.
+    /// All files that were read.
     pub inputs: Inputs,
-    /// Their tables by name.
+    /// The tables by name.
     tables: BTreeMap<String, Growing>,
-    /// What they left out.
+    /// The omissions.
     errors: Left,
 }
 
 /// A row of a table, cell by cell.
 pub type TableRow = Vec<Vec<u8>>;
 
-/// What runs left out, each row once.
+/// The omissions of all runs, each row once.
 #[derive(Debug, Default)]
 struct Left {
     header: TableRow,
     rows: Vec<TableRow>,
 }
 
-/// A table that grows.
+/// A table to which rows are added.
 #[derive(Debug)]
 struct Growing {
-    /// The file that it began with.
+    /// The first file of the table.
     first: PathBuf,
     header: TableRow,
     rows: Vec<TableRow>,
-    /// What tells rows apart, and the file that each is from.
+    /// The keys of rows, with the number of the file of each.
     keys: HashMap<TableRow, usize>,
 }
 
-/// Puts results of one command together, in a folder of its own.
+/// Merges results of one command into the folder `out`.
 ///
 /// # Errors
-/// [`MergeError`] names the files that do not go together; nothing has been written then.
+/// [`MergeError`] names the files that cannot be merged; nothing has been written then.
 pub fn results(from: &[PathBuf], out: &Path) -> Result<Merged, MergeError> {
     collect(from, out)?.write(out, CommandOptions::new())
 }
 
-/// Reads results of one command, which are to go into this folder.
+/// Reads results of one command, which are to be merged into the folder `out`.
 ///
 /// # Errors
-/// [`MergeError`] names the files that do not go together.
+/// [`MergeError`] names the files that cannot be merged.
 pub fn collect(from: &[PathBuf], out: &Path) -> Result<Collected, MergeError> {
     let merged = Merged {
         command: String::new(),
@@ -152,7 +152,7 @@ impl Collected {
         self.tables.get(name).map(|table| (&*table.header, &*table.rows))
     }
 
-    /// What runs left out.
+    /// The omissions of all runs.
     #[must_use]
     pub fn skips(&self) -> Skips {
         let text = |cell: &Vec<u8>| String::from_utf8_lossy(cell).into_owned();
@@ -166,7 +166,7 @@ impl Collected {
         skips
     }
 
-    /// Writes all tables, with their rows in order, and with what they were merged by.
+    /// Writes all tables with sorted rows, and a summary with the options of the merge.
     ///
     /// # Errors
     /// [`MergeError::Output`].
@@ -190,7 +190,7 @@ impl Collected {
 }
 
 impl Left {
-    /// Adds what another run left out, but for what is there.
+    /// Adds the omissions of another run, without duplicates.
     fn add(&mut self, header: TableRow, rows: Vec<TableRow>) {
         let there: HashSet<TableRow> = self.rows.iter().cloned().collect();
         self.rows.extend(rows.into_iter().filter(|row| !there.contains(row)));
@@ -199,13 +199,13 @@ impl Left {
 }
 
 impl Merged {
-    /// How much it is, for people.
+    /// A one-line summary.
     #[must_use]
     pub fn text(&self) -> String {
         format!("{} tables from {} folders\n", self.tables.len(), self.folders.len())
     }
 
-    /// Takes the summary of a folder over, which has to be of the same command.
+    /// Adds the summary of a folder, which must be of the same command.
     fn add_summary(
         &mut self,
         from: &[PathBuf],
@@ -223,7 +223,7 @@ impl Merged {
                  or merge with the program that wrote it"
             )));
         }
-        // What was merged once can be merged again.
+        // Merged results can be merged again.
         let results = &summary["results"];
         let is_merged = summary["command"] == "merge";
         let command = if is_merged { &results["command"] } else { &summary["command"] };
@@ -260,7 +260,7 @@ impl Growing {
         Self { first, header, rows: Vec::new(), keys: HashMap::new() }
     }
 
-    /// Adds the rows of a folder's file.
+    /// Adds the rows of a file in the folder with this number.
     fn add(
         &mut self,
         from: &[PathBuf],
@@ -283,7 +283,8 @@ impl Growing {
             let key = row.get(..key_len).unwrap_or(&row).to_vec();
             let text =
                 || -> Vec<_> { key.iter().map(|cell| String::from_utf8_lossy(cell)).collect() };
-            // A file may have many rows of one seed; another file may not have that seed's.
+            // A file may have many rows with one seed, but no other file may have the same seed's
+            // rows.
             match self.keys.get(&key) {
                 Some(&other) if other != number => {
                     let name = path.file_name().unwrap_or_default();
@@ -298,7 +299,7 @@ impl Growing {
     }
 }
 
-/// Whether two paths are one folder.
+/// Whether two paths are the same folder.
 fn is_same(one: &Path, other: &Path) -> bool {
     match (fs::canonicalize(one), fs::canonicalize(other)) {
         (Ok(one), Ok(other)) => one == other,
@@ -306,7 +307,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// The tables of a folder of this command, by name, but for those that are computed from others.
+/// The tables in a folder of this command, by name, without those that are computed from others.
 fn table_names(dir: &Path, command: &str) -> Result<Vec<String>, MergeError> {
     let bad =
         |error: std::io::Error| MergeError::Bad { path: dir.to_owned(), reason: error.to_string() };
@@ -322,7 +323,7 @@ fn table_names(dir: &Path, command: &str) -> Result<Vec<String>, MergeError> {
     Ok(names)
 }
 
-/// Reads a table: its header and its rows.
+/// Parses a table: its header and its rows.
 fn parse(path: &Path, bytes: &[u8]) -> Result<(TableRow, Vec<TableRow>), MergeError> {
     let bad =
         |error: csv::Error| MergeError::Bad { path: path.to_owned(), reason: error.to_string() };
@@ -333,7 +334,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<(TableRow, Vec<TableRow>), MergeEr
     Ok((rows.next().unwrap_or_default(), rows.collect()))
 }
 
-/// The order of rows: cell by cell, numbers by what they are.
+/// The order of rows: cell by cell, numbers by value.
 fn compare(one: &[Vec<u8>], other: &[Vec<u8>]) -> Ordering {
     let number = |cell: &Vec<u8>| std::str::from_utf8(cell).ok()?.parse::<f64>().ok();
     let cell = |(one, other): (&Vec<u8>, &Vec<u8>)| match (number(one), number(other)) {
@@ -352,7 +353,7 @@ fn compare(one: &[Vec<u8>], other: &[Vec<u8>]) -> Ordering {
 mod tests {
     use super::*;
 
-    /// A folder of results.
+    /// Writes a folder of results.
     fn folder(dir: &Path, name: &str, command: &'static str, table: &str) -> PathBuf {
         let path = dir.join(name);
         let folder = Folder::create(&path).expect("a folder");

@@ -1,4 +1,4 @@
-//! A network at one moment: its relays with what they can carry and how they are weighted.
+//! A network at one moment: relays with capacities and weights.
 
 use std::net::IpAddr;
 
@@ -8,110 +8,111 @@ use ff_plan::period::{self, group};
 use ff_proto::units::BytesPerSec;
 use sha2::{Digest as _, Sha256};
 
-/// Where numbers that are called capacities come from.
+/// The source of capacities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CapacitySource {
-    /// There are none.
+    /// There are no capacities.
     #[default]
     None,
-    /// The weights of a consensus, in kilobytes: what stands in for capacities has to be called
-    /// "from weights".
+    /// The weights of a consensus, in kilobytes per second; results with these must be marked "from
+    /// weights".
     Weights,
-    /// What relays observed or advertised of themselves.
+    /// Relays' own observed or advertised bandwidths.
     Observed,
-    /// What an experiment gave them.
+    /// The configuration of an experiment.
     Given,
 }
 
-/// A network.
+/// A network at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Network {
-    /// What it is, for people: a file's name, or a time.
+    /// A readable name: a file's name, or a time.
     pub name: String,
-    /// When it was so, in seconds since 1970, if that is known.
+    /// The moment in seconds since 1970, if known.
     pub unix_secs: Option<u64>,
-    /// Where capacities come from.
+    /// The source of capacities.
     pub capacities: CapacitySource,
-    /// Its relays.
+    /// The relays.
     pub relays: Vec<Relay>,
 }
 
-/// A relay.
+/// A relay of a network.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Relay {
-    /// Its fingerprint; made up where its source has none.
+    /// The fingerprint; synthetic if the source has none.
     pub fingerprint: Fingerprint,
-    /// Its nickname, or its name in an experiment.
+    /// The nickname, or the name in an experiment.
     pub nickname: String,
-    /// Where it listens, its IPv4 address first.
+    /// The addresses at which it listens, IPv4 first.
     pub addresses: Vec<IpAddr>,
-    /// Two letters, in capitals, if they are known.
+    /// The country as two capital letters, if known.
     pub country: Option<[u8; 2]>,
-    /// What authorities say of it.
+    /// The flags given by authorities.
     pub flags: Flags,
-    /// What it can carry, as far as its source knows.
+    /// Its capacity, if known.
     pub capacity: Option<BytesPerSec>,
-    /// What its operator lets it carry.
+    /// The rate limit set by its operator.
     pub rate: Option<BytesPerSec>,
-    /// Its weight: kilobytes a second in a consensus, any unit elsewhere; 0 if it has none.
+    /// The weight: kilobytes per second in a consensus, any unit in other sources; 0 if it has
+    /// none.
     pub weight: f64,
-    /// Whether too few authorities had measured it.
+    /// Whether too few authorities had measured it (`Unmeasured=1`).
     pub is_unmeasured: bool,
-    /// The part of the time in which it was running, where its source looks at a longer time; 1
-    /// elsewhere.
+    /// The share of time in which it was running if the source covers an interval; otherwise 1.
     pub running: f64,
-    /// The relays that it names as its family; they belong to it only if they name it, too.
+    /// The relays that it names as its family; family members must name each other.
     pub family: Vec<Fingerprint>,
-    /// The families whose keys have signed its identity, named as in `family-ids` (proposal 321).
+    /// The families with keys that have signed its identity, as named in `family-ids` (proposal
+    /// 321).
     pub family_ids: Vec<String>,
 }
 
 impl Relay {
-    /// What it can carry and may.
+    /// The capacity within the operator's rate limit; `None` if the capacity is unknown.
     #[must_use]
     pub fn usable(&self) -> Option<BytesPerSec> {
         let capacity = self.capacity?;
         Some(self.rate.map_or(capacity, |rate| capacity.min(rate)))
     }
 
-    /// Where it is, for tables.
+    /// The country for tables.
     #[must_use]
     pub fn country_name(&self) -> String {
         let name = |code: [u8; 2]| String::from_utf8_lossy(&code).into_owned();
         self.country.map_or("not known".to_owned(), name)
     }
 
-    /// Which positions of a circuit it is for.
+    /// The class of the relay, by its flags.
     #[must_use]
     pub const fn position(&self) -> Position {
         self.flags.position()
     }
 }
 
-/// What authorities say of a relay, as far as it matters here.
+/// The flags of a relay that are used here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 pub struct Flags {
-    /// It runs.
+    /// The relay is running.
     pub running: bool,
-    /// It may be a client's first relay.
+    /// Suitable as a client's first relay.
     pub guard: bool,
-    /// It may be a circuit's last relay.
+    /// Suitable as a circuit's last relay.
     pub exit: bool,
-    /// It must not be a circuit's last relay.
+    /// Must not be a circuit's last relay.
     pub bad_exit: bool,
-    /// It is fast enough for common circuits.
+    /// Suitable for high-bandwidth circuits.
     pub fast: bool,
-    /// It is there for long enough for circuits that last.
+    /// Suitable for long-lived circuits.
     pub stable: bool,
-    /// It is a directory authority.
+    /// A directory authority.
     pub authority: bool,
-    /// It answers to what directory clients ask.
+    /// Serves directory requests.
     pub v2dir: bool,
 }
 
 impl Flags {
-    /// Which positions of a circuit a relay with them is for.
+    /// The class of a relay with these flags.
     #[must_use]
     pub const fn position(self) -> Position {
         match (self.guard, self.exit && !self.bad_exit) {
@@ -126,21 +127,21 @@ impl Flags {
 /// A class of relays, by the flags Guard and Exit (dir-spec 3.8.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Position {
-    /// Guard, no exit: G.
+    /// G: guard, not exit.
     Guard,
-    /// Neither: M.
+    /// M: neither guard nor exit.
     Middle,
-    /// Exit, no guard: E.
+    /// E: exit, not guard.
     Exit,
-    /// Both: D.
+    /// D: guard and exit.
     GuardExit,
 }
 
 impl Position {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Self; 4] = [Self::Guard, Self::Middle, Self::Exit, Self::GuardExit];
 
-    /// Its name in tables.
+    /// The name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -159,14 +160,14 @@ impl Network {
         self.relays.iter().map(|relay| relay.weight).sum()
     }
 
-    /// The sum of all capacities that are known.
+    /// The sum of all known capacities.
     #[must_use]
     pub fn total_capacity(&self) -> BytesPerSec {
         self.relays.iter().filter_map(|relay| relay.capacity).sum()
     }
 
-    /// A digest of its relays with their capacities and weights. Networks with the same digest are
-    /// the same network, with any names and any order of their relays.
+    /// A digest of the relays with their capacities and weights. Equal networks have equal digests,
+    /// whatever their names and the order of their relays.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         let usable = |relay: &Relay| relay.usable().map(|rate| rate.get());
@@ -184,8 +185,9 @@ impl Network {
         digest.finalize().into()
     }
 
-    /// The first member of each relay's family. Relays belong together if each names the other or
-    /// if one family's key has signed both, and so do those that belong with the same one.
+    /// For each relay, the index of the first member of its family. Two relays are in the same
+    /// family if each names the other, if the same family key has signed both, or if both are in
+    /// the same family with a third one.
     #[must_use]
     pub fn families(&self) -> Vec<usize> {
         let relay = |relay: &Relay| period::ScheduledRelay {
@@ -210,8 +212,7 @@ pub fn families(relays: &[period::ScheduledRelay]) -> Vec<usize> {
 }
 
 impl From<&Consensus> for Network {
-    /// The relays of a consensus; their weights stand in for capacities where they have been
-    /// measured.
+    /// The relays of a consensus; measured weights are used as capacities.
     fn from(consensus: &Consensus) -> Self {
         let relay = |entry: &ff_dir::consensus::Entry| Relay {
             fingerprint: entry.fingerprint,

@@ -1,17 +1,17 @@
-//! Cases that are worked on by several threads, with results in the order of the cases.
+//! Processes cases in several threads, with results in the order of the cases.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Result, anyhow};
 
-/// Works on each case, `jobs` of them at once, and returns the results in the order of the cases.
-/// After each case `tell` gets how many are done, the case and its result; calls of `tell` never
-/// overlap.
+/// Processes each case, `jobs` of them at once, and returns the results in the order of the cases.
+/// After each case `tell` gets the number of finished cases, the case and its result; calls of
+/// `tell` never overlap.
 ///
 /// # Errors
-/// Those of `work`; its thread takes no further case then. A panic of another thread is an error,
-/// too.
+/// Errors of `work`; the thread takes no further cases then. A panic in another thread is also an
+/// error.
 pub(crate) fn map<C: Sync, R: Send>(
     cases: &[C],
     jobs: usize,

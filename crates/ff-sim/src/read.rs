@@ -1,4 +1,4 @@
-//! Readers of public archives. What cannot be read is left out, counted and listed
+//! Readers of public archives. Unreadable input is left out, counted and listed
 //! ([`ff_report::skipped`]).
 //!
 //! Decisions: doc/decisions.md, "Scanners of our own read archives".

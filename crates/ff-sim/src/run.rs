@@ -1,4 +1,4 @@
-//! Carries commands out.
+//! Runs the commands.
 
 /// Prints a line on standard error. It does not fail if standard error is closed.
 macro_rules! note {
@@ -40,13 +40,13 @@ use crate::cli::{Cli, Command, DescribedArgs, OutArgs};
 use crate::network::Network;
 use crate::source;
 
-/// The exit status when too much of the input was left out.
+/// The exit status if too much of the input was left out.
 const TOO_MUCH_SKIPPED: u8 = 5;
 
-/// Carries a command out.
+/// Runs a command.
 ///
 /// # Errors
-/// When something cannot be read or written, or cannot be.
+/// If an option is invalid, or a file cannot be read or written.
 pub fn run(cli: &Cli) -> Result<ExitCode> {
     match &cli.command {
         Command::Ingest(args) => ingest::ingest(args),
@@ -62,20 +62,20 @@ pub fn run(cli: &Cli) -> Result<ExitCode> {
     }
 }
 
-/// What every command has read, and what of it was left out.
+/// The input that a command has read.
 #[derive(Debug, Default)]
 struct Reading {
     /// The files.
     inputs: Inputs,
-    /// The parts that were left out.
+    /// The omissions.
     skips: Skips,
 }
 
 impl Reading {
-    /// The network of a file, with the descriptors of a consensus' relays if there are any.
+    /// Reads the network in a file, with descriptors of a consensus's relays if there are any.
     ///
     /// # Errors
-    /// When a file cannot be read.
+    /// If a file cannot be read.
     fn network(&mut self, path: &Path, described: &DescribedArgs) -> Result<Network> {
         let descriptors = described.descriptors.as_deref();
         let (network, skips) = source::described(path, descriptors, &mut self.inputs)?;
@@ -83,7 +83,7 @@ impl Reading {
         Ok(network)
     }
 
-    /// Tells of what was left out; the status that says how much that was.
+    /// Reports omissions; returns the exit status that depends on their number.
     fn status(&self, strict: bool) -> ExitCode {
         let (skipped, all) = (self.skips.left_out(), &self.skips.all);
         if let Some(first) = all.first() {
@@ -115,10 +115,10 @@ impl Reading {
     }
 }
 
-/// The seeds from the first one on.
+/// `count` seeds from the first one on.
 ///
 /// # Errors
-/// When the last seed would exceed the largest `u64`.
+/// If the last seed would exceed the largest `u64`.
 fn seeds(first: u64, count: u64) -> Result<Range<u64>> {
     let end = first.checked_add(count).with_context(|| {
         format!("--seed {first} with --seeds {count} exceeds the largest seed, {}", u64::MAX)
@@ -126,7 +126,7 @@ fn seeds(first: u64, count: u64) -> Result<Range<u64>> {
     Ok(first..end)
 }
 
-/// Prints results, and writes their folder with these figures if one is wanted.
+/// Prints results, and writes their folder with these figures if requested.
 #[expect(clippy::too_many_arguments, reason = "the parts of a folder of results")]
 fn tell_drawn<T: Serialize>(
     command: &'static str,
@@ -168,8 +168,7 @@ fn tell_drawn<T: Serialize>(
     print(&printed)
 }
 
-/// Writes to standard output. A reader that has gone, as `head` does when it has enough, is not an
-/// error.
+/// Writes to standard output. A closed pipe, such as with `head`, is not an error.
 fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -180,7 +179,7 @@ fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Rows of a name and a value, for people.
+/// Rows of name and value, as text.
 fn rows(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     rows.iter().map(|(name, value)| format!("{name:>width$}  {value}\n")).collect()

@@ -1,16 +1,16 @@
-//! How long a team needs for a network (paper §4.3, §7), by the coordinator's own schedule.
+//! Schedules of a team for a network (paper §4.3, §7), by the coordinator's own code.
 //!
 //! ```text
-//!   Network ─▶ scaling ─▶ subjects ─┬─▶ greedy   all of it as soon as can be
+//!   Network ─▶ scaling ─▶ subjects ─┬─▶ greedy   all relays as early as possible
 //!                                   ├─▶ replay   a period slot by slot ─▶ outcome
 //!   Setup: teams, slot, period, m ──┤     ▲ errors, links of hosts, new relays hour by hour
 //!                                   └─▶ what_if  other teams, other parameters
 //! ```
 //!
-//! Where relays are measured, with what, whether an estimate is conclusive and what follows
-//! one that is not is decided by `ff_plan::period` and `ff_proto`, which coordinators run by. What
-//! is made up here is the network: what relays can truly do ([`Subject`]), and how far a
-//! measurement is off ([`errors::Errors`]).
+//! The slots of relays, their allocations, the verdict on an estimate and the repetition of
+//! inconclusive measurements are decided by `ff_plan::period` and `ff_proto`, the code of
+//! coordinators. Only the network is simulated: relays' true capacities ([`Subject`]) and errors of
+//! measurements ([`errors::Errors`]).
 
 pub mod arrivals;
 pub mod errors;
@@ -35,46 +35,45 @@ use serde::Serialize;
 use self::scaling::ScaleError;
 use crate::network::{CapacitySource, Network};
 
-/// A relay that ran for less than this part of the time that its source looks at is not scheduled.
+/// A relay that ran for a smaller share of the source's interval is not scheduled.
 pub const LEAST_RUNNING: f64 = 0.5;
-/// All coordinators' periods together have no more slots than this: a month of seconds has 2.7
-/// million.
+/// The greatest number of slots in all coordinators' periods: a month of seconds has 2.7 million.
 pub const MOST_SLOTS: u64 = 3_000_000;
-/// No more coordinators than this; Tor has ten authorities.
+/// The greatest number of coordinators; Tor has ten authorities.
 pub const MOST_TEAMS: usize = 100;
 
-/// The coordinators that measure, and their rules.
+/// Coordinators with their teams and rules.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Each coordinator's measurers.
+    /// The team of each coordinator.
     pub teams: Vec<Team>,
-    /// The length of a slot in seconds.
+    /// The length of a slot, in seconds.
     pub slot_secs: u32,
-    /// The length of a period in seconds.
+    /// The length of a period, in seconds.
     pub period_secs: u64,
-    /// m, ε1 and ε2.
+    /// Parameters m, ε1 and ε2.
     pub params: Params,
-    /// What slots are drawn by.
+    /// Random seed of slots.
     pub seed: [u8; 32],
-    /// z0 of new relays; of nothing it is what coordinators take, by the estimates that there are.
+    /// z0 of new relays; `None` for the coordinators' choice, which depends on the known estimates.
     pub new_guess: Option<BytesPerSec>,
 }
 
-/// A setup that cannot be.
+/// An invalid setup.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SetupError {
-    /// There is nobody to measure, or too many.
+    /// There are no measurers, or too many.
     #[error("{0} coordinators: there must be 1 to {MOST_TEAMS}")]
     Teams(usize),
-    /// The period has no slot, or too many.
+    /// The period has no slots, or too many.
     #[error("a period of {period_secs} s has no slots of {slot_secs} s, or too many")]
     Slots {
-        /// The period.
+        /// The length of the period, in seconds.
         period_secs: u64,
-        /// The slot.
+        /// The length of a slot, in seconds.
         slot_secs: u32,
     },
-    /// A parameter is out of its bounds.
+    /// A parameter is out of bounds.
     #[error(transparent)]
     Params(#[from] ParamError),
 }
@@ -94,7 +93,7 @@ impl Setup {
         }
     }
 
-    /// The same with `count` coordinators, each of which has a team like the first one's.
+    /// The same with `count` coordinators, each with a team like the first one's.
     #[must_use]
     pub fn with_coordinators(mut self, count: u8) -> Self {
         let first = self.teams.first().cloned();
@@ -104,7 +103,7 @@ impl Setup {
         self
     }
 
-    /// The same with a coordinator for each of these teams.
+    /// The same with one coordinator for each of these teams.
     #[must_use]
     pub fn with_teams(mut self, teams: Vec<Vec<Measurer>>) -> Self {
         let team = |(id, measurers)| Team { coordinator: [id; 32], measurers };
@@ -112,10 +111,10 @@ impl Setup {
         self
     }
 
-    /// How many slots the period has.
+    /// The number of slots in the period.
     ///
     /// # Errors
-    /// [`SetupError`] if a schedule is impossible.
+    /// [`SetupError`] if no schedule is possible.
     pub fn slots(&self) -> Result<u32, SetupError> {
         self.params.validate()?;
         if !(1..=MOST_TEAMS).contains(&self.teams.len()) {
@@ -129,13 +128,13 @@ impl Setup {
         slots.ok_or(SetupError::Slots { period_secs, slot_secs })
     }
 
-    /// The capacity of the greatest team.
+    /// The capacity of the largest team.
     #[must_use]
     pub fn greatest_team(&self) -> BytesPerSec {
         self.teams.iter().map(Team::capacity).max().unwrap_or_default()
     }
 
-    /// The rules for these relays.
+    /// The schedule's rules for these relays.
     fn rules<R: Borrow<ScheduledRelay>>(&self, slots: u32, relays: &[R]) -> ScheduleRules {
         let estimates = relays.iter().filter_map(|relay| relay.borrow().estimate).collect();
         ScheduleRules {
@@ -148,43 +147,43 @@ impl Setup {
     }
 }
 
-/// A relay that is to be measured, and what it can truly do.
+/// A relay to be measured, with its true capacity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
-    /// As coordinators know it.
+    /// The relay as coordinators know it.
     pub relay: ScheduledRelay,
-    /// What they would find if nothing were ever wrong.
+    /// The true capacity, which measurements without errors would give.
     pub truth: BytesPerSec,
 }
 
 /// The relays of a network that can be scheduled.
 #[derive(Clone, Debug, Default)]
 pub struct Subjects {
-    /// Those with a capacity. Their estimates are right.
+    /// Relays with a capacity, which is also their estimate.
     pub all: Vec<Subject>,
-    /// Those that are not scheduled.
+    /// Relays that are not scheduled.
     pub left_out: LeftOut,
-    /// Whether weights stand for capacities.
+    /// Whether weights are used as capacities.
     pub from_weights: bool,
 }
 
 /// Relays of a network that are not scheduled.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LeftOut {
-    /// How many have no capacity.
+    /// The number of relays without a capacity.
     pub without_capacity: usize,
     /// Their share of the network's weight, from 0 to 1.
     pub without_capacity_weight_share: f64,
-    /// How many ran for too small a part of the time ([`LEAST_RUNNING`]).
+    /// The number of relays that ran for too short a time ([`LEAST_RUNNING`]).
     pub seldom_running: usize,
     /// Their share of the network's weight, from 0 to 1.
     pub seldom_running_weight_share: f64,
 }
 
 impl Subjects {
-    /// Those of a network, each by itself or (`grouped`) with those on its addresses and in its
-    /// family. All are taken to have been measured before, as in §7, also those of a consensus that
-    /// were not.
+    /// The relays of a network, each in a group of its own or (`grouped`) with those on its
+    /// addresses and in its family. All count as measured before, as in §7, including those that
+    /// the consensus marks as unmeasured.
     #[must_use]
     pub fn of(network: &Network, grouped: bool) -> Self {
         let from_weights = network.capacities == CapacitySource::Weights;
@@ -219,23 +218,22 @@ impl Subjects {
         Self { left_out, ..subjects }
     }
 
-    /// The sum of their capacities.
+    /// The sum of the capacities.
     #[must_use]
     pub fn total(&self) -> BytesPerSec {
         self.all.iter().map(|subject| subject.truth).sum()
     }
 
-    /// The capacity of the fastest.
+    /// The greatest capacity.
     #[must_use]
     pub fn largest(&self) -> BytesPerSec {
         self.all.iter().map(|subject| subject.truth).max().unwrap_or_default()
     }
 
-    /// Scales what they can do to this total, of which nobody has more than `most` (the module
-    /// [`scaling`]).
+    /// Scales capacities to this total, each at most `most` (see [`scaling`]).
     ///
     /// # Errors
-    /// [`ScaleError`] if that cannot be.
+    /// [`ScaleError`] if that is impossible.
     pub fn scale(
         &mut self,
         total: Option<BytesPerSec>,
@@ -246,7 +244,7 @@ impl Subjects {
         Ok(())
     }
 
-    /// Gives them other capacities, in their order; their estimates are right.
+    /// Sets the capacities, in order, and the estimates to the same values.
     pub fn set(&mut self, capacities: &[BytesPerSec]) {
         for (subject, &capacity) in self.all.iter_mut().zip(capacities) {
             subject.truth = capacity;

@@ -1,4 +1,4 @@
-//! Networks, from files of any kind.
+//! Reads networks from files of any supported kind.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,28 +18,28 @@ use crate::store::place::ArchiveStore;
 use crate::store::plan::Documents;
 use crate::store::{ArchiveStoreError, hour};
 
-/// How a table of an experiment's relays begins.
+/// The start of a table of an experiment's relays.
 const TABLE: &[u8] = b"name,position,";
 
-/// The tables of relays that a folder of an experiment can have.
+/// The names of tables of relays in the folder of an experiment.
 const TABLES: [&str; 2] = ["relays.csv", "relays.csv.xz"];
 
-/// No more networks are meant by one path.
+/// The greatest number of networks named by one path.
 const MOST_NUMBERED: u32 = 1000;
 
-/// How the table of January 2019 begins.
+/// The start of the table of January 2019.
 const JANUARY: &[u8] = b"position,address,";
 
-/// A file that is not a network.
+/// Why a file is not a network.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error(transparent)]
     Input(#[from] InputError),
-    /// It is an hour of a store that cannot be read.
+    /// The hour of a store cannot be read.
     #[error(transparent)]
     Store(#[from] ArchiveStoreError),
-    /// It is something else, or broken.
+    /// The content is of another kind, or invalid.
     #[error("{path}: {reason}")]
     Content {
         /// The file.
@@ -49,7 +49,7 @@ pub enum SourceError {
     },
 }
 
-/// Reads the network of a file or of an hour of a store, and what of it had to be left out.
+/// Reads the network in a file or in an hour of a store, and its omissions.
 ///
 /// # Errors
 /// [`SourceError`] names the file.
@@ -85,18 +85,19 @@ pub fn network(path: &Path, inputs: &mut Inputs) -> Result<(Network, Skips), Sou
         return Err(bad(first.unwrap_or_else(|| "it has no relays".to_owned())));
     }
     if !cut.all.is_empty() {
-        // That JSON ends too early is the same fault; relays that are left out are entries.
+        // In JSON the truncation was already listed as an error; relays that are left out are
+        // entries.
         skips.all.retain(|one| !is_json || one.entry.is_some());
         skips.extend(cut);
     }
     Ok((network, skips))
 }
 
-/// The networks that a path means: `networks/01..07` and `networks/01..07/relays.csv` are seven,
-/// every other path is one.
+/// Expands a path: `networks/01..07` and `networks/01..07/relays.csv` are seven paths, every other
+/// path is one.
 ///
 /// # Errors
-/// [`SourceError::Content`] when the numbers do not rise, or are too many.
+/// [`SourceError::Content`] if the numbers do not increase, or are too many.
 pub fn numbered(path: &Path) -> Result<Vec<PathBuf>, SourceError> {
     let parts: Vec<_> = path.components().collect();
     let range = parts.iter().enumerate().find_map(|(at, part)| {
@@ -126,7 +127,7 @@ pub fn numbered(path: &Path) -> Result<Vec<PathBuf>, SourceError> {
     Ok((first..=last).map(one).collect())
 }
 
-/// The table of relays in a folder of an experiment.
+/// The table of relays in the folder of an experiment.
 fn table_of(dir: &Path) -> Result<PathBuf, SourceError> {
     let all = TABLES.map(|name| dir.join(name));
     all.into_iter().find(|path| path.is_file()).ok_or_else(|| SourceError::Content {
@@ -138,12 +139,12 @@ fn table_of(dir: &Path) -> Result<PathBuf, SourceError> {
     })
 }
 
-/// The same; with descriptors the network of a consensus whose relays have what their descriptors
-/// say.
+/// Reads a network as [`network()`] does; with descriptors, the network of a consensus with data
+/// from relays' descriptors.
 ///
 /// # Errors
-/// [`SourceError`] names the file; descriptors join consensuses of the flavour ns only, and one of
-/// them has to.
+/// [`SourceError`] names the file; descriptors can be joined only with a consensus of the flavour
+/// ns, and at least one must be listed there.
 pub fn described(
     path: &Path,
     descriptors: Option<&Path>,
@@ -172,19 +173,19 @@ pub fn described(
     Ok((network, skips))
 }
 
-/// A consensus that is not of the future, or what is wrong with it.
+/// Parses a consensus that is not in the future, or returns the error.
 fn read_consensus(bytes: &[u8]) -> Result<Consensus, String> {
     let consensus = Consensus::parse(bytes).map_err(|error| error.to_string())?;
     let wrong = span::wrong(consensus.valid_after_unix_secs);
     wrong.map_or(Ok(consensus), |why| Err(format!("its time, valid-after, {why}")))
 }
 
-/// What a message says of a file that is cut.
+/// The message for a truncated file.
 fn why(cut: &Skips) -> String {
     cut.all.first().map(|one| format!("; {}", one.reason)).unwrap_or_default()
 }
 
-/// The descriptors of a file, an archive or a folder.
+/// Reads the descriptors in a file, an archive or a folder.
 fn read_descriptors(from: &Path, inputs: &mut Inputs) -> Result<(Descriptors, Skips), SourceError> {
     let (mut descriptors, mut skips) = (Descriptors::default(), Skips::default());
     let mut files = BTreeSet::new();
@@ -208,12 +209,12 @@ fn read_descriptors(from: &Path, inputs: &mut Inputs) -> Result<(Descriptors, Sk
     Ok((descriptors, skips))
 }
 
-/// The store and the first and last hour, in seconds since 1970, of
-/// `DIR@2019-01-07T00:00..2019-01-07T23:00`; nothing if the path is a file, or its folder is not a
+/// The store and the first and last hour, in seconds since 1970, in
+/// `DIR@2019-01-07T00:00..2019-01-07T23:00`; `None` if the path is a file, or its folder is not a
 /// store.
 ///
 /// # Errors
-/// [`SourceError`] if these are not hours.
+/// [`SourceError`] if the times are not hours.
 pub fn stored_hours(path: &Path) -> Result<Option<(ArchiveStore, u64, u64)>, SourceError> {
     let Some((dir, span)) = stored(path) else { return Ok(None) };
     let hours = span.split_once("..").and_then(|(from, to)| unix_secs(from).zip(unix_secs(to)));
@@ -224,15 +225,15 @@ pub fn stored_hours(path: &Path) -> Result<Option<(ArchiveStore, u64, u64)>, Sou
     Ok(Some((ArchiveStore::open(&dir)?, from, to)))
 }
 
-/// The store and the time of `DIR@2019-01-07T12:00`; nothing if the path is a file, or its folder
-/// is not a store.
+/// The store and the time in `DIR@2019-01-07T12:00`; `None` if the path is a file, or its folder is
+/// not a store.
 fn stored(path: &Path) -> Option<(PathBuf, String)> {
     let (dir, time) = path.to_str()?.rsplit_once('@')?;
     let dir = PathBuf::from(dir);
     (!path.exists() && ArchiveStore::is_at(&dir)).then(|| (dir, time.to_owned()))
 }
 
-/// The network of an hour of a store.
+/// Reads the network in an hour of a store.
 fn stored_network(dir: &Path, time: &str, inputs: &mut Inputs) -> Result<Network, SourceError> {
     let bad = |reason: &str| SourceError::Content {
         path: format!("{}@{time}", dir.display()),
@@ -270,8 +271,8 @@ fn stored_network(dir: &Path, time: &str, inputs: &mut Inputs) -> Result<Network
     Ok(network)
 }
 
-/// The seconds since 1970 of a time in UTC: `2019-01-07T12:00`, with seconds and a `Z` after it or
-/// not.
+/// Parses a time in UTC: `2019-01-07T12:00`, optionally with seconds and `Z`. Returns seconds since
+/// 1970.
 fn unix_secs(time: &str) -> Option<u64> {
     let time = time.strip_suffix('Z').unwrap_or(time).replacen('T', " ", 1);
     let secs = if time.len() == 16 { ":00" } else { "" };

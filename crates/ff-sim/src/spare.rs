@@ -1,31 +1,31 @@
-//! Large things that are used again for the next month.
+//! Large allocations that are reused for the next month.
 //!
-//! Were they freed and made anew each time, in turn by several threads, what the allocator has
-//! would grow from month to month: it cannot use all of what one thread has freed for another, or
-//! for what is a little larger. What libraries make themselves, as what unpacks does, goes back to
-//! the system each time: [`give_back_what_is_large`].
+//! If they were freed and allocated anew by several threads in turn, the allocator's memory would
+//! grow from month to month: it cannot use all memory freed by one thread for another, or for
+//! slightly larger allocations. Large allocations inside libraries, such as unpackers, are returned
+//! to the system each time: [`give_back_what_is_large`].
 
 use std::sync::Mutex;
 
-/// Blocks of at least this number of bytes go back to the system when they are freed.
+/// Allocations of at least this number of bytes are returned to the system when they are freed.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const LARGE_BYTES: libc::c_int = 1 << 17;
 
-/// From here on, what is large goes back to the system as soon as it is freed. By itself glibc
-/// begins so, but keeps everything up to the largest thing that was ever freed: a year of months
-/// then took a fifth more memory than one. An ingest takes 3 % longer for it.
+/// Makes glibc return large allocations to the system as soon as they are freed, from here on. By
+/// default glibc raises its threshold to the largest allocation ever freed: a year of months then
+/// took a fifth more memory than one. An ingest takes 3 % longer with this setting.
 pub(crate) fn give_back_what_is_large() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     #[expect(unsafe_code, reason = "there is no other way to tell the allocator")]
-    // SAFETY: it sets a number that the allocator compares lengths with, under the allocator's own
+    // SAFETY: it sets a number that the allocator compares sizes with, under the allocator's own
     // lock.
     unsafe {
-        // Where it cannot be set, memory is what it was.
+        // If it cannot be set, only memory use differs.
         libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES);
     }
 }
 
-/// At most this number is kept.
+/// The greatest number of values kept.
 const MOST: usize = 16;
 
 /// Values that are kept until they are needed again.
@@ -33,12 +33,12 @@ const MOST: usize = 16;
 pub(crate) struct Spare<T>(Mutex<Vec<T>>);
 
 impl<T> Spare<T> {
-    /// Nothing yet.
+    /// Without values.
     pub(crate) const fn new() -> Self {
         Self(Mutex::new(Vec::new()))
     }
 
-    /// Keeps something, unless there is enough of it.
+    /// Keeps a value, unless there are enough.
     pub(crate) fn put(&self, one: T) {
         if let Ok(mut all) = self.0.lock()
             && all.len() < MOST
@@ -47,7 +47,7 @@ impl<T> Spare<T> {
         }
     }
 
-    /// Takes what was put here last of what fits, if there is any.
+    /// Takes the last kept value that fits, if there is one.
     pub(crate) fn take(&self, fits: impl Fn(&T) -> bool) -> Option<T> {
         let mut all = self.0.lock().ok()?;
         let at = all.iter().rposition(fits)?;

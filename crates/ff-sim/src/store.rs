@@ -1,21 +1,22 @@
-//! A store: archives as Parquet, a partition for each table and month.
+//! A store: archives as Parquet, with a partition for each table and month.
 //!
 //! ```text
 //!   a folder of archives ─▶ plan: Unit (a kind of documents, a month)
 //!                             └─▶ ingest ─▶ fill ─▶ partition ─▶ part.parquet, part.parquet
 //!                                                └─▶ manifest, as the last file
 //!   stores of several machines ─▶ merge ─▶ a store
-//!   store ─▶ history ─▶ hours: who was listed, with what weight, and what it advertised
+//!   store ─▶ history ─▶ hours: listed relays, their weights and advertised bandwidths
 //!         ├─▶ hour ─▶ Network
-//!         └─▶ newcomers: who is listed for the first time, hour by hour
+//!         └─▶ newcomers: relays listed for the first time, hour by hour
 //! ```
 //!
-//! [`place::ArchiveStore`] is the folder. A partition is written to another name and renamed, and
-//! its manifest comes last, so a partition with a manifest is whole, and one without is made again.
-//! A lock keeps two runs from one month. The manifest names the files that were read, with their
-//! hashes: as long as these are the same, there is nothing to do.
+//! [`place::ArchiveStore`] is the folder. A partition is written under another name and renamed,
+//! and its manifest is written last, so a partition with a manifest is complete, and one without is
+//! written again. A lock prevents two runs from writing the same month. The manifest names the
+//! source files with their hashes: if these are unchanged, the month is not read again.
 //!
-//! This is not a query engine: `doc/sim-store.md` says what the columns mean and what reads them.
+//! This is not a query engine: `doc/sim-store.md` describes the columns and programs that can read
+//! them.
 
 pub mod gaps;
 pub mod history;

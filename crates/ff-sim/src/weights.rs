@@ -1,53 +1,54 @@
-//! A consensus' bandwidth-weights (dir-spec 3.8.3): how much of a relay's weight counts where in a
-//! circuit.
+//! The bandwidth-weights of a consensus (dir-spec 3.8.3): the factor of a relay's weight in each
+//! position of a circuit.
 //!
-//! Relays fall into four classes by the flags Guard and Exit ([`Position`]). [`Sums`] has what each
-//! class weighs; [`Weights::of`] computes from it how the classes are divided among the three
-//! places of a circuit, in integers as authorities do. Weights that change are a matter of
-//! [`Sums::change`], so that they can be computed anew each time.
+//! Relays are in four classes by the flags Guard and Exit ([`Position`]). [`Sums`] has the total
+//! weight of each class; [`Weights::of`] computes from it how the classes are divided among the
+//! three positions of a circuit, in integers as authorities do. [`Sums::change`] updates sums when
+//! weights change, so that the bandwidth-weights can be computed anew each time.
 //!
-//! Of a consensus every relay counts: what has no Running is not listed in any since method 4,
-//! relays that were not measured weigh as they are listed (the consensus of 2020-02-29 has another
-//! footer without them), and an Exit with BadExit is none (method 11). Elsewhere relays without
-//! Running are left out. The obsolete constraints of methods 9 and 10 are not here. A network for
-//! which the specification has no solution has no weights, see [`NoWeights`].
+//! In a consensus every relay counts: relays without Running are not listed since method 4,
+//! unmeasured relays have their listed weight (without them the consensus of 2020-02-29 would have
+//! another footer), and an Exit with BadExit does not count as an exit (method 11). In other
+//! sources relays without Running are left out. The obsolete constraints of methods 9 and 10 are
+//! not implemented. A network for which the specification has no solution has no weights, see
+//! [`NoWeights`].
 
 use std::fmt;
 
 use crate::network::{Network, Position};
 
-/// What weights are parts of, unless a consensus' `bwweightscale` says otherwise.
+/// The denominator of weights, unless a consensus's `bwweightscale` differs.
 pub const SCALE: u32 = 10_000;
-/// The first consensus method that counts 1 in each class before any relay.
+/// The first consensus method in which each class begins with a weight of 1.
 pub const FIRST_METHOD_FROM_ONE: u32 = 26;
-/// The method by which consensuses are made here if nothing else is asked for: that of 2019.
+/// The default consensus method: that of 2019.
 pub const METHOD: u32 = 28;
-/// The sum of all relays' weights, if the weights of a network are fractions and are scaled.
+/// The sum of all relays' weights after scaling, for networks with fractional weights.
 const WHOLE: f64 = 1e12;
 
-/// What the relays of each class weigh: G, M, E and D.
+/// The total weight of each class: G, M, E and D.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
-    /// G: Guard alone.
+    /// G: guards that are not exits.
     pub guard: u64,
-    /// M: neither.
+    /// M: neither guards nor exits.
     pub middle: u64,
-    /// E: Exit alone.
+    /// E: exits that are not guards.
     pub exit: u64,
-    /// D: both.
+    /// D: both guards and exits.
     pub guard_exit: u64,
 }
 
 impl Sums {
-    /// What a consensus of this method begins with.
+    /// The sums before any relay, by consensus method.
     #[must_use]
     pub const fn start(method: u32) -> Self {
         let one = if method >= FIRST_METHOD_FROM_ONE { 1 } else { 0 };
         Self { guard: one, middle: one, exit: one, guard_exit: one }
     }
 
-    /// Those of a network's running relays, as a consensus of this method has them. Weights that
-    /// are not whole numbers are first made so large that rounding them does not matter.
+    /// The sums over a network's running relays, for a consensus of this method. Fractional weights
+    /// are first scaled so that rounding is negligible.
     #[must_use]
     pub fn of(network: &Network, method: u32) -> Self {
         let weights = || network.relays.iter().map(|relay| relay.weight);
@@ -61,13 +62,13 @@ impl Sums {
         sums
     }
 
-    /// A relay of this class is added.
+    /// Adds a relay of this class.
     pub const fn add(&mut self, position: Position, weight: u64) {
         let class = self.class(position);
         *class = class.saturating_add(weight);
     }
 
-    /// A relay of this class weighs something else from now on.
+    /// Changes the weight of a relay of this class.
     pub const fn change(&mut self, position: Position, before: u64, after: u64) {
         let class = self.class(position);
         *class = class.saturating_sub(before).saturating_add(after);
@@ -84,12 +85,12 @@ impl Sums {
     }
 }
 
-/// Whether a number can be a weight of something.
+/// Whether a number is a valid weight.
 fn is_weight(number: f64) -> bool {
     number.is_finite() && number > 0.0
 }
 
-/// A weight as a whole number; 0 for what is none.
+/// A weight as an integer; 0 if it is invalid.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -99,38 +100,39 @@ fn whole(weight: f64) -> u64 {
     if is_weight(weight) { weight.round() as u64 } else { 0 }
 }
 
-/// A place in a circuit.
+/// A position in a circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CircuitPlace {
-    /// The first.
+    /// The first relay.
     Guard,
-    /// One in between; also what directory requests go by.
+    /// A middle relay; also used for directory requests.
     Middle,
-    /// The last.
+    /// The last relay.
     Exit,
 }
 
-/// Which case of the specification a network is.
+/// The case of the specification for a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Case {
     /// 1: neither guards nor exits are scarce.
     Plenty,
-    /// 2a: both are, and one so much that it gets all of D.
+    /// 2a: both are scarce, and one of them so much that it gets all of D.
     BothScarceOneRare,
-    /// 2b: both are, and all places can be balanced with exits in the middle.
+    /// 2b: both are scarce, and all positions can be balanced with exits in the middle.
     BothScarceBalanced,
-    /// 2b, second set of constraints: both are, and guards and exits stay what they are.
+    /// 2b with the second set of constraints: both are scarce, and guards and exits keep their
+    /// positions.
     BothScarceFixed,
-    /// 2b with M > T/3: there is too much in the middle to be balanced.
+    /// 2b with M > T/3: the middle has too much weight for a balance.
     TooMuchMiddle,
-    /// 3a: one is scarce, also with all of D.
+    /// 3a: one is scarce, even with all of D.
     OneScarce,
-    /// 3b: one is scarce, and D makes up for it.
+    /// 3b: one is scarce, and D compensates for it.
     OneScarceBalanced,
 }
 
 impl Case {
-    /// Whether all three places carry the same in it.
+    /// Whether all three positions have the same total weight in this case.
     #[must_use]
     pub const fn is_balanced(self) -> bool {
         !matches!(self, Self::BothScarceOneRare | Self::TooMuchMiddle | Self::OneScarce)
@@ -140,47 +142,47 @@ impl Case {
 /// Why a network has no bandwidth-weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoWeights {
-    /// A class has nothing, which is possible before method 26 only: the formulas would divide by
+    /// A class has no weight, which is possible only before method 26: the formulas would divide by
     /// it.
     #[error("no relay is in the class {}", .0.name())]
     EmptyClass(Position),
-    /// The specification's last resort gives numbers that are not shares of anything.
+    /// The specification's last resort gives values outside the scale.
     #[error("there is too much bandwidth in the middle to divide the rest by dir-spec 3.8.3")]
     OutOfRange,
-    /// `bwweightscale` is not within 1 and 2^31 - 1.
+    /// `bwweightscale` is not between 1 and 2^31 - 1.
     #[error("the scale of weights is {0}, but must be within 1 and 2147483647")]
     BadScale(u32),
 }
 
-/// The bandwidth-weights of a consensus, in the specification's words: W, the place, the class (g,
-/// m, e, d).
+/// The bandwidth-weights of a consensus, with the specification's names: W, the position, the class
+/// (g, m, e, d).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weights {
-    /// What all of them are parts of.
+    /// The denominator of all weights.
     pub scale: u32,
-    /// By which case they were computed.
+    /// The case by which they were computed.
     pub case: Case,
-    /// Guards in the first place.
+    /// Guards (G) in the first position.
     pub wgg: u32,
-    /// Those that are both in the first place.
+    /// Guards that are exits (D) in the first position.
     pub wgd: u32,
-    /// Guards in the middle.
+    /// Guards (G) in the middle.
     pub wmg: u32,
-    /// Exits in the middle.
+    /// Exits (E) in the middle.
     pub wme: u32,
-    /// Those that are both in the middle.
+    /// Guards that are exits (D) in the middle.
     pub wmd: u32,
-    /// Exits in the last place.
+    /// Exits (E) in the last position.
     pub wee: u32,
-    /// Those that are both in the last place.
+    /// Guards that are exits (D) in the last position.
     pub wed: u32,
 }
 
 impl Weights {
-    /// Those of a network whose classes have these sums of weights.
+    /// The bandwidth-weights of a network with these sums.
     ///
     /// # Errors
-    /// [`NoWeights`] where the specification has no solution.
+    /// [`NoWeights`] if the specification has no solution.
     pub fn of(sums: &Sums, scale: u32) -> Result<Self, NoWeights> {
         if scale == 0 || i32::try_from(scale).is_err() {
             return Err(NoWeights::BadScale(scale));
@@ -195,8 +197,8 @@ impl Weights {
         shares.weights(case, scale).ok_or(NoWeights::OutOfRange)
     }
 
-    /// How much of a relay's weight counts in this place, from 0 to 1. An exit is not a guard:
-    /// there is no weight for that.
+    /// The factor of a relay's weight in this position, from 0 to 1. It is 0 for exits in the first
+    /// position, for which there is no weight.
     #[must_use]
     pub fn factor(&self, place: CircuitPlace, class: Position) -> f64 {
         let weight = match (place, class) {
@@ -215,7 +217,7 @@ impl Weights {
 }
 
 impl fmt::Display for Weights {
-    /// As a consensus' footer has them, after `bandwidth-weights`.
+    /// The format of a consensus's footer, after `bandwidth-weights`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { scale, wgg, wgd, wmg, wme, wmd, wee, wed, .. } = self;
         write!(f, "Wbd={wmd} Wbe={wme} Wbg={wmg} Wbm={scale} Wdb={scale} Web={scale} Wed={wed} ")?;
@@ -224,7 +226,7 @@ impl fmt::Display for Weights {
     }
 }
 
-/// The sums as they are reckoned with: wide enough for every product, and with a sign.
+/// The sums as signed integers, wide enough for every product.
 struct Classes {
     g: i128,
     m: i128,
@@ -235,27 +237,20 @@ struct Classes {
     one: i128,
 }
 
-/// The seven weights that are computed, before they are known to be within bounds.
+/// The seven weights before their bounds are checked.
 #[derive(Clone, Copy)]
 struct Shares {
-    /// Wgg.
     gg: i128,
-    /// Wgd.
     gd: i128,
-    /// Wmg.
     mg: i128,
-    /// Wme.
     me: i128,
-    /// Wmd.
     md: i128,
-    /// Wee.
     ee: i128,
-    /// Wed.
     ed: i128,
 }
 
 impl Shares {
-    /// The weights, if all are within 0 and the scale.
+    /// The weights, if all are between 0 and the scale.
     fn weights(self, case: Case, scale: u32) -> Option<Weights> {
         let within = |share: i128| u32::try_from(share).ok().filter(|share| *share <= scale);
         Some(Weights {
@@ -272,9 +267,9 @@ impl Shares {
     }
 }
 
-/// Divisions cut towards 0, as in C: authorities must agree to the last digit.
+/// Divisions round towards 0, as in C: authorities must agree to the last digit.
 impl Classes {
-    /// The shares, and by which case.
+    /// The weights, with the case by which they were computed.
     fn solve(&self) -> (Case, Shares) {
         let is_scarce = |class: i128| 3 * class < self.t;
         match (is_scarce(self.g), is_scarce(self.e)) {
@@ -322,7 +317,7 @@ impl Classes {
         (case, Shares { gg: one, gd: one - ed - md, mg: 0, me: 0, md, ee: one, ed })
     }
 
-    /// Case 3 with few guards.
+    /// Case 3 with scarce guards.
     fn guards_scarce(&self) -> (Case, Shares) {
         let Self { g, m, e, d, t, one } = *self;
         if 3 * (g + d) < t {
@@ -337,7 +332,7 @@ impl Classes {
         (Case::OneScarceBalanced, shares)
     }
 
-    /// Case 3 with few exits.
+    /// Case 3 with scarce exits.
     fn exits_scarce(&self) -> (Case, Shares) {
         let Self { g, m, e, d, t, one } = *self;
         if 3 * (e + d) < t {

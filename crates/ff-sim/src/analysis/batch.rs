@@ -1,106 +1,104 @@
-//! Some times that are taken together.
+//! Batches of times that are processed together.
 //!
-//! Readings come time by time, but what is kept of a relay is spread over memory: to fetch it for
-//! one reading alone costs more than to reckon with it. So readings are collected, sorted by relay,
-//! and each relay then goes through all of these times at once.
+//! Readings arrive in order of time, but the state of each relay is spread over memory: fetching it
+//! for a single reading costs more than the computation. So readings are collected by relay, and
+//! each relay is then processed for all times of the batch at once.
 
 use super::coverage::Covered;
 use super::outcome::{NetworkStep, RelayMeans};
 use super::reading::{MOST_RELAYS, MOST_WEIGHT, Reading, StepError};
 use crate::read::series::MOST_VALUE;
 
-/// At most this number of times are taken together: more need more memory and are hardly faster.
+/// Times per batch. More need more memory and are hardly faster.
 pub(super) const SLOTS: usize = 32;
 
-/// Some of the times of a batch, a bit each.
+/// A set of times of a batch, one bit each.
 pub(super) type Mask = u32;
 
-/// Something for each time of a batch.
+/// One value for each time of a batch.
 pub(super) type Each<T> = [T; SLOTS];
 
-/// A value that a relay has at some times in a row.
+/// A value that a relay has at consecutive times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
-    /// Where the first of them stands in the batch.
+    /// The place of the first time in the batch.
     pub(super) slot: usize,
-    /// The index of the first among all times at which there are such values.
+    /// The index of the first time among all times with values of this kind.
     pub(super) step: u32,
-    /// How many they are.
+    /// The number of times.
     pub(super) times: u32,
     pub(super) value: u64,
-    /// Since when, without a gap, it has been the same; not known before [`super::relay`] says it.
+    /// The index from which on, without a gap, the value has been the same; set by
+    /// [`super::relay`].
     pub(super) since: u32,
 }
 
 impl Run {
-    /// Its times.
     pub(super) const fn mask(&self) -> Mask {
         self.mask_of_last(self.times)
     }
 
-    /// The last `times` of its times.
+    /// The last `times` times of the run.
     pub(super) const fn mask_of_last(&self, times: u32) -> Mask {
         let first = self.slot + self.times as usize - times as usize;
         if times == 0 { 0 } else { (Mask::MAX >> (Mask::BITS - times)) << first }
     }
 
-    /// Where the last of its times stands in the batch.
+    /// The place of the last time in the batch.
     pub(super) const fn last_slot(&self) -> usize {
         self.slot + self.times as usize - 1
     }
 }
 
-/// At which times of a batch a relay is listed.
+/// The times of a batch at which a relay is listed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Listed {
-    /// At these.
     pub(super) all: Mask,
-    /// And what it advertised is known at these.
+    /// Times at which its advertised bandwidth is known as well.
     pub(super) advertised: Mask,
-    /// And it has a weight at these.
+    /// Times at which it has a weight as well.
     pub(super) weighted: Mask,
 }
 
-/// The times of a batch, as values of one kind see them: what is advertised, or weights.
+/// The times of a batch that have values of one kind: advertised bandwidths or weights.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Times {
-    /// For each, its index among all times at which there are such values.
+    /// The index of each time among all times with such values.
     pub(super) steps: Each<u32>,
     /// For each window and time, the index at which the window begins.
     pub(super) firsts: Vec<Each<u32>>,
-    /// For each window, at which times it is in the means.
+    /// For each window, the times that enter relays' means.
     pub(super) in_means: Vec<Mask>,
-    /// Which of the windows is the longest.
+    /// The index of the longest window.
     pub(super) longest: usize,
 }
 
-/// Some times.
+/// The times of a batch, without readings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Moments {
-    /// They, in seconds since 1970.
+    /// In seconds since 1970.
     pub(super) unix_secs: Each<u64>,
-    /// How many there are.
+    /// The number of times.
     pub(super) count: usize,
-    /// At which of them relays have weights.
+    /// The times at which relays have weights.
     pub(super) with_weights: Mask,
     pub(super) of_advertised: Times,
     pub(super) of_weights: Times,
 }
 
-/// Some times with the readings of all relays.
+/// The times of a batch with the readings of all relays.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Batch {
-    /// The times.
     pub(super) moments: Moments,
     pub(super) relays: Vec<Listed>,
-    /// What each relay advertised at each time.
+    /// What each relay advertised at each time, in bytes per second.
     pub(super) advertised: Vec<Each<u64>>,
-    /// The weight of each relay at each time; of none, until a relay has one.
+    /// The weight of each relay at each time; empty until some relay has a weight.
     pub(super) weights: Vec<Each<u64>>,
 }
 
 impl Times {
-    /// Of no time yet.
+    /// An empty batch.
     pub(super) fn new(windows: usize, longest: usize) -> Self {
         Self {
             steps: Each::default(),
@@ -110,7 +108,7 @@ impl Times {
         }
     }
 
-    /// Notes a time; means leave out windows of which data cover a smaller part than `least`.
+    /// Sets the values of a time. Windows with a covered share below `least` do not enter means.
     pub(super) fn set(&mut self, slot: usize, step: u32, covered: &[Covered], least: f64) {
         if let Some(at) = self.steps.get_mut(slot) {
             *at = step;
@@ -125,7 +123,7 @@ impl Times {
         }
     }
 
-    /// The runs of a relay's values at some of the times.
+    /// Finds the runs of equal values of a relay at the times `at`.
     pub(super) fn runs(&self, values: &Each<u64>, at: Mask, runs: &mut Vec<Run>) {
         runs.clear();
         for slot in slots(at) {
@@ -147,13 +145,13 @@ impl Times {
 }
 
 impl Moments {
-    /// No time yet.
+    /// An empty batch.
     pub(super) fn new(windows: usize, longest: usize) -> Self {
         let times = || Times::new(windows, longest);
         Self { of_advertised: times(), of_weights: times(), ..Self::default() }
     }
 
-    /// Takes the next time, in seconds since 1970.
+    /// Appends a time, in seconds since 1970.
     pub(super) fn push(&mut self, time: u64, has_weights: bool) {
         if let Some(at) = self.unix_secs.get_mut(self.count) {
             *at = time;
@@ -162,17 +160,17 @@ impl Moments {
         self.count += 1;
     }
 
-    /// All times there are.
+    /// The set of all times.
     pub(super) fn all(&self) -> Mask {
         (0..self.count).fold(0, |all, slot| all | 1 << slot)
     }
 
-    /// At which times a window is in the means of what relays advertise.
+    /// The times at which a window enters the means of advertised bandwidths.
     pub(super) fn in_means(&self, window: usize) -> Mask {
         self.of_advertised.in_means.get(window).copied().unwrap_or(0)
     }
 
-    /// Notes when a relay is listed.
+    /// Updates when and how often a relay was listed.
     pub(super) fn take_listing(&self, listed: Mask, means: &mut RelayMeans) {
         let time = |slot: u32| self.unix_secs.get(slot as usize).copied();
         means.first_seen = means.first_seen.or_else(|| time(listed.trailing_zeros()));
@@ -182,13 +180,12 @@ impl Moments {
 }
 
 impl Batch {
-    /// Of no time yet.
+    /// An empty batch.
     pub(super) fn new(windows: usize, longest: usize) -> Self {
         Self { moments: Moments::new(windows, longest), ..Self::default() }
     }
 
-    /// Takes the readings of the next time and adds them up; of a time with a bad one nothing
-    /// stays.
+    /// Adds the readings of the next time and returns their sums; if one is invalid, none is added.
     pub(super) fn list(
         &mut self,
         readings: &[Reading],
@@ -225,7 +222,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Makes room for the relays of some readings, if these are within bounds.
+    /// Makes room for the relays of these readings, if the readings are within bounds.
     fn make_room(&mut self, readings: &[Reading]) -> Result<(), StepError> {
         let (mut count, mut has_weights) = (self.relays.len(), false);
         for reading in readings {
@@ -246,7 +243,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Gives up readings of the next time.
+    /// Removes the readings of the next time.
     fn unlist(&mut self, readings: &[Reading]) {
         let others: Mask = !(1 << self.moments.count);
         for reading in readings {
@@ -258,14 +255,13 @@ impl Batch {
         }
     }
 
-    /// Begins anew, with the same relays.
+    /// Empties the batch but keeps room for its relays.
     pub(super) fn clear(&mut self) {
         (self.moments.count, self.moments.with_weights) = (0, 0);
         self.relays.fill(Listed::default());
     }
 }
 
-/// Sets a value of a relay at a time.
 #[inline]
 fn set(values: &mut [Each<u64>], relay: usize, slot: usize, value: u64) {
     if let Some(at) = values.get_mut(relay).and_then(|values| values.get_mut(slot)) {
@@ -273,7 +269,7 @@ fn set(values: &mut [Each<u64>], relay: usize, slot: usize, value: u64) {
     }
 }
 
-/// The times that a mask has, in order.
+/// The times of a mask, in order.
 #[inline]
 pub(super) fn slots(mut mask: Mask) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {

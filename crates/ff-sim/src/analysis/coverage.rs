@@ -1,39 +1,39 @@
-//! Which part of a window data cover. What is advertised and weights have each their own: one may
-//! be known at a time at which the other is not.
+//! The share of a window that data cover. Advertised bandwidths and weights have separate
+//! coverages: one may be known at a time at which the other is not.
 
 use std::collections::VecDeque;
 
 use super::window::Window;
 
-/// The times of the data so far, and what lies between them.
+/// The times of the data so far and the gaps between them.
 #[derive(Clone, Debug)]
 pub(super) struct Coverage {
     /// Two times further apart than this have a gap between them, in seconds.
     step_secs: u64,
     windows: Vec<Window>,
-    /// The length of the longest, in seconds.
+    /// The length of the longest window, in seconds.
     longest: u64,
-    /// The times that a window can still reach, and the seconds that data cover from the beginning
-    /// until then.
+    /// The times that a window can still contain, each with the seconds covered since the first
+    /// time.
     times: VecDeque<(u64, u64)>,
-    /// How many times were dropped before these.
+    /// The number of times dropped before these.
     dropped: usize,
     /// For each window, the index of its first time.
     firsts: Vec<usize>,
 }
 
-/// A window at a time.
+/// The coverage of a window at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Covered {
-    /// The index of its first time, counted from the first time of all.
+    /// The index of the window's first time, among all times.
     pub(super) first: u32,
-    /// Which part of it data cover.
+    /// The share of the window that data cover, from 0 to 1.
     pub(super) share: f64,
     pub(super) is_whole: bool,
 }
 
 impl Coverage {
-    /// Before the first time.
+    /// No time yet.
     pub(super) fn new(step_secs: u64, windows: &[Window]) -> Self {
         Self {
             step_secs,
@@ -45,17 +45,16 @@ impl Coverage {
         }
     }
 
-    /// The last time.
     pub(super) fn last(&self) -> Option<u64> {
         self.times.back().map(|&(time, _)| time)
     }
 
-    /// The index of the last time, counted from the first time of all.
+    /// The index of the last time, among all times.
     pub(super) fn last_index(&self) -> u32 {
         u32::try_from((self.dropped + self.times.len()).saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
-    /// Takes a time, later than the last; each window's part goes to `covered`.
+    /// Takes a time later than the last one; sets `covered` to the coverage of each window.
     pub(super) fn push(&mut self, time: u64, covered: &mut Vec<Covered>) {
         let until_now = match self.times.back() {
             Some(&(last, until_last)) => until_last + (time - last).min(self.step_secs),
@@ -80,7 +79,7 @@ impl Coverage {
         self.forget(time);
     }
 
-    /// Drops the times that no window reaches, but for one.
+    /// Drops all times before every window except the last of these.
     fn forget(&mut self, time: u64) {
         while self.times.get(1).is_some_and(|&(second, _)| time - second >= self.longest) {
             self.times.pop_front();
@@ -89,7 +88,7 @@ impl Coverage {
     }
 }
 
-/// How many seconds of a window data cover.
+/// The seconds of a window that data cover.
 fn secs(
     times: &VecDeque<(u64, u64)>,
     first: usize,
@@ -99,7 +98,8 @@ fn secs(
     step_secs: u64,
 ) -> u64 {
     let Some(&(first_time, until_first)) = times.get(first) else { return 0 };
-    // Before the window's first time data cover a step at most, and nothing if no time was before.
+    // Before the window's first time data cover at most one step, and nothing if there is no
+    // earlier time.
     let reach = match first.checked_sub(1).and_then(|before| times.get(before)) {
         Some(&(before, _)) => (first_time - before).min(step_secs),
         None => 0,
@@ -108,7 +108,7 @@ fn secs(
     until_now - until_first + reach.min(first_time - begin)
 }
 
-/// Which part of a length some seconds are.
+/// `secs` as a share of `length`.
 #[expect(clippy::cast_precision_loss, reason = "windows are far shorter than 2^53 seconds")]
 fn part(secs: u64, length: u64) -> f64 {
     secs as f64 / length as f64
@@ -118,7 +118,7 @@ fn part(secs: u64, length: u64) -> f64 {
 mod tests {
     use super::*;
 
-    /// A window's first time and covered hours, at each of some hours.
+    /// The first time and covered hours of a window at each of `hours`.
     fn hours(step: u64, length: u32, hours: &[u64]) -> Vec<(u32, f64)> {
         let window = u64::from(length);
         let window = Window::from_secs(window * 3_600).expect("a window");
@@ -150,16 +150,16 @@ mod tests {
 
     #[test]
     fn a_long_gap_is_never_bridged() {
-        // All of the window but the step before its only time lies in the gap.
+        // All of the window except the step before its only time is in the gap.
         assert_eq!(hours(1, 3, &[0, 1, 2, 3, 1_000])[4], (4, 1.0));
-        // A step that is longer than the window covers no more than the window.
+        // A step longer than the window covers no more than the window.
         assert_eq!(hours(8, 3, &[0, 8, 16])[2], (2, 3.0));
     }
 
     #[test]
     fn times_need_not_be_regular() {
-        // Of 24 hours: with spaces of 7, 10, 11, 2, 8 hours, 11 allowed, all is covered from 24
-        // hours on.
+        // Of 24 hours: with intervals of 7, 10, 11, 2 and 8 hours and 11 allowed, all is covered
+        // from 24 hours on.
         let found = hours(11, 24, &[0, 7, 17, 28, 30, 38]);
         assert_eq!(found, [(0, 0.0), (0, 7.0), (0, 17.0), (1, 24.0), (1, 24.0), (2, 24.0)]);
         // With 10 allowed, an hour before the fourth time (17 to 18) is a gap.

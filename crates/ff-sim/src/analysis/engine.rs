@@ -1,16 +1,16 @@
-//! Eq. 1-7 in one pass over the data.
+//! Computes Eq. 1-7 in one pass over the data.
 //!
-//! [`Engine::take`] takes one time after the other. Maxima come from one monotone deque a relay
-//! (`maxima`), deviations from exact sums (`spread`); a step costs as much as relays are listed in
-//! it times windows. Times are collected and reckoned with together (`batch`); [`Engine::push`]
-//! does it at once, for who needs what a time came to, and costs more. [`Engine::take_table`] takes
-//! a whole table relay by relay, which costs least.
+//! [`Engine::take`] takes the times one by one. Maxima come from one monotone deque per relay
+//! (`maxima`), deviations from exact sums (`spread`); the cost of a time is proportional to the
+//! number of listed relays times the number of windows. Times are collected and processed in
+//! batches (`batch`). [`Engine::push`] processes each time at once and returns its results, at a
+//! higher cost. [`Engine::take_table`] takes a whole table relay by relay, at the lowest cost.
 //!
-//! Sums over relays are whole numbers. Shares and errors are rounded once each; means add them in
-//! the order of time, Eq. 6 in the order of relays' numbers: the same input gives the same bits.
+//! Sums over relays are integers. Shares and errors are rounded once each; means add them in order
+//! of time, Eq. 6 in order of relays' numbers. So equal input gives equal bits.
 //!
-//! Memory grows with relays times the longest window, a few bytes each, and by a few hundred bytes
-//! with every time.
+//! Memory grows with the number of relays times the length of the longest window, by a few bytes
+//! each, and by a few hundred bytes with every time.
 
 use super::batch::{Batch, Each, Mask, Moments, Run, SLOTS};
 use super::coverage::{Coverage, Covered};
@@ -26,55 +26,53 @@ mod table;
 
 use sums::Sums;
 
-/// How to analyse.
+/// Settings of an analysis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngineSettings {
-    /// The windows.
+    /// Windows over which capacities are computed.
     pub windows: Vec<Window>,
-    /// How far two times may be apart before there is a gap between them, in seconds: an hour for
-    /// an archive.
+    /// The longest interval between two times without a gap, in seconds: an hour for an archive.
     pub step_secs: u64,
-    /// Means of relays begin here, in seconds since 1970: the paper's data begin a year before its
-    /// means do.
+    /// Start of relays' means, in seconds since 1970; the paper's data begin a year before its
+    /// means.
     pub from: Option<u64>,
-    /// Means of relays leave out windows of which data cover a smaller part than this. 1 takes
-    /// whole windows alone.
+    /// Means of relays leave out windows with a lower covered share. 1 means whole windows only.
     pub least_share: f64,
 }
 
-/// Analyses a network, a time after the other.
+/// Analyses a network, one time after another.
 #[derive(Clone, Debug)]
 pub struct Engine {
     settings: EngineSettings,
-    /// The times at which something was advertised.
+    /// Coverage by the times at which something was advertised.
     coverage: Coverage,
-    /// The times at which relays had weights.
+    /// Coverage by the times at which relays had weights.
     weight_coverage: Coverage,
-    /// For each time with weights, what a unit of weight counts for.
+    /// For each time with weights, one divided by the total weight.
     weight_units: Vec<f64>,
-    /// The times that were taken last, with which nothing was reckoned yet.
+    /// Recent times that were not processed yet.
     batch: Batch,
     relays: Vec<Relay>,
-    /// For each relay one after the other, what each window keeps.
+    /// For each relay in turn, the state of each window.
     windows: Vec<RelayInWindow>,
-    /// For each relay one after the other, its parts of all weight in each window: apart, because
-    /// not all data have weights, and what is not touched costs no time.
+    /// For each relay in turn, its weight shares in each window. They are separate because not all
+    /// data have weights, and memory that is never touched costs no time.
     weights: Vec<Within>,
-    /// The results so far.
+    /// Results so far.
     outcome: ErrorAnalysis,
-    /// The windows at this time, of what was advertised.
+    /// The windows at this time, for advertised bandwidths.
     covered: Vec<Covered>,
-    /// The windows at this time, of weights.
+    /// The windows at this time, for weights.
     weight_covered: Vec<Covered>,
-    /// For each relay of the batch one after the other, its capacities in each window; of one relay
-    /// alone if the batch has no weights.
+    /// For each relay of the batch in turn, its capacities in each window; room for one relay only
+    /// if the batch has no weights.
     capacities: Vec<Each<u64>>,
     /// For each window, the sums at each time of the batch.
     sums: Vec<Sums>,
 }
 
 impl Engine {
-    /// Before the first time.
+    /// An engine without data.
     #[must_use]
     pub fn new(settings: EngineSettings) -> Self {
         let windows = settings.windows.clone();
@@ -98,7 +96,7 @@ impl Engine {
     /// Takes a time with all relays that are listed then.
     ///
     /// # Errors
-    /// [`StepError`]; then nothing of the time is taken.
+    /// [`StepError`]; the engine is then unchanged.
     pub fn take(&mut self, time: u64, readings: &[Reading]) -> Result<(), StepError> {
         if self.outcome.steps.last().is_some_and(|last| time <= last.time) {
             return Err(StepError::NotLater(time));
@@ -117,30 +115,30 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes a time as [`Engine::take`] does and says at once what it came to.
+    /// Takes a time as [`Engine::take`] does and returns its results at once.
     ///
     /// # Errors
-    /// [`StepError`]; then nothing of the time is taken.
+    /// [`StepError`]; the engine is then unchanged.
     pub fn push(&mut self, time: u64, readings: &[Reading]) -> Result<&NetworkStep, StepError> {
         self.take(time, readings)?;
         self.reckon();
         self.outcome.steps.last().ok_or(StepError::TooMany)
     }
 
-    /// The results.
+    /// Processes the remaining times, and returns the results.
     #[must_use]
     pub fn finish(mut self) -> ErrorAnalysis {
         self.reckon();
         self.outcome
     }
 
-    /// Whether a gap lies before this time, in what was advertised.
+    /// Whether there is a gap in advertised bandwidths before this time.
     fn is_after_gap(&self, time: u64) -> bool {
         self.coverage.last().is_some_and(|last| time - last > self.settings.step_secs)
     }
 
-    /// Takes the time itself. Where nothing is advertised, or no relay has a weight, it is as if it
-    /// were missing.
+    /// Takes the time itself. If nothing is advertised, or no relay has a weight, the time counts
+    /// as missing.
     fn take_time(&mut self, step: &mut NetworkStep) {
         let count = self.settings.windows.len();
         if step.without_advertised < step.relays {
@@ -175,7 +173,7 @@ impl Engine {
         moments.push(step.time, unit.is_some());
     }
 
-    /// Makes room for `count` relays, or more if there were more.
+    /// Makes room for at least `count` relays.
     fn make_room(&mut self, count: usize) {
         let count = count.max(self.relays.len());
         let windows = self.settings.windows.len();
@@ -193,7 +191,7 @@ impl Engine {
         }
     }
 
-    /// Reckons with the times of the batch.
+    /// Processes the times of the batch.
     fn reckon(&mut self) {
         let moments = &self.batch.moments;
         if moments.count == 0 {
@@ -288,26 +286,26 @@ impl Engine {
     }
 }
 
-/// Which of some windows is the longest.
+/// The index of the longest window.
 fn longest(windows: &[Window]) -> usize {
     (0..windows.len()).max_by_key(|&index| windows.get(index)).unwrap_or(0)
 }
 
-/// The data that are kept of one relay, and room to compute in.
+/// The state of one relay, and scratch space.
 struct OfRelay<'a> {
-    /// For all windows.
+    /// State for all windows together.
     relay: &'a mut Relay,
     means: &'a mut RelayMeans,
     kept: &'a mut [RelayInWindow],
-    /// Its capacities in each window, at each of the times.
+    /// The relay's capacities in each window at each time.
     capacities: &'a mut [Each<u64>],
-    /// The old content does not matter.
+    /// Scratch space; the old content is ignored.
     spreads: &'a mut Each<(u64, Spread)>,
 }
 
 impl OfRelay<'_> {
-    /// Takes what the relay advertises at some times: Eq. 1, 2 and 7. `known` are those of `listed`
-    /// at which that is known, `runs` its values at them.
+    /// Takes the advertised bandwidths at the times `known`, as the runs `runs`: Eq. 1, 2 and 7.
+    /// The relay is listed at the times `listed`.
     fn take_advertised(&mut self, moments: &Moments, listed: Mask, known: Mask, runs: &mut [Run]) {
         moments.take_listing(listed, self.means);
         if known != moments.all() {
@@ -329,7 +327,7 @@ impl OfRelay<'_> {
     }
 }
 
-/// Eq. 3 and 4 at the times of a batch, and what weights are left out.
+/// Sets Eq. 3 and 4 at the times of a batch, and the weights left out.
 fn take_sums(steps: &mut [NetworkStep], sums: &[Sums]) {
     for (slot, step) in steps.iter_mut().enumerate() {
         let (advertised, weight) = (step.advertised, step.weight);

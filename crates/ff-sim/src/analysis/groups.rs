@@ -7,22 +7,22 @@ use ff_report::stats;
 
 use super::outcome::{ErrorAnalysis, Mean, RelayWindow};
 
-/// A distribution in a few numbers.
+/// The count, mean and percentiles of some values.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Distribution {
-    /// How many values there are.
+    /// The number of values.
     pub count: usize,
-    /// Their mean.
+    /// Arithmetic mean.
     pub mean: f64,
-    /// Percentiles 0, 5, 25, 50, 75, 95 and 100.
+    /// The percentiles of [`Self::PERCENTILES`].
     pub percentiles: [f64; 7],
 }
 
 impl Distribution {
-    /// Which percentiles there are.
+    /// The percentiles that are computed.
     pub const PERCENTILES: [f64; 7] = [0.0, 5.0, 25.0, 50.0, 75.0, 95.0, 100.0];
 
-    /// Of values that are sorted; nothing of none.
+    /// The distribution of sorted values; `None` if there are none.
     #[must_use]
     pub fn of(sorted: &[f64]) -> Option<Self> {
         let mean = stats::mean(sorted)?;
@@ -38,29 +38,28 @@ impl Distribution {
     }
 }
 
-/// The relays of one label, as one window sees them.
+/// The relays of one label, with the capacities of one window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LabelledRelays {
-    /// How many relays have the label and were listed.
+    /// The number of relays with the label that were ever listed.
     pub relays: usize,
-    /// Means of RCE.
+    /// Relays' means of RCE, Eq. 2.
     pub capacity_error: Option<Distribution>,
-    /// The error of all of them together: 1 less the sum of A over that of C, over relays and
-    /// times.
+    /// The error of all these relays together: 1 - ΣA / ΣC, summed over relays and times.
     pub joint_capacity_error: Option<f64>,
-    /// Means of RWE.
+    /// Relays' means of RWE, Eq. 5.
     pub weight_error: Option<Distribution>,
-    /// Sums of their mean parts of all weight and of all capacity. Relays that come and go make
-    /// sums of all groups greater than 1.
+    /// The sums of their mean shares of total weight and of total capacity. Because relays come and
+    /// go, these sums over all groups can exceed 1.
     pub shares: (f64, f64),
-    /// Means of RSD(A).
+    /// Relays' means of RSD(A), Eq. 7.
     pub advertised_deviation: Option<Distribution>,
-    /// Means of RSD(W).
+    /// Relays' means of RSD(W), Eq. 7.
     pub weight_deviation: Option<Distribution>,
 }
 
-/// The relays by label, as one window sees them; relays with no label, and those never listed, are
-/// left out.
+/// Groups relays by label, with the capacities of one window; relays without a label and relays
+/// that were never listed are left out.
 #[must_use]
 pub fn by_label<L: Ord>(
     outcome: &ErrorAnalysis,
@@ -77,13 +76,14 @@ pub fn by_label<L: Ord>(
     members.into_iter().map(|(label, relays)| (label, group(&relays))).collect()
 }
 
-/// A label for ages: how long relays of this age had been seen at most, in days.
+/// A label for the age of a relay: the time between its first and its last listing. `None` if it
+/// was never listed.
 #[must_use]
 pub fn age_label(outcome: &ErrorAnalysis, relay: u32) -> Option<&'static str> {
     let relay = outcome.relays.get(relay as usize)?;
     let begin = outcome.steps.first()?.time;
     let (first, last) = (relay.first_seen?, relay.last_seen?);
-    // It may be of any age that was there from the beginning.
+    // A relay that was listed from the beginning may be of any age.
     if first == begin {
         return Some("from the beginning");
     }
@@ -96,7 +96,7 @@ pub fn age_label(outcome: &ErrorAnalysis, relay: u32) -> Option<&'static str> {
     })
 }
 
-/// A sum that is 0 of nothing, where the library's is -0.
+/// A sum that is 0 for no values; that of the standard library is -0.
 fn sum(values: &[f64]) -> f64 {
     values.iter().fold(0.0, |sum, value| sum + value)
 }

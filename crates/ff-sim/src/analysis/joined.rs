@@ -1,7 +1,7 @@
-//! Tables of advertised bandwidths and weights, as the engine takes them.
+//! Tables of advertised bandwidths and weights as readings for the engine.
 //!
-//! A weight belongs to a time only if both tables have that very second. At other times there are
-//! no weights, and weights of other times are passed over and counted.
+//! A weight belongs to a time only if both tables have exactly that second. Weights of other times
+//! are skipped and counted.
 
 use std::collections::BTreeMap;
 
@@ -10,32 +10,32 @@ use ff_base::identity::Fingerprint;
 use super::reading::Reading;
 use crate::read::series::{Cursor, Series};
 
-/// Goes through one or two tables by the times of the first.
+/// Iterates over one or two tables, by the times of the first.
 #[derive(Clone, Debug)]
 pub struct Joined<'a> {
     advertised: Cursor<'a>,
     weights: Option<Weights<'a>>,
-    /// The relays of both.
+    /// The relays of both tables.
     relays: Vec<Fingerprint>,
-    /// For each relay its weight at this time.
+    /// For each relay, its weight at this time.
     now: Vec<Option<u64>>,
-    /// How many times of the weights were passed over.
+    /// The number of skipped times of weights.
     passed_over: usize,
 }
 
-/// A table of weights that is gone through.
+/// The table of weights.
 #[derive(Clone, Debug)]
 struct Weights<'a> {
     cursor: Cursor<'a>,
     times: &'a [u64],
-    /// How many of them are past.
+    /// The number of times already passed.
     next: usize,
-    /// For each of its relays, the number among the relays of both.
+    /// For each relay of this table, its number among the relays of both.
     numbers: Vec<u32>,
 }
 
 impl<'a> Joined<'a> {
-    /// Before the first time.
+    /// Starts before the first time.
     #[must_use]
     pub fn new(advertised: &'a Series, weights: Option<&'a Series>) -> Self {
         let mut relays = advertised.relays.clone();
@@ -54,7 +54,7 @@ impl<'a> Joined<'a> {
         Self { advertised: advertised.cursor(), weights, relays, now, passed_over: 0 }
     }
 
-    /// The next time and its relays.
+    /// Fills `readings` with those of the next time and returns that time; `None` after the last.
     pub fn next_into(&mut self, readings: &mut Vec<Reading>) -> Option<u64> {
         readings.clear();
         let has_weights = self.take_weights();
@@ -73,19 +73,19 @@ impl<'a> Joined<'a> {
         Some(time)
     }
 
-    /// The relays of both tables; their places are the numbers that readings have.
+    /// The relays of both tables; a relay's place is its number in readings.
     #[must_use]
     pub fn relays(&self) -> &[Fingerprint] {
         &self.relays
     }
 
-    /// How many times of the weights the first table did not have, as far as it was gone through.
+    /// The number of skipped times of weights so far: times that the first table lacks.
     #[must_use]
     pub const fn passed_over(&self) -> usize {
         self.passed_over
     }
 
-    /// Takes the weights of the time that comes next, if there are any.
+    /// Reads the weights of the next time, if there are any.
     fn take_weights(&mut self) -> bool {
         let (Some(weights), Some(time)) = (&mut self.weights, self.advertised.next_time()) else {
             return false;

@@ -1,19 +1,19 @@
-//! The greatest value of several sliding windows, by one monotone deque.
+//! Maxima of several sliding windows, by one monotone deque.
 //!
-//! The deque holds what can still become a maximum: each value is below the ones before it, and
-//! older. The maximum of a window is its oldest entry within the window. A window keeps the maximum
-//! that it found until that is too old or a greater value comes, and only then searches the deque:
-//! that happens at most once for each entry and window.
+//! The deque holds the values that can still become a maximum: each is lower and later than those
+//! before it. The maximum of a window is the oldest entry within the window. A window keeps its
+//! maximum until that leaves the window or a greater value arrives, and only then searches the
+//! deque: at most once for each entry and window.
 
 use std::collections::VecDeque;
 
 /// The deque of one relay.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Maxima {
-    /// The values and the last times at which they were there, the oldest and greatest first, but
-    /// for the newest.
+    /// Each value with the last time at which it occurred, oldest and greatest first, without the
+    /// newest.
     older: VecDeque<(u32, u64)>,
-    /// The newest, by itself: a relay that advertises what it did before costs no look into the
+    /// The newest value, stored separately: an unchanged bandwidth then costs no access to the
     /// deque.
     newest: Option<(u32, u64)>,
 }
@@ -21,14 +21,14 @@ pub(super) struct Maxima {
 /// The maximum of a window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Most {
-    /// The last time at which it was there.
+    /// The last time at which it occurred.
     step: u32,
-    /// It; 0 of nothing.
+    /// 0 if there are no values.
     value: u64,
 }
 
 impl Maxima {
-    /// Takes a value that is there until the time `last`, which is later than all before it.
+    /// Appends a value that lasts until the time `last`, which is later than all before it.
     pub(super) fn push(&mut self, last: u32, value: u64) {
         match self.newest {
             Some(before) if before.1 > value => self.older.push_back(before),
@@ -42,8 +42,8 @@ impl Maxima {
         self.newest = Some((last, value));
     }
 
-    /// Brings the maximum of a window up to the newest value, at some times in a row; the window
-    /// begins with each of `firsts`.
+    /// Updates the maximum of a window to the newest value at consecutive times; the window begins
+    /// at each of `firsts`.
     #[inline]
     pub(super) fn update(&self, most: &mut Most, firsts: &[u32], maxima: &mut [u64]) {
         let Some((step, value)) = self.newest else { return };
@@ -61,13 +61,13 @@ impl Maxima {
         }
     }
 
-    /// The oldest entry from a time on, but for the newest.
+    /// The oldest entry from the time `first` on, without the newest.
     fn search(&self, first: u32) -> Option<Most> {
         let at = self.older.partition_point(|&(step, _)| step < first);
         self.older.get(at).map(|&(step, value)| Most { step, value })
     }
 
-    /// Drops what lies before the time `first`, where the longest window begins.
+    /// Drops entries before the time `first`, where the longest window begins.
     pub(super) fn forget(&mut self, first: u32) {
         while self.older.front().is_some_and(|&(step, _)| step < first) {
             self.older.pop_front();
@@ -80,8 +80,6 @@ mod tests {
     use super::*;
 
     proptest::proptest! {
-        /// At every time and for every window the deque's maximum is the naive one, also after
-        /// absences.
         #[test]
         fn maxima_are_the_naive_ones(
             values in proptest::collection::vec(proptest::option::of(0_u64..40), 1..200),

@@ -5,36 +5,37 @@ use crate::network::{Network, Relay};
 /// Errors of weights at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Moment {
-    /// NWE, Eq. 6; nothing if no relay has a weight and a capacity.
+    /// NWE, Eq. 6; `None` if no relay has a weight and a capacity.
     pub weight_error: Option<f64>,
-    /// RWE, Eq. 5, of each relay of the network; nothing for those without a capacity.
+    /// RWE, Eq. 5, of each relay of the network; `None` for relays without a capacity.
     pub relay_errors: Vec<Option<f64>>,
-    /// Which part of all weight relays have whose capacity is unknown or 0; they are in no sum.
+    /// The share of total weight of relays with capacity 0 or unknown; they are left out of all
+    /// sums.
     pub weight_left_out: f64,
 }
 
-/// What relays count for.
+/// How relays are scaled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
-    /// As much as they have: all of them are there at this moment.
+    /// Not at all: every relay counts fully.
     #[default]
     None,
-    /// Their capacity and weight times the part of the time in which they were running.
+    /// Capacity and weight are multiplied by the share of time in which the relay was running.
     Running,
 }
 
-/// Which of a relay's numbers is its capacity.
+/// Which capacity of a relay is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CapacityKind {
-    /// What it can carry.
+    /// The capacity of the relay.
     #[default]
     Known,
-    /// What it can carry and its operator lets it.
+    /// The capacity within the operator's rate limit.
     Usable,
 }
 
 impl CapacityKind {
-    /// A relay's capacity, 0 if it has none.
+    /// A relay's capacity in bytes per second, 0 if unknown.
     #[expect(
         clippy::cast_precision_loss,
         reason = "what lies above 2^53 is rounded, to one in 2^53"
@@ -49,7 +50,7 @@ impl CapacityKind {
 }
 
 impl Scale {
-    /// What a relay counts for.
+    /// The factor of a relay.
     fn of(self, relay: &Relay) -> f64 {
         let factor = match self {
             Self::None => 1.0,
@@ -59,7 +60,7 @@ impl Scale {
     }
 }
 
-/// Errors of the weights of a network; relays that `takes` does not take are not part of it.
+/// Errors of the weights of a network, computed over the relays for which `takes` is true.
 #[must_use]
 pub fn weight_error(
     network: &Network,
@@ -94,7 +95,7 @@ pub fn weight_error(
     }
 }
 
-/// A number that is finite and not negative, or 0.
+/// The number if it is finite and not negative, otherwise 0.
 fn finite(number: f64) -> f64 {
     if number.is_finite() { number.max(0.0) } else { 0.0 }
 }
@@ -105,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// A relay of a capacity, a weight, and the part of the time in which it runs.
+    /// A relay with this capacity, weight and running share.
     fn relay(capacity: Option<u64>, weight: f64, running: f64) -> Relay {
         let capacity = capacity.map(BytesPerSec::new);
         Relay { capacity, weight, running, ..Relay::default() }
@@ -125,8 +126,7 @@ mod tests {
         assert_eq!(all.weight_error, Some(0.5));
         assert_eq!(all.relay_errors, [Some(1.0 / 3.0), Some(3.0), None, None]);
         assert_eq!(all.weight_left_out, 0.5);
-        // What an operator lets a relay carry is what counts of it where usable capacities are
-        // asked for.
+        // Usable capacities are limited by the operator's rate.
         let limited = Relay { rate: Some(BytesPerSec::new(50)), ..relay(Some(300), 1.0, 1.0) };
         let relays = vec![limited, relay(Some(50), 1.0, 1.0)];
         let even = Network { relays, ..Network::default() };

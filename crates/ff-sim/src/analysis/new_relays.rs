@@ -1,13 +1,13 @@
 //! How long new relays wait for their weight.
 //!
-//! A new relay advertises little and is weighted by that. Its share is what its capacity is of the
-//! network's; its capacity is only known later, as the most that it advertises while it is
-//! followed. So for each time the capacity that its weight would be right for is W(r, t) times the
-//! sum of all capacities, and what matters is when that first reaches 90 % of its own. Only records
-//! of it are kept, which is all that can be a first time: memory stays small.
+//! A new relay advertises little and is weighted accordingly. Its fair share is its capacity
+//! divided by the network's; its capacity is known only later, as the highest bandwidth that it
+//! advertises while it is followed. At each time, the weight W(r, t) is right for a capacity of
+//! W(r, t) times the total capacity. The wait ends when this first reaches 90 % of the relay's
+//! capacity. Only records need to be kept to find that time, so memory stays small.
 //!
 //! A relay that is first listed after a gap, or at a time without weights, may be older than that,
-//! so it is not followed. A gap of more than a day begins everything anew: relays may have
+//! so it is not followed. After a gap of more than a day everything starts anew: relays may have
 //! come and gone in it.
 
 use ff_base::utc::DAY_SECS;
@@ -15,76 +15,76 @@ use ff_base::utc::DAY_SECS;
 use super::outcome::NetworkStep;
 use super::reading::Reading;
 
-/// A weight that is this part of a relay's share is nearly the share.
+/// A weight of at least this part of a relay's share counts as the full share.
 pub const ENOUGH: f64 = 0.9;
 
 /// Follows new relays.
 #[derive(Clone, Debug)]
 pub struct NewRelays {
-    /// Relays are new if they are not seen in this number of seconds from the beginning (paper §7:
-    /// a month).
+    /// A relay is new if it was not seen for this number of seconds from the beginning (paper §7: a
+    /// month).
     quiet_secs: u64,
-    /// For how many seconds they are followed.
+    /// The number of seconds for which new relays are followed.
     follow_secs: u64,
-    /// The first time, of all or after the last long gap.
+    /// The first time, of all data or after the last long gap.
     begin: Option<u64>,
     /// The last time.
     last: u64,
-    /// The first time at which a relay could have been new.
+    /// The first time at which a relay could count as new.
     since: Option<u64>,
-    /// What is known of every relay, by its number.
+    /// The state of every relay, by number.
     relays: Vec<State>,
 }
 
-/// What is known of a relay.
+/// The state of a relay.
 #[derive(Clone, Debug, Default)]
 enum State {
-    /// It was never listed.
+    /// Never listed.
     #[default]
     Unseen,
-    /// It was there before, or may have been.
+    /// Listed at the beginning, or may have been.
     Old,
-    /// It is new.
+    /// New, and followed.
     New(Followed),
 }
 
-/// A new relay.
+/// A new relay that is followed.
 #[derive(Clone, Debug)]
 struct Followed {
-    /// When it was listed first.
+    /// When it was first listed.
     first_seen: u64,
-    /// When it was listed last while it was followed.
+    /// When it was last listed while followed.
     last_seen: u64,
-    /// The most that it advertised.
+    /// The highest bandwidth that it advertised.
     capacity: u64,
-    /// When what its weight would be right for rose above all before, in bytes a second.
+    /// The times at which the capacity that its weight is right for reached a new maximum, with
+    /// that capacity in bytes per second.
     records: Vec<(u64, f64)>,
 }
 
-/// What became of a new relay.
+/// How long a new relay waited for its weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NewRelay {
-    /// Its number.
+    /// The number of the relay in readings.
     pub relay: u32,
-    /// When it was listed first, in seconds since 1970.
+    /// When it was first listed, in seconds since 1970.
     pub first_seen: u64,
-    /// The most that it advertised, in bytes a second.
+    /// The highest bandwidth that it advertised, in bytes per second.
     pub capacity: u64,
-    /// How many days lie between the first and the last time at which it was seen.
+    /// Days between the first and the last time at which it was seen.
     pub followed_days: f64,
-    /// After how many days its weight was 90 % of its share; nothing if it never was.
+    /// Days until its weight was 90 % of its share; `None` if that never happened.
     pub days: Option<f64>,
 }
 
 impl NewRelays {
-    /// Before the first time; times as in [`NewRelays::default`].
+    /// With these lengths of time in seconds; [`NewRelays::default`] has the usual ones.
     #[must_use]
     pub const fn new(quiet_secs: u64, follow_secs: u64) -> Self {
         Self { quiet_secs, follow_secs, begin: None, last: 0, since: None, relays: Vec::new() }
     }
 
-    /// Takes a time that the engine has taken; `window` says which window's capacities make the
-    /// shares.
+    /// Takes a time that the engine has taken; shares are computed from the capacities of `window`.
     pub fn push(&mut self, step: &NetworkStep, window: usize, readings: &[Reading]) {
         let is_long = step.is_after_gap && step.time.saturating_sub(self.last) > DAY_SECS;
         let begin = self.begin.filter(|_| !is_long).unwrap_or(step.time);
@@ -119,14 +119,14 @@ impl NewRelays {
         }
     }
 
-    /// The first time at which a relay could have been new, in seconds since 1970; nothing if the
-    /// data are too short, or have no weights.
+    /// The first time at which a relay could count as new, in seconds since 1970; `None` if the
+    /// data are too short or have no weights.
     #[must_use]
     pub const fn since(&self) -> Option<u64> {
         self.since
     }
 
-    /// What became of the new relays that ever advertised anything, by number.
+    /// The new relays that ever advertised a bandwidth, by number.
     #[must_use]
     pub fn finish(&self) -> Vec<NewRelay> {
         let new = (0..).zip(&self.relays).filter_map(|(relay, state)| match state {
@@ -138,29 +138,29 @@ impl NewRelays {
 }
 
 impl Default for NewRelays {
-    /// A month without them makes relays new; they are followed for 68 days, as their operators are
-    /// told.
+    /// A relay is new after a month without it, and is followed for 68 days, the time that Tor
+    /// tells operators to expect.
     fn default() -> Self {
         Self::new(30 * DAY_SECS, 68 * DAY_SECS)
     }
 }
 
 impl Followed {
-    /// A relay that is listed first.
+    /// A relay that is first listed.
     const fn new(time: u64) -> Self {
         Self { first_seen: time, last_seen: time, capacity: 0, records: Vec::new() }
     }
 }
 
-/// The median of the days, with those that never came to their share as the longest; nothing if
-/// they are more than half, or there are none.
+/// The median of the days, where relays that never reached their share count as the longest; `None`
+/// if these are more than half or there are no relays.
 #[must_use]
 pub fn median_days(relays: &[NewRelay]) -> Option<f64> {
     let days = relays.iter().map(|relay| relay.days.unwrap_or(f64::INFINITY)).collect();
     ff_report::stats::median(days).filter(|days| days.is_finite())
 }
 
-/// What capacity a weight would be right for.
+/// The capacity that a weight is right for.
 #[expect(clippy::cast_precision_loss, reason = "each is rounded once")]
 fn worth(weight: Option<u64>, all_weight: u128, all_capacity: u128) -> f64 {
     match weight {
@@ -169,7 +169,7 @@ fn worth(weight: Option<u64>, all_weight: u128, all_capacity: u128) -> f64 {
     }
 }
 
-/// What became of a new relay.
+/// The result for a new relay.
 #[expect(clippy::cast_precision_loss, reason = "capacities and seconds lie below 2^53")]
 fn outcome((relay, followed): (u32, &Followed)) -> NewRelay {
     let days = |time: u64| time.saturating_sub(followed.first_seen) as f64 / DAY_SECS as f64;

@@ -1,8 +1,8 @@
-//! What an analysis comes to.
+//! Results of an analysis.
 
 use super::window::Window;
 
-/// What an analysis comes to.
+/// Results of an analysis of errors.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ErrorAnalysis {
     /// The windows, in the order in which they were given.
@@ -16,39 +16,39 @@ pub struct ErrorAnalysis {
 /// The network at one time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NetworkStep {
-    /// The time, in seconds since 1970.
+    /// In seconds since 1970.
     pub time: u64,
-    /// Whether a gap lies before it, in what was advertised.
+    /// Whether there is a gap in advertised bandwidths before this time.
     pub is_after_gap: bool,
-    /// How many relays were listed.
+    /// The number of listed relays.
     pub relays: u32,
-    /// How many of them advertised nothing that is known.
+    /// The number of listed relays with an unknown advertised bandwidth.
     pub without_advertised: u32,
-    /// What they advertised, in bytes a second: the sum of A(r, t).
+    /// The sum of A(r, t), in bytes per second.
     pub advertised: u128,
     /// The sum of their weights.
     pub weight: u128,
-    /// What each window says.
+    /// Results for each window.
     pub windows: Vec<NetworkWindow>,
 }
 
-/// The network at one time, as one window sees it.
+/// The network at one time, for one window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NetworkWindow {
-    /// Which part of the window data cover, from 0 to 1: what was advertised, which capacities come
-    /// from.
+    /// The share of the window covered by advertised bandwidths, from 0 to 1; capacities come from
+    /// these.
     pub share: f64,
-    /// Whether they cover all of it.
+    /// Whether they cover the whole window.
     pub is_whole: bool,
-    /// Which part of it weights cover, which the deviation of weights looks back at.
+    /// The share of the window covered by weights; the deviation of weights is computed from these.
     pub share_of_weights: f64,
-    /// What the relays that are listed could carry, in bytes a second: the sum of C(r, t, p).
+    /// The total capacity of the listed relays, in bytes per second: the sum of C(r, t, p).
     pub capacity: u128,
-    /// NCE(t, p), Eq. 3; nothing if no relay has a capacity.
+    /// NCE(t, p), Eq. 3; `None` if no relay has a capacity.
     pub capacity_error: Option<f64>,
-    /// NWE(t, p), Eq. 6; nothing without weights.
+    /// NWE(t, p), Eq. 6; `None` without weights.
     pub weight_error: Option<f64>,
-    /// Which part of all weight relays have whose capacity is unknown or 0; they are in no sum of
+    /// The share of total weight of relays with capacity 0 or unknown; they are in no sum of
     /// weights.
     pub weight_left_out: f64,
 }
@@ -56,33 +56,33 @@ pub struct NetworkWindow {
 /// A relay over the whole time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RelayMeans {
-    /// When it was listed first, in seconds since 1970; nothing if it never was.
+    /// When it was first listed, in seconds since 1970; `None` if it never was.
     pub first_seen: Option<u64>,
-    /// When it was listed last.
+    /// When it was last listed, in seconds since 1970.
     pub last_seen: Option<u64>,
-    /// At how many times it was listed.
+    /// The number of times at which it was listed.
     pub listed: u32,
-    /// The most that it ever advertised, in bytes a second.
+    /// The highest bandwidth that it ever advertised, in bytes per second.
     pub most_advertised: u64,
-    /// What each window says.
+    /// Results for each window.
     pub windows: Vec<RelayWindow>,
 }
 
-/// A relay over the whole time, as one window sees it: means over the times at which it was listed
-/// and the window was covered well enough.
+/// A relay over the whole time, for one window: means over the times at which it was listed and the
+/// window was sufficiently covered.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RelayWindow {
-    /// The sum of A(r, t) over the times of the next field.
+    /// The sum of A(r, t) over the times of `capacity_error`.
     pub advertised: u128,
-    /// The sum of C(r, t, p) over them.
+    /// The sum of C(r, t, p) over the same times.
     pub capacity: u128,
     /// RCE(r, t, p), Eq. 2.
     pub capacity_error: Mean,
     /// RWE(r, t, p), Eq. 5.
     pub weight_error: Mean,
-    /// W(r, t), its part of all weight, over the times of the mean before.
+    /// W(r, t), its share of total weight, over the times of `weight_error`.
     pub weight_share: Mean,
-    /// Its part of all capacity, Eq. 4, over the same times.
+    /// Its share of total capacity, Eq. 4, over the same times.
     pub capacity_share: Mean,
     /// RSD(A(r, t, p)), Eq. 7.
     pub advertised_deviation: Mean,
@@ -91,8 +91,7 @@ pub struct RelayWindow {
 }
 
 impl RelayWindow {
-    /// Takes a number of times at which the relay always advertised this in the window: errors are
-    /// 0.
+    /// Adds a number of times at which the relay advertised this in the whole window: errors are 0.
     pub(super) fn add_same(&mut self, advertised: u64, times: u32) {
         let all = u128::from(advertised) * u128::from(times);
         self.advertised += all;
@@ -102,33 +101,32 @@ impl RelayWindow {
     }
 }
 
-/// A mean of values that come one by one.
+/// A mean of values that are added one by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mean {
     sum: f64,
-    /// How many there were.
     count: u32,
 }
 
 impl Mean {
-    /// Takes a value.
+    /// Adds a value.
     pub fn add(&mut self, value: f64) {
         self.sum += value;
         self.count += 1;
     }
 
-    /// Takes a number of values of 0.
+    /// Adds a number of zeros.
     pub(super) const fn add_zeros(&mut self, count: u32) {
         self.count += count;
     }
 
-    /// How many values there were.
+    /// The number of values.
     #[must_use]
     pub const fn count(&self) -> u32 {
         self.count
     }
 
-    /// Their mean; nothing of none.
+    /// The mean of the values; `None` if there are none.
     #[must_use]
     pub fn get(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / f64::from(self.count))
@@ -136,29 +134,29 @@ impl Mean {
 }
 
 impl ErrorAnalysis {
-    /// Which window this is among the results.
+    /// The index of this window in the results.
     #[must_use]
     pub fn index(&self, window: Window) -> Option<usize> {
         self.windows.iter().position(|&other| other == window)
     }
 
-    /// At how many times a window was whole; at none if it is longer than its data.
+    /// The number of times at which a window was whole; 0 if it is longer than the data.
     #[must_use]
     pub fn whole_steps(&self, window: usize) -> usize {
         let windows = self.steps.iter().filter_map(|step| step.windows.get(window));
         windows.filter(|window| window.is_whole).count()
     }
 
-    /// The means of all relays that have one, sorted: the distribution that the paper's figures 1,
-    /// 3 and 10 show.
+    /// The means of all relays that have one, sorted: the distribution in the paper's figures 1, 3
+    /// and 10.
     #[must_use]
     pub fn means(&self, window: usize, of: impl Fn(&RelayWindow) -> Mean) -> Vec<f64> {
         let windows = self.relays.iter().filter_map(|relay| relay.windows.get(window));
         ff_report::stats::sorted(windows.filter_map(|window| of(window).get()).collect())
     }
 
-    /// An error of the network at all times at which a part `least_share` of the window is covered,
-    /// sorted: the medians and extremes of the paper's figures 2 and 4.
+    /// An error of the network at all times at which at least `least_share` of the window is
+    /// covered, sorted: the paper's figures 2 and 4 give its medians and extremes.
     #[must_use]
     pub fn network(
         &self,
@@ -171,8 +169,8 @@ impl ErrorAnalysis {
         ff_report::stats::sorted(covered.filter_map(of).collect())
     }
 
-    /// Which part of all weight relays without a capacity have, at all times that have weights and
-    /// at which a part `least_share` of the window is covered, sorted.
+    /// The share of total weight of relays without a capacity, at all times that have weights and
+    /// at which at least `least_share` of the window is covered, sorted.
     #[must_use]
     pub fn weight_left_out(&self, window: usize, least_share: f64) -> Vec<f64> {
         let steps = self.steps.iter().filter(|step| step.weight > 0);

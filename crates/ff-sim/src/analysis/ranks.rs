@@ -1,36 +1,37 @@
-//! Which relays are weighted most wrongly, and whether overloaded ones are.
+//! Rankings of relays by the error of their weights, and the weight errors of overloaded relays.
 
 use ff_report::stats;
 
 use super::groups::Distribution;
 use super::outcome::{ErrorAnalysis, RelayWindow};
 
-/// By what relays are ranked.
+/// The criterion of a ranking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RankedBy {
-    /// The mean of RWE, Eq. 5: how many times too much.
+    /// The mean of RWE, Eq. 5: weight share over capacity share.
     Ratio,
-    /// Its mean part of all weight less that of all capacity: what it adds to the network's error.
+    /// The mean weight share minus the mean capacity share: the relay's part of the network's
+    /// error.
     Points,
 }
 
 /// A relay in a ranking.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ranked {
-    /// Its number.
+    /// The number of the relay.
     pub relay: u32,
     /// The mean of RWE.
     pub weight_error: f64,
-    /// Its mean part of all weight.
+    /// The mean share of total weight.
     pub weight_share: f64,
-    /// Its mean part of all capacity.
+    /// The mean share of total capacity.
     pub capacity_share: f64,
-    /// Over how many times these are means.
+    /// The number of times over which the means are taken.
     pub times: u32,
 }
 
 impl Ranked {
-    /// A relay's place in a ranking, if it has weights and was listed often enough.
+    /// `None` if the relay has no weights or was listed less than `least_times` times.
     fn new(relay: u32, seen: &RelayWindow, least_times: u32) -> Option<Self> {
         let times = seen.weight_error.count();
         if times < least_times {
@@ -53,8 +54,8 @@ impl Ranked {
     }
 }
 
-/// All relays with weights at `least_times` times or more, the most under-weighted first and the
-/// most over-weighted last; equal ones by number.
+/// All relays with weights at `least_times` times or more, from the most under-weighted to the most
+/// over-weighted; ties by number.
 #[must_use]
 pub fn by_weight_error(
     outcome: &ErrorAnalysis,
@@ -70,7 +71,7 @@ pub fn by_weight_error(
     ranked
 }
 
-/// Which part of the relays is under-weighted (paper §3.2: more than 85 %); nothing of none.
+/// The share of relays that are under-weighted (paper §3.2: more than 85 %); `None` without relays.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
 pub fn under_weighted(errors: &[f64]) -> Option<f64> {
@@ -81,19 +82,19 @@ pub fn under_weighted(errors: &[f64]) -> Option<f64> {
 /// Overloaded relays compared with the others.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overload {
-    /// Weight errors of relays that say that they are overloaded.
+    /// Weight errors of relays that report overload.
     pub overloaded: Option<Distribution>,
     /// Weight errors of relays that do not.
     pub others: Option<Distribution>,
-    /// For each tenth of the relays by weight error, from the most under-weighted on: the greatest
-    /// error in it, how many relays it has, and how many of them are overloaded.
+    /// For each tenth of the relays by weight error, most under-weighted first: the greatest error
+    /// in it, the number of relays, and the number of overloaded relays.
     pub tenths: Vec<(f64, usize, usize)>,
-    /// How likely an overloaded relay has a greater error than another one; 0.5 says that they have
-    /// nothing to do with each other.
+    /// The probability that an overloaded relay has a greater error than another relay; 0.5 means
+    /// no relation.
     pub likely_greater: Option<f64>,
 }
 
-/// Overloaded relays against weight error; relays of which nothing is known are left out.
+/// Overload by weight error; relays with unknown overload are left out.
 #[must_use]
 pub fn overload(
     outcome: &ErrorAnalysis,
@@ -119,8 +120,8 @@ pub fn overload(
     Overload { overloaded, others, tenths, likely_greater: likely_greater(&known) }
 }
 
-/// The part of all pairs of an overloaded relay and another in which the first has the greater
-/// error; equal ones count half. The errors have to be sorted.
+/// The share of all pairs of an overloaded relay and another in which the first has the greater
+/// error; ties count half. The errors must be sorted.
 #[expect(clippy::cast_precision_loss, reason = "pairs of a million relays lie below 2^53")]
 fn likely_greater(known: &[(f64, bool)]) -> Option<f64> {
     let (mut others, mut overloaded, mut twice) = (0_u64, 0_u64, 0_u64);

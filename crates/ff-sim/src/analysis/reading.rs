@@ -1,33 +1,33 @@
-//! What an analysis takes: relays at a time, within bounds.
+//! Input of an analysis: relays at a time, within bounds.
 
-/// Relays have numbers below this.
+/// Relays' numbers are below this.
 pub const MOST_RELAYS: u32 = 1 << 20;
-/// No weight is above this, in any unit.
+/// The greatest weight, in any unit.
 pub const MOST_WEIGHT: u64 = 1 << 60;
-/// More times than these are not taken: two hundred years of hours.
+/// The greatest number of times: two hundred years of hours.
 pub const MOST_STEPS: usize = 1 << 21;
 
-/// A relay at a time.
+/// A relay at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// Which relay, by a number that stays its own.
+    /// The number of the relay, the same at all times.
     pub relay: u32,
-    /// What it advertised, in bytes a second, if that is known.
+    /// Advertised bandwidth in bytes per second, if known.
     pub advertised: Option<u64>,
-    /// Its weight, in any unit that all relays of this time share, if it has one.
+    /// Weight, if it has one, in any unit that all relays of this time share.
     pub weight: Option<u64>,
 }
 
-/// A time that cannot be taken; the engine is as it was before.
+/// Why a time was rejected; the engine is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StepError {
-    /// It is not later than the one before.
+    /// The time is not later than the one before.
     #[error("second {0} does not come after the time before it")]
     NotLater(u64),
-    /// A relay comes twice.
+    /// A relay occurs twice.
     #[error("relay number {0} comes twice")]
     Twice(u32),
-    /// A number is greater than it may be.
+    /// A number is out of bounds.
     #[error("relay number {0}, or what it advertised, or its weight, is greater than it may be")]
     TooGreat(u32),
     /// There are too many times.

@@ -1,4 +1,4 @@
-//! What is kept of one relay, and what the times of a batch say of it alone: Eq. 1, 2 and 7.
+//! The state of one relay, and its results at the times of a batch: Eq. 1, 2 and 7.
 
 use super::batch::{Each, Mask, Run, Times, slots};
 use super::maxima::{Maxima, Most};
@@ -6,32 +6,31 @@ use super::outcome::RelayWindow;
 use super::spread::{Spread, Within};
 use super::trail::Trail;
 
-/// What W(r, t) = 1 counts for in the sums of its deviation: squares of it, a year of them, stay
-/// below 2^128, and of a weight of one in 10^8 it keeps nine digits.
+/// The integer that stands for W(r, t) = 1 in the sums of its deviation. The sum of its squares
+/// over a year stays below 2^128, and a weight share of 10^-8 keeps nine digits.
 pub(super) const WEIGHT_ONE: f64 = (1_u64 << 56) as f64;
 
-/// What is kept of a relay for all windows.
+/// The state of a relay for all windows together.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Relay {
-    /// What may still become a maximum.
+    /// The values that can still become a maximum.
     maxima: Maxima,
     advertised: Trail,
-    /// Since when, without a gap, it has advertised the same.
+    /// The index from which on, without a gap, it has advertised the same.
     same_since: u32,
     weights: Trail,
 }
 
-/// What is kept of a relay for one window.
+/// The state of a relay for one window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RelayInWindow {
-    /// Its maximum.
     most: Most,
     advertised: Within,
 }
 
 impl Relay {
-    /// Takes what it advertises at some of the times; its capacities in each window (Eq. 1) go to
-    /// `capacities`. What is in `spreads` does not matter.
+    /// Takes advertised bandwidths at some times and sets `capacities` to the relay's capacities in
+    /// each window (Eq. 1). The old content of `spreads` is ignored.
     pub(super) fn take_advertised(
         &mut self,
         runs: &mut [Run],
@@ -65,7 +64,7 @@ impl Relay {
         }
     }
 
-    /// Its capacity in each window at the times of a run.
+    /// Sets the relay's capacity in each window at the times of a run.
     fn take_maxima(
         &mut self,
         run: &Run,
@@ -85,8 +84,8 @@ impl Relay {
         }
     }
 
-    /// Takes its weights at some of the times; `units` says for each time with weights what a unit
-    /// counts for.
+    /// Takes the relay's weights at some times; `units` has one divided by the total weight for
+    /// each time with weights.
     pub(super) fn take_weights(
         &mut self,
         at: Mask,
@@ -133,8 +132,9 @@ impl Relay {
     }
 }
 
-/// Takes the runs of a relay into one window, and into its means where the window has one value
-/// alone. Says at which times it has several; then each with the newest goes to `spreads`.
+/// Adds the runs of a relay to one window, and to its means at times at which the window has a
+/// single value. Returns the times at which it has several; their newest value and spread are put
+/// into `spreads`.
 fn take_window(
     runs: &[Run],
     trail: &Trail,
@@ -154,7 +154,7 @@ fn take_window(
         let square = u128::from(run.value) * u128::from(run.value);
         let mut left = run.times;
         for (&first, spread) in firsts.iter().zip(spreads) {
-            // From here on the window has this value alone, and its errors are 0.
+            // From here on the window has only this value, and its errors are 0.
             if first >= run.since {
                 break;
             }
@@ -176,8 +176,8 @@ fn take_window(
     changing
 }
 
-/// Takes the times at which a window has several values into its means: Eq. 2, and 7 of what the
-/// relay advertises.
+/// Adds the times at which a window has several values to its means: Eq. 2, and Eq. 7 of advertised
+/// bandwidths.
 fn take_changing(
     at: Mask,
     spreads: &Each<(u64, Spread)>,
@@ -186,7 +186,7 @@ fn take_changing(
 ) {
     let (mut errors, mut deviations) = (means.capacity_error, means.advertised_deviation);
     let (mut all_advertised, mut all_capacity) = (0_u64, 0_u64);
-    // A division takes its time, and mostly both are the same as before.
+    // A division is slow, and mostly both numbers are the same as before.
     let (mut divided, mut error) = ((0, 0), 0.0);
     for slot in slots(at) {
         let (Some(&(advertised, spread)), Some(&capacity)) =
@@ -197,7 +197,7 @@ fn take_changing(
         if capacity == 0 {
             continue;
         }
-        // Below 2^53 each, they cannot overflow within a batch.
+        // Below 2^53 each, so a batch cannot overflow.
         all_advertised += advertised;
         all_capacity += capacity;
         if divided != (advertised, capacity) {
@@ -211,13 +211,13 @@ fn take_changing(
     means.capacity += u128::from(all_capacity);
 }
 
-/// Which part of its capacity a relay advertises.
+/// Advertised bandwidth over capacity.
 #[expect(clippy::cast_precision_loss, reason = "none of them is above 2^53")]
 fn part(advertised: u64, capacity: u64) -> f64 {
     advertised as f64 / capacity as f64
 }
 
-/// A weight in whole parts of [`WEIGHT_ONE`]; the same again whenever it is asked for.
+/// A weight share in units of 1 / [`WEIGHT_ONE`]; equal arguments give equal results.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

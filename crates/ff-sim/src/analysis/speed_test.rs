@@ -1,5 +1,5 @@
-//! What the speed test of August 2019 brought to light (paper §3.4, Fig. 5), from the network's
-//! days.
+//! The capacity found by the speed test of August 2019 (paper §3.4, Fig. 5), from daily totals of
+//! the network.
 
 use ff_base::utc::DAY_SECS;
 
@@ -7,37 +7,37 @@ use crate::read::series::daily::Day;
 
 /// The paper's test began on 2019-08-06.
 pub const BEGIN_2019: u64 = 1_565_049_600;
-/// Relays publish within 18 hours and remember for 5 days: a test of two days is over in all
-/// descriptors after ten.
+/// Relays publish within 18 hours and remember for 5 days: after ten days a test of two days has
+/// left all descriptors.
 const REACH_SECS: u64 = 10 * DAY_SECS;
 
-/// What a speed test brought to light.
+/// The capacity found by a speed test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SpeedTest {
-    /// What the network advertised on the day on which it began, in Gbit/s.
+    /// The network's advertised bandwidth on the first day of the test, in Gbit/s.
     pub before: f64,
-    /// The most that it advertised afterwards.
+    /// The highest advertised bandwidth afterwards, in Gbit/s.
     pub peak: f64,
-    /// The day of it, in seconds since 1970.
+    /// The day of the peak, in seconds since 1970.
     pub peak_day: u64,
 }
 
 impl SpeedTest {
-    /// How much came to light, in Gbit/s.
+    /// The increase, in Gbit/s.
     #[must_use]
     pub fn gain(&self) -> f64 {
         self.peak - self.before
     }
 
-    /// How much that is of what was known before.
+    /// The increase as a part of the bandwidth before.
     #[must_use]
     pub fn part(&self) -> f64 {
         self.gain() / self.before
     }
 }
 
-/// Finds what a test brought to light that began on a day; nothing if days of it are missing, or
-/// none had a bandwidth.
+/// Finds the increase by a test that began on a day; `None` if days are missing or have no
+/// bandwidth.
 #[must_use]
 pub fn speed_test(days: &[Day], begin: u64) -> Option<SpeedTest> {
     let during = |day: &&Day| (begin..=begin.saturating_add(REACH_SECS)).contains(&day.unix_secs);

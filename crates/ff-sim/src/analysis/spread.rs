@@ -1,23 +1,22 @@
 //! The deviation of values in several sliding windows (Eq. 7), by exact sums.
 //!
-//! Sums and sums of squares are whole numbers: what leaves a window takes away exactly what it
-//! brought, so nothing drifts over a year, and n Σv² - (Σv)² is exact wherever it fits 128 bits.
+//! Sums and sums of squares are integers: a value that leaves a window subtracts exactly what it
+//! added, so errors do not accumulate over a year, and n Σv² - (Σv)² is exact if it fits 128 bits.
 
 use super::trail::{Place, Trail};
 
-/// What a window has of a relay's values.
+/// Sums of a relay's values in a window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Within {
-    /// Its oldest value.
+    /// The place of the oldest value in the trail.
     oldest: Place,
-    /// How many values there are.
     count: u32,
     sum: u128,
-    /// The sum of their squares.
+    /// The sum of squares.
     squares: u128,
 }
 
-/// What the deviation of some values comes from.
+/// Intermediate values of a deviation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Spread {
     sum: f64,
@@ -26,7 +25,7 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// Their deviation in parts of their mean, if they are not all 0.
+    /// Relative standard deviation; the values must not all be 0.
     #[inline]
     pub(super) fn of_mean(self) -> f64 {
         self.spread.sqrt() / self.sum
@@ -34,7 +33,7 @@ impl Spread {
 }
 
 impl Within {
-    /// Takes a value for a number of times, which stand in the trail.
+    /// Adds a value a number of times; the trail has it already.
     #[inline]
     pub(super) fn add(&mut self, value: u64, times: u32) {
         let (sum, squares) = sums(value, times);
@@ -43,7 +42,7 @@ impl Within {
         self.squares = self.squares.wrapping_add(squares);
     }
 
-    /// Takes a value, whose square is known, once.
+    /// Adds a value once; its square is given.
     #[inline]
     pub(super) fn add_one(&mut self, value: u64, square: u128) {
         self.count += 1;
@@ -51,13 +50,13 @@ impl Within {
         self.squares = self.squares.wrapping_add(square);
     }
 
-    /// Lets go of what lies before the time `first`.
+    /// Removes values before the time `first`.
     #[inline]
     pub(super) fn slide(&mut self, trail: &Trail, first: u32) {
         self.leave(trail, first, |place, times| sums(place.value, times));
     }
 
-    /// The same; `scale` says what a stored value counts for.
+    /// The same for stored values that `scale` converts.
     #[inline]
     pub(super) fn slide_scaled(
         &mut self,
@@ -73,7 +72,7 @@ impl Within {
         });
     }
 
-    /// Drops the values before the time `first`; `sums` gives the sums of a place's value over a
+    /// Removes values before the time `first`; `sums` gives the sums of a place's value over a
     /// number of times.
     #[inline]
     fn leave(&mut self, trail: &Trail, first: u32, sums: impl Fn(Place, u32) -> (u128, u128)) {
@@ -92,30 +91,29 @@ impl Within {
         }
     }
 
-    /// The oldest value, before which the trail may be forgotten if no window is longer.
+    /// The oldest value; if no window is longer, the trail may be dropped before it.
     pub(super) const fn oldest(&self) -> Place {
         self.oldest
     }
 
-    /// Their deviation in parts of their mean (Eq. 7); nothing if all are 0.
+    /// Relative standard deviation (Eq. 7); `None` if all values are 0.
     #[inline]
     pub(super) fn relative_deviation(&self) -> Option<f64> {
         (self.sum > 0).then(|| self.spread().of_mean())
     }
 
-    /// What their deviation comes from.
+    /// The intermediate values of the deviation.
     #[inline]
     pub(super) fn spread(&self) -> Spread {
         let sum = float(self.sum);
         let spread = match u64::try_from(self.sum) {
-            // Nothing of this can overflow: there are fewer times than 2^21. Nor is it ever below
-            // 0.
+            // This cannot overflow, as there are fewer than 2^21 times, and is never negative.
             Ok(whole) if self.squares < 1 << 96 => {
                 let square = u128::from(whole) * u128::from(whole);
                 float((u128::from(self.count) * self.squares).wrapping_sub(square))
             }
             _ => self.great_spread().unwrap_or_else(|| {
-                // Only numbers near 2^53 through hundreds of hours come here.
+                // Only values near 2^53 over hundreds of hours reach this branch.
                 (f64::from(self.count) * float(self.squares) - sum * sum).max(0.0)
             }),
         };
@@ -130,15 +128,15 @@ impl Within {
     }
 }
 
-/// The sum of a value over `times` times, and of its squares.
+/// The sums of a value and of its square over `times` times.
 #[inline]
 fn sums(value: u64, times: u32) -> (u128, u128) {
-    // A run is at most as long as a batch: 2^53 and 2^56 times that fit 64 bits.
+    // A run is at most as long as a batch, so 2^53 and 2^56 times its length fit 64 bits.
     let sum = value.wrapping_mul(times.into());
     (sum.into(), u128::from(sum) * u128::from(value))
 }
 
-/// A number, rounded to one part in 2^52: by halves, because most have an upper half of 0.
+/// A float, rounded to one part in 2^52: by halves, because the upper half is mostly 0.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -148,7 +146,7 @@ fn float(number: u128) -> f64 {
     const HALF: f64 = 18_446_744_073_709_551_616.0;
     let (high, low) = ((number >> 64) as u64, number as u64);
     match i64::try_from(number) {
-        // A processor has an instruction for these; both ways round alike.
+        // Processors have an instruction for these; both ways round equally.
         Ok(small) => small as f64,
         Err(_) => high as f64 * HALF + low as f64,
     }
@@ -167,7 +165,6 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Sums are the naive ones at every time; deviations are those of plain statistics.
         #[test]
         fn sums_and_deviations_are_the_naive_ones(
             values in proptest::collection::vec(proptest::option::of(0_u64..1 << 40), 1..200),

@@ -1,4 +1,4 @@
-//! Groups, rankings and new relays, of small networks that are computed by hand.
+//! Groups, rankings and new relays of small networks that are computed by hand.
 
 use super::engine::{Engine, EngineSettings, Reading};
 use super::groups::{age_label, by_label};
@@ -9,11 +9,10 @@ use super::speed_test::speed_test;
 use super::window::Window;
 use crate::read::series::daily::Day;
 
-/// A day, in seconds.
 const DAY: u64 = 86_400;
 
-/// Analyses days of relays, each with what it advertised and its weight, in a window of a day;
-/// gives the engine's outcome and what became of relays that were not there on the first two days.
+/// Analyses days of relays (number, advertised bandwidth, weight) with a window of a day; returns
+/// the engine's outcome and the relays that were not listed on the first two days.
 fn days(days: &[&[(u32, u64, u64)]]) -> (ErrorAnalysis, NewRelays) {
     let windows = Window::parse_list("2d").expect("a window");
     let mut engine =
@@ -42,7 +41,7 @@ fn labels_part_relays_into_groups() {
     assert_eq!(first.capacity_error.expect("a relay").median(), 0.25);
     assert_eq!(first.joint_capacity_error, Some(1.0 - 150.0 / 200.0));
     assert_eq!(groups[&false].joint_capacity_error, Some(0.0));
-    // Its weight is 1/2 of all, then 1/4; its capacity 2/3, then 100 of 250.
+    // Its weight share is 1/2, then 1/4; its capacity share 2/3, then 100 of 250.
     assert_eq!(first.shares.0, 0.375);
     assert!((first.shares.1 - (2.0 / 3.0 + 0.4) / 2.0).abs() < 1e-15, "{:?}", first.shares);
     let ages: Vec<_> = (0..5).map(|relay| age_label(&outcome, relay)).collect();
@@ -53,7 +52,7 @@ fn labels_part_relays_into_groups() {
 
 #[test]
 fn the_most_wrongly_weighted_relays_are_first_and_last() {
-    // Capacities 100, 100, 100, 1; weights 10, 20, 30, 1: of 301 and 61.
+    // Capacities 100, 100, 100, 1, in total 301; weights 10, 20, 30, 1, in total 61.
     let day: &[(u32, u64, u64)] = &[(3, 1, 1), (2, 100, 30), (1, 100, 20), (0, 100, 10)];
     let (outcome, _) = days(&[day, &day[1..]]);
     let order = |by, times| {
@@ -90,13 +89,13 @@ fn a_new_relay_waits_until_its_weight_is_nearly_its_share() {
     let (_, new) = days(&[
         &[old],
         &[old, (9, 5, 1)],
-        // New on the third day; in the end it advertises 100 of 1,000.
+        // New on the third day; at the end it advertises 100 of 1,000.
         &[old, (9, 5, 1), (1, 10, 1), (2, 100, 1), (3, 0, 1)],
         &[old, (1, 50, 10), (2, 100, 1), (3, 0, 1)],
         &[old, (1, 100, 95), (2, 100, 1), (3, 0, 1)],
         &[old, (1, 100, 5), (2, 100, 1), (3, 0, 1)],
         &[old],
-        // It is not followed from now on.
+        // No longer followed from here on.
         &[old, (1, 900, 900), (2, 100, 900)],
     ]);
     let found = new.finish();
@@ -125,11 +124,11 @@ fn relays_that_come_in_a_gap_or_without_weights_are_not_new() {
     };
     push(0, &[0], 1);
     assert_eq!(push(1, &[0], 1), (None, vec![]));
-    // Without weights nothing says how long the second waits.
+    // Without weights the wait of the second relay is unknown.
     assert_eq!(push(2, &[0, 1], 0), (None, vec![]));
     let since = Some(1_003 * DAY);
     assert_eq!(push(3, &[0, 1, 2], 1), (since, vec![2]));
-    // Two days are missing: all is quiet again for two days.
+    // Two days are missing, so no relay counts as new for two more days.
     assert_eq!(push(6, &[0, 3], 1), (since, vec![2]));
     assert_eq!(push(7, &[0, 2, 3, 4], 1), (since, vec![2]));
     assert_eq!(push(8, &[0, 2, 5], 1), (since, vec![2, 5]));

@@ -1,52 +1,51 @@
-//! What a relay had at earlier times, in a byte or two each.
+//! Earlier values of a relay, in one or two bytes each.
 //!
-//! A window that slides needs to know the values that leave it. A trail keeps runs of equal values:
-//! each as its difference from the one before it and its length, in base 128, and drops the bytes
-//! that every window has left. Of 8,760 hours of a relay whose weight changes each hour by little
-//! that is some 20 KB, where plain numbers were 70.
+//! A sliding window must know the values that leave it. A trail stores runs of equal values: each
+//! as its difference from the one before and its length, in base 128. Bytes that every window has
+//! left are dropped. For 8,760 hours of a relay with a weight that changes slightly each hour these
+//! are some 20 KB, compared with 70 KB of plain numbers.
 
 use super::batch::Run;
 
-/// Bytes that every window has left are dropped once there are this many, or as many as are needed.
+/// Bytes to drop are dropped when there are at least this many, and as many as are still needed.
 const DROP_BYTES: u64 = 512;
 
-/// The values of one relay, in the order of time.
+/// The values of one relay, in order of time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trail {
     /// Runs, as [`Trail::push`] writes them.
     bytes: Vec<u8>,
-    /// How many bytes were dropped before these.
+    /// The number of bytes dropped before these.
     dropped: u64,
     /// The time after the last run.
     end: u32,
     last_value: u64,
 }
 
-/// A place in a trail: what is left of a run, and where the next one begins.
+/// A place in a trail: the rest of a run, and the start of the next one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
-    /// Where the next run begins, counted from the first byte that there ever was.
+    /// The start of the next run, in bytes from the first ever written.
     next: u64,
-    /// The first time that is left.
+    /// The first time of the rest.
     pub(super) step: u32,
-    /// The time after the last: the same if nothing is left.
+    /// The time after the last; equal to `step` if nothing is left.
     pub(super) end: u32,
-    /// The value of the run.
     pub(super) value: u64,
 }
 
 impl Trail {
-    /// Whether a run goes on with the last value, at the very next time.
+    /// Whether a run continues the last one: the same value from the very next time on.
     pub(super) const fn is_continued_by(&self, run: &Run) -> bool {
         run.value == self.last_value && run.step == self.end
     }
 
-    /// Appends a run of a value up to 2^60; times only grow.
+    /// Appends a run of a value up to 2^60; times must increase.
     pub(super) fn push(&mut self, run: &Run) {
         let gap = run.step.wrapping_sub(self.end);
         let difference = run.value.wrapping_sub(self.last_value).cast_signed();
-        // Small differences of either sign become small numbers; the lowest bits say what else
-        // follows.
+        // Small differences of either sign become small numbers; the lowest bits say which fields
+        // follow.
         let folded = ((difference << 1) ^ (difference >> 63)).cast_unsigned();
         let (is_long, is_apart) = (run.times != 1, gap != 0);
         write(&mut self.bytes, folded << 2 | u64::from(is_long) << 1 | u64::from(is_apart));
@@ -59,14 +58,14 @@ impl Trail {
         (self.end, self.last_value) = (run.step + run.times, run.value);
     }
 
-    /// The run after a place that has not been dropped.
+    /// The run after a place that was not dropped.
     #[inline]
     pub(super) fn after(&self, place: Place) -> Option<Place> {
         self.read_run(place.next, place.end, place.value)
     }
 
-    /// Reads the run that is written at a place, after a run that ends so and has this value. It
-    /// takes no [`Place`], which would have to be in memory for that.
+    /// Reads the run at the offset `place`, after a run that ends at `end` and has this value. The
+    /// arguments are not a [`Place`], so that they stay in registers.
     #[inline(never)]
     fn read_run(&self, place: u64, end: u32, value: u64) -> Option<Place> {
         let mut at = usize::try_from(place.checked_sub(self.dropped)?).ok()?;
@@ -84,7 +83,7 @@ impl Trail {
         })
     }
 
-    /// Drops all before a place, once that is worth the while.
+    /// Drops all runs before a place, once there are enough.
     pub(super) fn forget(&mut self, oldest: Place) {
         let unused = oldest.next.saturating_sub(self.dropped);
         if unused < DROP_BYTES || unused < self.bytes.len() as u64 / 4 {
@@ -96,7 +95,7 @@ impl Trail {
     }
 }
 
-/// Appends a number, 7 bits a byte, the lowest first.
+/// Appends a number, 7 bits per byte, lowest first.
 fn write(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(number.to_le_bytes()[0] | 0x80);
@@ -110,11 +109,11 @@ fn write(bytes: &mut Vec<u8>, mut number: u64) {
 fn read(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let byte = *bytes.get(*at)?;
     *at += 1;
-    // Most are a byte long: what a relay advertises seldom changes.
+    // Most numbers take one byte: advertised bandwidths seldom change.
     if byte < 0x80 { Some(byte.into()) } else { read_long(bytes, at, byte) }
 }
 
-/// Reads the rest of a number that begins with a byte.
+/// Reads the rest of a number that begins with the byte `first`.
 fn read_long(bytes: &[u8], at: &mut usize, first: u8) -> Option<u64> {
     let (mut number, mut shift) = (u64::from(first & 0x7F), 7);
     while shift < u64::BITS {
@@ -134,7 +133,7 @@ mod tests {
     use super::*;
 
     proptest::proptest! {
-        /// What was written comes back, from any place that is kept.
+        /// Written runs are read back, from any place that is kept.
         #[test]
         fn what_was_written_comes_back(
             great in proptest::collection::vec((0_u32..5_000, 1_u32..500, 0_u64..=1 << 60), 1..300),

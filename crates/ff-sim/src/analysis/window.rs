@@ -1,4 +1,4 @@
-//! How far back a capacity looks.
+//! The window of time over which a capacity is computed.
 
 use core::fmt;
 use core::num::NonZeroU64;
@@ -6,30 +6,29 @@ use core::str::FromStr;
 
 use ff_base::utc::DAY_SECS;
 
-/// More windows than these are not taken at once.
+/// The greatest number of windows in one analysis.
 pub const MOST_WINDOWS: usize = 16;
 
-/// No window is longer: a hundred years.
+/// The greatest length of a window: a hundred years.
 const MOST_SECS: u64 = 36_525 * DAY_SECS;
-/// An hour, in seconds.
 const HOUR: u64 = 3_600;
-/// A length of time before a moment, the moment in it: `1d`, `36h`.
+/// A length of time up to and including a moment, as in `1d` or `36h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Window(NonZeroU64);
 
-/// Text that is not a window, or windows that are too many.
+/// An invalid window, or an invalid list of windows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a window: write 1d,7d,30d,365d or 12h, each once, {MOST_WINDOWS} at most")]
 pub struct ParseWindowError(String);
 
 impl Window {
-    /// A window of `secs` seconds, from 1 to a hundred years.
+    /// A window of `secs` seconds; `None` unless `secs` is from 1 to a hundred years.
     #[must_use]
     pub fn from_secs(secs: u64) -> Option<Self> {
         NonZeroU64::new(secs).filter(|secs| secs.get() <= MOST_SECS).map(Self)
     }
 
-    /// Its length in seconds.
+    /// The length in seconds.
     #[must_use]
     pub const fn secs(self) -> u64 {
         self.0.get()
@@ -41,10 +40,11 @@ impl Window {
         [1, 7, 30, 365].into_iter().filter_map(|days| Self::from_secs(days * DAY_SECS)).collect()
     }
 
-    /// Windows with commas between them.
+    /// Parses windows separated by commas.
     ///
     /// # Errors
-    /// When there is none, one is none, one comes twice, or there are more than [`MOST_WINDOWS`].
+    /// If the list is empty, a window is invalid or occurs twice, or there are more than
+    /// [`MOST_WINDOWS`].
     pub fn parse_list(text: &str) -> Result<Vec<Self>, ParseWindowError> {
         let error = || ParseWindowError(text.chars().take(80).collect());
         let mut windows = Vec::new();

@@ -1,10 +1,10 @@
-//! E3 over days: what relays gain by choosing the days on which they let themselves be measured, by
-//! the real rule ([`ff_plan::publish::days`]).
+//! E3 over days: the gain of relays that choose the days on which they are measured, by the real
+//! rule ([`ff_plan::publish::days`]).
 //!
-//! A relay is fast in a share q of the measurements, each by itself, and ten times as slow in the
-//! others. Coordinators measure it once a day, each at a time of its own. Authorities vote every
-//! day, and the low median counts. A number counts as fast if it is more than half of what the
-//! relay can do.
+//! A relay is fast in a share q of the measurements, independently, and a tenth as fast in the
+//! others. Each coordinator measures it once a day, at a time of its own. Authorities vote every
+//! day, and the low median counts. A number counts as fast if it is more than half of the relay's
+//! fast rate.
 
 use ff_plan::publish::days::{Bounds, Day, MEMORY_DAYS, number};
 use ff_proto::units::BytesPerSec;
@@ -14,26 +14,26 @@ use rand_chacha::ChaCha12Rng;
 use super::chance::at_least;
 use super::{Attack, Basis, Point, System};
 
-/// What the relay can do when it is fast.
+/// The relay's rate when it is fast.
 const FAST: BytesPerSec = BytesPerSec::from_mbit(100);
-/// What it can do when it is slow.
+/// The relay's rate when it is slow.
 const SLOW: BytesPerSec = BytesPerSec::from_mbit(10);
-/// Days that are tried for each coordinator.
+/// Simulated days for each coordinator.
 const DAYS: u32 = 3000;
-/// A rise by more than 4 times has to last.
+/// A rise by more than 4 times must last before it is published.
 const BOUNDS: Bounds = Bounds { first: None, rise: Some(4.0), arrived: None };
 
-/// What a relay makes of a measurement for which it is slow.
+/// How a relay treats measurements in which it would be slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Policy {
-    /// It takes what comes.
+    /// It accepts every measurement.
     Patient,
     Refusing,
-    /// It is as fast as ever on the other days, and not there on these.
+    /// It is always fast, but offline on the days on which others would be slow.
     Honest,
 }
 
-/// The number of every day of a relay that is fast with probability q.
+/// The number of each day for a relay that is fast with probability q.
 fn numbers(q: f64, policy: Policy, random: &mut ChaCha12Rng) -> Vec<BytesPerSec> {
     let memory = usize::try_from(MEMORY_DAYS).unwrap_or(usize::MAX);
     let mut days = Vec::new();
@@ -63,7 +63,7 @@ fn medians(coordinators: u8, q: f64, policy: Policy, seed: u64) -> Vec<BytesPerS
     (0..days).map(median).collect()
 }
 
-/// The share of the days on which the median is fast.
+/// The share of days on which the median is fast.
 #[expect(clippy::cast_precision_loss, reason = "days are few")]
 fn fast(coordinators: u8, q: f64, policy: Policy, seed: u64) -> f64 {
     let medians = medians(coordinators, q, policy, seed);
@@ -71,12 +71,12 @@ fn fast(coordinators: u8, q: f64, policy: Policy, seed: u64) -> f64 {
     fast as f64 / medians.len() as f64
 }
 
-/// The votes that have to be fast for a low median that is.
+/// The number of fast votes for a fast low median.
 fn enough(coordinators: u8) -> u32 {
     u32::from(coordinators) / 2 + 1
 }
 
-/// E3: refusing on days on which it is slow.
+/// E3: a relay that refuses measurements when it is slow.
 #[must_use]
 pub fn refusing(seed: u64) -> Attack {
     let mut points = Vec::new();
@@ -113,7 +113,7 @@ pub fn refusing(seed: u64) -> Attack {
     }
 }
 
-/// E3: a relay that shows 40 times as much, in the best order of what it may do on a day.
+/// E3: a relay that shows 40 times its rate, in the best order of the actions possible on a day.
 #[must_use]
 pub fn bursting() -> Attack {
     let times = |fast_days: usize| {
@@ -153,7 +153,7 @@ pub fn bursting() -> Attack {
     }
 }
 
-/// All orders of seven days with no more fast days in a row than these.
+/// All orders of seven days with at most `in_a_row` fast days in a row.
 fn orders(in_a_row: usize, burst: BytesPerSec) -> Vec<Vec<Day>> {
     let choices = [Day::Value(SLOW), Day::Blank(None), Day::Value(burst)];
     let mut all = vec![Vec::new()];
@@ -174,7 +174,7 @@ fn orders(in_a_row: usize, burst: BytesPerSec) -> Vec<Vec<Day>> {
     all
 }
 
-/// What an honest relay loses that is away on a tenth of the days.
+/// The loss of an honest relay that is offline on a tenth of the days.
 #[must_use]
 pub fn away(seed: u64) -> Attack {
     let mut points = Vec::new();

@@ -1,15 +1,14 @@
 //! E6: false descriptors against TorFlow and sbws (paper §8, Table 2).
 //!
-//! An attacker says that it has seen itself do more than it ever did. TorFlow multiplies that by
-//! how fast downloads through it were; sbws takes the consensus' weight if that is less. Neither
-//! gives one relay more than 5 % of the sum, so the greatest factor is 5 % over the attacker's true
-//! share: 177 for 172 Mbit/s of 608 Gbit/s.
+//! An attacker publishes a higher observed bandwidth than it has. TorFlow multiplies this by the
+//! relative speed of downloads through the relay; sbws uses the consensus weight if that is lower.
+//! Neither gives one relay more than 5 % of the total, so the greatest factor is 5 % over the
+//! attacker's true share: 177 for 172 Mbit/s of 608 Gbit/s.
 //!
-//! The loop is a model without queues: relays carry their share of the load or what they can,
-//! downloads get what is left, an honest relay observes a fifth more than it carries in the mean,
-//! and the attacker gives downloads all that it has; a circuit's window bounds them all. Its limits
-//! are that nobody's clients leave slow relays, and that a download is never slower than this relay
-//! alone would make it.
+//! The loop is a model without queues: relays carry their share of the load up to their capacity,
+//! downloads get the rest, an honest relay observes 1.2 times its mean load, and the attacker gives
+//! downloads all of its capacity; the window of a circuit limits all downloads. Its limits: clients
+//! never leave slow relays, and only this relay limits a download.
 
 use ff_proto::units::BytesPerSec;
 use rand::{RngExt as _, SeedableRng as _};
@@ -21,30 +20,30 @@ use crate::network::{Network, Position};
 use crate::others::torflow::{self, Errors, Gains, TorFlowOptions};
 use crate::others::{KILOBYTE, Sample, sbws};
 
-/// The greatest share that either gives a relay.
+/// The greatest share that TorFlow or sbws gives a relay.
 const MOST_SHARE: f64 = 0.05;
-/// The attacker of the curve's named point.
+/// The attacker's capacity in the paper's example.
 pub const NAMED: BytesPerSec = BytesPerSec::from_mbit(172);
-/// The greatest bandwidth that tor reads from a descriptor: 2^31 - 1 bytes a second.
+/// The greatest bandwidth that tor reads from a descriptor: 2^31 - 1 bytes per second.
 const MOST_READ: f64 = 2_147_483_647.0;
-/// What an attacker says that does not care.
+/// The claim of an attacker that claims the maximum, in bytes per second.
 const ANYTHING: f64 = 1e15;
-/// Attackers, in Mbit/s.
+/// Attackers' capacities, in Mbit/s.
 pub const SIZES: [u64; 8] = [10, 50, 100, 172, 342, 1000, 3000, 10_000];
 
 /// A network as TorFlow and sbws see it, the attacker last.
 struct Scanned {
-    /// What relays can carry, in bytes a second.
+    /// Relays' capacities, in bytes per second.
     capacities: Vec<f64>,
-    /// What is known of them.
+    /// Relays' data as the scanners know them.
     samples: Vec<Sample>,
 }
 
 impl Scanned {
-    /// A network with an attacker of this size in it, which had the weight that it deserves.
+    /// A network with an attacker of this capacity, which has its fair weight at first.
     fn new(network: &Network, attacker: BytesPerSec) -> Self {
         let honest = papers_capacities(network);
-        // The total is the paper's, with the attacker.
+        // The total is the paper's, including the attacker.
         let factor = 1.0 - bytes(attacker) / bytes(PAPERS_TOTAL);
         let mut capacities: Vec<f64> = honest.into_iter().map(|one| bytes(one) * factor).collect();
         let with = network.relays.iter().filter(|relay| relay.usable().is_some());
@@ -66,7 +65,7 @@ impl Scanned {
         self.samples.last_mut()
     }
 
-    /// How many times its share of what is carried an attacker has of these weights.
+    /// The attacker's share of these weights over its share of capacity.
     fn gain(&self, weights: &[f64]) -> f64 {
         let share = |of: &[f64]| {
             let sum: f64 = of.iter().sum();
@@ -76,8 +75,8 @@ impl Scanned {
         if deserved > 0.0 { share(weights) / deserved } else { 0.0 }
     }
 
-    /// What the attacker has to say so that its weight is 5 % of all after the limit: a nineteenth
-    /// of the others'.
+    /// The claim that gives the attacker 5 % of the total after the limit: a nineteenth of the
+    /// others' sum.
     fn just_enough(&self) -> f64 {
         let others = self.capacities.split_last().map_or(0.0, |(_, others)| others.iter().sum());
         others * MOST_SHARE / (1.0 - MOST_SHARE)
@@ -90,7 +89,7 @@ pub fn formula(attacker: BytesPerSec) -> f64 {
     MOST_SHARE * bytes(PAPERS_TOTAL) / bytes(attacker).max(1.0)
 }
 
-/// What a claim gains in one step, against TorFlow and against sbws.
+/// The gain by a claim in one step, against TorFlow and against sbws.
 fn one_claim(network: &Network, attacker: BytesPerSec, claim: Option<f64>) -> [f64; 2] {
     let mut scanned = Scanned::new(network, attacker);
     let claim = claim.unwrap_or_else(|| scanned.just_enough());
@@ -113,14 +112,14 @@ pub fn one_step(network: &Network) -> Attack {
         for (name, claim) in claims {
             let [torflow, sbws] = one_claim(network, attacker, claim);
             let point = Point::new(format!("torflow, {name}"), x, torflow);
-            // Only who says just enough gets what the formula says.
+            // Only the claim that is just enough gives the formula's value.
             let is_enough = claim.is_none();
             points.push(if is_enough {
                 point.beside(formula(attacker)).within(1e-3)
             } else {
                 point
             });
-            // Two significant digits.
+            // sbws rounds to two significant digits.
             points.push(Point::new(format!("sbws, {name}"), x, sbws).beside(1.0).within(0.05));
         }
     }
@@ -144,26 +143,26 @@ pub fn one_step(network: &Network) -> Attack {
     }
 }
 
-/// Which system goes round.
+/// The system that is simulated over several steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loop {
-    /// TorFlow, with what relays observe.
+    /// TorFlow, by observed bandwidths.
     Torflow,
     /// TorFlow with feedback.
     Feedback,
     Sbws,
 }
 
-/// The part of all capacity that clients want.
+/// Clients' demand as a part of the total capacity.
 const LOAD: f64 = 0.5;
-/// What a relay observes of what it carries in the mean.
+/// A relay's observed bandwidth over its mean load.
 const PEAK: f64 = 1.2;
-/// The greatest speed of a download, in bytes a second: 500 cells of 514 bytes for each round trip
-/// of two hops, of 118 ms each in the median.
+/// The greatest speed of a download, in bytes per second: 500 cells of 514 bytes per round trip
+/// through two hops, of 118 ms each in the median.
 const MOST_STREAM: f64 = 500.0 * 514.0 / 0.236;
-/// The part of downloads that is new in each step: weights are made of those of many days.
+/// The part of downloads that is new in each step: weights use the downloads of many days.
 const NEW_PART: f64 = 0.25;
-/// Steps of a loop: weeks, if a scan takes two days and what it makes some more.
+/// Steps of a loop: weeks, if a scan takes two days and its weights need a few days more.
 const STEPS: u32 = 30;
 
 impl Loop {
@@ -175,9 +174,9 @@ impl Loop {
         }
     }
 
-    /// One step. Load goes by weight alone here, so relays are compared with all others and not
-    /// with their class: with feedback a class whose relays differ more would take the weight of
-    /// the others.
+    /// One step. Load follows weight alone here, so relays are compared with all others and not
+    /// within their class: with feedback, a class with greater differences would take the others'
+    /// weight.
     fn weights(self, samples: &[Sample], errors: &mut [Errors]) -> Vec<f64> {
         let options = TorFlowOptions { by_class: false, ..TorFlowOptions::default() };
         match self {
@@ -190,8 +189,7 @@ impl Loop {
         }
     }
 
-    /// What an attacker who claims this has gained after each step, and what it would have without
-    /// a lie.
+    /// The attacker's gain after each step with this claim; `None` if it is honest.
     fn gains(self, network: &Network, claim: Option<f64>, seed: u64) -> Vec<f64> {
         let mut random = ChaCha12Rng::seed_from_u64(seed);
         let mut scanned = Scanned::new(network, NAMED);
@@ -206,7 +204,7 @@ impl Loop {
             for ((sample, capacity), stream) in relays {
                 let load = (sample.old_weight / sum * total * LOAD).min(*capacity);
                 sample.observed = sample.observed.max(load * PEAK).min(*capacity);
-                // A fiftieth is what a new circuit gets of a relay without any room.
+                // Even a full relay gives a new circuit a fiftieth of its capacity.
                 let left = (capacity - load).max(capacity / 50.0).min(MOST_STREAM);
                 *stream += (left - *stream) * NEW_PART;
                 sample.measured = (0..3).map(|_| *stream * random.random_range(0.5..1.0)).collect();
@@ -226,7 +224,7 @@ impl Loop {
     }
 }
 
-/// E6, step by step.
+/// E6, in several steps.
 #[must_use]
 pub fn loops(network: &Network, seed: u64) -> Attack {
     let mut points = Vec::new();

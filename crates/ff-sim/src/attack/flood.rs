@@ -1,10 +1,9 @@
 //! E4: a flood of new relays (paper §5), by the coordinators' own timetable.
 //!
-//! The old relays of a network have their slots. In the second hour a flood comes, each relay of
-//! which shows more than it is taken for, so that it has to be measured again. An hour later 200
-//! honest new relays come, each in a network of its own; a quarter of them have to be measured
-//! again, too. How long they wait follows from the number of networks that the flood is in
-//! (PROTOCOL.md §11).
+//! The old relays of a network have their slots. In the second hour a flood arrives, and every
+//! relay of it shows more than its estimate, so that it must be measured again. An hour later 200
+//! honest new relays arrive, each in a network of its own; a quarter of them must be measured
+//! again, too. Their wait depends on the number of networks of the flood (PROTOCOL.md §11).
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -23,23 +22,24 @@ use crate::schedule::outcome::Newcomer;
 use crate::schedule::replay::{World, replay};
 use crate::schedule::{Setup, Subject};
 
-/// Slots of 30 s in a period.
+/// 30-second slots in a period.
 const SLOTS: u32 = 2880;
 const HOUR: u32 = 120;
-/// In this part of all slots new relays are measured again: one of each row of four, in every
-/// second row.
+/// The share of slots kept for measuring new relays again: one of each row of four, in every second
+/// row.
 const KEPT: f64 = 0.125;
-/// The numbers of the flood's relays begin here.
+/// The number of the flood's first relay.
 const FLOOD: u32 = 1 << 24;
-/// And those of honest ones here.
+/// The number of the first honest new relay.
 const HONEST: u32 = 1 << 25;
-/// How many honest new relays come.
+/// The number of honest new relays.
 const HONEST_COUNT: u32 = 200;
-/// How many relays have the capacity that they are taken for; the others, and the flood, have more.
+/// The number of honest relays with the capacity of their estimate; the others, and the flood, have
+/// more.
 const STEADY_COUNT: u32 = 150;
-/// How fast the former are, and the latter.
+/// The rates of the former and of the latter.
 const RATES: [BytesPerSec; 2] = [BytesPerSec::from_mbit(30), BytesPerSec::from_mbit(100)];
-/// Floods: relays, addresses, and networks (/24) that these are in.
+/// Floods: relays, addresses, and networks (/24) of these addresses.
 const FLOODS: [[u32; 3]; 6] = [
     [0, 1, 0],
     [5000, 8, 8],
@@ -48,16 +48,16 @@ const FLOODS: [[u32; 3]; 6] = [
     [1000, 1000, 4],
     [1000, 1000, 1000],
 ];
-/// How long honest relays wait.
+/// The curve of honest relays' wait.
 pub const WAIT: &str = "median wait of honest new relays in slots";
 
-/// A curve of floods of `relays` relays.
+/// The name of the curve of floods of `relays` relays.
 #[must_use]
 pub fn curve(name: &str, relays: u32) -> String {
     format!("{name}, flood of {relays}")
 }
 
-/// New relays from this number on; the number `n` is on address `address(n)`.
+/// `count` new relays with numbers from `from` on; the relay `n` has the address `address(n)`.
 fn new(from: u32, count: u32, address: impl Fn(u32) -> u32) -> Vec<ScheduledRelay> {
     let relay = |n: u32| {
         let addresses = vec![IpAddr::V4(Ipv4Addr::from_bits(address(n)))];
@@ -66,7 +66,7 @@ fn new(from: u32, count: u32, address: impl Fn(u32) -> u32) -> Vec<ScheduledRela
     (0..count).map(relay).collect()
 }
 
-/// A flood: its addresses fill the networks one after the other.
+/// A flood: its addresses fill one network after another.
 fn flood_of([relays, addresses, networks]: [u32; 3]) -> Vec<ScheduledRelay> {
     let address = |n: u32| {
         let n = n % addresses;
@@ -75,12 +75,12 @@ fn flood_of([relays, addresses, networks]: [u32; 3]) -> Vec<ScheduledRelay> {
     new(FLOOD, relays, address)
 }
 
-/// The honest ones, each in a network of its own.
+/// The honest new relays, each in a network of its own.
 fn honest() -> Vec<ScheduledRelay> {
     new(HONEST, HONEST_COUNT, |n| (40 << 24) + (n << 8))
 }
 
-/// A day with a flood: the median wait of honest relays in slots, and how many of them were
+/// A day with a flood: the median wait of honest relays in slots, and the number of them that were
 /// measured conclusively.
 fn day(setup: &Setup, subjects: &[Subject], flood: [u32; 3]) -> (f64, usize) {
     let [steady, fast] = RATES;
@@ -107,22 +107,21 @@ fn day(setup: &Setup, subjects: &[Subject], flood: [u32; 3]) -> (f64, usize) {
     (median / f64::from(setup.slot_secs), measured)
 }
 
-/// Seconds as a float.
 #[expect(clippy::cast_precision_loss, reason = "no more than a day")]
 const fn seconds(secs: u64) -> f64 {
     secs as f64
 }
 
-/// What the arithmetic says of a day.
+/// The expected values of a day.
 struct Arithmetic {
-    /// New relays that a slot has room for, on average.
+    /// The mean number of new relays that fit in a slot.
     per_slot: f64,
-    /// New relays that can be measured again in a day.
+    /// The number of new relays that can be measured again in a day.
     again: f64,
 }
 
 impl Arithmetic {
-    /// That of a period that begins with these relays.
+    /// The expected values for a period that begins with these relays.
     fn of(before: &Timetable) -> Self {
         let capacity = before.teams()[0].capacity().get();
         let need = demand(FIRST_GUESS, &Params::PAPER).get();
@@ -131,18 +130,18 @@ impl Arithmetic {
             f64::from(u32::try_from(capacity.saturating_sub(used) / need).unwrap_or(u32::MAX))
         };
         let all: f64 = (0..SLOTS).map(fitting).sum();
-        // One slot of four is kept. Measured again, relays need what they have shown, or twice as
-        // much as before.
+        // One slot in four is kept. In its second measurement a relay needs what it has shown, or
+        // twice its first guess.
         let per_slot = all / f64::from(SLOTS) * 0.75;
         let next = FIRST_GUESS.scale(2.0).max(RATES[1]);
         let part = bytes(FIRST_GUESS) / bytes(next);
         Self { per_slot, again: all * KEPT * part }
     }
 
-    /// The median wait of honest relays in slots, with the one in which they are measured: before
-    /// them, of each of the flood's networks one relay is measured at most, and that within the
-    /// hour that the flood is earlier, as far as there is room. Relays that share an address need
-    /// more than they do.
+    /// The median wait of honest relays in slots, including the slot in which they are measured.
+    /// One relay of each of the flood's networks comes before them, and as many of these as fit are
+    /// measured within the hour by which the flood is earlier. Relays that share an address need
+    /// more capacity than honest ones, and do not delay them.
     fn wait(&self, [relays, addresses, networks]: [u32; 3]) -> f64 {
         let within_hour = self.per_slot * f64::from(HOUR);
         let before = match relays == addresses {
@@ -152,15 +151,15 @@ impl Arithmetic {
         ((before + f64::from(HONEST_COUNT) / 2.0) / self.per_slot).ceil() + 1.0
     }
 
-    /// How many honest relays are measured: all, unless a relay of each network of the flood fills
-    /// what there is to measure relays again.
+    /// The number of honest relays that are measured: all, unless one relay of each of the flood's
+    /// networks fills the room for second measurements.
     fn measured(&self, [.., networks]: [u32; 3]) -> f64 {
         let is_full = f64::from(networks) > self.again;
         f64::from(if is_full { STEADY_COUNT } else { HONEST_COUNT })
     }
 }
 
-/// How many groups of the old relays a flood moves.
+/// The number of old relays' groups that a flood moves.
 fn moved(before: &Timetable, flood: [u32; 3]) -> usize {
     let mut timetable = before.clone();
     timetable.add(flood_of(flood), HOUR);

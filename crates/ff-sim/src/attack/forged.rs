@@ -1,8 +1,8 @@
-//! E2: relays that return cells which they have never decrypted (paper §5).
+//! E2: relays that return cells without decrypting them (paper §5).
 //!
-//! A cell is checked with probability p, so k forged ones stay unseen with (1-p)^k. That is tried
-//! out cell by cell. The program's own sampler checks more of the cells when there are few of them
-//! (300 / n of the n-th that comes back), and is compared with that.
+//! A cell is checked with probability p, so k forged cells stay undetected with probability
+//! (1-p)^k. This is simulated cell by cell. The program's own sampler checks more of the first
+//! cells (the n-th with probability 300 / n) and is compared with the formula.
 
 use ff_proto::content::Sampler;
 use ff_proto::params::MIN_CHECK_PROBABILITY;
@@ -14,23 +14,21 @@ use super::chance::{share, three_deviations};
 use super::lies::float;
 use super::{Attack, Basis, Point, System};
 
-/// How often each is tried.
 const TRIALS: u32 = 4000;
-/// Seconds of a measurement.
 const SECONDS: u64 = 30;
 
-/// Cells that a relay of this rate returns in a measurement.
+/// The number of cells that a relay of this rate returns in a measurement.
 fn cells(rate: BytesPerSec) -> u64 {
     rate.get() * SECONDS / Cells(1).bytes()
 }
 
-/// The probability that forging `forged` cells is found when each is checked with p.
+/// The probability that at least one of `forged` forged cells is checked, each with probability p.
 fn found(p: f64, forged: u64) -> f64 {
     -(float(forged) * (-p).ln_1p()).exp_m1()
 }
 
-/// Whether at least one of `forged` cells is checked: the distance to the next check is drawn, as
-/// it is geometric.
+/// Whether at least one of `forged` cells is checked. The distance to the next check is drawn from
+/// its geometric distribution.
 fn is_checked(random: &mut ChaCha12Rng, p: f64, forged: u64) -> bool {
     let uniform = 1.0 - random.random::<f64>();
     uniform.ln() / (-p).ln_1p() < float(forged)
@@ -46,13 +44,13 @@ fn is_sampled(secret: [u8; 16], p: f64, all: u64, forged: u64) -> bool {
     sampler.next() < all
 }
 
-/// The share of the trials in which forging is found, by chance alone.
+/// The share of trials in which forging is detected, with independent checks.
 fn tried(seed: u64, p: f64, forged: u64) -> f64 {
     let mut random = ChaCha12Rng::seed_from_u64(seed ^ forged ^ p.to_bits());
     share(TRIALS, |_| is_checked(&mut random, p, forged))
 }
 
-/// The same with the program's sampler, of a relay that returns `all` cells.
+/// The same with the program's sampler, for a relay that returns `all` cells.
 fn sampled(seed: u64, p: f64, all: u64, forged: u64) -> f64 {
     let secret = |trial: u32| {
         let mut secret = [0; 16];
@@ -63,7 +61,7 @@ fn sampled(seed: u64, p: f64, all: u64, forged: u64) -> f64 {
     share(TRIALS / 4, |&trial| is_sampled(secret(trial), p, all, forged))
 }
 
-/// E2.
+/// E2: forged cells.
 #[must_use]
 pub fn forged_cells(seed: u64) -> Attack {
     let all = cells(BytesPerSec::from_mbit(10));

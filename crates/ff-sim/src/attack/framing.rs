@@ -1,8 +1,8 @@
-//! E4: relays that dispute a measurer, so that it is set aside, by the real judgement
+//! E4: relays that dispute a measurer so that it is set aside, by the real judgement
 //! ([`ff_trust`]).
 //!
 //! Two measurers have measured all relays. Honest relays agree with both; framers dispute the first
-//! one, are measured again, and agree with the second. Each network (/24, IPv6 /48) has one word.
+//! one, are measured again, and agree with the second. Each network (/24, IPv6 /48) has one vote.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -14,12 +14,12 @@ use super::lies::float;
 use super::sample::name;
 use super::{Attack, Basis, Point, System};
 
-/// The measurer that is disputed, and the other one.
+/// The disputed measurer, and the other one.
 const TEAM: [Ed25519Id; 2] = [Ed25519Id([1; 32]), Ed25519Id([2; 32])];
-/// No attack needs as many networks.
+/// Fewer networks than this are tried.
 const MOST: u32 = 1000;
 
-/// A relay's words on both measurers; a framer disputes the first one.
+/// A relay's statements on both measurers; a framer disputes the first one.
 fn said(is_framer: bool) -> Said {
     let mut said = Said::default();
     for (unix_secs, (measurer, is_dispute)) in (1..).zip(TEAM.into_iter().zip([is_framer, false])) {
@@ -28,8 +28,8 @@ fn said(is_framer: bool) -> Said {
     said
 }
 
-/// The judgement on the first measurer, disputed by `framers` and not by `honest` relays. Each
-/// honest relay is in a network of its own, and `in_one` framers share a network.
+/// The judgement on the first measurer, disputed by `framers` and supported by `honest` relays.
+/// Each honest relay is in a network of its own, and `in_one` framers share a network.
 fn judged(honest: u32, framers: u32, in_one: u32) -> Standing {
     let (agrees, disputes) = (said(false), said(true));
     let speaker = |group: u32, network: u32| Speaker {
@@ -42,7 +42,7 @@ fn judged(honest: u32, framers: u32, in_one: u32) -> Standing {
     judge(honest_ones.chain(framing), &TEAM)[0]
 }
 
-/// The least number of framers that is enough; NaN if fewer than [`MOST`] are not.
+/// The least sufficient number of framers; NaN if fewer than [`MOST`] are not enough.
 fn needed(is_enough: impl Fn(u32) -> bool) -> f64 {
     (1..MOST).find(|&framers| is_enough(framers)).map_or(f64::NAN, f64::from)
 }

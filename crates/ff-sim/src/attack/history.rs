@@ -2,7 +2,7 @@
 //! the bandwidth file ([`ff_plan::publish::v3bw::Decisions`]).
 //!
 //! An attempt is an [`Outcome`] as a coordinator would store it. At the end of each day the file is
-//! decided from all of them.
+//! decided from all attempts.
 
 use ff_base::identity::Fingerprint;
 use ff_dir::bandwidth::MAX_FILE_AGE_SECS;
@@ -24,16 +24,16 @@ const FAST: BytesPerSec = BytesPerSec::from_mbit(400);
 const SLOW: BytesPerSec = BytesPerSec::from_mbit(10);
 /// The rate of most other relays.
 const USUAL: BytesPerSec = BytesPerSec::from_mbit(100);
-/// The first day, in periods since 1970.
+/// The first day, in days since 1970.
 const FIRST_DAY: u64 = 20_000;
-/// Days that relays of a machine come and go.
+/// Days on which relays of a machine come and go.
 const DAYS: u64 = 60;
 /// Days before a new relay comes.
 const BEFORE: u64 = 10;
-/// A rise by more than 4 times has to last.
+/// A rise by more than 4 times must last before it is published.
 const RISE: f64 = 4.0;
 
-/// An attempt on a relay at the host with this number; without a rate the relay has refused.
+/// An attempt on a relay at this host; without a rate the relay refused it.
 fn attempt(relay: u32, host: u32, unix_secs: u64, rate: Option<BytesPerSec>) -> Outcome {
     let params = Params::PAPER;
     let mut ed_identity = [0; 32];
@@ -62,7 +62,7 @@ fn attempt(relay: u32, host: u32, unix_secs: u64, rate: Option<BytesPerSec>) -> 
     Outcome::of(asked, MeasuredSeconds::default(), found)
 }
 
-/// The published rates at this time, if the relays with a number below `in_group` share a host.
+/// The published rates at this time; relays with numbers below `in_group` share a host.
 fn published(outcomes: &[Outcome], now_unix_secs: u64, in_group: u32) -> Vec<(Fingerprint, f64)> {
     let publication = Publication {
         now_unix_secs,
@@ -76,14 +76,14 @@ fn published(outcomes: &[Outcome], now_unix_secs: u64, in_group: u32) -> Vec<(Fi
     lines.map(|line| (line.rsa_fingerprint, bytes(line.counted()))).collect()
 }
 
-/// When a day begins, in seconds since 1970.
+/// The start of a day, in seconds since 1970.
 const fn day(number: u64) -> u64 {
     (FIRST_DAY + number) * PERIOD_SECS
 }
 
-/// The greatest sum of the published rates of `count` relays of one machine, in times of the
-/// machine's rate. Each day a random part of the relays is there, measured at once or one after the
-/// other, and some refuse. Each relay shows `factor` times what it carries.
+/// The greatest sum of the published rates of `count` relays of one machine, over the machine's
+/// rate. Each day a random part of the relays is online, measured at once or one after another, and
+/// some refuse. Each relay shows `factor` times its rate.
 fn greatest_sum(count: u32, factor: f64, seed: u64) -> f64 {
     let mut random = ChaCha12Rng::seed_from_u64(seed ^ u64::from(count));
     let (mut outcomes, mut most) = (Vec::new(), 0.0_f64);
@@ -103,9 +103,9 @@ fn greatest_sum(count: u32, factor: f64, seed: u64) -> f64 {
     most
 }
 
-/// The least published rate of an honest relay that shares the address of a machine with `count`
-/// relays, in times of its own rate, which is the machine's. The machine's relays take turns in
-/// being there when the group is measured.
+/// The lowest published rate of an honest relay that shares the address of a machine with `count`
+/// relays, over its own rate, which is the machine's. The machine's relays take turns in being
+/// online when the group is measured.
 fn least_of_neighbour(count: u32) -> f64 {
     let (mut outcomes, mut least) = (Vec::new(), f64::INFINITY);
     for (number, turn) in (0..DAYS).zip((0..count).cycle()) {
@@ -156,8 +156,8 @@ pub fn coming_and_going(seed: u64) -> Attack {
 /// The number of the attacker's first relay; other relays have lower numbers.
 const NEW: u32 = 1000;
 
-/// The greatest published rate of new relays at this host, in times of the former relay's. They
-/// come one after the other in `days` days, and each stays for `each` of them.
+/// The greatest published rate of new relays at this host, over the former relay's rate. They come
+/// one after another in `days` days, and each stays for `each` days.
 fn greatest_number(host: u32, days: u64, each: u64) -> f64 {
     let mut outcomes = Vec::new();
     for number in 0..BEFORE + days {
@@ -182,7 +182,7 @@ fn greatest_number(host: u32, days: u64, each: u64) -> f64 {
     most
 }
 
-/// E3: new identities of one owner, to be published with a burst at once.
+/// E3: new identities of one owner, each of which tries to have a burst published at once.
 #[must_use]
 pub fn new_identities() -> Attack {
     let usual = bytes(USUAL) / bytes(SLOW);

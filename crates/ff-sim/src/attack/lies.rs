@@ -1,8 +1,7 @@
-//! Relays that say or do something else in the seconds of a measurement, by the aggregation as it
-//! is.
+//! Relays that lie about their traffic, delay echoes or burst, by the real aggregation.
 //!
-//! Time stands in whole seconds. A relay decrypts no more than its capacity in all, but for a burst
-//! host's first seconds, and chooses what it echoes when.
+//! Time is in whole seconds. A relay never decrypts more than its capacity, except in a burst
+//! host's first seconds, and chooses when to echo how much.
 
 use ff_proto::aggregate::{SecondSample, check_reports};
 use ff_proto::params::Params;
@@ -10,13 +9,12 @@ use ff_proto::units::BytesPerSec;
 
 use super::{Attack, Basis, Point, System};
 
-/// The capacity of a relay: some 100 Mbit/s, of which none of the parts that are needed here is
-/// rounded.
+/// The capacity of a relay in bytes per second, some 100 Mbit/s: divisible without rounding by all
+/// divisors used here.
 const CAPACITY: u64 = 46 * 9 * 16 * 31 * 61;
-/// Seconds of a measurement.
 const SECONDS: u64 = 30;
 
-/// Seconds in which a relay echoes these bytes, and reports all the background that it may.
+/// Seconds in which a relay echoes these bytes and reports the most background allowed.
 pub(super) fn lying(echoed: &[u64], params: &Params) -> Vec<SecondSample> {
     let second = |&measurement_bytes: &u64| {
         let allowed = params.ratio.background_for(measurement_bytes);
@@ -29,15 +27,14 @@ pub(super) fn lying(echoed: &[u64], params: &Params) -> Vec<SecondSample> {
     echoed.iter().map(second).collect()
 }
 
-/// Seconds in which a relay echoes these bytes, and has no background.
+/// Seconds in which a relay echoes these bytes and has no background.
 pub(super) fn honest(echoed: &[u64]) -> Vec<SecondSample> {
     let second =
         |&measurement_bytes: &u64| SecondSample { measurement_bytes, ..Default::default() };
     echoed.iter().map(second).collect()
 }
 
-/// What is published of these seconds, in proportion to the capacity; nothing if the reports are
-/// impossible.
+/// The published rate over the capacity; 0 if the reports are impossible.
 fn published(seconds: &[SecondSample], params: &Params) -> f64 {
     if check_reports(seconds, params.ratio).is_err() {
         return 0.0;
@@ -45,23 +42,23 @@ fn published(seconds: &[SecondSample], params: &Params) -> f64 {
     params.estimator.estimate(seconds, params.ratio).map_or(0.0, times)
 }
 
-/// The median second alone, in proportion to the capacity.
+/// The rate by the median second alone, over the capacity.
 fn by_median(seconds: &[SecondSample], params: &Params) -> f64 {
     params.estimator.basis(seconds, params.ratio).map_or(0.0, |basis| times(basis.median))
 }
 
-/// A rate in proportion to the capacity.
+/// A rate over the capacity.
 fn times(rate: BytesPerSec) -> f64 {
     super::sample::bytes(rate) / float(CAPACITY)
 }
 
-/// A number of bytes, cells, seconds or relays as a float.
+/// An integer as a float.
 #[expect(clippy::cast_precision_loss, reason = "these numbers lie far below 2^53")]
 pub(super) fn float(number: u64) -> f64 {
     number as f64
 }
 
-/// E1: a relay without clients says that it has as many as it may.
+/// E1: a relay without clients reports the most background allowed.
 #[must_use]
 pub fn false_background() -> Attack {
     let defaults = Params::PAPER;
@@ -124,16 +121,16 @@ pub fn held_back() -> Attack {
     }
 }
 
-/// What a relay echoes that keeps all for just over half of the seconds, the last ones.
+/// The echoes of a relay that releases everything in just over half of the seconds, the last ones.
 fn released(secs: u64) -> Vec<u64> {
     let open = secs / 2 + 1;
     (0..secs).map(|second| if second < secs - open { 0 } else { CAPACITY * secs / open }).collect()
 }
 
-/// What a burst host's limit is, in parts of its burst.
+/// A burst host's burst over its limit.
 const BURST: u64 = 10;
 
-/// E10: a host that is fast for some seconds, and then limited.
+/// E10: a host that is fast for some seconds and then limited.
 #[must_use]
 pub fn bursts() -> Attack {
     let params = Params::PAPER;
@@ -175,7 +172,7 @@ pub fn bursts() -> Attack {
     }
 }
 
-/// In addition to E4: a relay whose line is filled by others in some of the seconds.
+/// In addition to E4: others fill a relay's link in some of the seconds.
 #[must_use]
 pub fn denied_seconds() -> Attack {
     let params = Params::PAPER;

@@ -1,13 +1,13 @@
 //! E5: several relays on one machine (paper §5), by the real groups.
 //!
-//! Relays that belong together by their own claims are measured at once, as far as the team can,
-//! and the sum of their published rates is at most what they have shown at once. Measured apart,
-//! each shows all of the machine. Measured at once, they share the machine: in sum they echo what
-//! it decrypts, however it is shared from second to second. The schedule decides whether they are
-//! measured at once, by the relays' claims.
+//! Relays that belong together by their own claims are measured at once as far as the team can, and
+//! the sum of their published rates is at most what they have shown at once. Measured separately,
+//! each shows the machine's full capacity. Measured at once, they share the machine: their echoes
+//! add up to its capacity, however it is divided from second to second. The schedule decides by the
+//! relays' claims whether they are measured at once.
 //!
-//! Twins begin some seconds apart: each has all of the machine until the other begins, and after
-//! the other has ended.
+//! Twins begin some seconds apart: each has the full machine before the other begins and after the
+//! other has ended.
 
 use ff_plan::period::schedule::{Schedule, ScheduleRules};
 use ff_plan::period::{FIRST_GUESS, ScheduledRelay, group};
@@ -19,31 +19,30 @@ use super::lies::{honest, lying};
 use super::sample::{bytes, name, old, teams};
 use super::{Attack, Basis, Point, System};
 
-/// What the machine can do: some 100 Mbit/s.
+/// The capacity of the machine in bytes per second, some 100 Mbit/s.
 const MACHINE: u64 = 12_480_000;
-/// Seconds of a measurement.
 const SECONDS: usize = 30;
 
-/// How the schedule knows that relays are on one machine.
+/// The evidence by which the schedule knows that relays are on one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Evidence {
-    /// It does not: each has an address of its own, and no family.
+    /// None: each has an address of its own and no family.
     Nothing,
     Address,
     /// They name each other as family.
     Family,
-    /// Their rates were found to move together.
+    /// Their rates were found to change together.
     Tied,
 }
 
-/// How the machine shares itself among relays that are measured at once.
+/// How the machine is divided among relays that are measured at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sharing {
     /// Evenly in all seconds.
     Evenly,
-    /// One after the other, so that each is fast for some seconds.
+    /// In turn, so that each is fast for some seconds.
     InTurn,
-    /// All keep what they get for the seconds of the second half.
+    /// All relays hold echoes back, and release them in just over half of the seconds.
     HeldBack,
 }
 
@@ -81,7 +80,7 @@ fn at_once(relays: &[ScheduledRelay], seed: u64) -> Vec<Vec<u32>> {
     sets.filter(|set| !set.is_empty()).collect()
 }
 
-/// The bytes of each second that one of `count` relays of the machine echoes.
+/// The bytes that one of `count` relays of the machine echoes in each second.
 fn series(count: usize, relay: usize, sharing: Sharing) -> Vec<u64> {
     let (parts, open) = (count.max(1) as u64, (SECONDS / 2 + 1) as u64);
     let second = |second: usize| match sharing {
@@ -93,8 +92,8 @@ fn series(count: usize, relay: usize, sharing: Sharing) -> Vec<u64> {
     (0..SECONDS).map(second).collect()
 }
 
-/// The sum of the published rates of `count` relays, in times of the machine's rate: each relay's
-/// rate, and for relays that belong together at most what they have shown at once.
+/// The sum of the published rates of `count` relays, over the machine's rate: each relay's rate,
+/// and for relays that belong together at most what they have shown at once.
 fn gain(count: u32, evidence: Evidence, sharing: Sharing, seed: u64) -> f64 {
     let (Params { ratio, estimator, .. }, relays) = (Params::PAPER, relays(count, evidence));
     let mut shown = Vec::new();
@@ -118,7 +117,7 @@ fn gain(count: u32, evidence: Evidence, sharing: Sharing, seed: u64) -> f64 {
     bytes(sum) / bytes(BytesPerSec::new(MACHINE))
 }
 
-/// E5.
+/// E5: several relays on one machine.
 #[must_use]
 pub fn one_machine(seed: u64) -> Attack {
     let mut points = Vec::new();
@@ -161,8 +160,8 @@ pub fn one_machine(seed: u64) -> Attack {
     }
 }
 
-/// The sum of the published rates of twins that begin `apart` seconds apart, in times of their
-/// machine's rate. Each is measured for `secs` seconds.
+/// The sum of the published rates of twins that begin `apart` seconds apart, over their machine's
+/// rate. Each is measured for `secs` seconds.
 fn twins_apart(secs: u32, apart: u32, is_lying: bool) -> f64 {
     let params = Params::PAPER;
     let echoed = |second: u32| if second < apart { MACHINE } else { MACHINE / 2 };
@@ -176,7 +175,7 @@ fn twins_apart(secs: u32, apart: u32, is_lying: bool) -> f64 {
     bytes(sum) / bytes(BytesPerSec::new(MACHINE))
 }
 
-/// The same by the formula, without a lie.
+/// The same by the formula, for twins that do not lie.
 fn twins_formula(secs: u32, apart: u32) -> f64 {
     let (t, d) = (f64::from(secs), f64::from(apart.min(secs)));
     let median = match (2 * apart).cmp(&secs) {

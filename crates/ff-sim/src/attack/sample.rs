@@ -1,4 +1,4 @@
-//! Networks for attacks: made up from a seed, or scaled to what the paper's had.
+//! Networks for attacks: synthetic, or scaled to the paper's capacities.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -10,21 +10,22 @@ use rand_chacha::ChaCha12Rng;
 use crate::network::{CapacitySource, Flags, Network, Relay};
 use crate::schedule::scaling::scale;
 
-/// What the relays of the paper's network carried: 608 Gbit/s (paper §7).
+/// The total capacity of the paper's network: 608 Gbit/s (paper §7).
 pub const PAPERS_TOTAL: BytesPerSec = BytesPerSec::from_mbit(608_000);
-/// Its fastest relay: 998 Mbit/s.
+/// The capacity of its fastest relay: 998 Mbit/s.
 pub const PAPERS_MOST: BytesPerSec = BytesPerSec::from_mbit(998);
-/// How many relays it had.
+/// The number of its relays.
 pub const PAPERS_RELAYS: u32 = 6419;
 
-/// The exponent of the Pareto distribution: four fifths of relays have a fifth of all at 1.16.
+/// The exponent of the Pareto distribution: at 1.16, a fifth of the relays have four fifths of the
+/// total.
 const PARETO: f64 = 1.16;
 
-/// The capacity of the smallest relay before all are scaled: so large that rounding to bytes does
-/// not show.
+/// The capacity of the smallest relay before scaling: large enough to make rounding to bytes
+/// negligible.
 const GRAIN: BytesPerSec = BytesPerSec::new(1_000_000);
 
-/// A made-up network: capacities as Pareto's, none above `most`, `total` in all.
+/// A synthetic network: Pareto-distributed capacities, each at most `most`, with the sum `total`.
 #[must_use]
 pub fn made_up(seed: u64, relays: u32, total: BytesPerSec, most: BytesPerSec) -> Network {
     let mut random = ChaCha12Rng::seed_from_u64(seed);
@@ -48,29 +49,28 @@ pub fn made_up(seed: u64, relays: u32, total: BytesPerSec, most: BytesPerSec) ->
     Network { name, unix_secs: None, capacities: CapacitySource::Given, relays }
 }
 
-/// Capacities as these, but none above `most` and `total` in all; if they are too few for that, all
-/// that have any are at `most`.
+/// These capacities scaled to the sum `total`, each at most `most`; if the relays are too few for
+/// that, all with a capacity have `most`.
 fn scaled(raw: &[BytesPerSec], total: BytesPerSec, most: BytesPerSec) -> Vec<BytesPerSec> {
     let brim = |one: &BytesPerSec| if one.get() > 0 { most } else { BytesPerSec::new(0) };
     scale(raw, Some(total), Some(most)).unwrap_or_else(|_| raw.iter().map(brim).collect())
 }
 
-/// The capacities of a network's relays, scaled to the paper's total; relays without one are left
-/// out.
+/// The capacities of a network's relays, scaled to the paper's total; relays without a capacity are
+/// left out.
 #[must_use]
 pub fn papers_capacities(network: &Network) -> Vec<BytesPerSec> {
     let raw: Vec<BytesPerSec> = network.relays.iter().filter_map(Relay::usable).collect();
     scaled(&raw, PAPERS_TOTAL, PAPERS_MOST)
 }
 
-/// A network's relays as the schedule sees them, each by itself and with these capacities as
-/// estimates.
+/// Relays with these estimates as the schedule sees them, each in a group of its own.
 #[must_use]
 pub fn scheduled(capacities: &[BytesPerSec]) -> Vec<period::ScheduledRelay> {
     (0_u32..).zip(capacities).map(|(number, &capacity)| old(number, Some(capacity))).collect()
 }
 
-/// A relay by itself, with this estimate.
+/// A relay in a group of its own, with this estimate.
 #[must_use]
 pub fn old(number: u32, estimate: Option<BytesPerSec>) -> period::ScheduledRelay {
     period::ScheduledRelay {
@@ -81,7 +81,7 @@ pub fn old(number: u32, estimate: Option<BytesPerSec>) -> period::ScheduledRelay
     }
 }
 
-/// `count` coordinators, with three measurers of 1 Gbit/s each (paper §7).
+/// `count` coordinators with three measurers of 1 Gbit/s each (paper §7).
 #[must_use]
 pub fn teams(count: u8) -> Vec<period::Team> {
     let measurer = |index: u32| period::Measurer {
@@ -95,7 +95,7 @@ pub fn teams(count: u8) -> Vec<period::Team> {
     (1..=count).map(team).collect()
 }
 
-/// A fingerprint of a number.
+/// A fingerprint made from a number.
 #[must_use]
 pub fn name(number: u32) -> ff_base::identity::Fingerprint {
     let mut name = [0; 20];
@@ -103,18 +103,18 @@ pub fn name(number: u32) -> ff_base::identity::Fingerprint {
     name
 }
 
-/// An address of a number, one of 10.0.0.0/8 and on.
+/// An address made from a number, from 10.0.0.0 on.
 fn address(number: u32) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from_bits(number.wrapping_add(10 << 24)))
 }
 
-/// A rate as a number of bytes.
+/// A rate in bytes per second, as a float.
 #[expect(clippy::cast_precision_loss, reason = "rates of relays lie far below 2^53")]
 pub(super) fn bytes(rate: BytesPerSec) -> f64 {
     rate.get() as f64
 }
 
-/// A rate as a weight.
+/// A rate in kilobytes per second, as a weight.
 pub(super) fn kilobytes(rate: BytesPerSec) -> f64 {
     (bytes(rate) / crate::others::KILOBYTE).round().max(1.0)
 }

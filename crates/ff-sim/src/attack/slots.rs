@@ -2,12 +2,12 @@
 //! real schedule.
 //!
 //! Each trial is a period with a seed of its own. Coordinators' slots come from the schedule, each
-//! slot is good with probability q, and what a measurement in a good or a bad one comes to from the
-//! aggregation. Authorities publish the low median of their votes (dir-spec 3.8.2), so a bad result
-//! of half of them is enough for a bad one.
+//! slot is good with probability q, and the result of a measurement in a good or a bad slot comes
+//! from the aggregation. Authorities publish the low median of their votes (dir-spec 3.8.2), so bad
+//! results of half of them make the median bad.
 //!
-//! A relay may also refuse in a bad slot. What it gets for that is decided by [`Draw`]; "free" is
-//! what it would get if refusing did not count.
+//! A relay may also refuse in a bad slot. [`Draw`] decides what it gets for that; "free" curves
+//! show what it would get if a refusal did not count.
 
 use ff_base::identity::Fingerprint;
 use ff_plan::period::schedule::{Schedule, ScheduleRules};
@@ -24,42 +24,40 @@ use super::chance::{at_least, share, three_deviations};
 use super::sample::{name, old, teams};
 use super::{Attack, Basis, Point, System};
 
-/// Periods that are tried.
+/// Simulated periods.
 const TRIALS: u32 = 4000;
-/// Slots of these periods: those of two hours.
+/// Slots of these periods, which are two hours long.
 const SLOTS: u32 = 240;
 /// The number of relays besides the relay in question.
 const OTHERS: u32 = 20;
-/// What the relay can do in good slots.
+/// The relay's rate in good slots.
 const FAST: BytesPerSec = BytesPerSec::from_mbit(100);
-/// What it can do in bad ones.
+/// The relay's rate in bad slots.
 const SLOW: BytesPerSec = BytesPerSec::from_mbit(10);
 
-/// How a relay is measured, and what it makes of that.
+/// How a relay treats bad slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Policy {
-    /// It takes what comes.
+    /// It accepts every measurement.
     Patient,
-    /// It refuses in a bad slot, and that counts.
+    /// It refuses in a bad slot, and the refusal counts.
     Refusing,
-    /// It refuses in a bad slot, and that is free.
+    /// It refuses in a bad slot, and the refusal does not count.
     RefusingFreely,
 }
 
-/// The periods that are tried repeatedly.
+/// The periods that are simulated repeatedly.
 struct Periods {
     /// The relays, the one in question first.
     relays: Vec<ScheduledRelay>,
-    /// The coordinators.
     teams: Vec<Team>,
-    /// The parameters.
     params: Params,
-    /// What a good and a bad slot come to.
+    /// The results of a good and of a bad slot.
     values: [Draw; 2],
 }
 
 impl Periods {
-    /// Those of `coordinators` coordinators.
+    /// Periods with this number of coordinators.
     fn new(coordinators: u8) -> Self {
         let params = Params::PAPER;
         let value = |rate: BytesPerSec| {
@@ -81,8 +79,7 @@ impl Periods {
         }
     }
 
-    /// What each coordinator takes the relay for in a period, when each slot is good with
-    /// probability q.
+    /// Each coordinator's result for the relay in a period; each slot is good with probability q.
     fn draws(&self, q: f64, policy: Policy, random: &mut ChaCha12Rng) -> Vec<Draw> {
         let rules = self.rules(random);
         if policy == Policy::Patient {
@@ -98,7 +95,7 @@ impl Periods {
         (0..self.teams.len()).map(draw).collect()
     }
 
-    /// What a relay gets that refuses in a bad slot.
+    /// The result for a relay that refuses in a bad slot.
     fn with_second_draw(
         &self,
         timetable: &mut Timetable,
@@ -120,7 +117,7 @@ impl Periods {
         }
     }
 
-    /// What a measurement in this slot comes to; nothing if there is none.
+    /// The result of a measurement in this slot; no value if there is no slot.
     fn value(&self, slot: Option<u32>, good: &[bool]) -> Draw {
         let is_good = slot.and_then(|slot| good.get(slot as usize));
         is_good.map_or(Draw::Blank, |&good| self.values[usize::from(good)])
@@ -138,15 +135,15 @@ fn good_slots(q: f64, random: &mut ChaCha12Rng) -> Vec<bool> {
     (0..SLOTS).map(|_| random.random_bool(q.clamp(0.0, 1.0))).collect()
 }
 
-/// dir-spec 3.8.2: of an even number of votes the lower one in the middle. A coordinator without a
-/// value does not vote.
+/// dir-spec 3.8.2: the lower middle one of an even number of votes. A coordinator without a value
+/// does not vote.
 fn low_median(mut draws: Vec<Draw>) -> Draw {
     draws.sort_by_key(|draw| draw.value().unwrap_or_default());
     let middle = draws.len().saturating_sub(1) / 2;
     draws.get(middle).copied().unwrap_or(Draw::Void)
 }
 
-/// sum over k >= n/2 of Pr[B(n, p) = k].
+/// Σ_{k ≥ n/2} Pr[B(n, p) = k].
 fn half_of(coordinators: u8, p: f64) -> f64 {
     let n = u32::from(coordinators);
     at_least(n, p, n.div_ceil(2))
@@ -202,8 +199,8 @@ pub fn second_draws(seed: u64) -> Attack {
             points.push(Point::new(curve, q, ours).beside(half_of(3, bad)).of_trials(TRIALS));
         }
     }
-    // One coordinator and more of them, at that q. From some seven on, those few relays without a
-    // second slot move the free curve by more than chance does.
+    // One coordinator and several, at that q. From about seven on, the few relays without a second
+    // slot shift the free curve by more than chance does.
     for coordinators in [1, 5] {
         let periods = Periods::new(coordinators);
         let curves = [
@@ -236,7 +233,7 @@ pub fn second_draws(seed: u64) -> Attack {
     }
 }
 
-/// E4: others fill a relay's line in a share of the slots.
+/// E4: others fill a relay's link in a share of the slots.
 #[must_use]
 pub fn denial_of_service(seed: u64) -> Attack {
     let mut points = Vec::new();

@@ -1,8 +1,8 @@
-//! Table 2: what the systems cost and what an attacker gains, as curves over the attacker's size
-//! and the trusted share, and not as single points.
+//! Table 2: the systems' costs and an attacker's gains, as curves over the attacker's capacity and
+//! the trusted share instead of single points.
 //!
-//! FlashFlow's line is computed by the real schedule and aggregation (E9). Of the others' costs and
-//! times the paper's figures are cited.
+//! FlashFlow's row is computed by the real schedule and aggregation (E9). The others' costs and
+//! times are cited from the paper.
 
 use ff_plan::period::FIRST_GUESS;
 use ff_plan::period::schedule::{Schedule, ScheduleRules};
@@ -15,12 +15,10 @@ use super::{Attack, Basis, Point, System, lies, traffic};
 use crate::network::Network;
 use crate::others::peerflow::bound;
 
-/// Seconds of a slot.
 const SLOT_SECS: f64 = 30.0;
-/// Seconds of an hour.
 const HOUR_SECS: f64 = 3600.0;
 
-/// E9: how long a team of 3 Gbit/s needs for the network, the greatest first (paper §7).
+/// E9: how long a team of 3 Gbit/s needs for the network, largest relays first (paper §7).
 #[must_use]
 pub fn speed(network: &Network) -> Attack {
     let capacities = papers_capacities(network);
@@ -32,7 +30,7 @@ pub fn speed(network: &Network) -> Attack {
         params: Params::PAPER,
     };
     let slots = f64::from(Schedule::greedy(&scheduled(&capacities), rules).slots());
-    // f times 608 Gbit/s over 3, rounded up: what no packing falls below.
+    // f times 608 Gbit/s over 3, rounded up: a lower bound for any packing.
     let least = (Params::PAPER.excess_factor() * 608.0 / 3.0).ceil();
     Attack {
         id: "E9",
@@ -54,7 +52,7 @@ pub fn speed(network: &Network) -> Attack {
     }
 }
 
-/// All curves of the table that are of these systems, from the attacks that have been run.
+/// All curves of the table for these systems, from attacks that were run.
 #[must_use]
 pub fn table2(systems: &[System], attacks: &[Attack]) -> Attack {
     let mut points = Vec::new();
@@ -72,7 +70,7 @@ pub fn table2(systems: &[System], attacks: &[Attack]) -> Attack {
         }
     }
     for trusted in traffic::TRUSTED {
-        // Nobody is trusted in these: what they lose does not depend on it.
+        // These systems trust no relays: their loss does not depend on the trusted share.
         if has(System::FlashFlow) {
             points.push(Point::new("flashflow", NAMED.mbit(), flashflow).trusting(trusted));
         }

@@ -1,5 +1,4 @@
-//! E8: an attacker that exchanges bytes with some trusted relays alone, against PeerFlow (paper
-//! §8).
+//! E8: an attacker that exchanges bytes only with some trusted relays, against PeerFlow (paper §8).
 
 use rand::SeedableRng as _;
 use rand::seq::SliceRandom as _;
@@ -10,10 +9,10 @@ use super::{Attack, Basis, Point, System};
 use crate::network::Network;
 use crate::others::peerflow::{CITED, Exchanged, bound, estimate, greatest_lie};
 
-/// The trusted shares.
+/// The trusted shares of the network.
 pub const TRUSTED: [f64; 6] = [0.02, 0.05, 0.1, 0.2, 0.3, 0.5];
 
-/// The shares of relays that are trusted, drawn one by one until they have this share of all
+/// The weight shares of trusted relays, drawn one by one until they have this share of the total
 /// weight.
 fn trusted(network: &Network, share: f64, seed: u64) -> Vec<f64> {
     let mut random = ChaCha12Rng::seed_from_u64(seed);
@@ -35,14 +34,14 @@ fn trusted(network: &Network, share: f64, seed: u64) -> Vec<f64> {
         .collect()
 }
 
-/// What an attacker gains, and what its trusted share is exactly.
+/// The attacker's gain, and the exact trusted share.
 fn gain(network: &Network, share: f64, seed: u64) -> (f64, f64) {
     let shares = trusted(network, share, seed);
     let exact: f64 = shares.iter().sum();
     (estimate(&greatest_lie(1.0, &shares)).unwrap_or(0.0), exact)
 }
 
-/// E8.
+/// E8: traffic with few trusted relays.
 #[must_use]
 pub fn concentrated(network: &Network, seed: u64) -> Attack {
     let mut points = Vec::new();
@@ -75,7 +74,7 @@ pub fn concentrated(network: &Network, seed: u64) -> Attack {
     }
 }
 
-/// What is only cited of PeerFlow.
+/// Figures on PeerFlow that are only cited.
 #[must_use]
 pub fn cited() -> Vec<Attack> {
     let attack = |cited: &crate::others::peerflow::Cited| Attack {

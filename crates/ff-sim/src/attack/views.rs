@@ -1,25 +1,25 @@
-//! E7: liars and framing against EigenSpeed (paper §8).
+//! E7: lies and framing against EigenSpeed (paper §8).
 //!
 //! ```text
-//!   relays of a network, some hundred ─▶ streams between pairs ─▶ views ─▶ rules that spare honest relays
-//!                                                                   │
-//!        attackers lie about each other, and about whom they frame ─┘
+//!   200 relays of a network ─▶ streams between pairs ─▶ views ─▶ rules that spare honest relays
+//!                                                         │
+//!        attackers lie about each other, or about those ──┘
+//!        that they frame
 //! ```
 //!
-//! A stream between two relays gets the speed of the slower one's part for one stream, with noise;
-//! how many streams there are between two goes by their weights, so of small relays little is
-//! known. The thresholds are those that spare 99 % of honest relays, see
-//! [`EigenSpeedRules::calibrated`].
+//! A stream between two relays gets the per-stream speed of the slower one, with noise. The number
+//! of streams between two relays grows with their weights, so little is known of small relays. The
+//! thresholds are those that spare 99 % of honest relays, see [`EigenSpeedRules::calibrated`].
 //!
-//! What a gang gains is told in times of what it deserves, so it matters who lies. Relays that
-//! deserve much have little to gain: trusted relays have rated them well before. Slow ones that
-//! give all that they have to trusted relays gain most, and the paper's order of magnitude (7.4 to
-//! 28.1) is theirs. If only changes in a step count, and few are trusted, they gain more by far:
-//! see the curves of [`liars`].
+//! A gang's gain is its weight over its fair weight, so the choice of members matters. Relays with
+//! a high fair weight gain little: trusted relays have already rated them well. Slow ones that give
+//! all of their capacity to trusted relays gain most, and the paper's order of magnitude (7.4 to
+//! 28.1) is theirs. If only changes per step are checked and few relays are trusted, they gain far
+//! more: see the curves of [`liars`].
 //!
 //! Limits: 200 relays stand for thousands; the noise and the number of streams are our choice, so
-//! the order of magnitude and the direction of the curves are what can be compared. Who sets laxer
-//! thresholds gets greater gains.
+//! only the order of magnitude and the direction of the curves can be compared. Laxer thresholds
+//! give greater gains.
 
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
@@ -30,40 +30,39 @@ use super::{Attack, Basis, Point, System};
 use crate::network::Network;
 use crate::others::eigenspeed::{EigenSpeedRules, EigenSpeedWeights, Views, weights};
 
-/// Relays that stand for the network.
+/// The number of relays that stand for the network.
 const RELAYS: usize = 200;
-/// Streams between two relays in the mean.
+/// The mean number of streams between two relays.
 const STREAMS: f64 = 3.0;
-/// The deviation of a stream's logarithm.
+/// The standard deviation of the logarithm of a stream's speed.
 const NOISE: f64 = 0.5;
 /// The share of honest relays that each threshold marks.
 const MARKED: f64 = 0.01;
-/// The trusted shares, by number.
+/// The trusted shares, by number of relays.
 pub const TRUSTED: [f64; 5] = [0.05, 0.1, 0.2, 0.3, 0.5];
-/// The shares of relays that attack, by number.
+/// The shares of attacking relays, by number.
 pub const ATTACKERS: [f64; 2] = [0.02, 0.05];
 /// The same for the curve over the attackers' share.
 const CURVE: [f64; 4] = [0.01, 0.02, 0.05, 0.1];
-/// One relay in this number is slow.
+/// One relay in this number counts as slow.
 const SLOW: usize = 4;
-/// Networks that are looked at for gangs of slow relays, which differ more.
+/// The number of networks for gangs of slow relays, which differ more.
 const NETWORKS_OF_SLOW: u64 = 9;
-/// Networks that are looked at: their median counts.
+/// The number of networks of which the median is taken.
 const NETWORKS: u64 = 3;
 
-/// Some hundred relays and what they see of each other.
+/// The relays and their views of each other.
 struct Crowd {
-    /// What they can carry.
+    /// In bytes per second.
     capacities: Vec<f64>,
-    /// What honest ones see.
+    /// The views of honest relays.
     views: Views,
-    /// Relays in an order that nobody chooses: the attackers from the front, the trusted ones from
-    /// the back.
+    /// The relays in random order: attackers from the front, trusted ones from the back.
     order: Vec<usize>,
 }
 
 impl Crowd {
-    /// Relays at equal distances of a network's, sorted by capacity.
+    /// Every n-th relay of a network sorted by capacity.
     fn new(network: &Network, seed: u64) -> Self {
         let mut random = ChaCha12Rng::seed_from_u64(seed);
         let all =
@@ -78,20 +77,19 @@ impl Crowd {
         Self { capacities, views, order }
     }
 
-    /// A share of them, from the front.
+    /// This share of the relays, from the front.
     fn attackers(&self, share: f64) -> &[usize] {
         &self.order[..part(self.order.len(), share)]
     }
 
-    /// The same share of the slowest quarter of the relays that trusted relays have rated: the
-    /// others have a part of 1/n with any rating. None of them is trusted at any share of the
-    /// curves.
+    /// The same share, from the slowest quarter of the relays that trusted relays have rated:
+    /// unrated ones have 1/n with any rating. None of them is trusted at any share of the curves.
     fn slow(&self, share: f64, trusted: &[usize]) -> Vec<usize> {
         let others = &self.order[..self.order.len() - self.order.len() / 2];
         let speed = |of: usize, to: usize| self.views.speed(of, to).min(self.views.speed(to, of));
         let is_rated = |one: &usize| trusted.iter().any(|&other| speed(*one, other) > 0.0);
         let rated: Vec<usize> = others.iter().copied().filter(is_rated).collect();
-        // Their numbers are in the order of their capacities.
+        // Relays' numbers are in the order of their capacities.
         let mut sorted = rated.clone();
         sorted.sort_unstable();
         let slow = &sorted[..sorted.len().div_ceil(SLOW)];
@@ -99,13 +97,13 @@ impl Crowd {
         rated.into_iter().filter(|one| slow.contains(one)).take(count).collect()
     }
 
-    /// A share of them, from the back.
+    /// This share of the relays, from the back.
     fn trusted(&self, share: f64) -> &[usize] {
         &self.order[self.order.len() - part(self.order.len(), share)..]
     }
 }
 
-/// A share of a number, one at least and half at most.
+/// A share of a number, at least one and at most half.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -116,7 +114,7 @@ fn part(count: usize, share: f64) -> usize {
     ((count as f64 * share).round() as usize).min(count / 2).max(1).min(count)
 }
 
-/// What relays with these capacities see of each other.
+/// The views that relays with these capacities have of each other.
 fn seen(capacities: &[f64], random: &mut ChaCha12Rng) -> Views {
     let count = capacities.len();
     let mean = capacities.iter().sum::<f64>() / float(count.max(1));
@@ -138,8 +136,8 @@ fn seen(capacities: &[f64], random: &mut ChaCha12Rng) -> Views {
     views
 }
 
-/// What a gang makes of the views whose members say of each other what goes by what both deserve,
-/// times this. So all of them grow alike, and none is marked before the others.
+/// The views with a gang's lies: members report each other's fair speed times `factor`. So all
+/// members grow alike, and none is marked before the others.
 fn lied(views: &Views, gang: &[usize], deserved: &EigenSpeedWeights, factor: f64) -> Views {
     let mut views = views.clone();
     for &one in gang {
@@ -151,8 +149,8 @@ fn lied(views: &Views, gang: &[usize], deserved: &EigenSpeedWeights, factor: f64
     views
 }
 
-/// The views when a gang gives all that it has to trusted relays: it has streams with all of them,
-/// each as much faster as it leaves others out, and no faster than the trusted relay.
+/// The views if a gang gives all of its capacity to trusted relays: it has streams with all of
+/// them, faster in proportion to the relays left out, but no faster than the trusted relay.
 fn courted(crowd: &Crowd, gang: &[usize], trusted: &[usize]) -> Views {
     let mut views = crowd.views.clone();
     let more = float(crowd.order.len()) / float(trusted.len().max(1));
@@ -166,7 +164,7 @@ fn courted(crowd: &Crowd, gang: &[usize], trusted: &[usize]) -> Views {
     views
 }
 
-/// A number of streams.
+/// A Poisson-distributed number of streams.
 fn poisson(mean: f64, random: &mut ChaCha12Rng) -> u32 {
     let (limit, mut product, mut count) = ((-mean).exp(), random.random::<f64>(), 0);
     while product > limit {
@@ -176,7 +174,7 @@ fn poisson(mean: f64, random: &mut ChaCha12Rng) -> u32 {
     count
 }
 
-/// A number from the standard normal distribution.
+/// A standard normal deviate.
 fn normal(random: &mut ChaCha12Rng) -> f64 {
     let (one, other) = (1.0 - random.random::<f64>(), random.random::<f64>());
     (-2.0 * one.ln()).sqrt() * (std::f64::consts::TAU * other).cos()
@@ -187,19 +185,19 @@ fn float(count: usize) -> f64 {
     count as f64
 }
 
-/// The share of some relays.
+/// The total weight of some relays.
 fn share(weights: &EigenSpeedWeights, of: &[usize]) -> f64 {
     of.iter().filter_map(|&index| weights.shares.get(index)).sum()
 }
 
-/// The gains that liars aim at, by themselves in a network of which they are a small part.
+/// The gains that liars aim for.
 const AIMS: [f64; 14] =
     [1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0];
-/// Lies beyond the one by which a gang begins to take over all weight, in times of that.
+/// Lies above the factor at which a gang begins to take over all weight, relative to it.
 const BEYOND: [f64; 10] = [1.0, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 10.0, 1000.0];
 
-/// The factors of a gang's lies. From that on at which the gang alone stretches as much as all
-/// honest relays do, it takes over; below it, its weight is multiplied by 1/(1 - part of that).
+/// The factors of a gang's lies. At the critical factor the gang alone stretches as much as all
+/// honest relays, and takes over; at a part x of it, the gang's weight is multiplied by 1/(1 - x).
 fn claims(honest: &EigenSpeedWeights, gang: &[usize]) -> impl Iterator<Item = f64> {
     let square = |index: &usize| honest.shares[*index] * honest.shares[*index];
     let squares: f64 = gang.iter().map(square).sum();
@@ -208,22 +206,22 @@ fn claims(honest: &EigenSpeedWeights, gang: &[usize]) -> impl Iterator<Item = f6
     below.chain(BEYOND).map(move |part| critical * part)
 }
 
-/// How a gang goes about it, and what is done against it.
+/// A variant of the attack, with the countermeasures.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     /// The curve's name.
     curve: &'static str,
-    /// Whether its members are among the slowest quarter, and not any.
+    /// Whether members are from the slowest quarter.
     is_slow: bool,
-    /// Whether it gives all that it has to trusted relays.
+    /// Whether it gives all of its capacity to trusted relays.
     courts: bool,
     /// The share of honest relays that each threshold marks.
     marked_share: f64,
-    /// Whether final values count, and not changes in a step alone.
+    /// Whether final values are checked, in addition to changes per step.
     checks_finals: bool,
 }
 
-/// How many times what it deserves a gang gets whose members praise each other as much as they can
+/// The greatest weight over fair weight for a gang that praises its members as much as possible
 /// without being marked.
 fn liars_gain(crowd: &Crowd, [trusted, attackers]: [f64; 2], way: &Way) -> f64 {
     let trusted = crowd.trusted(trusted);
@@ -247,12 +245,12 @@ fn liars_gain(crowd: &Crowd, [trusted, attackers]: [f64; 2], way: &Way) -> f64 {
     unseen.fold(1.0, f64::max)
 }
 
-/// How many times what is deserved this is; nothing if that is nothing.
+/// The ratio of a share to the fair share; 0 if that is 0.
 fn times(share: f64, deserved: f64) -> f64 {
     if deserved > 0.0 { share / deserved } else { 0.0 }
 }
 
-/// The median over some networks.
+/// The median over [`NETWORKS`] networks.
 fn median_of(network: &Network, seed: u64, one: impl Fn(&Crowd) -> f64) -> f64 {
     median_of_many(network, NETWORKS, seed, one)
 }
@@ -263,13 +261,13 @@ fn median_of_many(network: &Network, many: u64, seed: u64, one: impl Fn(&Crowd) 
     ff_report::stats::median((0..many).map(of).collect()).unwrap_or(0.0)
 }
 
-/// The curve of a gang that also gives all that it has to trusted relays.
+/// The curve of a gang that also gives all of its capacity to trusted relays.
 pub const COURTING: &str = "praise, and service to trusted relays";
 
-/// The curve of a gang that does so and whose members are slow.
+/// The same with slow members.
 pub const SLOW_COURTING: &str = "slow relays, praise, and service to trusted relays";
 
-/// The curves.
+/// The variants of the attack.
 const WAYS: [Way; 5] = {
     let plain = Way {
         curve: "praise",
@@ -290,7 +288,7 @@ const WAYS: [Way; 5] = {
     ]
 };
 
-/// E7: a gang whose members praise each other.
+/// E7: a gang that praises its members.
 #[must_use]
 pub fn liars(network: &Network, seed: u64) -> Attack {
     let mut points = Vec::new();
@@ -330,8 +328,9 @@ pub fn liars(network: &Network, seed: u64) -> Attack {
     }
 }
 
-/// The share of honest relays that a gang gets marked which praises its members and, of the others,
-/// a fifth; with the check of what changes in a step, or without it.
+/// The share of honest relays that are marked because of a gang, with or without the check of
+/// changes per step. The gang praises its members and reports no speed of others, except for the
+/// fifth that it frames.
 fn framed(crowd: &Crowd, trusted: f64, attackers: f64, checks_steps: bool) -> f64 {
     let (trusted, gang) = (crowd.trusted(trusted), crowd.attackers(attackers));
     let mut rules = EigenSpeedRules::calibrated(&crowd.views, trusted, MARKED);
@@ -357,7 +356,7 @@ fn framed(crowd: &Crowd, trusted: f64, attackers: f64, checks_steps: bool) -> f6
     float(most.max().unwrap_or(0)) / float(honest.len().max(1))
 }
 
-/// The share of honest relays that are to be framed.
+/// The share of honest relays that the gang frames.
 const FRAMED: f64 = 0.2;
 
 /// E7: a gang that makes honest relays look like liars.
@@ -393,14 +392,14 @@ pub fn framing(network: &Network, seed: u64) -> Attack {
     }
 }
 
-/// E7: relays that nobody has seen, each of which gets 1/n.
+/// E7: relays that no other relay has seen, each with the weight 1/n.
 #[must_use]
 pub fn sybils(network: &Network, seed: u64) -> Attack {
     let gain = |crowd: &Crowd, attackers: f64| {
         let trusted = crowd.trusted(0.2);
         let rules = EigenSpeedRules::calibrated(&crowd.views, trusted, MARKED);
         let honest = weights(&crowd.views, trusted, &rules);
-        // Those that deserve least and have been rated.
+        // The relays with the lowest fair weight that have been rated.
         let mut least: Vec<usize> = (0..crowd.order.len()).collect();
         least.retain(|index| !trusted.contains(index));
         least.sort_by(|&one, &other| honest.shares[one].total_cmp(&honest.shares[other]));

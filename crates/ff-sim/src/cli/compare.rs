@@ -12,22 +12,22 @@ pub struct CompareArgs {
     /// The older bandwidth file, of any version.
     #[arg(value_name = "OLD.v3bw")]
     pub old: PathBuf,
-    /// The newer one.
+    /// The newer bandwidth file.
     #[arg(value_name = "NEW.v3bw")]
     pub new: PathBuf,
     /// The network, for positions, countries, families, and capacities if it has any. Relays that
     /// are not in it are left out; the results have their number.
     #[arg(long, value_name = "SRC")]
     pub network: PathBuf,
-    /// What else is known of it.
+    /// Further data on the network.
     #[command(flatten)]
     pub described: DescribedArgs,
     /// Join files and a network of different months too.
     #[arg(long)]
     pub allow_mixed: bool,
-    /// The clients' demand, as a part of all capacity, for the times of downloads. Predicted times
-    /// come from a model in which a relay serves all streams at once: use them for comparison, not
-    /// as forecasts.
+    /// The clients' demand, as a part of the total capacity, for the times of downloads. Predicted
+    /// times come from a model in which a relay serves all streams at once: use them for
+    /// comparison, not as forecasts.
     #[arg(long, value_name = "PART", default_value_t = 0.5)]
     pub load: f64,
     /// Also simulate downloads by both files' weights, as the command flow does, at that load.
@@ -51,7 +51,7 @@ pub struct CompareArgs {
     /// Fail if any input had to be left out.
     #[arg(long)]
     pub strict: bool,
-    /// Where results go.
+    /// Output of results.
     #[command(flatten)]
     pub out: OutArgs,
 }

@@ -1,4 +1,4 @@
-//! The options of `flow`.
+//! Options of `flow`.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
@@ -15,7 +15,7 @@ pub struct FlowArgs {
     /// the seven of these numbers. No network may be given twice.
     #[arg(long, value_name = "SRC,...", value_delimiter = ',', required = true)]
     pub network: Vec<PathBuf>,
-    /// What else is known of them.
+    /// Further data on the networks.
     #[command(flatten)]
     pub described: DescribedArgs,
     /// A folder with tmodel-stream.json and tmodel-packet.json, the models of users' circuits,
@@ -33,7 +33,7 @@ pub struct FlowArgs {
         default_value = "consensus,flashflow"
     )]
     pub weights: Vec<FlowWeights>,
-    /// Join bandwidth files with networks of other months too.
+    /// Join bandwidth files with networks of other months, too.
     #[arg(long)]
     pub allow_mixed: bool,
     /// Users' demand, as parts of that of January 2019.
@@ -44,9 +44,9 @@ pub struct FlowArgs {
     /// clients grows with it.
     #[arg(long, value_name = "NUMBER")]
     pub circuits: Option<f64>,
-    /// How relays divide their capacity among circuits: more to circuits that have had little
-    /// recently (weighted, nearest to what Shadow measured), equally (max-min), or to one circuit
-    /// after the other, the quietest first.
+    /// How relays divide their capacity among circuits: more to circuits with little recent traffic
+    /// (weighted, closest to Shadow's results), equally (max-min), or to one circuit after another,
+    /// the quietest first.
     #[arg(long, value_name = "RULE", default_value = "weighted")]
     pub rule: FlowRule,
     /// Limit of data in flight: fixed windows of 500 cells, as in 2019, or congestion control, as
@@ -73,7 +73,7 @@ pub struct FlowArgs {
     #[arg(long, value_name = "MINUTES", default_value_t = 20,
           value_parser = clap::value_parser!(u32).range(0..=1440))]
     pub warm_up: u32,
-    /// Seconds of a tick: a whole part of one, as 0.1, or 1, 2, 3, 4, 5, 6 or 10. A longer tick
+    /// Seconds of a tick: a fraction 1/n, such as 0.1, or 1, 2, 3, 4, 5, 6 or 10. A longer tick
     /// makes a simulation cheaper and coarser: times of downloads are multiples of it, and relays
     /// at their limit carry less (in a small network 0.96 with 0.1 s, 0.85 with 1 s).
     #[arg(long, value_name = "SECONDS", default_value_t = Tick(TICK_SECS))]
@@ -96,25 +96,25 @@ pub struct FlowArgs {
     /// Fail if any input had to be left out.
     #[arg(long)]
     pub strict: bool,
-    /// Where results go.
+    /// Output of results.
     #[command(flatten)]
     pub out: OutArgs,
 }
 
-/// Weights by which clients choose relays.
+/// The weights by which clients choose relays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlowWeights {
-    /// Those of the network's file.
+    /// The weights in the network's file.
     Consensus,
     /// Capacities, with errors between 0.84 and 1.01 (paper §6, Fig. 16).
     Flashflow,
-    /// Those at which TorFlow ends.
+    /// The weights after a closed loop of TorFlow.
     TorflowLoop,
-    /// Those at which TorFlow ends with feedback.
+    /// The weights after a closed loop of TorFlow with feedback.
     TorflowPidLoop,
-    /// Those at which sbws ends.
+    /// The weights after a closed loop of sbws.
     SbwsLoop,
-    /// Those of a bandwidth file.
+    /// The weights in a bandwidth file.
     File(PathBuf),
 }
 
@@ -149,27 +149,27 @@ impl fmt::Display for FlowWeights {
     }
 }
 
-/// How relays divide what they have.
+/// How relays divide their capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum FlowRule {
-    /// Max-min by weights that fall with what a circuit has had.
+    /// Max-min, with lower weights for circuits that carried much recently.
     Weighted,
     /// Equally among circuits.
     MaxMin,
-    /// To those first that carried least of late.
+    /// First to circuits that carried least recently.
     QuietFirst,
 }
 
-/// How much may be on its way.
+/// The limit of data in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum FlowWindow {
-    /// 500 cells for a stream, 1,000 for a circuit.
+    /// 500 cells per stream, 1,000 per circuit.
     Fixed,
-    /// As much as the path takes.
+    /// A window that adapts to the path.
     CongestionControl,
 }
 
-/// How long a tick is, in seconds.
+/// The length of a tick, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tick(pub f64);
 
@@ -177,7 +177,7 @@ impl FromStr for Tick {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        // What is counted by the second, or from a minute on, may not lie within a tick.
+        // Seconds, and minutes of warm-up, must not end within a tick.
         let is_whole = |number: f64| (number - number.round()).abs() < 1e-9;
         let is_one = |secs: &f64| match *secs {
             secs if (0.01..=1.0).contains(&secs) => is_whole(1.0 / secs),
@@ -195,17 +195,17 @@ impl fmt::Display for Tick {
     }
 }
 
-/// Which of all simulations.
+/// A share of all simulations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// Counted from 0.
+    /// Index of the share, from 0.
     index: usize,
-    /// How many.
+    /// Number of shares.
     count: usize,
 }
 
 impl Shard {
-    /// Whether the simulation of this number, from 0, is one of its.
+    /// Whether the simulation with this number, from 0, is in the share.
     #[must_use]
     pub const fn has(self, number: usize) -> bool {
         number % self.count == self.index
@@ -249,7 +249,8 @@ mod tests {
         for good in ["0.01", "0.1", "0.125", "0.5", "1", "5", "10"] {
             assert_eq!(good.parse::<Tick>().expect(good).to_string(), good);
         }
-        // With 0.6 a second would hold two ticks or one, with 9 a minute no whole number of them.
+        // With 0.6 a second would have one or two ticks, and with 9 a minute would not have a whole
+        // number.
         for bad in ["0", "-1", "0.001", "0.6", "0.35", "1.5", "7", "9", "11", "NaN", "inf", "", "s"]
         {
             bad.parse::<Tick>().expect_err(bad);

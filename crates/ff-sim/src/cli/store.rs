@@ -1,4 +1,4 @@
-//! Options of `ingest` and `merge`, and of what reads a store.
+//! Options of `ingest` and `merge`, and options of commands that read a store.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::OutArgs;
 use crate::store::month::Month;
 use crate::store::plan::Shard;
 
-/// Which months, and how many of them at once.
+/// The range of months, and the number that is read at once.
 #[derive(Args, Clone, Debug)]
 pub struct SpanArgs {
     /// The first month, as in 2019-01.
@@ -33,7 +33,7 @@ pub struct IngestArgs {
     /// The store: an existing one, or a folder that is empty or missing.
     #[arg(long, value_name = "DIR")]
     pub store: PathBuf,
-    /// Which months.
+    /// The months to read.
     #[command(flatten)]
     pub span: SpanArgs,
     /// Read only the I-th of N shares of the months, to divide the work among N machines.
@@ -42,7 +42,7 @@ pub struct IngestArgs {
     /// Fail if any input had to be left out.
     #[arg(long)]
     pub strict: bool,
-    /// Where results go.
+    /// Output of results.
     #[command(flatten)]
     pub out: OutArgs,
 }
@@ -59,12 +59,12 @@ pub struct MergeArgs {
     /// Print a summary as JSON.
     #[arg(long)]
     pub json: bool,
-    /// What the command was run with, for summary.json.
+    /// The options of the command, for summary.json.
     #[arg(skip)]
     pub options: CommandOptions,
 }
 
-/// What `analyse` takes of stores and archives.
+/// Options of `analyse` for stores and archives.
 #[derive(Args, Clone, Debug)]
 pub struct StoredArgs {
     /// A store, with all of its hours.
@@ -73,11 +73,11 @@ pub struct StoredArgs {
     /// A folder of archives, read through a temporary store.
     #[arg(long, value_name = "DIR")]
     pub collector: Option<PathBuf>,
-    /// Join data of different months too: descriptors with consensuses by fingerprint, tables as
+    /// Join data of different months, too: descriptors with consensuses by fingerprint, tables as
     /// they are.
     #[arg(long)]
     pub allow_mixed: bool,
-    /// Which months of a store or of archives.
+    /// The months of a store or of archives.
     #[command(flatten)]
     pub span: SpanArgs,
 }

@@ -1,4 +1,4 @@
-//! The options of `tortoise`.
+//! Options of `tortoise`.
 
 use clap::Args;
 
@@ -20,8 +20,8 @@ pub struct TortoiseArgs {
     #[arg(long, value_name = "MB/S,...", value_delimiter = ',', requires = "today",
           default_value = "0.1,0.25,0.5,1,2,4,8", value_parser = limit)]
     pub limits: Vec<u32>,
-    /// Bucket sizes in today's network: what a link may save. least is 0.2 s of the limit, below
-    /// which tor refuses PerConnBWBurst.
+    /// Bucket sizes in today's network, in MB: the most that a link passes at once after a pause.
+    /// least is 0.2 s of the limit, below which tor refuses PerConnBWBurst.
     #[arg(long, value_name = "MB,...", value_delimiter = ',', requires = "today",
           default_value = "least,3,20", value_parser = today_burst)]
     pub bursts: Vec<TodayBurst>,
@@ -32,8 +32,8 @@ pub struct TortoiseArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 5,
           value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: u64,
-    /// Bucket size, in seconds of the limit: what a link may pass at once after a pause. The paper
-    /// does not say; 1 is what tor does where rate and burst are equal.
+    /// Bucket size, in seconds of the limit: the most that a link passes at once after a pause. The
+    /// paper does not state it; 1 is tor's behaviour if rate and burst are equal.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = burst)]
     pub burst: f64,
     /// Size of the network, as a part of the paper's 900 clients; with --today of 144 relays, a
@@ -52,13 +52,13 @@ pub struct TortoiseArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=256))]
     pub jobs: u32,
-    /// Where results go; ledger.md and ledger.csv are among them.
+    /// Output of results, including ledger.md and ledger.csv.
     #[command(flatten)]
     pub out: OutArgs,
 }
 
 impl TortoiseArgs {
-    /// The figures, by their numbers.
+    /// The numbers of the chosen figures.
     #[must_use]
     pub fn figures(&self) -> Vec<u8> {
         TortoiseFigure::numbers(&self.figures)
@@ -68,17 +68,17 @@ impl TortoiseArgs {
 /// The size of a bucket in today's network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TodayBurst {
-    /// The least that tor takes with a limit.
+    /// The smallest burst that tor allows with a limit.
     Least,
-    /// This many bytes.
+    /// This number of bytes.
     Bytes(u32),
 }
 
 impl TodayBurst {
-    /// Its size with a limit, in bytes; both are given in bytes.
+    /// The burst with this limit, both in bytes.
     ///
     /// # Errors
-    /// When the bucket holds less than 0.2 s of the limit, which tor refuses.
+    /// If the bucket holds less than 0.2 s of the limit, which tor refuses.
     pub fn bytes(self, limit: u32) -> Result<u32, String> {
         let least = limit.div_ceil(LEAST_BURST_PARTS);
         match self {
@@ -123,7 +123,7 @@ pub enum TortoiseFigure {
 }
 
 impl TortoiseFigure {
-    /// The numbers of some figures, in their order.
+    /// The numbers of these figures, in order.
     #[must_use]
     pub fn numbers(figures: &[Self]) -> Vec<u8> {
         let is_wanted =
@@ -131,7 +131,7 @@ impl TortoiseFigure {
         FIGURES.into_iter().filter(is_wanted).collect()
     }
 
-    /// Its number; none stands for all.
+    /// The number of the figure; `None` for all.
     const fn number(self) -> Option<u8> {
         match self {
             Self::All => None,
@@ -146,7 +146,7 @@ impl TortoiseFigure {
     }
 }
 
-/// What the command does, and its limits.
+/// The long help: the model and its limits.
 const HELP: &str = "\
 Tortoise (Moore, Wacek, Sherr, ACSAC 2011) limits each client's link to its first relay, and exempts clients that run a
 relay. This simulates the paper's networks (15 relays, 870 web users, 30 bulk users, 0, 20 or 40 client relays, no limit,
@@ -177,29 +177,28 @@ Exit status:
   2  invalid command line
   4  a figure differs from the paper's without a recorded reason";
 
-/// The least limit, in bytes a second, as of PerConnBWRate with FFIngressLimit 1.
+/// The lowest limit, in bytes per second: the bound of PerConnBWRate with FFIngressLimit 1.
 const LEAST_LIMIT: u32 = 10_000;
-/// The greatest limit, in bytes a second, and the greatest burst, in bytes: those of PerConnBWRate
-/// and PerConnBWBurst.
+/// The highest limit, in bytes per second, and the largest burst, in bytes: the bounds of
+/// PerConnBWRate and PerConnBWBurst.
 const MOST: u32 = 2_147_483_647;
-/// The least burst is what a limit lets pass in this part of a second, as of PerConnBWBurst with
-/// FFIngressLimit 1.
+/// The smallest burst is the limit divided by this: the bound of PerConnBWBurst with FFIngressLimit
+/// 1.
 const LEAST_BURST_PARTS: u32 = 5;
-/// Bytes of a MB.
 const MB: f64 = 1e6;
 
-/// Bytes as MB, for people.
+/// Formats bytes as MB.
 fn megabytes(bytes: u32) -> String {
     (f64::from(bytes) / MB).to_string()
 }
 
-/// A limit, in bytes a second, from MB/s.
+/// Parses a limit in MB/s; returns bytes per second.
 fn limit(text: &str) -> Result<u32, String> {
     let bounds = (f64::from(LEAST_LIMIT) / MB, f64::from(MOST) / MB);
     within(text, bounds.0, bounds.1, "MB/s, the bounds of PerConnBWRate").map(whole_bytes)
 }
 
-/// A burst in bytes, from MB or a word.
+/// Parses a burst in MB, or a word.
 fn today_burst(text: &str) -> Result<TodayBurst, String> {
     if text == "least" {
         return Ok(TodayBurst::Least);
@@ -215,17 +214,17 @@ fn whole_bytes(megabytes: f64) -> u32 {
     (megabytes * MB).round() as u32
 }
 
-/// A number of seconds of the limit that a bucket holds.
+/// Parses a bucket size in seconds of the limit.
 fn burst(text: &str) -> Result<f64, String> {
     within(text, 0.01, 1e4, "seconds of the limit")
 }
 
-/// A part of the paper's network.
+/// Parses the size of the network as a part of the paper's.
 fn scale(text: &str) -> Result<f64, String> {
     within(text, 0.05, 10.0, "a part of the paper's network")
 }
 
-/// A number from `low` to `high`, which are both allowed.
+/// Parses a number from `low` to `high`, both included.
 fn within(text: &str, low: f64, high: f64, what: &str) -> Result<f64, String> {
     let value = text.parse().ok().filter(|value| (low..=high).contains(value));
     value.ok_or_else(|| format!("it must be a number from {low} to {high}: {what}"))

@@ -7,31 +7,31 @@ use serde::Serialize;
 use super::ComparedRelay;
 use crate::network::Network;
 
-/// What relays are put together by.
+/// The property by which relays are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupedBy {
-    /// Their flags Guard and Exit.
+    /// The flags Guard and Exit.
     Position,
-    /// Where they are.
+    /// Country.
     Country,
-    /// Families: relays that name each other, or whose identities one family's key has signed.
+    /// Family: relays that name each other, or with identities signed by the same family key.
     Family,
 }
 
-/// Relays that have something in common.
+/// Relays with the same property.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ComparedGroup {
-    /// What that is; of a family its first relay by fingerprint.
+    /// The property; for a family, the fingerprint of its first relay.
     pub name: String,
-    /// How many they are.
+    /// The number of relays.
     pub relays: usize,
-    /// Their share of all weight in the old file.
+    /// Their share of total weight in the old file.
     pub old_share: f64,
-    /// And in the new one.
+    /// Their share of total weight in the new file.
     pub new_share: f64,
 }
 
-/// The groups of a network, those with the greatest new shares first.
+/// The groups of a network, by decreasing new share.
 pub(super) fn of(
     network: &Network,
     compared: &[ComparedRelay],
@@ -76,7 +76,7 @@ mod tests {
             family: family.iter().map(|&other| [other; 20]).collect(),
             ..Relay::default()
         };
-        // 3 names 0, which does not name it; 9 is not there.
+        // 3 names 0, but 0 does not name 3; 9 does not exist.
         let relays = vec![relay(0, &[1, 9]), relay(1, &[0, 2]), relay(2, &[1]), relay(3, &[0])];
         let network = Network { relays, ..Network::default() };
         assert_eq!(network.families(), [0, 0, 0, 3]);

@@ -1,51 +1,50 @@
-//! What downloads would come to: a model of relays as queues that serve all streams at once.
+//! Predicts downloads by a model of relays as queues that serve all streams at once.
 //!
-//! Clients want a part of all capacity, a third of it in each position. In a position each relay
-//! that may be there gets its share of the weight. With load u of what it can do, a relay of
-//! capacity C gives one more stream C (1 - u) (the mean of a queue that serves all at once,
-//! M/G/1-PS); one that is asked for more than it has gives 2 % of it. A circuit is as fast as the
-//! slowest of three relays that are chosen by themselves, and no faster than 500 cells in each of
-//! its round trips. A download takes two round trips and then its bytes at the median circuit's
-//! speed.
+//! Clients' demand is a part of the total capacity, a third of it in each position. In a position
+//! each relay that may have it gets a load in proportion to its weight. At utilisation u, a relay
+//! with capacity C gives one more stream C (1 - u) (the mean of a processor-sharing queue,
+//! M/G/1-PS); an overloaded relay gives 2 % of C. A circuit is as fast as the slowest of three
+//! relays that are chosen independently, and never faster than 500 cells per round trip. A download
+//! takes two round trips and then its bytes at the median circuit's speed.
 //!
-//! Limits: clients do not leave slow relays, all downloads are as of one client more, guards and
-//! families are not kept, position weights (Wgg and the like) are 1, round trips are the same
-//! everywhere. It is for comparing two sets of weights, and no forecast of seconds: that is what
-//! `ff-sim flow` simulates.
+//! Limits: clients do not leave slow relays, each download is that of one additional client, guards
+//! and families are ignored, position weights (Wgg and the like) are 1, round trips are the same
+//! everywhere. The model is for comparing two sets of weights, not for forecasts of seconds: those
+//! are simulated by `ff-sim flow`.
 
 use serde::Serialize;
 
 use crate::network::{Network, Relay};
 
-/// Seconds of a circuit's round trip: three hops of the median 118 ms.
+/// Seconds of a circuit's round trip: three hops, each of the median 118 ms.
 const ROUND_TRIP_SECS: f64 = 0.354;
-/// The greatest speed of a stream in bytes a second: 500 cells of 498 bytes in each round trip.
+/// The greatest speed of a stream, in bytes per second: 500 cells of 498 bytes per round trip.
 const MOST_STREAM: f64 = 500.0 * 498.0 / ROUND_TRIP_SECS;
-/// What a relay without any room gives a new stream, as a part of its capacity.
+/// The rate that an overloaded relay gives a new stream, as a part of its capacity.
 const LEFT: f64 = 0.02;
-/// The bytes of downloads: 50 KiB, 1 MiB, 5 MiB.
+/// The sizes of downloads in bytes: 50 KiB, 1 MiB, 5 MiB.
 const SIZES: [f64; 3] = [51_200.0, 1_048_576.0, 5_242_880.0];
 
-/// What downloads would come to.
+/// Predicted downloads.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
-    /// What clients want, as a part of all capacity.
+    /// Clients' demand as a part of the total capacity.
     pub load: f64,
-    /// The median circuit's speed in bytes a second.
+    /// The median circuit's speed, in bytes per second.
     pub median_bytes_per_sec: f64,
     /// Seconds of the median download of 50 KiB, 1 MiB and 5 MiB.
     pub seconds: [f64; 3],
-    /// The same of the slowest tenth of circuits.
+    /// The same for the 10th percentile of circuits' speeds.
     pub slow_seconds: [f64; 3],
-    /// Which part of circuits has a relay that is asked for more than it has.
+    /// The share of circuits with an overloaded relay.
     pub overloaded: f64,
 }
 
-/// What a relay is to a position: its share of it, and what it gives a stream.
+/// A relay in a position: its share of the position, and its rate for a stream.
 type Choice = (f64, f64);
 
-/// Predicts for a network with these weights; nothing if a position has no relay with a weight and
-/// a capacity.
+/// Predicts downloads for a network with its weights; `None` if a position has no relay with a
+/// weight and a capacity.
 #[must_use]
 pub fn predict(network: &Network, load: f64) -> Option<Prediction> {
     let load = if load.is_finite() { load.clamp(0.0, 10.0) } else { return None };
@@ -80,7 +79,7 @@ pub fn predict(network: &Network, load: f64) -> Option<Prediction> {
     })
 }
 
-/// The relays' shares of a position's weight. A relay without a known capacity is not chosen.
+/// The relays' shares of a position's weight. Relays without a known capacity are not chosen.
 fn shares(network: &Network, may: fn(&Relay) -> bool) -> Vec<f64> {
     let weight = |relay: &Relay| {
         let is_good = may(relay) && relay.usable().is_some_and(|rate| rate.get() > 0);
@@ -91,7 +90,8 @@ fn shares(network: &Network, may: fn(&Relay) -> bool) -> Vec<f64> {
     weights.into_iter().map(|weight| if total > 0.0 { weight / total } else { 0.0 }).collect()
 }
 
-/// The speed below which this part of all circuits is, of the slowest of three relays.
+/// The speed below which a part `part` of circuits is; a circuit is as fast as the slowest of its
+/// three relays.
 fn speed(positions: &[Vec<Choice>; 3], part: f64) -> Option<f64> {
     if positions.iter().any(Vec::is_empty) {
         return None;
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
     use crate::network::Flags;
 
-    /// A guard, a middle and an exit of these Mbit/s, with these weights.
+    /// A guard, a middle relay and an exit with these capacities and weights.
     fn network(mbit: [u64; 3], weights: [f64; 3]) -> Network {
         let relay = |number: usize| Relay {
             flags: Flags { guard: number == 0, exit: number == 2, ..Flags::default() },
@@ -132,16 +132,16 @@ mod tests {
 
     #[test]
     fn a_circuit_is_as_fast_as_its_slowest_relay() {
-        // 3 Mbit/s in all, of which 0.3 are wanted: 0.1 in each position, a third of that in the
-        // middle of each.
+        // 3 Mbit/s in total and a demand of 0.3: 0.1 in each position, a third of it at each relay
+        // in the middle position.
         let found = predict(&network([1, 1, 1], [1.0; 3]), 0.1).expect("a prediction");
         let third = 0.1 * 125_000.0 / 3.0;
-        // Guard and exit have all of their positions and a third of the middle.
+        // Guard and exit carry all of their positions and a third of the middle.
         let slowest = 125_000.0 - 0.1 * 125_000.0 - third;
         assert!((found.median_bytes_per_sec - slowest).abs() < 1e-6, "{found:?}");
         assert!((found.seconds[0] - 0.708 - 51_200.0 / slowest).abs() < 1e-9);
         assert!(found.overloaded.abs() < 1e-12);
-        // The window holds fast relays back.
+        // The window limits fast relays.
         let fast = predict(&network([9000; 3], [1.0; 3]), 0.1).expect("a prediction");
         assert!((fast.median_bytes_per_sec - MOST_STREAM).abs() < 1e-6);
         let full = predict(&network([1, 1, 1], [1.0; 3]), 1.0).expect("a prediction");

@@ -1,15 +1,15 @@
-//! Figures of attacks: Table 2 as curves, and a figure for each attack that has one.
+//! Figures of attacks: the curves of Table 2, and a figure for each attack with a curve.
 
 use ff_report::figure::{Axis, Figure};
 
 use crate::attack::views::{COURTING, SLOW_COURTING};
 use crate::attack::{Attack, Point, TABLE2};
 
-/// How the curves of EigenSpeed begin.
+/// The start of the names of EigenSpeed's curves.
 const EIGENSPEED: &str = "eigenspeed";
 
-/// What a drawn point of EigenSpeed adds to its label: nothing for liars that serve trusted relays,
-/// more if they are slow.
+/// The label of a drawn point of EigenSpeed: empty for liars that serve trusted relays, longer if
+/// they are slow; `None` if it is not drawn.
 fn gang(point: &Point) -> Option<&'static str> {
     let attack = point.curve.strip_prefix(EIGENSPEED)?.strip_prefix(", ")?;
     [(COURTING, ""), (SLOW_COURTING, ", slow relays")]
@@ -17,8 +17,8 @@ fn gang(point: &Point) -> Option<&'static str> {
         .find_map(|(curve, label)| (attack == curve).then_some(label))
 }
 
-/// Table 2, three times: over the attacker's size, over the attackers' share, and over the trusted
-/// share.
+/// Table 2 as three figures: over the attacker's capacity, over the attackers' share, and over the
+/// trusted share.
 #[must_use]
 pub fn table2(attacks: &[Attack]) -> Vec<Figure> {
     let Some(table) = attacks.iter().find(|attack| attack.id == TABLE2) else { return Vec::new() };
@@ -37,7 +37,7 @@ pub fn table2(attacks: &[Attack]) -> Vec<Figure> {
         let is_wanted = |point: &&Point| match point.trusted {
             Some(_) if is_trust => !point.curve.starts_with(EIGENSPEED) || gang(point).is_some(),
             None if is_trust => false,
-            // Slow relays are looked at for one share of attackers only.
+            // Slow relays are simulated for one share of attackers only.
             Some(_) => name == "table2-share" && gang(point) == Some(""),
             None => name == "table2",
         };
@@ -48,8 +48,8 @@ pub fn table2(attacks: &[Attack]) -> Vec<Figure> {
     [size, share, trust].into_iter().filter(|figure| !figure.curves.is_empty()).collect()
 }
 
-/// Adds the curves of some points: over the trusted share, of each attacker; else over the
-/// attackers, of each trusted share.
+/// Adds curves of some points: over the trusted share, one per attacker, or over the attackers, one
+/// per trusted share.
 fn curves(figure: Figure, points: &[&Point], by_trust: bool) -> Figure {
     let mut curves: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
     for point in points {
@@ -75,7 +75,7 @@ fn curves(figure: Figure, points: &[&Point], by_trust: bool) -> Figure {
     curves.into_iter().fold(figure, |figure, (label, points)| figure.with_marks(label, points))
 }
 
-/// A share of 1 in percent.
+/// A share in percent.
 fn percent(share: f64) -> String {
     let percent = (share * 1000.0).round() / 10.0;
     format!("{percent} %")

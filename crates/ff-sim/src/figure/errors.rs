@@ -7,11 +7,11 @@ use crate::analysis::speed_test::BEGIN_2019;
 use crate::analysis::window::Window;
 use crate::read::series::daily::Day;
 
-/// Seconds of the paper's speed test: 51 hours.
+/// The length of the paper's speed test, in seconds: 51 hours.
 const TEST_SECS: f64 = 51.0 * 3600.0;
 
-/// Figures 1 to 4, 10a and 10b, as far as there are values; `whole` part of a window must be
-/// covered for the network's.
+/// Figures 1 to 4, 10a and 10b, if they have values. The network's figures use windows with a
+/// covered share of at least `least_share`.
 #[must_use]
 pub fn of_outcome(outcome: &ErrorAnalysis, least_share: f64) -> Vec<Figure> {
     let relays = "relays";
@@ -90,14 +90,14 @@ fn part(what: &str) -> Axis {
     Axis::linear(format!("{what}, fraction"))
 }
 
-/// The distribution of a mean over relays, by window.
+/// The distribution of a mean over relays, one curve per window.
 fn of_relays(outcome: &ErrorAnalysis, figure: Figure, of: fn(&RelayWindow) -> Mean) -> Figure {
     outcome.windows.iter().enumerate().fold(figure, |figure, (index, window)| {
         figure.with(named(outcome, index, *window), distribution(&outcome.means(index, of)))
     })
 }
 
-/// A value of the network over time, by window.
+/// A value of the network over time, one curve per window.
 fn of_network(
     outcome: &ErrorAnalysis,
     least_share: f64,
@@ -122,7 +122,7 @@ fn of_network(
     figure
 }
 
-/// The name of a window; one that is longer than its data says so.
+/// The label of a window, with a remark if the window is longer than its data.
 fn named(outcome: &ErrorAnalysis, index: usize, window: Window) -> String {
     let hours = window.secs() / 3600;
     let length =
@@ -134,7 +134,7 @@ fn named(outcome: &ErrorAnalysis, index: usize, window: Window) -> String {
     }
 }
 
-/// Figure 5: the network's days around the speed test of 2019.
+/// Figure 5: daily totals around the speed test of 2019.
 #[must_use]
 pub fn speed_test(days: &[Day]) -> Figure {
     let series = |of: fn(&Day) -> Option<f64>| {
@@ -157,8 +157,8 @@ pub fn speed_test(days: &[Day]) -> Figure {
     Figure { band, ..figure }
 }
 
-/// Figure 3 or 8b for the relays of one moment: the distribution of their weight errors (Eq. 5),
-/// sorted, by whose weights these are.
+/// Figure 3 or 8b for the relays of one moment: the distributions of their sorted weight errors
+/// (Eq. 5), one for each source of weights.
 #[must_use]
 pub fn relay_weights(name: &'static str, title: &str, by_weights: &[(String, Vec<f64>)]) -> Figure {
     let x = Axis::log("share of weight over share of capacity (1: correct)");
@@ -168,8 +168,8 @@ pub fn relay_weights(name: &'static str, title: &str, by_weights: &[(String, Vec
         .fold(figure, |figure, (label, errors)| figure.with(label.clone(), distribution(errors)))
 }
 
-/// Figure 8a: the distribution of the errors of measured capacities, |1 - estimate / truth|,
-/// sorted, by whose estimates these are.
+/// Figure 8a: the distributions of the sorted errors of measured capacities, |1 - estimate /
+/// truth|, one for each system.
 #[must_use]
 pub fn relay_capacities(by_system: &[(String, Vec<f64>)]) -> Figure {
     let x = Axis::linear("error of a relay's capacity, |1 - estimate / truth|");
@@ -181,7 +181,7 @@ pub fn relay_capacities(by_system: &[(String, Vec<f64>)]) -> Figure {
     figure.noting("errors are drawn from a model; this network was not measured")
 }
 
-/// Seconds since 1970 as a place on an axis.
+/// Seconds since 1970 as a coordinate.
 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
 const fn seconds(unix_secs: u64) -> f64 {
     unix_secs as f64

@@ -1,12 +1,12 @@
-//! Figures of schedules: how far a team has come after each number of hours.
+//! Figures of schedules: a team's progress over hours.
 
 use ff_report::figure::{Axis, Figure, thinned};
 
 use crate::schedule::greedy::hours;
 use crate::schedule::outcome::PeriodOutcome;
 
-/// The greedy schedule: how full its slots are, and which part of the relays and of what they need
-/// has been measured. Of each slot the part of the team that is taken, and how many relays.
+/// The greedy schedule: the used part of each slot, and the measured parts of relays and of
+/// required capacity. `filled` has the used part of the team and the number of relays of each slot.
 #[must_use]
 pub fn greedy(filled: &[(f64, usize)], slot_secs: u32) -> Figure {
     let relays: usize = filled.iter().map(|(_, relays)| relays).sum();
@@ -32,7 +32,7 @@ pub fn greedy(filled: &[(f64, usize)], slot_secs: u32) -> Figure {
     .with("team in use, per slot", thinned(&full))
 }
 
-/// A period as it went: which part of the relays each coordinator had measured when.
+/// A period: the share of relays that each coordinator had measured, over time.
 #[must_use]
 pub fn replayed(outcome: &PeriodOutcome, relays: usize) -> Figure {
     let figure = Figure::new(
@@ -52,7 +52,7 @@ pub fn replayed(outcome: &PeriodOutcome, relays: usize) -> Figure {
     })
 }
 
-/// A part of a whole; 0 of nothing.
+/// `part / whole`; 0 if `whole` is 0.
 #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
 fn ratio(part: usize, whole: usize) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }

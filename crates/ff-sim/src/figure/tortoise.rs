@@ -1,4 +1,4 @@
-//! Figures 3 and 5 to 10 of the Tortoise paper: rates of clients, with all seeds together.
+//! Figures 3 and 5 to 10 of the Tortoise paper: clients' rates, over all seeds.
 
 pub mod today;
 
@@ -9,10 +9,10 @@ use crate::flow::tortoise::experiment::{Cell, Runners};
 use crate::flow::tortoise::outcome::Seen;
 use crate::flow::tortoise::users::UserKind;
 
-/// The limits of a figure's curves, in KB/s.
+/// Limits of the curves, in KB/s.
 const LIMITS: [Option<u32>; 3] = [None, Some(100), Some(200)];
 
-/// The figures of these numbers.
+/// The figures with these numbers.
 #[must_use]
 pub fn figures(results: &Results, numbers: &[u8]) -> Vec<Figure> {
     numbers.iter().filter_map(|number| figure(results, *number)).collect()
@@ -49,14 +49,14 @@ fn figure(results: &Results, number: u8) -> Option<Figure> {
     })
 }
 
-/// A figure of distributions, without curves.
+/// A figure for distributions, without curves.
 fn rates(name: &'static str, title: &str) -> Figure {
     let (x, y) = (Axis::linear("mean rate of a client, KB/s"), Axis::parts("clients"));
     Figure::new(name, title, x, y)
         .noting("Each client's mean over its transfers, all seeds together.")
 }
 
-/// A figure with another curve: the rates of some clients.
+/// Adds the curve of the rates of some clients.
 fn with(
     figure: Figure,
     results: &Results,
@@ -75,7 +75,7 @@ fn clients(results: &Results, figure: Figure, cells: &[Cell]) -> Figure {
     cells.iter().fold(figure, one)
 }
 
-/// Web and bulk users with each limit.
+/// Web and bulk users, with each limit.
 fn kinds(results: &Results) -> Figure {
     let mut figure = rates("fig3", "Web and bulk users, no client relays (Fig. 3)");
     for limit in LIMITS {
@@ -107,7 +107,7 @@ fn runners(
     figure
 }
 
-/// The mean client over the number of client relays, for each limit.
+/// The mean rate over the number of client relays, for each limit.
 fn means(results: &Results) -> Figure {
     let figure = Figure::new(
         "fig7",
@@ -116,7 +116,7 @@ fn means(results: &Results) -> Figure {
         Axis::linear("mean rate of all clients, KB/s"),
     )
     .noting("Points are means over seeds. Faint dots: each seed. Bars: 95 % intervals of the mean (Student's t).");
-    // Without a limit the paper's figure has no client relays: a line to compare with.
+    // Without a limit the paper's figure has no client relays: a constant line for comparison.
     let base = |_: Runners| Cell::BASE;
     let limited = |limit| move |runners| cell(Some(limit), runners);
     let figure = line(figure, results, "no limit, no client relays", base);
@@ -124,7 +124,7 @@ fn means(results: &Results) -> Figure {
     line(figure, results, "200 KB/s", limited(200))
 }
 
-/// A figure with another curve: means over the number of client relays.
+/// Adds a curve of means over the number of client relays.
 fn line(
     figure: Figure,
     results: &Results,

@@ -1,37 +1,38 @@
-//! Figures of what clients see: 9a to 9c of the paper, from one row for each simulation.
+//! Figures of clients' downloads: 9a to 9c of the paper, from one row per simulation.
 
 use ff_report::figure::{Axis, Figure};
 
-/// What came out of one simulation, as far as it is drawn.
+/// The drawn results of one simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TransferRow {
-    /// The network.
+    /// Name of the network.
     pub network: String,
-    /// By which weights clients chose relays.
+    /// Name of the weights by which clients chose relays.
     pub weights: String,
-    /// How much users asked for, as a part of what they did.
+    /// Users' demand, as a part of that of January 2019.
     pub load: f64,
-    /// Median seconds to the first byte.
+    /// Median time to the first byte, in seconds.
     pub first_secs: Option<f64>,
-    /// Median seconds to the last byte of 50 KiB, 1 MiB and 5 MiB; none where none came.
+    /// Median times to the last byte of 50 KiB, 1 MiB and 5 MiB, in seconds; `None` if no download
+    /// finished.
     pub last_secs: [Option<f64>; 3],
-    /// The part of downloads that timed out.
+    /// The share of downloads that timed out.
     pub timeouts: Option<f64>,
-    /// What relays carried, in Gbit/s.
+    /// Throughput of relays, in Gbit/s.
     pub gbit: f64,
 }
 
-/// Names of the sizes of downloads.
+/// Names of the download sizes.
 const SIZES: [&str; 3] = ["50 KiB", "1 MiB", "5 MiB"];
 
-/// What a reader has to know of all three.
+/// The note below all three figures.
 const NOTE: &str = "Points are means over networks, or over the simulations of a single network; they are shifted so that \
                     they do not hide each other. Faint dots: the values averaged. Bars: 95 % intervals of the mean \
                     (Student's t); a bar without an end continues outside the frame.";
 
-/// Figures 9a (times to the first and to the last bytes), 9b (timeouts) and 9c (throughput), over
-/// the load: means over networks, or over the simulations of a single one, with their spread and
-/// their 95 % intervals.
+/// Figures 9a (times to first and last byte), 9b (timeouts) and 9c (throughput) over the load:
+/// means over networks, or over the simulations of a single network, with the values and 95 %
+/// intervals.
 #[must_use]
 pub fn figures(rows: &[TransferRow]) -> Vec<Figure> {
     if rows.is_empty() {
@@ -62,7 +63,7 @@ pub fn figures(rows: &[TransferRow]) -> Vec<Figure> {
     vec![times, timeouts, throughput]
 }
 
-/// The weights, in the order in which they come.
+/// The weights, in order of appearance.
 fn names(rows: &[TransferRow]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for row in rows.iter().filter(|row| row.load.is_finite()) {
@@ -73,8 +74,8 @@ fn names(rows: &[TransferRow]) -> Vec<&str> {
     names
 }
 
-/// A value at each load, for some weights: the mean of each network, or what each simulation of a
-/// single one has.
+/// The values at each load for some weights: the mean of each network, or the value of each
+/// simulation of a single network.
 fn values(
     rows: &[TransferRow],
     weights: &str,
@@ -106,7 +107,6 @@ fn values(
 mod tests {
     use super::*;
 
-    /// A simulation.
     fn row(network: &str, weights: &str, load: f64, gbit: f64) -> TransferRow {
         TransferRow {
             network: network.to_owned(),
@@ -130,7 +130,8 @@ mod tests {
         let [times, timeouts, throughput] = figures(&rows).try_into().expect("three");
         assert_eq!(throughput.curves[0].points, [(1.0, 15.0), (1.3, 30.0)]);
         assert_eq!(throughput.curves[0].spread[0].values, [10.0, 20.0]);
-        // By hand: the deviation of 10 and 20 is 7.071, over the root of 2 is 5, times t = 12.706.
+        // By hand: the deviation of 10 and 20 is 7.071; divided by √2 and times t = 12.706 it is
+        // 63.53.
         let (low, high) = throughput.curves[0].spread[0].interval.expect("of two");
         assert!((low + 48.53).abs() < 0.01 && (high - 78.53).abs() < 0.01, "{low} to {high}");
         assert_eq!(throughput.curves[0].spread[1].interval, None, "one has no interval");

@@ -1,22 +1,22 @@
-//! Closed loops: weights make load, load makes observed bandwidths and download speeds, and these
-//! make weights.
+//! Closed loops: weights determine load, load determines observed bandwidths and download speeds,
+//! and these determine weights.
 //!
 //! ```text
-//!   paths ─▶ simulation ─▶ bytes by second ─▶ Observed (10 s, 5 days, 18 h) ─┐
-//!     ▲          └──▶ downloads over two hops ─▶ Sample ◀────────────────────┘
+//!   paths ─▶ simulation ─▶ bytes per second ─▶ Observed (10 s, 5 days, 18 h) ─┐
+//!     ▲          └──▶ downloads over two hops ─▶ Sample ◀─────────────────────┘
 //!     └── Factors ◀── weights ◀── torflow | sbws ◀──┘
 //! ```
 //!
-//! [`Loop`] looks on while a simulation goes ([`Watch`]). Time is compressed: a round takes some
-//! minutes of the simulation and stands for 18 hours, the time between two descriptors of a relay;
-//! what a relay carried in the minutes stands for all of them. All relays are measured once a round
-//! if the simulation has room for it ([`Loop::probes`]): TorFlow measures with a second relay of
-//! about the same weight, sbws with one of at least twice the weight, or one of the ten largest;
-//! the last of the two is an exit. TorFlow goes by the downloads of a round, sbws by those of the
-//! last seven, which are five days.
+//! [`Loop`] observes a running simulation ([`Watch`]). Time is compressed: a round takes some
+//! simulated minutes and stands for 18 hours, the time between two descriptors of a relay; a
+//! relay's traffic in these minutes stands for that of all 18 hours. All relays are measured once
+//! per round if the simulation has room for it ([`Loop::probes`]): TorFlow measures with a second
+//! relay of similar weight, sbws with one of at least twice the weight, or one of the ten largest;
+//! the second relay of the pair is an exit. TorFlow uses the downloads of one round, sbws those of
+//! the last seven, which are five days.
 //!
-//! Limits: weights change for all clients at once when a round ends, and relays that carry nothing
-//! in the minutes have observed nothing in the 18 hours.
+//! Limits: weights change for all clients at once at the end of a round, and a relay without
+//! traffic in the minutes has observed nothing in the 18 hours.
 
 use std::collections::VecDeque;
 
@@ -33,36 +33,36 @@ use crate::{
     others::{KILOBYTE, Sample, observed, observed::Observed, sbws, torflow},
 };
 
-/// Which system makes the weights.
+/// The system that computes the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum System {
     /// TorFlow, by class, without feedback.
     Torflow,
-    /// TorFlow with feedback, by its own constants: what a relay had is multiplied by how it was
-    /// measured.
+    /// TorFlow with feedback, with its own constants: a relay's former weight is multiplied by its
+    /// measured ratio.
     TorflowPid,
     /// sbws.
     Sbws,
 }
 
 impl System {
-    /// Whether it is TorFlow, in either form.
+    /// Whether it is TorFlow, with or without feedback.
     const fn is_torflow(self) -> bool {
         matches!(self, Self::Torflow | Self::TorflowPid)
     }
 }
 
-/// How long a loop goes on.
+/// The length of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rounds {
-    /// How many rounds there are; the weights stay as they are after the last.
+    /// Number of rounds; weights stay fixed after the last.
     pub count: u32,
-    /// Seconds of the simulation that a round takes; at most 18 hours.
+    /// Simulated seconds of a round, at most 18 hours.
     pub secs: u32,
 }
 
 impl Rounds {
-    /// For how long the loop goes on, in seconds of the simulation.
+    /// Simulated seconds of all rounds.
     #[must_use]
     pub const fn all_secs(self) -> u32 {
         self.count.saturating_mul(self.secs)
@@ -76,52 +76,51 @@ impl Rounds {
     }
 }
 
-/// Rounds for which sbws remembers a download: five days and a quarter.
+/// The number of rounds for which sbws remembers a download: five days and a quarter.
 const REMEMBERED: usize = 7;
 
-/// Relays before and after one by weight, of which TorFlow takes the second.
+/// TorFlow chooses the second relay among this number of relays before and after the first, by
+/// weight.
 const NEAR: usize = 25;
 
-/// The largest relays, of which sbws takes the second if none has twice the weight.
+/// sbws chooses the second relay among this number of largest relays if none has twice the weight.
 const LARGEST: usize = 10;
 
-/// What is known of a relay.
+/// The data on a relay.
 #[derive(Clone, Debug)]
 struct Known {
-    /// What it has seen itself do.
+    /// Its observed bandwidth.
     observed: Observed,
-    /// What downloads came to, by round, the newest last.
+    /// Speeds of downloads in bytes per second, by round, newest last.
     measured: VecDeque<Vec<f64>>,
-    /// What it has carried in this round, in bytes.
+    /// Bytes that it carried in this round.
     carried: f64,
 }
 
-/// A loop.
+/// A closed loop.
 #[derive(Clone, Debug)]
 pub struct Loop {
-    /// The system that makes the weights.
     system: System,
-    /// How long it goes on.
     rounds: Rounds,
-    /// The network, with the weights as they are now, in kilobytes a second.
+    /// The network with its present weights, in kilobytes per second.
     network: Network,
-    /// What is known of each relay.
+    /// The data on each relay.
     known: Vec<Known>,
-    /// Relays by weight, the smallest first.
+    /// Relays by increasing weight.
     by_weight: Vec<u32>,
-    /// Relays that are yet to be measured in this round.
+    /// Relays that are still to be measured in this round.
     next: Vec<u32>,
-    /// What second relays are drawn by.
+    /// Random numbers for the choice of second relays.
     rng: ChaCha12Rng,
-    /// The network weight error (Eq. 6) at the beginning and after each round.
+    /// NWE (Eq. 6) at the beginning and after each round.
     errors: Vec<f64>,
-    /// What TorFlow's feedback remembers of each relay.
+    /// The state of TorFlow's feedback for each relay.
     feedback: Vec<torflow::Errors>,
 }
 
 impl Loop {
-    /// That of a network which starts with its own weights: relays have published what those say,
-    /// scaled to what all of them can carry.
+    /// A loop that starts with the network's own weights: each relay has published its weight share
+    /// of the total capacity.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "rates lie far below 2^53")]
     pub fn new(network: &Network, system: System, rounds: Rounds, seed: u64) -> Self {
@@ -148,27 +147,27 @@ impl Loop {
         this
     }
 
-    /// Relays that have to be measured at a time for all to be measured in a round: a download
-    /// takes five seconds, and a little for the round trips before.
+    /// The number of concurrent downloads needed to measure all relays in a round: a download takes
+    /// five seconds, plus a little for round trips.
     #[must_use]
     pub fn probes(&self) -> u32 {
         let all = u32::try_from(self.network.relays.len()).unwrap_or(u32::MAX);
         all.saturating_mul(7).div_ceil(self.rounds.secs.max(1))
     }
 
-    /// The weights as they are now.
+    /// The present weights, in kilobytes per second.
     #[must_use]
     pub fn weights(&self) -> Vec<f64> {
         self.network.relays.iter().map(|relay| relay.weight).collect()
     }
 
-    /// The network weight error (Eq. 6) at the beginning and after each round.
+    /// NWE (Eq. 6) at the beginning and after each round.
     #[must_use]
     pub fn errors(&self) -> &[f64] {
         &self.errors
     }
 
-    /// Begins a round with the weights as they are.
+    /// Begins a round with the present weights.
     fn begin_round(&mut self) {
         let error = weight_error(&self.network, CapacityKind::Usable, Scale::None, |_| true);
         self.errors.push(error.weight_error.unwrap_or(f64::NAN));
@@ -179,14 +178,14 @@ impl Loop {
             relays[a as usize].weight.total_cmp(&relays[b as usize].weight).then(a.cmp(&b))
         });
         self.next = (0..count).collect();
-        // Fisher and Yates: in no order.
+        // Fisher-Yates shuffle.
         for last in (1..self.next.len()).rev() {
             let other = self.rng.random_range(0..=last);
             self.next.swap(last, other);
         }
     }
 
-    /// Ends a round: new weights, and the paths that they make.
+    /// Ends a round: computes new weights and the resulting paths.
     #[expect(clippy::cast_precision_loss, reason = "rates lie far below 2^53")]
     fn end_round(&mut self) -> Paths {
         let secs = f64::from(self.rounds.secs.max(1));
@@ -227,8 +226,8 @@ impl Loop {
         Paths::new(&self.network, &weights, &Factors::of(&self.network, &weights))
     }
 
-    /// A second relay to measure this one with, if there is one: an exit if this is none, and the
-    /// other way round if that can be.
+    /// A second relay to measure this one with, if there is one: an exit if this one is not an
+    /// exit, otherwise a relay that is not an exit.
     fn partner(&mut self, relay: u32) -> Option<u32> {
         let relays = &self.network.relays;
         let is_exit =
@@ -292,8 +291,7 @@ impl Watch for Loop {
 
     fn probed(&mut self, pair: Pair, bytes_per_sec: f64) {
         for relay in pair.relays {
-            // TorFlow takes a download as one of both relays, sbws as one of that which it is
-            // after.
+            // TorFlow counts a download for both relays, sbws only for the measured one.
             let counts = self.system.is_torflow() || relay == pair.measured;
             if let Some(now) = self.known[relay as usize].measured.back_mut().filter(|_| counts) {
                 now.push(bytes_per_sec);
@@ -309,8 +307,8 @@ mod tests {
     use super::*;
     use crate::network::{Flags, Relay};
 
-    /// A network of relays g, m and e in turn, each twice as fast as the one of its class before,
-    /// at equal weights.
+    /// A network of relays g, m and e in turn, each twice as fast as the previous one of its class,
+    /// with equal weights.
     fn network() -> Network {
         let relay = |index: u8| Relay {
             fingerprint: [index; 20],
@@ -327,10 +325,9 @@ mod tests {
         Network { relays: (0..12).map(relay).collect(), ..Network::default() }
     }
 
-    /// Two rounds of a minute.
     const ROUNDS: Rounds = Rounds { count: 2, secs: 60 };
 
-    /// Plays rounds in which relays carry half of what they can, and downloads find what is left.
+    /// Runs rounds in which relays carry half of their capacity and downloads get the rest.
     fn play(system: System) -> Loop {
         let network = network();
         let mut one = Loop::new(&network, system, ROUNDS, 3);
@@ -355,7 +352,8 @@ mod tests {
 
     #[test]
     fn loops_come_nearer_to_what_relays_can_carry() {
-        // By hand: equal weights for 1, 2, 4, 8 of 15 are (1/4-1/15 + 1/4-2/15) = 0.3 wrong.
+        // By hand: equal weights for capacities of 1, 2, 4 and 8 of 15 have the error (1/4-1/15) +
+        // (1/4-2/15) = 0.3.
         for system in [System::Torflow, System::TorflowPid, System::Sbws] {
             let one = play(system);
             assert_eq!(one.errors().len(), 3);

@@ -1,69 +1,68 @@
-//! Rates of flows that share relays: how the capacity of relays is divided between them.
+//! Rates of flows that share relays: how the capacity of relays is divided among flows.
 //!
-//! [`MaxMin`] raises all rates together until a relay is full or a flow is at its cap, freezes
-//! those, and goes on with the rest: every flow ends at its cap, or at a full relay where no other
-//! flow gets more. A relay that can carry the caps of all its flows is never full and limits
-//! nobody, so flows that meet no other relay get their caps at once, and only the rest is filled.
-//! Relays wait in a heap by the share that they could give; a share only grows while others freeze,
-//! so a relay that comes up with an old share goes back with its new one. [`QuietFirst`] serves
-//! flows in the order of what they have had of late, as tor's scheduler does by circuit (EWMA):
-//! each takes what its relays have left. [`Weighted`] lies between the two: max-min over weights
-//! that fall with what a flow has had.
+//! [`MaxMin`] raises all rates together until a relay is full or a flow reaches its cap, freezes
+//! those, and continues with the rest: every flow ends at its cap, or at a full relay where no
+//! other flow has a higher rate. A relay that can carry the caps of all its flows is never full and
+//! limits no flow, so flows through such relays only get their caps at once, and only the rest is
+//! filled. Relays wait in a heap, ordered by the share that they can give; a share only grows while
+//! other flows freeze, so a relay that is popped with an outdated share is pushed again with the
+//! new one. [`QuietFirst`] serves flows in order of their recent bytes, as tor's scheduler does for
+//! circuits (EWMA): each takes the rest of its relays' capacity. [`Weighted`] is between the two:
+//! max-min with weights that fall with a flow's recent bytes.
 //!
-//! Flows are columns, not records, and nothing is allocated once buffers have grown. A relay's
-//! capacity that is not a number or below 0 counts as 0, a cap likewise.
+//! Flows are stored as columns, and nothing is allocated once buffers have grown. A capacity or cap
+//! that is not a number or is negative counts as 0.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-/// Stands for the caps of a relay that no flow goes through.
+/// Marks a relay without flows in the sums of caps.
 const UNUSED: f64 = -1.0;
 
-/// No relay: what stands in the unused hops of a short path.
+/// No relay: fills the unused hops of a short path.
 pub const NO_RELAY: u32 = u32::MAX;
 
 /// Flows through the three relays of a circuit.
 pub type Flows = FlowsOver<3>;
 
-/// Flows through relays, as columns: each through at most `HOPS` of them.
+/// Flows through at most `HOPS` relays each, as columns.
 #[derive(Clone, Debug, Default)]
 pub struct FlowsOver<const HOPS: usize> {
-    /// Each flow's relays, as indices; [`NO_RELAY`], or any index that is not there, limits
-    /// nothing.
+    /// Each flow's relays, as indices; [`NO_RELAY`] and other unknown indices limit nothing.
     paths: Vec<[u32; HOPS]>,
-    /// The most that each can take, in bytes a second.
+    /// The greatest rate of each flow, in bytes per second.
     caps: Vec<f64>,
-    /// What each has had of late, in bytes.
+    /// Each flow's recent bytes.
     spent: Vec<f64>,
 }
 
 impl<const HOPS: usize> FlowsOver<HOPS> {
-    /// Takes all flows away and keeps the buffers.
+    /// Removes all flows and keeps the buffers.
     pub fn clear(&mut self) {
         self.paths.clear();
         self.caps.clear();
         self.spent.clear();
     }
 
-    /// Adds a flow: its relays, the most that it can take, and what it has had of late.
+    /// Adds a flow with its relays, its cap in bytes per second, and its recent bytes.
     pub fn push(&mut self, path: [u32; HOPS], cap: f64, spent: f64) {
         self.paths.push(path);
         self.caps.push(finite(cap));
         self.spent.push(finite(spent));
     }
 
-    /// How many there are.
+    /// The number of flows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.paths.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no flows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.paths.is_empty()
     }
 
-    /// The relays of a flow.
+    /// The relays of a flow; `None` if there is no such flow.
     #[must_use]
     pub fn path(&self, flow: usize) -> Option<[u32; HOPS]> {
         self.paths.get(flow).copied()
@@ -72,11 +71,12 @@ impl<const HOPS: usize> FlowsOver<HOPS> {
 
 /// A rule by which flows share relays.
 pub trait Share<const HOPS: usize = 3> {
-    /// Writes each flow's rate into `rates`, which gets as long as there are flows.
+    /// Sets `rates` to each flow's rate in bytes per second; `capacities` are those of relays, in
+    /// the same unit.
     fn fill(&mut self, flows: &FlowsOver<HOPS>, capacities: &[f64], rates: &mut Vec<f64>);
 
-    /// How many relays and hops of flows it has looked at since it was made; 0 from rules that do
-    /// not count.
+    /// The number of relays and hops of flows visited since creation; 0 for rules that do not
+    /// count.
     fn work(&self) -> u64 {
         0
     }
@@ -88,7 +88,7 @@ pub type MaxMin = MaxMinOver<3>;
 /// Equal shares: max-min.
 #[derive(Clone, Debug, Default)]
 pub struct MaxMinOver<const HOPS: usize> {
-    /// The work that is the same for all weights.
+    /// The algorithm shared with [`Weighted`].
     filling: Filling<HOPS>,
 }
 
@@ -102,25 +102,25 @@ impl<const HOPS: usize> Share<HOPS> for MaxMinOver<HOPS> {
     }
 }
 
-/// Shares that are larger for flows that have had little: max-min of rate over weight, where the
-/// weight is `quiet / (quiet + spent)`.
+/// Larger shares for flows with few recent bytes: max-min of rate over weight, where the weight is
+/// `quiet / (quiet + spent)`.
 #[derive(Clone, Debug)]
 pub struct Weighted {
-    /// After this number of recent bytes a flow has half the weight of a new one.
+    /// With this number of recent bytes a flow has half the weight of a new one.
     quiet: f64,
-    /// The work that is the same for all weights.
+    /// The algorithm shared with [`MaxMin`].
     filling: Filling<3>,
 }
 
 impl Weighted {
-    /// The least weight, which keeps rates over weights finite.
+    /// The lowest weight, which keeps rates over weights finite.
     const LEAST: f64 = 1e-6;
-    /// Weights are multiples of one over this, so that sums of up to two million of them are exact:
-    /// a loud flow that is left of many would else find a relay's sum wrong by more than its own
+    /// Weights are multiples of 1 / `PARTS`, so that sums of up to two million weights are exact:
+    /// otherwise the last flow of many could find the sum at a relay wrong by more than its own
     /// weight.
     const PARTS: f64 = (1_u64 << 32) as f64;
 
-    /// Halves the weight of a flow that has had `quiet` bytes of late; at least one byte.
+    /// Weights that halve after `quiet` recent bytes, at least one.
     #[must_use]
     pub fn new(quiet: f64) -> Self {
         Self { quiet: finite(quiet).max(1.0), filling: Filling::default() }
@@ -128,8 +128,8 @@ impl Weighted {
 }
 
 impl Default for Weighted {
-    /// 30 kB: with this value Shadow's networks 1-4 have their medians, and change with the load as
-    /// theirs do.
+    /// 30 kB: with this value medians agree with those of Shadow's networks 1-4, and change with
+    /// the load as theirs do.
     fn default() -> Self {
         Self::new(3e4)
     }
@@ -145,12 +145,13 @@ impl Share for Weighted {
     }
 }
 
-/// The quiet first: each flow, from the one that has had least, takes what its relays have left.
+/// Quiet flows first: in order of increasing recent bytes, each flow takes the rest of its relays'
+/// capacity.
 #[derive(Clone, Debug, Default)]
 pub struct QuietFirst {
-    /// Flows by what they have had.
+    /// Flows in order of recent bytes.
     order: Vec<(u64, u32)>,
-    /// What each relay has left.
+    /// The rest of each relay's capacity.
     left: Vec<f64>,
 }
 
@@ -178,26 +179,26 @@ impl Share for QuietFirst {
     }
 }
 
-/// What a relay still has to give.
+/// The remaining capacity of a relay.
 #[derive(Clone, Copy, Debug, Default)]
 struct Room {
-    /// Bytes a second that are not given away.
+    /// Bytes per second not yet given to flows.
     left: f64,
-    /// The weights of its flows that have no rate yet.
+    /// The total weight of its flows without a rate.
     weight: f64,
-    /// How many those are.
+    /// The number of its flows without a rate.
     waiting: u32,
-    /// Where its flows begin in the list of all, and where they end.
+    /// The range of its flows in the list of all.
     members: (u32, u32),
 }
 
 impl Room {
-    /// What each unit of weight could get; nobody asks for it once nobody waits.
+    /// The share per unit of weight; unlimited if no flow is waiting.
     fn share(&self) -> f64 {
         if self.waiting == 0 || self.weight <= 0.0 { f64::MAX } else { self.left / self.weight }
     }
 
-    /// Gives a flow of some weight its rate.
+    /// Gives a flow with this weight its rate.
     fn give(&mut self, rate: f64, weight: f64) {
         self.left = (self.left - rate).max(0.0);
         self.weight -= weight;
@@ -205,47 +206,47 @@ impl Room {
     }
 }
 
-/// A flow that may not get its cap. What is looked at together lies together, since flows come up
-/// in no order.
+/// A flow that may not get its cap. Data used together are stored together, since flows are
+/// accessed in no order.
 #[derive(Clone, Copy, Debug)]
 struct Limited<const HOPS: usize> {
-    /// Its relays, but for those that limit nobody.
+    /// Its relays, except those that limit no flow.
     path: [u32; HOPS],
     flow: u32,
-    /// The most that it can take, in bytes a second.
+    /// Its greatest rate, in bytes per second.
     cap: f64,
     weight: f64,
 }
 
-/// Stands for the rate of a flow that has none yet.
+/// Marks a flow without a rate.
 const NO_RATE: f64 = -1.0;
 
-/// Progressive filling, with buffers that stay.
+/// Progressive filling, with buffers that are kept.
 #[derive(Clone, Debug, Default)]
 struct Filling<const HOPS: usize> {
-    /// What the flows of each relay can take together, in bytes a second.
+    /// The sum of the caps of each relay's flows, in bytes per second.
     caps: Vec<f64>,
-    /// The relays that flows go through: only they are touched.
+    /// The relays with flows: only these are visited.
     used: Vec<u32>,
-    /// Whether a relay cannot carry the caps of its flows.
+    /// Whether a relay cannot carry the caps of all its flows.
     is_scarce: Vec<bool>,
-    /// Each relay's room; of those that are not scarce, an empty one.
+    /// The remaining capacity of each relay; empty for relays that are not scarce.
     rooms: Vec<Room>,
     /// The flows through scarce relays.
     limited: Vec<Limited<HOPS>>,
-    /// Those by scarce relay, as indices.
+    /// These flows grouped by scarce relay, as indices.
     members: Vec<u32>,
-    /// Those by cap over weight.
+    /// These flows by cap over weight.
     by_cap: Vec<(u64, u32)>,
-    /// Scarce relays by the share that they could once give, the smallest on top.
+    /// Scarce relays by the share that they could give earlier, the smallest on top.
     heap: BinaryHeap<Reverse<(u64, u32)>>,
-    /// How many relays and hops of flows have been looked at.
+    /// The number of relays and hops of flows visited.
     work: u64,
 }
 
 impl<const HOPS: usize> Filling<HOPS> {
-    /// Fills by weights that follow from what flows have had of late: caps and relays come up in
-    /// the order of their levels, and what comes up freezes its flows.
+    /// Fills with weights that depend on flows' recent bytes: caps and relays are processed in
+    /// order of their levels, and each freezes its flows.
     fn run(
         &mut self,
         flows: &FlowsOver<HOPS>,
@@ -278,8 +279,8 @@ impl<const HOPS: usize> Filling<HOPS> {
         self.freeze_capped(rates, next_cap, u64::MAX);
     }
 
-    /// Finds the relays that cannot carry the caps of their flows. What it costs grows with the
-    /// flows, not with the relays that are there.
+    /// Finds the relays that cannot carry the caps of their flows, at a cost that grows with the
+    /// flows, not with all relays.
     fn find_scarce(&mut self, flows: &FlowsOver<HOPS>, capacities: &[f64]) {
         if self.rooms.len() == capacities.len() {
             for relay in self.used.drain(..) {
@@ -311,7 +312,7 @@ impl<const HOPS: usize> Filling<HOPS> {
         self.work += self.used.len() as u64;
     }
 
-    /// Picks the flows through scarce relays, and makes the rooms of these.
+    /// Selects the flows through scarce relays and sets the remaining capacities of these relays.
     fn pick_limited(
         &mut self,
         flows: &FlowsOver<HOPS>,
@@ -354,7 +355,7 @@ impl<const HOPS: usize> Filling<HOPS> {
             room.members = (sum, sum);
             sum += room.waiting;
         }
-        // By relay: by counting.
+        // Counting sort by relay.
         self.members.clear();
         self.members.resize(sum as usize, 0);
         for (one, index) in self.limited.iter().zip(0..) {
@@ -368,8 +369,8 @@ impl<const HOPS: usize> Filling<HOPS> {
         self.work += self.members.len() as u64;
     }
 
-    /// Gives flows whose caps lie at or below a level their caps, from the one at `next` on;
-    /// returns the next.
+    /// Freezes flows with caps at or below a level at their caps, from index `next` on; returns the
+    /// next index.
     fn freeze_capped(&mut self, rates: &mut [f64], mut next: usize, level: u64) -> usize {
         while let Some(&(_, index)) = self.by_cap.get(next).filter(|(cap, _)| *cap <= level) {
             self.freeze(rates, index, f64::INFINITY);
@@ -378,7 +379,7 @@ impl<const HOPS: usize> Filling<HOPS> {
         next
     }
 
-    /// Gives all flows of a relay that have none their rates: the relay is full then.
+    /// Gives all flows of a relay without a rate their shares; the relay is then full.
     fn freeze_relay(&mut self, rates: &mut [f64], relay: u32, share: f64) {
         let (start, end) = self.rooms[relay as usize].members;
         for at in start..end {
@@ -386,7 +387,7 @@ impl<const HOPS: usize> Filling<HOPS> {
         }
     }
 
-    /// Gives a flow that has no rate its own: its cap or, if that is less, its part of a share.
+    /// Gives a flow without a rate its cap or its part of a share, whichever is less.
     fn freeze(&mut self, rates: &mut [f64], index: u32, share: f64) {
         let Limited { path, flow, cap, weight } = self.limited[index as usize];
         let rate = &mut rates[flow as usize];
@@ -402,12 +403,12 @@ impl<const HOPS: usize> Filling<HOPS> {
     }
 }
 
-/// A number from 0 to the largest one that is finite.
+/// Clamps to finite numbers from 0 on.
 fn finite(value: f64) -> f64 {
     if value > 0.0 { value.min(f64::MAX) } else { 0.0 }
 }
 
-/// A number that is not negative as a key that sorts alike.
+/// A number that is not negative as a key with the same order.
 fn key(value: f64) -> u64 {
     finite(value).to_bits()
 }

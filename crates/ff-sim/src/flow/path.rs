@@ -1,10 +1,11 @@
-//! Which relays a circuit goes through (path-spec 2.2, dir-spec 3.8.3).
+//! Chooses the relays of circuits (path-spec 2.2, dir-spec 3.8.3).
 //!
-//! A place's relays lie on a line, each as long as its weight times its class' factor; a draw is a
-//! point on it (`line`). What breaks a rule is drawn again: no relay twice, no two of a family, a
-//! /16 or a /32 of IPv6 (`kin`). Should that fail too often, what is left is searched, so every
-//! path that is possible can come out. The first points for all three places are drawn at once: in
-//! networks too large for a cache they are looked up at once, too.
+//! The relays of a position lie on a line, each with a length of its weight times the factor of its
+//! class; a draw is a point on the line (`line`). Draws that break a rule are repeated: no relay
+//! twice, no two of the same family, IPv4 /16 or IPv6 /32 (`kin`). After too many repetitions the
+//! remaining relays are searched, so every possible path can be chosen. The first points for all
+//! three positions are drawn at once: in networks too large for a cache, their lookups then
+//! overlap.
 
 mod kin;
 mod line;
@@ -16,21 +17,20 @@ use self::line::Line;
 use crate::network::{Network, Position, Relay};
 use crate::weights::{CircuitPlace, METHOD, SCALE, Sums, Weights};
 
-/// How much of a relay's weight counts, from 0 to 1, by its class in the order of
-/// [`Position::ALL`].
+/// The factor of a relay's weight, from 0 to 1, by its class in the order of [`Position::ALL`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Factors {
-    /// As a circuit's first relay.
+    /// As the first relay of a circuit.
     pub guard: [f64; 4],
-    /// As its second.
+    /// As the second relay.
     pub middle: [f64; 4],
-    /// As its last.
+    /// As the last relay.
     pub exit: [f64; 4],
 }
 
 impl Factors {
-    /// Those of a footer's bandwidth-weights, by their names, which are parts of `scale`; nothing
-    /// where one that clients need is missing or below 0 (dir-spec 3.8.3).
+    /// The factors of a footer's bandwidth-weights, looked up by name and divided by `scale`;
+    /// `None` if one that clients need is missing or negative (dir-spec 3.8.3).
     #[must_use]
     pub fn of_names(weight: impl Fn(&str) -> Option<i32>, scale: u32) -> Option<Self> {
         let part = |name: &str| {
@@ -44,15 +44,15 @@ impl Factors {
         })
     }
 
-    /// Those that authorities would write for these weights (dir-spec 3.8.3); where the
-    /// specification has no solution all weight counts wherever a relay may be, as clients do
-    /// without a footer.
+    /// The factors that authorities would write for these weights (dir-spec 3.8.3). If the
+    /// specification has no solution, all weight counts in every position that a relay may have, as
+    /// for clients without a footer.
     #[must_use]
     pub fn of(network: &Network, weights: &[f64]) -> Self {
         let total: f64 = weights.iter().map(|weight| length(*weight, 1.0)).sum();
         let mut sums = Sums::start(METHOD);
         for (relay, weight) in network.relays.iter().zip(weights) {
-            // Weights are whole numbers there: so large that rounding them does not matter.
+            // Weights are integers in the specification: scaled so that rounding is negligible.
             sums.add(
                 relay.position(),
                 whole(length(*weight, WHOLE / total.max(f64::MIN_POSITIVE))),
@@ -70,10 +70,10 @@ impl Factors {
     }
 }
 
-/// What all weights come to when factors are computed.
+/// The sum of all weights when factors are computed.
 const WHOLE: f64 = 1e12;
 
-/// A weight as a whole number; casts saturate.
+/// A weight as an integer; casts saturate.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is not negative")]
 fn whole(weight: f64) -> u64 {
     weight.round() as u64
@@ -89,7 +89,7 @@ fn class(relay: &Relay) -> usize {
     }
 }
 
-/// How long a relay is on the line; 0 for a weight that is not valid.
+/// The length of a relay on the line; 0 for an invalid weight.
 fn length(weight: f64, factor: f64) -> f64 {
     let length = weight * factor;
     if length.is_finite() && length > 0.0 { length } else { 0.0 }
@@ -98,13 +98,13 @@ fn length(weight: f64, factor: f64) -> f64 {
 /// Why no path can be drawn through a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPath {
-    /// No relay may be last.
+    /// No relay can be the exit.
     #[error("no path can be drawn: no relay with the flag Exit and without BadExit has any weight")]
     NoExit,
-    /// No relay may be first.
+    /// No relay can be the guard.
     #[error("no path can be drawn: no relay with the flag Guard has any weight")]
     NoGuard,
-    /// No three relays may meet.
+    /// No three relays can be in one circuit.
     #[error(
         "no path can be drawn: no three relays with weight may be on one path; there are too few, or they share \
          a family, a /16 or an IPv6 /32"
@@ -112,44 +112,44 @@ pub enum NoPath {
     NoThree,
 }
 
-/// How many paths are tried before [`NoPath::NoThree`].
+/// The number of attempts before [`NoPath::NoThree`].
 const TRIES: usize = 1_000;
 
 /// Draws paths through a network.
 #[derive(Clone, Debug)]
 pub struct Paths {
-    /// First relays, of clients with guards and without: those with the flag (path-spec 2.2).
+    /// Relays for the first position: those with the flag Guard (path-spec 2.2), for clients with
+    /// and without guards.
     guards: Line,
-    /// Second relays.
+    /// Relays for the second position.
     middles: Line,
-    /// Last relays.
+    /// Relays for the last position.
     exits: Line,
-    /// Which relays may not meet.
+    /// The relays that cannot be in one circuit.
     kin: Kin,
 }
 
-/// Paths have at most this number of relays; tor itself builds none of more than eight.
+/// The greatest length of paths; tor itself builds none of more than eight relays.
 pub const LONGEST: u8 = 10;
 
-/// The first draw for each of the three places of a path, independent of the others.
+/// The first draw for each of the three positions of a path, independent of the others.
 type First = [Option<Tied>; 3];
 
-/// The first draws for paths to come. A caller that draws path after path from a network that no
-/// cache holds has these looked up together, so that they wait for memory at the same time.
+/// The first draws for coming paths. For callers that draw many paths from a network larger than
+/// any cache: lookups for several paths overlap.
 #[derive(Clone, Debug, Default)]
 pub struct Ahead(Vec<First>);
 
 impl Ahead {
-    /// How many paths are looked up together.
+    /// The number of paths looked up together.
     const PATHS: usize = 16;
 }
 
-/// The guards that a client holds: it goes to the first that a circuit's exit allows.
+/// The guards of a client: it uses the first one that a circuit's exit allows.
 pub type Guards = Vec<u32>;
 
 impl Paths {
-    /// Paths through a network by these weights, one for each relay; a relay without one is never
-    /// drawn.
+    /// Paths by these weights, one for each relay; a relay without a weight is never drawn.
     #[must_use]
     pub fn new(network: &Network, weights: &[f64], factors: &Factors) -> Self {
         let of = |(place, relay): (usize, &Relay), factors: &[f64; 4]| {
@@ -164,10 +164,10 @@ impl Paths {
         )
     }
 
-    /// Paths through a network by rules of one's own: for a relay, with its place in the network,
-    /// each says how much it counts as a circuit's first relay, second, or last; nothing for one
-    /// that is never drawn there. Those that count 0 are drawn, as clients do, where a circuit's
-    /// other relays leave nobody that counts.
+    /// Paths by custom rules. For a relay and its index in the network, each function returns its
+    /// length in the first, second or last position, or `None` if it cannot have that position.
+    /// Relays with length 0 are drawn, as by clients, if the other relays of a circuit exclude all
+    /// others.
     #[must_use]
     pub fn of_places<'a>(
         network: &'a Network,
@@ -184,10 +184,10 @@ impl Paths {
         }
     }
 
-    /// Whether paths of three relays can be drawn.
+    /// Checks that paths of three relays can be drawn.
     ///
     /// # Errors
-    /// [`NoPath`] says what is missing.
+    /// [`NoPath`] names the reason.
     pub fn check(&self, rng: &mut impl Rng) -> Result<(), NoPath> {
         if self.exits.is_empty() {
             return Err(NoPath::NoExit);
@@ -199,8 +199,8 @@ impl Paths {
         if has_one { Ok(()) } else { Err(NoPath::NoThree) }
     }
 
-    /// A number of guards for a client, not two of a family or a subnet; fewer if there are not
-    /// enough.
+    /// Draws guards for a client, no two of the same family or subnet; fewer than `count` if there
+    /// are not enough.
     #[must_use]
     pub fn draw_guards(&self, rng: &mut impl Rng, count: usize) -> Guards {
         let mut guards: Vec<Tied> = Vec::new();
@@ -214,16 +214,17 @@ impl Paths {
         guards.iter().map(|one| one.relay).collect()
     }
 
-    /// A path from a client to an exit, by the guards that it holds or by a fresh one if it holds
-    /// none; none where rules leave none.
+    /// Draws a path of guard, middle relay and exit, with the client's own guards or with a fresh
+    /// one if it has none; `None` if the rules exclude every path.
     #[must_use]
     pub fn draw(&self, rng: &mut impl Rng, guards: &[u32]) -> Option<[u32; 3]> {
         let (mut path, first) = ([0; 3], self.first(rng));
         self.draw_into(rng, first, guards, &mut path).then_some(path)
     }
 
-    /// A path of any length up to [`LONGEST`] by the same rules: one relay is an exit, two are a
-    /// guard and an exit, more have further relays in between; none where rules leave none.
+    /// Draws a path of `length` relays, at most [`LONGEST`], by the same rules: one relay is an
+    /// exit, two are a guard and an exit, longer paths have middle relays in between; `None` if the
+    /// rules exclude every path.
     #[must_use]
     pub fn draw_of_length(
         &self,
@@ -235,7 +236,7 @@ impl Paths {
         self.draw_into(rng, first, guards, &mut path).then_some(path)
     }
 
-    /// The same for who draws many: the same paths as often, in another order.
+    /// The same for callers that draw many paths: the same distribution, in another order.
     #[must_use]
     pub fn draw_ahead(
         &self,
@@ -251,8 +252,7 @@ impl Paths {
         self.draw_into(rng, first, guards, &mut path).then_some(path)
     }
 
-    /// A path with what was drawn first, where rules allow it, into a place for it; whether there
-    /// is one.
+    /// Sets `path` by the first draws where the rules allow them; returns whether there is a path.
     fn draw_into(
         &self,
         rng: &mut impl Rng,
@@ -260,7 +260,7 @@ impl Paths {
         guards: &[u32],
         path: &mut [u32],
     ) -> bool {
-        // The exit is drawn first, and comes last.
+        // The exit is drawn first, and is last in the path.
         let (mut drawn, last) = ([Tied::default(); LONGEST as usize], path.len().wrapping_sub(1));
         if last >= drawn.len() {
             return false;
@@ -283,20 +283,19 @@ impl Paths {
         true
     }
 
-    /// The first relays that are drawn for a circuit's exit, guard and middle, independently of
-    /// each other.
+    /// The first draws for a circuit's exit, guard and middle relay, independent of each other.
     fn first(&self, rng: &mut impl Rng) -> First {
         let [exit, guard, middle] = rng.random();
         [self.exits.at(exit), self.guards.at(guard), self.middles.at(middle)]
     }
 
-    /// Whether a relay may lie in a circuit with all of these.
+    /// Whether a relay can be in a circuit with all of these.
     fn can_join(&self, one: Tied, others: &[Tied]) -> bool {
         others.iter().all(|&other| self.kin.can_meet(one, other))
     }
 
-    /// A path of three with this relay in a place (0 is the guard's, 2 the exit's), the others
-    /// drawn by the same rules; none where rules leave none.
+    /// Draws a path of three with this relay at a place (0 for guard, 2 for exit) and the others by
+    /// the same rules; `None` if the rules exclude every path.
     #[must_use]
     pub fn draw_through(&self, rng: &mut impl Rng, relay: u32, place: usize) -> Option<[u32; 3]> {
         let own = self.kin.tied(relay);
@@ -325,7 +324,7 @@ impl Paths {
     }
 }
 
-/// A place's line: relays by how much they count there.
+/// The line of a position: relays with their lengths.
 fn line<'a>(
     network: &'a Network,
     counts: impl Fn((usize, &'a Relay)) -> Option<f64>,
@@ -344,7 +343,7 @@ mod tests {
     use super::*;
     use crate::network::Flags;
 
-    /// A relay with a number, its /16, and whether it is a guard and an exit.
+    /// A relay with a number, its /16, and the flags Guard and Exit.
     fn relay(number: u8, net: u8, guard: bool, exit: bool) -> Relay {
         Relay {
             fingerprint: [number; 20],
@@ -354,7 +353,6 @@ mod tests {
         }
     }
 
-    /// A network of some relays.
     fn network(relays: Vec<Relay>) -> Network {
         Network { relays, ..Network::default() }
     }
@@ -454,7 +452,7 @@ mod tests {
         relays[3].family = vec![[2; 20]];
         let network = network(relays);
         let factors = Factors { guard: [1.0; 4], middle: [1.0; 4], exit: [1.0; 4] };
-        // The last ones weigh next to nothing, so most draws break a rule.
+        // The last ones have negligible weight, so most draws break a rule.
         let paths = Paths::new(&network, &[1e9, 1e9, 1e9, 1e9, 1.0, 1.0], &factors);
         let mut rng = ChaCha12Rng::seed_from_u64(8);
         let tied = |relay| paths.kin.tied(relay);
@@ -480,7 +478,7 @@ mod tests {
         for (place, ids) in [(0, &["k"][..]), (1, &["l", "k"]), (2, &["k", "k"]), (3, &["m"])] {
             relays[place].family_ids = ids.iter().map(|id| format!("ed25519:{id}")).collect();
         }
-        // A relay of the family names another one, which does not name it.
+        // A relay of the family names another one, but not the other way round.
         relays[0].family = vec![[4; 20]];
         let network = network(relays);
         assert_eq!(network.families(), [0, 0, 0, 3, 4]);
@@ -497,8 +495,8 @@ mod tests {
     fn who_counts_nothing_is_drawn_where_nobody_else_is_left() {
         let network = network((0..6).map(|i| relay(i, i / 2, true, true)).collect());
         let mut rng = ChaCha12Rng::seed_from_u64(11);
-        // Relay 0 alone counts at the end, and its neighbour alone at the beginning, where no rule
-        // lets it be.
+        // Only relay 0 has a length in the last position, and only its neighbour, which the rules
+        // exclude, in the first.
         let at = |wanted: usize| {
             move |(place, _): (usize, &Relay)| Some(f64::from(u8::from(place == wanted)))
         };
@@ -548,7 +546,7 @@ mod tests {
 
     #[test]
     fn factors_are_those_of_the_specification() {
-        // G = 6, M = 3, E = 0, D = 2 of 11 in parts of 10^12: exits are scarce, also with D (case
+        // G = 6, M = 3, E = 0, D = 2 of 11, in parts of 10^12: exits are scarce, even with D (case
         // 3a).
         let relays = (0..11).map(|i| relay(i, i, i < 8, (6..8).contains(&i)));
         let network = network(relays.collect());
@@ -556,7 +554,7 @@ mod tests {
         assert!((factors.middle[0] - 0.25).abs() < 1e-3, "{factors:?}");
         assert!((factors.guard[0] - 0.75).abs() < 1e-3, "{factors:?}");
         assert_eq!((factors.guard[3], factors.exit[3]), (0.0, 1.0));
-        // With other weights they are others: now there is more than enough to exit by.
+        // Factors depend on weights: with these, exits are not scarce.
         let weights: Vec<f64> = (0..11).map(|i| if i < 6 { 1.0 } else { 9.0 }).collect();
         assert_ne!(Factors::of(&network, &weights), factors);
         for odd in [f64::NAN, f64::INFINITY, -1.0, 0.0] {

@@ -1,30 +1,30 @@
-//! An hour of a network: users' circuits, benchmark clients, and relays that they share.
+//! Simulates an hour of a network: users' circuits, benchmark clients, and the relays that they
+//! share.
 //!
-//! Time goes in ticks, as long as the slots of the [`Library`]. A tick takes what is due from a
-//! calendar (bursts of circuits, downloads that get their first byte), adds it to what the circuits
-//! wait for, has a [`Share`] give rates to those that wait, and moves their bytes. Circuits that
-//! are silent cost nothing: of 11,000 circuits that exist in a ten-percent network a few thousand
-//! wait in a tick. All of them share one connected network, so the rates of a tick are filled anew;
-//! that takes less time than to find out what has not changed.
+//! Time proceeds in ticks, as long as the slots of the [`Library`]. A tick takes due events from a
+//! calendar (bursts of circuits, downloads that get their first byte), adds their bytes to the
+//! circuits' backlogs, has a [`Share`] compute the rates of circuits with a backlog, and moves
+//! their bytes. Silent circuits cost nothing: of the 11,000 circuits in a ten-percent network a few
+//! thousand have a backlog in a tick. All of them share one connected network, so the rates are
+//! computed anew in each tick; that is faster than finding what has not changed.
 //!
-//! A flow is a circuit, since tor schedules circuits; its cap is a window over the time of a round
-//! trip, and that is the sum of its hops (lognormal) and of what queues at its relays add. A queue
-//! grows with the utilisation u of a relay as u / (1 - u). Before a full relay waits what its
-//! circuits have sent and it has not let through: that, over its capacity, is how long what has
-//! just come waits there (Little's law). So relays that cannot carry what is asked of them fail
-//! small and large downloads alike, and paths that avoid them are not affected. A download is
-//! asked for after a round trip, when its stream is connected, sees its first byte after another
-//! and the server's time, and starts slowly. Its times count from when it is asked for, as those of
-//! TGen do (stream summaries: from the command on), its limit from its start.
+//! A flow is a circuit, since tor schedules circuits. Its cap is a window over a round-trip time,
+//! which is the sum of its hops (lognormal) and of the queueing delays at its relays. The delay of
+//! a relay with utilisation u is proportional to u / (1 - u). At a full relay, bytes that circuits
+//! have sent and the relay has not forwarded are waiting; this amount over the capacity is the
+//! delay of new bytes (Little's law). So overloaded relays delay small and large downloads alike,
+//! and paths that avoid them are not affected. A download is requested after one round trip, when
+//! its stream is connected, gets its first byte after another one and the server's time, and then
+//! goes through slow start. Its times count from the request, as TGen's do (stream summaries: from
+//! the command on), its time limit from its start.
 //!
-//! A client gives a circuit up that takes longer to be built than 80 % should by the distribution
-//! that tor's clients fit: that is how they keep away from relays with queues.
+//! A client abandons a circuit that takes longer to build than 80 % of circuits by the distribution
+//! that tor's clients fit: so clients avoid relays with queues.
 //!
 //! Limits: relays have no CPU and links lose nothing; circuits are built before they are needed. A
-//! download that measures a relay and sees no byte within 10 s says nothing of it, so that loops
-//! leave such a relay the weight that it had. What users have waited for longer than 30 s they give
-//! up; streams of TGen do so by default when they stand still for as long, those of Shadow's users
-//! wait ten times longer.
+//! measuring download without a byte within 10 s gives no result, so in closed loops the relay
+//! keeps its weight. Users give up bytes that they have waited for longer than 30 s; TGen's streams
+//! do so by default when they stall for that time, those of Shadow's users wait ten times longer.
 //!
 //! Decisions: doc/decisions.md, "What arrives at a full relay waits for all that is queued".
 
@@ -58,11 +58,10 @@ use super::{
 };
 use crate::network::Network;
 
-/// Simulates a network: its users ask for what the library holds, on paths that weights have
-/// chosen.
+/// Simulates a network: users request the bytes in the library over paths chosen by weights.
 ///
 /// # Errors
-/// When the configuration makes no sense.
+/// If the configuration is invalid.
 pub fn run(
     network: &Network,
     paths: &Paths,
@@ -76,7 +75,7 @@ pub fn run(
 /// The same with an observer, which may measure relays and change paths.
 ///
 /// # Errors
-/// When the configuration makes no sense.
+/// If the configuration is invalid.
 pub fn run_watched(
     network: &Network,
     paths: &Paths,
@@ -95,7 +94,7 @@ pub fn run_watched(
     Ok(simulation.finish())
 }
 
-/// A random sequence of its own for each use, so that other weights meet the same traffic.
+/// A separate random sequence for each use, so that other weights meet the same traffic.
 pub(super) fn sequence(seed: u64, stream: u64) -> ChaCha12Rng {
     let mut rng = ChaCha12Rng::seed_from_u64(seed);
     rng.set_stream(stream);
@@ -103,52 +102,49 @@ pub(super) fn sequence(seed: u64, stream: u64) -> ChaCha12Rng {
 }
 
 struct Simulation<'a> {
-    /// Where circuits go.
     paths: Paths,
-    /// What they ask for.
+    /// The bytes that circuits request.
     library: &'a Library,
-    /// What is simulated.
     config: &'a FlowConfig,
     /// Seconds of a tick.
     tick_secs: f64,
-    /// How many ticks there are.
+    /// The number of ticks.
     ticks: u32,
-    /// What relays carry.
+    /// The traffic and queues of relays.
     loads: Loads,
-    /// The seconds that are over.
+    /// The number of completed seconds.
     seconds: u32,
-    /// How long clients wait for circuits.
+    /// How long clients wait for circuits to be built.
     patience: Patience,
-    /// Users' guards.
+    /// Guards of each of the users' clients.
     guards: Vec<Guards>,
     /// When the next circuit is opened, in seconds.
     next_arrival: f64,
-    /// When users open circuits, and which.
+    /// Random numbers for when users open circuits, and which.
     arrivals: ChaCha12Rng,
-    /// Where they lead.
+    /// Random numbers for paths.
     routes: ChaCha12Rng,
     circuits: Circuits,
-    /// The benchmark clients.
+    /// Benchmark clients.
     clients: Clients,
-    /// Relays that are measured.
+    /// Downloads that measure relays.
     probes: Probes,
-    /// How long their round trips are.
+    /// Random numbers for round trips of probes.
     probe_trips: ChaCha12Rng,
-    /// What is due in each tick, as indices of circuits.
+    /// Circuits with an event in each tick, as indices.
     calendar: Vec<Vec<u32>>,
-    /// Circuits that wait for bytes.
+    /// Circuits with a backlog.
     waiting: Vec<u32>,
     flows: Flows,
-    /// What each has sent and not seen arrive, in bytes, and its round trip but for what waits, in
-    /// seconds.
+    /// For each of these, the bytes in flight, and its round trip in seconds without waiting at
+    /// full relays.
     sent: Vec<(f64, f64)>,
     rates: Vec<f64>,
-    /// What comes out.
     outcome: FlowOutcome,
 }
 
 impl<'a> Simulation<'a> {
-    /// An empty network.
+    /// A network without circuits.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is checked")]
     #[expect(clippy::cast_precision_loss, reason = "rates lie far below 2^53")]
     fn new(network: &Network, paths: &Paths, library: &'a Library, config: &'a FlowConfig) -> Self {
@@ -187,7 +183,8 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// One tick. What it costs grows with what is due and with what waits, not with what is there.
+    /// Simulates one tick, at a cost that grows with due events and waiting circuits, not with all
+    /// circuits.
     fn step(&mut self, tick: u32, share: &mut dyn Share, watch: &mut dyn Watch) {
         let now = f64::from(tick) * self.tick_secs;
         self.open_circuits(tick, now);
@@ -205,7 +202,7 @@ impl<'a> Simulation<'a> {
         self.count(now, watch);
     }
 
-    /// Makes flows of the circuits that wait.
+    /// Turns circuits with a backlog into flows.
     fn lay_out_flows(&mut self, tick: u32, now: f64) {
         self.flows.clear();
         self.sent.clear();
@@ -230,7 +227,7 @@ impl<'a> Simulation<'a> {
         self.outcome.work += self.waiting.len() as u64;
     }
 
-    /// Moves bytes by rates; circuits that have all they asked for wait no more.
+    /// Moves bytes at the computed rates; circuits that are served completely stop waiting.
     fn move_bytes(&mut self, tick: u32, now: f64, watch: &mut dyn Watch) {
         let mut kept = 0;
         for index in 0..self.rates.len() {
@@ -243,7 +240,8 @@ impl<'a> Simulation<'a> {
                 self.loads.add(hop, bytes);
             }
             let left = self.circuits.serve(at, bytes, tick);
-            // What is not on its way waits, if there is any left of it.
+            // Bytes that are sent but not in flight wait at a relay, up to the circuit's remaining
+            // backlog.
             let (sent, trip) = self.sent[index];
             let most = left.min(self.config.window.most_held());
             self.loads.hold(path, (sent - rate * trip).min(most));
@@ -262,12 +260,12 @@ impl<'a> Simulation<'a> {
         self.waiting.truncate(kept);
     }
 
-    /// Whether users give up what a circuit waits for.
+    /// Whether users give up a circuit's backlog.
     fn give_up(&mut self, at: usize, tick: u32) -> bool {
         self.circuits.give_up(at, tick, self.tick_secs, self.config.constants.give_up_secs)
     }
 
-    /// Notes that a measured relay has let bytes through; whether that was the end of it.
+    /// Records bytes of a probe; returns whether it has ended.
     fn serve_probe(&mut self, probe: usize, bytes: f64, now: f64, watch: &mut dyn Watch) -> bool {
         let found = self.probes.serve(probe, bytes, now);
         if let Some(found) = found {
@@ -277,7 +275,7 @@ impl<'a> Simulation<'a> {
         found.is_some()
     }
 
-    /// Counts what relays have carried, and lets their queues follow.
+    /// Counts relays' traffic and updates their queues.
     fn count(&mut self, now: f64, watch: &mut dyn Watch) {
         let since = now - f64::from(self.config.warm_up_secs);
         let outcome = &mut self.outcome;
@@ -289,7 +287,7 @@ impl<'a> Simulation<'a> {
         });
         outcome.work += looked_at;
         outcome.most_waiting = outcome.most_waiting.max(self.waiting.len());
-        // A tick's time is a product that can lie just below its second.
+        // A tick's time is a product that can be just below a whole second.
         let end = now + tick_secs + 1e-6;
         if end < f64::from(self.seconds + 1) {
             return;
@@ -306,7 +304,7 @@ impl<'a> Simulation<'a> {
         self.loads.second.fill(0.0);
     }
 
-    /// What has come out.
+    /// The results.
     fn finish(mut self) -> FlowOutcome {
         let secs = f64::from(self.config.secs);
         for (used, capacity) in self.outcome.utilisation.iter_mut().zip(&self.loads.capacities) {

@@ -1,15 +1,15 @@
-//! What circuits of Tor's users ask for: tmodel's Markov models of streams and packets.
+//! Traffic of Tor users' circuits: tmodel's Markov models of streams and packets.
 //!
 //! A walk through the stream model gives a circuit's streams, each after a delay; a walk through
 //! the packet model gives a stream's packets of 1,434 bytes in either direction (`+` to the server,
-//! `-` to the client), each after a delay. `F` ends a walk. An emission is `[probability, mu,
-//! sigma, lambda]`: its delay in microseconds is lognormal by mu and sigma, or exponential by
-//! lambda if both of those are 0 (documentation of tmodel and TGen).
+//! `-` to the client), each after a delay. `F` ends a walk. An emission is
+//! `[probability, mu, sigma, lambda]`: its delay in microseconds is lognormal by mu and sigma, or
+//! exponential by lambda if both of those are 0 (documentation of tmodel and TGen).
 //!
-//! An hour of the ten-percent network has two billion packets, so a [`Library`] holds some thousand
-//! circuits that were walked through once, with their packets gathered into slots of time; a
-//! simulated circuit is one of them. Limits: delays end at 60 s and walks at a million steps;
-//! packets do not wait for each other.
+//! An hour of the ten-percent network has two billion packets. So a [`Library`] holds some thousand
+//! circuits that were sampled once, with their packets summed by time slot; each simulated circuit
+//! is one of these. Limits: delays are at most 60 s and walks at most a million steps; packets do
+//! not wait for each other.
 
 use std::collections::BTreeMap;
 
@@ -20,17 +20,17 @@ use serde::Deserialize;
 /// Bytes of a packet of the model.
 pub const PACKET_BYTES: u32 = 1_434;
 
-/// The longest delay in seconds. Without an end the lognormals' tails would let circuits last for
-/// years; with this one, circuits carry what Shadow's network did: 3.28 MB in the mean.
+/// The longest delay in seconds. Without a limit the lognormals' tails would let circuits last for
+/// years; with this one, circuits carry as much as in Shadow's network: 3.28 MB on average.
 const LONGEST_DELAY_SECS: f64 = 60.0;
 
-/// No walk takes more steps.
+/// The greatest number of steps of a walk.
 const MOST_STEPS: u32 = 1_000_000;
 
-/// No model has more states.
+/// The greatest number of states of a model.
 const MOST_STATES: usize = 1_000;
 
-/// What a step of a walk emits.
+/// The emission of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Emitted {
     /// A packet to the server.
@@ -40,19 +40,19 @@ enum Emitted {
     End,
 }
 
-/// How long a step takes.
+/// The distribution of a step's delay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Delay {
-    /// No time.
+    /// No delay.
     None,
-    /// Lognormal microseconds by mu and sigma.
+    /// Lognormal by mu and sigma, in microseconds.
     Lognormal(f64, f64),
-    /// Exponential by a rate for each microsecond.
+    /// Exponential, with this rate per microsecond.
     Exponential(f64),
 }
 
 impl Delay {
-    /// A delay in seconds.
+    /// Draws a delay, in seconds.
     fn draw(self, rng: &mut impl Rng) -> f64 {
         let micros = match self {
             Self::None => 0.0,
@@ -63,22 +63,22 @@ impl Delay {
     }
 }
 
-/// A normal number, by Box and Muller.
+/// A standard normal deviate (Box-Muller).
 pub(crate) fn normal(rng: &mut impl Rng) -> f64 {
     let (first, second) = (1.0 - rng.random::<f64>(), rng.random::<f64>());
     (-2.0 * first.ln()).sqrt() * (std::f64::consts::TAU * second).cos()
 }
 
-/// A choice by probability: what can be chosen, each with the sum up to it.
+/// A choice by probability: options, each with the sum of probabilities up to it.
 type Choice<T> = Vec<(f64, T)>;
 
-/// Chooses; none of nothing.
+/// Chooses an option; `None` if there are none.
 fn choose<T: Copy>(choice: &Choice<T>, rng: &mut impl Rng) -> Option<T> {
     let point = rng.random::<f64>() * choice.last()?.0;
     choice.iter().find(|(sum, _)| *sum > point).or(choice.last()).map(|(_, found)| *found)
 }
 
-/// Sums up probabilities; what has none is left out.
+/// Sums up probabilities; options with probability 0 are left out.
 fn sum_up<T>(items: impl IntoIterator<Item = (f64, T)>) -> anyhow::Result<Choice<T>> {
     let (mut choice, mut sum) = (Vec::new(), 0.0);
     for (probability, item) in items {
@@ -93,50 +93,50 @@ fn sum_up<T>(items: impl IntoIterator<Item = (f64, T)>) -> anyhow::Result<Choice
     Ok(choice)
 }
 
-/// What a state emits, and how long that takes.
+/// The possible emissions of a state, with their delays.
 type Emissions = Choice<(Emitted, Delay)>;
 
 /// A hidden Markov model.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// Where walks begin.
+    /// The first state of a walk.
     start: Choice<usize>,
-    /// Of each state: what it emits and how long that takes, and what comes next.
+    /// Each state's emissions and next states.
     states: Vec<(Emissions, Choice<usize>)>,
 }
 
-/// A model as its document has it.
+/// A model as stored in JSON.
 #[derive(Deserialize)]
 struct Document {
-    /// The names of states.
+    /// Names of states.
     state_space: Vec<String>,
-    /// Where walks begin.
+    /// Probabilities of first states.
     start_probability: BTreeMap<String, f64>,
-    /// What comes next.
+    /// Probabilities of next states.
     transition_probability: BTreeMap<String, BTreeMap<String, f64>>,
-    /// What states emit.
+    /// Emissions of states.
     emission_probability: BTreeMap<String, BTreeMap<String, Vec<f64>>>,
 }
 
 /// A file with one of the two models.
 #[derive(Deserialize)]
 struct Outer {
-    /// The model, by either name.
+    /// The model, under either name.
     #[serde(alias = "packet_model", alias = "stream_model")]
     model: Document,
 }
 
-/// How streams of a circuit follow each other, as tmodel-ccs2018 has it.
+/// The stream model of tmodel-ccs2018.
 const STREAMS: &[u8] = include_bytes!("../../tests/data/flow-tmodel-stream.json");
-/// How packets of a stream follow each other.
+/// The packet model of tmodel-ccs2018.
 const PACKETS: &[u8] = include_bytes!("../../tests/data/flow-tmodel-packet.json");
 
 impl Model {
-    /// The models of streams and of packets that are part of this program; tests/data/flow.md says
-    /// where they are from.
+    /// The models of streams and of packets that are part of this program; tests/data/flow.md has
+    /// their source.
     ///
     /// # Errors
-    /// Never, as a test holds.
+    /// Never, as a test verifies.
     pub fn built_in() -> anyhow::Result<[Self; 2]> {
         Ok([Self::read(STREAMS)?, Self::read(PACKETS)?])
     }
@@ -144,7 +144,7 @@ impl Model {
     /// Reads `tmodel-packet.json` or `tmodel-stream.json`.
     ///
     /// # Errors
-    /// When the text is not such a document, or has impossible numbers.
+    /// If the text is not such a document, or has invalid numbers.
     pub fn read(text: &[u8]) -> anyhow::Result<Self> {
         let document = serde_json::from_slice::<Outer>(text).context("This is no model")?.model;
         if document.state_space.len() > MOST_STATES {
@@ -169,7 +169,8 @@ impl Model {
         Ok(Self { start: to_choice(Some(&document.start_probability))?, states })
     }
 
-    /// Walks, and calls back with each packet or stream and its time in seconds from the start.
+    /// Walks through the model, and calls `on` with each packet or stream and its time in seconds
+    /// from the start.
     fn walk(&self, rng: &mut impl Rng, mut on: impl FnMut(&mut dyn Rng, f64, Emitted)) {
         let (mut at, mut now) = (choose(&self.start, rng), 0.0);
         for _ in 0..MOST_STEPS {
@@ -186,7 +187,7 @@ impl Model {
     }
 }
 
-/// An emission by its kind and its numbers.
+/// Parses an emission from its kind and its numbers.
 fn emission(kind: &str, numbers: &[f64]) -> anyhow::Result<(f64, (Emitted, Delay))> {
     let emitted = match kind {
         "+" => Emitted::Up,
@@ -209,36 +210,36 @@ fn emission(kind: &str, numbers: &[f64]) -> anyhow::Result<(f64, (Emitted, Delay
     Ok((numbers.first().copied().unwrap_or_default(), (emitted, delay)))
 }
 
-/// Bytes that a circuit asks for within a slot of time.
+/// Bytes that a circuit requests within a time slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Burst {
-    /// The slot, from the circuit's start.
+    /// The index of the slot, from the circuit's start.
     pub slot: u32,
-    /// The bytes, in both directions.
+    /// Bytes in both directions.
     pub bytes: u32,
 }
 
-/// Circuits that were walked through.
+/// Circuits sampled from the models.
 #[derive(Clone, Debug)]
 pub struct Library {
-    /// The bursts of all circuits, by slot within each.
+    /// The bursts of all circuits, each circuit's in order of slots.
     bursts: Vec<Burst>,
-    /// Where each circuit's bursts end.
+    /// The end of each circuit's bursts.
     ends: Vec<usize>,
-    /// How long a slot is, in seconds.
+    /// The length of a slot, in seconds.
     pub slot_secs: f64,
-    /// How many streams all of them had.
+    /// The number of streams of all circuits.
     pub streams: u64,
-    /// How many packets went up and down.
+    /// The number of packets up and down.
     pub packets: [u64; 2],
 }
 
 impl Library {
-    /// No library has more bursts: 800 MB.
+    /// The greatest number of bursts of a library: 800 MB.
     const MOST_BURSTS: usize = 100_000_000;
 
-    /// Walks through the given number of circuits, with slots of 0.001 to 10 seconds; the default
-    /// slot is 0.1 seconds.
+    /// Samples a number of circuits, with slots of 0.001 to 10 seconds; other lengths become 0.1
+    /// seconds.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
     pub fn sample(
@@ -275,19 +276,19 @@ impl Library {
         library
     }
 
-    /// How many circuits there are.
+    /// The number of circuits.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no circuits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The bursts of a circuit; none if it is not there.
+    /// The bursts of a circuit; empty if there is no such circuit.
     #[must_use]
     pub fn circuit(&self, index: usize) -> &[Burst] {
         let start = index.checked_sub(1).and_then(|before| self.ends.get(before)).unwrap_or(&0);
@@ -326,8 +327,8 @@ mod tests {
         assert!((a_circuit - 11.3).abs() < 0.8, "seed 1: {a_circuit} streams");
         let [up, down] = library.packets.map(|count| count as f64 / library.streams as f64);
         assert!((up - 11.4).abs() < 1.0 && (down - 189.0).abs() < 8.0, "seed 1: {up} {down}");
-        // Shadow's relays carried 19.95 Gbit/s in 514-byte cells of 498 bytes, three of them a
-        // circuit, 148,896 circuits in 600 s.
+        // Shadow's relays carried 19.95 Gbit/s in cells of 514 bytes with 498 bytes of a stream,
+        // for 148,896 circuits of three relays in 600 s.
         let carried = library.mean_bytes() * 148_896.0 / 600.0 * 3.0 * 514.0 / 498.0 * 8.0 / 1e9;
         assert!((carried / 19.95 - 1.0).abs() < 0.07, "seed 1: {carried} Gbit/s");
         let first = library.circuit(0);

@@ -1,4 +1,4 @@
-//! One simulation of a network by some weights, as the command and the ledger want it.
+//! One simulation of a network by some weights, for commands and the ledger.
 
 use anyhow::Result;
 use rand_chacha::{
@@ -19,31 +19,31 @@ use crate::{
     schedule::errors::{DrawKey, Errors},
 };
 
-/// Circuits that users' traffic is drawn from.
+/// The number of circuits from which users' traffic is drawn.
 const TEMPLATES: usize = 4_000;
-/// Seconds of a tick, if nobody says otherwise.
+/// The default length of a tick, in seconds.
 pub const TICK_SECS: f64 = 0.1;
-/// Seconds between the last round of a closed loop and what counts: its last weights have to reach
-/// all circuits.
+/// Seconds between the last round of a closed loop and the measured time: its last weights must
+/// reach all circuits.
 const SETTLE_SECS: u32 = 300;
 
-/// Seconds in which users open as many circuits as [`TrialSetting::circuits_per_10_min`].
+/// The time to which [`TrialSetting::circuits_per_10_min`] refers, in seconds.
 const TEN_MINUTES_SECS: f64 = 600.0;
 
-/// By which weights clients choose relays.
+/// The weights by which clients choose relays.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Choice {
-    /// The network's own.
+    /// The network's own weights.
     Consensus,
-    /// What FlashFlow would measure.
+    /// The weights that FlashFlow would measure.
     Flashflow,
-    /// Those at which a closed loop ends.
+    /// The weights at the end of a closed loop.
     Loop(System, Rounds),
-    /// These, one for each relay.
+    /// These weights, one for each relay.
     Given(Vec<f64>),
 }
 
-/// How relays divide what they have.
+/// How relays divide their capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SharingRule {
     /// [`MaxMin`].
@@ -55,30 +55,30 @@ pub enum SharingRule {
     QuietFirst,
 }
 
-/// How a network is simulated.
+/// Settings of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrialSetting {
-    /// Circuits that users open in ten minutes.
+    /// The number of circuits that users open in ten minutes.
     pub circuits_per_10_min: f64,
-    /// Clients of users, and such that download files: Shadow's ten-percent networks had 792 and
-    /// 79.
+    /// The numbers of users' clients and of benchmark clients: Shadow's ten-percent networks had
+    /// 792 and 79.
     pub clients: [u32; 2],
-    /// Seconds before anything is counted.
+    /// Simulated seconds before the measured ones.
     pub warm_up_secs: u32,
-    /// Seconds that are counted.
+    /// Simulated seconds that are measured.
     pub secs: u32,
-    /// Guards that each client of users holds.
+    /// The number of guards of each of the users' clients.
     pub guards: u8,
-    /// How much may be on its way.
+    /// The limit of data in flight.
     pub window: CellWindow,
-    /// How relays divide what they have.
+    /// How relays divide their capacity.
     pub rule: SharingRule,
-    /// The seed.
+    /// Random seed.
     pub seed: u64,
 }
 
 impl Default for TrialSetting {
-    /// [`FlowConfig`]'s.
+    /// The defaults of [`FlowConfig`].
     fn default() -> Self {
         let config = FlowConfig::default();
         Self {
@@ -95,7 +95,7 @@ impl Default for TrialSetting {
 }
 
 impl TrialSetting {
-    /// This number of circuits in ten minutes, and as many clients to a circuit as by default.
+    /// This number of circuits in ten minutes, with clients in proportion.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
     pub fn of_circuits(circuits_per_10_min: f64) -> Self {
@@ -107,52 +107,51 @@ impl TrialSetting {
     }
 }
 
-/// What relays of Shadow's ten-percent networks can do together, in bytes a second: the mean of
-/// seven.
+/// The total capacity of a ten-percent network of Shadow, in bytes per second: the mean of seven.
 const TENTH_BYTES_PER_SEC: f64 = 4_505_552_062.0;
 
-/// How many circuits users open in ten minutes for what a network's relays can do, if they do as in
-/// January 2019: 148,896 in a ten-percent network.
+/// The number of circuits that users open in ten minutes, in proportion to the network's capacity:
+/// 148,896 in a ten-percent network, as in January 2019.
 #[must_use]
 pub fn circuits_of(network: &Network) -> f64 {
     capacity(network) / TENTH_BYTES_PER_SEC * TrialSetting::default().circuits_per_10_min
 }
 
-/// What all relays of a network can do, in bytes a second.
+/// The total usable capacity of a network's relays, in bytes per second.
 #[expect(clippy::cast_precision_loss, reason = "rates lie far below 2^53")]
 fn capacity(network: &Network) -> f64 {
     network.relays.iter().filter_map(Relay::usable).map(|rate| rate.get() as f64).sum()
 }
 
-/// How many circuits ask for this part of all that a network's relays can do, in ten minutes: each
-/// byte passes three relays.
+/// The number of circuits in ten minutes for this load, as a part of the network's usable capacity:
+/// each byte passes three relays.
 #[must_use]
 pub fn circuits_for(network: &Network, part: f64, library: &Library) -> f64 {
     let of_one = 3.0 * library.mean_bytes() * CELL.0 / CELL.1;
     part * capacity(network) * TEN_MINUTES_SECS / of_one.max(1.0)
 }
 
-/// What comes out.
+/// Results of a simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrialResult {
-    /// The figures that are compared.
+    /// The figures for comparison.
     pub summary: Summary,
-    /// The part of its capacity that each relay used in the mean.
+    /// The mean utilisation of each relay, from 0 to 1.
     pub utilisation: Vec<f64>,
-    /// By which weights clients chose relays at the end.
+    /// The weights by which clients chose relays at the end.
     pub weights: Vec<f64>,
-    /// Their network weight error (Eq. 6) by usable capacity, if there is one.
+    /// Their NWE (Eq. 6) by usable capacity, if there is one.
     pub weight_error: Option<f64>,
-    /// The same at the beginning of a closed loop and after each of its rounds.
+    /// NWE at the beginning of a closed loop and after each of its rounds.
     pub loop_errors: Vec<f64>,
-    /// The most circuits that waited for bytes at a time.
+    /// The greatest number of circuits with a backlog at a time.
     pub most_waiting: usize,
-    /// Bytes that users gave up waiting for.
+    /// Bytes that users gave up.
     pub given_up_bytes: f64,
 }
 
-/// The circuits that users open by this seed, in ticks of `tick_secs` seconds: parts of one, or
-/// whole ones up to ten.
+/// The circuits that users open with this seed, for ticks of `tick_secs` seconds: parts of a
+/// second, or whole seconds up to ten.
 #[must_use]
 pub fn library(streams: &Model, packets: &Model, seed: u64, tick_secs: f64) -> Library {
     let mut rng = ChaCha12Rng::seed_from_u64(seed);
@@ -162,7 +161,7 @@ pub fn library(streams: &Model, packets: &Model, seed: u64, tick_secs: f64) -> L
 /// Simulates a network.
 ///
 /// # Errors
-/// When the setting makes no sense, or no path can be drawn.
+/// If the setting is invalid, or no path can be drawn.
 pub fn simulate(
     network: &Network,
     library: &Library,
@@ -172,10 +171,11 @@ pub fn simulate(
     simulate_told(network, library, choice, setting, &|_, _| {})
 }
 
-/// The same; after each second somebody is told how many are over, and how many there are.
+/// The same with a callback after each simulated second, which gets the number of finished seconds
+/// and of all.
 ///
 /// # Errors
-/// When the setting makes no sense, or no path can be drawn.
+/// If the setting is invalid, or no path can be drawn.
 pub fn simulate_told(
     network: &Network,
     library: &Library,
@@ -224,10 +224,10 @@ pub fn simulate_told(
     })
 }
 
-/// The weights by which clients choose relays at first, and the paths that they take by them.
+/// The weights by which clients choose relays at first, and the resulting paths.
 ///
 /// # Errors
-/// [`NoPath`] if there is none: all downloads would wait for ever.
+/// [`NoPath`] if no path can be drawn: all downloads would wait forever.
 pub fn first_paths(
     network: &Network,
     choice: &Choice,
@@ -245,13 +245,12 @@ pub fn first_paths(
     Ok((weights, paths))
 }
 
-/// Tells of the seconds that are over, and leaves all else to another.
+/// Reports finished seconds and forwards all calls to another observer.
 struct Told<'a> {
-    /// The other one.
     watch: &'a mut dyn Watch,
-    /// The function that is told.
+    /// Gets the number of finished seconds and of all.
     tell: &'a dyn Fn(u32, u32),
-    /// How many seconds there are.
+    /// The number of all seconds.
     secs: u32,
 }
 
@@ -270,7 +269,7 @@ impl Watch for Told<'_> {
     }
 }
 
-/// The same as the simulation has it.
+/// The setting as a configuration.
 fn config(setting: &TrialSetting) -> FlowConfig {
     let [user_clients, perf_clients] = setting.clients;
     FlowConfig {
@@ -287,7 +286,7 @@ fn config(setting: &TrialSetting) -> FlowConfig {
     }
 }
 
-/// The network weight error (Eq. 6) of weights, by usable capacity.
+/// NWE (Eq. 6) of these weights, by usable capacity.
 fn error_of(network: &Network, weights: &[f64]) -> Option<f64> {
     let relay = |(relay, weight): (&Relay, &f64)| Relay { weight: *weight, ..relay.clone() };
     let relays = network.relays.iter().zip(weights).map(relay).collect();
@@ -295,7 +294,7 @@ fn error_of(network: &Network, weights: &[f64]) -> Option<f64> {
     weight_error(&network, CapacityKind::Usable, Scale::None, |_| true).weight_error
 }
 
-/// What FlashFlow would measure, in Mbit/s: capacities, with the paper's errors.
+/// The weights that FlashFlow would measure, in Mbit/s: capacities with the paper's errors.
 #[must_use]
 pub fn flashflow(network: &Network, seed: u64) -> Vec<f64> {
     let mut key = [0; 32];

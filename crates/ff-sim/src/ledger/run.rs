@@ -1,7 +1,7 @@
 //! Computes the ledger's figures.
 //!
-//! Without a folder of data samples that are in the program stand in for files, see `samples`;
-//! figures that need more are not run. `parts::PARTS` says what computes which figures.
+//! Without a folder of data, samples in the program replace files, see `samples`; figures that need
+//! more are not run. `parts::PARTS` lists the function for each figure.
 
 mod attacks;
 mod flows;
@@ -41,58 +41,57 @@ use crate::schedule::what_if;
 use crate::schedule::{Setup, Subjects, units};
 use crate::source;
 
-/// The consensus of the paper's month that it counts relays of.
+/// The consensus from which the paper's number of relays is checked.
 const JULY: &str = "b-series/2019-07-14-00-00-00-consensus.xz";
 /// Relays of May 2024.
 const MAY: &str = "a-network/relayinfo_staging_2024-05-01--2024-05-31.json.xz";
-/// What relays advertised in 2025.
+/// Advertised bandwidths of 2025.
 const ADVERTISED: &str = "b-series/advbw-8h-2025-08-01--2025-10-31.csv.xz";
-/// Their weights in October.
+/// Guard weights of October 2025.
 const GUARDS: &str = "b-series/guardprob-8h-2025-10.csv.xz";
 /// A consensus of February 2020.
 const FEBRUARY: &str = "a-network/2020-02-29-11-00-00-consensus.xz";
 /// Descriptors of the hour before.
 const DESCRIPTORS: &str = "a-network/2020-02-29-10-05-00-server-descriptors.xz";
-/// When relays of January 2019 were listed.
+/// The hours at which relays of January 2019 were listed.
 const JANUARY: &str = "d-2019/jan2019-presence.csv.xz";
-/// The network's days of 2019.
+/// Daily totals of the network in 2019.
 const DAYS: &str = "d-2019/bandwidth-2019.csv";
-/// All weights of the consensus of July, sorted.
+/// All weights of the consensus of July 2019, sorted.
 const SAMPLE_OF_JULY: &[u8] = include_bytes!("../../tests/data/2019-07-14-weights.csv.xz");
-/// Two more consensuses of that month.
+/// Two later consensuses of July 2019.
 const LATER: [(&str, &str); 2] =
     [("2019-07-17", "2019-07-17-23-00-00"), ("2019-07-20", "2019-07-20-18-00-00")];
-/// 2019-08-16, of which the paper's reference has the network's capacity.
+/// 2019-08-16, the day for which the paper's reference has the network's capacity.
 const DAY_OF_E9: u64 = 1_565_913_600;
 /// Relays of January 2019.
 const RELAYS: &str = "d-2019/jan2019-relays.csv.xz";
-/// What figures of a sample need to be of all data.
+/// The option for figures of all data instead of a sample.
 const NEEDS_DATA: &str = "--data";
-/// Times of the tables are 8 hours apart, some a little more.
+/// A gap is longer than this: the tables' times are 8 hours apart, some a little more.
 const GAP_SECS: u64 = 12 * 3600;
 
-/// Where data are, and what was read of them.
+/// The input data of the ledger, and a record of what was read.
 pub struct Data<'a> {
-    /// The folder, if there is one.
     dir: Option<PathBuf>,
-    /// What random trials are drawn by.
+    /// Random seed of trials.
     seed: u64,
-    /// Whether only what takes seconds is run.
+    /// Whether only parts that take seconds are run.
     quick: bool,
-    /// What was read.
+    /// The files that were read.
     inputs: &'a mut Inputs,
-    /// What of it was left out.
+    /// Omissions in these files.
     skips: Skips,
-    /// The files of which that is known: more than one part may need a file.
+    /// Pairs of file and reader with recorded omissions: several parts may need the same file.
     noted: BTreeSet<String>,
-    /// The sample of data that the part that runs has used, if it has.
+    /// The sample that the running part has used, if any.
     sampled: Option<Sampled>,
-    /// The rows that are wanted.
+    /// The requested rows.
     rows: Vec<String>,
 }
 
 impl<'a> Data<'a> {
-    /// Of this folder.
+    /// With the data in this folder, or the samples in the program.
     #[must_use]
     pub fn new(dir: Option<&Path>, seed: u64, quick: bool, inputs: &'a mut Inputs) -> Self {
         let (dir, skips, noted) = (dir.map(Path::to_owned), Skips::default(), BTreeSet::new());
@@ -100,20 +99,20 @@ impl<'a> Data<'a> {
         Self { dir, seed, quick, inputs, skips, noted, sampled, rows }
     }
 
-    /// What was left out of all that was read.
+    /// The omissions in all files that were read.
     #[must_use]
     pub fn into_skips(self) -> Skips {
         self.skips
     }
 
-    /// Takes over what a reader of a file has left out, once.
+    /// Records the omissions of a file's reader, once per file and reader.
     fn note(&mut self, name: &str, reader: &str, skips: Skips) {
         if self.noted.insert(format!("{reader} {name}")) {
             self.skips.extend(skips);
         }
     }
 
-    /// Whether a row is wanted.
+    /// Whether a row is requested.
     fn wants(&self, id: &str) -> bool {
         self.rows.iter().any(|row| row == id)
     }
@@ -128,13 +127,13 @@ impl<'a> Data<'a> {
         sample.unpacked().map(Some)
     }
 
-    /// Where a file is.
+    /// The path of a file in the folder.
     fn path(&self, name: &str) -> Result<PathBuf> {
         let dir = self.dir.as_ref().context("needs --data: a folder with the data")?;
         Ok(dir.join(name))
     }
 
-    /// A file's content, as far as it can be unpacked.
+    /// The content of a file, unpacked.
     fn read(&mut self, name: &str) -> Result<Vec<u8>> {
         if let Some(sample) = self.sample(name)? {
             return Ok(sample);
@@ -146,7 +145,7 @@ impl<'a> Data<'a> {
         Ok(bytes)
     }
 
-    /// The network of a file.
+    /// The network in a file.
     fn network(&mut self, name: &str) -> Result<Network> {
         if let Some(sample) = self.sample(name)? {
             return samples::network(name, &sample);
@@ -157,7 +156,7 @@ impl<'a> Data<'a> {
         Ok(network)
     }
 
-    /// The table of a file.
+    /// The table in a file.
     fn table(&mut self, name: &str, kind: SeriesKind) -> Result<Series> {
         let bytes = self.read(name)?;
         let (series, skips) = Series::read(name, kind, &*bytes)?;
@@ -166,10 +165,10 @@ impl<'a> Data<'a> {
     }
 }
 
-/// A figure: its row, its name, its value.
+/// A value: row, name of the figure, number.
 type Value = (&'static str, String, f64);
 
-/// Computes all figures of a ledger that can be, telling what comes next.
+/// Computes the ledger's figures; `tell` is called with a message before each part.
 pub fn figures(data: &mut Data<'_>, ledger: &Ledger, mut tell: impl FnMut(&str)) -> FoundFigures {
     let mut found = FoundFigures::new();
     data.rows = ledger.rows.iter().map(|row| row.id.clone()).collect();
@@ -197,7 +196,6 @@ pub fn figures(data: &mut Data<'_>, ledger: &Ledger, mut tell: impl FnMut(&str))
     found
 }
 
-/// A figure.
 fn value(id: &'static str, name: impl Into<String>, value: f64) -> Value {
     (id, name.into(), value)
 }
@@ -245,7 +243,7 @@ fn schedules(data: &mut Data<'_>) -> Result<Vec<Value>> {
     Ok(values)
 }
 
-/// Relays of two more consensuses.
+/// The numbers of relays in two more consensuses.
 #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
 fn later(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let one = |(name, time): (&str, &str)| {
@@ -272,7 +270,7 @@ fn relays_of_january(data: &mut Data<'_>) -> Result<Vec<Value>> {
     Ok(values)
 }
 
-/// Slots for the network of May 2024; what comes with the program has all that it takes.
+/// Slots for the network of May 2024; the data in the program are complete for this.
 fn slots_of_may(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let network = match data.dir {
         Some(_) => data.network(MAY)?,
@@ -297,7 +295,7 @@ fn may(data: &mut Data<'_>) -> Result<Vec<Value>> {
     ])
 }
 
-/// The network of February 2020, as far as there are descriptors.
+/// The network of February 2020, with the descriptors that are available.
 #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
 fn february(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let consensus = Consensus::parse(&data.read(FEBRUARY)?)?;
@@ -341,7 +339,7 @@ fn january(data: &mut Data<'_>) -> Result<Vec<Value>> {
     ])
 }
 
-/// Runs the analysis of tables.
+/// Computes errors from tables.
 fn analyse(advertised: &Series, weights: Option<&Series>) -> Result<ErrorAnalysis> {
     let windows = Window::parse_list("1d,7d,30d,365d")?;
     let settings = EngineSettings { windows, step_secs: GAP_SECS, from: None, least_share: 0.0 };
@@ -357,10 +355,10 @@ fn analyse(advertised: &Series, weights: Option<&Series>) -> Result<ErrorAnalysi
     Ok(engine.finish())
 }
 
-/// Names of the windows of [`analyse`]; of the last one data cover a quarter at most.
+/// Names of the windows of [`analyse`]; data cover at most a quarter of the last one.
 const WINDOWS: [&str; 4] = ["1 d", "7 d", "30 d", "1 y, a quarter of it"];
 
-/// A percentile of sorted values, in percent.
+/// A percentile, with `p` in percent, of sorted values.
 fn percentile(sorted: &[f64], p: f64) -> Result<f64> {
     Ok(stats::percentile(sorted, p).context("no values")? * 100.0)
 }
@@ -399,11 +397,11 @@ fn weights(data: &mut Data<'_>) -> Result<Vec<Value>> {
         let deviations = outcome.means(index, |one| one.weight_deviation);
         Ok(value("A7", format!("median, {name}"), percentile(&deviations, 50.0)?))
     };
-    // A month of weights fills no longer window.
+    // A month of weights does not fill the longest window.
     WINDOWS.iter().enumerate().take(3).map(of).collect()
 }
 
-/// What the speed test brought to light.
+/// The increase found by the speed test of 2019.
 fn test_of_2019(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let bytes = data.read(DAYS)?;
     let (days, skips) = daily::read(DAYS, &*bytes)?;

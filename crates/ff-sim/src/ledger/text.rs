@@ -21,7 +21,7 @@ const HEADER: [&str; 11] = [
     "command",
 ];
 
-/// The ledger as a document.
+/// The ledger as a Markdown document.
 #[must_use]
 pub fn markdown(judged: &[Judged]) -> String {
     let mut text = String::from(
@@ -32,7 +32,7 @@ pub fn markdown(judged: &[Judged]) -> String {
         let Judged { id, claim, verdict, figures, .. } = row;
         let (id, claim) = (cell(id), cell(claim));
         if figures.is_empty() {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(
                 text,
                 "| {id} | {claim} | | | | | {} | {} |",
@@ -62,7 +62,7 @@ pub fn markdown(judged: &[Judged]) -> String {
     text
 }
 
-/// The ledger for people: a line for each figure, and the reason below it if it differs.
+/// The ledger as plain text: a line for each figure, and the reason below it if it differs.
 #[must_use]
 pub fn plain(judged: &[Judged]) -> String {
     let header = ["id", "verdict", "paper", "ours", "within", "figure"].map(str::to_owned);
@@ -96,7 +96,7 @@ pub fn plain(judged: &[Judged]) -> String {
     text
 }
 
-/// Our number, or a dash.
+/// Our value, or a dash.
 fn ours(figure: &ComparedFigure) -> String {
     let of_sample = if figure.of_sample { " (sample)" } else { "" };
     figure.ours.map_or("-".to_owned(), |ours| format!("{}{of_sample}", short(ours)))
@@ -107,7 +107,7 @@ fn within(figure: &ComparedFigure) -> String {
     format!("{} to {}", short(figure.low), short(figure.high))
 }
 
-/// The ledger as a table, a figure a line.
+/// The ledger as a table, with a row for each figure.
 #[must_use]
 pub fn table(judged: &[Judged]) -> Table {
     let mut lines = Vec::new();
@@ -142,8 +142,8 @@ pub fn table(judged: &[Judged]) -> Table {
     ("ledger.csv", &HEADER, lines.into())
 }
 
-/// The reasons for a figure: its own, the sample that was run, and its row's reason, which holds
-/// for all data and says so.
+/// The reasons for a figure: its own, the sample that was used, and the row's reason, which is
+/// marked as one for all data.
 fn why(row: &Judged, figure: &ComparedFigure) -> String {
     let of_row = Some(row.why.as_str()).filter(|why| !why.is_empty());
     let of_row = match figure.sample {
@@ -155,12 +155,12 @@ fn why(row: &Judged, figure: &ComparedFigure) -> String {
     [own, sample, of_row].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
-/// Text that fits into a table.
+/// Text made fit for a cell of a Markdown table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
 
-/// A number with as many digits as matter.
+/// A number with a suitable number of digits.
 fn short(value: f64) -> String {
     let text = format!("{value:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -1,5 +1,5 @@
-//! The Tortoise paper's figures and ours: `doc/tortoise.toml` has the claims T1 to T30 with their
-//! bounds, the numbers to compare them with are computed here from the experiments.
+//! The paper's figures and ours: `doc/tortoise.toml` has the claims T1 to T30 with their bounds;
+//! the numbers to compare are computed here from the experiments.
 
 use serde::Serialize;
 
@@ -14,52 +14,52 @@ use crate::flow::tortoise::world::CLIENTS;
 
 /// The claims.
 const ROWS: &str = include_str!("../../../../doc/tortoise.toml");
-/// How long people wait for a page, by the paper, in seconds.
+/// How long people wait for a page according to the paper, in seconds.
 const PATIENCE_SECS: f64 = 8.0;
 /// The limits, in KB/s.
 const LIMITS: [u32; 2] = [100, 200];
 
-/// A figure of a claim with our number.
+/// A figure of a claim, with our number.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClaimLine {
-    /// The claim's name.
+    /// The id of the claim.
     pub id: String,
-    /// What the paper says.
+    /// The paper's claim.
     pub claim: String,
-    /// The figure; empty if there is none.
+    /// The name of the figure; empty if there is none.
     pub figure: String,
-    /// Its unit.
+    /// The unit of the figure.
     pub unit: String,
-    /// What the paper prints.
+    /// The paper's value, as printed.
     pub paper: String,
-    /// Our number, if there is one.
+    /// Our value, if there is one.
     pub ours: Option<f64>,
-    /// The least number that holds.
+    /// Lower bound of the values that hold.
     pub low: Option<f64>,
-    /// The greatest number that holds.
+    /// Upper bound of the values that hold.
     pub high: Option<f64>,
     /// `holds`, `differs`, `cannot` or `not run`.
     pub verdict: &'static str,
-    /// Why it differs, cannot be had or was not run; else what there is to know.
+    /// Why it differs, cannot be computed or was not run; otherwise a remark.
     pub reason: String,
-    /// What computes it.
+    /// The command that computes it.
     pub command: String,
     /// Whether it differs without a recorded reason.
     #[serde(skip)]
     pub is_unexplained: bool,
 }
 
-/// The claims, with our numbers.
+/// The claims with our values.
 ///
 /// # Errors
-/// When the claims cannot be read, which a test would have found.
+/// If the claims cannot be read, which a test excludes.
 pub fn lines(results: &Results) -> Result<Vec<ClaimLine>, toml::de::Error> {
     let ledger: Ledger = toml::from_str(ROWS)?;
     let judged = judge(&ledger, &found(results));
     Ok(judged.iter().flat_map(of_row).collect())
 }
 
-/// The lines of a claim: one for each figure, or one.
+/// The lines of a claim: one for each figure, at least one.
 fn of_row(row: &Judged) -> Vec<ClaimLine> {
     let line = ClaimLine {
         id: row.id.clone(),
@@ -102,7 +102,7 @@ const fn word(verdict: RowVerdict) -> &'static str {
     }
 }
 
-/// All our numbers.
+/// All our values.
 fn found(results: &Results) -> FoundFigures {
     let mut found = FoundFigures::new();
     let mut add = |id: &str, figure: &str, value: Result<f64, String>| {
@@ -118,10 +118,10 @@ fn found(results: &Results) -> FoundFigures {
     found
 }
 
-/// Takes a figure: a claim, a name, a value.
+/// Takes a claim, a figure's name, and its value.
 type Add<'a> = dyn FnMut(&str, &str, Result<f64, String>) + 'a;
 
-/// What follows from the paper's own numbers and from a consensus: T3, T13, T25, T26.
+/// Values computed from the paper's own numbers and from a consensus: T3, T13, T25, T26.
 fn arithmetic(add: &mut Add<'_>) {
     for limit in LIMITS {
         let is_in_time = |size: &&f64| **size / PATIENCE_SECS <= f64::from(limit) * KB;
@@ -139,7 +139,7 @@ fn arithmetic(add: &mut Add<'_>) {
     add("T26", "web runners to one bulk runner", Ok(97.0 / (3.0 * 10.0)));
 }
 
-/// What users asked for, without a limit: T4.
+/// Users' requests without a limit: T4.
 fn asked(results: &Results, add: &mut Add<'_>) {
     let all = results.of(&Cell::BASE).map(|outcomes| {
         let mut all = Asked::default();
@@ -161,7 +161,7 @@ fn asked(results: &Results, add: &mut Add<'_>) {
     add("T6", "mean client, no limit", results.all_kb(&Cell::BASE));
 }
 
-/// What limits take from clients that run no relay: T7 to T9.
+/// Losses by limits for clients that run no relay: T7 to T9.
 fn limited(results: &Results, add: &mut Add<'_>) {
     let part = |limit: u32, kind: UserKind| -> Result<f64, String> {
         let limited = results.kind_kb(&cell(Some(limit), Runners::None), kind)?;
@@ -176,13 +176,13 @@ fn limited(results: &Results, add: &mut Add<'_>) {
     }
 }
 
-/// By how many percent clients that run a relay have more than those of the same kinds that run
-/// none, in one network.
+/// The increase of the mean rate of clients that run a relay over that of clients of the same kinds
+/// in the same network that run none, in percent.
 fn over_others(results: &Results, of: &Cell, kind: Option<UserKind>) -> Result<f64, String> {
     let kinds = kind.map_or(UserKind::ALL.to_vec(), |kind| vec![kind]);
     let (mut run, mut others) = (0.0, 0.0);
     for kind in kinds {
-        // As many of each kind as run a relay.
+        // Weighted by the number of clients of each kind that run a relay.
         let count = f64::from(of.runners.counts()[usize::from(kind == UserKind::Bulk)]);
         run += count * results.mean_kb(of, |seen| seen.kind == kind && seen.runs_relay)?;
         others += count * results.mean_kb(of, |seen| seen.kind == kind && !seen.runs_relay)?;
@@ -190,7 +190,7 @@ fn over_others(results: &Results, of: &Cell, kind: Option<UserKind>) -> Result<f
     Ok((run / others - 1.0) * 100.0)
 }
 
-/// What clients that run a relay gain: T11 and T19.
+/// Gains of clients that run a relay: T11 and T19.
 fn runners(results: &Results, add: &mut Add<'_>) {
     for (name, runners) in [("low", Runners::Low), ("high", Runners::High)] {
         let limited = cell(Some(100), runners);
@@ -212,12 +212,13 @@ fn runners(results: &Results, add: &mut Add<'_>) {
     }
 }
 
-/// By how many percent the mean client has more than without a limit and client relays.
+/// The mean client's rate compared with that without a limit and without client relays, as an
+/// increase in percent.
 fn gain(results: &Results, cell: &Cell) -> Result<f64, String> {
     Ok((results.all_kb(cell)? / results.all_kb(&Cell::BASE)? - 1.0) * 100.0)
 }
 
-/// Means of all clients: T12, T14 to T16, T20 to T22, T29.
+/// Means over all clients: T12, T14 to T16, T20 to T22, T29.
 fn means(results: &Results, add: &mut Add<'_>) {
     let [_, low, high] = RUNNERS;
     add("T12", "20 client relays", gain(results, &cell(None, low)));
@@ -243,7 +244,7 @@ fn means(results: &Results, add: &mut Add<'_>) {
     add("T29", "mean with the limit, to without it", part);
 }
 
-/// What a fifth more clients take from all: T17, T18.
+/// Losses by a fifth more clients: T17, T18.
 fn growth(results: &Results, add: &mut Add<'_>) {
     let change = |limit: Option<u32>| -> Result<f64, String> {
         let before = results.all_kb(&cell(limit, Runners::None))?;
@@ -282,7 +283,7 @@ mod tests {
         assert_eq!(verdict("T1"), Some("cannot"));
         assert_eq!((verdict("T3"), verdict("T26")), (Some("holds"), Some("holds")));
         assert_eq!(verdict("T7"), Some("not run"));
-        // Nothing is computed that no claim has.
+        // Every computed value belongs to a claim.
         let found = found(&Results::default());
         let names = lines.iter().map(|line| (line.id.clone(), line.figure.clone()));
         let names: BTreeSet<(String, String)> = names.collect();

@@ -1,70 +1,70 @@
-//! EigenSpeed's weights (Snader and Borisov, IPTPS 2009, as the paper's §8 describes it): every
-//! relay says how fast streams to every other one were, and the weights are the eigenvector of that
-//! matrix.
+//! EigenSpeed's weights (Snader and Borisov, IPTPS 2009, as described in the paper's §8): every
+//! relay reports the speed of streams to every other one, and the weights are the eigenvector of
+//! that matrix.
 //!
 //! ```text
-//!   views ─▶ of both views of a pair the lesser ─▶ v := M v / |M v|, from trusted relays alone
-//!                      │  first step: what trusted relays say of all, the ratings
-//!                      ├─ change in a step, against the median relay: too much, and a relay is taken out
-//!                      └─ in the end: too much more than the rating, and it is marked
+//!   views ─▶ the lower view of each pair ─▶ v := M v / |M v|, starting with trusted relays
+//!                │  first step: trusted relays' views of all relays, the ratings
+//!                ├─ a change per step too far above the median relay's: the relay is excluded
+//!                └─ a final weight too far above the rating: the relay is marked
 //! ```
 //!
 //! The paper says that relays are marked for atypical changes or unusual final values of their
-//! weights. Here that is a weight that grows by more than a factor in one step, and one that is in
-//! the end more than a factor above what trusted relays rated it, each against the median relay.
-//! What is marked is taken out and gets 1/n of the weight, as does what nobody has rated.
+//! weights. Here these are a weight that grows by more than a factor in one step, and a final
+//! weight more than a factor above the rating by trusted relays, both relative to the median relay.
+//! Marked relays are excluded and get 1/n of the weight, as do relays without a rating.
 //!
-//! Limits: the two thresholds are not published in the paper. Here they are set so that a share of
-//! honest relays that is given is marked by each in a network without attackers
-//! ([`EigenSpeedRules::calibrated`]), so the fewer trusted relays rate them, the more a liar may
-//! grow. Matrices are dense: some thousand relays at most.
+//! Limits: the paper does not publish the two thresholds. Here each of them marks a given share of
+//! honest relays in a network without attackers ([`EigenSpeedRules::calibrated`]), so the fewer
+//! trusted relays there are, the more a liar may grow. Matrices are dense: some thousand relays at
+//! most.
 
-/// The most relays of a matrix.
+/// The greatest number of relays in a matrix.
 pub const MOST_RELAYS: usize = 4096;
 
-/// How fast streams between relays were, as each saw it; 0 where there were none.
+/// The speeds of streams between relays as each relay reports them; 0 for pairs without streams.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Views {
-    /// How many relays.
+    /// The number of relays.
     count: usize,
-    /// Row by row what a relay says of others.
+    /// One row per relay, with its views of all relays.
     speeds: Vec<f64>,
 }
 
 impl Views {
-    /// The state for `count` relays before any observation; `None` if they are too many.
+    /// Views of `count` relays without any streams; `None` if there are too many relays.
     #[must_use]
     pub fn new(count: usize) -> Option<Self> {
         (count <= MOST_RELAYS).then(|| Self { count, speeds: vec![0.0; count * count] })
     }
 
-    /// How many relays there are.
+    /// The number of relays.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// Whether there are no relays.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// What a relay says of another.
+    /// The speed that relay `of` reports for relay `to`.
     #[must_use]
     pub fn speed(&self, of: usize, to: usize) -> f64 {
         let is_there = of < self.count && to < self.count;
         if is_there { self.speeds[of * self.count + to] } else { 0.0 }
     }
 
-    /// Lets a relay report a speed of another; a value that is not a speed is ignored.
+    /// Sets the speed that relay `of` reports for relay `to`; invalid speeds are ignored.
     pub fn set(&mut self, of: usize, to: usize, speed: f64) {
         if of < self.count && to < self.count && of != to {
             self.speeds[of * self.count + to] = super::sane(speed);
         }
     }
 
-    /// The matrix that is believed: of both views of a pair the lesser.
+    /// The matrix that is used: the lower view of each pair.
     fn believed(&self) -> Self {
         let mut believed = self.clone();
         for one in 0..self.count {
@@ -77,7 +77,7 @@ impl Views {
         believed
     }
 
-    /// What a relay says of all.
+    /// A relay's views of all relays.
     fn row(&self, of: usize) -> &[f64] {
         self.speeds.get(of * self.count..(of + 1) * self.count).unwrap_or_default()
     }
@@ -93,42 +93,40 @@ impl Views {
     }
 }
 
-/// How weights are found and liars marked.
+/// The rules by which weights are computed and liars marked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EigenSpeedRules {
-    /// A weight may become this number of times as great in one step, compared with the median
-    /// relay.
+    /// The greatest growth of a weight in one step, as a multiple of the median relay's.
     pub most_change: f64,
-    /// In the end it may be this number of times the weight that trusted relays rated, compared
-    /// with the median relay.
+    /// The greatest growth of a final weight over the rating by trusted relays, as a multiple of
+    /// the median relay's.
     pub most_growth: f64,
-    /// Steps at most.
+    /// The greatest number of steps.
     pub most_steps: usize,
 }
 
 impl EigenSpeedRules {
-    /// Those by which nobody is marked.
+    /// Rules that mark no relay.
     pub const NONE: Self =
         Self { most_change: f64::INFINITY, most_growth: f64::INFINITY, most_steps: MOST_STEPS };
 }
 
-/// What came out.
+/// The result of EigenSpeed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EigenSpeedWeights {
-    /// Each relay's share; all of them are 1.
+    /// Each relay's share of total weight; their sum is 1.
     pub shares: Vec<f64>,
-    /// The relays that were marked.
+    /// Whether each relay was marked.
     pub marked: Vec<bool>,
-    /// Steps that it took.
+    /// The number of steps.
     pub steps: usize,
-    /// By how much the matrix stretches the weights in a step: its greatest eigenvalue, once they
-    /// have settled.
+    /// The factor by which the matrix stretches the weights in a step: its greatest eigenvalue,
+    /// once the weights have converged.
     pub stretch: f64,
 }
 
 impl EigenSpeedRules {
-    /// The strictest rules that mark no more than this share of honest relays, by each of the two
-    /// thresholds.
+    /// The strictest rules of which neither threshold marks more than this share of honest relays.
     #[must_use]
     pub fn calibrated(honest: &Views, trusted: &[usize], share: f64) -> Self {
         let run = Run::of(honest, trusted, &Self::NONE);
@@ -141,13 +139,13 @@ impl EigenSpeedRules {
     }
 }
 
-/// Steps after which the weights stand, settled or not.
+/// The number of steps after which weights are final, converged or not.
 pub const MOST_STEPS: usize = 100;
 
-/// Weights have settled when all of them together change by less than this part.
+/// Weights have converged if the sum of their absolute changes is at most this.
 const SETTLED: f64 = 1e-6;
 
-/// The weights of relays by these views, found from trusted ones.
+/// The weights of relays by these views, computed from trusted relays.
 #[must_use]
 pub fn weights(views: &Views, trusted: &[usize], rules: &EigenSpeedRules) -> EigenSpeedWeights {
     let mut run = Run::of(views, trusted, rules);
@@ -155,25 +153,25 @@ pub fn weights(views: &Views, trusted: &[usize], rules: &EigenSpeedRules) -> Eig
     run.shares()
 }
 
-/// A computation.
+/// A computation of weights.
 struct Run {
-    /// The matrix.
+    /// The matrix that is used.
     believed: Views,
-    /// What trusted relays say of all: the first step.
+    /// The ratings by trusted relays, which are the first step.
     ratings: Vec<f64>,
     /// The weights so far.
     vector: Vec<f64>,
     marked: Vec<bool>,
-    /// The relays that are trusted, and never marked.
+    /// The trusted relays, which are never marked.
     trusted: Vec<bool>,
-    /// By how much each weight has grown in one step at most, against the median relay.
+    /// The greatest growth of each weight in one step, relative to the median relay.
     changes: Vec<f64>,
-    /// Steps so far.
+    /// The number of steps so far.
     steps: usize,
 }
 
 impl Run {
-    /// Finds the eigenvector.
+    /// Computes the eigenvector.
     fn of(views: &Views, trusted: &[usize], rules: &EigenSpeedRules) -> Self {
         let count = views.len();
         let mut is_trusted = vec![false; count];
@@ -192,8 +190,8 @@ impl Run {
         run
     }
 
-    /// Does a step, and takes out whose weight has changed too much. Returns whether another one
-    /// would change anything.
+    /// Performs a step, and excludes relays with too great a change. Returns whether another step
+    /// is needed.
     fn advance(&mut self, rules: &EigenSpeedRules) -> bool {
         let next = self.believed.step(&self.vector, &self.marked);
         let moved: f64 = next.iter().zip(&self.vector).map(|(new, old)| (new - old).abs()).sum();
@@ -211,7 +209,7 @@ impl Run {
         found || moved > SETTLED
     }
 
-    /// Marks whose weight is in the end too far above its rating.
+    /// Marks relays with final weights too far above their ratings.
     fn mark_grown(&mut self, rules: &EigenSpeedRules) {
         let growths = against_median(&self.vector, &self.ratings);
         for (index, growth) in growths.into_iter().enumerate() {
@@ -220,7 +218,8 @@ impl Run {
         }
     }
 
-    /// The shares: 1/n for who is marked or was not rated, and of the rest what the vector says.
+    /// The shares: 1/n for relays that are marked or have no rating; the others divide the rest by
+    /// the vector.
     fn shares(self) -> EigenSpeedWeights {
         let is_known = |index: usize| self.trusted[index] || self.ratings[index] > 0.0;
         let is_out = |index: usize| self.marked[index] || !is_known(index);
@@ -248,8 +247,7 @@ impl Run {
     }
 }
 
-/// How many times what they were these are, against the median of that; `None` for what was
-/// nothing.
+/// The growth of each value relative to the median growth; `None` for values that were 0.
 fn against_median(new: &[f64], old: &[f64]) -> Vec<Option<f64>> {
     let ratio = |(new, old): (&f64, &f64)| (*old > 0.0).then(|| new / old);
     let ratios: Vec<Option<f64>> = new.iter().zip(old).map(ratio).collect();
@@ -258,12 +256,12 @@ fn against_median(new: &[f64], old: &[f64]) -> Vec<Option<f64>> {
     ratios.into_iter().map(|ratio| ratio.map(|ratio| ratio / median)).collect()
 }
 
-/// The sum of products.
+/// The scalar product.
 fn dot(one: &[f64], other: &[f64]) -> f64 {
     one.iter().zip(other).map(|(one, other)| one * other).sum()
 }
 
-/// Divides by the sum, if there is one.
+/// Divides by the sum, unless it is 0.
 fn normalise(vector: &mut [f64]) {
     let sum: f64 = vector.iter().sum();
     if sum > 0.0 {
@@ -278,7 +276,7 @@ mod tests {
     /// No limits.
     const FREE: EigenSpeedRules = EigenSpeedRules::NONE;
 
-    /// Relays whose streams are as fast as the product of two numbers.
+    /// Views in which the speed between two relays is the product of their numbers.
     fn product(of: &[f64]) -> Views {
         let mut views = Views::new(of.len()).expect("few");
         for (one, a) in of.iter().enumerate() {
@@ -305,7 +303,7 @@ mod tests {
     #[test]
     fn of_both_views_the_lesser_is_believed() {
         let mut views = product(&[1.0, 1.0, 1.0, 1.0]);
-        // Saying much of others changes nothing, and neither does being told much of by one.
+        // Neither reporting high speeds of others nor one other's high report changes a weight.
         let before = weights(&views, &[0, 1], &FREE);
         (0..3).for_each(|other| views.set(3, other, 1e9));
         assert_eq!(weights(&views, &[0, 1], &FREE), before);

@@ -1,30 +1,30 @@
-//! What a relay sees itself do (dir-spec 2.1.1, "bandwidth"): the greatest mean of ten seconds
-//! within five days, of output and of input, and the lesser of the two. It is published every 18
+//! The observed bandwidth of a relay (dir-spec 2.1.1, "bandwidth"): the greatest mean of ten
+//! seconds within five days, of output and of input, whichever is lower. It is published every 18
 //! hours (paper §2).
 //!
 //! ```text
-//!   seconds ─▶ sums of ten ─▶ the greatest of each hour ─▶ the greatest of 120 hours ─▶ published each 18 h
+//!   seconds ─▶ sums of ten ─▶ maximum of each hour ─▶ maximum of 120 hours ─▶ published every 18 h
 //! ```
 //!
-//! Limits: what is five days old is forgotten by the hour, and a relay publishes at its hours only,
-//! where a real one also does when its addresses or options change.
+//! Limits: values older than five days are forgotten by the hour, and a relay publishes only every
+//! 18 hours, whereas a real one also publishes when its addresses or options change.
 
 use std::collections::VecDeque;
 
-/// Seconds over which a rate is taken.
+/// The length of means, in seconds.
 pub const WINDOW_SECS: u64 = 10;
-/// For how long a rate is remembered: five days, in hours.
+/// How long a mean is remembered, in hours: five days.
 pub const MEMORY_HOURS: u64 = 5 * 24;
-/// How often it is published, in seconds.
+/// The interval of publications, in seconds.
 pub const PUBLISH_SECS: u64 = 18 * HOUR_SECS;
 const HOUR_SECS: u64 = 3600;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Direction {
-    /// Bytes of the last seconds, at most ten, the newest last.
+    /// Bytes of the last seconds, at most ten, newest last.
     last: VecDeque<f64>,
-    /// Hours and the greatest mean that ended in them; both grow from front to back, or the rate
-    /// falls.
+    /// Hours with the greatest mean that ended in each; hours increase and means decrease from
+    /// front to back.
     best: VecDeque<(u64, f64)>,
 }
 
@@ -39,8 +39,7 @@ impl Direction {
         }
     }
 
-    /// Notes a mean that ended in this second; an older mean that is not greater can never count
-    /// again.
+    /// Records a mean that ended in this second; older means that are not greater no longer matter.
     fn note(&mut self, second: u64, rate: f64) {
         let hour = second / HOUR_SECS;
         while self.best.back().is_some_and(|&(_, older)| older <= rate) {
@@ -52,39 +51,38 @@ impl Direction {
         self.forget(hour);
     }
 
-    /// Forgets what is too old in this hour.
+    /// Forgets means that are too old in this hour.
     fn forget(&mut self, hour: u64) {
         while self.best.front().is_some_and(|&(of, _)| of.saturating_add(MEMORY_HOURS) < hour) {
             self.best.pop_front();
         }
     }
 
-    /// The greatest mean.
     fn greatest(&self) -> f64 {
         self.best.front().map_or(0.0, |&(_, rate)| rate)
     }
 }
 
-/// [`WINDOW_SECS`] to divide by.
+/// [`WINDOW_SECS`] as a float.
 const WINDOW: f64 = 10.0;
 
-/// A relay's view of itself.
+/// The state of a relay's observed bandwidth.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
-    /// What it sends.
+    /// Bytes sent.
     sent: Direction,
     received: Direction,
-    /// The second that comes next.
+    /// The next second.
     now: u64,
-    /// When it publishes next.
+    /// The time of the next publication, in seconds.
     next_publication: u64,
-    /// What it published last.
+    /// The last published value, in bytes per second.
     published: f64,
 }
 
 impl Observed {
-    /// That of a relay that starts in this second, has published this many bytes a second, and
-    /// publishes again after the given seconds: relays of a network do not all publish at once.
+    /// A relay that starts in this second, has published this many bytes per second, and publishes
+    /// again after `first_publication_in` seconds: relays of a network do not all publish at once.
     #[must_use]
     pub fn new(start_secs: u64, published: f64, first_publication_in: u64) -> Self {
         Self {
@@ -96,7 +94,7 @@ impl Observed {
         }
     }
 
-    /// Adds a second in which these bytes were sent and received.
+    /// Adds a second with these bytes sent and received.
     pub fn add_second(&mut self, sent: f64, received: f64) {
         self.sent.add(self.now, super::sane(sent));
         self.received.add(self.now, super::sane(received));
@@ -104,7 +102,7 @@ impl Observed {
         self.publish();
     }
 
-    /// Adds seconds that were all alike, in time that does not depend on how many they are, but for
+    /// Adds seconds with the same bytes each, in time that depends only on the number of
     /// publications and hours.
     pub fn add_steady(&mut self, seconds: u64, sent: f64, received: f64) {
         let end = self.now.saturating_add(seconds);
@@ -112,7 +110,7 @@ impl Observed {
             self.add_second(sent, received);
         }
         while self.now < end {
-            // Up to the end of this hour, or to what is published before.
+            // Up to the end of this hour, or to the next publication before it.
             let hour_ends = (self.now / HOUR_SECS + 1).saturating_mul(HOUR_SECS);
             let until = end.min(hour_ends).min(self.next_publication.max(self.now + 1));
             self.sent.note(until - 1, super::sane(sent));
@@ -122,13 +120,14 @@ impl Observed {
         }
     }
 
-    /// What it would publish now: the lesser of the greatest means, in bytes a second.
+    /// The value that it would publish now, in bytes per second: the greatest mean of the slower
+    /// direction.
     #[must_use]
     pub fn current(&self) -> f64 {
         self.sent.greatest().min(self.received.greatest())
     }
 
-    /// What its descriptor says, in bytes a second.
+    /// The value in its descriptor, in bytes per second.
     #[must_use]
     pub fn published(&self) -> f64 {
         self.published
@@ -155,7 +154,6 @@ mod tests {
         Observed::new(0, 0.0, PUBLISH_SECS)
     }
 
-    /// Whether two rates are the same but for rounding.
     fn close(one: f64, other: f64) -> bool {
         (one - other).abs() < 1e-9 * other.abs().max(1.0)
     }
@@ -169,7 +167,7 @@ mod tests {
         assert!(close(relay.current(), 0.0), "nine seconds are no ten");
         relay.add_second(1000.0, 700.0);
         assert!(close(relay.current(), 700.0));
-        // A second of a hundred times as much counts for a tenth of it.
+        // A second with a hundred times as many bytes counts for a tenth of them.
         relay.add_second(1e5, 1e5);
         assert!(close(relay.current(), 0.1 * (9.0 * 700.0 + 1e5)), "{}", relay.current());
     }

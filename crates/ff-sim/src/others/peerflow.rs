@@ -1,39 +1,38 @@
-//! PeerFlow's estimate (paper §8 and Table 2): relays report how many bytes they exchanged with
-//! each other, and the reports of trusted ones are believed.
+//! PeerFlow's estimate (paper §8 and Table 2): relays report the bytes that they exchanged with
+//! each other, and the reports of trusted relays are used.
 //!
-//! Clients choose relays by weight, so a relay of weight share w exchanges about a share w of
-//! everybody's bytes: what a trusted relay exchanged with a target, divided by its own share,
-//! estimates all the target's bytes. Of these estimates the median by weight stands. A relay that
-//! exchanges bytes with just over half of the trusted weight only, and with nobody else, is
-//! therefore taken for 2/τ times what it is, with τ the trusted share of the weight.
+//! Clients choose relays by weight, so a relay with weight share w takes part in about a share w of
+//! every relay's traffic: the bytes that a trusted relay exchanged with a target, divided by its
+//! own share, estimate all bytes of the target. The weighted median of these estimates is used. So
+//! a relay that exchanges bytes only with just over half of the trusted weight, and with no other
+//! relay, is overestimated by a factor of 2/τ, where τ is the trusted share of the weight.
 //!
-//! Limits: this is the estimate and its bound, and not the whole of PeerFlow. Its rule for how fast
-//! a weight may grow and how long it takes are cited ([`CITED`]); noise that hides clients' traffic
-//! is left out.
+//! Limits: only the estimate and its bound are modelled. PeerFlow's rule for the growth of weights
+//! and its time are cited ([`CITED`]); the noise that hides clients' traffic is left out.
 
 use serde::Serialize;
 
-/// What a relay exchanged with one that measures it.
+/// The traffic of a relay with one that measures it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exchanged {
-    /// The bytes between the two.
+    /// The bytes exchanged by the two.
     pub bytes: f64,
-    /// The measuring relay's share of all weight.
+    /// The measuring relay's share of total weight.
     pub share: f64,
 }
 
-/// A number that the paper has from PeerFlow's and that is not computed here.
+/// A number of PeerFlow that is cited from the paper and not computed here.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cited {
-    /// What it is.
+    /// A description.
     pub what: &'static str,
     /// Its value.
     pub value: f64,
-    /// Where it stands.
+    /// Its place in the paper.
     pub source: &'static str,
 }
 
-/// What is only cited.
+/// All cited numbers.
 pub const CITED: [Cited; 3] = [
     Cited {
         what: "factor by which a claimed capacity may grow in one period",
@@ -52,8 +51,8 @@ pub const CITED: [Cited; 3] = [
     },
 ];
 
-/// All of a relay's bytes, as its trusted peers let one think: the median by weight of bytes /
-/// share. `None` if nobody has both a share and a report.
+/// All bytes of a relay, estimated by its trusted peers: the weighted median of bytes / share.
+/// `None` if no peer has both a share and a report.
 #[must_use]
 pub fn estimate(trusted: &[Exchanged]) -> Option<f64> {
     let is_good = |one: &&Exchanged| {
@@ -73,19 +72,18 @@ pub fn estimate(trusted: &[Exchanged]) -> Option<f64> {
     all.last().map(|&(value, _)| value)
 }
 
-/// 2/τ: the most that a relay can gain when a share τ of the weight is trusted; infinite when
-/// nobody is.
+/// 2/τ: the greatest factor that a relay can gain if a share τ of the weight is trusted; infinite
+/// for 0.
 #[must_use]
 pub fn bound(trusted_share: f64) -> f64 {
     if trusted_share > 0.0 { 2.0 / trusted_share } else { f64::INFINITY }
 }
 
-/// The bytes that a relay shows trusted peers of these shares when it has `bytes` to show and wants
-/// to look as great as it can: none to as many of them as the median lets it, and to the others by
-/// their shares.
+/// The bytes that a relay exchanges with trusted peers of these shares if it has `bytes` in total
+/// and maximises its estimate: none with as many peers as the median allows, and with the others in
+/// proportion to their shares.
 ///
-/// The peers that it leaves out are found by a sum of subsets, to a thousandth of the trusted
-/// weight.
+/// The peers that are left out are found as a subset sum, to a thousandth of the trusted weight.
 #[must_use]
 pub fn greatest_lie(bytes: f64, shares: &[f64]) -> Vec<Exchanged> {
     let total: f64 = shares.iter().sum();
@@ -99,13 +97,13 @@ pub fn greatest_lie(bytes: f64, shares: &[f64]) -> Vec<Exchanged> {
     shares.iter().zip(&left_out).map(each).collect()
 }
 
-/// Which of these to leave out so that as much as can be is left out, and less than `most`.
+/// The shares to leave out: as much as possible, but less than `most`.
 fn left_out(shares: &[f64], most: f64) -> Vec<bool> {
     let mut order: Vec<usize> = (0..shares.len()).collect();
     order.sort_by(|&one, &other| shares[other].total_cmp(&shares[one]));
     let mut out = vec![false; shares.len()];
     let mut sum = 0.0;
-    // The greatest first: the small ones after them fill what is left.
+    // Greatest first: the small ones after them fill the rest.
     for index in order {
         if sum + shares[index] < most * (1.0 - 1e-9) {
             sum += shares[index];
@@ -119,7 +117,7 @@ fn left_out(shares: &[f64], most: f64) -> Vec<bool> {
 mod tests {
     use super::*;
 
-    /// Reports of relays with these shares about one that exchanges the given bytes with each.
+    /// Reports of relays with these shares, each with the given bytes.
     fn reports(of: &[(f64, f64)]) -> Vec<Exchanged> {
         of.iter().map(|&(bytes, share)| Exchanged { bytes, share }).collect()
     }
@@ -148,7 +146,7 @@ mod tests {
             let shares = vec![tau / f64::from(count); count as usize];
             let found = estimate(&greatest_lie(100.0, &shares)).expect("reports") / 100.0;
             assert!(found <= bound(tau) + 1e-9, "{found}");
-            // With n alike, more than half is at least (n + 1) / 2 of them, or n / 2 + 1.
+            // With n equal peers, more than half is at least (n + 1) / 2 of them, or n / 2 + 1.
             let shown = f64::from(count / 2 + 1) / f64::from(count);
             assert!(found >= 1.0 / (shown * tau) - 1e-9, "{count}, {tau}: {found}");
         }

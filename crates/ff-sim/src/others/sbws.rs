@@ -1,20 +1,20 @@
-//! sbws's weights: TorFlow's ratio, times the least of what a relay's descriptor and the consensus
-//! say.
+//! sbws's weights: TorFlow's ratio times the lowest of several bandwidths in a relay's descriptor
+//! and the consensus.
 //!
-//! The formula is `ff_plan`'s, which is held against sbws itself: the greater of two ratios
-//! (bandwidth-file-spec B.4), times the least of observed, average and burst bandwidth, at most 5 %
-//! of the sum, two significant digits. What is added here is the consensus' weight as one more
-//! bound. It is what keeps a false descriptor from being believed at once: it is believed as fast
-//! as the ratio lets the weight grow from step to step.
+//! The formula is in `ff_plan`, where it is compared with sbws itself: the greater of two ratios
+//! (bandwidth-file-spec B.4), times the lowest of observed, average and burst bandwidth, at most 5
+//! % of the sum, two significant digits. The consensus weight is added here as one more bound.
+//! Because of this bound a false descriptor does not count at once, but only as fast as the ratio
+//! lets the weight grow from step to step.
 //!
-//! Limits: relays are not asked for a least number of measurements on different days.
+//! Limits: no minimum number of measurements on different days is required.
 
 use ff_plan::publish::scaling::{self, Scaling};
 
 use super::{KILOBYTE, Sample, float};
 
-/// New weights, in kilobytes a second. A relay that was not measured keeps its old one, and one
-/// without an old one is bounded by its descriptor alone.
+/// New weights, in kilobytes per second. A relay that was not measured keeps its old weight, and
+/// one without an old weight is bounded by its descriptor only.
 #[must_use]
 pub fn weights(relays: &[Sample]) -> Vec<f64> {
     let measured = relays.iter().filter(|relay| relay.is_measured());
@@ -27,7 +27,7 @@ pub fn weights(relays: &[Sample]) -> Vec<f64> {
     relays.iter().map(weight).collect()
 }
 
-/// What the consensus says, in bytes a second; infinite if that is nothing.
+/// The bound by the consensus, in bytes per second; infinite if the relay has no old weight.
 fn bound(relay: &Sample) -> f64 {
     let old = relay.kept_weight() * KILOBYTE;
     if old > 0.0 { old } else { f64::INFINITY }
@@ -43,7 +43,7 @@ mod tests {
         Sample { measured, observed, allowed: f64::INFINITY, old_weight, position }
     }
 
-    /// Many alike, so that nobody has a twentieth.
+    /// Many equal relays, so that none has a twentieth.
     fn crowd() -> Vec<Sample> {
         vec![relay(&[1e6], 1e6, 1000.0); 99]
     }
@@ -53,7 +53,7 @@ mod tests {
         let mut relays = crowd();
         relays.push(relay(&[1e6], 1e12, 1000.0));
         assert_eq!(weights(&relays)[99].to_bits(), 1000_f64.to_bits());
-        // A new relay has no old weight: a limit of 5 % of a sum in which it is almost all.
+        // A new relay has no old weight: it is limited to 5 % of a sum of which it is almost all.
         relays[99].old_weight = 0.0;
         assert_eq!(weights(&relays)[99].to_bits(), 50e6_f64.to_bits());
         relays[99].allowed = 3e6;
@@ -64,7 +64,7 @@ mod tests {
     fn the_greater_ratio_counts_and_two_digits_are_kept() {
         let mut relays = crowd();
         relays.push(relay(&[1e6, 3e6], 1.234e6, 5000.0));
-        // Mean 2e6 of a mean of 1.01e6; filtered 3e6 of 1.02e6: 2.94 x 1.234 MB is 3.63.
+        // A mean of 2e6 over 1.01e6; a filtered mean of 3e6 over 1.02e6: 2.94 x 1.234 MB is 3.63.
         assert_eq!(weights(&relays)[99].to_bits(), 3600_f64.to_bits());
     }
 

@@ -1,13 +1,12 @@
 //! TorFlow's weights (bandwidth-file-spec B.4; paper §2).
 //!
-//! A relay's weight is what it says it has seen itself do, times how much faster than others it was
-//! measured. Who the others are is a matter of configuration: all relays, or those of its class
-//! (Guard, Exit, both, neither). With feedback it is the old weight that is multiplied instead, by
-//! 1 + Kp·e + Ki·Σe + Kd·Δe with e = ratio - 1. TorFlow's own constants are 1, 0 and 0, so that the
-//! old weight is multiplied by the ratio.
+//! A relay's weight is its observed bandwidth times its measured speed relative to other relays. By
+//! configuration the others are all relays, or those of its class (Guard, Exit, both, neither).
+//! With feedback the old weight is multiplied instead, by 1 + Kp·e + Ki·Σe + Kd·Δe with e = ratio -
+//! 1. TorFlow's own constants are 1, 0 and 0, so that the old weight is multiplied by the ratio.
 //!
-//! No relay gets more than 5 % of the sum of all weights before that. The sum counts what is above
-//! the limit, too: one claim that is great enough makes the limit as great as it likes
+//! No relay gets more than 5 % of the sum of all weights before this limit. The sum includes the
+//! parts above the limit: a sufficiently great claim raises the limit arbitrarily
 //! ([`crate::attack`] has the curve).
 //!
 //! Limits: relays are not divided into slices of similar speed, and failed circuits do not count.
@@ -17,14 +16,14 @@ use ff_plan::publish::scaling::{self, Scaling};
 use super::{KILOBYTE, Sample, float};
 use crate::network::Position;
 
-/// How weights are made.
+/// Options of the computation of weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TorFlowOptions {
-    /// Whether a relay is compared with those of its class, and not with all.
+    /// Whether a relay is compared only with relays of its class.
     pub by_class: bool,
     /// The greatest share of one relay.
     pub most_share: f64,
-    /// With feedback, and how strong.
+    /// The constants of the feedback; `None` without feedback.
     pub feedback: Option<Gains>,
 }
 
@@ -37,13 +36,13 @@ impl Default for TorFlowOptions {
 /// The constants of the feedback.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gains {
-    /// Of the error.
+    /// Kp, the factor of the error.
     pub proportional: f64,
-    /// Of the sum of errors.
+    /// Ki, the factor of the sum of errors.
     pub integral: f64,
-    /// Of the change of the error.
+    /// Kd, the factor of the change of the error.
     pub derivative: f64,
-    /// What is left of the sum of errors from step to step.
+    /// The factor by which the sum of errors decays from step to step.
     pub decay: f64,
 }
 
@@ -53,7 +52,7 @@ impl Default for Gains {
     }
 }
 
-/// What is remembered of a relay for the feedback.
+/// The state of a relay's feedback.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Errors {
     /// The last error.
@@ -62,7 +61,7 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// By what the old weight is multiplied.
+    /// The factor of the old weight.
     fn factor(&mut self, error: f64, gains: &Gains) -> f64 {
         self.sum = self.sum * gains.decay + error;
         let change = self.last.replace(error).map_or(0.0, |last| error - last);
@@ -72,8 +71,8 @@ impl Errors {
     }
 }
 
-/// New weights, in kilobytes a second; a relay that was not measured keeps its old one. `errors`
-/// has what the steps before left, for as many relays as it has.
+/// New weights, in kilobytes per second; a relay that was not measured keeps its old weight.
+/// `errors` has the state after earlier steps and is updated; relays beyond its end have no state.
 #[must_use]
 pub fn weights(relays: &[Sample], options: &TorFlowOptions, errors: &mut [Errors]) -> Vec<f64> {
     let mut errors = errors.iter_mut();
@@ -104,7 +103,7 @@ pub fn weights(relays: &[Sample], options: &TorFlowOptions, errors: &mut [Errors
     scaled.into_iter().zip(relays).map(weight).collect()
 }
 
-/// How much faster than others each relay was measured; `None` without measurements.
+/// The measured speed of each relay relative to others; `None` without measurements.
 #[must_use]
 pub fn ratios(relays: &[Sample], by_class: bool) -> Vec<Option<f64>> {
     let mut ratios = vec![None; relays.len()];
@@ -197,7 +196,7 @@ mod tests {
         // e = -1/2, 1/2; factors 1 + 0.5 e + 0.1 e.
         assert_eq!(first, [70.0, 390.0]);
         let second = weights(&relays, &options, &mut errors);
-        // The sum is now 1.5 e, and nothing has changed: 1 + 0.5 e + 0.15 e, of 67.5 ties to even.
+        // The sum is now 1.5 e, without a change: 1 + 0.5 e + 0.15 e; 67.5 is rounded to even.
         assert_eq!(second, [68.0, 398.0]);
         // No weight is below 1.
         let strong = Gains { proportional: 9.0, ..Gains::default() };

@@ -1,13 +1,13 @@
-//! Archives and folders of documents, walked without unpacking anything to disk.
+//! Reads the documents of archives and folders, without unpacking to disk.
 //!
 //! [`walk`] takes a `.tar.xz`, a `.tar`, an `.xz` file, a plain file, or a folder of those, and
-//! hands each document to a closure, through buffers that are used again. What a file is, its first
-//! bytes say; a tar without the magic of 1988 is known by its name. Byte order marks and DOS line
-//! ends are taken off. Files of several documents are split, see [`documents`]. What cannot be read
-//! is listed in [`Skips`]: files in other packings, entries with `..`, absolute or odd names,
-//! links, what is over [`MOST_BYTES`], and whatever a broken or truncated file does not give; what
-//! came before stays. An entry of which [`MOST_SKIPS_OF_ENTRY`] are left out is given up, and a
-//! file of which [`MOST_SKIPS`] are.
+//! passes each document to a closure, through reused buffers. The type of a file is recognised by
+//! its first bytes; a tar without the magic of 1988 is recognised by its name. Byte order marks and
+//! DOS line ends are removed. Files with several documents are split, see [`documents`]. Unreadable
+//! input is listed in [`Skips`]: files in other packings, entries with `..`, absolute or odd names,
+//! links, documents above [`MOST_BYTES`], and the unreadable rest of a broken or truncated file;
+//! documents before it are kept. An entry with [`MOST_SKIPS_OF_ENTRY`] omissions is abandoned, and
+//! so is a file with [`MOST_SKIPS`].
 
 mod entries;
 mod hand_over;
@@ -30,42 +30,41 @@ use ff_report::{ahead, workers};
 pub use self::shared::Shared;
 pub use self::split::{DocumentSplitter, FileDocument, documents};
 
-/// A document has no more than this.
+/// The greatest size of a document, in bytes.
 pub const MOST_BYTES: usize = 64 << 20;
-/// A file with more than this left out is not read on.
+/// A file is abandoned after this number of omissions.
 pub const MOST_SKIPS: usize = 100_000;
-/// Nor is an entry of an archive with more than this left out; the part after it is.
+/// An entry of an archive is abandoned after this number of omissions.
 pub const MOST_SKIPS_OF_ENTRY: usize = 10_000;
-/// How much is read of the disk at once.
+/// Bytes read from disk at once.
 const READ_BYTES: usize = 1 << 16;
-/// The length of a tar's blocks.
+/// The length of a tar's blocks, in bytes.
 const BLOCK: u64 = 512;
 
-/// A document.
+/// A document in a file or in an entry of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Document<'a> {
-    /// The file that it is in.
+    /// The file of the document.
     pub file: &'a str,
     /// The entry, if the file is an archive.
     pub entry: Option<&'a str>,
-    /// Which line of the file or entry is its first, from 1.
+    /// The first line of the document in the file or entry, from 1.
     pub first_line: usize,
-    /// Its bytes, annotations in front of it included.
+    /// The content, including preceding annotations.
     pub bytes: &'a [u8],
-    /// The same, if they can be kept without a copy.
+    /// The same content, if it can be kept without a copy.
     pub shared: Option<&'a Shared>,
 }
 
-/// What takes the documents; it says which line of one cannot be read, from 1, if one cannot.
+/// Receives documents; its error gives the line of the document that cannot be read, from 1.
 pub trait Taker: FnMut(Document<'_>) -> Result<(), DocumentError> {}
 
 impl<T: FnMut(Document<'_>) -> Result<(), DocumentError>> Taker for T {}
 
-/// Hands on all documents of a file, or of a folder's files sorted by name, those of folders in it
-/// included.
+/// Passes on all documents of a file, or of a folder's files sorted by name, including subfolders.
 ///
 /// # Errors
-/// When there is nothing at this path; errors below it are listed.
+/// If there is nothing at this path; errors below it are listed.
 pub fn walk(path: &Path, skips: &mut Skips, taker: impl Taker) -> io::Result<()> {
     let is_folder = fs::metadata(path)?.is_dir();
     let mut walk = Walk { taker, skips, buffer: Vec::new(), file: String::new(), skipped: 0 };
@@ -75,7 +74,7 @@ pub fn walk(path: &Path, skips: &mut Skips, taker: impl Taker) -> io::Result<()>
     }
     let mut left = vec![path.to_owned()];
     while let Some(path) = left.pop() {
-        // A link to a folder might lead back into it.
+        // A link to a folder might lead back to a parent.
         let is_folder = fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir());
         if !is_folder && walk.is_file(&path) {
             walk.file(&path);
@@ -86,22 +85,22 @@ pub fn walk(path: &Path, skips: &mut Skips, taker: impl Taker) -> io::Result<()>
     Ok(())
 }
 
-/// A walk under way.
+/// The state of a walk.
 struct Walk<'a, T> {
-    /// What takes the documents.
+    /// Receives the documents.
     taker: T,
-    /// What is left out.
+    /// The omissions.
     skips: &'a mut Skips,
-    /// What the documents pass through.
+    /// A reused buffer for documents.
     buffer: Vec<u8>,
     /// The file that is being read.
     file: String,
-    /// How much of it was left out.
+    /// The number of omissions in this file.
     skipped: usize,
 }
 
 impl<T: Taker> Walk<'_, T> {
-    /// Whether there is a file, or a link to one; it is listed if there is none.
+    /// Whether the path is a file or a link to one; otherwise it is listed.
     fn is_file(&mut self, path: &Path) -> bool {
         self.file = path.display().to_string();
         self.skipped = 0;
@@ -113,7 +112,7 @@ impl<T: Taker> Walk<'_, T> {
         false
     }
 
-    /// Puts what a folder has in front of what is left, its first name last.
+    /// Pushes the paths in a folder, the first name last, so that it is popped first.
     fn push_sorted(&mut self, folder: &Path, left: &mut Vec<PathBuf>) {
         let entries = fs::read_dir(folder).and_then(|entries| {
             entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()
@@ -129,7 +128,6 @@ impl<T: Taker> Walk<'_, T> {
         }
     }
 
-    /// Reads a file.
     fn file(&mut self, path: &Path) {
         self.file = path.display().to_string();
         self.skipped = 0;
@@ -142,7 +140,7 @@ impl<T: Taker> Walk<'_, T> {
         }
     }
 
-    /// Unpacks a file if need be.
+    /// Reads a file, and unpacks it if necessary.
     fn read_file(&mut self, path: &Path) -> io::Result<()> {
         let mut file = BufReader::with_capacity(READ_BYTES, File::open(path)?);
         let head = file.fill_buf()?;
@@ -159,8 +157,8 @@ impl<T: Taker> Walk<'_, T> {
         self.take_entries(&take_over, &done)
     }
 
-    /// Reads a packed file. What unpacks has megabytes, and what one thread has freed another
-    /// cannot always use: one thread makes it, works with it and frees it.
+    /// Reads a packed file. The unpacker uses megabytes, and memory freed by one thread is not
+    /// always reusable in another: so one thread allocates, uses and frees it.
     fn read_packed(&mut self, path: &Path, file: impl Read + Send + 'static) -> io::Result<()> {
         let is_called_tar = is_tar_by_name(path);
         let ((to, take_over), (chunks, ahead)) = (hand_over::sides(), ahead::sides());
@@ -184,7 +182,7 @@ impl<T: Taker> Walk<'_, T> {
         }
     }
 
-    /// Takes what another thread finds in a tar.
+    /// Takes the entries of a tar from another thread.
     fn take_entries(
         &mut self,
         take_over: &hand_over::TakeOver,
@@ -200,7 +198,7 @@ impl<T: Taker> Walk<'_, T> {
                 }
                 self.check()?;
             }
-            // The receiver of documents may still know the last one of those that they share.
+            // The receiver may still use the last shared document.
             let (known, done) = match hand_over::is_kept(&whole) {
                 true => (Some(whole), before.take()),
                 false => (before.take(), Some(whole)),
@@ -214,7 +212,7 @@ impl<T: Taker> Walk<'_, T> {
         result
     }
 
-    /// Hands on the documents of an entry.
+    /// Passes on the documents of an entry.
     fn content(&mut self, name: &str, whole: &Arc<Vec<u8>>, range: Range<usize>) {
         let (mut at, most) = (range.start, self.skipped.saturating_add(MOST_SKIPS_OF_ENTRY));
         let bytes = whole.get(range).unwrap_or_default();
@@ -222,8 +220,8 @@ impl<T: Taker> Walk<'_, T> {
             return self.skip(Some(name), None, error.to_string());
         }
         let text = unix(bytes);
-        // What was changed is not in the buffer, and a long buffer is not kept for the sake of a
-        // document in it.
+        // Changed text is not in the buffer, and a long buffer is not kept because of one document
+        // in it.
         let is_shared = text.len() == bytes.len() && hand_over::is_kept(whole);
         for part in documents(&text) {
             let end = at + part.bytes.len();
@@ -232,14 +230,14 @@ impl<T: Taker> Walk<'_, T> {
             let first_line = part.first_line;
             self.take(Some(name), part, shared.as_ref());
             if self.skipped >= most {
-                // The list of the entry itself may be full.
+                // The list for the entry itself may be full.
                 let reason = format!("{name} is not read after line {first_line}: {TOO_MUCH}");
                 return self.skip(None, None, reason);
             }
         }
     }
 
-    /// Reads documents one after the other, of which there may be more than would fit into memory.
+    /// Reads documents one after another; together they may exceed memory.
     fn read_stream(&mut self, from: impl Read) -> io::Result<()> {
         let from = BufReader::with_capacity(READ_BYTES, from);
         let mut from = BufReader::with_capacity(READ_BYTES, UnixText::new(from));
@@ -249,7 +247,7 @@ impl<T: Taker> Walk<'_, T> {
         result
     }
 
-    /// Hands on each document as soon as the next begins.
+    /// Passes on each document as soon as the next one begins.
     fn split_stream(&mut self, from: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<()> {
         let mut begin = split::Begin::default();
         let (mut number, mut first_line, mut is_too_long, mut is_line) = (1, 1, false, true);
@@ -278,7 +276,7 @@ impl<T: Taker> Walk<'_, T> {
         Ok(())
     }
 
-    /// Hands on a document of a stream, unless it is too long.
+    /// Passes on a document of a stream, unless it is too long.
     fn stream_document(&mut self, first_line: usize, bytes: &[u8], is_too_long: bool) {
         if is_too_long {
             return self.skip(None, Some(first_line), TOO_LONG);
@@ -286,7 +284,7 @@ impl<T: Taker> Walk<'_, T> {
         self.take(None, FileDocument { first_line, bytes }, None);
     }
 
-    /// Hands on a document; of what is blank there is none.
+    /// Passes on a document, unless it is blank.
     fn take(&mut self, entry: Option<&str>, part: FileDocument<'_>, shared: Option<&Shared>) {
         let FileDocument { first_line, bytes } = part;
         if bytes.trim_ascii_start().is_empty() {
@@ -301,30 +299,30 @@ impl<T: Taker> Walk<'_, T> {
         }
     }
 
-    /// Lists something of this file.
+    /// Lists an omission in this file.
     fn skip(&mut self, entry: Option<&str>, line: Option<usize>, reason: impl Into<String>) {
         self.skipped += 1;
         self.skips.add(self.file.as_str(), entry, line, reason);
     }
 
-    /// Gives a file up that is nothing but broken.
+    /// Abandons a file with too many omissions.
     fn check(&self) -> io::Result<()> {
         if self.skipped < MOST_SKIPS { Ok(()) } else { Err(io::Error::other(TOO_MUCH)) }
     }
 }
 
-/// Why something is left out.
+/// The reason for leaving out a document.
 const TOO_LONG: &str = "it has more than 64 MiB";
-/// Why something is given up.
+/// The reason for abandoning an entry or file.
 const TOO_MUCH: &str = "too much of it is broken";
 
-/// That the thread that unpacks has gone without a word.
+/// The error if the unpacking thread ended without a result.
 fn cannot_unpack() -> io::Error {
     io::Error::other("it cannot be decompressed")
 }
 
-/// Whether something is a tar, and all of it again; what is broken from the beginning has nothing
-/// to keep.
+/// Whether the input is a tar, and a reader of the whole input. If the first block cannot be read,
+/// there is nothing to keep.
 fn look(is_called_tar: bool, mut from: impl Read) -> io::Result<(bool, impl Read)> {
     let mut head = Vec::new();
     from.by_ref().take(BLOCK).read_to_end(&mut head)?;
@@ -332,7 +330,7 @@ fn look(is_called_tar: bool, mut from: impl Read) -> io::Result<(bool, impl Read
     Ok((is_tar, Cursor::new(head).chain(from)))
 }
 
-/// Whether a file is called an archive.
+/// Whether a file has the name of an archive.
 fn is_tar_by_name(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
     [".tar", ".tar.xz", ".txz"].iter().any(|end| name.ends_with(end))

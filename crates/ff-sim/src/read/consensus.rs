@@ -1,14 +1,13 @@
-//! The fields of a consensus that matter here, scanned as bytes (dir-spec 3.4.1).
+//! The fields of a consensus that are used here, scanned as bytes (dir-spec 3.4.1).
 //!
-//! Both flavours of any method since 2008. [`Consensus::read`] walks over the lines once, and puts
-//! relays into one vector and texts into another, which are used again for the next document:
-//! nothing is allocated per relay. Signatures are not checked. Arguments after those that are
-//! known are skipped, as the specification wants it, and so are keywords that nobody here
-//! needs.
+//! Supports both flavours and all methods since 2008. [`Consensus::read`] reads the lines once, and
+//! stores relays in one vector and texts in another, which are reused for the next document:
+//! nothing is allocated per relay. Signatures are not checked. Additional arguments are ignored, as
+//! the specification requires, and so are other keywords.
 //!
-//! A document has to be whole: it has a footer (before method 9: a signature), and ends with a
-//! line's end or an object's last line. What is cut at the end of a line of its signatures' part is
-//! not noticed if no object is open there; all that is read has been read then.
+//! A document must be complete: it has a footer (before method 9: a signature), and ends with a
+//! line end or with the last line of an object. Truncation at a line end among the signatures goes
+//! unnoticed if no object is open there; all fields have been read at that point.
 
 mod again;
 mod fields;
@@ -25,25 +24,25 @@ pub use self::again::{Again, Sequence};
 pub use self::flags::FlagBits;
 use self::scan::{Line, Lines};
 
-/// The greatest weight that is believed: 2^53.
+/// The greatest weight that is accepted: 2^53.
 pub const MOST_BANDWIDTH: u64 = 1 << 53;
-/// From this method on there is a line `directory-footer`.
+/// Consensuses have a line `directory-footer` from this method on.
 const FIRST_METHOD_WITH_FOOTER: u32 = 9;
 
-/// What relays of a consensus are listed with.
+/// The flavour of a consensus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flavour {
-    /// Digests of descriptors.
+    /// Relays are listed with digests of descriptors.
     #[default]
     Ns,
-    /// Digests of microdescriptors.
+    /// Relays are listed with digests of microdescriptors.
     Microdesc,
 }
 
-/// What a relay's descriptor or microdescriptor can be found by.
+/// The digest by which a relay's descriptor or microdescriptor is found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Digest {
-    /// Nothing: the relay has no line `m`.
+    /// No digest: the relay has no line `m`.
     #[default]
     None,
     /// The SHA-1 of its descriptor.
@@ -52,84 +51,82 @@ pub enum Digest {
     Microdescriptor([u8; 32]),
 }
 
-/// Where a text lies among a consensus' texts.
+/// The place of a text among a consensus's texts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Text {
-    /// Where it begins.
     start: u32,
-    /// Where it ends.
     end: u32,
 }
 
 /// A relay of a consensus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConsensusRelay {
-    /// Its fingerprint.
+    /// The relay's fingerprint.
     pub fingerprint: Fingerprint,
-    /// What its descriptor or microdescriptor can be found by.
+    /// The digest of its descriptor or microdescriptor.
     pub digest: Digest,
-    /// Its IPv4 address.
+    /// The relay's IPv4 address.
     pub address: Ipv4Addr,
-    /// Its OR port there.
+    /// The OR port at that address.
     pub or_port: u16,
-    /// Its directory port there; 0 if it has none.
+    /// The directory port at that address; 0 if it has none.
     pub dir_port: u16,
-    /// What authorities say of it.
+    /// The flags given by authorities.
     pub flags: FlagBits,
-    /// Its nickname, see [`Consensus::text`].
+    /// The nickname, see [`Consensus::text`].
     pub nickname: Text,
-    /// Its version, without the word `Tor` in front; empty if none is listed.
+    /// The version, without the leading word `Tor`; empty if none is listed.
     pub version: Text,
-    /// Its weight: kilobytes a second, or what authorities make of it.
+    /// The weight in kilobytes per second (`Bandwidth=`).
     pub bandwidth: Option<u64>,
-    /// Whether too few authorities have measured it.
+    /// Whether too few authorities have measured it (`Unmeasured=1`).
     pub is_unmeasured: bool,
-    /// Where its other addresses begin among all.
+    /// The place of its other addresses among all.
     others_start: u32,
-    /// How many these are.
+    /// The number of its other addresses.
     others_len: u32,
 }
 
-/// What is read of a consensus.
+/// The fields of a consensus.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Consensus {
-    /// What relays are listed with.
+    /// The flavour of the document.
     pub flavour: Flavour,
-    /// By which method it was made; 1 if it does not say.
+    /// The consensus method; 1 if it is not stated.
     pub method: u32,
     /// When it became valid, in seconds since 1970.
     pub valid_after_unix_secs: u64,
     /// The relays, in the order of their fingerprints.
     pub relays: Vec<ConsensusRelay>,
-    /// The same time as it stands there.
+    /// The same time as text.
     valid_after: Text,
-    /// The parameters of its header, as they stand there.
+    /// The parameters of its header as text.
     params: Text,
     /// The footer's bandwidth-weights.
     weights: Vec<(Text, i32)>,
-    /// All texts, one after the other.
+    /// All texts, one after another.
     texts: String,
-    /// The other addresses of all relays, one relay's after the other's.
+    /// The other addresses of all relays, one relay after another.
     others: Vec<IpAddr>,
 }
 
-/// How far a document has been read.
+/// The part of a document that is being read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Part {
-    /// Nothing has been seen of it.
+    /// Before the first line.
     #[default]
     Nothing,
     /// Before the relays.
     Header,
     /// Among the relays.
     Relays,
-    /// Behind the line that says that the footer begins.
+    /// After the line that begins the footer.
     FooterLine,
-    /// Where weights or signatures are.
+    /// Weights and signatures.
     Footer,
 }
 
-/// What is wrong in a line, in words; its number comes to it later.
+/// The error in a line; the line number is added later.
 type Wrong = String;
 
 impl Consensus {
@@ -143,17 +140,17 @@ impl Consensus {
         Ok(consensus)
     }
 
-    /// Reads a document in place of what was read before; after an error there is nothing in it.
+    /// Replaces the content by that of a document; after an error the content is empty.
     ///
     /// # Errors
-    /// [`DocumentError`] for a text that is not a consensus or of another flavour, is cut or has no
-    /// footer, lists relays twice or not in their order, dates from before 2007, or has a line that
-    /// cannot be read.
+    /// [`DocumentError`] if the text is not a consensus, or is of another flavour, truncated or
+    /// without a footer, lists relays twice or out of order, is from before 2007, or has an invalid
+    /// line.
     pub fn read(&mut self, document: &[u8]) -> Result<(), DocumentError> {
         self.read_with(document, None)
     }
 
-    /// Reads a document, of which some relays may be known.
+    /// Reads a document; relays may be taken over from a known one.
     fn read_with(
         &mut self,
         document: &[u8],
@@ -167,7 +164,7 @@ impl Consensus {
         result
     }
 
-    /// Forgets what was read, but not the space for it.
+    /// Clears the content but keeps allocated memory.
     fn clear(&mut self) {
         let Self { mut relays, mut weights, mut texts, mut others, .. } = std::mem::take(self);
         relays.clear();
@@ -177,7 +174,6 @@ impl Consensus {
         *self = Self { relays, weights, texts, others, ..Self::default() };
     }
 
-    /// Reads all lines.
     fn read_all(
         &mut self,
         document: &[u8],
@@ -226,10 +222,10 @@ impl Consensus {
         }
     }
 
-    /// Reads a line, and says in which part of the document the next one stands.
+    /// Reads a line, and returns the part of the document of the next line.
     fn read_line(&mut self, part: Part, line: Line<'_>) -> Result<Part, Wrong> {
         match (part, line.keyword) {
-            // Nearly all lines are of relays, and of one letter.
+            // Nearly all lines belong to relays, and have keywords of one letter.
             (Part::Relays, [b'r']) => self.read_relay(line.rest),
             (Part::Relays, [_]) => self.read_of_relay(line.keyword, line.rest),
             (_, b"network-status-version") => self.read_flavour(part, line.rest),
@@ -256,7 +252,7 @@ impl Consensus {
         }
     }
 
-    /// `network-status-version 3`, and the flavour unless it is the first.
+    /// `network-status-version 3`, and the flavour unless it is ns.
     fn read_flavour(&mut self, part: Part, rest: &[u8]) -> Result<Part, Wrong> {
         if part != Part::Nothing {
             return Err("another document begins here".to_owned());
@@ -274,7 +270,7 @@ impl Consensus {
         Ok(Part::Header)
     }
 
-    /// A line before all relays.
+    /// Reads a line before the relays.
     fn read_header(&mut self, keyword: &[u8], rest: &[u8]) -> Result<Part, Wrong> {
         match keyword {
             b"vote-status" if rest != b"consensus" => {
@@ -296,7 +292,7 @@ impl Consensus {
         Ok(Part::Header)
     }
 
-    /// `r`: a relay begins.
+    /// `r`: begins a relay.
     fn read_relay(&mut self, rest: &[u8]) -> Result<Part, Wrong> {
         let before = self.relays.last().map(|relay| relay.fingerprint);
         let now = self.push_relay(rest).ok_or("the relay cannot be read")?;
@@ -307,8 +303,8 @@ impl Consensus {
         }
     }
 
-    /// Adds the relay of the words after `r`; the microdesc flavour has no digest there. Returns
-    /// its fingerprint.
+    /// Adds a relay from the words after `r`, which have no digest in the flavour microdesc.
+    /// Returns its fingerprint.
     fn push_relay(&mut self, rest: &[u8]) -> Option<Fingerprint> {
         let mut words = scan::words(rest);
         let nickname = words.next().filter(|word| scan::is_nickname(word))?;
@@ -338,7 +334,7 @@ impl Consensus {
         Some(fingerprint)
     }
 
-    /// Another line about the last relay.
+    /// Reads another line of the last relay.
     fn read_of_relay(&mut self, keyword: &[u8], rest: &[u8]) -> Result<Part, Wrong> {
         match keyword {
             [b's'] => self.last()?.flags = FlagBits::of(scan::words(rest)),
@@ -364,7 +360,7 @@ impl Consensus {
         Ok(Part::Relays)
     }
 
-    /// The relay whose lines are being read.
+    /// The relay that is being read.
     fn last(&mut self) -> Result<&mut ConsensusRelay, Wrong> {
         self.relays.last_mut().ok_or_else(|| "there is no relay before it".to_owned())
     }
@@ -385,7 +381,7 @@ impl Consensus {
         Ok(())
     }
 
-    /// The footer's weights.
+    /// Reads the footer's bandwidth-weights.
     fn read_weights(&mut self, rest: &[u8]) -> Result<Part, Wrong> {
         if !self.weights.is_empty() {
             return Err("bandwidth-weights appear twice".to_owned());
@@ -398,7 +394,7 @@ impl Consensus {
         Ok(Part::Footer)
     }
 
-    /// Keeps a text, if it is one.
+    /// Stores a text, if it is UTF-8.
     fn keep(&mut self, bytes: &[u8]) -> Option<Text> {
         let start = self.texts.len().try_into().ok()?;
         self.texts.push_str(scan::text(bytes)?);
@@ -406,13 +402,13 @@ impl Consensus {
     }
 }
 
-/// What is wrong with a weight; of its characters no more than 40 are quoted.
+/// The error for a weight; at most 40 characters of it are quoted.
 fn wrong_weight(value: &[u8]) -> Wrong {
     let value = String::from_utf8_lossy(value.get(..40).unwrap_or(value)).into_owned();
     format!("the weight Bandwidth={value} is not a whole number from 0 to 2^53")
 }
 
-/// Whether a line with this keyword belongs to the part after all relays.
+/// Whether a line with this keyword comes after all relays.
 const fn is_footer(keyword: &[u8]) -> bool {
     matches!(keyword, b"directory-footer" | b"directory-signature")
 }

@@ -1,11 +1,11 @@
-//! The fields of server descriptors that matter here, scanned as bytes (dir-spec 2.1.1), and
+//! The fields of server descriptors that are used here, scanned as bytes (dir-spec 2.1.1), and
 //! networks joined from a consensus and descriptors.
 //!
 //! Descriptors are appended to one vector, their texts to one string and their families to two more
-//! vectors, so that nothing is allocated per descriptor. Signatures are not checked: a descriptor
-//! belongs to a consensus if its SHA-1 is the one that is listed there. A descriptor that is cut
-//! within its signature is whole in that sense. A family's certificate is checked as far as
-//! `ff_dir` checks it: it has to be whole, and this relay's.
+//! vectors, so nothing is allocated per descriptor. Signatures are not checked: a descriptor
+//! belongs to a consensus if its SHA-1 is listed there. So a descriptor that is truncated within
+//! its signature counts as complete. Family certificates are checked as in `ff_dir`: they must be
+//! complete and name this relay.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -22,71 +22,72 @@ use crate::read::archive::{self, FileDocument};
 use crate::read::consensus::scan::{self, Line, Lines};
 use crate::read::consensus::{Consensus, Digest};
 
-/// The greatest number of bytes a second that is believed: 2^53.
+/// The greatest bandwidth that is accepted, in bytes per second: 2^53.
 pub const MOST_BANDWIDTH: u64 = 1 << 53;
 
-/// A descriptor.
+/// The fields of a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Its SHA-1, from `router` to the line's end after `router-signature`.
+    /// SHA-1 from `router` to the end of the line `router-signature`.
     pub digest: [u8; 20],
     /// The relay's fingerprint.
     pub fingerprint: Fingerprint,
     /// The relay's IPv4 address.
     pub address: Ipv4Addr,
-    /// Its OR port there.
+    /// The OR port at that address.
     pub or_port: u16,
-    /// When the descriptor was made, in seconds since 1970.
+    /// When the descriptor was published, in seconds since 1970.
     pub published_unix_secs: u64,
-    /// What the relay's operator lets it forward for long, in bytes a second.
+    /// The average rate allowed by the operator, in bytes per second.
     pub rate: u64,
-    /// And for a short while.
+    /// The burst rate allowed by the operator, in bytes per second.
     pub burst: u64,
-    /// What it has seen itself forward, in bytes a second.
+    /// The observed bandwidth, in bytes per second.
     pub observed: u64,
-    /// When it was last overloaded, if it says so, in seconds since 1970.
+    /// When it was last overloaded, in seconds since 1970, if stated.
     pub overloaded_unix_secs: Option<u64>,
-    /// For how long the relay had been running then, in seconds, if it says so.
+    /// The relay's uptime at publication, in seconds, if stated.
     pub uptime_secs: Option<u64>,
-    /// Where its nickname lies among all texts.
+    /// The place of its nickname among all texts.
     nickname: Range<usize>,
-    /// Where its platform does; empty if it names none.
+    /// The place of its platform among all texts; empty if it has none.
     platform: Range<usize>,
-    /// Where its family lies among all.
+    /// The place of its family among all.
     family: Range<usize>,
-    /// Where the keys of its families lie among all.
+    /// The place of its family keys among all.
     family_keys: Range<usize>,
 }
 
 impl Descriptor {
-    /// What its operator lets it forward: the lesser of rate and burst.
+    /// The limit set by the operator, in bytes per second: the lower of rate and burst.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.rate.min(self.burst)
     }
 
-    /// Its advertised bandwidth: the least of all three.
+    /// The advertised bandwidth in bytes per second: the lowest of rate, burst and observed
+    /// bandwidth.
     #[must_use]
     pub fn advertised(&self) -> u64 {
         self.limit().min(self.observed)
     }
 }
 
-/// Descriptors.
+/// The fields of many descriptors, with shared memory for texts and families.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptors {
-    /// All of them, in the order of reading.
+    /// The descriptors, in the order of reading.
     pub all: Vec<Descriptor>,
-    /// Their texts, one after the other.
+    /// Their texts, one after another.
     texts: String,
-    /// Their families, one after the other.
+    /// Their families, one after another.
     families: Vec<Fingerprint>,
-    /// The keys of families that have signed their relays, one after the other.
+    /// The family keys that have signed their relays, one after another.
     family_keys: Vec<[u8; 32]>,
 }
 
 impl Descriptors {
-    /// Forgets them, but not the space for them.
+    /// Removes all descriptors but keeps allocated memory.
     pub fn clear(&mut self) {
         self.all.clear();
         self.texts.clear();
@@ -94,8 +95,8 @@ impl Descriptors {
         self.family_keys.clear();
     }
 
-    /// Adds the descriptors of a file, which may be many, one after the other. Returns those that
-    /// cannot be read, each by the first line of the file that cannot.
+    /// Adds the descriptors in a file, one or more. Returns the errors of invalid ones, each with
+    /// the first invalid line of the file.
     pub fn add(&mut self, file: &[u8]) -> Vec<DocumentError> {
         archive::documents(file).filter_map(|part| self.add_one(part).err()).collect()
     }
@@ -103,8 +104,8 @@ impl Descriptors {
     /// Adds one descriptor.
     ///
     /// # Errors
-    /// [`DocumentError`] for a text that is not a descriptor, is cut, lacks a line, or has one that
-    /// cannot be read.
+    /// [`DocumentError`] if the text is not a descriptor, is truncated, lacks a line, or has an
+    /// invalid one.
     pub fn add_one(&mut self, part: FileDocument<'_>) -> Result<(), DocumentError> {
         let (texts, families) = (self.texts.len(), self.families.len());
         let keys = self.family_keys.len();
@@ -120,7 +121,7 @@ impl Descriptors {
         Ok(())
     }
 
-    /// Reads a descriptor; of what is blank there is none.
+    /// Reads a descriptor; `None` if the text is blank.
     fn read(&mut self, document: &[u8]) -> Result<Option<Descriptor>, DocumentError> {
         let mut lines = Lines::of(document);
         let head = lines.by_ref().find(|line| !matches!(line.keyword, [] | [b'@', ..]));
@@ -154,14 +155,14 @@ impl Descriptors {
         Err(bad(head, if begun.is_of_bridge { BRIDGE } else { CUT }))
     }
 
-    /// Keeps a text, if it is one.
+    /// Stores a text, if it is UTF-8.
     fn keep(&mut self, bytes: &[u8]) -> Option<Range<usize>> {
         let start = self.texts.len();
         self.texts.push_str(scan::text(bytes)?);
         Some(start..self.texts.len())
     }
 
-    /// Keeps a family. Nicknames among its members say nothing for certain.
+    /// Stores a family. Nicknames among its members are ambiguous and ignored.
     fn keep_family(&mut self, rest: &[u8]) -> Range<usize> {
         let start = self.families.len();
         self.families.extend(scan::words(rest).filter_map(member));
@@ -170,34 +171,34 @@ impl Descriptors {
 }
 
 impl Descriptors {
-    /// A relay's nickname.
+    /// The nickname of a relay.
     #[must_use]
     pub fn nickname(&self, of: &Descriptor) -> &str {
         self.texts.get(of.nickname.clone()).unwrap_or_default()
     }
 
-    /// What a relay runs: its tor and its system.
+    /// The platform of a relay: its version of Tor and its system.
     #[must_use]
     pub fn platform(&self, of: &Descriptor) -> &str {
         self.texts.get(of.platform.clone()).unwrap_or_default()
     }
 
-    /// The relays that one says belong to it, as far as it names fingerprints.
+    /// The relays that a relay names as its family, by fingerprint.
     #[must_use]
     pub fn family(&self, of: &Descriptor) -> &[Fingerprint] {
         self.families.get(of.family.clone()).unwrap_or_default()
     }
 
-    /// The families whose keys have signed a relay's identity, named as in `family-ids` (proposal
-    /// 321).
+    /// The families with keys that have signed a relay's identity, named as in `family-ids`
+    /// (proposal 321).
     pub fn family_ids(&self, of: &Descriptor) -> impl Iterator<Item = String> {
         self.family_keys.get(of.family_keys.clone()).unwrap_or_default().iter().map(family_id)
     }
 }
 
-/// The network of a consensus whose relays have what their descriptors say: what they have observed
-/// as their capacity, and the lesser of rate and burst as their limit. Relays whose descriptor, by
-/// digest, is not there have no capacity.
+/// The network of a consensus with data from descriptors: observed bandwidths are capacities, and
+/// the lower of rate and burst is the limit. Relays with missing descriptors, by digest, have no
+/// capacity.
 #[must_use]
 pub fn join(consensus: &Consensus, descriptors: &Descriptors) -> Network {
     let by_digest: HashMap<[u8; 20], &Descriptor> =
@@ -219,43 +220,40 @@ pub fn join(consensus: &Consensus, descriptors: &Descriptors) -> Network {
     network
 }
 
-/// Why a descriptor is not whole.
+/// The error for a truncated descriptor.
 const CUT: &str = "the descriptor ends too early";
-/// Why a bridge's descriptor is not read.
+/// The error for a bridge's descriptor.
 const BRIDGE: &str = "this is a bridge's descriptor; only relays' are read";
 
 /// A descriptor that is being read.
 #[derive(Default)]
 struct Begun {
-    /// The relay's address and port.
+    /// The relay's address and OR port.
     router: Option<(Ipv4Addr, u16)>,
     fingerprint: Option<Fingerprint>,
-    /// When it was made.
     published: Option<u64>,
-    /// Rate, burst and what was observed.
+    /// Rate, burst and observed bandwidth.
     bandwidth: Option<[u64; 3]>,
-    /// When it was last overloaded.
     overloaded: Option<u64>,
-    /// For how long the relay had been running.
     uptime: Option<u64>,
-    /// Where its nickname lies.
+    /// The place of its nickname.
     nickname: Range<usize>,
-    /// Where its platform lies.
+    /// The place of its platform.
     platform: Range<usize>,
-    /// Where its family lies.
+    /// The place of its family.
     family: Range<usize>,
-    /// Where the keys of its families lie.
+    /// The place of its family keys.
     family_keys: Range<usize>,
-    /// Its Ed25519 identity.
+    /// The relay's Ed25519 identity.
     ed25519: Option<[u8; 32]>,
-    /// The identities that families' keys have signed, each with the number of its line.
+    /// The identities signed by family keys, each with the number of its line.
     signed: Vec<([u8; 32], usize)>,
-    /// Whether it is a bridge's: in these CollecTor replaces the signature by a digest.
+    /// Whether it is a bridge's descriptor, in which CollecTor replaces the signature by a digest.
     is_of_bridge: bool,
 }
 
 impl Begun {
-    /// Reads the first line.
+    /// Reads the line `router`.
     fn read_router(&mut self, rest: &[u8], all: &mut Descriptors) -> Result<(), &'static str> {
         let mut words = scan::words(rest);
         let mut read = || {
@@ -283,13 +281,13 @@ impl Begun {
                     .map_err(|_| "the time of publication cannot be read, or is before 2007");
                 once(&mut self.published, Some(secs?), "")
             }
-            // Its form has a version, so what is unknown is nothing.
+            // The line has a version; unknown versions are ignored.
             b"overload-general" => {
                 let time = rest.strip_prefix(b"1 ").and_then(|time| scan::time(time).ok());
                 self.overloaded = time;
                 Ok(())
             }
-            // Relays with a broken clock have written negative ones.
+            // Relays with a broken clock have published negative values.
             b"uptime" => {
                 let secs = scan::words(rest).next().and_then(scan::number);
                 self.uptime = secs.filter(|secs| *secs <= MOST_BANDWIDTH);
@@ -317,7 +315,7 @@ impl Begun {
         }
     }
 
-    /// Takes over the key of a family and the identity that it has signed.
+    /// Stores a family key and the identity that it has signed.
     fn read_family_cert(
         &mut self,
         line: Line<'_>,
@@ -332,7 +330,7 @@ impl Begun {
         Ok(())
     }
 
-    /// Checks that families' keys have signed this relay and no other. The relay's key may follow
+    /// Checks that family keys have signed this relay and no other. The relay's key may come after
     /// their certificates.
     fn check_family_certs(&self) -> Result<(), DocumentError> {
         let mut others = self.signed.iter().filter(|(relay, _)| Some(*relay) != self.ed25519);
@@ -342,7 +340,7 @@ impl Begun {
         wrong.map_or(Ok(()), Err)
     }
 
-    /// The descriptor, if it has all that it must have.
+    /// The descriptor, if all required fields are present.
     fn finish(self, digest: [u8; 20]) -> Result<Descriptor, &'static str> {
         let [rate, burst, observed] = self.bandwidth.ok_or("the descriptor has no bandwidth")?;
         let (address, or_port) = self.router.ok_or("the descriptor has no router")?;
@@ -365,13 +363,13 @@ impl Begun {
     }
 }
 
-/// Takes over a field that can be there once only.
+/// Sets a field that may occur only once.
 fn once<T>(field: &mut Option<T>, value: Option<T>, bad: &'static str) -> Result<(), &'static str> {
     let before = field.replace(value.ok_or(bad)?);
     if before.is_some() { Err("the line appears twice") } else { Ok(()) }
 }
 
-/// The three numbers of `bandwidth`.
+/// The three values of `bandwidth`.
 fn bandwidth(rest: &[u8]) -> Result<Option<[u64; 3]>, &'static str> {
     let mut words = scan::words(rest).map(scan::number);
     let mut next = || words.next().flatten();
@@ -385,7 +383,7 @@ fn bandwidth(rest: &[u8]) -> Result<Option<[u64; 3]>, &'static str> {
     }
 }
 
-/// The fingerprint of `fingerprint`, in ten groups of four digits or in any others.
+/// The value of `fingerprint`, in ten groups of four digits or grouped otherwise.
 fn fingerprint(rest: &[u8]) -> Option<Fingerprint> {
     let mut digits = [0; 40];
     let mut len = 0;
@@ -396,8 +394,7 @@ fn fingerprint(rest: &[u8]) -> Option<Fingerprint> {
     scan::hexadecimal(digits.get(..len)?)
 }
 
-/// A member of a family: 40 digits, with `$` before them or not, and perhaps with a nickname after
-/// them.
+/// A family member: 40 digits, optionally with `$` before and a nickname after them.
 fn member(word: &[u8]) -> Option<Fingerprint> {
     let word = word.strip_prefix(b"$").unwrap_or(word);
     let (digits, behind) = word.split_at_checked(40)?;

@@ -1,9 +1,9 @@
 //! The relays of January 2019 and the hours in which they were listed: the month of the paper's
 //! Shadow input.
 //!
-//! `jan2019-relays.csv.xz` has a row for each relay, without fingerprints: they are made of the
-//! row's number and address, and identify nobody elsewhere. `jan2019-presence.csv.xz` has
-//! fingerprints, and a bit for each hour. A row that cannot be read is left out and listed.
+//! `jan2019-relays.csv.xz` has one row per relay, without fingerprints: synthetic ones are derived
+//! from the row's number and address, and are valid nowhere else. `jan2019-presence.csv.xz` has
+//! fingerprints, and one bit per hour. Invalid rows are left out and listed.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -18,13 +18,14 @@ use super::span;
 use super::table::line;
 use crate::network::{CapacitySource, Flags, Network, Relay};
 
-/// No capacity is above this, in bytes a second.
+/// The greatest capacity, in bytes per second.
 const MOST_CAPACITY: u64 = 1 << 53;
 
-/// Hours of all relays take no more bytes than this: a short row stands for as many as a long one.
+/// The greatest size of all relays' hours in memory, in bytes: short rows are expanded to full
+/// length.
 const MOST_LISTED: usize = 1 << 28;
 
-/// Reads the relays of a table; `file` names the table in the list of what is left out.
+/// Reads a table of relays; `file` is its name in the list of omissions.
 #[must_use]
 pub fn relays(file: &str, bytes: &[u8], skips: &mut Skips) -> Network {
     let mut table = csv::ReaderBuilder::new().flexible(true).from_reader(bytes);
@@ -49,7 +50,7 @@ pub fn relays(file: &str, bytes: &[u8], skips: &mut Skips) -> Network {
     network
 }
 
-/// Reads a row: position, address, country, capacity, rate and burst in bytes a second, relative
+/// Parses a row: position, address, country, capacity, rate and burst in bytes per second, relative
 /// weight.
 fn relay(row: usize, record: &csv::ByteRecord) -> Option<Relay> {
     if record.len() != 7 {
@@ -82,7 +83,7 @@ fn relay(row: usize, record: &csv::ByteRecord) -> Option<Relay> {
     })
 }
 
-/// A fingerprint for a relay that has none.
+/// A synthetic fingerprint for a relay that has none.
 fn made_up(row: usize, address: IpAddr) -> Fingerprint {
     let digest = Sha256::digest(format!("jan2019 {row} {address}"));
     let mut fingerprint = [0; 20];
@@ -90,14 +91,14 @@ fn made_up(row: usize, address: IpAddr) -> Fingerprint {
     fingerprint
 }
 
-/// In which hours relays were listed.
+/// The hours in which relays were listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Presence {
     /// The first hour, in seconds since 1970.
     pub start_unix_secs: u64,
-    /// How many hours there are.
+    /// The number of hours.
     pub hours: usize,
-    /// The relays.
+    /// The relays, in the order of the table.
     pub relays: Vec<Fingerprint>,
     /// For each relay, bytes of eight hours each, the first hour in the lowest bit of the first
     /// byte.
@@ -105,8 +106,8 @@ pub struct Presence {
 }
 
 impl Presence {
-    /// Reads which relays were listed when; `file` names the table in the list of what is left out.
-    /// Nothing if the first line does not give the first hour and the number of hours.
+    /// Reads the table; `file` is its name in the list of omissions. `None` if the first line does
+    /// not give the first hour and the number of hours.
     #[must_use]
     pub fn read(file: &str, bytes: &[u8], skips: &mut Skips) -> Option<Self> {
         let mut lines = bytes.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii_end).zip(1..);
@@ -130,7 +131,7 @@ impl Presence {
         Some(found)
     }
 
-    /// Reads a relay's row: its identity, and its hours.
+    /// Parses a relay's row: fingerprint and hours.
     fn row(&self, row: &[u8]) -> Option<(Fingerprint, Vec<u8>)> {
         if self.listed.len() + self.hours / 8 > MOST_LISTED {
             return None;
@@ -138,7 +139,7 @@ impl Presence {
         let at = row.iter().position(|&byte| byte == b',')?;
         let mut fingerprint = [0; 20];
         hex::decode_to_slice(&row[..at], &mut fingerprint).ok()?;
-        // Zeros before the number's first digit are left out.
+        // Leading zeros of the number are omitted.
         let digits = row.get(at + 1..).filter(|digits| digits.len() * 4 <= self.hours)?;
         let mut padded = vec![b'0'; self.hours / 4 - digits.len()];
         padded.extend_from_slice(digits);
@@ -147,7 +148,7 @@ impl Presence {
         Some((fingerprint, bytes))
     }
 
-    /// Whether the relay of this index was listed in this hour, from 0.
+    /// Whether the relay with this index was listed in this hour, counted from 0.
     #[must_use]
     pub fn is_listed(&self, relay: usize, hour: usize) -> bool {
         let at = relay.checked_mul(self.hours / 8).and_then(|at| at.checked_add(hour / 8));
@@ -155,21 +156,21 @@ impl Presence {
         hour < self.hours && byte.is_some_and(|byte| byte >> (hour % 8) & 1 == 1)
     }
 
-    /// How many relays were listed in each hour; 0 where the consensus is missing.
+    /// The number of relays listed in each hour; 0 if the consensus is missing.
     #[must_use]
     pub fn listed_per_hour(&self) -> Vec<usize> {
         let count = |hour| (0..self.relays.len()).filter(|&r| self.is_listed(r, hour)).count();
         (0..self.hours).map(count).collect()
     }
 
-    /// The hour in which the relay of this index was listed first.
+    /// The first hour in which the relay with this index was listed.
     #[must_use]
     pub fn first_hour(&self, relay: usize) -> Option<usize> {
         (0..self.hours).find(|&hour| self.is_listed(relay, hour))
     }
 
-    /// How many relays were listed for the first time in each hour but the first, in which nothing
-    /// is known of the hours before.
+    /// The number of relays listed for the first time in each hour except the first, before which
+    /// nothing is known.
     #[must_use]
     pub fn new_per_hour(&self) -> Vec<usize> {
         let mut new = vec![0; self.hours];
@@ -179,8 +180,7 @@ impl Presence {
         new.into_iter().skip(1).collect()
     }
 
-    /// Relays that were listed for the first time in an hour after the first one that lists any,
-    /// with that hour.
+    /// The relays first listed in an hour after the first one that lists any, with that hour.
     #[must_use]
     pub fn new_relays(&self) -> Vec<(u32, Fingerprint)> {
         let first = |relay| Some((self.first_hour(relay)?, self.relays[relay]));
@@ -191,14 +191,14 @@ impl Presence {
     }
 }
 
-/// Takes the number of hours and the first one from `... of 744 hourly consensuses from unix time
-/// 1546318800 ...`.
+/// Parses the number of hours and the first one from
+/// `... of 744 hourly consensuses from unix time 1546318800 ...`.
 fn head(line: &[u8]) -> Option<(usize, u64)> {
     let mut numbers = scan::words(line.strip_prefix(b"#")?).filter_map(scan::number);
     let hours = usize::try_from(numbers.next()?).ok()?;
     let start = numbers.next()?;
     span::wrong(start).is_none().then_some(())?;
-    // A century, and whole bytes.
+    // At most a century, in whole bytes.
     (hours > 0 && hours <= 876_600 && hours % 8 == 0).then_some((hours, start))
 }
 
@@ -234,7 +234,7 @@ mod tests {
         let mut skips = Skips::default();
         let presence = Presence::read("p.csv", text.as_bytes(), &mut skips).expect("it has hours");
         assert_eq!((presence.hours, presence.start_unix_secs), (16, 1_546_304_400));
-        // A relay's second row is noted as left out, and so is a line that is not a row.
+        // A relay's second row is listed as an omission, and so is a line that is not a row.
         let left_out: Vec<_> =
             skips.all.iter().map(|one| (one.line.expect("a line"), &*one.reason)).collect();
         let odd = "the row cannot be read";

@@ -1,9 +1,8 @@
-//! tornettools' relayinfo JSON: every relay of a month with its capacity, limits, weight and how
-//! often it ran.
+//! tornettools' relayinfo JSON: every relay of a month with its capacity, limits, weight and
+//! running time.
 //!
-//! The file is read whole, up to [`MOST_BYTES`], packed by xz or plain. A relay that cannot be read
-//! is left out and noted under its fingerprint; of a file that ends too early, what came before the
-//! end is kept.
+//! The file is read at once, up to [`MOST_BYTES`], packed by xz or plain. An invalid relay is left
+//! out and listed under its fingerprint; of a truncated file, the relays before the cut are kept.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -24,24 +23,25 @@ use serde_json::Value;
 use super::span;
 use crate::network::{CapacitySource, Flags, Network, Relay};
 
-/// A file has no more than this, unpacked; that of May 2024 has 3.7 MB.
+/// The greatest unpacked size of a file, in bytes; that of May 2024 has 3.7 MB.
 pub const MOST_BYTES: u64 = 64 << 20;
-/// The greatest number of bytes a second that is believed: 2^53, as far as a JSON number is exact.
+/// The greatest rate that is accepted, in bytes per second: 2^53, up to which JSON numbers are
+/// exact.
 const MOST_RATE: f64 = 9_007_199_254_740_992.0;
-/// A relay with a flag for at least this part of the time that it runs counts as having it; and one
-/// that runs for as much of the month counts as running.
+/// A relay has a flag if it had it for at least this share of its running time; and a relay is
+/// running if it ran for at least this share of the month.
 pub const MOSTLY: f64 = 0.5;
 
 /// Reads a file.
 ///
 /// # Errors
-/// When it cannot be opened; what is wrong inside is noted.
+/// If the file cannot be opened; errors in its content are listed.
 pub fn read(path: &Path) -> io::Result<(Network, Skips)> {
     let file = File::open(path)?;
     Ok(parse(&path.display().to_string(), file))
 }
 
-/// Reads what has this name.
+/// Reads from a reader; `name` is the name of the network and of the file in the list of omissions.
 #[must_use]
 pub fn parse(name: &str, from: impl Read) -> (Network, Skips) {
     let network = Network {
@@ -53,7 +53,7 @@ pub fn parse(name: &str, from: impl Read) -> (Network, Skips) {
     let mut text = Vec::new();
     let unpacked = unpack(from, &mut text);
     let text = python_json::quote(text);
-    // A text that is cut is read as far as it goes: only the first thing that went wrong is noted.
+    // A truncated text is read up to the cut: only the first error is listed.
     let mut json = serde_json::Deserializer::from_slice(&text);
     let parsed = TopLevel(&mut rows).deserialize(&mut json).and_then(|()| json.end());
     if let Err(error) = unpacked {
@@ -64,7 +64,7 @@ pub fn parse(name: &str, from: impl Read) -> (Network, Skips) {
     (rows.network, rows.skips)
 }
 
-/// Unpacks if need be; what comes before an error is kept.
+/// Unpacks if necessary; the text before an error is kept.
 fn unpack(from: impl Read, text: &mut Vec<u8>) -> io::Result<()> {
     let mut from = BufReader::new(from);
     let is_packed = from.fill_buf()?.starts_with(XZ_MAGIC);
@@ -82,17 +82,16 @@ fn unpack(from: impl Read, text: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// What has been read so far.
+/// The relays read so far.
 struct Rows {
-    /// The relays.
     network: Network,
-    /// The parts that were left out.
+    /// The omissions.
     skips: Skips,
     seen: HashSet<Fingerprint>,
 }
 
 impl Rows {
-    /// A relay and what stands there of it.
+    /// Adds a relay by its name and value.
     fn add(&mut self, name: &str, value: Value) {
         match self.relay(name, value) {
             Ok(relay) => {
@@ -103,7 +102,7 @@ impl Rows {
         }
     }
 
-    /// The time of the first consensus; the relays are good without it.
+    /// Sets the time from the first consensus; relays are valid without it.
     fn time(&mut self, value: &Value) {
         let secs = seconds(value);
         match secs.and_then(span::wrong) {
@@ -114,7 +113,7 @@ impl Rows {
         }
     }
 
-    /// The relay, or why it is left out.
+    /// Parses a relay, or returns the reason for leaving it out.
     fn relay(&mut self, name: &str, value: Value) -> Result<Relay, String> {
         let fingerprint = fingerprint(name).ok_or("this is not a fingerprint")?;
         let row: Row = serde_json::from_value(value).map_err(|error| error.to_string())?;
@@ -127,31 +126,31 @@ impl Rows {
     }
 }
 
-/// The 20 bytes of 40 hexadecimal digits.
+/// Decodes 20 bytes from 40 hexadecimal digits.
 fn fingerprint(text: &str) -> Option<Fingerprint> {
     let mut bytes = [0; 20];
     hex::decode_to_slice(text, &mut bytes).ok()?;
     Some(bytes)
 }
 
-/// A relay as it stands there.
+/// A relay as stored in the file.
 #[derive(Deserialize)]
 struct Row {
-    /// Its fingerprint once more.
+    /// The fingerprint, which is also the key of the relay's object.
     fingerprint: Option<String>,
     address: Option<String>,
     country_code: Option<String>,
-    /// The most that it observed of itself, in bytes a second.
+    /// The greatest observed bandwidth, in bytes per second.
     bandwidth_capacity: Option<f64>,
-    /// Its limit, in bytes a second.
+    /// The rate limit, in bytes per second.
     bandwidth_rate: Option<f64>,
-    /// The mean of its shares of all weight.
+    /// The mean share of total weight.
     weight: f64,
-    /// In which part of the month's consensuses it was.
+    /// The share of the month's consensuses that list it.
     running_frequency: f64,
-    /// In which part of these it had the flag Guard.
+    /// The share of these in which it has the flag Guard.
     guard_frequency: Option<f64>,
-    /// In which part of these it had the flag Exit.
+    /// The share of these in which it has the flag Exit.
     exit_frequency: Option<f64>,
 }
 
@@ -179,7 +178,7 @@ impl Row {
             addresses: self.addresses()?,
             country: self.country_code.as_deref().and_then(country),
             flags,
-            // A relay that has observed nothing has no known capacity.
+            // An observed bandwidth of 0 means that the capacity is unknown.
             capacity: capacity.filter(|capacity| capacity.get() > 0),
             rate: rate("bandwidth_rate", self.bandwidth_rate)?,
             weight: self.weight,
@@ -188,7 +187,7 @@ impl Row {
         })
     }
 
-    /// Its address, if it has one.
+    /// The address, if there is one.
     fn addresses(&self) -> Result<Vec<IpAddr>, String> {
         let Some(text) = &self.address else { return Ok(Vec::new()) };
         let address = text.parse().map_err(|_| format!("{text:?} is not an address"))?;
@@ -196,7 +195,7 @@ impl Row {
     }
 }
 
-/// A rate in bytes a second.
+/// A rate in bytes per second.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -211,13 +210,13 @@ fn rate(name: &str, value: Option<f64>) -> Result<Option<BytesPerSec>, String> {
     Ok(Some(BytesPerSec::new(value as u64)))
 }
 
-/// Two letters in capitals.
+/// Two capital letters.
 fn country(text: &str) -> Option<[u8; 2]> {
     let letters: [u8; 2] = text.as_bytes().try_into().ok()?;
     letters.iter().all(u8::is_ascii_alphabetic).then(|| letters.map(|one| one.to_ascii_uppercase()))
 }
 
-/// The whole file: an object with the relays in it.
+/// The whole file: an object that contains the relays.
 struct TopLevel<'a>(&'a mut Rows);
 
 impl<'de> DeserializeSeed<'de> for TopLevel<'_> {
@@ -262,7 +261,7 @@ fn seconds(value: &Value) -> Option<u64> {
     Some(secs as u64)
 }
 
-/// The object with the relays by their fingerprints.
+/// The object with the relays by fingerprint.
 struct Relays<'a>(&'a mut Rows);
 
 impl<'de> DeserializeSeed<'de> for Relays<'_> {

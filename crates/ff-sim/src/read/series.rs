@@ -1,16 +1,16 @@
-//! Tables of one number per relay and time, and of one day a row.
+//! Tables with one number per relay and time, and tables with one row per day.
 //!
 //! [`Series::read`] reads the CSV of relays and times: lines that begin with `#` are comments; a
-//! header names the times; one row per relay follows, its fingerprint first. A blank cell says that
-//! the relay was not listed, `=` repeats the value that was listed last, and a row may end early.
-//! Rows of words before the first relay (commits, say) are passed over. Plain text or xz.
+//! header has the times; then follows one row per relay, its fingerprint first. A blank cell means
+//! that the relay was not listed, `=` repeats the last listed value, and a row may end early. Rows
+//! of words before the first relay (such as commits) are skipped. The file is plain text or xz.
 //!
-//! A row that breaks these rules is left out whole and listed with its line. A column whose time
-//! cannot be read, or does not come after the ones before it, is left out too; what `=` repeats may
-//! still stand in it. Of a file that is cut, what came before the cut stays.
+//! A row that breaks these rules is left out and listed with its line. A column with a time that is
+//! invalid, or not later than the one before, is left out too; `=` may still repeat a value in it.
+//! Of a truncated file, the rows before the cut are kept.
 //!
-//! In memory a row is runs of equal values, 16 bytes each, so that what `=` saved in the file is
-//! saved here too.
+//! In memory a row consists of runs of equal values, 16 bytes each, so repeated values save memory
+//! as they do in the file.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead};
@@ -29,31 +29,31 @@ pub use cursor::Cursor;
 pub use lines::MOST_LINE_BYTES;
 use lines::{Line, Lines};
 
-/// No number of bytes a second may be above this: floating point would round it.
+/// The greatest value in bytes per second or of a weight: above it floating point would round.
 pub const MOST_VALUE: u64 = 1 << 53;
-/// More relays than these are not read.
+/// The greatest number of relays.
 pub const MOST_RELAYS: usize = 1 << 20;
-/// More times than these are not read.
+/// The greatest number of times.
 pub const MOST_TIMES: usize = 1 << 17;
-/// More runs of equal values than these are not read: a gigabyte.
+/// The greatest number of runs of equal values: a gigabyte.
 pub const MOST_RUNS: usize = 1 << 26;
-/// One, as a table of [`SeriesKind::Probability`] has it.
+/// The value 1 in a table of [`SeriesKind::Probability`].
 pub const ONE: u64 = 1_000_000_000_000_000_000;
 
-/// What the numbers of a table are.
+/// The kind of the numbers of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeriesKind {
-    /// Whole bytes a second, at most [`MOST_VALUE`].
+    /// Whole bytes per second, at most [`MOST_VALUE`].
     BytesPerSec,
-    /// Decimal fractions from 0 to 1, kept in units of 10^-18 ([`ONE`]).
+    /// Decimal fractions from 0 to 1, stored in units of 10^-18 ([`ONE`]).
     Probability,
-    /// Whole weights of any unit, at most [`MOST_VALUE`].
+    /// Whole weights in any unit, at most [`MOST_VALUE`].
     Weight,
 }
 
 impl SeriesKind {
-    /// What kind of weights a table that is not packed has: its first number above 1, or with a
-    /// point in it, says so. Where none does, they are parts, which comes to the same.
+    /// The kind of weights in an unpacked table, by its first number above 1 or with a decimal
+    /// point. Without such a number they are fractions, which gives the same shares.
     #[must_use]
     pub fn of_weights(table: &[u8]) -> Self {
         let relays = table.split(|&byte| byte == b'\n').filter_map(|line| {
@@ -68,7 +68,7 @@ impl SeriesKind {
         relays.flatten().find_map(kind).unwrap_or(Self::Probability)
     }
 
-    /// Why a cell has no number of this kind.
+    /// The error for an invalid cell of this kind.
     fn wrong(self, cell: &[u8]) -> &'static str {
         match self {
             Self::Probability if whole(cell).is_some() => {
@@ -85,36 +85,36 @@ impl SeriesKind {
 /// One number per relay and time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series {
-    /// What the numbers are.
+    /// The kind of the numbers.
     pub kind: SeriesKind,
-    /// The times, in seconds since 1970, each later than the one before.
+    /// The times in seconds since 1970, each later than the one before.
     pub times: Vec<u64>,
     /// The relays, in the order of the file.
     pub relays: Vec<Fingerprint>,
     /// The runs of all relays, one relay after another.
     runs: Vec<Run>,
-    /// For each relay, where its runs end.
+    /// For each relay, the end of its runs.
     ends: Vec<usize>,
 }
 
-/// A value that holds for some times in a row.
+/// A value that holds for consecutive times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
-    /// The index of its first time.
+    /// The index of the first time.
     pub(crate) first: u32,
-    /// For how many times it holds.
+    /// The number of times.
     pub(crate) times: u32,
     pub(crate) value: u64,
 }
 
-/// The run after the last one: no time has its index.
+/// Marks the end of runs: no time has this index.
 const NO_RUN: Run = Run { first: u32::MAX, times: 0, value: 0 };
 
 impl Series {
-    /// Reads a table; `name` names it in the list of what was left out.
+    /// Reads a table; `name` is its name in the list of omissions.
     ///
     /// # Errors
-    /// When nothing can be read at all. Later errors of reading are listed among what was left out.
+    /// If nothing can be read at all. Later read errors are listed as omissions.
     pub fn read(name: &str, kind: SeriesKind, from: impl BufRead) -> io::Result<(Self, Skips)> {
         let mut reader = Reader::new(name, kind);
         let mut lines = Lines::new(from)?;
@@ -122,7 +122,7 @@ impl Series {
             match line {
                 Line::Whole(text) => reader.line(number, text),
                 Line::TooLong => reader.skip(number, "the line is too long for a table"),
-                // What is too large is taken for a mistake, and not for a part of something.
+                // A file that is too large is an error, not a truncated one.
                 Line::Cut(why) if why.kind() == io::ErrorKind::FileTooLarge => return Err(why),
                 Line::Cut(why) => reader.skip(number, &format!("it cannot be read further: {why}")),
             }
@@ -133,7 +133,7 @@ impl Series {
         Ok((reader.series, reader.skips))
     }
 
-    /// The value of a relay at a time, by their indexes.
+    /// The value of a relay at a time, both by index.
     #[must_use]
     pub fn value(&self, relay: usize, time: usize) -> Option<u64> {
         let runs = self.runs_of(relay)?;
@@ -142,12 +142,12 @@ impl Series {
         (time < run.first as usize + run.times as usize).then_some(run.value)
     }
 
-    /// The runs of a relay, in the order of time.
+    /// The runs of a relay, in order of time.
     pub(crate) fn runs_of(&self, relay: usize) -> Option<&[Run]> {
         self.runs.get(self.start(relay)..*self.ends.get(relay)?)
     }
 
-    /// Where the runs of a relay begin.
+    /// The start of a relay's runs.
     fn start(&self, relay: usize) -> usize {
         relay.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0)
     }
@@ -157,20 +157,20 @@ impl Series {
 struct Reader<'a> {
     /// The file's name.
     name: &'a str,
-    /// What was read so far.
+    /// The data read so far.
     series: Series,
-    /// For each column, the index of its time if it is not left out; nothing before the header.
+    /// For each column, the index of its time unless the column is left out; `None` before the
+    /// header.
     columns: Option<Vec<Option<u32>>>,
-    /// The relays so far.
+    /// The relays read so far.
     known: BTreeSet<Fingerprint>,
-    /// The parts that were left out.
+    /// The omissions.
     skips: Skips,
-    /// Whether no more may be read.
+    /// Whether a limit was reached.
     is_full: bool,
 }
 
 impl<'a> Reader<'a> {
-    /// Before the first line.
     fn new(name: &'a str, kind: SeriesKind) -> Self {
         let (times, relays, runs, ends) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self {
@@ -183,7 +183,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes a line.
+    /// Processes a line.
     fn line(&mut self, number: usize, line: &[u8]) {
         let line = line.trim_ascii_end();
         if line.is_empty() || line.starts_with(b"#") {
@@ -208,7 +208,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes the row of times, if it is one.
+    /// Takes the header, if the row is one.
     fn header<'b>(&mut self, number: usize, cells: impl Iterator<Item = &'b [u8]>) {
         let cells: Vec<Option<u64>> = cells.take(MOST_TIMES + 1).map(time).collect();
         if cells.len() > MOST_TIMES {
@@ -237,7 +237,7 @@ impl<'a> Reader<'a> {
         self.columns = Some(columns);
     }
 
-    /// Takes a relay's row; of a bad one nothing stays.
+    /// Takes a relay's row; an invalid row is removed again.
     fn row<'b>(
         &mut self,
         relay: Fingerprint,
@@ -293,13 +293,13 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Notes a line that is left out.
+    /// Lists a line as an omission.
     fn skip(&mut self, line: usize, why: &str) {
         self.skips.add(self.name, None, Some(line), why);
     }
 }
 
-/// The cells of a line that are left, without spaces around them.
+/// The remaining cells of a line, without surrounding spaces.
 struct Cells<'a>(Option<&'a [u8]>);
 
 impl<'a> Iterator for Cells<'a> {
@@ -307,7 +307,7 @@ impl<'a> Iterator for Cells<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
-        // Most are blank or a sign.
+        // Most cells are blank or `=`.
         let (cell, rest) = match self.0? {
             [b',', rest @ ..] => (&[][..], Some(rest)),
             [b'=', b',', rest @ ..] => (&b"="[..], Some(rest)),
@@ -321,30 +321,30 @@ impl<'a> Iterator for Cells<'a> {
     }
 }
 
-/// A fingerprint of 40 hexadecimal digits.
+/// Parses a fingerprint of 40 hexadecimal digits.
 fn fingerprint(text: &[u8]) -> Option<Fingerprint> {
     let mut bytes = Fingerprint::default();
     hex::decode_to_slice(text, &mut bytes).ok().map(|()| bytes)
 }
 
-/// Whether a row that begins so may be a header: it says a word.
+/// Whether a row with this first cell may be a header: the cell is a word.
 fn is_word(text: &[u8]) -> bool {
     text.first().is_some_and(u8::is_ascii_lowercase)
         && text.iter().all(|byte| byte.is_ascii_lowercase() || *byte == b'_')
 }
 
-/// A time, in seconds since 1970.
+/// Parses a time; returns seconds since 1970.
 fn time(text: &[u8]) -> Option<u64> {
     let utc: Utc = str::from_utf8(text).ok()?.parse().ok()?;
     Some(utc.unix_secs())
 }
 
-/// The same time, or why data cannot have it.
+/// The time, or the error if data cannot have it.
 fn within_span(unix_secs: u64) -> Result<u64, &'static str> {
     span::wrong(unix_secs).map_or(Ok(unix_secs), Err)
 }
 
-/// A cell's number.
+/// Parses a cell's number.
 fn number(kind: SeriesKind, digits: &[u8]) -> Option<u64> {
     match kind {
         SeriesKind::BytesPerSec | SeriesKind::Weight => {
@@ -354,7 +354,7 @@ fn number(kind: SeriesKind, digits: &[u8]) -> Option<u64> {
     }
 }
 
-/// A whole number, digits alone.
+/// Parses an integer of digits only.
 fn whole(digits: &[u8]) -> Option<u64> {
     let more = |all: u64, byte: &u8| {
         let digit = byte.wrapping_sub(b'0');
@@ -363,7 +363,7 @@ fn whole(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() { None } else { digits.iter().try_fold(0, more) }
 }
 
-/// A decimal number such as `1.5612843e-05`, in units of 10^-18; digits after that are cut off.
+/// Parses a decimal number such as `1.5612843e-05`, in units of 10^-18; further digits are cut off.
 fn fraction(text: &[u8]) -> Option<u64> {
     let at = text.iter().position(|byte| byte.eq_ignore_ascii_case(&b'e'));
     let (digits, exponent) = text.split_at(at.unwrap_or(text.len()));

@@ -1,10 +1,10 @@
-//! Networks of Shadow's experiments, and what Shadow measured in them (ledger D7).
+//! Networks of Shadow's experiments, and Shadow's results for them (ledger D7).
 //!
-//! A network is a CSV table of relays with `name, position, address, country, capacity_bytes_s,
-//! rate_bytes_s, burst_bytes_s, weight`, where a position is `g`, `e`, `ge` or `m`. What was
-//! measured is a JSON document, .xz or plain: seconds to first and last bytes by size, errors by
-//! client in percent, bytes by second. A row that cannot be read is skipped; a document of results
-//! is read as a whole or not at all.
+//! A network is a CSV table of relays with
+//! `name, position, address, country, capacity_bytes_s, rate_bytes_s, burst_bytes_s, weight`; a
+//! position is `g`, `e`, `ge` or `m`. Results are a JSON document, .xz or plain: seconds to first
+//! and last bytes by size, errors by client in percent, bytes by second. Invalid rows of a table
+//! are skipped; a document of results is read completely or not at all.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -20,35 +20,35 @@ use sha2::{Digest as _, Sha256};
 
 use crate::network::{CapacitySource, Flags, Network, Relay};
 
-/// No file is read beyond this many bytes: the largest real one has 0.3 MB.
+/// The greatest number of bytes read of a file: the largest real one has 0.3 MB.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// No number in a table may be larger: beyond 2^53 not each integer has its own float.
+/// The greatest number in a table: floats are exact up to 2^53.
 const MOST: u64 = 1 << 53;
 
-/// What Shadow measured in a network at some load.
+/// Shadow's results for a network at some load.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Results {
-    /// Users whose traffic the clients made.
+    /// The number of users that the clients simulated.
     pub users: u64,
-    /// Circuits that they opened in ten minutes.
+    /// The number of circuits that they opened in ten minutes.
     pub circuits_per_10_min: u64,
-    /// Clients that downloaded files to see how long it takes.
+    /// The number of benchmark clients.
     pub perf_clients: u64,
-    /// Seconds to the first byte by size in bytes, of downloads that succeeded.
+    /// Seconds to the first byte of successful downloads, by size in bytes.
     pub time_to_first_byte_recv: BTreeMap<String, Vec<f64>>,
-    /// Seconds to the last byte, likewise.
+    /// Seconds to the last byte of successful downloads, by size in bytes.
     pub time_to_last_byte_recv: BTreeMap<String, Vec<f64>>,
-    /// By the kind of an error, for each client that had one: its errors in percent, and what one
-    /// of them is.
+    /// By kind of error, for each client with such errors: the percentage of its downloads that
+    /// failed, and the percentage of a single one.
     error_rate: BTreeMap<String, Vec<(f64, f64)>>,
     /// Bytes that all relays carried, by second.
     oniontrace_tput: BTreeMap<String, u64>,
 }
 
 impl Results {
-    /// The mean part of downloads that timed out, over all clients; those without any are not
-    /// listed.
+    /// The mean share of downloads that timed out, over all clients; clients without timeouts are
+    /// not listed.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
     pub fn timeouts(&self) -> f64 {
@@ -56,7 +56,7 @@ impl Results {
         if self.perf_clients == 0 { 0.0 } else { sum / 100.0 / self.perf_clients as f64 }
     }
 
-    /// What all relays carried in each second, in bytes, in no order.
+    /// Bytes that all relays carried in each second, in no order.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "bytes of a second lie far below 2^53")]
     pub fn throughput(&self) -> Vec<f64> {
@@ -64,19 +64,19 @@ impl Results {
     }
 }
 
-/// Reads what Shadow measured.
+/// Reads Shadow's results from a file.
 ///
 /// # Errors
-/// When the file cannot be read, or is not such a document, or has a time that is not finite or
-/// below 0.
+/// If the file cannot be read, is not such a document, or has a time that is negative or not
+/// finite.
 pub fn read_results(path: &Path) -> anyhow::Result<Results> {
     parse_results(&read_all(path)?).with_context(|| format!("{} cannot be used", path.display()))
 }
 
-/// The same of a document that has been read and unpacked.
+/// The same from an unpacked document.
 ///
 /// # Errors
-/// When it is not such a document, or has a time that is not finite or below 0.
+/// If it is not such a document, or has a time that is negative or not finite.
 pub fn parse_results(bytes: &[u8]) -> anyhow::Result<Results> {
     let results: Results =
         serde_json::from_slice(bytes).context("this is not a result of Shadow")?;
@@ -88,18 +88,18 @@ pub fn parse_results(bytes: &[u8]) -> anyhow::Result<Results> {
     Ok(results)
 }
 
-/// Reads a network; rows that cannot be read are noted in `skips`.
+/// Reads a network; invalid rows are listed in `skips`.
 ///
 /// # Errors
-/// When the file cannot be read at all, or lacks a column.
+/// If the file cannot be read at all, or lacks a column.
 pub fn read_network(path: &Path, skips: &mut Skips) -> anyhow::Result<Network> {
     parse_network(&path.display().to_string(), &read_all(path)?, skips)
 }
 
-/// The same of a table that has been read from the file of this name.
+/// The same from a table, read from the file with this name.
 ///
 /// # Errors
-/// When it lacks a column.
+/// If it lacks a column.
 pub fn parse_network(file: &str, bytes: &[u8], skips: &mut Skips) -> anyhow::Result<Network> {
     let mut table = csv::ReaderBuilder::new().flexible(true).from_reader(bytes);
     let headers = table.byte_headers().with_context(|| format!("{file} has no header"))?.clone();
@@ -143,24 +143,22 @@ pub fn parse_network(file: &str, bytes: &[u8], skips: &mut Skips) -> anyhow::Res
 /// A row of a network's table.
 #[derive(Deserialize)]
 struct Row {
-    /// The relay's name.
     name: String,
     /// `g`, `e`, `ge` or `m`.
     position: String,
-    /// Its IPv4 address.
     address: String,
     /// Two letters.
     country: String,
-    /// What its host can carry.
+    /// The capacity of its host.
     capacity_bytes_s: u64,
-    /// What it may carry.
+    /// The rate limit set by its operator.
     rate_bytes_s: Option<u64>,
-    /// Its weight in the consensus.
+    /// The weight in the consensus.
     weight: f64,
 }
 
 impl Row {
-    /// The relay, or why there is none.
+    /// The relay, or the reason for leaving it out.
     fn into_relay(self) -> Result<Relay, String> {
         let (guard, exit) = match self.position.as_str() {
             "g" => (true, false),
@@ -196,7 +194,7 @@ impl Row {
     }
 }
 
-/// A whole file, unpacked if it is packed by xz.
+/// Reads a file, and unpacks it if it is packed by xz.
 fn read_all(path: &Path) -> anyhow::Result<Vec<u8>> {
     let bytes = Inputs::default().read(path)?;
     if bytes.len() as u64 > MOST_BYTES {

@@ -1,14 +1,14 @@
-//! Which times data can have: none from before Tor's archives, and none of the future.
+//! The valid times of data: not before Tor's archives begin, and not in the future.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The first second of 2007: Tor's archives begin later.
 pub(crate) const EARLIEST: u64 = 1_167_609_600;
-/// Data may be this number of seconds ahead of the time at which they are read: clocks differ, and
-/// a consensus is made before it is valid.
+/// The number of seconds by which data may be ahead of the present time: clocks differ, and a
+/// consensus is made before it becomes valid.
 const AHEAD_SECS: u64 = 86_400;
 
-/// What is wrong with a time of data that are read at another time, if anything is; both in seconds
+/// The error if a time is outside the valid range for data read at `now_unix_secs`; both in seconds
 /// since 1970.
 pub(crate) fn wrong_at(unix_secs: u64, now_unix_secs: u64) -> Option<&'static str> {
     if unix_secs < EARLIEST {
@@ -17,8 +17,7 @@ pub(crate) fn wrong_at(unix_secs: u64, now_unix_secs: u64) -> Option<&'static st
     (unix_secs > now_unix_secs.saturating_add(AHEAD_SECS)).then_some("is in the future")
 }
 
-/// The same of data that are read now. A clock that lies before 1970 makes all of them the
-/// future's.
+/// The same for data read now. If the clock is before 1970, all data are in the future.
 pub(crate) fn wrong(unix_secs: u64) -> Option<&'static str> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     wrong_at(unix_secs, now.map_or(0, |now| now.as_secs()))

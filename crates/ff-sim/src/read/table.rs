@@ -1,14 +1,14 @@
-//! Tables in CSV: whole lines within a bound, and on which line a row begins.
+//! CSV tables of limited size, and the line numbers of their rows.
 
 use std::io::Read;
 
 use ff_report::skipped::Skips;
 use serde::de::DeserializeOwned;
 
-/// A table has no more bytes than this.
+/// The greatest size of a table, in bytes.
 pub const MOST_BYTES: u64 = 64 << 20;
 
-/// Reads the lines of a table that has at most `most` bytes. The part of a longer one after them is
+/// Reads the complete lines in the first `most` bytes of a table. The rest of a larger table is
 /// left out and listed, and so are lines that cannot be read.
 #[must_use]
 pub fn lines(name: &str, from: impl Read, most: u64, skips: &mut Skips) -> Vec<u8> {
@@ -17,7 +17,7 @@ pub fn lines(name: &str, from: impl Read, most: u64, skips: &mut Skips) -> Vec<u
         skips.add(name, None, Some(1 + newlines(&bytes)), error.to_string());
     }
     if bytes.len() as u64 > most {
-        // A part of a line could be read as another number.
+        // An incomplete line could be read as another number.
         let whole = usize::try_from(most).unwrap_or(usize::MAX).min(bytes.len());
         let whole = &bytes[..whole];
         let end = whole.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
@@ -29,8 +29,8 @@ pub fn lines(name: &str, from: impl Read, most: u64, skips: &mut Skips) -> Vec<u
     bytes
 }
 
-/// Gives the rows of a table to `take`, which says what is wrong with one that is left out. Those
-/// are listed with their lines.
+/// Passes the rows of a table to `take`, which returns an error to leave out a row. Such rows are
+/// listed with their lines.
 pub fn rows<T: DeserializeOwned>(
     name: &str,
     from: impl Read,
@@ -58,7 +58,7 @@ pub fn rows<T: DeserializeOwned>(
     }
 }
 
-/// What is wrong, without the line, which the csv crate counts otherwise.
+/// The message of an error without the line, which the csv crate counts differently.
 #[must_use]
 pub fn reason(error: &csv::Error) -> String {
     match error.kind() {
@@ -71,9 +71,8 @@ pub fn reason(error: &csv::Error) -> String {
     }
 }
 
-/// The line, from 1, on which a row of this table begins, by the place where its reader stood
-/// before it: lines without anything come between the two, and the end of the row before where that
-/// is of two bytes.
+/// The line, from 1, on which a row of this table begins, from the reader's position before it:
+/// empty lines, and the second byte of a line end, may be in between.
 #[must_use]
 pub fn line(table: &[u8], position: Option<&csv::Position>) -> Option<usize> {
     let position = position?;
@@ -83,7 +82,7 @@ pub fn line(table: &[u8], position: Option<&csv::Position>) -> Option<usize> {
     Some(usize::try_from(position.line()).ok()? + newlines(between))
 }
 
-/// How many lines end in these bytes.
+/// The number of line ends in these bytes.
 fn newlines(bytes: &[u8]) -> usize {
     bytes.iter().filter(|&&byte| byte == b'\n').count()
 }
@@ -95,7 +94,7 @@ mod tests {
     #[test]
     fn rows_are_on_the_lines_that_an_editor_shows() {
         for end in ["\n", "\r\n"] {
-            // Line 2 and 3 are empty, the second row has a line's end in quotes.
+            // Lines 2 and 3 are empty, the second row has a line end in quotes.
             let text = ["a,b", "", "", "1,2", "\"3", "\",4", "", "5,6"].join(end);
             let mut reader = csv::Reader::from_reader(text.as_bytes());
             let found: Vec<_> = reader

@@ -28,14 +28,14 @@ use crate::store::ingest;
 use crate::store::month::Month;
 use crate::store::place::ArchiveStore;
 
-/// Carries `analyse` out.
+/// Runs `analyse`.
 ///
 /// # Errors
-/// When a file cannot be read, or has nothing in it.
+/// If a file cannot be read, or is empty.
 pub(super) fn analyse(args: &AnalyseArgs) -> Result<ExitCode> {
     let mut reading = Reading::default();
     let stored = &args.stored;
-    // clap does not ask for an option that another one rules out.
+    // clap does not require an option that conflicts with another one.
     anyhow::ensure!(
         args.network.is_some() || args.described.descriptors.is_none(),
         "--descriptors needs --network"
@@ -80,7 +80,8 @@ fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> 
     if weights.is_none() {
         engine.take_table(&advertised).context("Failed to analyse the table")?;
     } else {
-        // New relays wait for weights: what a time came to has to be known at once.
+        // The wait of new relays depends on weights, so the results of each time are needed at
+        // once.
         while let Some(time) = joined.next_into(&mut now) {
             let step = engine.push(time, &now).context("Failed to analyse a time of the tables")?;
             new.push(step, window, &now);
@@ -101,7 +102,7 @@ fn series(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> 
     report(&outcome, beside, args, reading)
 }
 
-/// Reads a table; without a kind it is one of weights, and its first number says of which.
+/// Reads a table; without a kind it is one of weights, and its first number decides the kind.
 fn table(path: &Path, kind: Option<SeriesKind>, reading: &mut Reading) -> Result<Series> {
     let name = path.display().to_string();
     let read = if let Some(kind) = kind {

@@ -12,10 +12,10 @@ use crate::attack::{Attack, Point, System, against_told};
 use crate::cli::AttackArgs;
 use crate::figure::attacks::table2;
 
-/// Carries `attack` out.
+/// Runs `attack`.
 ///
 /// # Errors
-/// When the network cannot be read.
+/// If the network cannot be read.
 pub(super) fn attack(args: &AttackArgs) -> Result<ExitCode> {
     let mut reading = Reading::default();
     let network = match &args.network {
@@ -32,7 +32,7 @@ pub(super) fn attack(args: &AttackArgs) -> Result<ExitCode> {
     Ok(reading.status(args.strict))
 }
 
-/// Attacks, for people.
+/// Attacks as text.
 fn text(attacks: &[Attack]) -> String {
     let mut text = String::from("id    system      paper      ours  unit         attack\n");
     for one in attacks {
@@ -50,7 +50,7 @@ fn text(attacks: &[Attack]) -> String {
     text
 }
 
-/// A line for each attack.
+/// A table with a row for each attack.
 fn summary_table(attacks: &[Attack]) -> Table {
     let header = &[
         "id", "name", "system", "formula", "unit", "paper", "ours", "low", "high", "basis", "note",
@@ -66,7 +66,7 @@ fn summary_table(attacks: &[Attack]) -> Table {
     ("attacks.csv", header, attacks.iter().map(row).collect())
 }
 
-/// A line for each point of each curve.
+/// A table with a row for each point of each curve.
 fn point_table(attacks: &[Attack]) -> Table {
     let header =
         &["id", "name", "unit", "curve", "axis", "x", "trusted", "formula", "ours", "trials"];
@@ -81,7 +81,7 @@ fn point_table(attacks: &[Attack]) -> Table {
     ("curves.csv", header, rows.collect())
 }
 
-/// A number, or nothing.
+/// A number, or an empty cell.
 fn optional(number: Option<f64>) -> String {
     number.map(|number| number.to_string()).unwrap_or_default()
 }

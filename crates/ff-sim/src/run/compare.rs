@@ -17,19 +17,19 @@ use crate::compare::{ComparedGroup, FileComparison, Side};
 use crate::figure::errors::relay_weights;
 use crate::network::Network;
 
-/// What `summary.json` has.
+/// The results in `summary.json`.
 #[derive(Serialize)]
 struct Results<'a> {
     #[serde(flatten)]
     comparison: &'a FileComparison,
-    /// Simulated downloads by the old file's weights and by the new one's, if that was wanted.
+    /// Simulated downloads with the old and the new file's weights, if requested.
     flow: &'a Option<[Simulated; 2]>,
 }
 
-/// Carries `compare` out.
+/// Runs `compare`.
 ///
 /// # Errors
-/// When a file cannot be read, or an authority would refuse it.
+/// If a file cannot be read, or an authority would refuse it.
 pub(super) fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let mut reading = Reading::default();
     anyhow::ensure!(
@@ -71,7 +71,7 @@ pub(super) fn compare(args: &CompareArgs) -> Result<ExitCode> {
     Ok(reading.status(args.strict))
 }
 
-/// The comparison, for people.
+/// The comparison as text.
 fn text(found: &FileComparison, simulated: &Option<[Simulated; 2]>) -> String {
     let FileComparison { old, new, .. } = found;
     let both = |of: fn(&Side) -> String| format!("{:>12}  {:>12}", of(old), of(new));
@@ -113,12 +113,12 @@ fn secs(side: &Side, size: usize) -> String {
     side.prediction.as_ref().map_or("-".to_owned(), |found| format!("{:.2} s", found.seconds[size]))
 }
 
-/// A part of 1 in percent, if it is known.
+/// A fraction in percent, if it is known.
 fn percent(part: Option<f64>) -> String {
     part.map_or("-".to_owned(), |part| format!("{:.1} %", part * 100.0))
 }
 
-/// A line for each relay of the network that is in one of the files.
+/// A table with a row for each relay of the network that is in one of the files.
 fn relay_table(network: &Network, found: &FileComparison) -> Table {
     let header = &[
         "fingerprint",
@@ -147,7 +147,7 @@ fn relay_table(network: &Network, found: &FileComparison) -> Table {
     ("relays.csv", header, those.filter_map(row).collect())
 }
 
-/// A line for each group.
+/// A table with a row for each group.
 fn group_table(
     name: &'static str,
     header: &'static [&'static str],
@@ -161,7 +161,7 @@ fn group_table(
     (name, header, groups.iter().map(row).collect())
 }
 
-/// How relays' shares have changed, and how far both files are from capacities (Fig. 8b).
+/// Figures of the changes of relays' shares, and of both files' weight errors (Fig. 8b).
 fn figures(found: &FileComparison) -> Vec<Figure> {
     let factors = found.compared.iter().filter_map(crate::compare::ComparedRelay::factor);
     let factors = stats::sorted(factors.filter(|factor| *factor > 0.0).collect());

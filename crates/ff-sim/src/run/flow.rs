@@ -23,7 +23,7 @@ use crate::merge::{Collected, Merged};
 use crate::network::{CapacitySource, Network};
 use crate::{parallel, source};
 
-/// Which simulation: a network, weights and a load by their places in the arguments, and a seed.
+/// A simulation: indices of a network, weights and a load in the arguments, and a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Case {
     network: usize,
@@ -32,10 +32,10 @@ struct Case {
     weights: usize,
 }
 
-/// Carries `flow` out.
+/// Runs `flow`.
 ///
 /// # Errors
-/// When a file cannot be read or an option makes no sense.
+/// If a file cannot be read or an option is invalid.
 pub(super) fn flow(args: &FlowArgs) -> Result<ExitCode> {
     let mut reading = Reading::default();
     let (streams, packets) = models(args.model.as_deref(), &mut reading)?;
@@ -77,7 +77,7 @@ pub(super) fn flow(args: &FlowArgs) -> Result<ExitCode> {
     Ok(reading.status(args.strict))
 }
 
-/// What summary.json has of runs that were put together.
+/// The results of merged runs in `summary.json`.
 #[derive(Serialize)]
 struct Together<'a> {
     #[serde(flatten)]
@@ -86,10 +86,10 @@ struct Together<'a> {
     runs: &'a [Run],
 }
 
-/// Puts runs of `flow` together as if they had been one: means and figures are made again.
+/// Merges runs of `flow` into one: means and figures are computed again.
 ///
 /// # Errors
-/// When their tables are not as this version writes them, or the results cannot be written.
+/// If their tables are not in this version's format, or the results cannot be written.
 pub(super) fn merge(args: &MergeArgs, all: Collected) -> Result<ExitCode> {
     let (runs, skips) = (tables::runs(&all)?, all.skips());
     let Collected { mut merged, inputs, .. } = all;
@@ -106,7 +106,7 @@ pub(super) fn merge(args: &MergeArgs, all: Collected) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All networks, and what they are called in results: their paths.
+/// Reads all networks; their names in results are their paths.
 fn read_networks(args: &FlowArgs, reading: &mut Reading) -> Result<(Vec<String>, Vec<Network>)> {
     let (mut names, mut networks) = (Vec::new(), Vec::new());
     for given in &args.network {
@@ -143,7 +143,7 @@ fn check_different(names: &[String], networks: &[Network]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a network in which some weights allow no path, before anything is simulated.
+/// Refuses a network in which some weights allow no path, before any simulation.
 fn check_paths(
     args: &FlowArgs,
     names: &[String],
@@ -160,8 +160,8 @@ fn check_paths(
     Ok(())
 }
 
-/// Leaves relays of unknown capacity out, and says how much weight they have: a client that chose
-/// one would wait without end.
+/// Leaves out relays of unknown capacity, and reports their weight: a client that chose one would
+/// wait forever.
 fn leave_out(network: &mut Network, name: &str) {
     let (before, weight) = (network.relays.len(), network.total_weight());
     network.relays.retain(|relay| relay.usable().is_some());
@@ -174,19 +174,19 @@ fn leave_out(network: &mut Network, name: &str) {
     }
 }
 
-/// The networks whose capacities are their weights, for people.
+/// The text about networks with weights as capacities.
 fn from_weights_text(names: &[String], networks: &[Network]) -> String {
     let all = names.iter().zip(networks);
     let of_weights = all.filter(|(_, network)| network.capacities == CapacitySource::Weights);
     of_weights.map(|(name, _)| format!("{name}: capacities are from weights\n")).collect()
 }
 
-/// How far a simulation is, as text: `secs` of its seconds are over.
+/// The progress of a simulation as text: `secs` of its seconds are finished.
 pub(super) fn minutes(name: &str, secs: u32, all_secs: u32) -> String {
     format!("{name}: minute {} of {}", secs / 60, all_secs.div_ceil(60))
 }
 
-/// The models of streams and of packets of a folder, or of this program.
+/// The models of streams and of packets from a folder, or from this program.
 pub(super) fn models(dir: Option<&Path>, reading: &mut Reading) -> Result<(Model, Model)> {
     let Some(dir) = dir else { return Ok(Model::built_in()?.into()) };
     let [streams, packets] = ["tmodel-stream.json", "tmodel-packet.json"].map(|name| {
@@ -213,10 +213,10 @@ fn cases(args: &FlowArgs, networks: usize, seeds: &Range<u64>) -> Vec<Case> {
     numbered.filter(|(number, _)| args.shard.has(*number)).map(|(_, case)| case).collect()
 }
 
-/// Weights of bandwidth files by their paths.
+/// Weights of bandwidth files, by path.
 type Files = BTreeMap<PathBuf, weights::Weights>;
 
-/// Reads the bandwidth files among the weights, which have to be of the networks' months.
+/// Reads the bandwidth files among the weights, which must be of the networks' months.
 fn read_weights(args: &FlowArgs, networks: &[Network], reading: &mut Reading) -> Result<Files> {
     let mut files = Files::new();
     for named in &args.weights {
@@ -231,10 +231,10 @@ fn read_weights(args: &FlowArgs, networks: &[Network], reading: &mut Reading) ->
     Ok(files)
 }
 
-/// What simulations of one seed need.
+/// The inputs of simulations with one seed.
 struct World<'a> {
     args: &'a FlowArgs,
-    /// What networks are called.
+    /// The names of networks.
     names: &'a [String],
     networks: &'a [Network],
     /// Weights of bandwidth files.
@@ -244,7 +244,7 @@ struct World<'a> {
     progress: &'a ProgressLine,
 }
 
-/// Simulates cases, as many at a time as there may be; `before` are done of `all`.
+/// Simulates cases in parallel; `before` of `all` are finished.
 fn simulate_all(
     world: &World<'_>,
     cases: &[Case],
@@ -272,7 +272,7 @@ fn simulate(world: &World<'_>, case: Case) -> Result<Run> {
     Ok(Run::new([path.clone(), named.to_string()], load, &setting, network, found))
 }
 
-/// The weights by which clients choose relays, for a name among the arguments.
+/// The weights by which clients choose relays, for a name in the arguments.
 fn choice(
     args: &FlowArgs,
     named: &FlowWeights,
@@ -294,7 +294,7 @@ fn choice(
     })
 }
 
-/// The setting of the arguments at a load.
+/// The settings in the arguments at a load.
 fn setting(args: &FlowArgs, network: &Network, load: f64, seed: u64) -> TrialSetting {
     let circuits = args.circuits.unwrap_or_else(|| trial::circuits_of(network));
     let at_full_load = TrialSetting::of_circuits(circuits);

@@ -19,15 +19,15 @@ use crate::store::month::Month;
 use crate::store::place::ArchiveStore;
 use crate::store::plan::{Documents, IngestPlan, Shard};
 
-/// Carries `ingest` out.
+/// Runs `ingest`.
 ///
 /// # Errors
-/// When the store is none of ours, or something cannot be read or written.
+/// If the store is not a store of this program, or a file cannot be read or written.
 pub(super) fn ingest(args: &IngestArgs) -> Result<ExitCode> {
     give_back_what_is_large();
     let store = ArchiveStore::create(&args.store)?;
     let done = take(&store, &args.collector, &args.span, args.shard)?;
-    // What one of several shares lacks the others may have: `merge` lists it.
+    // Hours missing in one of several shares may be in the others: `merge` lists the missing ones.
     let between = if args.shard.is_some() { Between::NotKnown } else { Between::Missing };
     ingest::write_errors(&store, between)?;
     let mut reading = Reading::default();
@@ -57,10 +57,10 @@ pub(super) fn ingest(args: &IngestArgs) -> Result<ExitCode> {
     Ok(reading.status(args.strict))
 }
 
-/// Takes a folder of archives into a store.
+/// Reads a folder of archives into a store.
 ///
 /// # Errors
-/// When something cannot be read or written, or there is nothing of ours in the folder.
+/// If a file cannot be read or written, or the folder has no known archives.
 pub(super) fn take(
     store: &ArchiveStore,
     collector: &Path,
@@ -92,36 +92,35 @@ pub(super) fn take(
     Ok(ingest::ingest(store, &plan.units, span.jobs.into(), now, &progress)?)
 }
 
-/// What came of a month's documents.
+/// The results for a month's documents of one kind.
 #[derive(Serialize)]
 struct Ingested {
     documents: Documents,
-    /// The month.
     month: Month,
-    /// Whether they were there before.
+    /// Whether they were in the store before.
     was_there: bool,
-    /// How many files they were read from.
+    /// The number of files from which they were read.
     files: u64,
-    /// How many of them were read.
+    /// The number of documents that were read.
     read: u64,
-    /// How many were left out.
+    /// The number of documents that were left out.
     left_out: u64,
-    /// How many of those because they were there twice.
+    /// The number of these that were duplicates.
     duplicates: u64,
-    /// How many lines were left out of documents that were read.
+    /// The number of lines left out of documents that were read.
     lines_left_out: u64,
     /// Missing hours between the last one of an earlier month and the first one of this month.
     missing_before_hours: u64,
     /// Missing hours between the first and the last one of this month.
     missing_hours: u64,
-    /// Rows of all tables.
+    /// The number of rows in all tables.
     rows: u64,
-    /// Their bytes on the disk.
+    /// Their size on disk, in bytes.
     bytes: u64,
 }
 
 impl Ingested {
-    /// A unit, with the hours that are missing before it.
+    /// A unit, with the number of missing hours before it.
     fn of(done: &Done, missing_before_hours: u64) -> Self {
         let manifest = &done.manifest;
         Self {
@@ -141,7 +140,7 @@ impl Ingested {
     }
 }
 
-/// Months, as a table.
+/// Months as a table.
 fn table(found: &[Ingested]) -> Table {
     let header = &[
         "documents",

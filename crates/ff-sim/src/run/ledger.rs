@@ -11,15 +11,14 @@ use crate::ledger::run::{Data, figures};
 use crate::ledger::text::{markdown, plain, table};
 use crate::ledger::{Ledger, against, judge};
 
-/// The exit status when a figure differs without a recorded reason, or was not run although it
-/// should have been.
+/// The exit status if a figure differs without a recorded reason, or was not run although it should
+/// have been.
 const UNEXPLAINED: u8 = 4;
 
-/// Carries `ledger` out.
+/// Runs `ledger`.
 ///
 /// # Errors
-/// When the rows cannot be read, one that is asked for is not there, or the results cannot be
-/// written.
+/// If the rows cannot be read, a requested row does not exist, or the results cannot be written.
 pub(super) fn ledger(args: &LedgerArgs) -> Result<ExitCode> {
     let ledger = Ledger::own().context("doc/ledger.toml is broken")?.only(&args.rows)?;
     if let Some(dir) = &args.data {
@@ -50,7 +49,7 @@ pub(super) fn ledger(args: &LedgerArgs) -> Result<ExitCode> {
     Ok(status(&against).map_or(of_input, ExitCode::from))
 }
 
-/// The exit status that figures come to which are against a run; nothing if none is.
+/// The exit status if any figure makes the run fail.
 fn status(against: &[String]) -> Option<u8> {
     (!against.is_empty()).then_some(UNEXPLAINED)
 }

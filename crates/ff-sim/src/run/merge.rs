@@ -12,10 +12,10 @@ use crate::store::gaps::Between;
 use crate::store::place::ArchiveStore;
 use crate::store::{ingest, merge as stores};
 
-/// Carries `merge` out.
+/// Runs `merge`.
 ///
 /// # Errors
-/// When folders contradict each other, are of different sorts, or cannot be read or written.
+/// If folders contradict each other, are of different kinds, or cannot be read or written.
 pub(super) fn merge(args: &MergeArgs) -> Result<ExitCode> {
     let are_stores = args.from.iter().filter(|dir| ArchiveStore::is_at(dir)).count();
     if are_stores == args.from.len() {
@@ -39,7 +39,7 @@ pub(super) fn merge(args: &MergeArgs) -> Result<ExitCode> {
     tell(args.json, &merged, &merged.text())
 }
 
-/// Prints what was merged.
+/// Prints the summary.
 fn tell(is_json: bool, merged: &impl Serialize, text: &str) -> Result<ExitCode> {
     let json = || serde_json::to_string(merged).context("Failed to encode the results as JSON");
     let printed = if is_json { format!("{}\n", json()?) } else { text.to_owned() };

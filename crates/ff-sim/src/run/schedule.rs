@@ -28,10 +28,10 @@ use crate::schedule::outcome::{PeriodOutcome, Reason, RelayEstimate, Unmeasured}
 use crate::schedule::replay::{World, replay};
 use crate::schedule::{LeftOut, Setup, Subjects};
 
-/// Carries `schedule` out.
+/// Runs `schedule`.
 ///
 /// # Errors
-/// When the network cannot be read, or a schedule is impossible.
+/// If the network cannot be read, or no schedule is possible.
 pub(super) fn schedule(args: &ScheduleArgs) -> Result<ExitCode> {
     let mut reading = Reading::default();
     let (subjects, network) = subjects(&args.network, args.team.together, &mut reading)?;
@@ -47,7 +47,7 @@ pub(super) fn schedule(args: &ScheduleArgs) -> Result<ExitCode> {
     Ok(reading.status(args.network.strict))
 }
 
-/// All of them as soon as can be.
+/// The greedy schedule: all relays as early as possible.
 fn packed(
     args: &ScheduleArgs,
     subjects: &Subjects,
@@ -106,7 +106,7 @@ fn period(
     tell_drawn("schedule", &args.out, reading, Some(args.seed), &found, &text, &tables, figures)
 }
 
-/// The relays of a network, with the capacities that are wanted, and the network.
+/// The relays of a network with the requested capacities, and the network.
 fn subjects(
     args: &NetworkArgs,
     grouped: bool,
@@ -120,7 +120,7 @@ fn subjects(
     Ok((subjects, network))
 }
 
-/// The coordinators and measurers, as the arguments have it.
+/// The coordinators and measurers in the arguments.
 fn setup(args: &TeamArgs, seed: u64) -> Result<Setup> {
     let mut teams: Vec<_> = args.teams.iter().map(|team| team.0.clone()).collect();
     if let (Some(count), [one]) = (args.coordinators, &*teams) {
@@ -140,7 +140,7 @@ fn setup(args: &TeamArgs, seed: u64) -> Result<Setup> {
     Ok(setup)
 }
 
-/// Where capacities come from, for people.
+/// The total capacity and its source, as text.
 fn capacities(total: u64, from_weights: bool) -> String {
     let total = BytesPerSec::new(total);
     if from_weights { format!("{total} in all, from weights") } else { format!("{total} in all") }
@@ -157,7 +157,7 @@ fn left_out(found: &LeftOut) -> String {
     )
 }
 
-/// The greedy schedule, for people.
+/// The greedy schedule as text.
 fn greedy_text(found: &Greedy) -> String {
     let largest = BytesPerSec::new(found.largest_bytes_per_sec);
     let spare = match found.missing_slots {
@@ -192,15 +192,15 @@ fn greedy_text(found: &Greedy) -> String {
     text
 }
 
-/// How far estimates are off, as the paper's figure 8a shows it.
+/// The figure of estimates' errors, as the paper's figure 8a.
 fn measured(outcome: &PeriodOutcome) -> ff_report::figure::Figure {
     let ratios = outcome.estimates.iter().filter_map(RelayEstimate::ratio);
     let errors = ff_report::stats::sorted(ratios.map(|ratio| (1.0 - ratio).abs()).collect());
     relay_capacities(&[("estimates of this schedule".to_owned(), errors)])
 }
 
-/// Relays that need more than a team has, or than a period has room for, as a table. Where all
-/// teams have too little, no coordinator is named.
+/// Relays that need more capacity than a team has, or than a period has room for, as a table. If
+/// all teams have too little, no coordinator is named.
 fn unmeasurable_table(name: &'static str, all: &[Unmeasurable]) -> Table {
     let row = |one: &Unmeasurable| {
         let [needs, given] = [one.needs_bytes_per_sec, one.given_bytes_per_sec];
@@ -211,7 +211,7 @@ fn unmeasurable_table(name: &'static str, all: &[Unmeasurable]) -> Table {
     (name, header, all.iter().map(row).collect())
 }
 
-/// A schedule, with what else there is to tell.
+/// A schedule with additional results.
 #[derive(Serialize)]
 struct Told<'a, T: Serialize, N: Serialize> {
     /// The schedule.
@@ -220,17 +220,17 @@ struct Told<'a, T: Serialize, N: Serialize> {
     /// The relays on links, if links are given.
     #[serde(skip_serializing_if = "Option::is_none")]
     links: Option<OnLinks>,
-    /// The relays that came during the period, and their results.
+    /// The relays that arrived during the period, with their results.
     #[serde(skip_serializing_if = "Option::is_none")]
     new_relays: Option<Both<N>>,
 }
 
-/// The relays that came, and their results.
+/// The relays that arrived, with their results.
 #[derive(Serialize)]
 struct Both<N: Serialize> {
     #[serde(flatten)]
     came: Came,
-    /// What became of them.
+    /// Their results.
     #[serde(flatten)]
     then: N,
 }
@@ -241,27 +241,27 @@ impl<N: Serialize> From<(Came, N)> for Both<N> {
     }
 }
 
-/// A period as it went, in figures.
+/// The results of a period.
 #[derive(Serialize)]
 struct Replayed<'a> {
-    /// Slots until the last measurement was over.
+    /// The number of slots until the end of the last measurement.
     slots: u64,
     /// The same in seconds.
     seconds: u64,
-    /// Relays to be measured.
+    /// The number of relays to be measured.
     relays: usize,
     /// Relays that were left out.
     #[serde(flatten)]
     left_out: &'a LeftOut,
-    /// Whether capacities are made from weights.
+    /// Whether capacities are weights.
     from_weights: bool,
     /// The sum of the relays' capacities.
     total_bytes_per_sec: u64,
-    /// Middle of estimates over truths; `null` if nothing was measured.
+    /// The median of estimates over capacities; `null` if nothing was measured.
     median_ratio: Option<f64>,
-    /// Of the relays without a conclusive estimate those that need more than a team has.
+    /// The relays without a conclusive estimate that need more capacity than a team has.
     unmeasurable: Vec<&'a Unmeasured>,
-    /// The rest.
+    /// The other results.
     #[serde(flatten)]
     outcome: &'a PeriodOutcome,
 }
@@ -284,7 +284,7 @@ impl<'a> Replayed<'a> {
     }
 }
 
-/// A period as it went, for people.
+/// A period as text.
 fn replayed_text(found: &Replayed<'_>) -> String {
     let mut text = rows(&[
         ("relays", found.relays.to_string()),

@@ -23,13 +23,13 @@ use crate::flow::tortoise::world::World;
 use crate::ledger::tortoise::lines;
 use crate::parallel;
 
-/// The exit status when a figure differs from the paper's without a recorded reason.
+/// The exit status if a figure differs from the paper's without a recorded reason.
 const UNEXPLAINED: u8 = 4;
 
-/// Carries `tortoise` out.
+/// Runs `tortoise`.
 ///
 /// # Errors
-/// When an option makes no sense, no capacity can be fitted, or the results cannot be written.
+/// If an option is invalid, no capacity can be fitted, or the results cannot be written.
 pub(super) fn tortoise(args: &TortoiseArgs) -> Result<ExitCode> {
     let seeds: Vec<u64> = seeds(args.seed, args.seeds)?.collect();
     let setting = TortoiseSetting {
@@ -54,7 +54,7 @@ pub(super) fn tortoise(args: &TortoiseArgs) -> Result<ExitCode> {
     let (text, tables) = (text(&report), tables(&report, &results));
     let draw = || figures(&results, &numbers);
     tell_drawn("tortoise", &args.out, &reading, seed, &report, &text, &tables, draw)?;
-    // In a small network chance alone takes figures out of their bounds.
+    // In a small network chance alone moves figures out of their bounds.
     let is_whole = args.scale >= 1.0;
     let odd = report.rows.iter().filter(|line| line.is_unexplained && is_whole);
     let odd: Vec<String> = odd.map(|line| format!("{}, {}", line.id, line.figure)).collect();
@@ -67,11 +67,10 @@ pub(super) fn tortoise(args: &TortoiseArgs) -> Result<ExitCode> {
 /// The common data of all experiments.
 struct Work<'a> {
     seeds: &'a [u64],
-    /// The network's size, and how long it runs.
+    /// The settings of all simulations.
     setting: TortoiseSetting,
-    /// Simulations at a time.
+    /// The number of parallel simulations.
     jobs: u32,
-    /// Reports the progress.
     progress: ProgressLine,
 }
 

@@ -1,4 +1,4 @@
-//! The weights of bandwidth files, as commands take them.
+//! Reads weights of bandwidth files for commands.
 
 use std::path::Path;
 
@@ -12,22 +12,22 @@ use crate::network::{Network, Relay};
 use crate::read::span;
 use crate::store::month::Month;
 
-/// Files and networks at the edge of a month may be of both months if they are at most this far
-/// apart: weights are made before the consensus that has them.
+/// Near the end of a month a file and a network may be of different months if they are at most this
+/// far apart: weights are measured before the consensus that has them.
 const EDGE_SECS: u64 = 86_400;
 
-/// The weights of a file.
+/// The weights of a file with their time.
 pub(super) struct Dated {
     pub(super) weights: Weights,
-    /// When the newest of them was obtained, in seconds since 1970.
+    /// When the newest weight was obtained, in seconds since 1970.
     unix_secs: u64,
 }
 
-/// Reads a bandwidth file, as old as it may be.
+/// Reads a bandwidth file of any age.
 pub(super) fn read(path: &Path, reading: &mut Reading) -> Result<Dated> {
     let bytes = reading.inputs.read_so_far(path, &mut reading.skips)?;
     let name = path.display().to_string();
-    // It is read as of its own time.
+    // The file is judged as of its own time.
     let first = bytes.split(|&byte| byte == b'\n').find(|line| !line.starts_with(b"@"));
     let now = first.and_then(|line| std::str::from_utf8(line).ok()?.trim().parse().ok());
     let file = File::of(&bytes, now.unwrap_or(0));
@@ -51,8 +51,8 @@ pub(super) fn read(path: &Path, reading: &mut Reading) -> Result<Dated> {
     Ok(Dated { weights, unix_secs: file.unix_secs })
 }
 
-/// Refuses to join a file with a network of another month, unless that is wanted. Of a network
-/// without a time it says that this cannot be checked.
+/// Refuses to join a file with a network of another month, unless that is allowed. Prints a note if
+/// the network has no time, so that this cannot be checked.
 pub(super) fn check_month(
     path: &Path,
     file: &Dated,
@@ -81,7 +81,7 @@ pub(super) fn check_month(
     Ok(())
 }
 
-/// These weights by a network's relays; those that are not among them have none.
+/// These weights in the order of a network's relays; 0 for relays that are not in the file.
 #[expect(clippy::cast_precision_loss, reason = "weights lie far below 2^53, or are rounded")]
 pub(super) fn joined(network: &Network, file: &Weights) -> Result<Vec<f64>> {
     let weight = |relay: &Relay| file.get(&relay.fingerprint).map_or(0.0, |weight| *weight as f64);

@@ -1,4 +1,4 @@
-//! Relays that come during a period, hour by hour.
+//! Relays that arrive during a period, hour by hour.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
@@ -17,13 +17,13 @@ use sha2::{Digest, Sha256};
 use super::Subject;
 use crate::read::table;
 
-/// Relays faster than this, 2^53 bytes a second, are not believed.
+/// The greatest capacity that is accepted, in bytes per second: 2^53.
 const MOST_RATE: u64 = 1 << 53;
 
-/// Relays that come during a period.
+/// A source of relays that arrive during a period.
 pub trait Arrivals {
-    /// Those that are listed for the first time in this hour, from 1 on; relays that are known
-    /// already are left out.
+    /// The relays listed for the first time in this hour, counted from 1; those already known are
+    /// ignored.
     fn at(&mut self, hour: u32) -> Vec<Subject>;
 }
 
@@ -33,13 +33,13 @@ impl<F: FnMut(u32) -> Vec<Subject>> Arrivals for F {
     }
 }
 
-/// Nobody comes.
+/// No new relays.
 #[must_use]
 pub const fn nobody(_hour: u32) -> Vec<Subject> {
     Vec::new()
 }
 
-/// Relays that come as it stands in a table.
+/// New relays from a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
     by_hour: BTreeMap<u32, Vec<Subject>>,
@@ -56,17 +56,17 @@ impl Arrivals for Listed {
 struct Row {
     /// The hour of the period, from 1.
     hour: u32,
-    /// The relay, in 40 hexadecimal digits.
+    /// The fingerprint, in 40 hexadecimal digits.
     fingerprint: String,
-    /// Its true capacity.
+    /// The true capacity, in bytes per second.
     bytes_per_sec: u64,
-    /// Its listening address, if that matters.
+    /// The listening address, if it matters.
     #[serde(default)]
     address: Option<IpAddr>,
 }
 
 impl Row {
-    /// The hour and the relay, which nobody has measured.
+    /// The hour and the relay, without an estimate.
     fn subject(self) -> Result<(u32, Subject), String> {
         let mut fingerprint = [0; 20];
         hex::decode_to_slice(&self.fingerprint, &mut fingerprint)
@@ -88,7 +88,7 @@ impl Row {
 pub fn capacities(name: &str, from: impl Read) -> (Vec<BytesPerSec>, Skips) {
     #[derive(Deserialize)]
     struct Row {
-        /// A relay's capacity.
+        /// The capacity of a relay, in bytes per second.
         bytes_per_sec: u64,
     }
     let (mut all, mut skips) = (Vec::new(), Skips::default());
@@ -99,15 +99,15 @@ pub fn capacities(name: &str, from: impl Read) -> (Vec<BytesPerSec>, Skips) {
     (all, skips)
 }
 
-/// A rate, if it is one that a relay or a host can have.
+/// The rate, or an error if it is out of bounds.
 pub(super) fn believed(bytes_per_sec: u64) -> Result<BytesPerSec, String> {
     let is_rate = (1..=MOST_RATE).contains(&bytes_per_sec);
     is_rate.then(|| BytesPerSec::new(bytes_per_sec)).ok_or(format!("{bytes_per_sec} bytes/s"))
 }
 
 impl Listed {
-    /// Reads a table with the columns `hour`, `fingerprint`, `bytes_per_sec` and, if given,
-    /// `address`; rows need no order. Of several rows of a relay the first counts.
+    /// Reads a table with the columns `hour`, `fingerprint`, `bytes_per_sec` and, optionally,
+    /// `address`; rows need no order. If a relay has several rows, the first is used.
     #[must_use]
     pub fn read_csv(name: &str, from: impl Read) -> (Self, Skips) {
         let (mut listed, mut skips) = (Self::default(), Skips::default());
@@ -123,9 +123,8 @@ impl Listed {
         (listed, skips)
     }
 
-    /// Relays of which only the hours are known, from 1 on. What each can do is drawn from these
-    /// capacities, of which each is as likely; a relay's follows from the seed and its fingerprint
-    /// alone.
+    /// Relays of which only the hours, from 1, are known. Their capacities are drawn from these,
+    /// which are equally likely; a relay's depends only on the seed and its fingerprint.
     #[must_use]
     pub fn drawn(
         relays: impl IntoIterator<Item = (u32, Fingerprint)>,
@@ -148,7 +147,7 @@ impl Listed {
         listed
     }
 
-    /// Takes out who is known already; how many that were.
+    /// Removes relays that are known already; returns their number.
     pub fn leave_out(&mut self, is_known: impl Fn(&Fingerprint) -> bool) -> usize {
         let before = self.len();
         for relays in self.by_hour.values_mut() {
@@ -158,24 +157,24 @@ impl Listed {
         before - self.len()
     }
 
-    /// Takes out who comes in this hour or later; how many that were.
+    /// Removes relays that arrive in this hour or later; returns their number.
     pub fn end_before(&mut self, hour: u32) -> usize {
         self.by_hour.split_off(&hour).values().map(Vec::len).sum()
     }
 
-    /// The last hour in which some come; 0 if none do.
+    /// The last hour in which relays arrive; 0 if there are none.
     #[must_use]
     pub fn last_hour(&self) -> u32 {
         self.by_hour.keys().last().copied().unwrap_or(0)
     }
 
-    /// How many there are.
+    /// The number of relays.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_hour.values().map(Vec::len).sum()
     }
 
-    /// Whether there is none.
+    /// Whether there are no relays.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_hour.is_empty()
@@ -189,7 +188,7 @@ mod tests {
     #[test]
     fn of_several_rows_of_a_relay_the_first_counts_and_the_others_are_named() {
         let (a, b) = ("a".repeat(40), "b".repeat(40));
-        // Behind an empty line, and in other letters.
+        // After an empty line, and in other letter case.
         let text = format!(
             "hour,fingerprint,bytes_per_sec\r\n3,{a},100\r\n\r\n1,{},200\r\n1,{b},300\r\n",
             a.to_uppercase()

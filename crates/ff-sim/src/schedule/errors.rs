@@ -1,13 +1,13 @@
-//! How far a measurement is off: the ratio of an estimate to the truth.
+//! Errors of measurements: ratios of estimate to true capacity.
 //!
-//! The paper says of its 30 s measurements that all lay within 0.84 and 1.01 of the truth (App.
-//! E.3, Fig. 16), and not how they lay there; here each ratio in between is as likely. Our own
-//! ratios are read from a table: of `tests/ground-truth`, where each estimate stands with what
-//! the same relay forwarded, or one with a column `ratio`. Where CPU was the limit there, single
-//! ratios are as wide as the machine's drift between two samples.
+//! The paper says that all of its 30 s measurements were within 0.84 and 1.01 of the truth (App.
+//! E.3, Fig. 16), but not their distribution; here it is uniform. Our own ratios are read from a
+//! table: one of `tests/ground-truth`, with estimates and the rates that the same relays forwarded,
+//! or one with a column `ratio`. Where CPU was the limit in the former, the spread of single ratios
+//! includes the machine's drift between two samples.
 //!
-//! A ratio follows from the seed, the relay, the coordinator and how often that one measured
-//! before, so nothing else in a simulation changes it.
+//! A ratio depends on the seed, the relay, the coordinator and the number of its earlier
+//! measurements, so nothing else in a simulation changes it.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -20,38 +20,38 @@ use sha2::{Digest, Sha256};
 
 use crate::read::table::{MOST_BYTES, line, lines, reason};
 
-/// The ratios that are believed of a table.
+/// Ratios in a table are accepted within these bounds.
 const BELIEVED: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
 
-/// Which ratios there are, and how often.
+/// The distribution of ratios.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Errors {
-    /// Every estimate is the truth.
+    /// Always 1.
     Exact,
-    /// All between two are as likely.
+    /// A uniform distribution.
     Even {
-        /// The least.
+        /// Lower bound.
         low: f64,
-        /// The greatest.
+        /// Upper bound.
         high: f64,
     },
-    /// Each of these is as likely as the others.
+    /// These ratios, equally likely.
     Seen(Vec<f64>),
 }
 
-/// Which measurement.
+/// The measurement for which a ratio is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrawKey {
-    /// Of this relay.
+    /// The relay.
     pub relay: Fingerprint,
-    /// By this coordinator.
+    /// The index of the coordinator.
     pub coordinator: usize,
-    /// After this number of other relays of the two.
+    /// The number of earlier measurements of the relay by the coordinator.
     pub earlier: u32,
 }
 
 impl Errors {
-    /// The paper's.
+    /// The paper's bounds.
     pub const PAPER: Self = Self::Even { low: 0.84, high: 1.01 };
 
     /// The ratio of a measurement's estimate to the truth.
@@ -67,8 +67,9 @@ impl Errors {
         }
     }
 
-    /// Reads a table of ratios. Of one of the ground truth, `echo` over `forward` of the same set,
-    /// position, limit and round, without what was rejected; where several forward, their mean.
+    /// Reads a table of ratios. In a table of the ground truth a ratio is `echo` over `forward` for
+    /// the same set, position, limit and round, without rejected rows; several `forward` values are
+    /// averaged.
     #[must_use]
     pub fn read_csv(name: &str, from: impl Read) -> (Self, Skips) {
         let mut table = Table::default();
@@ -92,7 +93,7 @@ impl Errors {
     }
 }
 
-/// A number from 0 to below 1 that depends on these alone.
+/// A number from 0 to below 1 that depends only on these arguments.
 fn chance(seed: &[u8; 32], attempt: &DrawKey) -> f64 {
     let key = Sha256::new()
         .chain_update(b"flashflow-sim-error")
@@ -103,7 +104,7 @@ fn chance(seed: &[u8; 32], attempt: &DrawKey) -> f64 {
     ChaCha12Rng::from_seed(key.finalize().into()).random()
 }
 
-/// The number of things that this chance stands for.
+/// The index in a list of `count` items that this number selects.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -115,23 +116,21 @@ fn place(count: usize, chance: f64) -> Option<usize> {
     Some(((chance * count as f64) as usize).min(last))
 }
 
-/// Of what an estimate and a truth must be, to be held against each other.
+/// The columns in which an estimate and a true rate must agree to be compared.
 type Case = [String; 4];
-/// The columns that say so; the first stands in some tables only.
+/// The names of these columns; the first is missing in some tables.
 const CASE: [&str; 4] = ["set", "position", "limit", "round"];
 
 /// A table that is being read.
 #[derive(Default)]
 struct Table {
-    /// The names of its columns.
     columns: Vec<String>,
-    /// Ratios that stand there.
+    /// Ratios in the table.
     ratios: Vec<f64>,
-    /// What relays forwarded: a sum, and of how many.
+    /// The sum and the number of forwarded rates.
     truths: BTreeMap<Case, (f64, f64)>,
-    /// Their estimates.
     estimates: Vec<(Case, f64)>,
-    /// The parts that were left out.
+    /// The omissions.
     skips: Skips,
 }
 
@@ -164,14 +163,14 @@ impl Table {
                 *count += 1.0;
             }
             (Some("echo"), "") => self.estimates.push((case, rate)),
-            // Other work says nothing of what relays forward or are measured at.
+            // Other kinds of work have neither true rates nor estimates.
             (Some(_), _) => {}
             (None, _) => return Err("it has neither a ratio nor a work".to_owned()),
         }
         Ok(())
     }
 
-    /// What came of it; without any ratio nothing is off.
+    /// The ratios; exact estimates if there are none.
     fn finish(mut self, name: &str) -> (Errors, Skips) {
         for (case, estimate) in &self.estimates {
             let ratio = self.truths.get(case).map(|(sum, count)| estimate * count / sum);
@@ -206,7 +205,7 @@ mod tests {
             assert!((0.84..1.01).contains(&ratio), "{ratio}");
             counts[place(17, (ratio - 0.84) / 0.17).expect("a place")] += 1;
         }
-        // 16 degrees of freedom: above 39.3 in one of 1,000 honest draws.
+        // 16 degrees of freedom: above 39.3 for one of 1,000 seeds.
         let chi: f64 = counts.iter().map(|&n| (f64::from(n) - 1e3).powi(2) / 1e3).sum();
         assert!(chi < 39.3, "{counts:?}: {chi}");
         let of = |seed, attempt| Errors::PAPER.ratio(&[seed; 32], &attempt).to_bits();
@@ -229,7 +228,7 @@ mod tests {
         assert_eq!(errors, Errors::Seen(vec![0.9, 1.1]));
         assert_eq!((skips.read, skips.all.len()), (2, 3), "{skips:?}");
         assert_eq!(skips.all[0].line, Some(4));
-        // Behind an empty line and a line's end in quotes.
+        // After an empty line and a line end in quotes.
         let (_, skips) = Errors::read_csv("a", "id,ratio\n\n\"a\n\",0.9\nc,NaN\n".as_bytes());
         assert_eq!((skips.all.len(), skips.all[0].line), (1, Some(5)), "{skips:?}");
         let truth = "position,limit,work,round,bytes_per_sec,rejected\nmiddle,50,forward,0,100,\n\

@@ -1,4 +1,4 @@
-//! The schedule that is over soonest: each slot gets the largest relays that still fit (paper §7).
+//! The shortest schedule: each slot gets the largest relays that still fit (paper §7).
 
 use ff_plan::period::schedule::{Schedule, Shortage};
 use ff_plan::period::{ScheduledRelay, Team};
@@ -7,61 +7,61 @@ use serde::Serialize;
 
 use super::{LeftOut, Setup, SetupError, Subjects};
 
-/// How long it takes.
+/// The results of a greedy schedule.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Greedy {
-    /// Slots until all have been measured by every coordinator.
+    /// The number of slots until every coordinator has measured all relays.
     pub slots: u32,
     /// The same in seconds.
     pub seconds: u64,
-    /// Relays that were scheduled.
+    /// The number of scheduled relays.
     pub relays: usize,
     /// Relays that were left out.
     #[serde(flatten)]
     pub left_out: LeftOut,
-    /// Whether capacities are made from weights.
+    /// Whether weights are used as capacities.
     pub from_weights: bool,
     /// The sum of the scheduled relays' capacities.
     pub total_bytes_per_sec: u64,
-    /// The capacity of the fastest.
+    /// The greatest capacity.
     pub largest_bytes_per_sec: u64,
-    /// Sets of relays that are measured together.
+    /// The number of sets of relays that are measured together.
     pub groups: usize,
-    /// Σ f·z0 of what a team measures over its capacity, for the team that takes longest: no
-    /// schedule is shorter that gives these relays what they need.
+    /// A lower bound of the number of slots for any schedule with sufficient allocations: Σ f·z0
+    /// over a team's capacity, for the slowest team.
     pub least_slots: u64,
-    /// Slots of the period that are left over; 0 if it is too short.
+    /// Unused slots of the period; 0 if it is too short.
     pub spare_slots: u32,
-    /// Slots that the period lacks.
+    /// Slots missing in the period.
     pub missing_slots: u32,
-    /// Relays that are not measured with what they need.
+    /// Relays that do not get the capacity that they need.
     pub unmeasurable: Vec<Unmeasurable>,
-    /// Relays whose slots lie after the end of the period.
+    /// Relays with slots after the end of the period.
     pub behind_period: Vec<Unmeasurable>,
-    /// Of each slot, the part of the first team's capacity that its relays take, and how many they
-    /// are.
+    /// For each slot, the used part of the first team's capacity and the number of relays.
     #[serde(skip)]
     pub filled: Vec<(f64, usize)>,
 }
 
-/// A relay for which a team has too little.
+/// A relay for which a team has too little capacity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unmeasurable {
-    /// The relay, in 40 hexadecimal digits.
+    /// The fingerprint, in 40 hexadecimal digits.
     pub fingerprint: String,
-    /// The coordinator that has too little, in the order of their identities; none if all have.
+    /// The index of the coordinator with too little capacity, in the order of identities; `None`
+    /// for all coordinators.
     pub coordinator: Option<usize>,
-    /// f·z0: what a team would need for it.
+    /// f·z0, the capacity needed for the relay.
     pub needs_bytes_per_sec: u64,
-    /// What it is measured with, because it shares a host that needs more than any team has; 0 if
-    /// it is not measured.
+    /// The capacity with which it is measured, as one of the relays on a host that needs more than
+    /// any team has; 0 if it is not measured.
     pub given_bytes_per_sec: u64,
 }
 
 /// Schedules these relays.
 ///
 /// # Errors
-/// [`SetupError`] if a schedule is impossible.
+/// [`SetupError`] if no schedule is possible.
 pub fn greedy(subjects: &Subjects, setup: &Setup) -> Result<Greedy, SetupError> {
     let period_slots = setup.slots()?;
     let relays: Vec<&ScheduledRelay> = subjects.all.iter().map(|subject| &subject.relay).collect();
@@ -86,7 +86,7 @@ pub fn greedy(subjects: &Subjects, setup: &Setup) -> Result<Greedy, SetupError> 
     })
 }
 
-/// The slots that the team that takes longest needs if each of them is full.
+/// The number of slots that the slowest team needs if each of them is full.
 fn least_slots(schedule: &Schedule) -> u64 {
     let of_team = |(number, team): (usize, &Team)| {
         let is_measured = |&(group, _): &(usize, &_)| schedule.slot(group, number).is_some();
@@ -97,7 +97,7 @@ fn least_slots(schedule: &Schedule) -> u64 {
     schedule.teams().iter().enumerate().map(of_team).max().unwrap_or(0)
 }
 
-/// A relay that has too little, in general or with one coordinator.
+/// A relay with too little capacity, with all coordinators or one of them.
 fn unmeasured(
     short: &Shortage,
     coordinator: Option<usize>,
@@ -112,7 +112,7 @@ fn unmeasured(
     }
 }
 
-/// Relays for which all teams or one have too little.
+/// Relays for which all teams or one team have too little capacity.
 fn unmeasurable(schedule: &Schedule, relays: &[&ScheduledRelay]) -> Vec<Unmeasurable> {
     let of_all = schedule.too_fast().iter().chain(schedule.capped()).map(|short| (*short, None));
     let of_one = (0..schedule.teams().len())
@@ -138,7 +138,7 @@ fn behind(schedule: &Schedule, relays: &[&ScheduledRelay], slots: u32) -> Vec<Un
     all
 }
 
-/// How full each slot of the first coordinator is, and with how many relays.
+/// The used part of each slot of the first coordinator, and its number of relays.
 fn filled(schedule: &Schedule) -> Vec<(f64, usize)> {
     let Some(team) = schedule.teams().first().map(Team::capacity) else { return Vec::new() };
     let of_slot = |groups: Vec<usize>| {
@@ -150,7 +150,7 @@ fn filled(schedule: &Schedule) -> Vec<(f64, usize)> {
     schedule.by_slot(0).into_iter().map(of_slot).collect()
 }
 
-/// Hours in a number of seconds.
+/// Seconds as hours.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "for display; exact below 2^53")]
 pub fn hours(seconds: u64) -> f64 {

@@ -1,8 +1,8 @@
-//! What a host's link leaves of relays that are measured at once (paper App. F, Table 4).
+//! The rates of relays that share a host's link and are measured at once (paper App. F, Table 4).
 //!
-//! TCP flows of many sockets each divide a link about evenly, so relays get what they can do, or
-//! where that is too much in all the same share of the link as the others that would have more
-//! (max-min). The link's packets, losses and round trips are not modelled: that is in the ratios of
+//! TCP flows of many sockets each share a link about evenly. So relays get their own rates or, if
+//! the sum is too high, the same share as the others that would have more (max-min). The link's
+//! packets, losses and round trips are not modelled: they are included in the ratios of
 //! [`super::errors`].
 
 use std::collections::BTreeMap;
@@ -23,14 +23,14 @@ use crate::read::table;
 struct Row {
     /// The host's address.
     address: String,
-    /// What its link carries, as in `954M`.
+    /// The capacity of its link, such as `954M`.
     rate: Option<String>,
-    /// The same in bytes a second.
+    /// The same in bytes per second.
     bytes_per_sec: Option<u64>,
 }
 
 impl Row {
-    /// The host, and what its link carries.
+    /// The host's address and the capacity of its link.
     fn link(self) -> Result<(IpAddr, BytesPerSec), String> {
         let address = self.address.trim();
         let address = address.parse().map_err(|_| format!("{address:?} is not an address"))?;
@@ -44,8 +44,8 @@ impl Row {
     }
 }
 
-/// Reads a table of links with the columns `address` and either `rate`, in bits a second as on the
-/// command line, or `bytes_per_sec`. Of several rows of a host the first counts.
+/// Reads a table of links with the columns `address` and either `rate`, in bits per second as on
+/// the command line, or `bytes_per_sec`. If a host has several rows, the first is used.
 #[must_use]
 pub fn read_csv(name: &str, from: impl Read) -> (BTreeMap<IpAddr, BytesPerSec>, Skips) {
     let (mut links, mut skips) = (BTreeMap::new(), Skips::default());
@@ -60,7 +60,7 @@ pub fn read_csv(name: &str, from: impl Read) -> (BTreeMap<IpAddr, BytesPerSec>, 
     (links, skips)
 }
 
-/// What each gets of a link, of those that could move `wants`.
+/// The max-min shares of a link, for relays that could use the rates `wants`.
 #[must_use]
 pub fn share(link: BytesPerSec, wants: &[BytesPerSec]) -> Vec<BytesPerSec> {
     let mut order: Vec<usize> = (0..wants.len()).collect();
@@ -129,7 +129,7 @@ mod tests {
             let sum: u128 = shares.iter().map(|share| u128::from(share.get())).sum();
             let wanted: u128 = wants.iter().map(|want| u128::from(want.get())).sum();
             prop_assert_eq!(sum, wanted.min(link.into()));
-            // A relay that has less than it wants has as much as any other, but for a byte each.
+            // A relay with less than it could use has as much as any other, except for a byte.
             let most = shares.iter().map(|share| share.get()).max().unwrap_or(0);
             for (share, want) in shares.iter().zip(&wants) {
                 prop_assert!(share <= want);

@@ -1,8 +1,8 @@
-//! How soon new relays have been measured in spare slots, as the paper counts it (§7).
+//! How soon new relays are measured in unused slots, as computed by the paper (§7).
 //!
-//! Those of one consensus are put into as few empty slots as hold them, and those whose
-//! measurement is not conclusive into as few slots after these, until none is left. Coordinators
-//! that keep their slots secret need longer for the second measurement: [`super::replay`] has that.
+//! The new relays of a consensus are put into as few empty slots as possible, and those with
+//! inconclusive measurements into as few slots after these, until none is left. Coordinators that
+//! keep slots secret need longer for the second measurement: see [`super::replay`].
 
 use ff_base::identity::Fingerprint;
 use ff_plan::period::schedule::pack;
@@ -16,37 +16,38 @@ use super::outcome::is_conclusive;
 /// How new relays are measured.
 #[derive(Clone, Debug)]
 pub struct Newcomers<'a> {
-    /// z0.
+    /// z0 of new relays.
     pub guess: BytesPerSec,
     /// The team's capacity.
     pub team: BytesPerSec,
-    /// The rules.
+    /// The parameters of measurements.
     pub params: Params,
-    /// How far measurements are off.
+    /// Errors of measurements.
     pub errors: &'a Errors,
-    /// What errors follow from.
+    /// Random seed of errors.
     pub seed: [u8; 32],
 }
 
-/// What became of those of one consensus.
+/// Results for the new relays of a consensus.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wait {
-    /// Slots until all have been measured.
+    /// The number of slots until all have been measured.
     pub slots: u32,
-    /// How many needed one measurement, how many two, and so on.
+    /// The numbers of relays that needed one measurement, two, and so on.
     pub measurements: Vec<usize>,
-    /// Those that are too fast for the team.
+    /// The relays that are too fast for the team.
     pub too_fast: Vec<Fingerprint>,
 }
 
 impl Newcomers<'_> {
-    /// Measures relays, of which this is the truth.
+    /// Measures relays with these true capacities.
     #[must_use]
     pub fn measure(&self, relays: &[(Fingerprint, BytesPerSec)]) -> Wait {
         let mut wait = Wait::default();
         let mut left: Vec<_> =
             relays.iter().map(|&(name, truth)| (name, truth, self.guess)).collect();
-        // Each guess at least doubles, so there are at most as many rounds as a rate has bits.
+        // Each guess is at least twice the last, so there are at most as many rounds as a rate has
+        // bits.
         for earlier in 0..64 {
             if left.is_empty() {
                 break;
@@ -58,7 +59,7 @@ impl Newcomers<'_> {
         wait
     }
 
-    /// Measures these once; returns those that are to be measured again, with their next guesses.
+    /// Measures these once; returns those with inconclusive measurements, with their next guesses.
     fn round(
         &self,
         relays: &[(Fingerprint, BytesPerSec, BytesPerSec)],
@@ -100,7 +101,7 @@ mod tests {
         }
     }
 
-    /// Relays of these Mbit/s.
+    /// Relays with these capacities in Mbit/s.
     fn relays(mbit: &[u64]) -> Vec<(Fingerprint, BytesPerSec)> {
         (0..).zip(mbit).map(|(id, &mbit)| ([id; 20], BytesPerSec::from_mbit(mbit))).collect()
     }
@@ -108,8 +109,8 @@ mod tests {
     #[test]
     fn each_round_doubles_what_was_too_little() {
         let found = newcomers(&Errors::Exact).measure(&relays(&[1, 53, 54, 400, 3000]));
-        // 53 < 51 · 1.05 < 54: one more for that, 400 is its own guess, 3000 are too much for any
-        // team of 3 Gbit/s.
+        // 53 < 51 · 1.05 < 54: the latter needs one more measurement; 400 is its own next guess;
+        // 3000 is too much for a team of 3 Gbit/s.
         assert_eq!(found.measurements, [2, 1, 1]);
         assert_eq!(found.too_fast, [[4; 20]]);
         assert_eq!(newcomers(&Errors::Exact).measure(&[]), Wait::default());

@@ -1,5 +1,4 @@
-//! The results of a period: the relays that were measured, those that were not and why, and how
-//! much of the teams it took.
+//! The results of a period: measured relays, unmeasured ones with reasons, and the use of teams.
 
 use ff_base::identity::Fingerprint;
 use ff_plan::period::timetable::NoRetry;
@@ -9,7 +8,7 @@ use ff_proto::units::BytesPerSec;
 use ff_report::stats::{percentile, sorted};
 use serde::Serialize;
 
-/// Whether an estimate says what a relay can do, or only what it was measured with (paper §4.2).
+/// Whether an estimate is a relay's capacity, and not just limited by the allocation (paper §4.2).
 pub(super) fn is_conclusive(z: BytesPerSec, allocated: BytesPerSec, params: &Params) -> bool {
     let how = Circumstances {
         allocated: Some(allocated),
@@ -23,23 +22,23 @@ pub(super) fn is_conclusive(z: BytesPerSec, allocated: BytesPerSec, params: &Par
     judge(z, &how, params) == Verdict::Conclusive
 }
 
-/// A period as it went.
+/// The results of a period.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PeriodOutcome {
-    /// Slots of the period.
+    /// The number of slots in the period.
     pub period_slots: u32,
-    /// Seconds of a slot.
+    /// The length of a slot, in seconds.
     pub slot_secs: u32,
     /// z0 of new relays.
     pub new_guess_bytes_per_sec: u64,
-    /// By coordinator, in the order of their identities.
+    /// The use of slots by coordinator, in the order of identities.
     pub coordinators: Vec<Used>,
-    /// Estimates that were conclusive, by coordinator and relay.
+    /// Conclusive estimates, by coordinator and relay.
     #[serde(skip)]
     pub estimates: Vec<RelayEstimate>,
     /// Relays that a coordinator did not measure conclusively.
     pub unmeasured: Vec<Unmeasured>,
-    /// Relays that came during the period, by coordinator.
+    /// Relays that arrived during the period, by coordinator.
     #[serde(skip)]
     pub newcomers: Vec<Newcomer>,
 }
@@ -47,41 +46,41 @@ pub struct PeriodOutcome {
 /// The use of a coordinator's slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Used {
-    /// Slots in which it measured.
+    /// The number of slots with measurements.
     pub busy_slots: u32,
-    /// How many slots passed until the last of these was over.
+    /// The number of slots until the end of the last measurement.
     pub last_slot_end: u32,
-    /// Slots that would be left over if all others were full.
+    /// The number of slots that would be unused if all others were full.
     pub spare_slots: u32,
-    /// Relays that it measured conclusively.
+    /// The number of relays measured conclusively.
     pub measured: usize,
-    /// Measurements.
+    /// The number of measurements.
     pub measurements: u64,
-    /// Relays that it measured more than once.
+    /// The number of relays measured more than once.
     pub retried: usize,
-    /// Bytes that its team sent to relays, and got back.
+    /// Bytes that its team sent to relays and received back.
     pub measured_bytes: u128,
 }
 
-/// A relay's estimate.
+/// An estimate of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayEstimate {
-    /// The relay.
+    /// The relay's fingerprint.
     pub relay: Fingerprint,
-    /// By whom.
+    /// The index of the coordinator.
     pub coordinator: usize,
-    /// z.
+    /// The estimate z.
     pub rate: BytesPerSec,
-    /// Its true capacity.
+    /// The true capacity.
     pub truth: BytesPerSec,
-    /// In how many measurements.
+    /// The number of measurements.
     pub measurements: u32,
-    /// In which slot the last was.
+    /// The slot of the last measurement.
     pub slot: u32,
 }
 
 impl RelayEstimate {
-    /// The estimate over the truth; nothing where that is 0.
+    /// The estimate over the true capacity; `None` if that is 0.
     #[must_use]
     pub fn ratio(&self) -> Option<f64> {
         (self.truth.get() > 0).then(|| self.rate.mbit() / self.truth.mbit())
@@ -92,20 +91,20 @@ impl RelayEstimate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// It needs more than the team has, by itself or with all on its host.
+    /// It needs more capacity than the team has, alone or with all relays on its host.
     TooFast,
-    /// No slot that was left had room, or none for its network.
+    /// No remaining slot had room, or none for its network.
     NoRoom,
-    /// It had been measured as often as a relay lets a coordinator.
+    /// The relay accepts no more measurements by the coordinator.
     NoGrant,
-    /// Its slot was full because of another relay on its host: it waits for the next period.
+    /// Its slot was used for another relay on its host: it waits for the next period.
     Waiting,
-    /// It was never measured by this team.
+    /// This team never measured it.
     NotMeasured,
 }
 
 impl Reason {
-    /// The same as the coordinator's, and what would be needed, if it says so.
+    /// The reason for a coordinator's error, and the capacity that would be needed, if known.
     pub(super) const fn of(error: &NoRetry) -> (Self, Option<BytesPerSec>) {
         match error {
             NoRetry::NotMeasured => (Self::NotMeasured, None),
@@ -120,64 +119,63 @@ impl Reason {
 /// A relay that was not measured conclusively.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unmeasured {
-    /// The relay, in 40 hexadecimal digits.
+    /// The fingerprint, in 40 hexadecimal digits.
     pub fingerprint: String,
-    /// By whom.
+    /// The index of the coordinator.
     pub coordinator: usize,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// What the team would need in a slot, for it and what is measured with it.
+    /// The capacity needed in a slot, for it and the relays measured with it.
     pub needs_bytes_per_sec: u64,
-    /// By how much that is more than the whole team has; 0 if it is only a slot with room that is
-    /// missing.
+    /// The part of that which exceeds the team's capacity; 0 if only a slot with room is missing.
     pub lacks_bytes_per_sec: u64,
-    /// What it came to when it was measured last: it can do that at least. 0 if it was not.
+    /// The rate in its last measurement, a lower bound of its capacity; 0 if it was not measured.
     pub at_least_bytes_per_sec: u64,
 }
 
-/// A relay that came during the period.
+/// A relay that arrived during the period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Newcomer {
-    /// The relay.
+    /// The relay's fingerprint.
     pub relay: Fingerprint,
-    /// The coordinator that measured it.
+    /// The index of the coordinator that measured it.
     pub coordinator: usize,
-    /// The hour in which it came.
+    /// The hour in which it arrived.
     pub hour: u32,
-    /// Seconds until its first measurement was over, if there was one.
+    /// Seconds until the end of its first measurement, if there was one.
     pub first_secs: Option<u64>,
-    /// Seconds until it had been measured conclusively, if it was.
+    /// Seconds until it was measured conclusively, if it was.
     pub measured_secs: Option<u64>,
-    /// Measurements.
+    /// The number of measurements.
     pub measurements: u32,
 }
 
-/// How long relays waited that came during the period, those of all coordinators together.
+/// Waits of the relays that arrived during the period, over all coordinators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Waits {
-    /// How many came, as often as there are coordinators.
+    /// The number of new relays, each counted once per coordinator.
     pub relays: usize,
-    /// How many of them needed one measurement.
+    /// The number of these that needed one measurement.
     pub measured_at_once: usize,
-    /// How many were measured conclusively.
+    /// The number of these that were measured conclusively.
     pub measured: usize,
-    /// The median time until the first measurement was over.
+    /// The median time until the end of the first measurement.
     pub first_median_secs: f64,
-    /// The 95th percentile of it.
+    /// The 95th percentile of that time.
     pub first_p95_secs: f64,
-    /// The longest.
+    /// The greatest such time.
     pub first_max_secs: f64,
-    /// The median time until one was conclusive; the second one's slot is secret, and anywhere in
-    /// the period.
+    /// The median time until a conclusive measurement; the slot of a second measurement is secret,
+    /// and anywhere in the period.
     pub measured_median_secs: f64,
-    /// The 95th percentile of it.
+    /// The 95th percentile of that time.
     pub measured_p95_secs: f64,
-    /// The longest.
+    /// The greatest such time.
     pub measured_max_secs: f64,
 }
 
 impl PeriodOutcome {
-    /// How long new relays waited; times are 0 if there were none.
+    /// The waits of new relays; times are 0 if there are none.
     #[must_use]
     pub fn waits(&self) -> Waits {
         let secs = |of: fn(&Newcomer) -> Option<u64>| {
@@ -199,27 +197,25 @@ impl PeriodOutcome {
         }
     }
 
-    /// The period's length, or what of it was used, in seconds: until the last measurement of all
-    /// was over.
+    /// The used part of the period, in seconds: until the end of the last measurement.
     #[must_use]
     pub fn seconds(&self) -> u64 {
         let last = self.coordinators.iter().map(|used| used.last_slot_end).max().unwrap_or(0);
         u64::from(last) * u64::from(self.slot_secs)
     }
 
-    /// Relays that one coordinator or another did not measure for this reason.
+    /// Relays that any coordinator did not measure for this reason.
     pub fn because(&self, reason: Reason) -> impl Iterator<Item = &Unmeasured> {
         self.unmeasured.iter().filter(move |one| one.reason == reason)
     }
 
-    /// How many these are.
+    /// The number of relays that were not measured for this reason.
     #[must_use]
     pub fn count(&self, reason: Reason) -> usize {
         self.because(reason).count()
     }
 }
 
-/// Seconds as a float.
 #[expect(clippy::cast_precision_loss, reason = "for display; exact below 2^53")]
 const fn as_float(secs: u64) -> f64 {
     secs as f64

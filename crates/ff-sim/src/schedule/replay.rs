@@ -1,15 +1,15 @@
-//! A period slot by slot: old relays where the seed put them, new ones as they come, and again what
-//! was not conclusive (paper §4.2, §4.3).
+//! A period slot by slot: old relays in the slots given by the seed, new ones as they arrive, and
+//! repetitions of inconclusive measurements (paper §4.2, §4.3).
 //!
-//! The coordinators' own [`Timetable`] says who is measured in each slot and with what. What a
-//! measurement comes to is made up: the relay's truth, or what its host's link leaves of it for
-//! those that are measured at once, times a ratio of [`Errors`], and no more than is sent. Relays
-//! of an hour come with its first slot.
+//! The coordinators' own [`Timetable`] gives the relays of each slot and their allocations. The
+//! result of a measurement is simulated: the relay's true capacity, or its share of its host's link
+//! among relays measured at once, times a ratio of [`Errors`], and at most the allocation. The
+//! relays of an hour arrive with its first slot.
 //!
-//! One timetable stands for those of all coordinators: what one measures again is none of another's
-//! business there. It looks through all relays for each slot, for each hour with new ones and for
-//! each measurement again, so a day of 10^6 relays takes about 20 s of a core, of which the placing
-//! of all of them is the least part.
+//! One timetable stands for those of all coordinators: repetitions by one do not affect another's
+//! slots. It iterates over all relays for each slot, each hour with new relays and each repetition,
+//! so a day of 10^6 relays takes about 20 s of a core, of which the initial placement is the
+//! smallest part.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
@@ -31,30 +31,30 @@ use super::{Setup, SetupError, Subject};
 /// Seconds between two consensuses.
 const HOUR_SECS: u64 = 3600;
 
-/// What the world is like, of which coordinators know nothing.
+/// The true state of the network, which coordinators do not know.
 #[derive(Clone, Debug)]
 pub struct World {
-    /// How far measurements are off.
+    /// Errors of measurements.
     pub errors: Errors,
-    /// The capacity of hosts' links; a host without one here is not held back by anything else.
+    /// The capacity of hosts' links; other hosts have no limit.
     pub links: BTreeMap<IpAddr, BytesPerSec>,
-    /// On which of these links relays are of which coordinators know no address, because each is
-    /// measured by itself.
+    /// The hosts with such links of relays without addresses in the schedule, which are in groups
+    /// of their own.
     pub hosts: BTreeMap<Fingerprint, IpAddr>,
 }
 
 impl World {
-    /// One without links that matter.
+    /// A state without limited links.
     #[must_use]
     pub const fn new(errors: Errors) -> Self {
         Self { errors, links: BTreeMap::new(), hosts: BTreeMap::new() }
     }
 }
 
-/// Lets a period pass.
+/// Simulates a period.
 ///
 /// # Errors
-/// [`SetupError`] if a schedule is impossible.
+/// [`SetupError`] if no schedule is possible.
 pub fn replay(
     subjects: &[Subject],
     setup: &Setup,
@@ -80,60 +80,60 @@ pub fn replay(
 /// A coordinator's knowledge of a relay.
 #[derive(Clone, Copy, Debug, Default)]
 struct Record {
-    /// How often it measured it.
+    /// The number of measurements.
     times: u32,
-    /// The first slot in which it did.
+    /// The first slot with a measurement.
     first: Option<u32>,
     last: u32,
-    /// What it came to last.
+    /// The last result.
     rate: BytesPerSec,
-    /// What became of it; nothing yet, if it was not measured or is to be measured again.
+    /// The final result; `None` if it was not measured yet or is to be measured again.
     fate: Option<Fate>,
 }
 
-/// What became of a relay.
+/// The final result for a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// It was measured conclusively.
     Measured,
-    /// It was not, and why; with what would be needed.
+    /// It was not, with the reason and the capacity that would be needed.
     Not(Reason, BytesPerSec),
 }
 
-/// A period that passes.
+/// The state of a simulated period.
 struct Period<'a> {
-    /// The coordinators that measure.
+    /// The coordinators and their rules.
     setup: &'a Setup,
-    /// What there is to measure.
+    /// The true state of the network.
     world: &'a World,
-    /// Coordinators.
+    /// The number of coordinators.
     teams: usize,
     /// z0 of new relays.
     new_guess: BytesPerSec,
-    /// Which relays are measured when.
+    /// The slots of relays.
     timetable: Timetable,
-    /// What each relay of the timetable can truly do.
+    /// The true capacity of each relay in the timetable.
     truths: Vec<BytesPerSec>,
-    /// In which hour each came.
+    /// The hour in which each relay arrived.
     hours: Vec<u32>,
     /// Relays that wait for the next period.
     waiting: HashSet<u32>,
-    /// What each coordinator knows of each relay: the coordinators of the first, then of the
-    /// second.
+    /// Each coordinator's knowledge of each relay: all coordinators' of the first relay, then of
+    /// the second.
     records: Vec<Record>,
     /// The use of each coordinator's slots.
     used: Vec<Used>,
-    /// What each coordinator's measurements took of its slots, by capacity.
+    /// The sum of each coordinator's allocations.
     demands: Vec<u128>,
 }
 
 impl<'a> Period<'a> {
-    /// One that begins.
+    /// A period before its first slot.
     fn new(subjects: &[Subject], setup: &'a Setup, world: &'a World, slots: u32) -> Self {
         let mut seen = HashSet::new();
         let first = |one: &&Subject| seen.insert(one.relay.fingerprint);
         let mut subjects: Vec<&Subject> = subjects.iter().filter(first).collect();
-        // As a coordinator has them that knows nothing of who came first.
+        // In the order of a coordinator that does not know which relays are older.
         subjects.sort_by_cached_key(|one| mixed(&setup.seed, &one.relay.fingerprint));
         let relays: Vec<ScheduledRelay> = subjects.iter().map(|one| one.relay.clone()).collect();
         let truths: Vec<_> = subjects.iter().map(|one| one.truth).collect();
@@ -154,7 +154,7 @@ impl<'a> Period<'a> {
         }
     }
 
-    /// Relays come; they are measured from this slot on.
+    /// Adds relays, which are measured from this slot on.
     fn come(&mut self, subjects: Vec<Subject>, hour: u32, slot: u32) {
         let mut truths: HashMap<Fingerprint, BytesPerSec> = HashMap::new();
         for one in &subjects {
@@ -171,7 +171,7 @@ impl<'a> Period<'a> {
         self.waiting.extend(added.waiting);
     }
 
-    /// A coordinator's slot passes.
+    /// Simulates a coordinator's slot.
     fn slot(&mut self, team: usize, slot: u32) {
         let tasks = self.timetable.tasks(team, slot);
         if tasks.is_empty() {
@@ -180,7 +180,8 @@ impl<'a> Period<'a> {
         self.used[team].busy_slots += 1;
         self.used[team].last_slot_end = slot + 1;
         let rates = self.measure(team, &tasks);
-        // What was measured together is measured again together, so its order is that of its head.
+        // Relays measured together are measured again together, so their order is that of the
+        // group's head.
         let mut unclear: BTreeMap<u32, Vec<TaskResult>> = BTreeMap::new();
         for (task, rate) in tasks.iter().zip(rates) {
             self.note(team, slot, task, rate);
@@ -204,7 +205,7 @@ impl<'a> Period<'a> {
         }
     }
 
-    /// What these relays come to that are measured at once.
+    /// The results of relays that are measured at once.
     fn measure(&mut self, team: usize, tasks: &[SlotTask]) -> Vec<BytesPerSec> {
         let could = |task: &SlotTask| self.truths[task.relay as usize].min(task.demand);
         let mut rates: Vec<BytesPerSec> = tasks.iter().map(could).collect();
@@ -234,14 +235,14 @@ impl<'a> Period<'a> {
         rates
     }
 
-    /// Notes what a measurement came to.
+    /// Records the result of a measurement.
     fn note(&mut self, team: usize, slot: u32, task: &SlotTask, rate: BytesPerSec) {
         let is_conclusive = is_conclusive(rate, task.demand, &self.setup.params);
         let record = self.record(task.relay, team);
         record.times += 1;
         record.first = record.first.or(Some(slot));
-        // A relay that was once measured stays measured, whatever the results are when it is
-        // measured again together with others.
+        // A relay that was measured conclusively stays so, whatever the results of repetitions with
+        // others.
         if is_conclusive || record.fate != Some(Fate::Measured) {
             (record.last, record.rate) = (slot, rate);
             record.fate = is_conclusive.then_some(Fate::Measured);
@@ -252,17 +253,14 @@ impl<'a> Period<'a> {
         self.demands[team] += u128::from(task.demand.get());
     }
 
-    /// A coordinator's knowledge of a relay.
     fn record(&mut self, relay: u32, team: usize) -> &mut Record {
         &mut self.records[relay as usize * self.teams + team]
     }
 
-    /// A relay's fingerprint.
     fn name(&self, relay: u32) -> Fingerprint {
         self.timetable.relays()[relay as usize].fingerprint
     }
 
-    /// The result.
     fn finish(mut self) -> PeriodOutcome {
         let slots = self.timetable.schedule().slots();
         let (mut estimates, mut unmeasured, mut newcomers) = (Vec::new(), Vec::new(), Vec::new());
@@ -298,7 +296,7 @@ impl<'a> Period<'a> {
         }
     }
 
-    /// Why a team has never measured relays, and what they would need.
+    /// Why a team never measured relays, and the capacity that they need.
     fn never_measured(&self, team: usize) -> HashMap<Fingerprint, (Reason, BytesPerSec)> {
         let schedule = self.timetable.schedule();
         let groups = schedule.groups().iter();
@@ -318,7 +316,8 @@ impl<'a> Period<'a> {
         why
     }
 
-    /// Relays that share hosts for which no team has enough, and what all on their host need.
+    /// Relays on shared hosts that need more capacity than any team has, with the needs of all
+    /// relays on their host.
     fn on_too_fast_hosts(&self) -> Vec<(Fingerprint, (Reason, BytesPerSec))> {
         let schedule = self.timetable.schedule();
         let capped: HashMap<u32, BytesPerSec> =
@@ -333,7 +332,6 @@ impl<'a> Period<'a> {
         all
     }
 
-    /// A conclusive estimate.
     fn estimate(&self, relay: u32, coordinator: usize, record: &Record) -> RelayEstimate {
         RelayEstimate {
             relay: self.name(relay),
@@ -345,7 +343,7 @@ impl<'a> Period<'a> {
         }
     }
 
-    /// Why there is none.
+    /// The reason for having no conclusive estimate.
     fn unmeasured(
         &self,
         relay: u32,
@@ -356,7 +354,7 @@ impl<'a> Period<'a> {
         let name = self.name(relay);
         let planned = why.get(&name).copied();
         let (reason, needs) = match (record.fate, planned) {
-            // What all on its host need says more than what it needs itself.
+            // The needs of all relays on its host are more informative than its own.
             (Some(Fate::Not(reason, needs)), Some((_, of_all))) => (reason, needs.max(of_all)),
             (Some(Fate::Not(reason, needs)), None) => (reason, needs),
             (_, Some(planned)) => planned,
@@ -374,7 +372,7 @@ impl<'a> Period<'a> {
         }
     }
 
-    /// How long a relay waited that came.
+    /// The waits of a new relay.
     fn newcomer(&self, relay: u32, coordinator: usize, record: &Record) -> Newcomer {
         let hour = self.hours[relay as usize];
         let came = u64::from(hour) * HOUR_SECS;

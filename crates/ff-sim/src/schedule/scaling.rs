@@ -1,40 +1,39 @@
-//! Capacities of which only a total and the greatest are known, made from weights.
+//! Scales weights to capacities, of which only the total and the greatest are known.
 //!
-//! Weights stand for shares of the total. Where a share would be more than the fastest relay has,
-//! the relay gets just that, and the others divide what is left by their weights, again and again
-//! until nobody is above: what a total is poured into has brims of one height. If the weights are
-//! so even that nobody reaches the brim, the fastest relay stays below it; it is never raised. The
-//! paper's inputs (608 Gbit/s in all, 998 Mbit/s at most; §7) on the consensus of 2019-07-14 bring
-//! 21 of 6,528 relays to the brim.
+//! Weights are shares of the total. If a share would exceed the greatest capacity, the relay gets
+//! just that, and the others divide the rest by their weights, repeatedly until no relay exceeds
+//! it. If weights are so even that no relay reaches the greatest capacity, they are not raised to
+//! it. The paper's inputs (608 Gbit/s in total, at most 998 Mbit/s; §7) on the consensus of
+//! 2019-07-14 give 21 of 6,528 relays the greatest capacity.
 
 use ff_proto::units::BytesPerSec;
 
-/// Rates above this are taken for it, 2^53 bytes a second: so no product is too large for 4 million
+/// Higher rates are reduced to this, in bytes per second: so products do not overflow for 4 million
 /// relays.
 const MOST_RATE: u64 = 1 << 53;
 
-/// Weights that cannot be scaled.
+/// Why weights cannot be scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScaleError {
-    /// Nobody weighs anything.
+    /// No relay has a weight.
     #[error("no relay has a capacity or a weight, so there is nothing to scale")]
     Nothing,
-    /// Even if all were the fastest, they would not come to the total.
+    /// The total cannot be reached even if all relays have the greatest capacity.
     #[error("{relays} relays of at most {most} cannot add up to {total}")]
     TooFew {
-        /// How many there are that weigh something.
+        /// The number of relays with a weight.
         relays: usize,
-        /// What the fastest has.
+        /// The greatest capacity.
         most: BytesPerSec,
-        /// What they should come to.
+        /// The requested total.
         total: BytesPerSec,
     },
 }
 
-/// Scales capacities to a total (else they keep theirs) of which no relay has more than `most`.
+/// Scales capacities to a total (if given), each at most `most`.
 ///
 /// # Errors
-/// [`ScaleError`] if that cannot be.
+/// [`ScaleError`] if that is impossible.
 pub fn scale(
     capacities: &[BytesPerSec],
     total: Option<BytesPerSec>,
@@ -56,7 +55,7 @@ pub fn scale(
     }
     let mut rest = u128::from(total);
     for &greatest in &sorted {
-        // Its share of what is left is below the brim, and so are those of all after it.
+        // Its share of the rest is below the greatest capacity, and so are those of all after it.
         if u128::from(greatest) * rest <= u128::from(most) * left {
             break;
         }
@@ -67,10 +66,10 @@ pub fn scale(
     Ok(capacities.iter().map(scaled).collect())
 }
 
-/// As large a part of all there is as this one is of all, to the nearest byte.
+/// `all` times `one` over `of`, to the nearest byte.
 fn part(one: u64, all: u128, of: u128) -> u64 {
     if of == 0 {
-        // Everybody who weighs something is at the brim.
+        // All relays with a weight have the greatest capacity.
         return if one > 0 { u64::MAX } else { 0 };
     }
     u64::try_from((u128::from(one) * all + of / 2) / of).unwrap_or(u64::MAX)
@@ -82,7 +81,6 @@ mod tests {
 
     use super::*;
 
-    /// Rates in bytes a second.
     fn rates(bytes: &[u64]) -> Vec<BytesPerSec> {
         bytes.iter().copied().map(BytesPerSec::new).collect()
     }

@@ -1,38 +1,37 @@
-//! Rates and teams as they are written on a command line: `608G`, `998M`, `1G,1G,1G`, in bits a
-//! second.
+//! Parses rates and teams as on a command line: `608G`, `998M`, `1G,1G,1G`, in bits per second.
 
 use ff_plan::period::Measurer;
 use ff_proto::units::{BytesPerSec, ParseRateError};
 
-/// No team has more measurers than this.
+/// The greatest number of measurers in a team.
 pub const MOST_MEASURERS: usize = 10_000;
 
-/// Text that is not a team.
+/// Why a text is not a team.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseTeamError {
-    /// A rate cannot be read.
+    /// A rate is invalid.
     #[error(transparent)]
     Rate(#[from] ParseRateError),
-    /// It has too many measurers.
+    /// There are too many measurers.
     #[error("a team has no more than {MOST_MEASURERS} measurers")]
     TooMany,
 }
 
-/// Reads `608G`, `998M` or `64k`: thousands, millions and thousand millions of bits a second. What
-/// names its unit, as `1.5Gbit` and `31250kB` do, is read as everywhere else.
+/// Parses `608G`, `998M` or `64k`: thousands, millions and thousand millions of bits per second.
+/// Rates with units, such as `1.5Gbit` and `31250kB`, are parsed as everywhere else.
 ///
 /// # Errors
-/// When it is not a rate.
+/// If the text is not a rate.
 pub fn bits_per_sec(text: &str) -> Result<BytesPerSec, ParseRateError> {
     let text = text.trim();
     let is_short = text.ends_with(['k', 'K', 'M', 'G']);
     if is_short { format!("{text}bit").parse() } else { text.parse() }
 }
 
-/// Reads a team: its measurers' rates, with commas in between.
+/// Parses a team: its measurers' rates, separated by commas.
 ///
 /// # Errors
-/// When a rate cannot be read, or there are too many.
+/// If a rate is invalid, or there are too many.
 pub fn team(text: &str) -> Result<Vec<Measurer>, ParseTeamError> {
     let mut measurers = Vec::new();
     for (index, rate) in text.split(',').enumerate() {

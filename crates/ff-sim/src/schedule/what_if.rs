@@ -1,7 +1,7 @@
-//! What other teams, slots, periods and parameters would bring (for those who run the authorities).
+//! The effects of other teams, slots, periods and parameters (for operators of authorities).
 //!
-//! [`figures`] says of a setup how long it takes, what is left over, what it cannot measure and
-//! what it sends. [`what_if`] adds one more measurer to each coordinator in turn and compares.
+//! [`figures`] computes for a setup its duration, unused slots, relays that it cannot measure, and
+//! traffic. [`what_if`] adds one more measurer to each coordinator in turn and compares.
 
 use ff_plan::period::{Measurer, Team, demand, guess, guess_for_new};
 use ff_proto::units::BytesPerSec;
@@ -10,84 +10,81 @@ use serde::Serialize;
 use super::greedy::{Greedy, greedy, hours};
 use super::{LeftOut, Setup, SetupError, Subjects};
 
-/// Seconds of a day.
 const DAY_SECS: f64 = 86_400.0;
-/// Days of a month, as traffic is billed.
+/// Days per month, for traffic.
 const MONTH_DAYS: f64 = 30.0;
 
-/// The capacity of a setup.
+/// The figures of a setup.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// What each coordinator's team has, in Gbit/s.
+    /// The capacity of each coordinator's team, in Gbit/s.
     pub teams_gbit_per_sec: Vec<f64>,
-    /// Slots of a period.
+    /// The number of slots in a period.
     pub period_slots: u32,
-    /// Slots that it takes to measure all, as soon as can be.
+    /// The number of slots needed to measure all relays as early as possible.
     pub slots: u32,
     /// The same in hours.
     pub hours: f64,
-    /// Slots that are left over in a period.
+    /// Unused slots in a period.
     pub spare_slots: u32,
-    /// Slots that a period lacks.
+    /// Slots missing in a period.
     pub missing_slots: u32,
-    /// The fastest relay that every team has enough for when it knows how fast it is: team / f, in
-    /// Mbit/s.
+    /// The fastest relay with a known capacity that every team can measure: team / f, in Mbit/s.
     pub largest_planned_mbit_per_sec: f64,
-    /// The fastest estimate that can be conclusive, with all of the least team: (1 - ε1) team / m,
-    /// in Mbit/s.
+    /// The greatest estimate that can be conclusive with the full capacity of the smallest team: (1
+    /// - ε1) team / m, in Mbit/s.
     pub largest_conclusive_mbit_per_sec: f64,
-    /// What a new relay is taken for, in Mbit/s.
+    /// z0 of a new relay, in Mbit/s.
     pub new_guess_mbit_per_sec: f64,
-    /// New relays a day for which there is room in the slots left over, each measured once by every
-    /// coordinator.
+    /// New relays per day that fit into the unused slots, each measured once by every coordinator.
     pub new_relays_a_day: f64,
-    /// What measurers send to relays in 30 days, all coordinators together, in TB; as much comes
-    /// back.
+    /// Traffic from all coordinators' measurers to relays in 30 days, in TB; the same amount is
+    /// returned.
     pub sent_tb_a_month: f64,
-    /// Relays for which some coordinator has too little.
+    /// The number of relays for which some coordinator has too little capacity.
     pub unmeasurable: usize,
-    /// What these can do, in Gbit/s.
+    /// The capacity of these relays, in Gbit/s.
     pub unmeasurable_gbit_per_sec: f64,
 }
 
-/// One more measurer, and what it brings.
+/// An additional measurer with its effects.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Addition {
-    /// The coordinator that gets it, in the order of the setup.
+    /// The index of its coordinator, in the order of the setup.
     pub coordinator: usize,
-    /// What it has, in Gbit/s.
+    /// The capacity of the measurer, in Gbit/s.
     pub gbit_per_sec: f64,
-    /// How things are then.
+    /// The figures with it.
     pub then: Figures,
-    /// Hours less.
+    /// The number of hours saved.
     pub hours_saved: f64,
-    /// The same for each Gbit/s of it.
+    /// Hours saved per Gbit/s of the measurer.
     pub hours_saved_per_gbit: f64,
-    /// What relays can do that all coordinators can measure only now, in Gbit/s.
+    /// The capacity of relays that all coordinators can measure only with it, in Gbit/s.
     pub gained_gbit_per_sec: f64,
 }
 
-/// A setup, and what each measurer more would bring.
+/// A setup, and the effects of additional measurers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WhatIf {
-    /// Relays that are to be measured.
+    /// The number of relays to be measured.
     pub relays: usize,
     /// Relays that were left out.
     #[serde(flatten)]
     pub left_out: LeftOut,
-    /// How things are.
+    /// The present figures.
     pub now: Figures,
-    /// Each measurer at each coordinator.
+    /// Each measurer with each coordinator.
     pub additions: Vec<Addition>,
-    /// Which of them buys most: it makes most capacity measurable; of those that make as much, it
-    /// saves most hours for each Gbit/s that it has. None if none of them changes anything.
+    /// The index of the most useful addition: that which makes most capacity measurable and, among
+    /// equal ones, saves most hours per Gbit/s. `None` if none changes anything.
     pub best: Option<usize>,
 }
 
-/// The capacity of a setup for these relays.
+/// The figures of a setup for these relays.
 ///
 /// # Errors
-/// [`SetupError`] if a schedule is impossible.
+/// [`SetupError`] if no schedule is possible.
 pub fn figures(subjects: &Subjects, setup: &Setup) -> Result<Figures, SetupError> {
     let schedule = greedy(subjects, setup)?;
     let estimates = subjects.all.iter().filter_map(|one| one.relay.estimate).collect();
@@ -122,7 +119,7 @@ pub fn figures(subjects: &Subjects, setup: &Setup) -> Result<Figures, SetupError
 /// Compares a setup with those that have one more measurer.
 ///
 /// # Errors
-/// [`SetupError`] if a schedule is impossible.
+/// [`SetupError`] if no schedule is possible.
 pub fn what_if(
     subjects: &Subjects,
     setup: &Setup,
@@ -157,7 +154,7 @@ pub fn what_if(
     Ok(WhatIf { relays, left_out, now, additions, best })
 }
 
-/// Which one buys most; of equal ones the first.
+/// The index of the most useful addition; the first of equal ones.
 fn best(additions: &[Addition]) -> Option<usize> {
     let worth = |one: &Addition| (one.gained_gbit_per_sec, one.hours_saved_per_gbit);
     let changes = |one: &Addition| one.gained_gbit_per_sec > 0.0 || one.hours_saved > 0.0;
@@ -169,7 +166,7 @@ fn best(additions: &[Addition]) -> Option<usize> {
     greatest.map(|(index, _)| index)
 }
 
-/// How many relays are not measured with what they need, and what they can do.
+/// The number of relays that do not get the capacity that they need, and their total capacity.
 fn unmeasurable(subjects: &Subjects, schedule: &Greedy) -> (usize, BytesPerSec) {
     let mut names: Vec<&str> =
         schedule.unmeasurable.iter().map(|one| one.fingerprint.as_str()).collect();
@@ -180,8 +177,8 @@ fn unmeasurable(subjects: &Subjects, schedule: &Greedy) -> (usize, BytesPerSec) 
     (names.len(), those.map(|one| one.truth).sum())
 }
 
-/// Bytes that all measurers send in a period, when each coordinator measures each relay once that
-/// its team is enough for.
+/// Bytes that all measurers send in a period, if each coordinator measures each relay once, except
+/// those too fast for its team.
 fn sent_in_period(subjects: &Subjects, setup: &Setup, new_guess: BytesPerSec) -> f64 {
     let mut bytes = 0_u128;
     for team in &setup.teams {
@@ -202,7 +199,7 @@ fn gbit(rate: BytesPerSec) -> f64 {
     rate.mbit() / 1000.0
 }
 
-/// A whole number as a float.
+/// An integer as a float.
 #[expect(clippy::cast_precision_loss, reason = "for display; exact below 2^53")]
 const fn as_float(number: u64) -> f64 {
     number as f64
@@ -216,7 +213,7 @@ mod tests {
     use crate::schedule::Subject;
     use crate::schedule::units::team;
 
-    /// `count` relays of `mbit` Mbit/s each.
+    /// Relays: for each pair, a number of relays with this capacity in Mbit/s.
     fn subjects(all: &[(u16, u64)]) -> Subjects {
         let mut subjects = Subjects::default();
         for (index, &(count, mbit)) in all.iter().enumerate() {
@@ -236,14 +233,13 @@ mod tests {
         subjects
     }
 
-    /// Whether two are nearly the same.
     fn is_close(one: f64, other: f64) -> bool {
         (one - other).abs() < 1e-3
     }
 
     #[test]
     fn figures_are_those_of_a_reckoning_by_hand() {
-        // 600 relays of 100 Mbit/s: ten of 295.3125 in a slot of 3 Gbit/s.
+        // 600 relays of 100 Mbit/s: ten allocations of 295.3125 Mbit/s in a slot of 3 Gbit/s.
         let subjects = subjects(&[(600, 100)]);
         let setup = Setup::new(team("1G,1G,1G").expect("a team"));
         let found = figures(&subjects, &setup).expect("figures");

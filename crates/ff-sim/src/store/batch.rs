@@ -1,9 +1,8 @@
-//! Rows that are held until they are written as a group.
+//! Rows that are kept in memory until they are written as a group.
 //!
-//! Each column has its values once, and for each row the number of its value: that is what
-//! Parquet's dictionaries are on the disk. A relay's row of one hour is nearly that of the hour
-//! before, and stands between the same others, so that most rows are numbers copied, many rows at
-//! once.
+//! Each column stores distinct values once, and for each row the number of its value, like
+//! Parquet's dictionaries on disk. A relay's row is nearly the same in successive hours, between
+//! the same neighbours, so most rows are copied as numbers, many rows at once.
 
 mod values;
 
@@ -18,20 +17,20 @@ pub(super) use self::values::{NONE, Values};
 use super::schema::{Column, ColumnKind, Table};
 use crate::spare::Spare;
 
-/// Space of rows that have been written.
+/// Memory of rows that have been written.
 static SPARE: Spare<Batch> = Spare::new();
 
-/// How many values are looked up together, see [`Values::touch`].
+/// The number of values looked up together, see [`Values::touch`].
 const AT_ONCE: usize = 256;
 
-/// What a row has in a column.
+/// The value of a row in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cell<'a> {
-    /// Nothing.
+    /// No value.
     None,
     /// A number, or a time in seconds since 1970.
     Int(u64),
-    /// True or false.
+    /// A boolean.
     Bool(bool),
     /// Text or bytes.
     Bytes(&'a [u8]),
@@ -61,7 +60,7 @@ pub(super) fn parquet_schema(table: &Table) -> Result<TypePtr> {
     Ok(Arc::new(Type::group_type_builder(table.name).with_fields(fields).build()?))
 }
 
-/// A column as Parquet has it.
+/// A column's type in Parquet.
 fn field(column: &Column) -> Result<Type> {
     let (physical, logical) = match column.kind {
         ColumnKind::Time => (Physical::INT64, Some(LogicalType::timestamp(true, TimeUnit::MILLIS))),
@@ -85,51 +84,51 @@ fn field(column: &Column) -> Result<Type> {
 pub(super) struct Batch {
     table: &'static Table,
     columns: Vec<Filled>,
-    /// How many rows they have, or will have once what comes again has been copied.
+    /// The number of rows, including repeated rows that are still to be copied.
     rows: usize,
-    /// The rows of the document that was added last.
+    /// The rows of the last document.
     document: Range<usize>,
-    /// Which of that document's rows come again after what the columns have.
+    /// Rows of the last document that are repeated after the present end of the columns.
     again: Range<usize>,
-    /// The column that has the same value in all of them, and its number.
+    /// The column that has the same value in all repeated rows, and the number of that value.
     fixed: Option<(usize, u32)>,
 }
 
-/// What rows have in a column.
+/// The rows of a column.
 struct Filled {
     values: Values,
     /// The number of each row's value.
     keys: Vec<u32>,
-    /// The numbers of the last document's values, if its rows are gone.
+    /// The numbers of the last document's values, if its rows were taken out.
     before: Vec<u32>,
-    /// What is different in rows that come again.
+    /// Differences in repeated rows.
     changes: Vec<Change>,
-    /// The values of these changes, one after the other.
+    /// The values of these differences, one after another.
     changed: Vec<u8>,
 }
 
-/// What a row has that is otherwise another one again.
+/// A value in a repeated row that differs from the original.
 #[derive(Clone, Copy)]
 struct Change {
     row: usize,
-    /// Where its value ends; it is none if it is empty.
+    /// The end of its value; an empty value means none.
     end: usize,
     /// The value's hash.
     hash: u32,
 }
 
 impl Batch {
-    /// None yet.
+    /// No rows yet.
     pub(super) fn new(table: &'static Table) -> Self {
         Self::spare(table).unwrap_or_else(|| Self::of(table, table.columns.iter().map(Values::new)))
     }
 
-    /// One that is empty and has space for many rows, if there was one before.
+    /// An empty batch with memory for many rows, if one was put aside.
     fn spare(table: &'static Table) -> Option<Self> {
         SPARE.take(|one| one.table == table)
     }
 
-    /// Keeps its space for another.
+    /// Keeps the allocated memory for another batch.
     pub(super) fn put_aside(mut self) {
         (self.rows, self.document, self.again, self.fixed) = (0, 0..0, 0..0, None);
         for column in &mut self.columns {
@@ -142,7 +141,7 @@ impl Batch {
         SPARE.put(self);
     }
 
-    /// None yet, with these values.
+    /// No rows yet, with these values.
     fn of(table: &'static Table, values: impl Iterator<Item = Values>) -> Self {
         let filled = |values| Filled {
             values,
@@ -161,8 +160,8 @@ impl Batch {
         }
     }
 
-    /// Takes all rows out; those of the last document are still known. If rows of the same table
-    /// have been written, theirs is the space for those that come.
+    /// Takes all rows out; the last document can still be repeated. New rows use the memory of
+    /// `space`, or of a batch that was put aside.
     pub(super) fn take(&mut self, space: Option<Self>) -> Self {
         self.copy_again();
         let values = || self.columns.iter().map(|column| Values::like(&column.values));
@@ -175,23 +174,23 @@ impl Batch {
         std::mem::replace(self, next)
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub(super) const fn rows(&self) -> usize {
         self.rows
     }
 
-    /// How many bytes the values of all columns have, each of them once.
+    /// The size of the distinct values of all columns, in bytes.
     pub(super) fn value_bytes(&self) -> usize {
         self.columns.iter().map(|column| column.values.plain().len()).sum()
     }
 
-    /// For each column what it has, and the number of each row's value; only of rows that were
+    /// For each column its values, and the number of each row's value; only for rows that were
     /// taken out.
     pub(super) fn columns(&self) -> impl Iterator<Item = (&Values, &[u32])> {
         self.columns.iter().map(|column| (&column.values, column.keys.as_slice()))
     }
 
-    /// Adds a row, which has a cell for each column.
+    /// Adds a row with a cell for each column.
     pub(super) fn push(&mut self, cells: &[Cell<'_>]) {
         debug_assert_eq!(cells.len(), self.columns.len(), "a cell for each column");
         self.copy_again();
@@ -201,15 +200,15 @@ impl Batch {
         self.rows += 1;
     }
 
-    /// Says what a column has in all rows of this document that come again.
+    /// Sets the value of a column in all repeated rows of this document.
     pub(super) fn fix(&mut self, column: usize, cell: Cell<'_>) {
         self.copy_again();
         let filled = self.columns.get_mut(column);
         self.fixed = filled.map(|filled| (column, filled.values.key(cell)));
     }
 
-    /// Adds a row of the last document again, with other cells in some columns; `false` if it is
-    /// not here.
+    /// Repeats a row of the last document, with other cells in some columns; returns `false` if
+    /// there is no such row.
     pub(super) fn push_again<'a>(
         &mut self,
         row: usize,
@@ -218,7 +217,7 @@ impl Batch {
         if row >= self.len_before() {
             return false;
         }
-        // Most rows come again in the order in which they were: they are copied together.
+        // Most rows are repeated in their original order: they are copied together.
         if self.again.end != row || self.again.is_empty() {
             self.copy_again();
             self.again = row..row;
@@ -233,13 +232,13 @@ impl Batch {
         true
     }
 
-    /// How many rows the last document has.
+    /// The number of rows in the last document.
     fn len_before(&self) -> usize {
         let before = self.columns.first().map_or(0, |column| column.before.len());
         if before > 0 { before } else { self.document.len() }
     }
 
-    /// Copies the rows that come again.
+    /// Copies the repeated rows.
     fn copy_again(&mut self) {
         if self.again.is_empty() {
             return;
@@ -256,7 +255,7 @@ impl Batch {
         }
     }
 
-    /// Says that a document ends here, so that the next one begins.
+    /// Ends a document.
     pub(super) fn end_document(&mut self) {
         self.copy_again();
         self.fixed = None;
@@ -266,7 +265,7 @@ impl Batch {
 }
 
 impl Filled {
-    /// Adds rows of the last document again, which begins there if it is still here.
+    /// Repeats rows of the last document, which begins at `start` if it was not taken out.
     fn copy(&mut self, rows: &Range<usize>, start: usize) {
         if self.before.is_empty() {
             // Earlier rows are long enough, see `push_again`.
@@ -276,7 +275,7 @@ impl Filled {
         }
     }
 
-    /// Notes what a row has otherwise.
+    /// Records a difference in a row.
     fn change(&mut self, row: usize, cell: Cell<'_>) {
         let start = self.changed.len();
         self.values.encode(cell, &mut self.changed);
@@ -284,7 +283,7 @@ impl Filled {
         self.changes.push(Change { row, end: self.changed.len(), hash });
     }
 
-    /// Puts in place what has been noted.
+    /// Applies the recorded differences.
     fn apply(&mut self) {
         let mut start = 0;
         for changes in self.changes.chunks(AT_ONCE) {
@@ -300,7 +299,7 @@ impl Filled {
         self.changed.clear();
     }
 
-    /// Begins again after a document of another one.
+    /// Replaces the content by the last document of another column, which may be repeated.
     fn follow(&mut self, other: &Self, document: &Range<usize>) {
         self.keys.clear();
         self.before.clear();

@@ -1,10 +1,10 @@
-//! Columns of a group of rows as Parquet has them on the disk.
+//! Writes the columns of a group of rows as Parquet.
 //!
-//! Where values come more than once, a page has them all, and others have the numbers of the rows'
-//! values, each of as many whole bytes as the greatest needs: what packs pages then finds again
-//! what the document before had, wherever its rows lie. Where most values come once, pages have the
-//! values themselves. The `parquet` crate writes everything around the pages; its own writer of
-//! values takes five times as long, because it hashes and compares each of them.
+//! If values are repeated, a dictionary page has the distinct values, and data pages have the
+//! numbers of the rows' values, each of as many whole bytes as the greatest needs: compression then
+//! finds repetitions of the previous document at any offset. If most values are distinct, pages
+//! have the values themselves. The `parquet` crate writes everything except the pages; its own
+//! writer of values takes five times as long, because it hashes and compares each of them.
 
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
@@ -21,59 +21,59 @@ use zstd::bulk::Compressor;
 use super::batch::{Batch, NONE, Values};
 use super::schema::ColumnKind;
 
-/// The level by which pages are packed.
+/// The compression level of pages.
 const LEVEL: i32 = 1;
-/// The bytes of a page of values, with at most one value more.
+/// The size of a page of values in bytes, which the last value may exceed.
 const PAGE_BYTES: usize = 1 << 20;
-/// A page with all values has no more than this.
+/// The greatest size of a dictionary page, in bytes.
 const MOST_DICTIONARY_BYTES: usize = 16 << 20;
-/// Texts and bytes of more than this are not named as the least or greatest.
+/// Longer texts and bytes are not stored as minimum or maximum.
 const MOST_BOUND_BYTES: usize = 64;
 
-/// What packs the pages of groups.
+/// Writes the column chunks of groups.
 pub(super) struct Chunks {
     packer: Compressor<'static>,
-    /// Space for the rows of a column.
+    /// Memory for the rows of a column.
     space: Space,
 }
 
-/// Space for rows, which is used again.
+/// Memory for rows, which is reused.
 #[derive(Default)]
 struct Space {
     /// Which rows have a value.
     levels: Vec<u8>,
-    /// The values of those that have one.
+    /// The numbers of the rows' values.
     keys: Vec<u32>,
 }
 
-/// A column's rows, before they are packed.
+/// The rows of a column before compression.
 #[derive(Clone, Copy)]
 struct Rows<'a> {
-    /// For each row 1 if it has a value, else 0; empty if there always is one.
+    /// 1 for each row with a value, otherwise 0; empty if all rows must have one.
     levels: &'a [u8],
-    /// The numbers of the values that there are.
+    /// The numbers of the values, without rows that have none.
     keys: &'a [u32],
 }
 
-/// A column that is being written.
+/// A column chunk that is being written.
 struct Chunk<'a> {
-    /// What packs its pages.
+    /// The compressor of its pages.
     packer: &'a mut Compressor<'static>,
-    /// What it has become so far.
+    /// The bytes written so far.
     bytes: TrackedWrite<Vec<u8>>,
-    /// The same, unpacked.
+    /// The uncompressed size of these bytes.
     unpacked_bytes: usize,
-    /// Its pages' encodings.
+    /// The encodings of its pages.
     encodings: Vec<Encoding>,
 }
 
 impl Chunks {
-    /// Nothing yet.
+    /// Before the first group.
     pub(super) fn new() -> Result<Self> {
         Ok(Self { packer: Compressor::new(LEVEL)?, space: Space::default() })
     }
 
-    /// How its pages are packed, as files say it.
+    /// The compression of pages, for the files' metadata.
     pub(super) fn compression() -> Result<Compression> {
         Ok(Compression::ZSTD(ZstdLevel::try_new(LEVEL)?))
     }
@@ -96,7 +96,7 @@ impl Chunks {
         Ok(())
     }
 
-    /// A column of a group, with what is said of it.
+    /// Writes a column of a group; returns its bytes and metadata.
     fn column(
         &mut self,
         values: &Values,
@@ -114,7 +114,7 @@ impl Chunks {
             encodings: Vec::new(),
         };
         let pays = (1..=rows.keys.len() / 2).contains(&values.len());
-        // Parquet does not have such pages for booleans.
+        // Parquet has no dictionary pages for booleans.
         let is_dictionary = pays
             && values.kind() != ColumnKind::Bool
             && values.plain().len() <= MOST_DICTIONARY_BYTES;
@@ -149,7 +149,7 @@ impl Chunks {
 }
 
 impl Chunk<'_> {
-    /// Writes a page that has all values; its length.
+    /// Writes the dictionary page; returns its length.
     fn dictionary(&mut self, values: &Values) -> Result<usize> {
         let buf = Bytes::from(self.packer.compress(values.plain())?);
         let (num_values, encoding) = (values.len().try_into()?, Encoding::PLAIN);
@@ -173,7 +173,7 @@ impl Chunk<'_> {
             3 => push_keys::<3>(rows.keys, &mut page),
             _ => push_keys::<4>(rows.keys, &mut page),
         }
-        // Values come by eight.
+        // Numbers are written in groups of eight.
         page.resize(page.len() + (groups * 8 - rows.keys.len()) * width, 0);
         self.data_page(&page, count, Encoding::RLE_DICTIONARY)
     }
@@ -205,7 +205,7 @@ impl Chunk<'_> {
         Ok(())
     }
 
-    /// Writes a page of rows.
+    /// Writes a data page.
     fn data_page(&mut self, page: &[u8], rows: usize, encoding: Encoding) -> Result<()> {
         let buf = Bytes::from(self.packer.compress(page)?);
         let (level, statistics) = (Encoding::RLE, None);
@@ -220,7 +220,7 @@ impl Chunk<'_> {
         self.page(data, page.len())
     }
 
-    /// Writes a page that has `unpacked_bytes` bytes unpacked.
+    /// Writes a page with an uncompressed size of `unpacked_bytes`.
     fn page(&mut self, page: Page, unpacked_bytes: usize) -> Result<()> {
         for encoding in [page.encoding(), Encoding::RLE] {
             if !self.encodings.contains(&encoding) {
@@ -254,7 +254,7 @@ impl Space {
     }
 }
 
-/// Adds numbers of `WIDTH` bytes, which are enough for each of them.
+/// Appends numbers of `WIDTH` bytes, which is enough for each of them.
 fn push_keys<const WIDTH: usize>(keys: &[u32], page: &mut Vec<u8>) {
     let start = page.len();
     page.resize(start + keys.len() * WIDTH, 0);
@@ -266,7 +266,7 @@ fn push_keys<const WIDTH: usize>(keys: &[u32], page: &mut Vec<u8>) {
     }
 }
 
-/// Adds what says which rows have a value, if there may be none.
+/// Appends the definition levels, if rows may have no value.
 fn levels(values: &Values, levels: &[u8], page: &mut Vec<u8>) {
     if !values.is_nullable() {
         return;
@@ -289,7 +289,7 @@ fn levels(values: &Values, levels: &[u8], page: &mut Vec<u8>) {
     page.extend(packed);
 }
 
-/// Adds a bit after `index` others.
+/// Appends a bit after `index` others.
 fn push_bit(to: &mut Vec<u8>, index: usize, bit: bool) {
     if index.is_multiple_of(8) {
         to.push(0);
@@ -299,7 +299,7 @@ fn push_bit(to: &mut Vec<u8>, index: usize, bit: bool) {
     }
 }
 
-/// Adds a number, seven bits a byte.
+/// Appends a number, seven bits per byte.
 #[expect(clippy::cast_possible_truncation, reason = "the lowest bits are what is wanted")]
 fn varint(mut number: usize, to: &mut Vec<u8>) {
     while number > 0x7f {
@@ -309,9 +309,9 @@ fn varint(mut number: usize, to: &mut Vec<u8>) {
     to.push(number as u8);
 }
 
-/// The least and the greatest of the values that rows have, and how many rows have none.
+/// The minimum and maximum of the rows' values, and the number of rows without a value.
 fn statistics(values: &Values, rows: Rows<'_>, nulls: u64) -> Statistics {
-    // Some are there because the document before had them.
+    // Some values are here only because the previous document had them.
     let mut used = vec![false; values.len()];
     for key in rows.keys {
         let place = usize::try_from(*key).ok().and_then(|key| used.get_mut(key));

@@ -1,4 +1,4 @@
-//! Descriptors of a month, as consensuses ask for them.
+//! Descriptors of a month, looked up by digest or relay.
 
 use std::collections::HashMap;
 
@@ -12,29 +12,29 @@ use super::plan::Documents;
 use super::schema::DESCRIPTORS;
 use crate::read::consensus::scan;
 
-/// What a descriptor says of a relay.
+/// The data of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) fingerprint: Fingerprint,
-    /// When it was made.
+    /// When it was published, in seconds since 1970.
     published: u64,
-    /// The lesser of rate and burst.
+    /// The lower of rate and burst, in bytes per second.
     pub(super) limit: u64,
-    /// The bandwidth that the relay has observed.
+    /// The observed bandwidth, in bytes per second.
     pub(super) observed: u64,
-    /// Whether the relay said in it that it was overloaded in the last three days.
+    /// Whether it reports overload in the last three days.
     pub(super) is_overloaded: bool,
 }
 
 /// Descriptors of a month, by digest.
 pub(super) type ByDigest = HashMap<[u8; 20], Said>;
 
-/// The families of a relay, by its descriptor.
+/// The families of a relay in its descriptor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Kin {
     /// The relays that it names as its family.
     pub(super) family: Vec<Fingerprint>,
-    /// The families whose keys have signed its identity.
+    /// The families with keys that have signed its identity.
     pub(super) family_ids: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn newest(
     Ok(all)
 }
 
-/// Goes through the descriptors of a month.
+/// Iterates over the descriptors of a month.
 fn each_descriptor(
     store: &ArchiveStore,
     month: Month,
@@ -110,7 +110,7 @@ fn each_descriptor(
     Ok(())
 }
 
-/// The families that descriptors of a month name, by the descriptors' digests.
+/// The families in the descriptors of a month, by the descriptors' digests.
 pub(super) fn families(store: &ArchiveStore, month: Month) -> Result<Families, ArchiveStoreError> {
     let mut all = Families::new();
     if store.manifest(Documents::Descriptors, month)?.is_none() {
@@ -132,7 +132,7 @@ pub(super) fn families(store: &ArchiveStore, month: Month) -> Result<Families, A
     Ok(all)
 }
 
-/// The families of each relay, by the newest of its descriptors of these months.
+/// The families of each relay, from the newest of its descriptors of these months.
 pub(super) fn newest_families(
     store: &ArchiveStore,
     months: &[Month],

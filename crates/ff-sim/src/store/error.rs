@@ -1,12 +1,12 @@
-//! What can be wrong with a store.
+//! Errors of a store.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What can be wrong with a store.
+/// An error of a store.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveStoreError {
-    /// The system does not let us.
+    /// An error of the file system.
     #[error("{} cannot be {what}", path.display())]
     Io {
         /// The file or folder.
@@ -24,13 +24,13 @@ pub enum ArchiveStoreError {
         /// The error.
         source: parquet::errors::ParquetError,
     },
-    /// A folder that has other things in it is never written to.
+    /// The folder contains other files; such a folder is never written to.
     #[error("{} is not a store of ff-sim, and not empty: give a new or empty folder", .0.display())]
     Foreign(PathBuf),
     /// The store does not exist.
     #[error("{} is not a store of ff-sim", .0.display())]
     None(PathBuf),
-    /// It was made by another version of this program.
+    /// The store was written by another version of this program.
     #[error(
         "{} has schema {found}, and this program reads only schema {known}: ingest the archives again, into another \
          folder, or use the ff-sim that made it",
@@ -39,12 +39,12 @@ pub enum ArchiveStoreError {
     Schema {
         /// The file.
         path: PathBuf,
-        /// The schema that it has.
+        /// The schema of the store.
         found: u32,
-        /// The one that is known.
+        /// The schema of this program.
         known: u32,
     },
-    /// A file is not what it should be.
+    /// A file is invalid.
     #[error("{}: {reason}", path.display())]
     Broken {
         /// The file.
@@ -52,26 +52,26 @@ pub enum ArchiveStoreError {
         /// The error.
         reason: String,
     },
-    /// Another run is at the same month.
+    /// Another run is writing the same month.
     #[error("{} is locked: another run works on this month; wait until it ends", .0.display())]
     InUse(PathBuf),
-    /// Two stores have the same month, and it is not the same.
+    /// Two stores have different data of the same month.
     #[error("{} and {} are of the same month but differ: ingest one of them again", one.display(), other.display())]
     Contradiction {
-        /// A file.
+        /// The first file.
         one: PathBuf,
-        /// The other one.
+        /// The second file.
         other: PathBuf,
     },
 }
 
 impl ArchiveStoreError {
-    /// About a file that something cannot be done to.
+    /// An error of the file system for this path.
     pub(super) fn io(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { path: path.to_owned(), what, source }
     }
 
-    /// About a partition.
+    /// An error in a partition.
     pub(super) fn parquet(
         path: &Path,
     ) -> impl FnOnce(parquet::errors::ParquetError) -> Self + use<> {
@@ -79,7 +79,7 @@ impl ArchiveStoreError {
         move |source| Self::Parquet { path, source }
     }
 
-    /// About a file that is not what it should be.
+    /// An error for an invalid file.
     pub(super) fn broken(path: &Path, reason: impl Into<String>) -> Self {
         Self::Broken { path: path.to_owned(), reason: reason.into() }
     }

@@ -1,4 +1,4 @@
-//! Documents as rows of tables.
+//! Turns documents into rows of tables.
 
 mod bandwidth;
 mod consensus;
@@ -15,30 +15,30 @@ use super::schema::Table;
 use crate::read::archive::Document;
 use crate::read::span;
 
-/// What takes the documents of a unit.
+/// Receives the documents of a unit.
 pub(super) trait Fill {
-    /// Takes a document, or says why it cannot.
+    /// Takes a document, or returns why it is left out.
     fn take(&mut self, document: Document<'_>) -> Result<(), DocumentError>;
 
-    /// Lines of the document that was taken last which were left out, the rest of it being kept.
+    /// The lines left out of the last document, the rest of which was kept.
     fn left_out(&mut self) -> Vec<DocumentError> {
         Vec::new()
     }
 
-    /// What came of them.
+    /// Finishes the partitions.
     fn finish(self: Box<Self>) -> Result<Filled, ArchiveStoreError>;
 }
 
-/// What came of a unit's documents.
+/// The results for a unit's documents.
 #[derive(Debug, Default)]
 pub(super) struct Filled {
-    /// The partitions.
+    /// The partitions that were written.
     pub(super) parts: Vec<(&'static Table, Written)>,
-    /// How many documents of which sort there were; those that were read are counted elsewhere.
+    /// The numbers of documents by sort; documents that were read are counted elsewhere.
     pub(super) counts: Counts,
 }
 
-/// What documents have to be like.
+/// The times that documents may have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) month: Month,
@@ -47,12 +47,12 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// Whether a document may have this time.
+    /// Checks that a document may have this time.
     fn check(&self, unix_secs: u64) -> Result<(), DocumentError> {
         span::wrong_at(unix_secs, self.now).map_or(Ok(()), |why| Err(wrong(format!("it {why}"))))
     }
 
-    /// Whether a document of this time is of the month.
+    /// Checks that a document of this time belongs to the month.
     fn check_month(&self, unix_secs: u64) -> Result<(), DocumentError> {
         self.check(unix_secs)?;
         if Month::of(unix_secs) != Some(self.month) {
@@ -62,8 +62,7 @@ impl Bounds {
     }
 }
 
-/// Whether a document has no more bytes than any of its kind: what one may have bounds the memory
-/// for all.
+/// Checks the size of a document, which bounds the memory for all.
 fn check_len(document: Document<'_>, kind: &str, most_bytes: usize) -> Result<(), DocumentError> {
     if document.bytes.len() > most_bytes {
         let most = most_bytes >> 20;
@@ -72,7 +71,7 @@ fn check_len(document: Document<'_>, kind: &str, most_bytes: usize) -> Result<()
     Ok(())
 }
 
-/// What takes these documents; its partitions are in the order of [`Documents::tables`].
+/// The receiver of these documents; its partitions are in the order of [`Documents::tables`].
 pub(super) fn fill(
     documents: Documents,
     bounds: Bounds,
@@ -87,7 +86,7 @@ pub(super) fn fill(
     })
 }
 
-/// What is wrong with a document as a whole.
+/// The error for a document as a whole.
 fn wrong(reason: impl Into<String>) -> DocumentError {
     DocumentError { line: 1, reason: reason.into() }
 }

@@ -1,8 +1,8 @@
-//! Which hours of consensuses a store lacks, over several months.
+//! Missing hours of consensuses in a store, over several months.
 //!
-//! What is missing between the last hour of a month and the first of the next that is there, whole
-//! months included, only shows where several months are known. Before the first hour of all and
-//! after the last nothing is missing.
+//! Missing hours between the last one of a month and the first one of the next existing month,
+//! including whole months, are known only from several months. Hours before the first one of all
+//! and after the last one do not count as missing.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use ff_report::skipped::Skipped;
 use super::hours::Gap;
 use super::manifest::Manifest;
 
-/// What hours between months say.
+/// How hours between months are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Between {
     /// They are missing.
@@ -20,9 +20,9 @@ pub enum Between {
     NotKnown,
 }
 
-/// What is missing in months that come one after the other.
+/// Missing hours in successive months.
 pub(super) struct Gaps {
-    /// What hours between months say.
+    /// How hours between months are treated.
     between: Between,
     /// The last hour of each flavour so far.
     last: BTreeMap<String, u64>,
@@ -36,8 +36,8 @@ impl Gaps {
         Self { between, last: BTreeMap::new(), list: Vec::new() }
     }
 
-    /// Adds the next month's hours, if it is one of consensuses, and returns how many are missing
-    /// before its first.
+    /// Adds the hours of the next month, and returns the number of missing hours before its first
+    /// one. Manifests without hours change nothing.
     pub(super) fn add(&mut self, manifest: &Manifest) -> u64 {
         let mut hours_before = 0_u64;
         let file = format!("manifests/{}-{}.json", manifest.documents, manifest.month);
@@ -74,10 +74,10 @@ mod tests {
     use crate::store::hours::Hours;
     use crate::store::manifest::Counts;
 
-    /// 2020-03-01 00:00:00 in UTC.
+    /// 2020-03-01 00:00:00 UTC, in seconds since 1970.
     const MARCH: u64 = 1_583_020_800;
 
-    /// The manifest of a month whose consensuses are of these hours, counted from March on.
+    /// The manifest of a month with consensuses of these hours, counted from the start of March.
     fn manifest(month: &str, hours: &[i64]) -> Manifest {
         let time = |hour: &i64| MARCH.saturating_add_signed(hour * 3600);
         let times: BTreeSet<u64> = hours.iter().map(time).collect();

@@ -1,9 +1,9 @@
-//! The hours of a store: which relays were listed, with what weight, and what they advertised.
+//! The hours of a store: listed relays, their weights and advertised bandwidths.
 //!
-//! A relay's descriptor is the one whose digest its consensus lists. It is looked for among the
-//! descriptors of the consensus' month and of the month before, because a consensus of the first
-//! hours lists descriptors of the last day. Where there are none of both months, but others, they
-//! are of other months, and joined only on demand: by fingerprint then, the newest of each relay.
+//! A relay's descriptor is the one with the digest that the consensus lists. It is looked up among
+//! the descriptors of the consensus's month and of the month before, because the first consensuses
+//! of a month list descriptors of the day before. If both months have no descriptors but others do,
+//! these are joined only if allowed: by fingerprint, using the newest of each relay.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -22,37 +22,37 @@ use crate::analysis::engine::Reading;
 use crate::network;
 use crate::read::consensus::FlagBits;
 
-/// Hours of a store, one after the other.
+/// Iterates over the hours of a store.
 pub struct History<'a> {
     store: &'a ArchiveStore,
-    /// The months with consensuses that are asked for, in order.
+    /// The months with consensuses, in order.
     months: Vec<Month>,
-    /// Descriptors of all months by fingerprint, where such are wanted.
+    /// The newest descriptors of all months by fingerprint, if those may be used.
     by_fingerprint: Option<HashMap<Fingerprint, Said>>,
-    /// The numbers of relays.
+    /// Relays' numbers by fingerprint.
     numbers: HashMap<Fingerprint, u32>,
-    /// The relays, by their numbers.
+    /// The relays, by number.
     relays: Vec<Fingerprint>,
-    /// What they were listed with last, by the same numbers.
+    /// The last data of each relay, by number.
     labels: Vec<Label>,
-    /// How many relays had a descriptor, in all hours.
+    /// The number of relays with a descriptor, summed over all hours.
     joined: u64,
 }
 
-/// What a relay was listed with last, and what its descriptors said.
+/// The last listing of a relay, and whether it reported overload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Label {
-    /// What authorities say of it.
+    /// The flags when it was last listed.
     pub flags: FlagBits,
-    /// The series of its version, as in 0.4.8; empty if it says none.
+    /// The series of its version, such as 0.4.8; empty if unknown.
     pub series: String,
-    /// Whether any descriptor that it was listed with said that it was overloaded; nothing if it
-    /// was listed without one.
+    /// Whether any descriptor with which it was listed reported overload; `None` if it was listed
+    /// without one.
     pub overloaded: Option<bool>,
 }
 
 impl Label {
-    /// Whether it was overloaded, if it could have said so: tor does since 0.4.6.
+    /// Whether it was overloaded, if its version can report that: tor does since 0.4.6.
     #[must_use]
     pub fn is_overloaded(&self) -> Option<bool> {
         let mut numbers = self.series.split('.').map(str::parse::<u32>);
@@ -61,12 +61,12 @@ impl Label {
         self.overloaded.filter(|&is_overloaded| is_overloaded || says_so)
     }
 
-    /// Takes the series of a version.
+    /// Sets the series from a version.
     fn set_version(&mut self, version: &str) {
         let number = version.split([' ', '-']).next().unwrap_or_default();
         let end = number.match_indices('.').nth(2).map_or(number.len(), |(end, _)| end);
         let series = number.get(..end).unwrap_or_default();
-        // Hour after hour it is the same.
+        // It is mostly unchanged.
         if self.series != series {
             series.clone_into(&mut self.series);
         }
@@ -74,12 +74,12 @@ impl Label {
 }
 
 impl<'a> History<'a> {
-    /// The hours of these months, both included; every month without bounds.
+    /// The hours of these months, both included; all months without bounds.
     ///
     /// # Errors
-    /// [`ArchiveStoreError`] if there are no consensuses, or a month of them has no descriptors of
-    /// its own or of the month before: with `allow_mixed`, those of other months stand for those
-    /// that are not there.
+    /// [`ArchiveStoreError`] if there are no consensuses, or if a month of them has no descriptors
+    /// of its own or of the month before; with `allow_mixed`, those of other months are used
+    /// instead.
     pub fn new(
         store: &'a ArchiveStore,
         since: Option<Month>,
@@ -124,7 +124,7 @@ impl<'a> History<'a> {
         Ok(history)
     }
 
-    /// The manifests of all that is read.
+    /// The manifests of all data that are read.
     #[must_use]
     pub fn manifests(&self) -> Vec<PathBuf> {
         let of = |documents, month| self.store.manifest_path(documents, month);
@@ -139,11 +139,11 @@ impl<'a> History<'a> {
         all
     }
 
-    /// Goes through all hours in the order of time. A consensus of the flavour `microdesc` names no
-    /// descriptors and is passed over.
+    /// Calls a function for every hour, in order of time. Consensuses of the flavour `microdesc`
+    /// list no descriptors and are skipped.
     ///
     /// # Errors
-    /// An error of the store, or of the function that takes the hours.
+    /// An error of the store, or of the function.
     pub fn each<E: From<ArchiveStoreError>>(
         &mut self,
         mut take: impl FnMut(u64, &[Reading]) -> Result<(), E>,
@@ -172,7 +172,7 @@ impl<'a> History<'a> {
         Ok(())
     }
 
-    /// A relay of an hour.
+    /// The reading of a relay in an hour.
     fn reading(
         &mut self,
         group: &[Loaded; 5],
@@ -206,24 +206,24 @@ impl<'a> History<'a> {
         Some(Reading { relay, advertised, weight: weights.int(row) })
     }
 
-    /// The relays, by the numbers that readings have.
+    /// The relays; their places are their numbers in readings.
     #[must_use]
     pub fn relays(&self) -> &[Fingerprint] {
         &self.relays
     }
 
-    /// What they were listed with last, by the same numbers.
+    /// The last data of each relay, by number.
     #[must_use]
     pub fn labels(&self) -> &[Label] {
         &self.labels
     }
 
-    /// For each relay, by its number, the first of its family: relays that name each other, or that
-    /// one family's key has signed, in their newest descriptors of these months and the month
-    /// before, in however many steps. A relay without a family is the first of its own.
+    /// For each relay, by number, the first member of its family: relays that name each other or
+    /// have signatures by the same family key, in their newest descriptors of these months and the
+    /// month before, and transitively. A relay without a family is the first of its own.
     ///
     /// # Errors
-    /// What the store says.
+    /// An error of the store.
     pub fn families(&self) -> Result<Vec<usize>, ArchiveStoreError> {
         let mut months: Vec<_> =
             self.months.iter().flat_map(|month| [month.before(), *month]).collect();
@@ -241,7 +241,7 @@ impl<'a> History<'a> {
         Ok(network::families(&self.relays.iter().map(relay).collect::<Vec<_>>()))
     }
 
-    /// How many relays had a descriptor, all hours together.
+    /// The number of relays with a descriptor, summed over all hours.
     #[must_use]
     pub const fn joined(&self) -> u64 {
         self.joined

@@ -1,4 +1,4 @@
-//! One hour of a store, as a network.
+//! Reads one hour of a store as a network.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,11 +15,11 @@ use super::plan::Documents;
 use crate::network::{CapacitySource, Network, Relay};
 use crate::read::consensus::FlagBits;
 
-/// The network of the consensus of this time, its relays with what their descriptors say. In a
-/// store without descriptors weights stand for capacities, as in a consensus alone.
+/// The network of the consensus of this time, with data from relays' descriptors. In a store
+/// without descriptors weights are used as capacities, as for a consensus alone.
 ///
 /// # Errors
-/// [`ArchiveStoreError`] if the consensus of this very time is missing.
+/// [`ArchiveStoreError`] if there is no consensus of exactly this time.
 pub fn network(store: &ArchiveStore, unix_secs: u64) -> Result<Network, ArchiveStoreError> {
     let month = Month::of(unix_secs);
     let month = month.filter(|&month| {
@@ -78,7 +78,7 @@ pub fn network(store: &ArchiveStore, unix_secs: u64) -> Result<Network, ArchiveS
     })
 }
 
-/// A weight as bytes a second.
+/// A weight in bytes per second.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -88,7 +88,7 @@ const fn kilobytes(weight: f64) -> u64 {
     (weight as u64).saturating_mul(1000)
 }
 
-/// A relay of a network.
+/// A relay of the network.
 #[expect(clippy::cast_precision_loss, reason = "weights do not lie above 2^53")]
 fn relay(columns: &[Loaded; 8], row: usize, said: &[ByDigest; 2], kin: &Families) -> Option<Relay> {
     let [fingerprints, digests, nicknames, addresses, others, flags, weights, unmeasured] = columns;

@@ -1,11 +1,10 @@
-//! Which hours of consensuses a month has, and which are missing between its first and its last.
+//! The hours of consensuses in a month, and missing ones between its first and its last.
 
 use std::collections::BTreeSet;
 
 use ff_base::utc::Utc;
 use serde::{Deserialize, Serialize};
 
-/// Seconds of an hour.
 const HOUR: u64 = 3600;
 
 /// The hours of a month's consensuses of a flavour.
@@ -13,38 +12,38 @@ const HOUR: u64 = 3600;
 pub struct Hours {
     /// The flavour.
     pub flavour: String,
-    /// The first, in seconds since 1970.
+    /// The first hour, in seconds since 1970.
     pub first_unix_secs: u64,
-    /// The last.
+    /// The last hour, in seconds since 1970.
     pub last_unix_secs: u64,
-    /// Those between them that are not there.
+    /// The missing hours between them.
     pub missing: Vec<Gap>,
 }
 
-/// Hours in a row that are not there.
+/// Consecutive missing hours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gap {
-    /// The first of them, in seconds since 1970.
+    /// The first missing hour, in seconds since 1970.
     pub first_unix_secs: u64,
-    /// The last of them.
+    /// The last missing hour, in seconds since 1970.
     pub last_unix_secs: u64,
 }
 
 impl Gap {
-    /// What is missing between two hours that are there.
+    /// The gap between two successive existing hours, if any.
     pub(super) fn between(one: u64, next: u64) -> Option<Self> {
         let hours = (next.checked_sub(one)? / HOUR).checked_sub(1).filter(|hours| *hours > 0)?;
         Some(Self { first_unix_secs: one + HOUR, last_unix_secs: one + hours * HOUR })
     }
 
-    /// How many hours they are.
+    /// The number of hours.
     pub(super) const fn hours(self) -> u64 {
         self.last_unix_secs.saturating_sub(self.first_unix_secs) / HOUR + 1
     }
 }
 
 impl Hours {
-    /// Of these times.
+    /// The hours with these times.
     pub(super) fn of(flavour: &str, times: &BTreeSet<u64>) -> Option<Self> {
         let (&first_unix_secs, &last_unix_secs) = (times.first()?, times.last()?);
         let pairs = times.iter().zip(times.iter().skip(1));
@@ -52,7 +51,7 @@ impl Hours {
         Some(Self { flavour: flavour.to_owned(), first_unix_secs, last_unix_secs, missing })
     }
 
-    /// How many are missing between the first and the last.
+    /// The number of missing hours between the first and the last.
     pub(super) fn missing_hours(&self) -> u64 {
         self.missing.iter().fold(0, |sum, gap| sum.saturating_add(gap.hours()))
     }

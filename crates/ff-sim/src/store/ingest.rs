@@ -1,4 +1,4 @@
-//! A folder of archives into a store.
+//! Reads a folder of archives into a store.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,24 +22,23 @@ use crate::read::archive::{self, Document};
 /// A unit that is in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Which documents.
+    /// The kind of documents.
     pub documents: Documents,
     /// The month.
     pub month: Month,
-    /// Whether it was there before.
+    /// Whether it was in the store before.
     pub was_there: bool,
-    /// What is said of it.
+    /// The manifest of the unit.
     pub manifest: Manifest,
 }
 
-/// Takes units into a store, several at once, each as a whole or not at all. A unit that is there
-/// already, from the same files, is left as it is. The results are in the order of the units.
+/// Reads units into a store, several at once, each completely or not at all. A unit that was
+/// already read from the same files is left unchanged. The results are in the order of the units.
 ///
-/// `now` is the time in seconds since 1970; documents of the future are left out.
+/// `now` is the time in seconds since 1970; documents in the future are left out.
 ///
 /// # Errors
-/// The first [`ArchiveStoreError`]: what this run's units have done before stays, and no other unit
-/// is begun.
+/// The first [`ArchiveStoreError`]: units finished before it are kept, and no other unit is begun.
 pub fn ingest(
     store: &ArchiveStore,
     units: &[Unit],
@@ -76,7 +75,7 @@ pub fn ingest(
     all.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Takes a unit.
+/// Reads a unit into the store.
 fn ingest_unit(
     store: &ArchiveStore,
     unit: &Unit,
@@ -95,7 +94,7 @@ fn ingest_unit(
         was_there,
         manifest,
     };
-    // A manifest that cannot be read is made again; one of another schema is not ours to replace.
+    // An unreadable manifest is replaced; one with another schema is not ours to replace.
     let before = match store.manifest(unit.documents, unit.month) {
         Err(ArchiveStoreError::Broken { .. }) => None,
         before => before?,
@@ -107,15 +106,15 @@ fn ingest_unit(
     let written = read.and_then(|(filled, skips)| commit(store, unit, sources, filled, skips));
     if written.is_err() {
         for table in unit.documents.tables() {
-            // On a full disk they would take the room of what comes next; if they stay, they are
-            // replaced.
+            // On a full disk they would waste space; if they cannot be removed, they are replaced
+            // later.
             let _ = fs::remove_file(place::beside(&store.part(table, unit.month)));
         }
     }
     Ok(done(written?, false))
 }
 
-/// Whether a unit is there, as these files give it.
+/// Whether a unit was already read from these files.
 fn is_there(
     store: &ArchiveStore,
     unit: &Unit,
@@ -165,7 +164,7 @@ fn read(
         walked.map_err(ArchiveStoreError::io(&source.path, "read"))?;
         lines_left_out += lines.left_out();
         for mut found in [found, lines] {
-            // Within the store, files are called as they are within their folder, wherever that is.
+            // In the store, files have their paths within their folder, wherever that is.
             found.all.iter_mut().for_each(|one| one.file.clone_from(&source.name));
             skips.extend(found);
         }
@@ -176,7 +175,7 @@ fn read(
     Ok((filled, skips))
 }
 
-/// Puts partitions in their places, and after them the manifest.
+/// Renames partitions to their final names, and then writes the manifest.
 fn commit(
     store: &ArchiveStore,
     unit: &Unit,
@@ -196,7 +195,8 @@ fn commit(
     let manifest_path = store.manifest_path(unit.documents, unit.month);
     let dir = manifest_path.parent().unwrap_or(store.dir());
     fs::create_dir_all(dir).map_err(ArchiveStoreError::io(dir, "created"))?;
-    // From here on until the new manifest is there, none says that the partitions belong together.
+    // From here on until the new manifest is written, no manifest claims that the partitions belong
+    // together.
     remove(&manifest_path)?;
     for (table, _) in &filled.parts {
         let path = store.part(table, unit.month);
@@ -206,7 +206,7 @@ fn commit(
     Ok(manifest)
 }
 
-/// Removes a file, if it is there, and has that on the disk.
+/// Removes a file, if it exists, and syncs that to disk.
 fn remove(path: &PathBuf) -> Result<(), ArchiveStoreError> {
     match fs::remove_file(path) {
         Ok(()) => place::sync_folder_of(path),
@@ -215,13 +215,13 @@ fn remove(path: &PathBuf) -> Result<(), ArchiveStoreError> {
     }
 }
 
-/// The name of a file before it is in its place.
+/// The temporary name of a file.
 fn beside_name(path: &std::path::Path) -> String {
     place::beside(path).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// What was left out of these months of a store, both included, or of all without bounds, in the
-/// order of kinds and months, how much was read, and which hours are missing.
+/// The omissions in these months of a store, both included, or in all months, in the order of kinds
+/// and months, with the number of documents read and the missing hours.
 ///
 /// # Errors
 /// [`ArchiveStoreError`] if a manifest cannot be read.
@@ -233,7 +233,7 @@ pub fn skips(
     skips_between(store, Between::Missing, since, until)
 }
 
-/// The same, of a store that may have some of the months only.
+/// The same for a store that may have only some of the months.
 fn skips_between(
     store: &ArchiveStore,
     between: Between,
@@ -256,10 +256,10 @@ fn skips_between(
     Ok(all)
 }
 
-/// Writes `errors.csv` of all that a store has.
+/// Writes `errors.csv` with all omissions of a store.
 ///
 /// # Errors
-/// [`ArchiveStoreError`] when something cannot be read or written.
+/// [`ArchiveStoreError`] if a file cannot be read or written.
 pub fn write_errors(store: &ArchiveStore, between: Between) -> Result<(), ArchiveStoreError> {
     let path = store.dir().join("errors.csv");
     let mut bytes = Vec::new();
@@ -268,7 +268,7 @@ pub fn write_errors(store: &ArchiveStore, between: Between) -> Result<(), Archiv
     place::write_whole(&path, &format!(".store-errors-{}.tmp", std::process::id()), &bytes)
 }
 
-/// What was left out of units, how much was read, and which hours are missing.
+/// The omissions in units, with the number of documents read and the missing hours.
 #[must_use]
 pub fn skips_of(done: &[Done], between: Between) -> Skips {
     let mut all = Skips::default();
@@ -285,8 +285,8 @@ pub fn skips_of(done: &[Done], between: Between) -> Skips {
     all
 }
 
-/// For each unit, how many hours are missing between its first one and the last one of an earlier
-/// month.
+/// For each unit, the number of missing hours between the last one of an earlier month and its
+/// first one.
 #[must_use]
 pub fn hours_missing_before(done: &[Done], between: Between) -> Vec<u64> {
     let mut by_month: Vec<(usize, &Manifest)> =

@@ -1,4 +1,4 @@
-//! Which relays consensuses of a month list, and where their rows are.
+//! The consensuses of a month, and the places of their relays' rows.
 
 use super::error::ArchiveStoreError;
 use super::load::{Loaded, PartFile};
@@ -6,23 +6,23 @@ use super::month::Month;
 use super::place::ArchiveStore;
 use super::schema::{CONSENSUS_RELAYS, CONSENSUSES};
 
-/// A consensus of a partition.
+/// A consensus in a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Listed {
     pub(super) time: u64,
-    /// Its first row among the relays.
+    /// The index of its first relay row.
     first_row: u64,
-    /// How many rows there are.
+    /// The number of its relay rows.
     pub(super) rows: u64,
 }
 
-/// The relays of a month's consensuses, a group of rows at a time.
+/// The relays of a month's consensuses, read one group of rows at a time.
 pub(super) struct Relays {
     /// The partition.
     pub(super) part: PartFile,
-    /// The first row of each group, and after them the number of all.
+    /// The first row of each group, followed by the number of all rows.
     starts: Vec<u64>,
-    /// The group that was read last.
+    /// The last group that was read.
     group: Option<(usize, [Loaded; 5])>,
 }
 
@@ -36,7 +36,7 @@ impl Relays {
         Ok(Self { part, starts, group: None })
     }
 
-    /// The group that a consensus is in, and where in it the consensus begins.
+    /// The index of a consensus's group, and the consensus's first row in it.
     pub(super) fn group_index(&self, listed: Listed) -> Option<(usize, usize)> {
         let index =
             self.starts.partition_point(|&start| start <= listed.first_row).checked_sub(1)?;
@@ -45,7 +45,7 @@ impl Relays {
         Some((index, usize::try_from(listed.first_row - start).ok()?))
     }
 
-    /// The group that a consensus is in, read, and where in it the consensus begins.
+    /// Reads a consensus's group; returns it with the consensus's first row in it.
     pub(super) fn group_of(
         &mut self,
         listed: Listed,
@@ -71,7 +71,7 @@ impl Relays {
     }
 }
 
-/// The consensuses of a month whose relays are listed with their descriptors, by time.
+/// The consensuses of a month that list descriptors, by time.
 pub(super) fn consensuses(
     store: &ArchiveStore,
     month: Month,

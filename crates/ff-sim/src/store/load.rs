@@ -1,4 +1,4 @@
-//! Columns of a partition, a group of rows after the other.
+//! Reads columns of a partition, one group of rows at a time.
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,44 +28,43 @@ pub(super) struct PartFile {
 pub(super) enum Loaded {
     /// Numbers; times in seconds since 1970.
     Int(Vec<Option<u64>>),
-    /// True or false.
+    /// Booleans.
     Bool(Vec<Option<bool>>),
     /// Text or bytes.
     Bytes(Vec<Option<ByteArray>>),
 }
 
 impl Loaded {
-    /// The number of a row.
+    /// The number in a row.
     pub(super) fn int(&self, row: usize) -> Option<u64> {
         let Self::Int(values) = self else { return None };
         values.get(row).copied().flatten()
     }
 
-    /// Whether a row says yes.
+    /// Whether a row is true.
     pub(super) fn is_true(&self, row: usize) -> bool {
         matches!(self, Self::Bool(values) if values.get(row) == Some(&Some(true)))
     }
 
-    /// The bytes of a row.
+    /// The bytes in a row.
     pub(super) fn bytes(&self, row: usize) -> Option<&[u8]> {
         let Self::Bytes(values) = self else { return None };
         values.get(row)?.as_ref().map(ByteArray::data)
     }
 
-    /// A fingerprint or digest of a row.
+    /// The fingerprint or digest in a row.
     pub(super) fn id(&self, row: usize) -> Option<[u8; 20]> {
         self.bytes(row)?.try_into().ok()
     }
 
-    /// The text of a row; empty if it has none.
+    /// The text in a row; empty if it has none.
     pub(super) fn text(&self, row: usize) -> &str {
         self.bytes(row).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
     }
 }
 
 impl PartFile {
-    /// Opens a month's partition, which has to be as its manifest says and to have the table's
-    /// columns.
+    /// Opens a month's partition, which must agree with its manifest and have the table's columns.
     pub(super) fn open(
         store: &ArchiveStore,
         table: &'static Table,
@@ -76,7 +75,7 @@ impl PartFile {
         Self::open_checked(path, table)
     }
 
-    /// The same, of a file that is known to be whole.
+    /// The same for a file that was checked already.
     pub(super) fn open_checked(
         path: &Path,
         table: &'static Table,
@@ -84,7 +83,7 @@ impl PartFile {
         guarded(path, || Self::open_unguarded(path, table))
     }
 
-    /// The same, and it may panic.
+    /// The same without protection from panics.
     fn open_unguarded(path: &Path, table: &'static Table) -> Result<Self, ArchiveStoreError> {
         let fail = || ArchiveStoreError::parquet(path);
         let file = File::open(path).map_err(ArchiveStoreError::io(path, "read"))?;
@@ -99,13 +98,13 @@ impl PartFile {
         Ok(Self { path: path.to_owned(), table, reader })
     }
 
-    /// How many rows each of its groups has.
+    /// The number of rows in each group.
     pub(super) fn groups(&self) -> Vec<u64> {
         let groups = self.reader.metadata().row_groups().iter();
         groups.map(|group| u64::try_from(group.num_rows()).unwrap_or(0)).collect()
     }
 
-    /// Columns of a group, by name.
+    /// Reads columns of a group, by name.
     pub(super) fn columns<const N: usize>(
         &self,
         group: usize,
@@ -123,7 +122,7 @@ impl PartFile {
         guarded(&self.path, || self.column_unguarded(group, name))
     }
 
-    /// The same, and it may panic.
+    /// The same without protection from panics.
     fn column_unguarded(&self, group: usize, name: &str) -> Result<Loaded, ArchiveStoreError> {
         let fail = || ArchiveStoreError::parquet(&self.path);
         let broken =
@@ -157,8 +156,8 @@ impl PartFile {
     }
 }
 
-/// Has a file that the parquet crate panics at be a broken one. A manifest's hash keeps broken
-/// disks away from it, and nobody who writes both.
+/// Turns a panic of the parquet crate into an error about a broken file. A manifest's hash detects
+/// broken disks, but not files written on purpose.
 fn guarded<T>(
     path: &Path,
     body: impl FnOnce() -> Result<T, ArchiveStoreError>,
@@ -167,7 +166,7 @@ fn guarded<T>(
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(broken)
 }
 
-/// Whether a partition is as its manifest says.
+/// Checks that a partition agrees with its manifest.
 fn check(
     store: &ArchiveStore,
     table: &Table,

@@ -1,4 +1,4 @@
-//! What a store says of a month's documents: what they were read from, and what came of it.
+//! The manifest of a month's documents: their source files, and the results of reading them.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -13,70 +13,70 @@ use super::hours::Hours;
 use super::month::Month;
 use super::schema::SCHEMA;
 
-/// The format that a manifest names.
+/// The format named in a manifest.
 const FORMAT: &str = "ff-sim manifest";
-/// How much of a file is hashed at once.
+/// The number of bytes hashed at once.
 const CHUNK: usize = 1 << 16;
 
-/// A file that was read.
+/// A source file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceFile {
-    /// Its path within the folder of archives, with `/` between its parts.
+    /// The path within the folder of archives, with `/` as separator.
     pub path: String,
-    /// Its length.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Its SHA-256, in hexadecimal digits.
+    /// SHA-256 in hexadecimal digits.
     pub sha256: String,
 }
 
-/// A partition that was written.
+/// A partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// Its table.
+    /// The table.
     pub table: String,
-    /// How many rows it has.
+    /// The number of rows.
     pub rows: u64,
-    /// Its length.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Its SHA-256, in hexadecimal digits.
+    /// SHA-256 in hexadecimal digits.
     pub sha256: String,
 }
 
-/// A manifest.
+/// The manifest of a month's documents of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     format: String,
     schema: u32,
-    /// Which documents.
+    /// The kind of documents.
     pub documents: String,
     /// The month.
     pub month: Month,
-    /// The files that were read, in order.
+    /// The source files, in order.
     pub sources: Vec<SourceFile>,
-    /// The files that were written.
+    /// The partitions.
     pub parts: Vec<Part>,
-    /// How many documents were read.
+    /// The number of documents that were read.
     pub read: u64,
-    /// How many of other kinds were passed over, which is not a fault.
+    /// The number of documents of other kinds, which are skipped without being errors.
     pub passed_over: u64,
-    /// How many were there twice.
+    /// The number of duplicate documents.
     pub duplicates: u64,
-    /// Hours between the first and the last of a flavour that are not there.
+    /// The number of missing hours between the first and the last one of a flavour.
     pub missing_hours: u64,
-    /// Which hours are there, by flavour; an older manifest does not say.
+    /// The existing hours by flavour; missing in older manifests.
     #[serde(default)]
     pub hours: Vec<Hours>,
-    /// How many lines were read of documents whose lines are left out one by one.
+    /// The number of lines read, for documents with lines that are left out individually.
     #[serde(default)]
     pub lines: u64,
-    /// How many of those that were left out are such lines.
+    /// The number of omissions that are such lines.
     #[serde(default)]
     pub lines_left_out: u64,
-    /// What was left out, those that were there twice among it.
+    /// All omissions, including duplicates.
     pub skipped: Vec<Skipped>,
 }
 
-/// What came of a month's documents, for its manifest.
+/// The counts of a month's documents, for its manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     /// See [`Manifest::read`].
@@ -96,7 +96,7 @@ pub(super) struct Counts {
 }
 
 impl Manifest {
-    /// That of these documents.
+    /// The manifest of these documents.
     pub(super) fn new(
         (documents, month): (&str, Month),
         sources: Vec<SourceFile>,
@@ -122,7 +122,7 @@ impl Manifest {
         }
     }
 
-    /// Reads one.
+    /// Parses a manifest.
     ///
     /// # Errors
     /// [`ArchiveStoreError`] names the file.
@@ -140,14 +140,14 @@ impl Manifest {
     }
 }
 
-/// The fields that every manifest has, of any schema.
+/// The fields of every manifest, whatever its schema.
 #[derive(Deserialize)]
 struct Head {
     format: String,
     schema: u32,
 }
 
-/// The length of a file and its SHA-256, in hexadecimal digits.
+/// The size of a file in bytes, and its SHA-256 in hexadecimal digits.
 pub(super) fn hash(path: &Path) -> Result<(u64, String), ArchiveStoreError> {
     let read = || -> io::Result<(u64, String)> {
         let (mut file, mut hash, mut chunk) = (File::open(path)?, Sha256::new(), vec![0; CHUNK]);
@@ -164,7 +164,7 @@ pub(super) fn hash(path: &Path) -> Result<(u64, String), ArchiveStoreError> {
     read().map_err(ArchiveStoreError::io(path, "read"))
 }
 
-/// Whether a file has this length.
+/// Whether a file has this size.
 pub(super) fn has_len(path: &Path, bytes: u64) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == bytes)
 }

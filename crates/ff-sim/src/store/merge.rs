@@ -1,4 +1,4 @@
-//! Stores of several machines as one.
+//! Merges the stores of several machines.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,23 +10,22 @@ use super::place::{self, ArchiveStore};
 use super::plan::Documents;
 use super::schema::Table;
 
-/// A month that was put into a store.
+/// A month that was added to a store.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Merged {
-    /// Which documents.
+    /// The kind of documents.
     pub documents: Documents,
     /// The month.
     pub month: Month,
-    /// The store that it was in.
+    /// The store that it came from.
     pub from: PathBuf,
 }
 
-/// Puts all that stores have into another, by links where that is possible and as copies elsewhere.
+/// Adds the content of stores to another one, by hard links where possible and otherwise as copies.
 ///
 /// # Errors
-/// [`ArchiveStoreError::Contradiction`] if two have the same documents of a month and do not say
-/// the same; nothing has been written then. Partitions that are not as their manifests say are an
-/// error too.
+/// [`ArchiveStoreError::Contradiction`] if two stores have different data of the same month;
+/// nothing has been written then. A partition that disagrees with its manifest is an error, too.
 pub fn merge(from: &[ArchiveStore], to: &ArchiveStore) -> Result<Vec<Merged>, ArchiveStoreError> {
     let mut all: Vec<(Documents, Month, &ArchiveStore, Manifest)> = Vec::new();
     for store in std::iter::once(to).chain(from) {
@@ -60,7 +59,7 @@ pub fn merge(from: &[ArchiveStore], to: &ArchiveStore) -> Result<Vec<Merged>, Ar
     Ok(merged)
 }
 
-/// Whether partitions are as their manifest says.
+/// Checks that partitions agree with their manifest.
 fn check(
     store: &ArchiveStore,
     documents: Documents,
@@ -82,7 +81,7 @@ fn check(
     Ok(())
 }
 
-/// Takes a month over, its manifest last.
+/// Adds a month, its manifest last.
 fn take(
     from: &ArchiveStore,
     to: &ArchiveStore,
@@ -113,7 +112,7 @@ fn link(
     let dir = path.parent().unwrap_or(to.dir());
     fs::create_dir_all(dir).map_err(ArchiveStoreError::io(dir, "created"))?;
     let beside = place::beside(&path);
-    // What a killed run has left.
+    // A killed run may have left this file.
     let _ = fs::remove_file(&beside);
     if fs::hard_link(from, &beside).is_err() {
         let copied = fs::copy(from, &beside).and_then(|_| fs::File::open(&beside)?.sync_all());

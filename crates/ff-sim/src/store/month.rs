@@ -1,4 +1,4 @@
-//! Months, as archives are cut by them.
+//! Months, by which archives are divided.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
-/// A month of the Gregorian calendar since 2007, in UTC; `2019-01` as text.
+/// A month of the Gregorian calendar from 2007 on, in UTC; `2019-01` as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Month {
@@ -26,7 +26,7 @@ impl Month {
         is_known.then(|| Self { number: year * 12 + month - 1 })
     }
 
-    /// The month of a time in seconds since 1970; nothing before 2007.
+    /// The month of a time in seconds since 1970; `None` before 2007.
     #[must_use]
     pub fn of(unix_secs: u64) -> Option<Self> {
         let secs = i64::try_from(unix_secs).ok()?;
@@ -40,15 +40,14 @@ impl Month {
         Self { number: self.number - 1 }
     }
 
-    /// Months since the year 0: what shards are dealt by, so that they stay the same when months
-    /// come in.
+    /// Months since the year 0. Shards depend on this number, so that they stay the same when
+    /// months are added.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.number
     }
 
-    /// The last month in a text that has one, with no digit around it:
-    /// `consensuses-2019-01.tar.xz`.
+    /// The last month in a text, without adjacent digits: `consensuses-2019-01.tar.xz`.
     #[must_use]
     pub fn within(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();

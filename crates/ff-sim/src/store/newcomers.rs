@@ -1,8 +1,8 @@
-//! Which relays a store's consensuses list for the first time, hour by hour.
+//! Relays that a store's consensuses list for the first time, hour by hour.
 //!
-//! Who was in any earlier consensus of the store is not new, however long ago that was; so the
-//! relays of its first consensus never are. Relays that came in hours without a consensus come with
-//! the next one.
+//! A relay in any earlier consensus of the store is not new, however long ago that was; so relays
+//! of the store's first consensus are never new. Relays that arrived in hours without a consensus
+//! are listed with the next one.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -20,20 +20,20 @@ use super::schema::CONSENSUS_RELAYS;
 /// Seconds between two consensuses.
 const HOUR_SECS: u64 = 3600;
 
-/// Relays that consensuses of a span list for the first time.
+/// Relays listed for the first time by consensuses of a span.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FirstListed {
-    /// The relays, and how many hours after the span's beginning they were listed, from 1; in
-    /// order.
+    /// The relays with the hour of their first listing, counted from the start of the span, from 1;
+    /// in order.
     pub relays: Vec<(u32, Fingerprint)>,
-    /// Hours of the span without a consensus.
+    /// The number of hours of the span without a consensus.
     pub missing_hours: u64,
-    /// The manifests of what was read.
+    /// The manifests of all data that were read.
     pub manifests: Vec<PathBuf>,
 }
 
-/// Those of the hours after `from` up to `to`, in seconds since 1970. `read` is told of each
-/// consensus.
+/// Finds the relays first listed in the hours after `from` up to `to`, in seconds since 1970.
+/// `read` is called for each consensus.
 ///
 /// # Errors
 /// [`ArchiveStoreError`] if the store cannot be read, or has no consensus in these hours.
@@ -72,16 +72,15 @@ pub fn first_listed(
     Ok(found)
 }
 
-/// The relays that a month's consensuses list.
+/// The relays in a month's consensuses.
 struct Names {
-    /// Their rows.
     relays: Relays,
-    /// The fingerprints of the group that was read last.
+    /// The fingerprints of the last group that was read.
     group: Option<(usize, Loaded)>,
 }
 
 impl Names {
-    /// Those of a consensus.
+    /// The relays of a consensus.
     fn of(&mut self, listed: Listed) -> Result<Vec<Fingerprint>, ArchiveStoreError> {
         let broken =
             || ArchiveStoreError::broken(Path::new(CONSENSUS_RELAYS.name), "rows are missing");

@@ -1,4 +1,4 @@
-//! A partition that is being written: rows are gathered here, and a thread of its own packs them.
+//! Writes a partition: rows are gathered here, and compressed by a separate thread.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -16,45 +16,45 @@ use super::chunk::Chunks;
 use super::error::ArchiveStoreError;
 use super::schema::Table;
 
-/// A group of rows is closed when it has this number, at the end of a document: some 16 MB of
-/// consensuses.
+/// A group of rows is written at the end of a document when it has this number of rows: some 16 MB
+/// of consensuses.
 const GROUP_ROWS: usize = 1 << 17;
-/// Or when the values of its columns, each of them once, have this number of bytes: the parts of
-/// archives that matter have fewer.
+/// A group is also written when its columns' distinct values have this number of bytes; groups of
+/// usual archives stay below it.
 const GROUP_BYTES: usize = 1 << 23;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Written {
     pub(super) rows: u64,
-    /// Bytes on the disk.
+    /// Size on disk, in bytes.
     pub(super) bytes: u64,
-    /// Their SHA-256, in hexadecimal digits.
+    /// SHA-256 in hexadecimal digits.
     pub(super) sha256: String,
 }
 
-/// A partition that is being written; what is not finished is removed.
+/// A partition that is being written; without [`Self::finish`] it is removed.
 pub(super) struct Partition {
     table: &'static Table,
-    /// Where it is written.
+    /// The path of the file.
     path: PathBuf,
     /// Rows that are not written yet.
     batch: Batch,
-    /// How many rows went before.
+    /// The number of rows already handed over.
     rows: u64,
-    /// Where groups go; nothing once all went there.
+    /// Sends groups to the writing thread; `None` after the last.
     to: Option<SyncSender<Batch>>,
-    /// Where their space comes back from.
+    /// Returns the memory of groups.
     back: Receiver<Batch>,
-    /// Whether a group went there and its space has not come back.
+    /// Whether the memory of a group has not been returned.
     is_lent: bool,
-    /// What writes them; nothing once it has ended.
+    /// The result of the writing thread; `None` once it was received.
     thread: Option<Receiver<Result<Written, ArchiveStoreError>>>,
-    /// Whether that has given up.
+    /// Whether the writing thread has failed.
     is_lost: bool,
 }
 
 impl Partition {
-    /// Begins a file at this path, in place of what is there.
+    /// Creates a file at this path, replacing an existing one.
     pub(super) fn create(path: &Path, table: &'static Table) -> Result<Self, ArchiveStoreError> {
         let file = File::create(path).map_err(ArchiveStoreError::io(path, "created"))?;
         let (to, from) = sync_channel(0);
@@ -79,28 +79,27 @@ impl Partition {
         self.table
     }
 
-    /// How many rows it has.
+    /// The number of rows.
     pub(super) const fn rows(&self) -> u64 {
         self.rows + self.batch.rows() as u64
     }
 
-    /// Whether what writes it has given up: [`Self::finish`] says why.
+    /// Whether the writing thread has failed; [`Self::finish`] returns the error.
     pub(super) const fn is_lost(&self) -> bool {
         self.is_lost
     }
 
-    /// Adds a row.
     pub(super) fn push(&mut self, cells: &[Cell<'_>]) {
         self.batch.push(cells);
     }
 
-    /// Says what a column has in all rows of this document that come again.
+    /// Sets the value of a column in all repeated rows of this document.
     pub(super) fn fix(&mut self, column: usize, cell: Cell<'_>) {
         self.batch.fix(column, cell);
     }
 
-    /// Adds a row of the last document again, with other cells in some columns; `false` if it is
-    /// not at hand.
+    /// Repeats a row of the last document, with other cells in some columns; returns `false` if
+    /// there is no such row.
     pub(super) fn push_again<'a>(
         &mut self,
         row: usize,
@@ -109,7 +108,7 @@ impl Partition {
         self.batch.push_again(row, changes)
     }
 
-    /// Says that a document ends here: groups of rows have whole documents.
+    /// Ends a document: groups of rows consist of whole documents.
     pub(super) fn end_document(&mut self) {
         self.batch.end_document();
         if self.batch.rows() >= GROUP_ROWS || self.batch.value_bytes() >= GROUP_BYTES {
@@ -117,10 +116,9 @@ impl Partition {
         }
     }
 
-    /// Hands over what there is.
+    /// Hands over the gathered rows.
     fn flush(&mut self) {
-        // The last group has to be written before this one is taken anyway, and then there are at
-        // most two.
+        // The last group must be written before this one is taken anyway, so there are at most two.
         let space = if self.is_lent { self.back.recv().ok() } else { None };
         self.is_lent = false;
         let batch = self.batch.take(space);
@@ -131,7 +129,7 @@ impl Partition {
         }
     }
 
-    /// Writes the rest, and has it on the disk.
+    /// Writes the rest, and syncs it to disk.
     pub(super) fn finish(mut self) -> Result<Written, ArchiveStoreError> {
         self.flush();
         self.to = None;
@@ -142,7 +140,7 @@ impl Partition {
         let last = std::mem::replace(&mut self.batch, Batch::new(self.table));
         self.back.try_iter().chain([last]).for_each(Batch::put_aside);
         if written.is_ok() {
-            // Nothing is left to be removed.
+            // Prevents the removal of the finished file.
             self.path = PathBuf::new();
         }
         written
@@ -153,17 +151,17 @@ impl Drop for Partition {
     fn drop(&mut self) {
         self.to = None;
         if let Some(thread) = self.thread.take() {
-            // Why it failed does not matter now.
+            // The error does not matter here.
             let _ = thread.recv();
         }
         if !self.path.as_os_str().is_empty() {
-            // If it stays, the next run puts another in its place.
+            // If it cannot be removed, the next run replaces it.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Writes groups of rows as they come.
+/// Writes groups of rows as they arrive.
 fn write(
     path: &Path,
     file: File,
@@ -184,7 +182,7 @@ fn write(
         rows += batch.rows() as u64;
         let group = to.next_row_group().map_err(fail())?;
         chunks.write(&batch, &columns, group).map_err(fail())?;
-        // It is freed if nobody waits for it.
+        // It is freed if the other side has ended.
         let _ = empty.try_send(batch);
     }
     let out = to.into_inner().map_err(fail())?;
@@ -194,12 +192,11 @@ fn write(
     Ok(Written { rows, bytes: out.bytes, sha256: hex::encode(out.hash.finalize()) })
 }
 
-/// A writer that hashes and counts what passes through it.
+/// A writer that hashes and counts the bytes that pass through it.
 struct Hashed<W> {
-    /// Where it goes.
     inner: W,
     hash: Sha256,
-    /// Its length.
+    /// The number of bytes written.
     bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The folder of a store: where its files are, how they are put in place, and who may write.
+//! The folder of a store: paths of its files, atomic writes, and locks.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -12,13 +12,13 @@ use super::month::Month;
 use super::plan::Documents;
 use super::schema::{SCHEMA, Table};
 
-/// The file that says that a folder is a store.
+/// The file that marks a folder as a store.
 const MARK: &str = "store.json";
-/// What files begin with that are not in their place yet.
+/// The prefix of temporary files.
 const UNFINISHED: &str = ".store-";
-/// What the mark says the folder is.
+/// The format named in the mark.
 const FORMAT: &str = "ff-sim store";
-/// No manifest is longer than this.
+/// The greatest size of a manifest, in bytes.
 const MOST_MANIFEST_BYTES: u64 = 256 << 20;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -27,10 +27,9 @@ struct Mark {
     schema: u32,
 }
 
-/// A store.
+/// A store in a folder: archives as Parquet.
 #[derive(Clone, Debug)]
 pub struct ArchiveStore {
-    /// Its folder.
     dir: PathBuf,
 }
 
@@ -41,10 +40,10 @@ impl ArchiveStore {
         dir.join(MARK).is_file()
     }
 
-    /// Opens the store of a folder.
+    /// Opens the store in a folder.
     ///
     /// # Errors
-    /// [`ArchiveStoreError`] if there is none, or one of another schema.
+    /// [`ArchiveStoreError`] if there is no store, or one with another schema.
     pub fn open(dir: &Path) -> Result<Self, ArchiveStoreError> {
         let path = dir.join(MARK);
         let text = match fs::read(&path) {
@@ -65,10 +64,10 @@ impl ArchiveStore {
         Ok(Self { dir: dir.to_owned() })
     }
 
-    /// Opens the store of a folder, or makes one in a folder that is empty or not there.
+    /// Opens the store in a folder, or creates one if the folder is empty or missing.
     ///
     /// # Errors
-    /// [`ArchiveStoreError`]; a folder with anything else in it is left as it is.
+    /// [`ArchiveStoreError`]; a folder with other content is left unchanged.
     pub fn create(dir: &Path) -> Result<Self, ArchiveStoreError> {
         match Self::open(dir) {
             Err(ArchiveStoreError::None(_)) => {}
@@ -79,7 +78,7 @@ impl ArchiveStore {
         for entry in entries {
             let name = entry.map_err(ArchiveStoreError::io(dir, "read"))?.file_name();
             let name = name.to_string_lossy();
-            // Another run may be making the same store.
+            // Another run may be creating the same store.
             if name != MARK && !name.starts_with(UNFINISHED) {
                 return Err(ArchiveStoreError::Foreign(dir.to_owned()));
             }
@@ -90,28 +89,28 @@ impl ArchiveStore {
         Self::open(dir)
     }
 
-    /// Its folder.
+    /// The folder of the store.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Where a table's partition of a month is.
+    /// The path of a table's partition of a month.
     #[must_use]
     pub fn part(&self, table: &Table, month: Month) -> PathBuf {
         self.dir.join(table.name).join(format!("month={month}")).join("part.parquet")
     }
 
-    /// Where the manifest of a month's documents is.
+    /// The path of the manifest of a month's documents.
     #[must_use]
     pub fn manifest_path(&self, documents: Documents, month: Month) -> PathBuf {
         self.dir.join("manifests").join(format!("{}-{month}.json", documents.name()))
     }
 
-    /// The manifest of a month's documents; nothing if they are not in the store, or not whole.
+    /// The manifest of a month's documents; `None` if they are not in the store, or incomplete.
     ///
     /// # Errors
-    /// [`ArchiveStoreError`] if there is one that cannot be read, or of another schema.
+    /// [`ArchiveStoreError`] if the manifest cannot be read, or has another schema.
     pub fn manifest(
         &self,
         documents: Documents,
@@ -130,10 +129,10 @@ impl ArchiveStore {
         Manifest::parse(&path, &text).map(Some)
     }
 
-    /// The months of which it has these documents, in order.
+    /// The months with these documents, in order.
     ///
     /// # Errors
-    /// [`ArchiveStoreError`] when the folder cannot be read.
+    /// [`ArchiveStoreError`] if the folder cannot be read.
     pub fn months(&self, documents: Documents) -> Result<Vec<Month>, ArchiveStoreError> {
         let dir = self.dir.join("manifests");
         let entries = match fs::read_dir(&dir) {
@@ -154,10 +153,10 @@ impl ArchiveStore {
         Ok(months)
     }
 
-    /// Keeps other runs from a month's documents, as long as the lock lives.
+    /// Locks a month's documents against other runs, as long as the lock lives.
     ///
     /// # Errors
-    /// [`ArchiveStoreError::InUse`] if another run does.
+    /// [`ArchiveStoreError::InUse`] if another run holds the lock.
     pub fn lock(&self, documents: Documents, month: Month) -> Result<Lock, ArchiveStoreError> {
         let dir = self.dir.join("locks");
         fs::create_dir_all(&dir).map_err(ArchiveStoreError::io(&dir, "created"))?;
@@ -173,8 +172,8 @@ impl ArchiveStore {
     }
 }
 
-/// A lock, which ends with its process at the latest. The file stays: a process that removed it
-/// could remove another's.
+/// A lock, which is released when its process ends at the latest. The file is kept: a process that
+/// removed it could remove another's.
 #[derive(Debug)]
 pub struct Lock {
     /// The locked file.
@@ -187,19 +186,19 @@ pub(super) fn beside(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{name}.tmp"))
 }
 
-/// Puts a file into its place, and has the folder say so on the disk.
+/// Renames a file to its final path, and syncs the folder.
 pub(super) fn put_in_place(from: &Path, to: &Path) -> Result<(), ArchiveStoreError> {
     fs::rename(from, to).map_err(ArchiveStoreError::io(to, "put in place"))?;
     sync_folder_of(to)
 }
 
-/// Has the folder of a file on the disk.
+/// Syncs the folder of a file to disk.
 pub(super) fn sync_folder_of(path: &Path) -> Result<(), ArchiveStoreError> {
     let Some(dir) = path.parent() else { return Ok(()) };
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(ArchiveStoreError::io(dir, "written"))
 }
 
-/// Writes JSON under another name in the same folder, and puts it in its place.
+/// Writes JSON to a temporary file in the same folder, and renames it.
 pub(super) fn write_json(
     path: &Path,
     beside: &str,
@@ -210,7 +209,7 @@ pub(super) fn write_json(
     write_whole(path, beside, format!("{text}\n").as_bytes())
 }
 
-/// Writes a file under another name in the same folder, and puts it in its place.
+/// Writes a temporary file in the same folder, and renames it.
 pub(super) fn write_whole(
     path: &Path,
     beside: &str,
@@ -224,7 +223,7 @@ pub(super) fn write_whole(
     };
     let written = write().map_err(ArchiveStoreError::io(path, "written"));
     if written.is_err() {
-        // If it stays, the next run puts another in its place.
+        // If it cannot be removed, the next run replaces it.
         let _ = fs::remove_file(&temporary);
     }
     written?;

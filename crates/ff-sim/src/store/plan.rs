@@ -1,9 +1,9 @@
-//! What there is to do in a folder of archives: for each kind of documents and each month, the
-//! files that have them.
+//! Finds the archives in a folder: for each kind of documents and each month, the files with these
+//! documents.
 //!
-//! Names say it, as CollecTor gives them: `consensuses-2019-01.tar.xz`,
-//! `server-descriptors-2019-01.tar.xz`, `recent/consensuses/2019-01-07-12-00-00-consensus`. Where a
-//! name says nothing, the first document does. Files of other kinds are passed over.
+//! Kind and month come from names as used by CollecTor: `consensuses-2019-01.tar.xz`,
+//! `server-descriptors-2019-01.tar.xz`, `recent/consensuses/2019-01-07-12-00-00-consensus`. If a
+//! name is not recognised, the file's first document decides. Files of other kinds are skipped.
 
 use std::fs::{self, File};
 use std::io::{BufReader, Read};
@@ -21,7 +21,7 @@ use super::schema::{
 };
 use crate::read::consensus::scan;
 
-/// How many bytes of a file are looked at if its name does not show its kind.
+/// The number of bytes examined of a file with an unrecognised name.
 const HEAD_BYTES: u64 = 1 << 16;
 
 /// Kinds of documents.
@@ -37,10 +37,10 @@ pub enum Documents {
 }
 
 impl Documents {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Consensuses, Self::Descriptors, Self::BandwidthFiles];
 
-    /// Their name in files' names.
+    /// The name in file names.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl Documents {
         }
     }
 
-    /// The tables that they fill.
+    /// The tables for these documents.
     #[must_use]
     pub fn tables(self) -> &'static [&'static Table] {
         match self {
@@ -61,48 +61,48 @@ impl Documents {
     }
 }
 
-/// A file of documents.
+/// A file with documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchiveFile {
-    /// Its path.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Its path within the folder of archives, with `/` between its parts.
+    /// The path within the folder of archives, with `/` as separator.
     pub name: String,
 }
 
-/// What one run does as a whole, or not at all.
+/// A unit of work, which is done completely or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
-    /// Which documents.
+    /// The kind of documents.
     pub documents: Documents,
     /// The month.
     pub month: Month,
-    /// The files that have them, sorted by name.
+    /// The files with these documents, sorted by name.
     pub sources: Vec<ArchiveFile>,
 }
 
-/// What there is to do.
+/// The units of work in a folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IngestPlan {
-    /// By month, and then by kind.
+    /// Sorted by month, then by kind.
     pub units: Vec<Unit>,
-    /// Files that have none of these documents, by name.
+    /// The names of files without such documents.
     pub passed_over: Vec<String>,
-    /// Files of unknown content in a packing that is not unpacked here.
+    /// Files of unknown content in an unsupported packing.
     pub packed: Vec<(String, Packing)>,
 }
 
 /// A share of the months: the I-th of N.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// Which, from 1.
+    /// Number of the share, from 1.
     index: u32,
-    /// Of how many.
+    /// The number of shares.
     count: u32,
 }
 
 impl Shard {
-    /// Whether a month is in it.
+    /// Whether a month is in the share.
     #[must_use]
     pub const fn has(self, month: Month) -> bool {
         month.number() % self.count == self.index - 1
@@ -124,10 +124,10 @@ impl FromStr for Shard {
 }
 
 impl IngestPlan {
-    /// Looks for archives in a folder and all that are in it.
+    /// Searches a folder and its subfolders for archives.
     ///
     /// # Errors
-    /// [`ArchiveStoreError`] when a folder or a file cannot be read.
+    /// [`ArchiveStoreError`] if a folder or a file cannot be read.
     pub fn of(dir: &Path) -> Result<Self, ArchiveStoreError> {
         let mut files = Vec::new();
         find(dir, "", &mut files)?;
@@ -152,7 +152,7 @@ impl IngestPlan {
         }
     }
 
-    /// Keeps months of these bounds, both included, and of a share.
+    /// Keeps only months within these bounds, both included, and in the share.
     pub fn keep(&mut self, since: Option<Month>, until: Option<Month>, shard: Option<Shard>) {
         self.units.retain(|unit| {
             since.is_none_or(|since| since <= unit.month)
@@ -162,7 +162,8 @@ impl IngestPlan {
     }
 }
 
-/// Lists the files of a folder; links are not followed to folders, because they might lead back.
+/// Lists the files in a folder; links to folders are not followed, because they might lead back to
+/// a parent.
 fn find(dir: &Path, name: &str, files: &mut Vec<ArchiveFile>) -> Result<(), ArchiveStoreError> {
     for entry in fs::read_dir(dir).map_err(ArchiveStoreError::io(dir, "read"))? {
         let entry = entry.map_err(ArchiveStoreError::io(dir, "read"))?;
@@ -178,16 +179,16 @@ fn find(dir: &Path, name: &str, files: &mut Vec<ArchiveFile>) -> Result<(), Arch
     Ok(())
 }
 
-/// What was found in a file.
+/// The content of a file.
 enum Found {
     Documents(Documents, Month),
-    /// A packing that is not unpacked here.
+    /// An unsupported packing.
     Packed(Packing),
-    /// Something else.
+    /// Other content.
     Other,
 }
 
-/// What a file has, by its name or its first document.
+/// The content of a file, by its name or its first document.
 fn classify(source: &ArchiveFile) -> Result<Found, ArchiveStoreError> {
     let by_name = kind_by_name(&source.name);
     if by_name == Some(None) {
@@ -207,7 +208,8 @@ fn classify(source: &ArchiveFile) -> Result<Found, ArchiveStoreError> {
     Ok(kind.zip(month).map_or(Found::Other, |(kind, month)| Found::Documents(kind, month)))
 }
 
-/// What a file's name says of it: `Some(None)` for what is none of ours.
+/// The kind of documents by a file's name: `Some(None)` for kinds that are not read, `None` if the
+/// name is not recognised.
 fn kind_by_name(name: &str) -> Option<Option<Documents>> {
     const NAMES: [(&str, Option<Documents>); 14] = [
         (".csv", None),
@@ -222,14 +224,14 @@ fn kind_by_name(name: &str) -> Option<Option<Documents>> {
         ("bridge", None),
         ("server-descriptors", Some(Documents::Descriptors)),
         ("consensus", Some(Documents::Consensuses)),
-        // CollecTor has the consensuses of that flavour among microdescriptors.
+        // CollecTor stores the consensuses of that flavour among microdescriptors.
         ("microdescs", Some(Documents::Consensuses)),
         ("bandwidths-", Some(Documents::BandwidthFiles)),
     ];
     NAMES.iter().find(|(part, _)| name.contains(part)).map(|&(_, kind)| kind)
 }
 
-/// The beginning of a file, unpacked as far as that goes.
+/// The beginning of a file, unpacked as far as possible.
 fn head(path: &Path) -> Result<Vec<u8>, ArchiveStoreError> {
     let fail = || ArchiveStoreError::io(path, "read");
     let mut head = Vec::new();
@@ -238,7 +240,7 @@ fn head(path: &Path) -> Result<Vec<u8>, ArchiveStoreError> {
     if head.starts_with(b"\xfd7zXZ\0") {
         let mut unpacked = Vec::new();
         let unpacking = unpack(&*head).map_err(fail())?;
-        // What is cut or broken gives what comes before that.
+        // A truncated or broken file gives the bytes before the error.
         let _ = unpacking.take(HEAD_BYTES).read_to_end(&mut unpacked);
         head = unpacked;
     }
@@ -254,7 +256,7 @@ fn head(path: &Path) -> Result<Vec<u8>, ArchiveStoreError> {
     Ok(head)
 }
 
-/// What the first document of a file is, and its time.
+/// The kind and the time of the first document of a file.
 fn look(head: &[u8]) -> Option<(Documents, u64)> {
     let is_annotation = |line: &scan::Line<'_>| matches!(line.keyword, [] | [b'@', ..]);
     let is_of_bridges =
@@ -295,7 +297,7 @@ mod tests {
         put("cached", "network-status-version 3\nvalid-after 2019-02-01 00:00:00\n");
         let router = "router a 10.2.3.4 1 0 0\npublished 2019-02-02 00:00:00\n";
         put("others", &format!("@type bridge-server-descriptor 1.2\n{router}"));
-        // As an editor of another system leaves it.
+        // With a byte order mark and DOS line ends.
         put("descriptors", "\u{feff}router a 1.2.3.4 1 0 0\r\npublished 2019-02-02 00:00:00\r\n");
         let mut plan = IngestPlan::of(dir.path()).expect("a plan");
         let units = |plan: &IngestPlan| -> Vec<(String, &str, usize)> {

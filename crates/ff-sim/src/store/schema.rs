@@ -1,7 +1,7 @@
-//! The tables and their columns; `doc/sim-store.md` says what they mean.
+//! The tables and their columns, which `doc/sim-store.md` describes.
 
-/// The version of the tables, of manifests and of the folder: another number says that one of them
-/// has changed.
+/// The version of the tables, of manifests and of the folder; it increases when any of them
+/// changes.
 pub const SCHEMA: u32 = 2;
 
 /// The type of a column's values.
@@ -9,11 +9,11 @@ pub const SCHEMA: u32 = 2;
 pub enum ColumnKind {
     /// A time: milliseconds since 1970 in UTC.
     Time,
-    /// A whole number below 2^63.
+    /// An integer below 2^63.
     Int,
-    /// A whole number below 2^31.
+    /// An integer below 2^31.
     Small,
-    /// True or false.
+    /// A boolean.
     Bool,
     /// Text.
     Text,
@@ -21,32 +21,32 @@ pub enum ColumnKind {
     Bytes(usize),
 }
 
-/// A column.
+/// A column of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Its name.
+    /// The name of the column.
     pub name: &'static str,
-    /// The type of its values.
+    /// The type of the values.
     pub kind: ColumnKind,
-    /// Whether there may be nothing in it.
+    /// Whether values may be missing.
     pub is_nullable: bool,
 }
 
-/// A table.
+/// A table of a store.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Table {
-    /// Its name, and that of its folder.
+    /// The name of the table, and of its folder.
     pub name: &'static str,
-    /// Its columns.
+    /// The columns of the table.
     pub columns: &'static [Column],
 }
 
 impl Table {
-    /// All of them.
+    /// All tables.
     pub const ALL: [&'static Self; 5] =
         [&CONSENSUSES, &CONSENSUS_RELAYS, &DESCRIPTORS, &BANDWIDTH_FILES, &BANDWIDTH_LINES];
 
-    /// The place of a column among all; for constants, because it panics if there is none.
+    /// The index of a column; for constants, because it panics if there is no such column.
     pub(super) const fn place(&self, name: &str) -> usize {
         let mut at = 0;
         while !is_same(self.columns[at].name.as_bytes(), name.as_bytes()) {
@@ -56,7 +56,7 @@ impl Table {
     }
 }
 
-/// Whether two texts are the same.
+/// Whether two texts are equal.
 const fn is_same(mut one: &[u8], mut other: &[u8]) -> bool {
     while let ([first, left @ ..], [second, right @ ..]) = (one, other) {
         if *first != *second {
@@ -67,17 +67,17 @@ const fn is_same(mut one: &[u8], mut other: &[u8]) -> bool {
     one.is_empty() && other.is_empty()
 }
 
-/// A column that always has something.
+/// A column in which values are never missing.
 const fn required(name: &'static str, kind: ColumnKind) -> Column {
     Column { name, kind, is_nullable: false }
 }
 
-/// A column that may have nothing.
+/// A column in which values may be missing.
 const fn optional(name: &'static str, kind: ColumnKind) -> Column {
     Column { name, kind, is_nullable: true }
 }
 
-/// Consensuses, a row each.
+/// Consensuses, one row each.
 pub const CONSENSUSES: Table = Table {
     name: "consensuses",
     columns: &[
@@ -95,7 +95,7 @@ pub const CONSENSUSES: Table = Table {
     ],
 };
 
-/// The relays of consensuses, a row for each and each consensus.
+/// The relays of consensuses, one row for each relay in each consensus.
 pub const CONSENSUS_RELAYS: Table = Table {
     name: "consensus_relays",
     columns: &[
@@ -116,7 +116,7 @@ pub const CONSENSUS_RELAYS: Table = Table {
     ],
 };
 
-/// Server descriptors, a row each.
+/// Server descriptors, one row each.
 pub const DESCRIPTORS: Table = Table {
     name: "descriptors",
     columns: &[
@@ -137,7 +137,7 @@ pub const DESCRIPTORS: Table = Table {
     ],
 };
 
-/// Bandwidth files, a row each.
+/// Bandwidth files, one row each.
 pub const BANDWIDTH_FILES: Table = Table {
     name: "bandwidth_files",
     columns: &[
@@ -152,7 +152,7 @@ pub const BANDWIDTH_FILES: Table = Table {
     ],
 };
 
-/// The relays' lines of bandwidth files.
+/// The relay lines of bandwidth files, one row each.
 pub const BANDWIDTH_LINES: Table = Table {
     name: "bandwidth_lines",
     columns: &[

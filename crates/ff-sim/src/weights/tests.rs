@@ -1,16 +1,16 @@
-//! Tests of the bandwidth-weights: each case, the specification's equations, and what counts.
+//! Tests of the bandwidth-weights: each case, the specification's equations, and the counted
+//! relays.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::network::{Flags, Relay};
 
-/// Sums with these weights.
 const fn sums(guard: u64, middle: u64, exit: u64, guard_exit: u64) -> Sums {
     Sums { guard, middle, exit, guard_exit }
 }
 
-/// What the three places carry, times the scale.
+/// The total weights of the three positions, times the scale.
 fn carried(sums: &Sums, w: &Weights) -> [i128; 3] {
     let [g, m, e, d] = [sums.guard, sums.middle, sums.exit, sums.guard_exit].map(i128::from);
     let [gg, gd, mg, me, md, ee, ed] =
@@ -20,8 +20,8 @@ fn carried(sums: &Sums, w: &Weights) -> [i128; 3] {
 
 #[test]
 fn every_case_has_its_numbers() {
-    // The specification's formulas in Python's fractions, each result cut: gg, gd, mg, me, md, ee,
-    // ed.
+    // The specification's formulas in Python's fractions, each result rounded towards 0: gg, gd,
+    // mg, me, md, ee, ed.
     for (sums, case, expected) in [
         (sums(40, 10, 40, 10), Case::Plenty, [7500, 3333, 2500, 2500, 3333, 7500, 3333]),
         (sums(10, 60, 30, 2), Case::BothScarceOneRare, [10000, 10000, 0, 0, 0, 10000, 0]),
@@ -54,7 +54,7 @@ fn without_a_class_there_are_no_weights_and_with_one_in_each_there_are() {
     assert_eq!(Sums::of(&Network::default(), 25), sums(0, 0, 0, 0));
     let alone = Sums::of(&Network::default(), METHOD);
     assert_eq!(Weights::of(&alone, SCALE).expect("weights").case, Case::BothScarceBalanced);
-    // A new network of guards alone, of exits alone, of middles alone.
+    // A new network of guards only, of exits only, of middle relays only.
     let only = |guard, middle, exit| Weights::of(&sums(guard, middle, exit, 1), SCALE);
     assert_eq!(only(1000, 1, 1).expect("weights").case, Case::OneScarce);
     assert_eq!(only(1, 1, 1000).expect("weights").case, Case::OneScarce);
@@ -140,7 +140,7 @@ fn factors_are_what_the_footer_says() {
     }
 }
 
-/// A sum of a class: of all sizes, also next to each other.
+/// The sum of a class: of all magnitudes, also close together.
 fn class() -> impl Strategy<Value = u64> {
     prop_oneof![1_u64..100, 1_000_000_u64..100_000_000, 1_u64..u64::MAX]
 }
@@ -164,13 +164,13 @@ proptest! {
         let [g, m, e, d] = [sums.guard, sums.middle, sums.exit, sums.guard_exit].map(i128::from);
         let t = g + m + e + d;
         let Ok(w) = found else {
-            // Only the specification's last resort can fail: both scarce, and too much in the
-            // middle.
+            // Only the specification's last resort can fail: both scarce, and too much weight in
+            // the middle.
             prop_assert_eq!(found, Err(NoWeights::OutOfRange));
             prop_assert!(3 * g < t && 3 * e < t && 3 * m > t);
             return Ok(());
         };
-        // Wgg + Wmg, Wee + Wme and Wgd + Wmd + Wed are one, but for rounding.
+        // Wgg + Wmg, Wee + Wme and Wgd + Wmd + Wed are one, except for rounding.
         prop_assert!((w.wgg + w.wmg).abs_diff(scale) <= 1, "{w:?}");
         prop_assert!((w.wee + w.wme).abs_diff(scale) <= 1, "{w:?}");
         prop_assert!((w.wgd + w.wmd + w.wed).abs_diff(scale) <= 2, "{w:?}");
@@ -180,12 +180,13 @@ proptest! {
             prop_assert!((guard - middle).abs() <= 3 * t, "{guard} {middle} {exit} {w:?}");
         }
         match w.case {
-            // What is rare has all of D and nothing in the middle.
+            // The scarce class has all of D and nothing in the middle.
             Case::BothScarceOneRare => {
                 let (rare, other) = if e < g { (exit, guard) } else { (guard, exit) };
                 prop_assert!(rare < other && middle == i128::from(scale) * m);
             }
-            // The rare class does nothing else, and the two others are as equal as can be.
+            // The scarce class has only its own position, and the other two positions are as equal
+            // as possible.
             Case::OneScarce => {
                 let (rare, rich) = if g < e { (guard, exit) } else { (exit, guard) };
                 prop_assert!(3 * rare < i128::from(scale) * t);

@@ -1,4 +1,4 @@
-//! The analysis on real tables, compared with a reference in Python and the paper's figures.
+//! The analysis of real tables, compared with a reference in Python and the paper's figures.
 
 mod facts;
 mod year;
@@ -16,20 +16,19 @@ use ff_sim::analysis::speed_test::{BEGIN_2019, speed_test};
 use ff_sim::analysis::window::Window;
 use ff_sim::read::series::{Series, SeriesKind, daily};
 
-/// Two values as far apart as this are equal.
+/// Values with at most this difference count as equal.
 const EQUAL: f64 = 1e-9;
 
-/// A file of the samples.
 fn sample(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
 }
 
-/// A file of the whole data.
+/// A file of the full data.
 fn whole(name: &str) -> PathBuf {
     PathBuf::from(std::env::var_os("FF_SIM_DATA").expect("FF_SIM_DATA is a folder")).join(name)
 }
 
-/// A table of which nothing is left out.
+/// A table without omissions.
 fn table(path: &Path, kind: SeriesKind) -> Series {
     let file = BufReader::new(File::open(path).expect("the file is there"));
     let (series, skips) = Series::read("t.csv", kind, file).expect("it can be read");
@@ -38,7 +37,7 @@ fn table(path: &Path, kind: SeriesKind) -> Series {
     series
 }
 
-/// The outcome of tables, by the fingerprints of their relays.
+/// The outcome for tables, with the fingerprints of their relays.
 fn analyse(
     advertised: &Series,
     weights: Option<&Series>,
@@ -65,13 +64,11 @@ fn analyse(
     (outcome, names)
 }
 
-/// A number of the reference.
 fn number(cell: &str) -> Option<f64> {
     (!cell.is_empty()).then(|| cell.parse().expect("a number"))
 }
 
-/// The greatest difference of an outcome from the reference's lines, every one of which it has to
-/// have.
+/// The greatest difference of an outcome from the reference's lines, all of which it must have.
 fn difference(outcome: &ErrorAnalysis, names: &[String], expected: &str) -> f64 {
     let windows: BTreeMap<String, usize> =
         outcome.windows.iter().map(Window::to_string).zip(0..).collect();
@@ -154,7 +151,7 @@ fn the_whole_series_is_analysed_as_the_reference_does() {
     let advertised = table(&paths[0], SeriesKind::BytesPerSec);
     let weights = table(&paths[1], SeriesKind::Probability);
     let (outcome, names) = analyse(&advertised, Some(&weights), "1d,7d,30d", 1.0);
-    // FF_SIM_REFERENCE may name what the script wrote before.
+    // FF_SIM_REFERENCE may name an earlier output of the script.
     let expected = std::env::var("FF_SIM_REFERENCE").map_or_else(
         |_| {
             let python = Command::new("python3")

@@ -1,4 +1,4 @@
-//! All attacks on a network, held against formulas and the paper's figures.
+//! All attacks on a network, compared with formulas and the paper's figures.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use ff_sim::network::Network;
 /// The seed of these tests.
 const SEED: u64 = 1;
 
-/// Says what came out.
+/// Prints the results.
 #[expect(clippy::print_stdout, reason = "a test that fails shows it")]
 fn print(attacks: &[Attack]) {
     for attack in attacks {
@@ -28,12 +28,12 @@ fn named<'a>(attacks: &'a [Attack], name: &str) -> &'a Attack {
     attacks.iter().find(|attack| attack.name == name).expect("an attack")
 }
 
-/// Whether a number is another but for a part of it.
+/// Whether two numbers agree within a part of the second.
 fn near(found: f64, expected: f64, part: f64) -> bool {
     (found - expected).abs() <= expected.abs() * part
 }
 
-/// What every network has to come to.
+/// Checks of attacks on every network.
 fn check(attacks: &[Attack]) {
     for attack in attacks {
         assert!(attack.ours.is_finite(), "{}: {}", attack.name, attack.ours);
@@ -75,12 +75,12 @@ fn floods_wait_for_themselves(attack: &Attack) {
     assert!(wait(5000, 5000.0) > 20.0 * alone, "as many owners as they seem to be");
 }
 
-/// Of the paper's 2 % that frame 20 %, the order of magnitude comes out.
+/// The order of magnitude of the paper's result that 2 % frame 20 %.
 fn frames_many(framing: &Attack) {
     assert!((0.1..0.4).contains(&framing.ours), "seed {SEED}: {}", framing.ours);
 }
 
-/// Slow liars gain of the paper's order, and the less the more relays are trusted.
+/// Slow liars' gain has the paper's order of magnitude, and falls with the trusted share.
 fn falls_with_trust(liars: &Attack) {
     let gain = |trusted| {
         let mut points = liars.curve(attack::views::SLOW_COURTING);
@@ -99,7 +99,8 @@ fn a_made_up_network_comes_to_the_papers_figures() {
     let attacks = all(&network, SEED);
     print(&attacks);
     check(&attacks);
-    // Of few relays of July 2019 trusted ones know enough, so there it is lost in noise.
+    // Trusted relays know enough of the few relays of July 2019, so the effect is lost in noise
+    // there.
     falls_with_trust(named(&attacks, "liars who praise each other"));
     let rows: BTreeSet<_> = attacks.iter().map(|attack| attack.id).collect();
     for id in ["E1", "E2", "E3", "E4", "E5", "E6", "E7", "E8", "E9", "E10", "E11", "Table 2"] {

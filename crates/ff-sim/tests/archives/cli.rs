@@ -1,4 +1,4 @@
-//! The program as people run it.
+//! Tests of the program's commands.
 
 mod input;
 
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use base64ct::{Base64Unpadded, Encoding};
 
-/// Runs it in this folder.
+/// Runs the program in this folder.
 fn run(dir: &Path, args: &[&str]) -> Output {
     let output = Command::new(env!("CARGO_BIN_EXE_ff-sim")).current_dir(dir).args(args).output();
     output.expect("the program runs")
@@ -21,18 +21,17 @@ fn prints(dir: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// The output as JSON.
 fn json(dir: &Path, args: &[&str]) -> serde_json::Value {
     serde_json::from_str(&prints(dir, args)).expect("JSON")
 }
 
-/// Its exit status, and what it says of what is wrong.
+/// The exit status and the messages of a failed run.
 fn fails(dir: &Path, args: &[&str]) -> (Option<i32>, String) {
     let output = run(dir, args);
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// A consensus of relays with these weights, in kilobytes.
+/// A consensus of relays with these weights, in kilobytes per second.
 fn consensus(weights: &[u32]) -> String {
     let mut text =
         "network-status-version 3\nvote-status consensus\nvalid-after 2019-07-14 00:00:00\n"
@@ -53,7 +52,7 @@ fn consensus(weights: &[u32]) -> String {
 #[test]
 fn a_schedule_has_as_many_slots_as_capacities_fill() {
     let dir = tempfile::tempdir().expect("a directory");
-    // A hundred relays of 100 Mbit/s: ten of 295.3 Mbit/s fit into 3 Gbit/s.
+    // A hundred relays of 100 Mbit/s: ten allocations of 295.3 Mbit/s fit into 3 Gbit/s.
     fs::write(dir.path().join("consensus"), consensus(&[12_500; 100])).expect("written");
     let greedy = ["schedule", "--network", "consensus", "--greedy", "--json"];
     let found = json(dir.path(), &greedy);
@@ -67,7 +66,7 @@ fn a_schedule_has_as_many_slots_as_capacities_fill() {
     assert_eq!(found["unmeasurable"].as_array().map(Vec::len), Some(100), "590 Mbit/s are needed");
     let text = prints(dir.path(), &greedy[..4]);
     assert!(text.contains("10000.00 Mbit/s in all, from weights"), "{text}");
-    // A whole period: each is measured once, and some again where errors are the paper's.
+    // A whole period: each relay is measured once, and some again with the paper's errors.
     let period =
         ["schedule", "--network", "consensus", "--errors", "paper", "--seed", "7", "--json"];
     let found = json(dir.path(), &period);
@@ -160,8 +159,8 @@ fn a_table_of_what_relays_advertised_is_analysed() {
     assert_eq!(fails(dir.path(), &strict).0, Some(1));
 }
 
-/// A table of forty days, with a row for each relay: what it has on its first days, and on all
-/// others.
+/// A table of forty days, with a row for each relay: the values on its first days, and the value on
+/// all others.
 fn days(rows: &[(char, usize, &[&str], &str)]) -> String {
     let date = |day: usize| format!("2025-{:02}-{:02}", 8 + day / 31, day % 31 + 1);
     let header: Vec<String> = (0..40).map(date).collect();
@@ -214,13 +213,13 @@ fn tables_say_who_is_weighted_wrongly() {
     assert_eq!(name(&ranks["over"][0]).as_deref(), Some("A"), "{ranks}");
     let table = read("out/ranks.csv").expect("a table");
     assert_eq!(table.lines().count(), 1 + 2 * 2 * 3, "{table}");
-    // Nothing says who is overloaded, and that is said.
+    // Tables do not say which relays are overloaded, and the result has that reason.
     let why = found["overload"]["not_known"].as_str().expect("a reason");
     assert!(why.contains("tables do not say"), "{why}");
     assert!(read("out/overload.csv").is_err());
     let left_out = &found["windows"][0]["weight_left_out"];
     assert_eq!((&left_out["max"], &left_out["count"]), (&0.0.into(), &40.into()), "{left_out}");
-    // Parts of all weight say the same, but for their rounding.
+    // Shares of total weight give the same results, except for rounding.
     let parts = [
         ('A', 0, &[][..], "0.9"),
         ('B', 0, &[], "1e-1"),
@@ -232,7 +231,7 @@ fn tables_say_who_is_weighted_wrongly() {
         found["windows"][1]["network_weight_error"]["mean"].as_f64().expect("an error")
     };
     assert!((error(&found) - error(&of("parts.csv"))).abs() < 1e-12);
-    // What is of neither is refused, with its line.
+    // A table of mixed kinds is refused, with the line.
     let mixed = [('A', 0, &["1"][..], "9000"), ('B', 0, &[], "0.5"), ('D', 0, &[], "0")];
     for (kinds, why) in
         [(mixed, "is a part of all weight, but the table began with whole weights"), {
@@ -300,7 +299,7 @@ fn what_cannot_be_read_is_named() {
     let (status, said) = fails(dir.path(), &["schedule", "--network", "good", "--errors", "none"]);
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("neither exact nor paper"), "{said}");
-    // Weights are not capacities, so nothing says that they are wrong.
+    // Weights are not capacities, so their errors are unknown.
     let (status, said) = fails(dir.path(), &["analyse", "--network", "good"]);
     assert_eq!(status, Some(1), "{said}");
 }
@@ -326,7 +325,8 @@ fn attacks_on_one_system_are_those_of_it() {
 fn new_relays_are_measured_hour_by_hour() {
     let dir = tempfile::tempdir().expect("a directory");
     fs::write(dir.path().join("consensus"), consensus(&[12_500; 100])).expect("written");
-    // Of 100 Mbit/s as all others, of 250 Mbit/s, which nobody would guess, and of little.
+    // One relay of 100 Mbit/s like all others, one of 250 Mbit/s, above the first guess, and a slow
+    // one.
     let row = |hour: u32, name: &str, rate: u32| format!("{hour},{},{rate}\n", name.repeat(40));
     let rows = [row(2, "a", 12_500_000), row(2, "b", 31_250_000), row(5, "c", 1_000_000)];
     let list = format!("hour,fingerprint,bytes_per_sec\n{}", rows.concat());
@@ -343,7 +343,7 @@ fn new_relays_are_measured_hour_by_hour() {
     assert_eq!((&waits["relays"], &waits["measured"]), (&3.into(), &3.into()), "{found}");
     let table = fs::read_to_string(dir.path().join("seeded/new_relays.csv")).expect("a table");
     assert_eq!(table.lines().count(), 4, "{table}");
-    // Without such a list there are no results for new relays.
+    // Without the option there are no results for new relays.
     assert!(
         json(dir.path(), &["schedule", "--network", "consensus", "--json"])["new_relays"].is_null()
     );
@@ -395,7 +395,7 @@ fn descriptors_join_the_consensus_that_lists_them() {
     let found = json(dir.path(), &[&["analyse", "--out", "out"], &both[..]].concat());
     let error = found["network_weight_error"].as_f64().expect("an error");
     assert!((error - 0.046_785).abs() < 1e-6, "{found}");
-    // What `flow` calls the weight error.
+    // The weight error as in `flow`.
     let usable = found["network_weight_error_by_usable_capacity"].as_f64();
     assert!(usable.is_some_and(|error| error > 0.0 && error < 0.5), "{found}");
     let args = ["analyse", "--network", network[1], "--descriptors", both[4]];
@@ -407,7 +407,7 @@ fn descriptors_join_the_consensus_that_lists_them() {
     assert_eq!(summary["inputs"][1]["path"], "read-2020-02-29-descriptors.xz");
     let schedule = [&["schedule", "--greedy"], &both[..]].concat();
     assert_eq!(json(dir.path(), &schedule)["from_weights"], false);
-    // Of one moment, and of nobody in this consensus.
+    // Descriptors of a network at one moment, none of which belongs to this consensus.
     let folder = dir.path().join("descriptors");
     fs::create_dir(&folder).expect("made");
     fs::rename(dir.path().join("read-2020-02-29-descriptors.xz"), folder.join("a.xz"))

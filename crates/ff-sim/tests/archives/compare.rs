@@ -1,4 +1,4 @@
-//! Two bandwidth files on a real network, by the program as people run it.
+//! Tests of `compare` with two bandwidth files on a real network.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,6 @@ use std::process::{Command, Output};
 use ff_sim::network::Network;
 use ff_sim::read::relayinfo;
 
-/// The folder of samples.
 fn samples() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data"))
 }
@@ -21,8 +20,7 @@ fn network() -> Network {
     network
 }
 
-/// Writes a bandwidth file with what a closure says of each relay, by its place and capacity in
-/// bytes a second.
+/// Writes a bandwidth file; `bw` gets each relay's index and capacity in bytes per second.
 fn write_file(path: &Path, network: &Network, bw: impl Fn(usize, u64) -> Option<u64>) {
     let mut text = "1714521600\nversion=1.4.0\nsoftware=test\n=====\n".to_owned();
     for (index, relay) in network.relays.iter().enumerate() {
@@ -44,8 +42,7 @@ fn folder() -> (tempfile::TempDir, Network) {
     for name in ["tmodel-stream.json", "tmodel-packet.json"] {
         copy(&format!("flow-{name}"), name).expect("copied");
     }
-    // The old file knows nothing but that relays are there; the new one has their capacities, but
-    // for ten relays.
+    // The old file has equal weights; the new one has the relays' capacities, without ten relays.
     write_file(&dir.path().join("old.v3bw"), &network, |_, _| Some(1000));
     let is_in = |index: usize| index >= 10;
     write_file(&dir.path().join("new.v3bw"), &network, |index, capacity| {
@@ -54,14 +51,14 @@ fn folder() -> (tempfile::TempDir, Network) {
     (dir, network)
 }
 
-/// Runs the program.
+/// Runs `compare` in this folder.
 fn run(dir: &Path, more: &[&str]) -> Output {
     let args = ["compare", "old.v3bw", "new.v3bw", "--network", "may.json.xz", "--json"];
     let command = &mut Command::new(env!("CARGO_BIN_EXE_ff-sim"));
     command.current_dir(dir).args(args).args(more).output().expect("the program runs")
 }
 
-/// The output of a successful run.
+/// The output of a successful run as JSON.
 fn found(output: &Output) -> serde_json::Value {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("JSON")
@@ -75,7 +72,7 @@ fn files_are_compared_on_a_network() {
     let (all, error) = (network.relays.len(), |side: &str| found[side]["weight_error"].as_f64());
     assert_eq!((&found["relays"], &found["went"]), (&all.into(), &10.into()));
     assert_eq!((&found["in_both"], &found["came"]), (&(all - 10).into(), &0.into()));
-    // Eq. 6 once more: half of what shares of weight and of capacity differ.
+    // Eq. 6 once more: half the sum of differences between weight shares and capacity shares.
     let capacity =
         |index: usize| network.relays[index].usable().map_or(0, |rate| rate.get()) as f64;
     let total: f64 = (0..all).map(capacity).sum();
@@ -110,14 +107,14 @@ fn downloads_are_simulated_by_both_files() {
     let found = found(&run(dir.path(), &flow));
     let secs = |side: usize, size: usize| found["flow"][side]["last_byte_secs"][size].as_f64();
     let carried = |side: usize| found["flow"][side]["throughput_gbit_per_sec"].as_f64();
-    // By capacities a download of 5 MiB is faster than by equal weights, which send most of it to
-    // slow relays.
+    // With capacities as weights a download is faster than with equal weights, which send most
+    // traffic to slow relays.
     let [old, new] = [0, 1].map(|side| secs(side, 0).expect("downloads of 50 KiB"));
     assert!(new < old, "{found}");
     assert!(carried(1) > carried(0), "{found}");
     let table = fs::read_to_string(dir.path().join("out/flow.csv")).expect("a table");
     assert!(table.starts_with("weights,first_byte_secs,") && table.lines().count() == 3, "{table}");
-    // The models of this program are the same ones.
+    // The program's own models are the same ones.
     let without = ["--flow", "--minutes", "2", "--warm-up", "2"];
     assert_eq!(self::found(&run(dir.path(), &without))["flow"], found["flow"]);
 }

@@ -1,34 +1,33 @@
-//! The command `flow`, on a small part of Shadow's traffic.
+//! Tests of `flow` with a small part of Shadow's traffic.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// The folder of samples.
 fn samples() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data"))
 }
 
-/// Runs the program with these arguments, which have no spaces in them.
+/// Runs the program with these arguments, separated by spaces.
 fn ff_sim(dir: &Path, args: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff-sim"));
     command.current_dir(dir).args(args.split(' ')).output().expect("it starts")
 }
 
-/// The output of a successful run, as JSON.
+/// The output of a successful run as JSON.
 fn json(dir: &Path, args: &str) -> serde_json::Value {
     let output = ff_sim(dir, args);
     assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// The relays of a network of Shadow's, a table.
+/// The table of relays of a network of Shadow's experiments.
 fn relays() -> String {
     let packed = fs::File::open(samples().join("flow-relays-01.csv.xz")).expect("a sample");
     std::io::read_to_string(liblzma::read::XzDecoder::new(packed)).expect("whole")
 }
 
-/// Runs `ff-sim flow` on a network of Shadow's for a minute; what it prints, if it succeeds.
+/// Runs `flow` on such a network for a minute; returns its output, or the error messages.
 fn flow(dir: &Path, args: &[&str]) -> Result<String, String> {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
     for name in ["tmodel-stream.json", "tmodel-packet.json"] {
@@ -60,7 +59,7 @@ fn the_same_seed_gives_the_same_bytes_on_one_thread_and_on_two() {
     };
     let one = run("one", &["--jobs", "1"]);
     assert_eq!(one, run("two", &["--jobs", "2"]));
-    // Two shards have all rows among them.
+    // Two shards have all rows between them.
     let [a, b] = [run("a", &["--shard", "1/2"]), run("b", &["--shard", "2/2"])];
     let rows = |text: &str| text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
     let mut both = [rows(&a[1]), rows(&b[1])].concat();
@@ -68,7 +67,7 @@ fn the_same_seed_gives_the_same_bytes_on_one_thread_and_on_two() {
     both.sort();
     all.sort();
     assert_eq!((all.len(), both), (4, all.clone()));
-    // And put together, in any order, they are what one run gives, to the last digit.
+    // Merged in any order they are equal to a single run, to the last digit.
     let merged = json(dir.path(), "merge b a --out both --json");
     assert_eq!(merged["runs"].as_array().map(Vec::len), Some(4));
     assert_eq!((&merged["command"], &merged["tables"]["means.csv"]), (&"flow".into(), &34.into()));
@@ -76,7 +75,7 @@ fn the_same_seed_gives_the_same_bytes_on_one_thread_and_on_two() {
     for entry in fs::read_dir(dir.path().join("one")).expect("a folder") {
         let name = entry.expect("an entry").file_name();
         let read = |out: &str| fs::read(dir.path().join(out).join(&name)).expect("a file");
-        // These two say what was read.
+        // These two contain the command and its inputs.
         if name != "summary.json" && name != "report.html" {
             assert!(read("one") == read("both"), "{} is another", name.display());
             compared += 1;
@@ -112,7 +111,7 @@ fn bandwidth_files_windows_and_guards_are_options() {
     let found = flow(dir.path(), &[&today[..], &["--json"]].concat()).expect("it runs");
     let found: serde_json::Value = serde_json::from_str(&found).expect("JSON");
     let error = found[0]["weight_error"].as_f64().expect("a number");
-    // The paper's errors lie between 0.84 and 1.01: evenly, so their mean deviation is 0.0425 of
+    // The paper's errors are uniform between 0.84 and 1.01, so their mean deviation is 0.0425 of
     // 0.925.
     assert!((error - 0.0425 / 0.925 / 2.0).abs() < 0.006, "{error}");
     fs::write(dir.path().join("other.v3bw"), "1546300800\n").expect("written");
@@ -122,7 +121,7 @@ fn bandwidth_files_windows_and_guards_are_options() {
     fs::write(dir.path().join("other.v3bw"), format!("1546300800\n{line}")).expect("written");
     let said = flow(dir.path(), &["--weights", "other.v3bw"]).expect_err("no relay has a line");
     assert!(said.contains("other.v3bw") && said.contains("01.csv.xz"), "{said}");
-    // From the largest number on there is one seed less than none, and that is not no simulation.
+    // One seed more than the largest number is an error, not an empty run.
     let last = ["--seed", "18446744073709551615"];
     for bad in
         [["--load", "-1"], ["--load", "NaN"], ["--shard", "3/2"], ["--weights", "none"], last]
@@ -138,7 +137,7 @@ fn networks_are_folders_by_number_with_circuits_for_what_they_can_do() {
     folders.iter().for_each(|folder| fs::create_dir_all(folder).expect("a folder"));
     fs::copy(samples().join("flow-relays-01.csv.xz"), folders[0].join("relays.csv.xz"))
         .expect("copied");
-    // Another one, with a relay less.
+    // Another network, with one relay less.
     let table = relays();
     let (rest, _) = table.trim_end().rsplit_once('\n').expect("rows");
     fs::write(folders[1].join("relays.csv"), format!("{rest}\n")).expect("written");
@@ -154,8 +153,8 @@ fn networks_are_folders_by_number_with_circuits_for_what_they_can_do() {
     };
     assert_eq!(of("network"), ["nets/01", "nets/01", "nets/02", "nets/02"]);
     assert_eq!(of("seed"), [5, 6, 5, 6]);
-    // Its relays can do 4,473,288,550 bytes a second, and those of seven such networks
-    // 4,505,552,062 in the mean.
+    // Its relays have a capacity of 4,473,288,550 bytes per second, and seven such networks
+    // 4,505,552,062 on average.
     let circuits = of("circuits_per_10_min")[0].as_f64().expect("a number");
     assert!((circuits - 0.02 * 148_896.0 * 4_473_288_550.0 / 4_505_552_062.0).abs() < 1e-6);
     let summary = fs::read(dir.path().join("out/summary.json")).expect("a summary");
@@ -165,7 +164,7 @@ fn networks_are_folders_by_number_with_circuits_for_what_they_can_do() {
     assert_eq!(options["network"], serde_json::json!(["nets/01..02"]));
     assert_eq!((&options["rule"], &options["strict"]), (&"weighted".into(), &false.into()));
     assert!(options.get("out").is_none() && options.get("jobs").is_none());
-    // So short a time has no download of 5 MiB; its median is missing, and is not 0 s.
+    // So short a time has no download of 5 MiB; its median is missing, not 0 s.
     let table = fs::read_to_string(dir.path().join("out/flow.csv")).expect("a table");
     let (header, row) = table.split_once('\n').expect("rows");
     let cell = |name: &str| {
@@ -206,7 +205,7 @@ fn the_same_network_twice_is_refused() {
         let said = fails(&format!("flow --network {networks} {short} --out none"));
         assert!(said.contains(what) && !dir.path().join("none").exists(), "{said}");
     }
-    // Neither does a network count as two that was simulated under two names, by other seeds.
+    // A network that was simulated under two names, with other seeds, is not counted twice either.
     json(dir.path(), &format!("flow --network one.csv.xz {short} --json --out a"));
     json(dir.path(), &format!("flow --network other.csv {short} --seed 1 --json --out b"));
     let said = fails("merge a b --out both");
@@ -223,7 +222,7 @@ fn a_network_without_a_path_is_named_and_not_simulated() {
     let rows: Vec<csv::StringRecord> = rows.records().map(|row| row.expect("a row")).collect();
     let header = table.lines().next().expect("a header");
     for (without, flag) in [("e", "Exit"), ("g", "Guard")] {
-        // Those that are both, `ge`, go too.
+        // Relays of class `ge` are removed, too.
         let kept = rows.iter().filter(|row| !row[position].contains(without));
         let kept: Vec<String> = kept.map(|row| row.iter().collect::<Vec<_>>().join(",")).collect();
         let text = format!("{header}\n{}\n", kept.join("\n"));

@@ -1,8 +1,12 @@
-//! The flow simulation compared with Shadow's measurements of the same networks (ledger D7).
+//! The flow simulation compared with Shadow's results for the same networks (ledger D7).
 //!
-//! Networks 1-4 gave the constants, 5-7 test them. The comparison needs all of Shadow's networks,
-//! so it runs only on demand: `FF_SIM_DATA=... cargo test --release -p ff-sim --test archives
-//! flow_shadow -- --ignored --nocapture`.
+//! Constants were fitted to networks 1-4; networks 5-7 test them. The comparison needs all of
+//! Shadow's networks, so it runs only on demand:
+//!
+//! ```sh
+//! FF_SIM_DATA=... cargo test --release -p ff-sim --test archives \
+//!     flow_shadow -- --ignored --nocapture
+//! ```
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +29,7 @@ fn data() -> PathBuf {
     Path::new(&std::env::var("FF_SIM_DATA").expect("FF_SIM_DATA names the data")).join("d-2019")
 }
 
-/// A network at a load, and what Shadow measured in it.
+/// A network at a load, with Shadow's results.
 fn read(number: u8, load: &str) -> (Network, Results) {
     let folder = data().join(format!("shadow-10pct/{number:02}"));
     let relays = if load == "1.0" { "relays.csv" } else { "relays-1.2.csv" };
@@ -51,8 +55,8 @@ fn consensus(network: &Network) -> Vec<f64> {
     network.relays.iter().map(|relay| relay.weight).collect()
 }
 
-/// What FlashFlow would measure: capacities, with its errors between 0.84 and 1.01 (App. F, Fig.
-/// 16).
+/// The weights that FlashFlow would measure: capacities with errors between 0.84 and 1.01 (App. F,
+/// Fig. 16).
 fn flashflow(network: &Network) -> Vec<f64> {
     let mut rng = ChaCha12Rng::seed_from_u64(2);
     let measured = |relay: &ff_sim::network::Relay| {
@@ -61,7 +65,7 @@ fn flashflow(network: &Network) -> Vec<f64> {
     network.relays.iter().map(measured).collect()
 }
 
-/// An hour of a network.
+/// Simulates an hour of a network.
 fn hour(
     network: &Network,
     weights: &[f64],
@@ -74,13 +78,13 @@ fn hour(
     sim::run(network, &paths, library, share, &config).expect("it runs")
 }
 
-/// The figures of the ledger: first byte, last bytes by size, Gbit/s.
+/// The figures of the ledger: time to the first byte, times to the last byte by size, Gbit/s.
 fn figures(summary: &Summary) -> [f64; 5] {
     let [small, middle, large] = summary.last_secs.map(|secs| secs.unwrap_or(f64::NAN));
     [summary.first_secs.unwrap_or(f64::NAN), small, middle, large, summary.gbit]
 }
 
-/// The same of Shadow.
+/// The same for Shadow.
 fn shadows(results: &Results) -> [f64; 5] {
     let median = |values: &[f64]| stats::median(values.to_vec()).expect("values");
     let last = |size: &str| median(&results.time_to_last_byte_recv[size]);
@@ -94,8 +98,8 @@ fn medians(of: &[[f64; 5]]) -> [f64; 5] {
     std::array::from_fn(|i| stats::median(of.iter().map(|one| one[i]).collect()).expect("some"))
 }
 
-/// Simulates networks at a load by a rule, prints each with Shadow's result, and gives the medians
-/// of both.
+/// Simulates networks at a load by a rule, prints each with Shadow's result, and returns the
+/// medians of both.
 #[expect(clippy::print_stdout, reason = "what comes out is what the tests are for")]
 fn compare(
     numbers: &[u8],
@@ -124,7 +128,7 @@ fn compare(
     [medians(&ours), medians(&theirs)]
 }
 
-/// By how many percent figures differ from others.
+/// The differences of figures in percent.
 fn percent(ours: [f64; 5], theirs: [f64; 5]) -> [f64; 5] {
     std::array::from_fn(|i| (ours[i] / theirs[i] - 1.0) * 100.0)
 }

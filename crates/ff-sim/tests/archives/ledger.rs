@@ -1,4 +1,4 @@
-//! The ledger as people run it: its verdicts, its files and its exit status.
+//! Tests of `ledger`: verdicts, files and exit status.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -17,7 +17,7 @@ fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The verdicts on all figures of a row; that on the row if it has none.
+/// The verdicts on all figures of a row, or that on the row if it has none.
 fn verdicts(found: &serde_json::Value, id: &str) -> Vec<String> {
     let rows = found.as_array().expect("rows");
     let row = rows.iter().find(|row| row["id"] == id).expect("a row");
@@ -35,7 +35,7 @@ fn it_gives_the_same_bytes_again() {
         ["ledger.md", "ledger.csv", "summary.json"]
             .map(|name| std::fs::read(dir.path().join(out).join(name)).expect(name))
     };
-    // One that has both cores to itself, and two that have not.
+    // One run with both cores to itself, and two concurrent runs.
     let first = files("first");
     let [one, other] = std::thread::scope(|scope| {
         let one = scope.spawn(|| files("one"));
@@ -81,7 +81,7 @@ fn without_data_samples_stand_in_and_the_rest_is_not_run() {
     assert!(line.contains("ff-sim schedule --network DIR/b-series/"), "{line}");
     let text = std::fs::read_to_string(dir.path().join("out/ledger.md")).expect("a document");
     assert!(text.contains(" (sample) |") && text.contains("| A8 | `ff-sim ledger"), "{text}");
-    // What is said of all data is told apart from what was run.
+    // Reasons for all data are marked, because a sample was run.
     let c4 = text.lines().find(|line| line.starts_with("| C4 |")).expect("a row");
     let said = "sample: the first of the ten-percent networks; with all data: seven ten-percent";
     assert!(c4.contains(said), "{c4}");
@@ -95,7 +95,7 @@ fn without_data_samples_stand_in_and_the_rest_is_not_run() {
 #[test]
 fn with_data_what_was_not_run_is_a_status_of_its_own() {
     let dir = tempfile::tempdir().expect("a directory");
-    // B1 comes from the same part as B2, which needs a consensus; B9 needs nothing.
+    // B1 comes from the same part as B2, which needs a consensus; B9 needs no data.
     let status = |args: &[&str]| {
         let output = ledger(dir.path(), args);
         (output.status.code(), errors(&output))

@@ -1,4 +1,5 @@
-//! Reading, computing and writing of `ff-sim`. One program, so that tests run at the same time.
+//! Tests of `ff-sim`: reading, computing and writing. They are one program, so that tests run in
+//! parallel.
 
 mod analysis;
 mod attack;

@@ -1,5 +1,5 @@
-//! No change to a real file makes a reader panic or grow beyond what is there. The fuzzers in
-//! `fuzz` go further.
+//! No mutation of a real file makes a reader panic or use more memory than its limits. The fuzzers
+//! in `fuzz` go further.
 
 mod stored;
 
@@ -34,7 +34,7 @@ const SAMPLES: [&str; 10] = [
     "ground-truth-rate-30s.csv",
 ];
 
-/// A sample, packed or not; of a long one the beginning.
+/// A sample, packed or unpacked; of a long one the beginning.
 fn sample(name: &str, unpacked: bool) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
     let mut bytes = fs::read(path).expect("the file");
@@ -46,7 +46,7 @@ fn sample(name: &str, unpacked: bool) -> Vec<u8> {
     bytes
 }
 
-/// Cuts a piece out, cuts the end off, or puts a piece in once more, and changes bytes.
+/// Removes a piece, truncates, or duplicates a piece, and then changes bytes.
 fn mutated(mut bytes: Vec<u8>, change: &Change) -> Vec<u8> {
     let len = bytes.len();
     let (from, to) = (change.from % len, change.to % len);
@@ -66,30 +66,30 @@ fn mutated(mut bytes: Vec<u8>, change: &Change) -> Vec<u8> {
     bytes
 }
 
-/// A change to a file.
+/// A mutation of a file.
 #[derive(Clone, Debug)]
 struct Change {
-    /// Which kind of change.
+    /// The kind of mutation.
     kind: usize,
-    /// Where a piece begins.
+    /// The start of the piece.
     from: usize,
-    /// How long it is.
+    /// The length of the piece.
     len: usize,
-    /// Where it goes.
+    /// The destination of the piece.
     to: usize,
-    /// Bytes that are others.
+    /// Places of changed bytes, with their new values.
     bytes: Vec<(usize, u8)>,
 }
 
 fn change() -> impl Strategy<Value = Change> {
-    // Digits, signs and separators do more harm than other bytes.
+    // Digits, signs and separators are more harmful than other bytes.
     let odd = prop::sample::select(b"\n\r \t,;=:-+.eE0919$@#\"{}[]\0\xff".to_vec());
     let bytes = prop::collection::vec((any::<usize>(), prop_oneof![any::<u8>(), odd]), 0..6);
     (0_usize..3, any::<usize>(), 0_usize..3000, any::<usize>(), bytes)
         .prop_map(|(kind, from, len, to, bytes)| Change { kind, from, len, to, bytes })
 }
 
-/// Hands bytes to all readers of documents.
+/// Passes bytes to all readers of documents.
 fn read_all(bytes: &[u8]) {
     let (mut consensus, mut descriptors) = (Consensus::default(), Descriptors::default());
     let errors = descriptors.add(bytes);

@@ -1,5 +1,5 @@
-//! Wherever tor-netdoc accepts a document, the scanners' fields equal its own. Its reader of
-//! descriptors keeps no bandwidth and no uptime: those are held against `ff_dir`'s reader and
+//! The scanners' fields equal tor-netdoc's for all documents that tor-netdoc accepts. Its reader of
+//! descriptors has no bandwidth and no uptime: those are compared with `ff_dir`'s reader and
 //! stem's.
 
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ fn sample(name: &str) -> String {
     text(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name))
 }
 
-/// A file's text, unpacked if its name ends in .xz.
+/// The text of a file, unpacked if its name ends in .xz.
 fn text(path: &Path) -> String {
     let mut bytes = fs::read(path).expect("the file");
     if path.extension().is_some_and(|end| end == "xz") {
@@ -29,8 +29,8 @@ fn text(path: &Path) -> String {
     String::from_utf8(bytes).expect("UTF-8")
 }
 
-/// A text from its first line of this keyword on, with one line feed at its end: tor-netdoc takes
-/// neither annotations nor blank lines.
+/// A text from its first line with this keyword on, with one line feed at its end: tor-netdoc
+/// accepts neither annotations nor blank lines.
 fn bare(text: &str, keyword: &str) -> String {
     let begin = text.find(keyword).expect("it begins so");
     format!("{}\n", text[begin..].trim_end())
@@ -45,7 +45,7 @@ fn digest(relay: &ConsensusRelay) -> &[u8] {
     }
 }
 
-/// Compares what both flavours have in common.
+/// Compares the fields that both flavours have.
 macro_rules! compare {
     ($text:expr, $type:ty, $digest:ident) => {{
         let ours = Consensus::parse($text.as_bytes()).expect("we read it");
@@ -91,7 +91,7 @@ macro_rules! compare {
     }};
 }
 
-/// Compares a consensus; how many relays it has.
+/// Compares a consensus; returns its number of relays.
 fn compare_consensus(text: &str) -> usize {
     let text = bare(text, "network-status-version ");
     if text.starts_with("network-status-version 3 microdesc") {
@@ -101,7 +101,7 @@ fn compare_consensus(text: &str) -> usize {
     }
 }
 
-/// Compares the descriptors of a file: how many there are, and the nicknames of those that
+/// Compares the descriptors in a file; returns their number, and the nicknames of those that
 /// tor-netdoc rejects.
 fn compare_descriptors(text: &str) -> (usize, Vec<String>) {
     let mut ours = Descriptors::default();

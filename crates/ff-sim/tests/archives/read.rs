@@ -10,17 +10,15 @@ use ff_sim::network::{CapacitySource, Network};
 use ff_sim::read::consensus::{Consensus, Digest, Flavour};
 use ff_sim::read::descriptor::{Descriptors, join};
 
-/// The folder of samples.
 fn samples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")
 }
 
-/// The folder of the full data.
 fn full_data() -> PathBuf {
     PathBuf::from(std::env::var_os("FF_SIM_DATA").expect("FF_SIM_DATA"))
 }
 
-/// A file's bytes, unpacked if its name ends in .xz.
+/// The content of a file, unpacked if its name ends in .xz.
 fn bytes(path: &Path) -> Vec<u8> {
     if path.extension().is_none_or(|end| end != "xz") {
         return fs::read(path).expect("the file");
@@ -31,7 +29,7 @@ fn bytes(path: &Path) -> Vec<u8> {
     bytes
 }
 
-/// A consensus, which has to be as `ff_dir` reads it.
+/// A consensus, after checking that `ff_dir` reads the same.
 fn agreed(path: &Path) -> Consensus {
     let document = bytes(path);
     let text = str::from_utf8(&document).expect("UTF-8");
@@ -81,22 +79,22 @@ fn full_consensuses_are_read_as_ff_dir_reads_them() {
     }
 }
 
-/// What joins of a consensus and descriptors.
+/// Figures of a consensus joined with descriptors.
 struct Joined {
-    /// How many descriptors there are.
+    /// The number of descriptors.
     all: usize,
-    /// How many of them are those of the consensus.
+    /// The number of these that the consensus lists.
     matched: usize,
-    /// Which part of all weight their relays have.
+    /// Their relays' share of total weight.
     share: f64,
-    /// The weight error among them by what they have observed.
+    /// The weight error of these relays by observed bandwidth.
     by_observed: f64,
-    /// And by what they advertise: what they have observed, within their limits.
+    /// The weight error by advertised bandwidth: observed bandwidth within the limits.
     by_advertised: f64,
 }
 
 impl Joined {
-    /// Of these files.
+    /// The figures for these files.
     fn of(consensus: &Path, file: &Path) -> Self {
         let consensus = Consensus::parse(&bytes(consensus)).expect("a consensus");
         let file = bytes(file);
@@ -121,14 +119,14 @@ impl Joined {
         }
     }
 
-    /// All of it, in short.
+    /// All figures as one line.
     fn show(&self) -> String {
         let Self { all, matched, share, by_observed, by_advertised } = self;
         format!("{all} {matched} {share:.6} {by_observed:.6} {by_advertised:.6}")
     }
 }
 
-/// Holds descriptors against what `ff_dir` reads of the same file.
+/// Compares descriptors with `ff_dir`'s reading of the same file.
 fn agree_on_fields(file: &str, found: &Descriptors) {
     let wanted = ff_dir::descriptors::Descriptors::parse(file);
     assert_eq!(wanted.skipped, []);
@@ -148,7 +146,7 @@ fn agree_on_fields(file: &str, found: &Descriptors) {
     }
 }
 
-/// Descriptors of 2026, each with a family's certificate; the first two are of one family.
+/// Descriptors of 2026, each with a family certificate; the first two are of the same family.
 const KEYED: &str = include_str!("../../../ff-dir/tests/data/descriptors");
 
 #[test]
@@ -157,7 +155,7 @@ fn families_by_key_are_read_as_by_ff_dir() {
     assert_eq!(descriptors.add(KEYED.as_bytes()), []);
     agree_on_fields(KEYED, &descriptors);
     let ids = |of: usize| descriptors.family_ids(&descriptors.all[of]).collect::<Vec<_>>();
-    // What the authorities have made of the certificate: its microdescriptor's line.
+    // The authorities' result for the certificate: the line in the relay's microdescriptor.
     assert_eq!(ids(0), ["ed25519:xiRC4fYUyj3pROyHeAm5dQerbUMHrLkeOJpG21vff44"]);
     assert!(ids(1) == ids(0) && ids(2).len() == 1 && ids(2) != ids(0));
     let line = 1 + KEYED.lines().position(|line| line == "family-cert").expect("a certificate");
@@ -188,7 +186,6 @@ fn all_descriptors_of_february_2020_join_by_digest() {
         &folder.join("2020-02-29-11-00-00-consensus.xz"),
         &folder.join("2020-02-29-10-05-00-server-descriptors.xz"),
     );
-    // Ledger A10: 5.0 % of the weight and an error of 0.132, which is the one by advertised
-    // bandwidth.
+    // Ledger A10: 5.0 % of the weight and an error of 0.132, computed from advertised bandwidths.
     assert_eq!(joined.show(), "587 381 0.049990 0.143673 0.131776");
 }

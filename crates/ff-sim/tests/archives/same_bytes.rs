@@ -1,16 +1,15 @@
-//! The same seed and the same inputs give the same bytes, on one thread or two.
+//! The same seed and inputs give the same bytes, on one thread or two.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The folder of samples.
 fn samples() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data"))
 }
 
-/// Runs a command with its results in a folder of this name; what that has in it.
+/// Runs a command that writes results into a folder of this name; returns the folder's files.
 fn results(dir: &Path, args: &str, out: &str) -> BTreeMap<String, Vec<u8>> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ff-sim"));
     let output = command.current_dir(dir).args(args.split(' ')).args(["--out", out]).output();
@@ -24,7 +23,7 @@ fn results(dir: &Path, args: &str, out: &str) -> BTreeMap<String, Vec<u8>> {
     fs::read_dir(dir.join(out)).expect("a folder").map(read).collect()
 }
 
-/// Copies of samples, under the names that commands know them by.
+/// Samples, and the names under which commands read them.
 const COPIES: [(&str, &str); 8] = [
     ("read-2020-02-29-consensus", "consensus"),
     ("read-2020-02-29-descriptors.xz", "descriptors"),
@@ -36,7 +35,7 @@ const COPIES: [(&str, &str); 8] = [
     ("2019-07-14-weights.csv.xz", "weights.csv"),
 ];
 
-/// A folder with all that commands read.
+/// A folder with all inputs of the commands.
 fn folder() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     fs::create_dir(dir.path().join("collector")).expect("a folder");
@@ -55,8 +54,8 @@ fn folder() -> tempfile::TempDir {
     dir
 }
 
-/// Commands, and the further arguments of the second run of each; `merge` takes results of those
-/// before by their numbers.
+/// Commands, and additional arguments of the second run of each; `merge` uses results of earlier
+/// commands by number.
 const COMMANDS: [(&str, &str); 13] = [
     ("schedule --network may.json --greedy", ""),
     ("schedule --network may.json --errors paper --coordinators 2 --seed 3", ""),
@@ -88,7 +87,7 @@ fn every_command_gives_the_same_bytes_again() {
     }
 }
 
-/// How columns end that say what they are in.
+/// Suffixes of columns that state a unit.
 const UNITS: [&str; 15] = [
     "secs",
     "hours",
@@ -103,12 +102,12 @@ const UNITS: [&str; 15] = [
     "slots",
     "_per_day",
     "_per_month",
-    // What stands in these has its unit in another column.
+    // These have their unit in another column.
     "mean",
     "_95",
 ];
 
-/// Columns that name, count or say yes or no, or have their unit in the column `unit`.
+/// Columns with names, counts or booleans, or with their unit in the column `unit`.
 const WITHOUT_UNITS: &[&str] = &[
     "axis",
     "basis",
@@ -147,7 +146,7 @@ const WITHOUT_UNITS: &[&str] = &[
     "paper",
     "part",
     "position",
-    // Of tables with several; all of them are parts of what is right.
+    // Names the quantity in tables with several, which are all fractions of the true value.
     "quantity",
     "reason",
     "relay",
@@ -167,7 +166,7 @@ const WITHOUT_UNITS: &[&str] = &[
     "x",
 ];
 
-/// Every figure has a file with its points, and every column of all tables its unit.
+/// Checks that every figure has a file with its points, and every column of all tables a unit.
 fn headers_have_units(args: &str, all: &BTreeMap<String, Vec<u8>>) {
     for name in all.keys().filter_map(|name| name.strip_suffix(".svg")) {
         let points = all.get(&format!("{name}.csv"));

@@ -17,7 +17,6 @@ use ff_sim::schedule::units::{bits_per_sec, team};
 use ff_sim::schedule::what_if::what_if;
 use ff_sim::schedule::{Setup, Subject, Subjects};
 
-/// A rate as on the command line.
 fn rate(text: &str) -> BytesPerSec {
     bits_per_sec(text).expect("a rate")
 }
@@ -27,7 +26,7 @@ fn setup() -> Setup {
     Setup::new(team("1G,1G,1G").expect("a team"))
 }
 
-/// A network scaled as by `--total` and `--max-relay`, and scheduled greedily.
+/// A network scaled as by `--total` and `--max-relay`, with a greedy schedule.
 fn scheduled(network: &Network, total: &str, grouped: bool) -> Greedy {
     let mut subjects = Subjects::of(network, grouped);
     subjects.scale(Some(rate(total)), Some(rate("998M"))).expect("capacities");
@@ -36,14 +35,14 @@ fn scheduled(network: &Network, total: &str, grouped: bool) -> Greedy {
     greedy(&subjects, &setup()).expect("a schedule")
 }
 
-/// The numbers of a packed table's only column.
+/// The numbers in the only column of a packed table.
 fn column(packed: &[u8]) -> Vec<u64> {
     let mut text = String::new();
     liblzma::read::XzDecoder::new(packed).read_to_string(&mut text).expect("UTF-8");
     text.lines().skip(1).map(|line| line.parse().expect("a number")).collect()
 }
 
-/// Relays of these rates, each by itself.
+/// Relays with these rates, each in a group of its own.
 fn alone(rates: &[BytesPerSec]) -> Subjects {
     let mut subjects = Subjects::default();
     for number in 0..u32::try_from(rates.len()).expect("few") {
@@ -91,7 +90,7 @@ fn the_papers_slots_come_of_the_papers_totals() {
         assert_eq!((&json["slots"], &json["seconds"]), (&slots.into(), &seconds.into()));
         assert_eq!(json["unmeasurable"], serde_json::json!([]));
     }
-    // Without a bound some need more than the team has.
+    // Without a bound some relays need more than the team has.
     let scaled = scale(&weights, Some(rate("608G")), None).expect("capacities");
     let found = greedy(&alone(&scaled), &setup()).expect("a schedule");
     assert_eq!((found.slots, found.unmeasurable.len()), (574, 21));
@@ -116,7 +115,7 @@ fn may_2024_takes_785_slots_by_its_sample() {
 
 #[test]
 fn the_least_slots_are_those_of_the_team_that_takes_longest() {
-    // Each needs 2.953 times as much: m (1 + e2) / (1 - e1).
+    // Each needs 2.953 times its rate: m (1 + e2) / (1 - e1).
     let rates: Vec<BytesPerSec> = [10, 10, 10, 10, 90].map(BytesPerSec::from_mbit).to_vec();
     let teams = |texts: &[&str]| {
         let teams = texts.iter().map(|text| team(text).expect("a team")).collect();
@@ -124,7 +123,7 @@ fn the_least_slots_are_those_of_the_team_that_takes_longest() {
         (found.least_slots, found.slots)
     };
     assert_eq!(teams(&["400M"]), (1, 1));
-    // The small team has no room for the fastest, and a slot for each of the others.
+    // The small team has no room for the fastest relay, and one slot for each of the others.
     assert_eq!(teams(&["400M", "40M"]), (teams(&["40M"]).0, 4));
     assert_eq!(teams(&["40M", "400M"]), teams(&["400M", "40M"]));
     assert_eq!(teams(&["40M"]).0, 3, "4 times 29.5M over 40M");
@@ -136,7 +135,7 @@ fn a_sample_of_the_relayinfo_is_read() {
     let (network, skips) = relayinfo::parse("sample", sample);
     assert_eq!((skips.all.len(), skips.read, network.relays.len()), (0, 347, 347));
     let subjects = Subjects::of(&network, true);
-    // Summed up in Python.
+    // Computed in Python.
     assert_eq!(network.total_capacity(), BytesPerSec::new(5_085_697_990));
     assert_eq!((subjects.all.len(), subjects.total()), (296, BytesPerSec::new(4_565_584_756)));
     let count = |is_such: fn(&ff_sim::network::Relay) -> bool| {
@@ -147,7 +146,6 @@ fn a_sample_of_the_relayinfo_is_read() {
     assert_eq!(network.unix_secs, Some(1_714_521_600));
 }
 
-/// A file of the full data.
 fn data(file: &str) -> PathBuf {
     Path::new(&std::env::var("FF_SIM_DATA").expect("FF_SIM_DATA")).join(file)
 }
@@ -211,7 +209,8 @@ fn may_2024_takes_785_slots() {
     }
 }
 
-/// New relays of January 2019's first day, as fast as the network's own are in turn.
+/// The new relays of the first day of January 2019, with the capacities of the network's own relays
+/// in turn.
 fn january(subjects: &Subjects) -> impl FnMut(u32) -> Vec<Subject> {
     let text = include_str!("../data/jan2019-new-per-hour.csv");
     let count =
@@ -230,7 +229,7 @@ fn january(subjects: &Subjects) -> impl FnMut(u32) -> Vec<Subject> {
     }
 }
 
-/// Prints what came of a period.
+/// Prints the results of a period.
 fn print(name: &str, found: &PeriodOutcome) {
     eprintln!("{name}: guess {} B/s, {:?}", found.new_guess_bytes_per_sec, found.coordinators);
     for reason in

@@ -1,4 +1,4 @@
-//! `schedule` and `what-if` as people run them.
+//! Tests of `schedule` and `what-if`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,14 +22,14 @@ fn prints(dir: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// The output as JSON, each key once.
+/// The output as JSON, after checking that no key occurs twice.
 fn json(dir: &Path, args: &[&str]) -> serde_json::Value {
     let text = prints(dir, &[args, &["--json"]].concat());
     let Strict = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// JSON in which no map has a key twice.
+/// JSON in which no object has a key twice.
 struct Strict;
 
 impl<'de> Deserialize<'de> for Strict {
@@ -92,7 +92,8 @@ fn fingerprint(number: u32) -> [u8; 20] {
     name
 }
 
-/// A folder with a consensus of relays with these weights, in kilobytes; relay n is on 192.0.2.n.
+/// A folder with a consensus of relays with these weights, in kilobytes per second; relay n is on
+/// 192.0.2.n.
 fn network(weights: &[u32]) -> tempfile::TempDir {
     let mut text =
         "network-status-version 3\nvote-status consensus\nvalid-after 2019-07-14 00:00:00\n"
@@ -111,12 +112,12 @@ fn network(weights: &[u32]) -> tempfile::TempDir {
     dir
 }
 
-/// The command, and the network.
+/// The command with its network.
 const SCHEDULE: [&str; 3] = ["schedule", "--network", "consensus"];
 
 #[test]
 fn i14_both_forms_say_slots_once_and_list_who_is_unmeasurable() {
-    // The last needs 5.9 Gbit/s, and the team has 3.
+    // The last relay needs 5.9 Gbit/s, and the team has 3.
     let mut weights = [12_500; 100];
     weights[99] = 250_000;
     let dir = network(&weights);
@@ -180,7 +181,7 @@ fn i14_who_is_left_out_is_counted_with_its_share_of_weight() {
     assert!(found["without_capacity"] == 16 && (share - (1.0 - 0.392_542)).abs() < 1e-6, "{found}");
 }
 
-/// The error messages, and the exit status.
+/// The exit status and the error messages.
 fn fails(dir: &Path, args: &[&str]) -> (Option<i32>, String) {
     let output = run(dir, args);
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -199,7 +200,7 @@ fn read(dir: &tempfile::TempDir, name: &str) -> String {
 #[test]
 fn i14_links_of_hosts_hold_their_relays_back() {
     let dir = network(&[12_500, 12_500]);
-    // Both on one host.
+    // Both relays on one host.
     let text = read(&dir, "consensus").replace("192.0.2.1 ", "192.0.2.0 ");
     write(&dir, "consensus", text);
     let median = |links: &str, more: &[&str]| {
@@ -211,7 +212,8 @@ fn i14_links_of_hosts_hold_their_relays_back() {
         assert_eq!(on_links["median_ratio"], found["median_ratio"], "{found}");
         found["median_ratio"].as_f64().expect("a ratio")
     };
-    // Of 100 Mbit/s each: both at once have half of the link, and one alone all of it.
+    // Relays of 100 Mbit/s each: measured at once, each has half of the link; alone, it has all of
+    // it.
     for (links, more, ratio) in [
         ("address,rate\n192.0.2.0,100M\n", &["--together"][..], 0.5),
         ("address,rate\n192.0.2.0,100M\n", &[], 1.0),
@@ -273,7 +275,7 @@ fn i14_new_relays_come_as_a_table_of_presence_lists_them() {
     let listed: Vec<_> = read(&dir, "seeded/new_relays.csv").lines().map(str::to_owned).collect();
     assert!(listed.len() == 3 && listed[1..].iter().all(|row| row.contains(",0,2,")), "{listed:?}");
     assert!(read(&dir, "seeded/errors.csv").contains("presence.csv,,8,a second row of this relay"));
-    // Without the second row; each is as fast as all of the network.
+    // Without the second row; each new relay is as fast as those of the network.
     write(&dir, "presence.csv", table.trim_end().rsplit_once('\n').expect("lines").0);
     let found = &json(dir.path(), &args)["new_relays"];
     let counts =
@@ -283,7 +285,7 @@ fn i14_new_relays_come_as_a_table_of_presence_lists_them() {
     let found = &json(dir.path(), &greedy)["new_relays"];
     assert_eq!(counts.map(|name| found[name].as_u64()), [3, 1, 0, 43, 3].map(Some), "{found}");
     assert!(read(&dir, "greedy/new_relays.csv").contains("\n2,2,1,2,0\n47,1,1,1,0\n"));
-    // Faster than anybody would guess, so they are measured again, and with errors more often.
+    // Above the first guess, so they are measured again; with errors, more often.
     write(&dir, "capacities.csv", "bytes_per_sec\n31250000\n");
     let faster = [&args[..], &["--greedy", "--capacities", "capacities.csv"]].concat();
     let found = &json(dir.path(), &faster)["new_relays"];
@@ -315,7 +317,8 @@ fn i14_new_relays_come_as_a_table_of_presence_lists_them() {
 fn i14_new_relays_come_as_a_stores_consensuses_list_them() {
     let dir = network(&[12_500; 10]);
     fs::create_dir(dir.path().join("archives")).expect("made");
-    // Relay 10 was there in an hour before, 11 and 12 come at one and 13 in the hour after a gap.
+    // Relay 10 was listed in an earlier hour; 11 and 12 arrive in hour 1, and 13 in hour 3, after a
+    // missing hour.
     for (hour, relays) in [("12", 11), ("13", 10), ("14", 13), ("16", 14)] {
         let listed = network(&vec![12_500; relays]);
         let text =
@@ -365,7 +368,7 @@ fn i14_a_network_that_does_not_fit_the_period_says_who_is_late_and_what_lacks() 
     assert!(rows.len() == 40 && rows.iter().all(|row| row.ends_with(",0,36914063,0")), "{late}");
     let found = json(dir.path(), &args);
     assert_eq!((&found["missing_slots"], &found["spare_slots"]), (&4.into(), &0.into()));
-    // In the form with a seed, those without room are named with what they need.
+    // In the default schedule, relays without room are listed with the capacity that they need.
     let found = json(dir.path(), &[&SCHEDULE[..], &["--slot", "600", "--period", "1"]].concat());
     let late = found["unmeasured"].as_array().expect("a list");
     assert!(late.len() == 40 && late.iter().all(|one| one["reason"] == "no_room"), "{found}");
@@ -373,7 +376,7 @@ fn i14_a_network_that_does_not_fit_the_period_says_who_is_late_and_what_lacks() 
 
 #[test]
 fn i14_each_coordinator_may_have_a_team_of_its_own() {
-    // The last needs 885.9 Mbit/s.
+    // The last relay needs 885.9 Mbit/s.
     let mut weights = [12_500; 100];
     weights[99] = 37_500;
     let dir = network(&weights);
@@ -418,7 +421,7 @@ fn i14_packed_new_relays_are_measured_with_errors() {
     };
     write(&dir, "ratios.csv", "ratio\n1.2\n");
     assert_eq!((at_once("exact"), at_once("paper"), at_once("ratios.csv")), (500, 500, 0));
-    // An hour of the 48 in which a month's table lists a new relay is after a day.
+    // The period is a day, so a relay of hour 700 arrives after its end.
     write(&dir, "long.csv", format!("hour,fingerprint,bytes_per_sec\n700,{},5\n", "A".repeat(40)));
     let args = [&SCHEDULE[..], &["--new-relays", "long.csv"]].concat();
     assert!(fails(dir.path(), &args).1.contains("hour 700, but the period ends after 24 hours"));

@@ -1,4 +1,4 @@
-//! Whole periods, slot by slot, with made-up measurements.
+//! Whole periods, slot by slot, with simulated measurements.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,36 +18,35 @@ use proptest::prelude::*;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha12Rng;
 
-/// A rate in Mbit/s.
 const fn mbit(rate: u64) -> BytesPerSec {
     BytesPerSec::from_mbit(rate)
 }
 
-/// A relay with this number, by itself.
+/// A relay with this number, in a group of its own.
 fn subject(number: u32, estimate: Option<BytesPerSec>, truth: BytesPerSec) -> Subject {
     let mut fingerprint = [0; 20];
     fingerprint[..4].copy_from_slice(&number.to_be_bytes());
     Subject { relay: ScheduledRelay { fingerprint, estimate, ..ScheduledRelay::default() }, truth }
 }
 
-/// The same on an address that ends so.
+/// The same with the address that ends in `last`.
 fn on_host(number: u32, last: u8, rate: BytesPerSec) -> Subject {
     let mut one = subject(number, Some(rate), rate);
     one.relay.addresses = vec![address(last)];
     one
 }
 
-/// An address that ends so.
+/// An address that ends in `last`.
 fn address(last: u8) -> IpAddr {
     IpAddr::V4([192, 0, 2, last].into())
 }
 
-/// The paper's team, and a period of this many slots.
+/// The paper's team, and a period with this number of slots.
 fn setup(slots: u64) -> Setup {
     Setup { period_secs: slots * 30, ..Setup::new(team("1G,1G,1G").expect("a team")) }
 }
 
-/// A period in which nobody comes.
+/// A period without new relays.
 fn period(subjects: &[Subject], setup: &Setup, errors: &Errors) -> PeriodOutcome {
     replay(subjects, setup, &World::new(errors.clone()), &mut nobody).expect("a period")
 }
@@ -151,7 +150,7 @@ fn who_has_grown_is_measured_again_and_who_has_grown_too_much_is_named() {
     ];
     assert_eq!(sorted, expected.map(|(name, reason, lacks)| (name.to_owned(), reason, lacks)));
     let fifth = found.unmeasured.iter().find(|one| one.fingerprint.starts_with("00000005"));
-    // f² · 100 Mbit/s were sent in its second measurement, and all came back.
+    // f² · 100 Mbit/s were sent in its second measurement, and all of it was returned.
     let at_least = fifth.expect("it is listed").at_least_bytes_per_sec;
     assert!(at_least.abs_diff(109_011_841) < 10, "{at_least}");
 }
@@ -161,7 +160,7 @@ fn a_host_that_is_too_fast_is_named_with_what_all_on_it_need() {
     let subjects: Vec<_> = (0..4).map(|number| on_host(number, 1, mbit(300))).collect();
     let found = period(&subjects, &setup(2880), &Errors::Exact);
     assert_eq!((found.estimates.len(), found.count(Reason::TooFast)), (0, 4));
-    // Four times 300 · 2.953125 Mbit/s, of 3,000.
+    // Four times 300 · 2.953125 Mbit/s, with a team of 3,000.
     let lacks: Vec<_> = found.unmeasured.iter().map(|one| one.lacks_bytes_per_sec).collect();
     assert!(lacks.iter().all(|bytes| bytes.abs_diff(67_968_750) < 10), "{lacks:?}");
     assert!(found.unmeasured.iter().all(|one| one.at_least_bytes_per_sec == 37_500_000));
@@ -182,7 +181,7 @@ fn what_has_no_room_is_counted() {
 
 #[test]
 fn relays_on_one_link_show_what_it_carries_and_no_more() {
-    // Four relays say 400 Mbit/s each; their host's link has 800.
+    // Four relays have estimates of 400 Mbit/s each; their host's link has 800.
     let links = BTreeMap::from([(address(1), mbit(800))]);
     let world = World { links, ..World::new(Errors::Exact) };
     let subjects: Vec<_> = (0..4).map(|number| on_host(number, 1, mbit(250))).collect();
@@ -191,7 +190,7 @@ fn relays_on_one_link_show_what_it_carries_and_no_more() {
     assert_eq!(format!("{rates:?}"), "[200.0, 200.0, 200.0, 200.0]");
     let slots: Vec<_> = found.estimates.iter().map(|one| one.slot).collect();
     assert!(slots.iter().all(|slot| *slot == slots[0]), "they are measured at once: {slots:?}");
-    // Told apart, each shows what it has alone.
+    // On separate addresses each has its full rate.
     let apart: Vec<_> = (0_u8..4).map(|n| on_host(n.into(), n + 1, mbit(250))).collect();
     let found = replay(&apart, &setup(2880), &world, &mut nobody).expect("a period");
     let sum: f64 = found.estimates.iter().map(|one| one.rate.mbit()).sum();
@@ -237,7 +236,7 @@ fn column(text: &str, column: usize) -> Vec<u64> {
     text.lines().skip(1).map(cell).collect()
 }
 
-/// The capacities of January 2019, 400 of equal chance.
+/// The capacities of January 2019: 400 quantiles.
 fn capacities() -> Vec<BytesPerSec> {
     let bytes = column(include_str!("../data/jan2019-capacities.csv"), 0);
     bytes.into_iter().map(BytesPerSec::new).collect()
@@ -245,7 +244,7 @@ fn capacities() -> Vec<BytesPerSec> {
 
 #[test]
 fn new_relays_of_january_2019_are_measured_within_minutes() {
-    // Ledger B5, B6: new relays of each hour, as fast as others are.
+    // Ledger B5, B6: the new relays of each hour, with capacities like those of other relays.
     let hours = column(include_str!("../data/jan2019-new-per-hour.csv"), 1);
     assert_eq!(
         (hours.len(), hours.iter().sum::<u64>(), hours.iter().max()),
@@ -289,7 +288,7 @@ fn new_relays_of_january_2019_are_measured_within_minutes() {
 
 #[test]
 fn three_quarters_of_new_relays_need_one_measurement() {
-    // Ledger B8, ± 2 points, of relays that are as fast as those that the guess is from.
+    // Ledger B8, ± 2 points, for relays with the capacities from which the guess is derived.
     let capacities = capacities();
     let guess = guess_for_new(capacities.clone());
     let mut chance = ChaCha12Rng::seed_from_u64(7);
@@ -320,14 +319,14 @@ fn new_relays_wait_for_the_first_slots_with_room() {
     let setup = Setup { new_guess: Some(mbit(51)), ..setup(960) }.with_coordinators(2);
     let mut arrivals = |hour: u32| -> Vec<Subject> {
         let count = if hour == 3 { 90 } else { 3 };
-        // A quarter of them has twice what is guessed.
+        // A quarter of them is faster than the first guess.
         let truth = |n: u32| if n % 4 == 3 { mbit(100) } else { mbit(20) };
         (0..count).map(|n| subject(10_000 + hour * 1000 + n, None, truth(n))).collect()
     };
     let found = replay(&old, &setup, &World::new(Errors::PAPER), &mut arrivals).expect("a period");
     assert_eq!(found.newcomers.len(), 2 * (90 + 6 * 3));
     for one in found.newcomers.iter().filter(|one| one.hour != 3) {
-        // Two coordinators, of which each keeps a slot in four for measuring again.
+        // Two coordinators, each of which keeps one slot in four for second measurements.
         assert!(one.first_secs.is_some_and(|secs| secs <= 120), "{one:?}");
     }
     let longest = found.newcomers.iter().filter_map(|one| one.first_secs).max();
@@ -343,7 +342,7 @@ fn new_relays_wait_for_the_first_slots_with_room() {
 #[test]
 #[ignore = "takes a minute"]
 fn a_million_relays_pass() {
-    // As in July 2019, 94 Mbit/s in the mean; 465 Gbit/s are the paper's team as many times as
+    // As in July 2019, 94 Mbit/s on average; the team has 465 Gbit/s, as many times the paper's as
     // there are more relays.
     let capacities = capacities();
     let truth = |n: u32| capacities[n as usize % capacities.len()];

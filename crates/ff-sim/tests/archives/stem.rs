@@ -1,5 +1,6 @@
-//! The scanners against stem, Tor's library in Python, which reads bandwidths, uptimes and families
-//! of descriptors too. `FF_TEST_STEM=1` says that it is there (Debian's `python3-stem`).
+//! The scanners compared with stem, Tor's library in Python, which also reads bandwidths, uptimes
+//! and families of descriptors. `FF_TEST_STEM=1` states that it is installed (Debian's
+//! `python3-stem`).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +12,7 @@ use base64ct::{Base64Unpadded, Encoding};
 use ff_sim::read::consensus::{Consensus, ConsensusRelay, Digest, FlagBits};
 use ff_sim::read::descriptor::Descriptors;
 
-/// What stem reads of a file.
+/// Stem's output for a file.
 fn stem(kind: &str, path: &Path) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stem_fields.py");
     let output = Command::new("/usr/bin/python3").arg(script).arg(kind).arg(path).output();
@@ -20,7 +21,7 @@ fn stem(kind: &str, path: &Path) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Whether stem is there; without it there is nothing to compare with.
+/// Whether stem is installed; without it there is nothing to compare.
 fn has_stem() -> bool {
     let has = std::env::var_os("FF_TEST_STEM").is_some_and(|value| value == "1");
     if !has {
@@ -29,7 +30,7 @@ fn has_stem() -> bool {
     has
 }
 
-/// A file's bytes, unpacked if its name ends in .xz.
+/// The content of a file, unpacked if its name ends in .xz.
 fn bytes(path: &Path) -> Vec<u8> {
     let mut bytes = fs::read(path).expect("the file");
     if path.extension().is_some_and(|end| end == "xz") {
@@ -40,13 +41,13 @@ fn bytes(path: &Path) -> Vec<u8> {
     bytes
 }
 
-/// Words with commas between them; a stroke for none.
+/// Words separated by commas; a dash if there are none.
 fn list(words: impl IntoIterator<Item = String>) -> String {
     let words: BTreeSet<String> = words.into_iter().collect();
     if words.is_empty() { "-".to_owned() } else { Vec::from_iter(words).join(",") }
 }
 
-/// A relay's row as the script writes it.
+/// A relay's row in the format of the script.
 fn row(consensus: &Consensus, relay: &ConsensusRelay) -> String {
     let digest = match &relay.digest {
         Digest::Descriptor(digest) => hex::encode_upper(digest),
@@ -69,7 +70,7 @@ fn row(consensus: &Consensus, relay: &ConsensusRelay) -> String {
     )
 }
 
-/// Compares a consensus; how many relays it has.
+/// Compares a consensus; returns its number of relays.
 fn compare_consensus(kind: &str, path: &Path) -> usize {
     let dir = tempfile::tempdir().expect("a directory");
     let (document, plain) = (bytes(path), dir.path().join("consensus"));
@@ -94,7 +95,7 @@ fn compare_consensus(kind: &str, path: &Path) -> usize {
     consensus.relays.len()
 }
 
-/// Compares descriptors; how many there are.
+/// Compares descriptors; returns their number.
 fn compare_descriptors(path: &Path) -> usize {
     let dir = tempfile::tempdir().expect("a directory");
     let (file, plain) = (bytes(path), dir.path().join("descriptors"));

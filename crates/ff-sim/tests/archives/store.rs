@@ -1,4 +1,4 @@
-//! Archives into a store, by the program as people run it.
+//! Tests of `ingest` and `merge`: archives are read into a store.
 
 mod analysed;
 mod bandwidth;
@@ -40,7 +40,7 @@ fn a_killed_run_leaves_nothing_half_done_and_the_next_goes_on() {
     println!("FF_TEST_SEED={seed}");
     let mut draw = ChaCha12Rng::seed_from_u64(seed);
     let (mut killed, mut seen, mut round) = (0, 0, 0);
-    // One that ends before it is killed proves less, and another one is started.
+    // A run that ends before it is killed proves less, so another one is started.
     while round < 4 || killed < 2 {
         let store = format!("store-{round}");
         for _ in 0..2 {
@@ -58,7 +58,7 @@ fn a_killed_run_leaves_nothing_half_done_and_the_next_goes_on() {
             while is_there() && count(&dir.join(&store)) < enough {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            // Anywhere in what it does then.
+            // At a random time after that.
             std::thread::sleep(Duration::from_millis(draw.random_range(0..50)));
             killed += usize::from(is_there());
             run.kill().expect("killed");
@@ -75,7 +75,7 @@ fn a_killed_run_leaves_nothing_half_done_and_the_next_goes_on() {
         prints(dir, &["ingest", "--collector", "archives", "--store", &store]);
         let left: Vec<_> = contents(&dir.join(&store)).into_iter().collect();
         let expected: Vec<_> = whole.clone().into_iter().collect();
-        // Marks of killed runs may lie there still.
+        // Temporary files of killed runs may be left.
         let left: Vec<_> = left.into_iter().filter(|(name, _)| !name.starts_with('.')).collect();
         assert!(
             left == expected,
@@ -87,7 +87,7 @@ fn a_killed_run_leaves_nothing_half_done_and_the_next_goes_on() {
     println!("{killed} of {} runs were killed, and {seen} manifests were there", 2 * round);
 }
 
-/// How many files there are below a folder into which somebody writes.
+/// The number of files below a folder that is being written.
 fn count(dir: &Path) -> usize {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.map(|entry| if entry.path().is_dir() { count(&entry.path()) } else { 1 }).sum()
@@ -105,7 +105,7 @@ fn shards_put_together_are_the_whole() {
     let text = prints(dir, &["merge", "part-1", "part-2", "part-3", "--out", "merged"]);
     assert!(text.starts_with("5 months of documents from 3 stores"), "{text}");
     assert!(contents(&dir.join("merged")) == contents(&dir.join("whole")));
-    // Again, and by those who have the same month twice.
+    // Again, and with stores that share a month.
     prints(dir, &["merge", "part-1", "whole", "--out", "merged"]);
     assert!(contents(&dir.join("merged")) == contents(&dir.join("whole")));
     // Another March.
@@ -150,8 +150,7 @@ fn what_is_done_is_skipped_and_what_has_changed_is_done_again() {
     let first = inodes();
     assert_eq!(was_there(&prints(dir, &ingest)), [true; 5]);
     assert_eq!(inodes(), first);
-    // One hour more in March, a partition of April that was cut, and a manifest of February that
-    // was lost.
+    // One more hour in March, a truncated partition of April, and a missing manifest of February.
     let more = Archive::new(&dir.join("archives/2020-03-extra-consensuses.tar.xz"));
     more.put("2020-03-21-00-00-00-consensus", made::consensus("2020-03-21 00:00:00", 1).as_bytes())
         .finish(true);

@@ -1,4 +1,4 @@
-//! The command `tortoise`, on a network of a few dozen clients.
+//! Tests of `tortoise` with a network of a few dozen clients.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Real consensuses' bandwidth-weights, computed anew from what their relays weigh.
+//! The bandwidth-weights of real consensuses, recomputed from their relays' weights.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,11 +8,10 @@ use ff_dir::consensus::Consensus;
 use ff_sim::network::Network;
 use ff_sim::weights::{METHOD, SCALE, Sums, Weights};
 
-/// A consensus: its file, what G, M, E and D weigh in it with 1 for each beforehand, and its
-/// footer.
+/// A consensus: its file, the total weights of G, M, E and D with 1 added to each, and its footer.
 type Row = (&'static str, [u64; 4], &'static str);
 
-/// All ns consensuses that there are here. The sums are from tests/data/schedule.md.
+/// All ns consensuses in the samples. The sums are from tests/data/schedule.md.
 const ROWS: [Row; 5] = [
     (
         "b-series/2019-05-27-20-00-00-consensus.xz",
@@ -57,13 +56,13 @@ fn real_footers_follow_from_their_sums() {
         let weights = Weights::of(&sums(classes), SCALE).expect(file);
         assert_eq!(weights.to_string(), footer, "{file}");
     }
-    // Without its relays that were not measured, February 2020 would have another.
+    // Without its unmeasured relays, February 2020 would have another footer.
     let measured =
         Sums { guard: 43_192_564, middle: 5_750_232, exit: 1_979_231, guard_exit: 17_770_392 };
     assert_eq!(Weights::of(&measured, SCALE).expect("weights").wmg, 4334);
 }
 
-/// The text of a file that xz has compressed.
+/// The text of a file packed by xz.
 fn text(path: &Path) -> String {
     let mut text = String::new();
     let file = File::open(path).expect("the file");

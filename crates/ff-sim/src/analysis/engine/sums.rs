@@ -1,34 +1,33 @@
-//! Sums over relays at the times of a batch, and what weights and capacities are of them: Eq. 3 to
-//! 6.
+//! Sums over relays at the times of a batch, and shares of weight and capacity: Eq. 3 to 6.
 
 use super::super::batch::{Each, Mask, SLOTS, slots};
 use super::super::outcome::{NetworkStep, RelayWindow};
 use super::super::quotient::unit;
 
-/// This number of capacities, each up to 2^53, fits a sum of 64 bits.
+/// The sum of this number of capacities, each at most 2^53, fits 64 bits.
 pub(super) const MOST_AT_ONCE: usize = 1 << 10;
 
 /// The sums of one window at each time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sums {
-    /// Of capacities that were not carried yet.
+    /// Sums of capacities that were not carried yet.
     some: Each<u64>,
-    /// Of the others.
+    /// All other sums.
     all: Each<Sum>,
 }
 
-/// Sums over relays, in one window at one time.
+/// Sums over relays in one window at one time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sum {
     pub(super) capacity: u128,
-    /// Of the capacities of those that have no weight.
+    /// The sum of capacities of relays without a weight.
     unweighted: u128,
-    /// Of the weights of those that have no capacity.
+    /// The sum of weights of relays without a capacity.
     pub(super) left_out: u128,
 }
 
 impl Sums {
-    /// Adds a relay's capacities, each for a number of times.
+    /// Adds the capacities of a relay at the first `count` times.
     #[inline]
     pub(super) fn add(&mut self, capacities: &Each<u64>, count: usize) {
         for (sum, capacity) in self.some.iter_mut().zip(capacities).take(count) {
@@ -36,7 +35,8 @@ impl Sums {
         }
     }
 
-    /// Adds what a relay has of only one of both, at the times with weights.
+    /// Adds a relay's capacity where it has no weight, and its weight where it has no capacity, at
+    /// the times with weights.
     #[inline]
     pub(super) fn add_exceptions(
         &mut self,
@@ -57,14 +57,14 @@ impl Sums {
         }
     }
 
-    /// Carries sums over before they become too great.
+    /// Carries the 64-bit sums over before they overflow.
     pub(super) fn carry(&mut self) {
         for (some, all) in self.some.iter_mut().zip(&mut self.all) {
             all.capacity += u128::from(std::mem::take(some));
         }
     }
 
-    /// Adds those of other relays, which were carried.
+    /// Adds the carried sums of other relays.
     pub(super) fn add_all(&mut self, others: &Self) {
         for (all, other) in self.all.iter_mut().zip(&others.all) {
             all.capacity += other.capacity;
@@ -73,13 +73,12 @@ impl Sums {
         }
     }
 
-    /// The sums at a time.
+    /// The sums at one time.
     pub(super) fn at(&self, slot: usize) -> Sum {
         self.all.get(slot).copied().unwrap_or_default()
     }
 
-    /// What weights and capacities count for at these times; relays' means have those of
-    /// `in_means`.
+    /// The units of weight and capacity at these times; the times `in_means` enter relays' means.
     pub(super) fn units(&self, steps: &[NetworkStep], in_means: Mask) -> Shares {
         let mut shares = Shares { in_means, ..Shares::default() };
         for (slot, (step, sum)) in steps.iter().zip(&self.all).enumerate() {
@@ -96,21 +95,21 @@ impl Sums {
     }
 }
 
-/// The shares of relays in one window at each time.
+/// Shares of relays in one window at each time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shares {
-    /// What a unit of weight is of all weight, and one of capacity of all capacity.
+    /// One divided by the total weight, and one divided by the total capacity, of relays with both.
     units: Each<(f64, f64)>,
-    /// At which times both are known.
+    /// The times at which both are known.
     known: Mask,
-    /// Which of them relays' means have.
+    /// The times that enter relays' means.
     in_means: Mask,
-    /// The sum of all distances between both.
+    /// The sum of the absolute differences between weight share and capacity share.
     distances: Each<f64>,
 }
 
 impl Shares {
-    /// Adds a relay's weights and capacities at some of the times: Eq. 5.
+    /// Adds a relay's weights and capacities at some times: Eq. 5.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -143,7 +142,7 @@ impl Shares {
     }
 }
 
-/// A number, rounded if it lies above 2^53.
+/// As a float, rounded above 2^53.
 #[expect(clippy::cast_precision_loss, reason = "weights above 2^53 are rounded, to one in 2^53")]
 const fn float(number: u64) -> f64 {
     number as f64

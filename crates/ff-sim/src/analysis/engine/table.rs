@@ -1,9 +1,9 @@
-//! A table by relay, reckoned with relay by relay.
+//! A table by relay, processed relay by relay.
 //!
-//! An archive comes time by time, a table lies there by relay. To turn it round would only be
-//! undone by the batches, and what is kept of a relay would be fetched anew for each of them; here
-//! it stays at hand through all times. What is reckoned is the same, in the same order for each
-//! relay, and sums over relays are whole numbers: so are the bits.
+//! An archive is in order of time, a table is by relay. Transposing the table would be undone by
+//! the batches, and the state of a relay would be fetched anew for each of them; here it stays in
+//! cache for all times. The computation is the same, in the same order for each relay, and sums
+//! over relays are integers: so the bits are the same.
 
 use std::num::NonZero;
 use std::sync::{Mutex, PoisonError};
@@ -19,26 +19,26 @@ use crate::read::series::{self, MOST_VALUE, Series};
 
 /// More threads than this would wait for memory.
 const MOST_THREADS: usize = 8;
-/// Parts of a table per thread: threads whose parts are done soon take the rest.
+/// Parts of a table per thread: threads that finish early take the rest.
 const PARTS_OF_A_THREAD: usize = 8;
 
-/// Some of a table's relays, with all that is kept of them.
+/// Some relays of a table with their state.
 struct Rows<'a> {
-    /// The place of the first one in the table.
+    /// The place of the first relay in the table.
     first: usize,
-    /// The data that are kept of each.
+    /// The state of each relay.
     relays: &'a mut [Relay],
     means: &'a mut [RelayMeans],
-    /// For each, one after the other, what each window keeps.
+    /// For each relay in turn, the state of each window.
     windows: &'a mut [RelayInWindow],
 }
 
 impl Engine {
-    /// Takes all times of a table of what relays advertise: as [`Engine::take`] does with one after
-    /// the other, in less time. Relays have the numbers of their places in the table.
+    /// Takes all times of a table of advertised bandwidths, with the result of [`Engine::take`] for
+    /// one time after another, but faster. A relay's number is its place in the table.
     ///
     /// # Errors
-    /// [`StepError`]; then nothing of the table is taken.
+    /// [`StepError`]; the engine is then unchanged.
     pub fn take_table(&mut self, table: &Series) -> Result<(), StepError> {
         let (first, last) = (table.times.first(), self.outcome.steps.last());
         if let (Some(&first), Some(last)) = (first, last)
@@ -62,7 +62,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes the times themselves, in parts of [`SLOTS`].
+    /// Takes the times themselves, in batches of [`SLOTS`].
     fn take_times(&mut self, table: &Series, totals: &[Total]) -> Vec<Moments> {
         let (windows, longest) = (self.settings.windows.len(), longest(&self.settings.windows));
         let mut parts = Vec::with_capacity(table.times.len().div_ceil(SLOTS));
@@ -84,8 +84,8 @@ impl Engine {
         parts
     }
 
-    /// Takes the rows of the first `relays` relays, in parallel: they have nothing in common but
-    /// sums, and these are whole numbers. Gives for each part the sums of each window.
+    /// Takes the rows of the first `relays` relays in parallel: they share only sums, which are
+    /// integers. Returns the sums of each window for each batch.
     fn take_rows(&mut self, table: &Series, relays: usize, parts: &[Moments]) -> Vec<Vec<Sums>> {
         let windows = self.settings.windows.len();
         let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
@@ -121,8 +121,8 @@ impl Engine {
 }
 
 impl Rows<'_> {
-    /// Takes them, as far as they are among the first `relays`, and adds for each part to the sums
-    /// of each window.
+    /// Takes those rows that are among the first `relays`, and adds them to the sums of each window
+    /// for each batch.
     fn take(self, table: &Series, relays: usize, parts: &[Moments], all: &mut [Vec<Sums>]) {
         let count = all.first().map_or(0, Vec::len);
         let (mut runs, mut spreads) = (Vec::with_capacity(SLOTS), Each::default());
@@ -152,8 +152,8 @@ fn carry(parts: &mut [Vec<Sums>]) {
     parts.iter_mut().flatten().for_each(Sums::carry);
 }
 
-/// Cuts a row at the ends of parts; `take` gets each part in which the relay is listed, by its
-/// number and its times, when, and its runs there.
+/// Cuts a row at the ends of batches. Calls `take` for each batch in which the relay is listed,
+/// with the batch's number and times, the times at which it is listed, and its runs.
 fn in_parts(
     row: &[series::Run],
     parts: &[Moments],
@@ -189,18 +189,18 @@ fn in_parts(
     }
 }
 
-/// The sums over relays at one time.
+/// Sums over relays at one time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Total {
-    /// How many relays are listed.
+    /// The number of listed relays.
     relays: u32,
     advertised: u128,
 }
 
-/// The sums at each time, and how many relays there are up to the last that is ever listed.
+/// The sums at each time, and one more than the number of the last relay that is ever listed.
 fn totals(table: &Series) -> Result<(Vec<Total>, usize), StepError> {
-    // First what a time has more than the one before it; below 0 it wraps around, and back when all
-    // is added up.
+    // First the differences between successive times; negative ones wrap around, which summing
+    // undoes.
     let mut totals = vec![Total::default(); table.times.len() + 1];
     let mut count = 0;
     for (number, index) in (0_u32..).zip(0..table.relays.len()) {

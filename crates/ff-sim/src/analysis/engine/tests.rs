@@ -1,4 +1,4 @@
-//! The engine compared with a naive one, and with numbers by hand.
+//! The engine compared with a naive one and with numbers computed by hand.
 
 use ff_base::utc::Utc;
 use ff_report::stats;
@@ -7,20 +7,19 @@ use proptest::prelude::*;
 use super::*;
 use crate::read::series::{Series, SeriesKind};
 
-/// An hour, in seconds.
 const HOUR: u64 = 3_600;
 
-/// Windows of these lengths in hours.
+/// Windows with these lengths in hours.
 fn hours(lengths: &[u64]) -> Vec<Window> {
     lengths.iter().map(|hours| Window::from_secs(hours * HOUR).expect("a window")).collect()
 }
 
-/// Settings for hourly data in which every window counts.
+/// Settings for hourly data; every window counts.
 fn settings(lengths: &[u64]) -> EngineSettings {
     EngineSettings { windows: hours(lengths), step_secs: HOUR, from: None, least_share: 0.0 }
 }
 
-/// A relay with all it may have.
+/// A reading with an advertised bandwidth and a weight.
 fn reading(relay: u32, advertised: u64, weight: u64) -> Reading {
     Reading { relay, advertised: Some(advertised), weight: Some(weight) }
 }
@@ -31,10 +30,10 @@ fn a_small_network_is_analysed_as_by_hand() {
     engine.push(HOUR, &[reading(0, 100, 1), reading(1, 300, 3)]).expect("the first");
     let step = engine.push(2 * HOUR, &[reading(1, 100, 1), reading(0, 50, 1)]).expect("later");
     assert_eq!((step.advertised, step.weight, step.is_after_gap), (150, 2, false));
-    // An hour: capacities 50 and 100, weights 1/2 each: 1/6 is elsewhere.
+    // One hour: capacities 50 and 100, weight shares of 1/2; 1/6 is misplaced.
     assert_eq!(step.windows[0].capacity_error, Some(0.0));
     assert!((step.windows[0].weight_error.expect("weights") - 1.0 / 6.0).abs() < 1e-15);
-    // Two hours: capacities 100 and 300, weights 1/2 each: 1/4 is elsewhere.
+    // Two hours: capacities 100 and 300, weight shares of 1/2; 1/4 is misplaced.
     assert_eq!(step.windows[1].capacity, 400);
     assert_eq!(step.windows[1].capacity_error, Some(1.0 - 150.0 / 400.0));
     assert_eq!(step.windows[1].weight_error, Some(0.25));
@@ -42,9 +41,9 @@ fn a_small_network_is_analysed_as_by_hand() {
     let relay = engine.finish().relays.swap_remove(1).windows[1];
     assert_eq!(relay.capacity_error.get(), Some((1.0 - 1.0 / 3.0) / 2.0));
     assert_eq!(relay.weight_error.get(), Some((1.0 + 2.0 / 3.0) / 2.0));
-    // 300 alone, then 300 and 100: deviations 0 and 100 of a mean of 200.
+    // 300 alone, then 300 and 100: deviations of 0 and of 100, with a mean of 200.
     assert_eq!(relay.advertised_deviation.get(), Some(0.25));
-    // 3/4 alone, then 3/4 and 1/2: 1/8 of 5/8.
+    // 3/4 alone, then 3/4 and 1/2: a deviation of 1/8, with a mean of 5/8.
     assert!((relay.weight_deviation.get().expect("weights") - 0.1).abs() < 1e-15);
 }
 
@@ -81,7 +80,7 @@ fn means_begin_where_windows_are_covered_well_enough() {
         windows.map(|w| (w.capacity_error.count(), w.weight_deviation.count())).collect::<Vec<_>>()
     };
     assert_eq!(counts(None, 0.0), [(7, 7), (7, 7)]);
-    // Whole are those of 3, 4, 7 and 8; at 6 the hour 5 is missing.
+    // The windows at 3, 4, 7 and 8 are whole; at 6 the hour 5 is missing.
     assert_eq!(counts(None, 1.0), [(4, 4), (0, 0)]);
     assert_eq!(counts(Some(4 * HOUR), 1.0), [(3, 3), (0, 0)]);
     assert_eq!(counts(None, 0.05), [(6, 6), (2, 2)]);
@@ -162,13 +161,13 @@ fn extremes_do_not_overflow() {
     assert_eq!(engine.push(1, &[]).expect("nobody").windows, []);
 }
 
-/// All that a naive analysis needs: times and, for each, what each relay advertised and its weight.
+/// The input of the naive analysis: times, each with the advertised bandwidth and weight per relay.
 type Data = Vec<AtTime>;
 
-/// A time, and what each relay advertises and weighs then.
+/// A time with the advertised bandwidth and weight of each relay.
 type AtTime = (u64, Vec<Option<(u64, u64)>>);
 
-/// Some times with gaps, and some relays that come and go.
+/// Times with gaps, and relays that come and go.
 fn data() -> impl Strategy<Value = Data> {
     let relay = proptest::option::weighted(
         0.8,
@@ -186,7 +185,7 @@ fn data() -> impl Strategy<Value = Data> {
     })
 }
 
-/// Relays that advertise something and have no weights.
+/// Readings of relays without weights.
 fn readings_of(relays: &[Option<(u64, u64)>]) -> Vec<Reading> {
     let reading = |(relay, values): (u32, &Option<(u64, u64)>)| {
         values.map(|(value, _)| Reading { relay, advertised: Some(value), weight: None })
@@ -194,7 +193,7 @@ fn readings_of(relays: &[Option<(u64, u64)>]) -> Vec<Reading> {
     (0..).zip(relays).filter_map(reading).collect()
 }
 
-/// The same as a table.
+/// The same data as a table.
 fn table_of(data: &[AtTime]) -> Series {
     let mut text = "t".to_owned();
     for (time, _) in data {
@@ -213,7 +212,7 @@ fn table_of(data: &[AtTime]) -> Series {
     series
 }
 
-/// The capacity of a relay at a time: its maximum within a window.
+/// The values of a relay within a window; their maximum is its capacity.
 fn naive_values(data: &Data, at: usize, relay: usize, window: u64) -> Vec<u64> {
     let within = data[..=at].iter().filter(|(time, _)| data[at].0 - time < window);
     within.filter_map(|(_, relays)| Some(relays[relay]?.0)).collect()
@@ -235,7 +234,6 @@ fn naive_weight_error(data: &Data, at: usize, window: u64) -> Option<f64> {
 }
 
 proptest! {
-    /// At every time and in every window the engine finds what a naive one does.
     #[test]
     #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
     fn it_finds_what_a_naive_one_finds(data in data(), lengths in proptest::sample::subsequence(vec![1_u64, 2, 5, 24, 40], 1..5)) {
@@ -284,8 +282,8 @@ proptest! {
         }
     }
 
-    /// Times that are reckoned with together come to the same bits as each alone, also if some
-    /// cannot be taken.
+    /// Times that are processed in a batch give the same bits as one by one, also if some are
+    /// rejected.
     #[test]
     fn times_that_are_reckoned_with_together_come_to_the_same_bits(
         data in data(),
@@ -318,7 +316,7 @@ proptest! {
         prop_assert_eq!(outcome, mixed.finish());
     }
 
-    /// A table that is taken whole comes to the same bits as its times, also between others.
+    /// A table taken at once gives the same bits as its times one by one, also between others.
     #[test]
     fn a_whole_table_comes_to_the_same_bits_as_its_times(
         data in data(),

@@ -1,5 +1,5 @@
 //! Figures of today's network: times of pages and files over the limit, and bytes between relays
-//! above it.
+//! above a rate.
 
 use ff_report::figure::{Axis, Figure};
 use ff_report::stats::median;
@@ -10,7 +10,7 @@ use crate::flow::tortoise::bucket::LinkLimit;
 use crate::flow::tortoise::outcome::TortoiseOutcome;
 use crate::flow::tortoise::today::TodayResults;
 
-/// What points are, under each figure of means.
+/// The note below each figure of means.
 const NOTE: &str = "Points are means over seeds. Faint dots: each seed. Bars: 95 % intervals of the mean (Student's t).";
 
 /// The figures `today-pages`, `today-files` and `today-above`.
@@ -33,8 +33,8 @@ fn limits(label: &str) -> Axis {
     Axis::log(label).tight()
 }
 
-/// Medians of web users' times (0) or bulk users' (1) over the limit: a curve for each burst, and
-/// one without a limit.
+/// Median times of web users (`kind` 0) or bulk users (1) over the limit: a curve for each burst,
+/// and one without a limit.
 fn times(results: &TodayResults, name: &'static str, title: &str, y: &str, kind: usize) -> Figure {
     let figure = Figure::new(name, title, limits("limit of a client's link, KB/s"), Axis::log(y))
         .noting(NOTE);
@@ -59,9 +59,9 @@ fn times(results: &TodayResults, name: &'static str, title: &str, y: &str, kind:
     })
 }
 
-/// What a curve of this burst is called.
+/// The label of a burst's curve.
 fn label(limit: LinkLimit) -> String {
-    // The least burst is a fifth of a second of its limit.
+    // The smallest burst is a fifth of a second of its limit.
     if limit.burst <= (limit.rate / 5.0).ceil() {
         "least burst, 0.2 s of the limit".to_owned()
     } else {
@@ -69,7 +69,7 @@ fn label(limit: LinkLimit) -> String {
     }
 }
 
-/// The bytes between relays above a rate where clients have no limit.
+/// The share of bytes between relays above a rate, without limits for clients.
 fn above(results: &TodayResults) -> Figure {
     let x = limits("rate, KB/s");
     let y = Axis::parts("bytes between relays");

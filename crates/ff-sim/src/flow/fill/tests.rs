@@ -5,7 +5,7 @@ use rand_chacha::ChaCha12Rng;
 
 use super::*;
 
-/// A small random network: flows, and what relays can carry.
+/// A small random network: flows, and the capacities of relays.
 fn random_network(seed: u64) -> (Flows, Vec<f64>) {
     let mut rng = ChaCha12Rng::seed_from_u64(seed);
     let relays: u32 = rng.random_range(1..9);
@@ -33,7 +33,7 @@ fn random_network(seed: u64) -> (Flows, Vec<f64>) {
     (flows, capacities)
 }
 
-/// How much each relay carries.
+/// The load of each relay.
 fn loads(flows: &Flows, rates: &[f64], relays: usize) -> Vec<f64> {
     let mut loads = vec![0.0; relays];
     for (path, rate) in flows.paths.iter().zip(rates) {
@@ -44,8 +44,8 @@ fn loads(flows: &Flows, rates: &[f64], relays: usize) -> Vec<f64> {
     loads
 }
 
-/// That a fill is max-min for some weights: caps and capacities hold, and every flow is at its cap
-/// or has a full relay where no flow has more by weight.
+/// Asserts that rates are max-min for these weights: caps and capacities hold, and every flow is at
+/// its cap or has a full relay where no flow has a higher rate over weight.
 fn assert_max_min(flows: &Flows, capacities: &[f64], rates: &[f64], weights: &[f64], seed: u64) {
     let loads = loads(flows, rates, capacities.len());
     for (relay, load) in loads.iter().enumerate() {
@@ -70,7 +70,7 @@ fn assert_max_min(flows: &Flows, capacities: &[f64], rates: &[f64], weights: &[f
     }
 }
 
-/// Fills `count` random networks by all rules.
+/// Checks all rules on `count` random networks.
 fn check_random_networks(count: u64) {
     let (mut max_min, mut weighted) = (MaxMin::default(), Weighted::new(1.0));
     let (mut quiet, mut rates) = (QuietFirst::default(), Vec::new());
@@ -86,7 +86,8 @@ fn check_random_networks(count: u64) {
     }
 }
 
-/// That each flow is at its cap or has a relay that it and no noisier flow has filled.
+/// Asserts that each flow is at its cap, or has a relay filled by it and flows with fewer recent
+/// bytes.
 fn assert_served_in_order(flows: &Flows, capacities: &[f64], rates: &[f64], seed: u64) {
     let loads = loads(flows, rates, capacities.len());
     for flow in 0..flows.len() {
@@ -96,7 +97,7 @@ fn assert_served_in_order(flows: &Flows, capacities: &[f64], rates: &[f64], seed
                 louder.filter(|&o| flows.paths[o].contains(&hop)).map(|o| rates[o]).sum();
             loads[hop as usize] >= capacities[hop as usize] - 1e-6 && louder < 1e-6
         });
-        // A flow that names a relay twice takes of it twice, and can be served once what is left.
+        // A flow that names a relay twice uses it twice, and can be served once capacity is left.
         let path = flows.paths[flow];
         let is_odd = (0..3).any(|i| (0..i).any(|j| path[i] == path[j] && path[i] != NO_RELAY));
         let is_capped = rates[flow] >= flows.caps[flow] - 1e-9;
@@ -121,7 +122,7 @@ fn every_flow_is_at_its_cap_or_first_at_a_full_relay_in_many_networks() {
 
 #[test]
 fn a_relay_carries_no_more_than_it_can_however_many_weights_were_summed() {
-    // Of weights of 100,000 flows an error is left that is as great as what a loud flow weighs.
+    // Summing the weights of 100,000 flows leaves an error as great as the weight of a loud flow.
     let (mut flows, mut capacity) = (Flows::default(), 0.0);
     for index in 0..100_000 {
         let (spent, cap) = if index % 2 == 0 { (6e4, 333.0) } else { (213_902.4, 246.0) };
@@ -137,8 +138,8 @@ fn a_relay_carries_no_more_than_it_can_however_many_weights_were_summed() {
 
 #[test]
 fn a_network_by_hand() {
-    // Relay 0 (10) holds three flows; one of them is kept to 2 by relay 1, so the others get 4
-    // each, and what relay 2 has left goes to the flow with the cap.
+    // Relay 0 (10) has three flows; relay 1 limits one of them to 2, so the others get 4 each, and
+    // the rest of relay 2 goes to the flow with the cap.
     let mut flows = Flows::default();
     flows.push([0, 1, NO_RELAY], 100.0, 0.0);
     flows.push([0, 2, NO_RELAY], 100.0, 9.0);
@@ -172,12 +173,12 @@ fn odd_numbers_give_nothing_or_the_cap() {
     }
 }
 
-/// What scipy's linear programs found (tests/data/flow.md): capacities, paths, caps, rates.
+/// A test vector by scipy's linear programs (tests/data/flow.md): capacities, paths, caps, rates.
 #[derive(serde::Deserialize)]
 struct Vector {
-    /// What relays can carry.
+    /// Relays' capacities.
     capacities: Vec<f64>,
-    /// The relays of each flow, up to three.
+    /// The relays of each flow, at most three.
     paths: Vec<Vec<u32>>,
     /// The cap of each flow.
     caps: Vec<f64>,

@@ -1,43 +1,41 @@
-//! Which relays may not lie in one circuit: no relay twice, no two of a family, a /16 or a /32 of
-//! IPv6 (path-spec 2.2). Two are of a family if each names the other, or if one family's key has
-//! signed both (proposal 321).
+//! Relays that cannot be in one circuit: no relay twice, no two of the same family, IPv4 /16 or
+//! IPv6 /32 (path-spec 2.2). Two relays are in the same family if each names the other, or if the
+//! same family key has signed both (proposal 321).
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use crate::network::{Network, Relay};
 
-/// What the subnets of relays begin with that have one of their own; those that are shared are
-/// numbered from 0.
+/// Subnets of one relay only are numbered from here on; shared subnets are numbered from 0.
 const OWN_NET: u32 = 1 << 31;
-/// Stands for no family.
+/// Marks a relay without a family.
 const NO_FAMILY: u32 = u32::MAX;
 
-/// Of each relay, with which others it is in no circuit.
+/// The relays that cannot be in a circuit with each relay.
 #[derive(Clone, Debug)]
 pub(super) struct Kin {
-    /// Each relay's.
+    /// One for each relay of the network.
     relays: Vec<Tied>,
-    /// Sets of relays that may not meet a relay because of a family; each sorted, and with that
-    /// relay itself.
+    /// Sets of relays that exclude each other by family; each sorted, and with the relay itself.
     families: Vec<Vec<u32>>,
 }
 
-/// A relay, and what ties it to others. Small, because a line has it wherever the relay may be
-/// drawn.
+/// A relay and what it shares with others. Kept small, because each line on which the relay lies
+/// has a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Tied {
     pub(super) relay: u32,
-    /// The number of its IPv4 address' /16; one of its own if it has none.
+    /// The number of its IPv4 address's /16; a unique number if it has none.
     v4: u32,
-    /// The number of its IPv6 address' /32; one of its own if it has none.
+    /// The number of its IPv6 address's /32; a unique number if it has none.
     v6: u32,
-    /// The index of its set in [`Kin::families`]; none of them without a family.
+    /// The index of its set in [`Kin::families`], or [`NO_FAMILY`].
     family: u32,
 }
 
 impl Kin {
-    /// That of a network's relays.
+    /// For the relays of a network.
     pub(super) fn of(network: &Network) -> Self {
         let mut kin = Self { relays: Vec::with_capacity(network.relays.len()), families: vec![] };
         let (mut nets, mut numbers) = (Nets::default(), HashMap::new());
@@ -45,7 +43,7 @@ impl Kin {
             let mut tied = nets.tie(relay, number);
             if family.len() > 1 {
                 // Relays of one family usually have the same set, so memory does not grow with the
-                // family's square.
+                // square of the family's size.
                 tied.family = *numbers.entry(family).or_insert_with_key(|family| {
                     kin.families.push(family.clone());
                     u32::try_from(kin.families.len() - 1).unwrap_or(NO_FAMILY)
@@ -64,12 +62,12 @@ impl Kin {
         self
     }
 
-    /// A relay with what ties it to others.
+    /// A relay with what it shares with others.
     pub(super) fn tied(&self, relay: u32) -> Tied {
         self.relays[relay as usize]
     }
 
-    /// Whether two relays may lie in one circuit.
+    /// Whether two relays can be in one circuit.
     pub(super) fn can_meet(&self, one: Tied, other: Tied) -> bool {
         let family = || self.families.get(one.family as usize);
         one.relay != other.relay
@@ -80,22 +78,22 @@ impl Kin {
 }
 
 impl Tied {
-    /// A relay that nothing ties to others.
+    /// A relay that shares nothing with others.
     const fn alone(relay: u32) -> Self {
         Self { relay, v4: OWN_NET | relay, v6: OWN_NET | relay, family: NO_FAMILY }
     }
 }
 
-/// The subnets of a network, numbered as they come.
+/// The subnets of a network, numbered in order of appearance.
 #[derive(Debug, Default)]
 struct Nets {
-    /// The numbers of the first 32 bits of IPv6 addresses.
+    /// Numbers by the first 32 bits of IPv6 addresses.
     v6: HashMap<u32, u32>,
 }
 
 impl Nets {
-    /// The relay with this number, tied by its addresses. Of each kind clients know one address,
-    /// the first that is listed.
+    /// The relay with this number, with the numbers of its subnets. Clients know one address of
+    /// each kind, the first that is listed.
     fn tie(&mut self, relay: &Relay, number: u32) -> Tied {
         let addresses = || relay.addresses.iter().map(IpAddr::to_canonical);
         let v4 = addresses().find_map(|address| match address {
@@ -114,7 +112,7 @@ impl Nets {
     }
 }
 
-/// For each relay those that it may not meet because of a family, and itself.
+/// For each relay, the relays that it excludes by family, and itself.
 fn families(network: &Network) -> impl Iterator<Item = Vec<u32>> {
     let mut of_ids: HashMap<&str, Vec<u32>> = HashMap::new();
     for (number, relay) in (0..).zip(&network.relays) {
@@ -131,7 +129,7 @@ fn families(network: &Network) -> impl Iterator<Item = Vec<u32>> {
     })
 }
 
-/// Of each relay those that it names and that name it.
+/// For each relay, the relays that it names and that name it.
 fn mutual(network: &Network) -> Vec<BTreeSet<u32>> {
     let indices: HashMap<_, u32> =
         network.relays.iter().zip(0..).map(|(relay, index)| (relay.fingerprint, index)).collect();

@@ -1,43 +1,40 @@
-//! Draws relays for one place of a circuit.
+//! Draws relays for one position of a circuit.
 //!
-//! By Walker's alias method, with its table made as Vose has it (1991): as many boxes as relays,
-//! each as likely as the others, each shared by two relays. A box has all that rules look at
-//! (`kin`), so a draw is one look into memory for a network of any size, and several looks do not
-//! wait for each other.
+//! Uses Walker's alias method with Vose's table (1991): as many equally likely boxes as relays,
+//! each shared by two relays. A box contains all data that the rules need (`kin`), so a draw costs
+//! one memory access for a network of any size, and several accesses can overlap.
 
 use rand::seq::IndexedRandom as _;
 use rand::{Rng, RngExt as _};
 
 use super::kin::{Kin, Tied};
 
-/// After this number of draws that break a rule the rest is searched instead: in real networks not
-/// one in 1,000 needs more than a few.
+/// After this number of draws that break a rule the rest is searched instead: in real networks
+/// fewer than one in 1,000 needs more than a few.
 const MOST_DRAWS: u32 = 32;
 
 /// A box of the table, on one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Shared {
-    /// The part of it that is the first relay's, of 2^64.
+    /// The first relay's part of the box, of 2^64.
     part: u64,
-    /// The two relays.
     relays: [Tied; 2],
 }
 
-/// The relays of one place.
+/// The relays of one position.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Line {
-    /// The table: the first relay of each box is the one whose length has the box' place below.
+    /// The table: the first relay of each box is the one at the same index in `lengths`.
     boxes: Vec<Shared>,
-    /// How much each relay counts.
+    /// The length of each relay.
     lengths: Vec<f64>,
-    /// Relays without any length, which are drawn, each as often as the others, where rules leave
-    /// nobody else.
+    /// Relays of length 0, drawn with equal probability if the rules exclude all others.
     idle: Vec<Tied>,
 }
 
 impl Line {
-    /// Of relays, each with its length.
+    /// From relays with their lengths.
     pub(super) fn new(lengths: impl Iterator<Item = (u32, f64)>, kin: &Kin) -> Self {
         let mut line = Self::default();
         for (relay, length) in lengths {
@@ -53,7 +50,7 @@ impl Line {
         line
     }
 
-    /// Has relays that are longer than the mean fill the boxes of those that are shorter.
+    /// Fills the boxes of relays shorter than the mean with relays that are longer.
     fn share(&mut self) {
         let mean = self.lengths.iter().sum::<f64>() / self.lengths.len() as f64;
         let mut left: Vec<f64> = self.lengths.iter().map(|length| length / mean).collect();
@@ -82,17 +79,17 @@ impl Line {
         self.boxes.is_empty() && self.idle.is_empty()
     }
 
-    /// The relay at a point of the line, which is 2^64 long, none on an empty one: of all points, a
-    /// relay has as many as its length is of all lengths.
+    /// The relay at a point of the line, which is 2^64 long; a relay has points in proportion to
+    /// its length. `None` if the line is empty.
     #[expect(clippy::cast_possible_truncation, reason = "it is split into its halves")]
     pub(super) fn at(&self, point: u64) -> Option<Tied> {
         let place = u128::from(point) * self.boxes.len() as u128;
         let one = self.boxes.get((place >> 64) as usize)?;
-        // No branch: which of the two it is cannot be foreseen.
+        // Without a branch, which could not be predicted.
         Some(one.relays[usize::from(place as u64 >= one.part)])
     }
 
-    /// A relay that is allowed, if there is one.
+    /// Draws an allowed relay, if there is one.
     pub(super) fn draw_allowed(
         &self,
         rng: &mut impl Rng,
@@ -102,7 +99,8 @@ impl Line {
         self.allowed(first, rng, is_allowed)
     }
 
-    /// The first that was drawn if it is allowed, or else another that is, if there is one.
+    /// The relay of the first draw if it is allowed, otherwise another allowed one, if there is
+    /// one.
     pub(super) fn allowed(
         &self,
         first: Option<Tied>,
@@ -120,7 +118,7 @@ impl Line {
         self.search(rng, &is_allowed).or_else(|| self.draw_idle(rng, is_allowed))
     }
 
-    /// A relay that is allowed, from all that are.
+    /// Draws from all allowed relays.
     fn search(&self, rng: &mut impl Rng, is_allowed: impl Fn(Tied) -> bool) -> Option<Tied> {
         let relays = self.boxes.iter().map(|one| one.relays[0]).zip(&self.lengths);
         let allowed: Vec<_> = relays.filter(|(tied, _)| is_allowed(*tied)).collect();
@@ -128,7 +126,7 @@ impl Line {
         one.ok().map(|(tied, _)| *tied)
     }
 
-    /// One of those without length that is allowed.
+    /// Draws an allowed relay of length 0.
     fn draw_idle(&self, rng: &mut impl Rng, is_allowed: impl Fn(Tied) -> bool) -> Option<Tied> {
         let one = |rng: &mut _, of: &[Tied]| of.choose(rng).copied();
         (0..MOST_DRAWS).find_map(|_| one(rng, &self.idle).filter(|tied| is_allowed(*tied))).or_else(
@@ -140,7 +138,7 @@ impl Line {
     }
 }
 
-/// A part of 1 as one of 2^64.
+/// A part of 1 as a part of 2^64.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
 fn whole_part(part: f64) -> u64 {
     (part * 2_f64.powi(64)) as u64
@@ -155,13 +153,13 @@ mod tests {
     use super::*;
     use crate::network::{Network, Relay};
 
-    /// Relays that nothing ties.
+    /// Relays that share nothing.
     fn kin(relays: usize) -> Kin {
         Kin::of(&Network { relays: vec![Relay::default(); relays], ..Network::default() })
     }
 
     proptest! {
-        /// Boxes give each relay as much as its length is of all, and nobody else anything.
+        /// Boxes give each relay its share of the total length, and other relays nothing.
         #[test]
         fn boxes_are_shared_by_length(
             lengths in proptest::collection::vec((0_u32..40, 0_u32..1000), 1..200),
@@ -183,7 +181,7 @@ mod tests {
             prop_assert_eq!(line.at(1 << 63).is_none(), all <= 0.0);
         }
 
-        /// A point's relay is one of its box', by the point's place within it.
+        /// A point's relay is one of the two in its box, by the point's place within the box.
         #[test]
         fn points_lie_in_boxes(lengths in proptest::collection::vec(1_u32..1000, 1..50), seed: u64) {
             let count = lengths.len();

@@ -1,4 +1,4 @@
-//! What begins in a tick: circuits of users and their bursts, downloads, probes.
+//! Events that begin in a tick: users' circuits and bursts, downloads, probes.
 
 use rand::RngExt as _;
 
@@ -9,7 +9,7 @@ use super::{CELL, Simulation, Watch, downloads};
 use crate::flow::fill::NO_RELAY;
 
 impl Simulation<'_> {
-    /// Opens the circuits of users that are due.
+    /// Opens the users' circuits that are due.
     pub(super) fn open_circuits(&mut self, tick: u32, now: f64) {
         let per_sec = self.config.circuits_per_10_min / 600.0;
         if per_sec <= 0.0 || self.library.is_empty() {
@@ -30,14 +30,15 @@ impl Simulation<'_> {
         }
     }
 
-    /// The route of a circuit of this client of users.
+    /// The route of a circuit of this client.
     fn route(&mut self, client: usize) -> Option<Route> {
         let guards = self.guards.get(client).map(Vec::as_slice).unwrap_or_default();
         let (constants, patience) = (&self.config.constants, &mut self.patience);
         route(&self.paths, guards, &self.loads, constants, patience, &mut self.routes)
     }
 
-    /// Starts downloads that are due: they ask for their bytes once the first could have come.
+    /// Starts downloads that are due; their bytes are requested at the time when the first one can
+    /// arrive.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
     pub(super) fn start_downloads(&mut self, tick: u32, now: f64) {
         while let Some((size, start)) = self.clients.next_download(now + self.tick_secs) {
@@ -60,7 +61,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Starts downloads through relays that are to be measured, as many as there may be.
+    /// Starts probes, up to the greatest number at a time.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
     pub(super) fn start_probes(&mut self, tick: u32, now: f64, watch: &mut dyn Watch) {
         while self.probes.left > 0 {
@@ -79,13 +80,13 @@ impl Simulation<'_> {
         }
     }
 
-    /// What relays of a path add to a round trip, in seconds.
+    /// The delay by the queues of a path's relays, in seconds.
     fn held_up_secs(&self, path: [u32; 3]) -> f64 {
         let waits = self.config.constants.held_scale * self.loads.wait_secs(path);
         waits + self.loads.queue_secs(path)
     }
 
-    /// Adds what a circuit asks for now to what it waits for.
+    /// Adds the bytes that a circuit requests now to its backlog.
     pub(super) fn ask(&mut self, circuit: u32, tick: u32) {
         let at = circuit as usize;
         let bytes = match self.circuits.owner(at) {
@@ -95,7 +96,7 @@ impl Simulation<'_> {
                 self.probes.end(probe);
                 return self.circuits.rest(circuit, self.library);
             }
-            // As much as comes until its time is over.
+            // More bytes than can arrive before its time is over.
             Owner::Probe(_) => 1e12,
         };
         if self.circuits.add(at, bytes * CELL.0 / CELL.1, tick) {
@@ -104,7 +105,7 @@ impl Simulation<'_> {
         self.call_again(circuit);
     }
 
-    /// Puts a circuit's next burst into the calendar; those after the end do not matter.
+    /// Puts a circuit's next burst into the calendar; bursts after the end are dropped.
     fn call_again(&mut self, circuit: u32) {
         if let Some(next) = self.circuits.next_tick(circuit as usize, self.library)
             && let Some(due) = self.calendar.get_mut(next as usize)

@@ -1,53 +1,52 @@
-//! The circuits of a simulation; closed ones leave their places to new ones.
+//! The circuits of a simulation. New circuits reuse the places of closed ones.
 
 use crate::flow::tmodel::Library;
 
-/// Seconds in which what a circuit has had counts half: tor's default for its scheduler.
+/// Half-life of a circuit's recent bytes, in seconds: tor's default for its scheduler.
 const HALF_LIFE_SECS: f64 = 30.0;
 
-/// After this number of seconds without a byte a download is given up, as TGen's streams do by
+/// A download is given up after this number of seconds without a byte, as TGen's streams are by
 /// default.
 const STALLED_SECS: f64 = 30.0;
 
 #[derive(Debug, Default)]
 pub(super) struct Circuits {
-    /// All of them, the closed ones as well.
+    /// All circuits, including closed ones.
     all: Vec<Circuit>,
-    /// Places of circuits that are closed.
+    /// The places of closed circuits.
     free: Vec<u32>,
     pub(super) given_up_bytes: f64,
 }
 
-/// A circuit, on one cache line: there are hundreds of thousands, in no order.
+/// A circuit, on one cache line: there are hundreds of thousands, accessed in no order.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Circuit {
-    /// Its relays.
     path: [u32; 3],
-    /// When it was opened, as a tick.
+    /// The tick in which it was opened.
     start: u32,
     /// Its round trip in seconds, without queues.
     trip: f64,
-    /// What it waits for, in bytes of cells.
+    /// Requested bytes, in cells, that have not arrived.
     backlog: f64,
-    /// What it has had of late, in bytes of cells.
+    /// Recent bytes, in cells, with exponential decay.
     spent: f64,
-    /// Up to which tick that has decayed.
+    /// The tick up to which these have decayed.
     spent_tick: u32,
-    /// When bytes last came, or were first waited for.
+    /// The tick in which bytes last arrived, or the backlog began.
     served_tick: u32,
-    /// Since when it has waited without a break.
+    /// The tick from which on it has had a backlog without interruption.
     asked_tick: u32,
     /// The owner's number among its kind.
     number: u32,
-    /// The next burst of a user's, or another kind.
+    /// The index of a user's next burst, or the mark of another kind of owner.
     next: u32,
 }
 
 impl Circuit {
-    /// The kind of downloads, where a user's has its next burst.
+    /// Marks a benchmark client's download.
     const DOWNLOAD: u32 = u32::MAX;
-    /// The kind of probes.
+    /// Marks a probe.
     const PROBE: u32 = u32::MAX - 1;
 
     const fn owner(&self) -> Owner {
@@ -64,21 +63,21 @@ const _: () = assert!(size_of::<Circuit>() == 64);
 /// The owner of a circuit.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Owner {
-    /// A user's: which circuit of the library it is, and which of its bursts comes next.
+    /// A user: the index of the circuit in the library, and of its next burst.
     User(usize, usize),
-    /// A benchmark client's download.
+    /// A download of a benchmark client.
     Download(usize),
     /// A download that measures a relay.
     Probe(usize),
 }
 
-/// How many circuits are brought together: their lines fit into the smallest cache several times.
+/// The number of circuits prefetched together: their cache lines fit into the smallest cache
+/// several times.
 const TOGETHER: usize = 64;
 
 impl Circuits {
-    /// Brings circuits that are used in turn into the cache, at the first of each group all of the
-    /// group. There are too many for any cache, in no order: asked for together they come in the
-    /// time of a few, while each would be waited for if it were asked for when it is used.
+    /// Prefetches the next circuits of `places`, [`TOGETHER`] at a time. There are too many for any
+    /// cache, in no order: fetched together, their memory accesses overlap.
     pub(super) fn bring(&self, places: &[u32], from: usize) {
         if !from.is_multiple_of(TOGETHER) {
             return;
@@ -88,7 +87,7 @@ impl Circuits {
         std::hint::black_box(sum);
     }
 
-    /// Opens a circuit, in a free place or a new one.
+    /// Opens a circuit; returns its place.
     pub(super) fn open(&mut self, path: [u32; 3], trip: f64, owner: Owner, tick: u32) -> u32 {
         let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let (number, next) = match owner {
@@ -123,14 +122,14 @@ impl Circuits {
         f64::from(library.circuit(template).get(next).map_or(0, |burst| burst.bytes))
     }
 
-    /// When a user's next burst is due, if there is one.
+    /// The tick of a user's next burst, if there is one.
     pub(super) fn next_tick(&self, at: usize, library: &Library) -> Option<u32> {
         let Owner::User(template, next) = self.owner(at) else { return None };
         let burst = library.circuit(template).get(next)?;
         Some(self.all[at].start.saturating_add(burst.slot))
     }
 
-    /// Adds to what a circuit waits for; whether it waited for nothing before.
+    /// Adds to a circuit's backlog; returns whether it was empty before.
     pub(super) fn add(&mut self, at: usize, bytes: f64, tick: u32) -> bool {
         let is_new = self.all[at].backlog <= 0.0;
         if is_new {
@@ -140,7 +139,7 @@ impl Circuits {
         is_new && bytes > 0.0
     }
 
-    /// What a circuit has had of late.
+    /// A circuit's recent bytes, in cells.
     pub(super) fn spent(&mut self, at: usize, tick: u32, tick_secs: f64) -> f64 {
         let ticks = tick.saturating_sub(self.all[at].spent_tick);
         if ticks > 0 {
@@ -150,7 +149,8 @@ impl Circuits {
         self.all[at].spent
     }
 
-    /// Gives a circuit bytes; what it still waits for. Less than a byte is nothing.
+    /// Delivers bytes to a circuit and returns the rest of its backlog; less than a byte counts as
+    /// 0.
     pub(super) fn serve(&mut self, at: usize, bytes: f64, tick: u32) -> f64 {
         self.all[at].spent += bytes;
         if bytes >= 1.0 {
@@ -161,8 +161,8 @@ impl Circuits {
         self.all[at].backlog
     }
 
-    /// Gives up what a circuit waits for if that has stood still for too long, or has taken longer
-    /// than `most_secs`.
+    /// Drops a circuit's backlog if it has stalled for too long or has taken longer than
+    /// `most_secs`; returns whether it did.
     pub(super) fn give_up(&mut self, at: usize, tick: u32, tick_secs: f64, most_secs: f64) -> bool {
         let since = |then: u32| f64::from(tick.saturating_sub(then)) * tick_secs;
         let is_over = since(self.all[at].served_tick) > STALLED_SECS
@@ -174,7 +174,7 @@ impl Circuits {
         is_over
     }
 
-    /// Lets a circuit rest that waits for nothing; it is closed unless it will ask for more.
+    /// Ends the wait of a circuit without a backlog; closes it unless it has further bursts.
     pub(super) fn rest(&mut self, circuit: u32, library: &Library) {
         self.all[circuit as usize].backlog = 0.0;
         if self.next_tick(circuit as usize, library).is_none() {
@@ -182,17 +182,16 @@ impl Circuits {
         }
     }
 
-    /// Its relays.
     pub(super) fn path(&self, at: usize) -> [u32; 3] {
         self.all[at].path
     }
 
-    /// Its round trip, without queues.
+    /// The round trip without queues, in seconds.
     pub(super) fn trip_secs(&self, at: usize) -> f64 {
         self.all[at].trip
     }
 
-    /// What it waits for.
+    /// Requested bytes, in cells, that have not arrived.
     pub(super) fn backlog(&self, at: usize) -> f64 {
         self.all[at].backlog
     }

@@ -1,36 +1,36 @@
-//! What is simulated: how much traffic, for how long, by which windows, and constants.
+//! Configuration of a simulation: amount of traffic, duration, windows, and constants.
 //!
 //! Decisions: doc/decisions.md, "Constants without a known cause".
 
 use anyhow::bail;
 
-/// Bytes of a cell on a link, and of those what it carries of a stream (tor-spec).
+/// The bytes of a cell on a link, and the bytes of a stream in it (tor-spec).
 pub(in crate::flow) const CELL: (f64, f64) = (514.0, 498.0);
 
-/// Sizes in bytes, how often each is chosen, and seconds after which a download is given up (paper
-/// §7). Shadow's clients finished 2,342, 398 and 226 of them: 12 to 2 to 1.
+/// Sizes in bytes, their relative frequencies, and seconds after which a download is given up
+/// (paper §7). Shadow's clients finished 2,342, 398 and 226 of them, about 12 : 2 : 1.
 pub(super) const SIZES: [(u32, u32, f64); 3] =
     [(51_200, 12, 15.0), (1_048_576, 2, 60.0), (5_242_880, 1, 120.0)];
 
 /// Seconds after which downloads of 50 KiB, 1 MiB and 5 MiB are given up.
 pub const LIMITS_SECS: [f64; 3] = [SIZES[0].2, SIZES[1].2, SIZES[2].2];
 
-/// Cells that are on their way at first: ten packets of TCP.
+/// Cells in flight at first: ten TCP packets.
 const FIRST_CELLS: f64 = 14_480.0 / CELL.1;
 
-/// How much may be on its way before it is acknowledged.
+/// The limit of unacknowledged data in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CellWindow {
     /// 1,000 cells for a circuit, 500 for a stream (tor-spec 7.4): Tor of 2019.
     #[default]
     Fixed,
-    /// As much as the path takes (proposal 324): 124 cells at first, twice as many each round trip
-    /// up to 600, 31 more each round trip after that; nothing else limits a stream. Tor of today.
+    /// Congestion control (proposal 324): 124 cells at first, doubled each round trip up to 600,
+    /// then 31 more per round trip; streams have no window of their own. Tor of today.
     CongestionControl,
 }
 
 impl CellWindow {
-    /// Cells of a circuit of users.
+    /// The window of a user's circuit, in cells.
     pub(super) fn circuit_cells(self) -> f64 {
         match self {
             Self::Fixed => 1_000.0,
@@ -38,7 +38,7 @@ impl CellWindow {
         }
     }
 
-    /// The most bytes of a circuit that a window leaves waiting at a full relay.
+    /// The most bytes of a circuit that its window leaves waiting at a full relay.
     pub(super) fn most_held(self) -> f64 {
         match self {
             Self::Fixed => f64::INFINITY,
@@ -48,7 +48,7 @@ impl CellWindow {
         }
     }
 
-    /// Cells of a stream a number of round trips after its first byte.
+    /// The window of a stream in cells, `trips` round trips after its first byte.
     pub(super) fn stream_cells(self, trips: f64) -> f64 {
         match self {
             Self::Fixed => (FIRST_CELLS * trips.min(30.0).exp2()).min(500.0),
@@ -61,41 +61,41 @@ impl CellWindow {
     }
 }
 
-/// What nobody knows well enough, for all networks alike.
+/// Constants without sufficiently known values, the same for all networks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Constants {
-    /// A hop's round trip in seconds: the median.
+    /// The median round trip of a hop, in seconds.
     pub hop_median_secs: f64,
-    /// A hop's round trip in seconds: the 5th percentile.
+    /// The 5th percentile of a hop's round trip, in seconds.
     pub hop_p5_secs: f64,
-    /// By how much circuits' hops are shorter than those of all the Internet: relays stand close
-    /// together.
+    /// The factor by which circuits' hops are shorter than those of the whole Internet: relays are
+    /// close together.
     pub hop_scale: f64,
-    /// What a relay carries in cells, as a part of the capacity that is listed. Headers of TCP, IP
-    /// and TLS take 4 %; Shadow's networks carry what they do with more than all of it.
+    /// The rate of cells that a relay carries over its listed capacity. Headers of TCP, IP and TLS
+    /// take 4 %, but the throughput of Shadow's networks needs a value above 1.
     pub for_cells: f64,
-    /// Seconds that a queue adds at a relay that is half utilised.
+    /// The queueing delay of a relay with utilisation 0.5, in seconds.
     pub queue_secs: f64,
-    /// How many times what circuits have sent and a full relay has not let through is served before
-    /// what has just come.
+    /// The factor of the bytes waiting at a full relay that are served before new ones.
     pub held_scale: f64,
-    /// The same before cells that build circuits, which no window holds back.
+    /// The same for cells that build circuits, which no window limits.
     pub build_scale: f64,
-    /// Round trips in which a download doubles what it has on its way.
+    /// The number of round trips in which a download doubles its data in flight.
     pub ramp: f64,
-    /// Seconds after which users give up what they have asked for.
+    /// Seconds after which users give up a request.
     pub give_up_secs: f64,
-    /// Seconds from when a request comes to a server to its first byte: TGen's server sends what a
-    /// model of packets says.
+    /// Seconds from the arrival of a request at a server to its first byte: TGen's server sends by
+    /// a model of packets.
     pub server_secs: f64,
-    /// Clients wait at least this number of seconds for a circuit to be built: `cbtmintimeout`.
+    /// The least number of seconds for which clients wait for a circuit to be built:
+    /// `cbtmintimeout`.
     pub least_build_secs: f64,
 }
 
 impl Default for Constants {
-    /// Hops by the paper's dataset (App. D), the least build time by path-spec 2.4; the rest as
-    /// Shadow's networks 1-4 have it at both loads, by [`Weighted`](crate::flow::fill::Weighted)
-    /// shares.
+    /// Hops by the paper's dataset (App. D), the least build time by path-spec 2.4; the others
+    /// fitted to Shadow's networks 1-4 at both loads, with
+    /// [`Weighted`](crate::flow::fill::Weighted) shares.
     fn default() -> Self {
         Self {
             hop_median_secs: 0.118,
@@ -113,34 +113,35 @@ impl Default for Constants {
     }
 }
 
-/// What is simulated.
+/// Configuration of a simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowConfig {
-    /// Circuits that users open in ten minutes.
+    /// The number of circuits that users open in ten minutes.
     pub circuits_per_10_min: f64,
-    /// How many clients they have: each holds its own guards, if any.
+    /// The number of users' clients, each with guards of its own, if any.
     pub user_clients: u32,
-    /// How many guards each of users' clients holds; with none every circuit gets a fresh one.
+    /// The number of guards of each of the users' clients; with 0, every circuit gets a fresh
+    /// guard.
     pub guards: u8,
-    /// Clients that download files to see how long it takes; they hold no guards.
+    /// The number of benchmark clients; they download files, without fixed guards.
     pub perf_clients: u32,
-    /// Relays that are measured at a time, if somebody asks for that.
+    /// The greatest number of relay measurements at a time, if an observer asks for them.
     pub probes: u32,
-    /// Seconds before anything is counted.
+    /// Simulated seconds before the counted ones.
     pub warm_up_secs: u32,
-    /// Seconds in which things are counted.
+    /// Simulated seconds that are counted.
     pub secs: u32,
-    /// How much may be on its way.
+    /// The limit of data in flight.
     pub window: CellWindow,
-    /// What nobody knows well enough.
+    /// Constants of the model.
     pub constants: Constants,
-    /// The seed of all that is random.
+    /// Random seed.
     pub seed: u64,
 }
 
 impl Default for FlowConfig {
-    /// Shadow's ten-percent networks at load 1.0: an hour, of which the last 40 minutes count. No
-    /// client of theirs held guards (tornettools writes `UseEntryGuards 0`).
+    /// Shadow's ten-percent networks at load 1.0: an hour, of which the last 40 minutes count.
+    /// Their clients have no fixed guards (tornettools writes `UseEntryGuards 0`).
     fn default() -> Self {
         Self {
             circuits_per_10_min: 148_896.0,
@@ -158,7 +159,7 @@ impl Default for FlowConfig {
 }
 
 impl FlowConfig {
-    /// Says what is wrong with it.
+    /// Checks that the configuration is valid.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let constants = &self.constants;
         let positive = [
@@ -207,7 +208,7 @@ mod tests {
         let today = |trips| CellWindow::CongestionControl.stream_cells(trips);
         assert_eq!(today(0.0).to_bits(), 124_f64.to_bits());
         assert!((today(1.0) - 248.0).abs() < 1e-9);
-        // By hand: 600 cells after log2(600 / 124) = 2.2746 trips.
+        // By hand: 600 cells after log2(600 / 124) = 2.2746 round trips.
         assert!((today(12.2746) - 910.0).abs() < 0.1, "{}", today(12.2746));
     }
 }

@@ -1,4 +1,4 @@
-//! Benchmark clients: each downloads a file a minute, on a new circuit, and looks at the time.
+//! Benchmark clients: each downloads a file every minute on a new circuit and records the times.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -8,34 +8,33 @@ use rand_chacha::ChaCha12Rng;
 use super::config::{CELL, SIZES};
 use super::outcome::Download;
 
-/// Seconds from one download of a client to its next: 40 of them in Shadow's 2,400 s.
+/// Seconds between the starts of a client's downloads: 40 in Shadow's 2,400 s.
 const EVERY_SECS: f64 = 60.0;
 
-/// When a download of this size is given up.
+/// Seconds after which a download of this size is given up.
 pub(super) fn limit_secs(size: u32) -> f64 {
     SIZES.iter().find(|(one, ..)| *one == size).map_or(0.0, |(.., limit)| *limit)
 }
 
 #[derive(Debug)]
 pub(super) struct Clients {
-    /// When each starts its next download, as bits that sort as the numbers do, the soonest on top.
+    /// When each client starts its next download, as bits with the same order, earliest on top.
     starts: BinaryHeap<Reverse<u64>>,
-    /// All downloads, with when their first byte can come.
+    /// All downloads, each with the time at which its first byte can arrive.
     downloads: Vec<(Download, f64)>,
-    /// What clients choose.
+    /// Random numbers for clients' choices.
     rng: ChaCha12Rng,
 }
 
 impl Clients {
-    /// `count` clients, which start within the first minute.
+    /// `count` clients that start within the first minute.
     pub(super) fn new(count: u32, mut rng: ChaCha12Rng) -> Self {
         let start = |_| Reverse(f64::to_bits(rng.random_range(0.0..EVERY_SECS)));
         let starts = (0..count).map(start).collect();
         Self { starts, downloads: Vec::new(), rng }
     }
 
-    /// The size of the next download that starts before a time, and when it starts, if there is
-    /// one.
+    /// The size and start of the next download before the time `end`, if there is one.
     pub(super) fn next_download(&mut self, end: f64) -> Option<(u32, f64)> {
         let Reverse(soonest) = *self.starts.peek()?;
         let start = f64::from_bits(soonest);
@@ -58,7 +57,7 @@ impl Clients {
         SIZES[0].0
     }
 
-    /// Adds a download that starts, is asked for, and gets its first byte at these times.
+    /// Adds a download that starts, is requested, and gets its first byte at these times.
     pub(super) fn add(&mut self, size: u32, [start_secs, asked, ready]: [f64; 3]) -> usize {
         let asked_secs = asked - start_secs;
         let download = Download { size, start_secs, asked_secs, first_secs: None, last_secs: None };
@@ -66,22 +65,22 @@ impl Clients {
         self.downloads.len() - 1
     }
 
-    /// What clients choose by.
+    /// The random numbers for clients' choices.
     pub(super) fn rng(&mut self) -> &mut ChaCha12Rng {
         &mut self.rng
     }
 
-    /// How many bytes a download has.
+    /// The size of a download in bytes.
     pub(super) fn size(&self, download: usize) -> f64 {
         f64::from(self.downloads[download].0.size)
     }
 
-    /// When a download's first byte can come.
+    /// The time at which a download's first byte can arrive, in seconds.
     pub(super) fn ready(&self, download: usize) -> f64 {
         self.downloads[download].1
     }
 
-    /// Notes that a download has got bytes in a tick at this rate; whether it is over.
+    /// Records the bytes of a download in a tick; returns whether it has ended.
     pub(super) fn serve(
         &mut self,
         download: usize,

@@ -1,36 +1,36 @@
-//! What relays carry, and the queues that follow from it. Relays that carry nothing cost nothing.
+//! Relays' traffic and queues. Relays without traffic cost nothing.
 
-/// Queues end at what this utilisation makes of them: windows bound what can wait.
+/// The utilisation that limits queues: windows limit the amount of waiting data.
 const MOST_UTILISED: f64 = 0.995;
 
-/// Below this utilisation a relay is at rest.
+/// Below this utilisation a relay is idle.
 const AT_REST: f64 = 1e-4;
 
 /// Relays' loads, as columns.
 #[derive(Debug, Default)]
 pub(super) struct Loads {
-    /// What each relay can carry, in bytes of cells a second.
+    /// Capacity of each relay, in bytes of cells per second.
     pub(super) capacities: Vec<f64>,
-    /// What each carries in a tick, in bytes.
+    /// Bytes carried in this tick.
     carried: Vec<f64>,
-    /// What each has carried in this second, in bytes.
+    /// Bytes carried in this second.
     pub(super) second: Vec<f64>,
-    /// Each relay's utilisation of late.
+    /// Each relay's recent utilisation.
     utilised: Vec<f64>,
-    /// What each relay's queue adds, in seconds.
+    /// The queueing delay at each relay, in seconds.
     queues: Vec<f64>,
-    /// What waits for each in this tick, in bytes.
+    /// Bytes waiting at each relay in this tick.
     held: Vec<f64>,
-    /// How long what waits for each takes, in seconds.
+    /// The delay by bytes waiting at each relay, in seconds.
     waits: Vec<f64>,
     /// Whether a relay is listed in `busy`.
     is_busy: Vec<bool>,
-    /// Relays that carry something, or did of late.
+    /// Relays with present or recent traffic.
     busy: Vec<u32>,
 }
 
 impl Loads {
-    /// For relays with these capacities.
+    /// Idle relays with these capacities.
     pub(super) fn new(capacities: Vec<f64>) -> Self {
         let zeros = vec![0.0; capacities.len()];
         Self {
@@ -46,7 +46,7 @@ impl Loads {
         }
     }
 
-    /// Adds what a relay carries in this tick.
+    /// Adds bytes that a relay carries in this tick.
     pub(super) fn add(&mut self, relay: u32, bytes: f64) {
         let at = relay as usize;
         let Some(carried) = self.carried.get_mut(at) else { return };
@@ -57,7 +57,8 @@ impl Loads {
         }
     }
 
-    /// Adds what of a circuit waits, if anything does: at the fullest relay of its path.
+    /// Adds a circuit's waiting bytes, if there are any, at the relay of its path with the highest
+    /// utilisation.
     pub(super) fn hold(&mut self, path: [u32; 3], bytes: f64) {
         if bytes <= 0.0 {
             return;
@@ -69,25 +70,25 @@ impl Loads {
         }
     }
 
-    /// What waits for the relays of a path, in seconds.
+    /// The delay by bytes waiting at the relays of a path, in seconds.
     pub(super) fn wait_secs(&self, path: [u32; 3]) -> f64 {
         path.iter().map(|&hop| self.wait(hop)).sum()
     }
 
-    /// What waits for a relay, in seconds.
+    /// The delay by bytes waiting at a relay, in seconds.
     pub(super) fn wait(&self, relay: u32) -> f64 {
         self.waits.get(relay as usize).copied().unwrap_or_default()
     }
 
-    /// Ends a tick: queues follow what was carried, which `on` is told of. How many relays it
-    /// looked at.
+    /// Ends a tick: updates queues and calls `on` with each relay and its bytes. Returns the number
+    /// of relays visited.
     pub(super) fn settle(
         &mut self,
         tick_secs: f64,
         queue_secs: f64,
         mut on: impl FnMut(usize, f64),
     ) -> u64 {
-        // Queues follow the last second or so, not a single tick.
+        // Queues follow about the last second, not a single tick.
         let part = tick_secs.min(1.0);
         let (looked_at, mut kept) = (self.busy.len(), 0);
         for index in 0..looked_at {
@@ -114,12 +115,12 @@ impl Loads {
         looked_at as u64
     }
 
-    /// What a relay's queue adds, in seconds.
+    /// The queueing delay at a relay, in seconds.
     pub(super) fn queue(&self, relay: u32) -> f64 {
         self.queues.get(relay as usize).copied().unwrap_or_default()
     }
 
-    /// What the queues of a path add to a round trip.
+    /// The sum of the queueing delays on a path, in seconds.
     pub(super) fn queue_secs(&self, path: [u32; 3]) -> f64 {
         path.iter().map(|&hop| self.queue(hop)).sum()
     }
@@ -137,7 +138,7 @@ mod tests {
             loads.add(9, 5.0);
             assert_eq!(loads.settle(0.1, 0.01, |_, _| ()), 1, "one relay carries something");
         }
-        // Half utilised: the queue is the constant.
+        // At utilisation 0.5 the delay is the constant.
         assert!((loads.queue(0) - 0.01).abs() < 1e-6, "{}", loads.queue(0));
         assert_eq!(loads.queue_secs([0, 1, u32::MAX]).to_bits(), loads.queue(0).to_bits());
         assert!((loads.second[0] - 1_000.0).abs() < 1e-6);
@@ -154,14 +155,14 @@ mod tests {
         for _ in 0..200 {
             loads.add(0, 10.0);
             loads.add(1, 10.0);
-            // By hand: 250 bytes take a relay of 100 bytes a second 2.5 s. Nothing less than
-            // nothing waits.
+            // By hand: 250 bytes take 2.5 s at a relay of 100 bytes per second. Negative amounts
+            // are ignored.
             loads.hold([1, 0, 9], 250.0);
             loads.hold([1, 0, 9], -70.0);
             loads.settle(0.1, 0.01, |_, _| ());
         }
         assert!((loads.wait(0) - 2.5).abs() < 1e-6, "{}", loads.wait(0));
-        // The first tick has not known yet which of them is the full one.
+        // In the first tick it is not known yet which relay is full.
         assert!(loads.wait(1) < 1e-6, "{}", loads.wait(1));
         assert!((loads.wait_secs([0, 1, u32::MAX]) - 2.5).abs() < 1e-6);
         for _ in 0..200 {

@@ -1,60 +1,59 @@
-//! What comes out of a simulation.
+//! Results of a simulation.
 
 use ff_report::stats;
 
-/// A download of a benchmark client; its times count from when it is asked for, which is when its
+/// A download of a benchmark client; its times count from the request, which is sent when its
 /// stream is connected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Download {
-    /// Its bytes.
+    /// Size in bytes.
     pub size: u32,
     /// When it started, in seconds from the simulation's start.
     pub start_secs: f64,
-    /// When it was asked for, in seconds from its start.
+    /// When it was requested, in seconds from its start.
     pub asked_secs: f64,
-    /// When its first byte came.
+    /// Seconds from the request to the first byte; `None` if none arrived.
     pub first_secs: Option<f64>,
-    /// When its last byte came; none if it was given up.
+    /// Seconds from the request to the last byte; `None` if it was given up.
     pub last_secs: Option<f64>,
 }
 
-/// What comes out of a simulation.
+/// Results of a simulation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowOutcome {
-    /// The downloads of the time that counts.
+    /// The downloads of the counted time.
     pub downloads: Vec<Download>,
-    /// What all relays carried, in bytes of cells by second.
+    /// Bytes of cells that all relays carried in each second.
     pub throughput: Vec<f64>,
-    /// The part of its capacity that each relay used in the mean.
+    /// The mean utilisation of each relay, from 0 to 1.
     pub utilisation: Vec<f64>,
-    /// Circuits that no path was found for.
+    /// The number of circuits for which no path was found.
     pub without_path: u64,
-    /// The most circuits that waited for bytes at a time.
+    /// The greatest number of circuits with a backlog at a time.
     pub most_waiting: usize,
-    /// Bytes that users gave up waiting for.
+    /// Bytes that users gave up.
     pub given_up_bytes: f64,
-    /// How many circuits, relays and hops of flows were looked at: what it has cost.
+    /// The number of circuits, relays and hops of flows visited, as a measure of cost.
     pub work: u64,
 }
 
-/// The figures that are compared, as medians where they are times; where there was nothing to take
-/// one of, there is none.
+/// Figures for comparison; times are medians, `None` if there are no values.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Seconds to the first byte, of all downloads.
+    /// Median time to the first byte of all downloads, in seconds.
     pub first_secs: Option<f64>,
-    /// Seconds to the last byte of 50 KiB, 1 MiB and 5 MiB.
+    /// Median times to the last byte of 50 KiB, 1 MiB and 5 MiB, in seconds.
     pub last_secs: [Option<f64>; 3],
-    /// Their standard deviations.
+    /// Standard deviations of the times to the last byte, in seconds.
     pub deviations: [Option<f64>; 3],
-    /// The part of downloads that timed out: all, and by size.
+    /// The share of downloads that timed out: of all, and by size.
     pub timeouts: [Option<f64>; 4],
-    /// What relays carry, in Gbit/s.
+    /// Median throughput of all relays, in Gbit/s.
     pub gbit: f64,
 }
 
 impl FlowOutcome {
-    /// Nothing yet, for `relays` relays.
+    /// Empty results for `relays` relays.
     pub(super) fn new(relays: usize) -> Self {
         Self {
             downloads: Vec::new(),
@@ -67,10 +66,10 @@ impl FlowOutcome {
         }
     }
 
-    /// Counts what a relay has carried in a tick, which can last for some seconds.
+    /// Counts a relay's traffic in a tick, which can be some seconds long.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
     pub(super) fn count(&mut self, since: f64, tick_secs: f64, relay: usize, carried: f64) {
-        // A tick's time is a product that can lie just below its second.
+        // A tick's time is a product that can be just below a whole second.
         let (second, lasts) = ((since + 1e-6) as usize, tick_secs.max(1.0));
         let seconds = second..second + lasts as usize;
         if self.throughput.len() < seconds.end {
@@ -84,7 +83,7 @@ impl FlowOutcome {
         }
     }
 
-    /// The figures that are compared.
+    /// The figures for comparison.
     #[must_use]
     pub fn summary(&self) -> Summary {
         let sizes = super::config::SIZES.map(|(size, ..)| size);
@@ -92,7 +91,7 @@ impl FlowOutcome {
             let of_size = self.downloads.iter().filter(|one| one.size == size);
             of_size.filter_map(|one| one.last_secs).collect()
         };
-        // Times to the first byte are of downloads that succeeded, as Shadow's are.
+        // Times to the first byte are those of successful downloads, as for Shadow's.
         let done = self.downloads.iter().filter(|one| one.last_secs.is_some());
         let [a, b, c] = sizes;
         Summary {
@@ -105,12 +104,12 @@ impl FlowOutcome {
                 self.timeouts(|size| size == b),
                 self.timeouts(|size| size == c),
             ],
-            // Relays that carry nothing carry 0.
+            // Relays without traffic carry 0.
             gbit: stats::median(self.throughput.clone()).unwrap_or_default() * 8.0 / 1e9,
         }
     }
 
-    /// The part of downloads of some sizes that timed out; none if there were none of these sizes.
+    /// The share of downloads of some sizes that timed out; `None` if there were no such downloads.
     #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
     fn timeouts(&self, is_of: impl Fn(u32) -> bool) -> Option<f64> {
         let of_size = || self.downloads.iter().filter(|one| is_of(one.size));

@@ -1,17 +1,17 @@
-//! How long circuits take to be built, and how long clients wait for that.
+//! Build times of circuits, and how long clients wait for them.
 
 use rand::Rng;
 
 use super::{Constants, loads::Loads};
 use crate::flow::{path::Paths, tmodel::normal};
 
-/// After this number of circuits that took too long a client takes what it gets.
+/// After this number of circuits that took too long a client accepts the next one.
 const MOST_BUILDS: u32 = 20;
 
-/// A circuit's path, and its round trip over it without queues, in seconds.
+/// A circuit's path, and its round trip without queues, in seconds.
 pub(super) type Route = ([u32; 3], f64);
 
-/// A path, and a circuit's round trip over it without queues: of a circuit that was built in time.
+/// Draws the path and round trip of a circuit that is built in time.
 pub(super) fn route(
     paths: &Paths,
     guards: &[u32],
@@ -38,42 +38,44 @@ pub(super) fn route(
 }
 
 /// How long clients wait for a circuit to be built (path-spec 2.4): a Pareto distribution is fitted
-/// to the last build times, and clients wait as long as it says that 80 % of circuits take.
+/// to recent build times, and clients wait for the time within which 80 % of circuits are built by
+/// this distribution.
 #[derive(Clone, Debug)]
 pub(super) struct Patience {
-    /// How long clients wait, in seconds.
+    /// The timeout, in seconds.
     secs: f64,
-    /// They wait at least so long, in seconds.
+    /// The lowest timeout, in seconds.
     least_secs: f64,
-    /// The last build times in seconds, and their logarithms.
+    /// Recent build times in seconds, with their logarithms.
     times: Vec<(f64, f64)>,
-    /// How many there were in all.
+    /// The number of all build times.
     seen: usize,
 }
 
 impl Patience {
-    /// The part of circuits that should be built in time: `cbtquantile`.
+    /// The share of circuits that should be built in time: `cbtquantile`.
     const PART: f64 = 0.8;
 
-    /// How many build times are kept.
+    /// The number of build times kept.
     const KEPT: usize = 1_000;
 
-    /// Clients do not give up before this number: `cbtmincircs`. And after each of as many the fit
-    /// is made anew: clients make it after each circuit, but all of them are one here.
+    /// The number of build times before the first fit: `cbtmincircs`. The fit is repeated after
+    /// every such number of circuits; tor repeats it after each one, but here all clients share one
+    /// fit.
     const LEAST_SEEN: usize = 100;
 
-    /// How many of the fullest bins give the distribution's mode: `cbtnummodes`.
+    /// The number of the fullest bins that give the distribution's mode: `cbtnummodes`.
     const MODES: usize = 10;
 
-    /// Bins of a second, and seconds that have bins.
+    /// Bins per second, and the number of seconds with bins.
     const BINS: (f64, usize) = (100.0, 60);
 
-    /// Of clients that have built no circuit.
+    /// Before any circuit was built.
     pub(super) const fn new(least_secs: f64) -> Self {
         Self { secs: f64::INFINITY, least_secs, times: Vec::new(), seen: 0 }
     }
 
-    /// Whether a circuit that takes so long is built in time.
+    /// Whether a circuit with this build time is built in time; updates the distribution.
     fn is_in_time(&mut self, build_secs: f64) -> bool {
         match self.times.get_mut(self.seen % Self::KEPT) {
             Some(oldest) => *oldest = (build_secs, build_secs.ln()),
@@ -86,7 +88,7 @@ impl Patience {
         build_secs <= self.secs
     }
 
-    /// What the fitted distribution says (path-spec 2.4.3).
+    /// The timeout by the fitted distribution (path-spec 2.4.3), in seconds.
     #[expect(clippy::cast_precision_loss, reason = "there are a thousand times")]
     fn fitted(&self) -> f64 {
         let mode = self.mode();
@@ -97,7 +99,7 @@ impl Patience {
         (mode / (1.0 - Self::PART).powf(1.0 / alpha)).min(longest)
     }
 
-    /// The mean of the middles of the fullest bins; of bins as full the earlier one counts.
+    /// The mean of the middles of the fullest bins; of equally full bins the earlier one is used.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
     #[expect(clippy::cast_precision_loss, reason = "there are six thousand bins")]
     fn mode(&self) -> f64 {
@@ -118,9 +120,9 @@ impl Patience {
     }
 }
 
-/// The round trips of the four hops from a client to a server.
+/// The round trips of the four hops from a client to a server, in seconds.
 pub(super) fn hops_secs(constants: &Constants, rng: &mut impl Rng) -> [f64; 4] {
-    // The 5th percentile of a normal number lies 1.645 deviations below its mean.
+    // The 5th percentile of a normal distribution is 1.645 deviations below its mean.
     let sigma = (constants.hop_median_secs / constants.hop_p5_secs).ln().max(0.0) / 1.644_854;
     let median = constants.hop_scale * constants.hop_median_secs;
     [(); 4].map(|()| median * (sigma * normal(rng)).exp())
@@ -137,13 +139,13 @@ mod tests {
     fn clients_wait_as_a_pareto_distribution_says() {
         let (mut patience, mut rng) = (Patience::new(0.01), ChaCha12Rng::seed_from_u64(5));
         assert!(patience.is_in_time(50.0), "nobody gives up before there is something to go by");
-        // A Pareto distribution with mode 0.2 s and alpha 2: 80 % take less than 0.2 / 0.2^(1/2) s.
+        // A Pareto distribution with mode 0.2 s and alpha 2: 80 % are below 0.2 / 0.2^(1/2) s.
         let mut draw = || 0.2 / (1.0 - rng.random::<f64>()).sqrt();
         for _ in 0..20_000 {
             patience.is_in_time(draw());
         }
         let expected = 0.2 / 0.2_f64.sqrt();
-        // Modes are taken from bins, which lie above the least time.
+        // Modes are taken from bins, and bins are above the least time.
         assert!((patience.secs / expected - 1.0).abs() < 0.15, "seed 5: {}", patience.secs);
         let mut patience = Patience::new(1.5);
         let all_in_time = (0..1_000).all(|_| patience.is_in_time(0.3));

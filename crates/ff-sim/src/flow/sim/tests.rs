@@ -1,4 +1,4 @@
-//! Tests of whole simulations, small ones.
+//! Tests of small simulations.
 
 use ff_proto::units::BytesPerSec;
 
@@ -25,12 +25,12 @@ fn network(of_each: u8, bytes_per_sec: u64) -> Network {
     Network { relays: (0..3 * of_each).map(relay).collect(), ..Network::default() }
 }
 
-/// Some circuits of Tor's users.
+/// A sample of users' circuits.
 fn library(circuits: usize) -> Library {
     library_by_tick(circuits, 0.1)
 }
 
-/// The same for ticks of `tick_secs` seconds.
+/// The same with ticks of `tick_secs` seconds.
 fn library_by_tick(circuits: usize, tick_secs: f64) -> Library {
     let streams = include_bytes!("../../../tests/data/flow-tmodel-stream.json");
     let packets = include_bytes!("../../../tests/data/flow-tmodel-packet.json");
@@ -50,7 +50,7 @@ fn config(circuits_per_10_min: f64) -> FlowConfig {
     }
 }
 
-/// Simulates with weights that are all 1.
+/// Simulates with equal weights.
 fn simulate(
     network: &Network,
     library: &Library,
@@ -83,7 +83,7 @@ fn an_empty_network_is_as_fast_as_round_trips_allow() {
     let first = found.first_secs.expect("downloads");
     let first_byte = trip + c.constants.server_secs;
     assert!((first / first_byte - 1.0).abs() < 0.2, "{found:?}, {first_byte}");
-    // 5 MiB at most at 500 cells a round trip, and no faster than that after the slow start.
+    // 5 MiB at no more than 500 cells per round trip, and at that rate after slow start.
     let least = 5_242_880.0 / (500.0 * 498.0) * trip + first_byte;
     let slow_start = 6.0 * c.constants.ramp * trip;
     let last = found.last_secs[2].expect("downloads of 5 MiB");
@@ -118,7 +118,7 @@ fn more_load_takes_more_time_and_the_same_seed_the_same() {
     assert!(b.first_secs > a.first_secs && b.last_secs[1] > a.last_secs[1], "{a:?}, {b:?}");
     assert!(b.gbit > a.gbit && high.utilisation.iter().all(|part| (0.0..=1.0).contains(part)));
     assert_eq!(low, at(100.0));
-    // Where nothing waits before a relay the rule alone decides.
+    // If no bytes wait at relays, only the rule matters.
     let mut c = config(900.0);
     c.constants.held_scale = 0.0;
     let [equal, quiet]: [&mut dyn Share; 2] = [&mut MaxMin::default(), &mut QuietFirst::default()];
@@ -141,7 +141,7 @@ fn odd_configurations_are_errors_and_odd_networks_are_empty() {
     assert!(fails(|c| c.circuits_per_10_min = -1.0) && fails(|c| c.secs = 0));
     assert!(fails(|c| c.warm_up_secs = u32::MAX) && fails(|c| c.perf_clients = u32::MAX));
     assert!(fails(|c| c.constants.queue_secs = f64::INFINITY));
-    // Relays that carry nothing: all downloads time out, and users give up.
+    // Relays without capacity: all downloads time out, and users give up.
     let outcome = simulate(&network, &library, &mut MaxMin::default(), &config(50.0));
     let found = outcome.summary();
     assert!(found.timeouts[0] == Some(1.0) && outcome.given_up_bytes > 0.0);
@@ -159,7 +159,7 @@ fn a_step_costs_what_changes_and_not_what_exists() {
     let (library, c) = (library(300), config(300.0));
     let small = network(4, 20_000_000);
     let weights = vec![1.0; small.relays.len()];
-    // The same relays, and two thousand that nobody chooses.
+    // The same relays, and two thousand that are never chosen.
     let mut large = small.clone();
     large.relays.extend((0..2_000_u32).map(|index| {
         let [.., a, b] = index.to_be_bytes();
@@ -180,7 +180,7 @@ fn a_step_costs_what_changes_and_not_what_exists() {
 
 #[test]
 fn who_looks_on_sees_seconds_and_measures_relays() {
-    /// Sees bytes, and measures the same two relays repeatedly.
+    /// Sums up bytes, and measures the same two relays repeatedly.
     #[derive(Default)]
     struct Eyes(u32, f64, Vec<f64>);
     impl Watch for Eyes {
@@ -208,10 +208,10 @@ fn who_looks_on_sees_seconds_and_measures_relays() {
     run_watched(&network, &paths, &library, &mut share, &c, &mut eyes).expect("it runs");
     assert_eq!(eyes.0, 60);
     assert!(eyes.2.len() > 12, "{}", eyes.2.len());
-    // Two at a time share a relay of 1 MB/s.
+    // Two probes at a time share a relay of 1 MB/s.
     let mean = eyes.2.iter().sum::<f64>() / f64::from(u32::try_from(eyes.2.len()).expect("few"));
     assert!((300_000.0..600_000.0).contains(&mean), "{mean}: {:?}", eyes.2);
-    // Both relays carry all of it, but for the round trips before first bytes, in which they rest.
+    // Both relays are always busy, except during the round trips before first bytes.
     assert!(eyes.1 > 60.0 * 1_000_000.0 && eyes.1 < 60.0 * 2_000_000.0, "{}", eyes.1);
 }
 
@@ -220,9 +220,9 @@ fn a_measurement_that_gets_no_byte_is_given_up() {
     /// Measures the same two relays repeatedly.
     #[derive(Default)]
     struct Asks {
-        /// How often.
+        /// The number of probes started.
         asked: u32,
-        /// How often something came of it.
+        /// The number of probes with a result.
         found: u32,
     }
     impl Watch for Asks {
@@ -252,8 +252,8 @@ fn a_measurement_that_gets_no_byte_is_given_up() {
         asks
     };
     let (free, full) = (asks(1_000_000_000), asks(300_000));
-    // Five seconds and the time until the first byte each.
+    // Each takes five seconds and the time to the first byte.
     assert!(free.asked > 90 && free.found + 1 >= free.asked, "{} of {}", free.found, free.asked);
-    // Ten seconds each, after a relay that is full for most of the time; the place is free again.
+    // Each takes ten seconds at a relay that is mostly full; then its place is free again.
     assert!(full.asked > 50 && full.found < full.asked / 2, "{} of {}", full.found, full.asked);
 }

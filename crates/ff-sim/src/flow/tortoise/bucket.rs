@@ -1,51 +1,52 @@
 //! The token bucket of a client's link.
 
-/// A bucket with less than what comes in during this time counts as empty, in seconds.
+/// A bucket with less than the tokens of this time counts as empty, in seconds.
 const EMPTY_SECS: f64 = 1e-3;
 
 /// The limit of each client's link, in bytes of the link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkLimit {
-    /// The rate at which the bucket is filled, in bytes a second.
+    /// Fill rate of the bucket, in bytes per second.
     pub rate: f64,
-    /// The most that the bucket holds, in bytes.
+    /// Size of the bucket, in bytes.
     pub burst: f64,
 }
 
-/// A bucket: it begins full, is filled evenly, and each byte that passes takes one out.
+/// A token bucket: initially full, filled evenly, and each byte that passes takes one token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bucket {
     limit: LinkLimit,
-    /// The bytes in it, from 0 to the burst.
+    /// Tokens in bytes, from 0 to the burst.
     tokens: f64,
 }
 
 impl Bucket {
-    /// A full one.
+    /// A full bucket.
     #[must_use]
     pub const fn full(limit: LinkLimit) -> Self {
         Self { limit, tokens: limit.burst }
     }
 
-    /// Lets `secs` go by while `bytes` pass, which are at most [`Bucket::most`].
+    /// Advances by `secs` seconds in which `bytes` pass, at most [`Bucket::most`].
     pub fn pass(&mut self, bytes: f64, secs: f64) {
         let tokens = self.tokens + self.limit.rate * secs - bytes;
         self.tokens = tokens.clamp(0.0, self.limit.burst);
     }
 
-    /// The bytes in it.
+    /// The tokens in it, in bytes.
     #[must_use]
     pub const fn tokens(&self) -> f64 {
         self.tokens
     }
 
-    /// Whether it holds nothing but what comes in.
+    /// Whether it is empty, except for tokens that arrived just now.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tokens <= self.limit.rate * EMPTY_SECS
     }
 
-    /// The rate at which it lets bytes pass now, over a link that carries `line` bytes a second.
+    /// The rate at which bytes can pass now, in bytes per second, over a link of `line` bytes per
+    /// second.
     #[must_use]
     pub fn cap(&self, line: f64) -> f64 {
         if self.is_empty() { line.min(self.limit.rate) } else { line }
@@ -64,7 +65,7 @@ impl Bucket {
         if drain > 0.0 && !self.is_empty() { self.tokens / drain } else { f64::INFINITY }
     }
 
-    /// Seconds until `bytes` have passed at this rate, or later if the bucket holds them back.
+    /// Seconds until `bytes` have passed at this rate, or later if the bucket delays them.
     #[must_use]
     pub fn passes_secs(&self, bytes: f64, rate: f64) -> f64 {
         (bytes / rate).max((bytes - self.tokens) / self.limit.rate)
@@ -80,8 +81,8 @@ mod tests {
         let mut bucket = Bucket::full(LinkLimit { rate: 100.0, burst: 300.0 });
         assert_eq!((bucket.cap(400.0), bucket.lasts_secs(400.0)), (400.0, 1.0));
         assert_eq!((bucket.lasts_secs(100.0), bucket.most(2.0)), (f64::INFINITY, 500.0));
-        // 700 bytes: 300 at once are held, the other 400 take 4 s; 100 bytes are through after a
-        // quarter of one.
+        // 700 bytes: 300 have tokens, the other 400 take 4 s; 100 bytes pass in a quarter of a
+        // second.
         assert_eq!(
             (bucket.passes_secs(700.0, 400.0), bucket.passes_secs(100.0, 400.0)),
             (4.0, 0.25)

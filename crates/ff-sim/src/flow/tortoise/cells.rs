@@ -1,4 +1,4 @@
-//! The paper's experiments: which figure needs which, and the results of each with each seed.
+//! The paper's experiments: the cells of each figure, and their results with each seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +10,17 @@ use super::experiment::{Cell, Runners};
 use super::outcome::{Seen, TortoiseOutcome};
 use super::users::UserKind;
 
-/// The figures that a flow model can have.
+/// The figures that a flow model can reproduce.
 pub const FIGURES: [u8; 7] = [3, 5, 6, 7, 8, 9, 10];
-/// The mean rate of all clients without a limit, in KB/s: what capacity is fitted to.
+/// The mean rate of all clients without a limit, in KB/s, to which capacity is fitted.
 pub const BASE_KB: f64 = 41.0;
-/// What the 15 relays carry in the paper's network, about, in bytes a second: where fitting begins.
+/// Start of the fit, in bytes per second: roughly the total capacity of the 15 relays in the
+/// paper's network.
 pub const FIRST_CAPACITY: f64 = 4e7;
-/// How far the fitted mean may be off, in KB/s, at first and after some tries: with few clients it
-/// jumps at the smallest change of capacity.
+/// The tolerance of the fitted mean, in KB/s, at first and after some tries: with few clients the
+/// mean jumps at the smallest change of capacity.
 const TOLERANCES_KB: (f64, f64) = (0.2, 1.0);
-/// Tries with the first tolerance, and in all.
+/// The number of tries with the first tolerance, and of all tries.
 const MOST_TRIES: (u32, u32) = (8, 24);
 
 /// A cell with this limit and these client relays.
@@ -28,19 +29,19 @@ pub const fn cell(limit_kb: Option<u32>, runners: Runners) -> Cell {
     Cell { limit_kb, runners, ..Cell::BASE }
 }
 
-/// The same with the limit at half of the relays, 100 KB/s.
+/// Half of the relays limit links to 100 KB/s.
 #[must_use]
 pub const fn half(runners: Runners) -> Cell {
     Cell { is_half: true, ..cell(Some(100), runners) }
 }
 
-/// The same with a fifth more clients.
+/// A fifth more clients, with this limit.
 #[must_use]
 pub const fn more(limit_kb: Option<u32>) -> Cell {
     Cell { has_more: true, ..cell(limit_kb, Runners::None) }
 }
 
-/// Each bulk user downloads over five links: without a limit, and to evade one of 100 KB/s.
+/// Each bulk user downloads over five links: without a limit, and to evade a limit of 100 KB/s.
 pub const EVADED: [Cell; 2] =
     [Cell { links: 5, ..Cell::BASE }, Cell { links: 5, ..cell(Some(100), Runners::None) }];
 
@@ -63,8 +64,8 @@ fn of_figure(figure: u8) -> Vec<Cell> {
     }
 }
 
-/// The cells of some figures, each once, the one that is fitted among them; of all figures, with
-/// those that no figure has.
+/// The distinct cells of some figures and the cell that is fitted; if all figures are included,
+/// also the cells that belong to no figure.
 #[must_use]
 pub fn of_figures(figures: &[u8]) -> BTreeSet<Cell> {
     let mut cells: BTreeSet<Cell> = figures.iter().flat_map(|figure| of_figure(*figure)).collect();
@@ -78,9 +79,9 @@ pub fn of_figures(figures: &[u8]) -> BTreeSet<Cell> {
 /// The results of all experiments.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
-    /// The seeds.
+    /// Random seeds, one per simulation of a cell.
     pub seeds: Vec<u64>,
-    /// The fitted capacity of all dedicated relays together, in bytes a second.
+    /// The fitted total capacity of the dedicated relays, in bytes per second.
     pub capacity: f64,
     /// The results of each cell, in the order of the seeds.
     pub outcomes: BTreeMap<Cell, Vec<TortoiseOutcome>>,
@@ -90,7 +91,7 @@ impl Results {
     /// The results of a cell.
     ///
     /// # Errors
-    /// With the reason, if it was not simulated.
+    /// The reason, if the cell was not simulated.
     pub fn of(&self, cell: &Cell) -> Result<&[TortoiseOutcome], String> {
         let found = self.outcomes.get(cell).map(Vec::as_slice);
         found.ok_or_else(|| format!("needs the experiment \"{}\"", cell.name()))
@@ -99,34 +100,34 @@ impl Results {
     /// The mean over seeds of the mean rate of some clients, in KB/s.
     ///
     /// # Errors
-    /// With the reason, if there is none.
+    /// The reason, if there is no such rate.
     pub fn mean_kb(&self, cell: &Cell, is_of: impl Fn(&Seen) -> bool) -> Result<f64, String> {
         let rates = self.of(cell)?.iter().filter_map(|outcome| rate_kb(&outcome.clients, &is_of));
         let none = || format!("no transfer of \"{}\" ended in the measured time", cell.name());
         mean(&rates.collect::<Vec<f64>>()).ok_or_else(none)
     }
 
-    /// The same of all clients.
+    /// The same for all clients.
     ///
     /// # Errors
-    /// With the reason, if there is none.
+    /// The reason, if there is no such rate.
     pub fn all_kb(&self, cell: &Cell) -> Result<f64, String> {
         self.mean_kb(cell, |_| true)
     }
 
-    /// The same of clients of a kind.
+    /// The same for clients of one kind.
     ///
     /// # Errors
-    /// With the reason, if there is none.
+    /// The reason, if there is no such rate.
     pub fn kind_kb(&self, cell: &Cell, kind: UserKind) -> Result<f64, String> {
         self.mean_kb(cell, |seen| seen.kind == kind)
     }
 
-    /// The mean rate in this cell of the clients that run relays in another with the same clients,
-    /// in KB/s.
+    /// The mean rate in `cell`, in KB/s, of the clients that run relays in `runners`, which has the
+    /// same clients.
     ///
     /// # Errors
-    /// With the reason, if there is none.
+    /// The reason, if there is no such rate.
     pub fn of_runners_kb(&self, cell: &Cell, runners: &Cell) -> Result<f64, String> {
         let (those, run) = (self.of(cell)?, self.of(runners)?);
         let rates = those.iter().zip(run).filter_map(|(one, other)| {
@@ -139,7 +140,7 @@ impl Results {
     }
 }
 
-/// The mean rate of some clients, in KB/s: each counts once.
+/// The mean over some clients of their rates, in KB/s; `None` if none of them has a rate.
 #[must_use]
 pub fn rate_kb(clients: &[Seen], is_of: impl Fn(&Seen) -> bool) -> Option<f64> {
     let those = clients.iter().filter(|seen| is_of(seen));
@@ -164,7 +165,7 @@ pub fn sorted_kb(
 /// `start`; `mean_kb_of` gives the mean of a capacity.
 ///
 /// # Errors
-/// When a simulation fails, or no capacity gives that mean.
+/// If a simulation fails, or no capacity gives that mean.
 pub fn fit(start: f64, mut mean_kb_of: impl FnMut(f64) -> Result<f64>) -> Result<f64> {
     let (mut low, mut high, mut at) = (None, None, start);
     for tried in 0..MOST_TRIES.1 {
@@ -179,7 +180,7 @@ pub fn fit(start: f64, mut mean_kb_of: impl FnMut(f64) -> Result<f64>) -> Result
                 let part: f64 = (BASE_KB - y) / (top - y);
                 x + (far - x) * part.clamp(0.05, 0.95)
             }
-            // Users that get more ask for more: the rate grows with about the square of the
+            // Users with higher rates request more: the rate grows with about the square of the
             // capacity.
             _ => at * (BASE_KB / found).sqrt().clamp(0.5, 2.0),
         };

@@ -1,13 +1,13 @@
-//! The simulation: from one event to the next, with max-min rates between them.
+//! An event-driven simulation with max-min rates between events.
 //!
 //! ```text
 //!   timer ─▶ request ─▶ transfer: one link, or parts over several ─▶ pause ─▶ timer
 //! ```
 //!
-//! An event is a request, the end of a transfer, or a bucket that runs empty. Those that lie closer
-//! together than [`GRAIN_SECS`] share one filling of rates; what a transfer may move in between
-//! stays within its rate and its bucket, so that no link ever carries more than it can, and the
-//! ends of transfers are computed exactly.
+//! An event is a request, the end of a transfer, or a bucket that becomes empty. Events closer
+//! together than [`GRAIN_SECS`] share one computation of rates. In between, a transfer stays within
+//! its rate and its bucket, so no link ever carries more than its capacity, and ends of transfers
+//! are exact.
 
 mod conflux;
 
@@ -27,7 +27,7 @@ pub const GRAIN_SECS: f64 = 0.1;
 /// Seconds after which a client takes another circuit for new requests (tor's
 /// `MaxCircuitDirtiness`).
 const CIRCUIT_SECS: f64 = 600.0;
-/// What rounding may leave of a transfer that is over, in bytes.
+/// The bytes that rounding may leave of a completed transfer.
 const OVER_BYTES: f64 = 1e-3;
 
 /// A link of a client to a relay.
@@ -38,59 +38,56 @@ struct Link {
     bucket: Option<Bucket>,
     /// The time up to which its bucket is computed.
     bucket_time: f64,
-    /// Bytes that are still to come over it.
+    /// Bytes still to be transferred over it.
     left: f64,
 }
 
-/// A client's user.
+/// The user of a client.
 struct User {
     client: TortoiseClient,
-    /// Its random numbers.
     rng: ChaCha12Rng,
-    /// When the user asks next.
+    /// Determines the user's pauses.
     habit: Habit,
-    /// Its links, made at the first request.
+    /// The client's links, created at the first request.
     links: Vec<Link>,
-    /// When the links are too old for a new request.
+    /// The time from which on the links are too old for a new request.
     renew: f64,
-    /// When the user last asked.
+    /// The time of the last request.
     asked: f64,
-    /// How much was asked for, in bytes of the stream.
+    /// The requested size, in bytes of the stream.
     size: f64,
-    /// How many links still carry a part of the transfer.
+    /// The number of links that still carry a part of the transfer.
     waiting: usize,
-    /// When the last part came.
+    /// When the last part arrived.
     ended: f64,
 }
 
-/// A simulation as it goes.
+/// A running simulation.
 struct Engine<'a> {
-    /// The network.
     world: &'a World,
     /// The clients' users.
     users: Vec<User>,
-    /// When which user asks next: the time's bits, which sort as the time does because it is not
-    /// negative, and the user.
+    /// The next request of each user: the bits of its time, which have the same order as the time
+    /// because that is not negative, and the user.
     timers: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Transfers: users and their links, in the order of their requests.
+    /// Transfers as pairs of user and link, in the order of their requests.
     active: Vec<(u32, u32)>,
-    /// The cap of each transfer, in bytes a second of the link.
+    /// The cap of each transfer, in bytes of the link per second.
     caps: Vec<f64>,
-    /// The rate of each transfer, in bytes a second of the link.
+    /// The rate of each transfer, in bytes of the link per second.
     rates: Vec<f64>,
-    /// The transfers, as flows.
+    /// The transfers as flows.
     flows: FlowsOver<HOPS>,
     /// The rule by which flows share relays and lines.
     share: MaxMinOver<HOPS>,
-    /// What each relay and line has carried in the measured time, in bytes.
+    /// Bytes that each relay and line carried in the measured time.
     carried: Vec<f64>,
-    /// The time.
+    /// In seconds.
     now: f64,
-    /// When the measured time begins and ends.
+    /// Begin and end of the measured time, in seconds.
     counts: (f64, f64),
     /// The least time between two computations of rates, in seconds.
     grain: f64,
-    /// The results so far.
     outcome: TortoiseOutcome,
 }
 
@@ -105,7 +102,7 @@ pub fn simulate(world: &World, warm_up_secs: u32, secs: u32) -> TortoiseOutcome 
 }
 
 impl<'a> Engine<'a> {
-    /// A simulation at its beginning.
+    /// A simulation before its first event.
     fn new(world: &'a World, warm_up: f64, secs: f64, grain: f64) -> Self {
         let mut timers = BinaryHeap::new();
         let mut users = Vec::with_capacity(world.clients.len());
@@ -146,12 +143,11 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Whether the time is up.
     fn is_over(&self) -> bool {
         self.now >= self.counts.1
     }
 
-    /// Begins what is due, shares, and goes on to the next event.
+    /// Begins due transfers, computes rates, and proceeds to the next event.
     fn step(&mut self) {
         while let Some(&Reverse((at, user))) = self.timers.peek() {
             if f64::from_bits(at) > self.now {
@@ -186,7 +182,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Finds the rates of all transfers.
+    /// Computes the rates of all transfers.
     fn fill(&mut self) {
         self.flows.clear();
         self.caps.clear();
@@ -204,7 +200,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// When the next event is: not before the grain is over, and not after the end.
+    /// The time of the next event: not before the grain is over, and not after the end.
     fn next_event(&self) -> f64 {
         let timer =
             self.timers.peek().map_or(f64::INFINITY, |Reverse((at, _))| f64::from_bits(*at));
@@ -216,13 +212,13 @@ impl<'a> Engine<'a> {
                 least = least.min(bucket.lasts_secs(rate));
             }
         }
-        // The beginning of what counts is an event too, so that no step lies on both sides of it.
+        // The start of the measured time is an event too, so that no step contains it.
         let (warm_up, end) = self.counts;
         let until = if self.now < warm_up { warm_up } else { end };
         (self.now + least.max(self.grain)).min(until)
     }
 
-    /// Moves the bytes of some seconds, and ends the transfers that are done.
+    /// Moves bytes for some seconds, and ends completed transfers.
     fn move_bytes(&mut self, secs: f64) {
         let counts = self.now >= self.counts.0;
         let mut kept = 0;
@@ -291,7 +287,6 @@ impl<'a> Engine<'a> {
         self.timers.push(Reverse((first_byte.to_bits(), number)));
     }
 
-    /// The results.
     fn finish(mut self) -> TortoiseOutcome {
         let dedicated = self.world.dedicated();
         let secs = self.counts.1 - self.counts.0;
@@ -302,7 +297,7 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// Gives a user new links; a link to a relay that the user had a link to keeps its bucket.
+/// Gives a user new links; a link to the same relay as before keeps its bucket.
 fn renew(world: &World, user: &mut User, now: f64) {
     let old = std::mem::take(&mut user.links);
     user.renew = now + CIRCUIT_SECS;

@@ -1,19 +1,20 @@
 //! Today's network: relays of May 2024, guards, two conflux legs, pages of 2025.
 //!
 //! ```text
-//!   2024-05-relays.csv ─▶ world ─▶ engine ─▶ Outcome: seconds of pages and files, bytes between relays
+//!   2024-05-relays.csv ─▶ world ─▶ engine ─▶ TortoiseOutcome:
+//!     seconds of pages and files, bytes between relays
 //! ```
 //!
 //! Each client has two guards for the whole simulation and downloads over a circuit through each,
-//! both with the same exit; what is left of a transfer is divided between them by their rates. One
-//! number is fitted: how many clients there are, so that relays carry what they carried in May
+//! both with the same exit; the rest of a transfer is divided between them in proportion to their
+//! rates. One number is fitted: the number of clients, so that relays carry the traffic of May
 //! 2024.
 //!
 //! Limits: a circuit is as fast as its share of relays and its access line allow, without
-//! congestion control and slow start, so transfers without a limit are faster here than in tor, and
-//! the model overstates what a limit takes. Bytes above a rate between relays are counted for each
-//! circuit by itself: in the whole network two transfers rarely share a link, see
-//! [`Between::others`](super::between::Between::others).
+//! congestion control and slow start. So transfers without a limit are faster here than in tor, and
+//! the model overstates the loss by a limit. Bytes above a rate between relays are counted for each
+//! circuit separately: in the whole network two transfers rarely share a link, see
+//! [`Between::others`].
 
 use rand::RngExt as _;
 
@@ -27,7 +28,7 @@ use crate::flow::path::Factors;
 use crate::flow::sim::sequence;
 use crate::network::{self, Flags, Network, Position};
 
-/// Relays of May 2024: their position and what they can and may carry, in bytes a second.
+/// Relays of May 2024: position and usable capacity, in bytes per second.
 const RELAYS: &str = include_str!("../../../tests/data/2024-05-relays.csv");
 /// The part of those relays' capacity that was used: 331.4 Gbit/s, the month's mean on Tor Metrics
 /// (`bwhist` in bandwidth.csv), of 797.2.
@@ -35,10 +36,10 @@ pub const USED_PART: f64 = 331.4 / 797.2;
 /// One client of this many is a bulk user, as in the paper.
 const BULK_EVERY: u32 = 30;
 
-/// The median fixed line to a client, in bytes a second: 94 Mbit/s (Speedtest Global Index, August
-/// 2024).
+/// The median fixed line to a client, in bytes per second: 94 Mbit/s (Speedtest Global Index,
+/// August 2024).
 const LINE: f64 = 94.0 * 125_000.0;
-/// Lines, in times of the median; all are as likely. This spread is an assumption.
+/// Clients' lines as multiples of the median, equally likely. This spread is an assumption.
 const LINES: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
 
 /// Today's network with this many relays and clients, at this limit of clients' links. Bytes
@@ -71,7 +72,7 @@ pub fn world(
     world
 }
 
-/// Classes and rates of this many relays: at even distances in the list, from a random place on.
+/// Classes and rates of `count` relays: at even distances in the list, from a random start.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -91,8 +92,8 @@ fn sample(count: u32, seed: u64) -> Vec<(usize, f64)> {
     (0..count).filter_map(|number| all.get(place(number)).copied()).collect()
 }
 
-/// The weights of relays in the three places of a circuit, by dir-spec 3.8.3; a relay weighs what
-/// it can carry.
+/// Cumulative weights of relays in the three positions of a circuit, by dir-spec 3.8.3; a relay's
+/// weight is its capacity.
 fn sums(sample: &[(usize, f64)]) -> [Vec<f64>; 3] {
     let relay = |class: usize| {
         let (guard, exit) = (matches!(class, 0 | 3), matches!(class, 2 | 3));
@@ -119,15 +120,15 @@ fn sums(sample: &[(usize, f64)]) -> [Vec<f64>; 3] {
 /// The results of all limits.
 #[derive(Clone, Debug, Default)]
 pub struct TodayResults {
-    /// The seeds.
+    /// Random seeds, one per simulation of a limit.
     pub seeds: Vec<u64>,
     /// The number of relays.
     pub relays: u32,
     /// The fitted number of clients.
     pub clients: u32,
-    /// Rates above which bytes between relays were counted, in bytes a second.
+    /// Rates above which bytes between relays were counted, in bytes per second.
     pub rates: Vec<f64>,
-    /// Each limit with its results in the order of the seeds; no limit comes first.
+    /// Each limit with its results in the order of the seeds; `None` (no limit) is first.
     pub cells: Vec<(Option<LinkLimit>, Vec<TortoiseOutcome>)>,
 }
 
@@ -206,7 +207,7 @@ mod tests {
             none[0] > 1.5 * free[0] && burst[0] < 0.8 * none[0],
             "{free:?}, {burst:?}, {none:?}"
         );
-        // A limited client's circuits exceed the rate by bursts alone.
+        // A limited client's circuits exceed the rate only by bursts.
         let above = found.each_ref().map(|one| one.between.above[0][0] / one.between.bytes);
         assert!(above[0] > above[1] && above[1] > above[2], "{above:?}");
         let world = world(None, &[5e5], 40, 120, 4);

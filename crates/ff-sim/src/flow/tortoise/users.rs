@@ -1,58 +1,59 @@
-//! What users ask for and when, and what their access lines carry (the paper's §5).
+//! Users' requests and their times, and the rates of their access lines (§5 of the Tortoise paper).
 //!
-//! Web users ask for a page, wait for it, think, and ask for the next, in sessions with breaks
-//! between them; bulk users ask for the next file at once. What the paper leaves open: think times
-//! are exponential, breaks uniform, and a session that has ended ends with its last page.
+//! Web users request a page, wait for it, think, and request the next one, in sessions with breaks
+//! between them; bulk users request the next file at once. Assumptions where the paper gives no
+//! details: think times are exponential, breaks uniform, and a session ends with its last page.
 
 use rand::RngExt as _;
 use rand_chacha::ChaCha12Rng;
 
 use super::KB;
 
-/// Sizes of pages in bytes: the 10th, 30th, 50th, 70th and 90th percentile of 60 front pages; all
-/// are as likely.
+/// Sizes of pages in bytes: the 10th, 30th, 50th, 70th and 90th percentile of 60 front pages,
+/// equally likely.
 pub const PAGES: [f64; 5] = [106.0 * KB, 150.0 * KB, 238.0 * KB, 496.0 * KB, 992.0 * KB];
-/// Sizes of files in bytes; all are as likely.
+/// Sizes of files in bytes, equally likely.
 pub const FILES: [f64; 5] = [1_000.0 * KB, 2_000.0 * KB, 3_000.0 * KB, 4_000.0 * KB, 5_000.0 * KB];
-/// Seconds that a web user thinks between two pages: the mean.
+/// A web user's mean think time between two pages, in seconds.
 pub const THINK_SECS: f64 = 11.0;
-/// Seconds of a session.
+/// The length of a session, in seconds.
 pub const SESSION_SECS: f64 = 900.0;
-/// Seconds of a break: the least and the most.
+/// The least and the greatest length of a break, in seconds.
 pub const BREAK_SECS: (f64, f64) = (540.0, 660.0);
-/// Seconds within which all begin that begin with the simulation.
+/// The time in which users without an initial break make their first request, in seconds.
 const FIRST_SECS: f64 = 11.0;
 
-/// What a user does.
+/// The kind of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserKind {
     /// Reads pages.
     Web,
-    /// Downloads files, one after the other.
+    /// Downloads files, one after another.
     Bulk,
 }
 
 impl UserKind {
-    /// Both, in the order of their numbers.
+    /// All kinds, in the order of their discriminants.
     pub const ALL: [Self; 2] = [Self::Web, Self::Bulk];
 
-    /// How much is asked for next, in bytes of the stream.
+    /// Draws the size of the next request, in bytes of the stream.
     pub fn size(self, rng: &mut ChaCha12Rng) -> f64 {
         let sizes = if self == Self::Web { PAGES } else { FILES };
         sizes[rng.random_range(0..sizes.len())]
     }
 }
 
-/// When a user asks next.
+/// Determines when a user makes requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Habit {
     kind: UserKind,
-    /// When the session ends, in seconds; never for bulk users.
+    /// The end of the session, in seconds; infinite for bulk users.
     session_end: f64,
 }
 
 impl Habit {
-    /// A user somewhere in the middle of sessions and breaks; with the second of the first request.
+    /// A user at a random time within sessions and breaks, and the time of the first request in
+    /// seconds.
     pub fn start(kind: UserKind, rng: &mut ChaCha12Rng) -> (Self, f64) {
         let first = rng.random_range(0.0..FIRST_SECS);
         if kind == UserKind::Bulk {
@@ -65,14 +66,14 @@ impl Habit {
         (Self { kind, session_end: begin + left }, begin)
     }
 
-    /// How long the user pauses after a transfer that ended at this second, and whether that is a
+    /// The user's pause after a transfer that ended at this time, in seconds, and whether it is a
     /// break.
     pub fn pause(&mut self, ended: f64, rng: &mut ChaCha12Rng) -> (f64, bool) {
         if self.kind == UserKind::Bulk {
             return (0.0, false);
         }
         if ended < self.session_end {
-            // 1 - a number below 1 has a logarithm.
+            // 1 - x is above 0, so it has a logarithm.
             return (-THINK_SECS * (1.0 - rng.random::<f64>()).ln(), false);
         }
         let pause = rng.random_range(BREAK_SECS.0..=BREAK_SECS.1);
@@ -81,16 +82,16 @@ impl Habit {
     }
 }
 
-/// Bytes a second of a Mbit/s.
+/// A Mbit/s in bytes per second.
 const MBIT: f64 = 125_000.0;
-/// The part of lines that carry as much up as down.
+/// The share of lines that are as fast up as down.
 const INSTITUTIONS: f64 = 0.1;
 
-/// Countries of clients: percent of them, and Mbit/s down and up. The paper took them from Tor
-/// Metrics and NetIndex of May 2011; of those only the 20 % of the United States are printed. These
-/// are round numbers after reports of that year, with one line for all others: what matters of them
-/// is that nearly all are far above 41 KB/s down, and what client relays can forward is what goes
-/// up.
+/// Countries of clients: percentage of clients, and Mbit/s down and up. The paper took them from
+/// Tor Metrics and NetIndex of May 2011; it prints only the 20 % of the United States. These are
+/// round numbers based on reports of that year, with one line for all other countries. They matter
+/// in two ways: nearly all lines are far above 41 KB/s down, and the rate up limits what client
+/// relays forward.
 const COUNTRIES: [(f64, f64, f64); 16] = [
     (20.0, 10.2, 2.3),
     (12.0, 12.0, 1.9),
@@ -110,7 +111,7 @@ const COUNTRIES: [(f64, f64, f64); 16] = [
     (10.0, 5.0, 1.7),
 ];
 
-/// What an access line carries, in bytes a second.
+/// The rates of an access line, in bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AccessLine {
     /// To the client.
@@ -120,7 +121,7 @@ pub struct AccessLine {
 }
 
 impl AccessLine {
-    /// A client's.
+    /// Draws the line of a client.
     pub fn draw(rng: &mut ChaCha12Rng) -> Self {
         let mut at = rng.random_range(0.0..100.0);
         let is_even = rng.random::<f64>() < INSTITUTIONS;
@@ -142,7 +143,6 @@ mod tests {
 
     use super::*;
 
-    /// The mean of many draws.
     fn mean(mut draw: impl FnMut(&mut ChaCha12Rng) -> f64) -> f64 {
         let mut rng = ChaCha12Rng::seed_from_u64(41);
         let count = 20_000;

@@ -1,8 +1,8 @@
-//! A network of one experiment: relays, clients with their access lines, and which clients run a
-//! relay.
+//! The network of one experiment: relays, clients with their access lines, and the clients that run
+//! a relay.
 //!
-//! All is drawn by the seed, and each relay and client from a sequence of its own: another limit,
-//! more client relays or more clients change nothing of the others.
+//! Everything is drawn by the seed, each relay and client from a sequence of its own: another
+//! limit, more client relays or more clients do not change the others.
 
 use rand::RngExt as _;
 use rand::seq::SliceRandom as _;
@@ -19,54 +19,54 @@ use crate::flow::sim::sequence;
 /// What may limit a transfer: the client's own line, and of each relay what it forwards and what
 /// comes in.
 pub const HOPS: usize = 1 + 2 * PLACES;
-/// Relays with machines of their own.
+/// The number of relays with machines of their own.
 const DEDICATED: usize = 15;
-/// Web and bulk users.
+/// The numbers of web and of bulk users.
 pub const CLIENTS: [u32; 2] = [870, 30];
-/// Capacities of relays, of January 2019: quantiles of all.
+/// Quantiles of relays' capacities in January 2019.
 const CAPACITIES: &str = include_str!("../../../tests/data/jan2019-capacities.csv");
-/// The paper draws from the fastest relays, which have this part of all capacity.
+/// The share of total capacity of the fastest relays, from which the paper draws.
 const FASTEST: f64 = 0.865;
-/// The sequence of random numbers for relays; clients' sequences are below it.
+/// The sequence of random numbers for relays; clients' sequences have lower numbers.
 const RELAYS: u64 = u64::MAX;
-/// The sequence for which relays limit.
+/// The sequence that decides which relays limit links.
 const ADOPTION: u64 = u64::MAX - 1;
-/// The sequences for which clients run a relay: this one for web users, the one below it for bulk
-/// users.
+/// The sequences that decide which clients run a relay: this one for web users, the one below it
+/// for bulk users.
 const RUNNERS: u64 = u64::MAX - 2;
 
 /// A relay that clients choose.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TortoiseRelay {
-    /// What its traffic goes through, as places among [`World::capacities`].
+    /// The capacities that its traffic uses, as indices into [`World::capacities`].
     pub hops: [u32; 2],
     /// Whether it limits clients' links.
     pub limits: bool,
 }
 
-/// A client.
+/// A client with its line and its links.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TortoiseClient {
-    /// What its user does.
+    /// The kind of its user.
     pub kind: UserKind,
-    /// What its line carries to it, in bytes a second.
+    /// The rate of its line to the client, in bytes per second.
     pub down: f64,
-    /// Its line's place among [`World::capacities`], if more than one transfer goes over it.
+    /// The index of its line in [`World::capacities`], if several transfers can share the line.
     pub line: u32,
-    /// The relay that it runs.
+    /// The index of the relay that it runs.
     pub relay: Option<usize>,
-    /// Over how many links it downloads.
+    /// The number of links over which it downloads.
     pub links: u8,
-    /// Its sequence of random numbers.
+    /// The number of its sequence of random numbers.
     pub stream: u64,
 }
 
 impl TortoiseClient {
-    /// The random numbers of its user, in the network of a seed.
+    /// The random numbers of its user, in the network with this seed.
     #[must_use]
     pub fn user_rng(&self, seed: u64) -> ChaCha12Rng {
         let mut rng = sequence(seed, self.stream);
-        // The first numbers of the sequence are the client's line.
+        // The start of the sequence is used for the client's line.
         rng.set_word_pos(1 << 20);
         rng
     }
@@ -75,34 +75,34 @@ impl TortoiseClient {
 /// A circuit of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TortoiseCircuit {
-    /// Its first relay.
+    /// The index of its first relay.
     pub entry: usize,
-    /// What its traffic goes through.
+    /// The capacities that its traffic uses.
     pub hops: [u32; HOPS],
 }
 
-/// A network.
+/// The network of an experiment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct World {
-    /// What relays and lines carry, in bytes a second of the link.
+    /// The capacities of relays and lines, in bytes of the link per second.
     pub capacities: Vec<f64>,
-    /// The relays, those with machines of their own first.
+    /// The relays, dedicated ones first.
     pub relays: Vec<TortoiseRelay>,
-    /// Of each relay the weights of all up to it.
+    /// Cumulative weights of the relays.
     pub sums: Vec<f64>,
     /// The clients.
     pub clients: Vec<TortoiseClient>,
-    /// The limit of clients' links.
+    /// The limit of clients' links, if there is one.
     pub limit: Option<LinkLimit>,
-    /// The rules of its clients.
+    /// The additional data of today's network; `None` for the paper's network.
     pub rules: Rules,
-    /// The seed.
+    /// Random seed.
     pub seed: u64,
 }
 
 impl World {
-    /// The network of an experiment, with relays that carry `capacity` bytes a second together
-    /// without those of clients.
+    /// The network of an experiment; its dedicated relays have the total capacity `capacity`, in
+    /// bytes per second.
     #[must_use]
     pub fn draw(cell: &Cell, setting: &TortoiseSetting, capacity: f64, seed: u64) -> Self {
         let limit = cell.limit_kb.map(|limit| {
@@ -130,7 +130,8 @@ impl World {
         world
     }
 
-    /// Which clients of a kind run a relay; a greater count includes the clients of a smaller one.
+    /// The clients of a kind that run a relay; a higher `count` includes the clients of a lower
+    /// one.
     fn runners(&self, kind: UserKind, setting: &TortoiseSetting, count: u32) -> Vec<u32> {
         let all = CLIENTS[usize::from(kind == UserKind::Bulk)];
         let mut order: Vec<u32> = (0..setting.count(all, 1.0)).collect();
@@ -140,7 +141,7 @@ impl World {
         order
     }
 
-    /// Adds a capacity, in bytes a second, and returns its place.
+    /// Adds a capacity, in bytes per second, and returns its index.
     pub(super) fn add(&mut self, rate: f64) -> u32 {
         self.capacities.push(rate);
         u32::try_from(self.capacities.len() - 1).unwrap_or(NO_RELAY)
@@ -152,8 +153,8 @@ impl World {
         self.relays.push(TortoiseRelay { hops, limits });
     }
 
-    /// Adds the client of this number, and its relay if it runs one: that forwards what the
-    /// client's line carries up (or down, should that be less), and shares what comes in with the
+    /// Adds the client with this number, and its relay if it runs one: the relay forwards at the
+    /// rate of the client's line up (or down, if that is lower), and shares the line down with the
     /// client.
     fn add_client(&mut self, kind: UserKind, number: u32, cell: &Cell, runners: &[u32]) {
         let stream = 2 * u64::from(number) + u64::from(kind == UserKind::Bulk);
@@ -174,8 +175,8 @@ impl World {
         self.clients.push(client);
     }
 
-    /// A client's circuits, one for each link that it downloads over; in today's network through
-    /// the first relays of its circuits before, `held`, if it has some.
+    /// A client's circuits, one for each link over which it downloads; in today's network through
+    /// the first relays `held` of its previous circuits, if there are any.
     pub(super) fn circuits(
         &self,
         client: &TortoiseClient,
@@ -195,8 +196,8 @@ impl World {
         circuits
     }
 
-    /// A circuit for a client: relays by their weights, none twice, not the client's own, and its
-    /// first none of these.
+    /// A circuit for a client: relays drawn by weight, none twice, not the client's own, and the
+    /// first one not among `entries` if others remain.
     pub fn circuit(
         &self,
         client: &TortoiseClient,
@@ -218,7 +219,7 @@ impl World {
         self.through(client, &path)
     }
 
-    /// A client's circuit through these relays; places that name none are left out.
+    /// A client's circuit through these relays; indices that name no relay are skipped.
     pub(super) fn through(
         &self,
         client: &TortoiseClient,
@@ -241,7 +242,7 @@ impl World {
         self.limit.filter(|_| limits && client.relay.is_none())
     }
 
-    /// How many relays have machines of their own: their places among capacities are the first.
+    /// The number of dedicated relays; their capacities are the first ones.
     #[must_use]
     pub fn dedicated(&self) -> usize {
         self.relays.iter().filter(|relay| relay.hops[1] == NO_RELAY).count()
@@ -254,7 +255,7 @@ pub fn on_link(stream_bytes: f64) -> f64 {
     stream_bytes / PAYLOAD
 }
 
-/// What dedicated relays carry, before they are scaled: from the fastest relays of a month, each as
+/// The capacities of dedicated relays before scaling: from the fastest relays of a month, equally
 /// likely.
 fn dedicated(seed: u64) -> Vec<f64> {
     let mut rates: Vec<f64> =
@@ -277,7 +278,7 @@ mod tests {
     use super::*;
     use crate::flow::tortoise::experiment::Runners;
 
-    /// The paper's network, whole.
+    /// The paper's network in full size.
     const WHOLE: TortoiseSetting =
         TortoiseSetting { scale: 1.0, burst_secs: 1.0, warm_up_secs: 0, secs: 1 };
 

@@ -1,4 +1,4 @@
-//! The ledger's rows about attackers: what [`crate::attack`] comes to, and points of its curves.
+//! The ledger's rows about attacks: results of [`crate::attack`] and points of its curves.
 
 use anyhow::{Context, Result};
 
@@ -7,26 +7,26 @@ use crate::attack::sample::{PAPERS_MOST, PAPERS_RELAYS, PAPERS_TOTAL, made_up};
 use crate::attack::views::{self, SLOW_COURTING};
 use crate::attack::{self, Attack, flood};
 
-/// A point of a curve: the row, the figure's name, the attack's, the curve, where on it, and the
-/// trusted share.
+/// A point of a curve: the row, the figure's name, the attack's name, the curve, the value on the
+/// axis, and the trusted share.
 type Pick = (&'static str, &'static str, &'static str, &'static str, f64, Option<f64>);
 
-/// A relay that is fast in a share of the slots.
+/// An attack's name: a relay that is fast in a share of the slots.
 const PART_TIME: &str = "capacity in a share of the slots";
-/// One that refuses in others.
+/// An attack's name: the same, refusing in the other slots.
 const REFUSING: &str = "capacity in a share of the slots, refusing in others";
-/// Relays whose lines are full in a share of the slots.
+/// An attack's name: relays with full links in a share of the slots.
 const DENIED: &str = "denial of service in a share of the slots";
-/// Relays on a machine.
+/// An attack's name: several relays on one machine.
 const MACHINE: &str = "several relays on one machine";
-/// Echoes that come late.
+/// An attack's name: delayed echoes.
 const HELD: &str = "echoes held back";
-/// Relays that praise each other.
+/// An attack's name: relays that praise each other.
 const LIARS: &str = "liars who praise each other";
-/// New relays in front of an honest one.
+/// An attack's name: new relays before an honest one.
 const FLOOD: &str = "a flood of new relays";
 
-/// Points that are figures of their own.
+/// Points that are figures of the ledger.
 const PICKS: [Pick; 18] = [
     ("E3", "n = 5", PART_TIME, "n = 5", 0.25, None),
     ("E3", "n = 6", PART_TIME, "n = 6", 0.25, None),
@@ -48,7 +48,7 @@ const PICKS: [Pick; 18] = [
     ("E7", "slow liars, 50 % trusted", LIARS, SLOW_COURTING, 0.02, Some(0.5)),
 ];
 
-/// All figures, on the network of July 2019; of liars also on one that is made up.
+/// All figures, on the network of July 2019; those of liars also on a synthetic network.
 pub(super) fn attacks(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let network = july(data)?;
     let all = attack::all(&network, data.seed);
@@ -56,8 +56,8 @@ pub(super) fn attacks(data: &mut Data<'_>) -> Result<Vec<Value>> {
     for (id, figure, attack, curve, x, trusted) in PICKS {
         values.push(value(id, figure, point(&all, attack, curve, x, trusted)?));
     }
-    // Of few relays of July 2019 trusted ones know enough, so what trust changes is lost in noise
-    // there.
+    // Trusted relays know enough of the few relays of July 2019, so the effect of trust is lost in
+    // noise there.
     let made = made_up(data.seed, PAPERS_RELAYS, PAPERS_TOTAL, PAPERS_MOST);
     let made = [views::liars(&made, data.seed)];
     let slow = |trusted| point(&made, LIARS, SLOW_COURTING, 0.02, Some(trusted));
@@ -73,7 +73,7 @@ pub(super) fn attacks(data: &mut Data<'_>) -> Result<Vec<Value>> {
     Ok(values)
 }
 
-/// What came out at a place of a curve.
+/// The value at a point of a curve.
 fn point(all: &[Attack], name: &str, curve: &str, x: f64, trusted: Option<f64>) -> Result<f64> {
     let near = |one: f64, other: f64| (one - other).abs() < 1e-3;
     let is_at = |point: &&attack::Point| {

@@ -1,13 +1,14 @@
 //! The ledger's rows about clients (Fig. 8b, 9) and about Shadow.
 //!
-//! Each of seven networks is simulated by the weights of its consensus, which TorFlow made, by
-//! those at which TorFlow's loop ends, and by what FlashFlow would measure, at three loads. A
-//! figure is a mean over the networks, with the end of its 95 % interval where the sign matters.
-//! Shadow (D7, D8) is compared with networks 5-7 alone, which gave no constants, each as the mean
-//! of five simulations: by the seed alone a median near full load changes by some ten percent.
+//! Seven networks are simulated with the weights of their consensuses, which TorFlow computed, with
+//! the weights at the end of TorFlow's closed loop, and with those that FlashFlow would measure, at
+//! three loads. A figure is a mean over the networks, with the bound of its 95 % interval where the
+//! sign matters. Shadow's results (D7, D8) are compared with networks 5-7 only, which were not used
+//! to fit constants, each as the mean of five simulations: with another seed a median near full
+//! load changes by some ten percent.
 //!
-//! With `--quick`, or without data, it is the first network for some minutes: a sample. Only what
-//! the wanted rows need is simulated.
+//! With `--quick`, or without data, only the first network is simulated, for some minutes: a
+//! sample. Only simulations that the requested rows need are run.
 
 mod shadow;
 
@@ -28,36 +29,36 @@ use crate::read::shadow::{Results, parse_results};
 
 /// All networks.
 const ALL: [u8; 7] = [1, 2, 3, 4, 5, 6, 7];
-/// Those that gave no constants.
+/// The networks that were not used to fit constants.
 const TESTS: [u8; 3] = [5, 6, 7];
-/// The one that comes with the program.
+/// The network that comes with the program.
 const SAMPLE: [u8; 1] = [1];
 /// Loads of Fig. 9, in percent.
 const LOADS: [u32; 3] = [100, 115, 130];
 /// The load of Shadow's second experiment, in percent.
 const SHADOWS_LOAD: u32 = 120;
-/// Minutes that pass before those that count, and those: as in Shadow's hours.
+/// Minutes of warm-up and of measurement, as in Shadow's hours.
 const MINUTES: [u32; 2] = [20, 40];
-/// The same of the sample.
+/// The same for the sample.
 const SAMPLE_MINUTES: [u32; 2] = [10, 15];
-/// How often the cases that are compared with Shadow are simulated, each time with the next seed.
+/// The number of simulations, with successive seeds, of each case that is compared with Shadow.
 const DRAWS: u64 = 5;
-/// Simulations at a time.
+/// The number of parallel simulations.
 const JOBS: usize = 2;
 
-/// Which simulation: a network's number, the load in percent, the weights, and which draw it is,
+/// A simulation: the network's number, the load in percent, the weights, and the index of the seed,
 /// from 0.
 type Case = (u8, u32, Kind, u64);
 
-/// By which weights.
+/// The weights of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Consensus,
-    /// FlashFlow's.
+    /// The weights that FlashFlow would measure.
     Flashflow,
-    /// Those of the consensus, in the relays of Shadow's second experiment.
+    /// The weights of the consensus, with the relays of Shadow's second experiment.
     Shadows,
-    /// TorFlow's closed loop.
+    /// The weights at the end of TorFlow's closed loop.
     Loop,
 }
 
@@ -83,12 +84,12 @@ pub(super) fn figures(data: &mut Data<'_>) -> Result<Vec<Value>> {
     if data.wants("D8") {
         values.extend(shadow::beside_tor(&found, public::of_tor(data)?)?);
     }
-    // What was read may have been whole, but one network is a sample of seven.
+    // The files may have been complete, but one network is a sample of seven.
     data.sampled = inputs.is_sample.then(|| sampled(data));
     Ok(values)
 }
 
-/// What the sample is, and what a run of all networks needs.
+/// The sample, and what a run of all networks needs.
 fn sampled(data: &Data<'_>) -> Sampled {
     let needs = match (data.dir.is_none(), data.quick) {
         (true, true) => "--data, and a run without --quick",
@@ -98,14 +99,14 @@ fn sampled(data: &Data<'_>) -> Sampled {
     Sampled { of: "the first of the ten-percent networks, for 15 minutes", needs }
 }
 
-/// What simulations need.
+/// The inputs of simulations.
 struct Inputs {
     is_sample: bool,
-    /// The streams and the packets of users.
+    /// The models of users' streams and packets.
     models: [Model; 2],
-    /// Networks by number, and whether they are those of the second experiment.
+    /// Networks by number and by whether they are those of the second experiment.
     networks: BTreeMap<(u8, bool), Network>,
-    /// What Shadow measured, likewise.
+    /// Shadow's results, with the same keys.
     results: BTreeMap<(u8, bool), Results>,
 }
 
@@ -125,7 +126,7 @@ impl Inputs {
         Ok(all)
     }
 
-    /// Reads a network, and what Shadow measured in it if that is compared.
+    /// Reads a network, and Shadow's results if they are compared.
     fn read_one(&mut self, data: &mut Data<'_>, number: u8, is_second: bool) -> Result<()> {
         let folder = format!("d-2019/shadow-10pct/{number:02}");
         let (relays, load) = if is_second { ("relays-1.2", "1.2") } else { ("relays", "1.0") };
@@ -139,22 +140,21 @@ impl Inputs {
         Ok(())
     }
 
-    /// The networks.
     const fn numbers(&self) -> &'static [u8] {
         if self.is_sample { &SAMPLE } else { &ALL }
     }
 
-    /// Those that are compared with Shadow.
+    /// The networks that are compared with Shadow.
     const fn tests(&self) -> &'static [u8] {
         if self.is_sample { &SAMPLE } else { &TESTS }
     }
 
-    /// Minutes before those that count, and those.
+    /// Minutes of warm-up and of measurement.
     const fn minutes(&self) -> [u32; 2] {
         if self.is_sample { SAMPLE_MINUTES } else { MINUTES }
     }
 
-    /// The simulations that rows need.
+    /// The simulations that the rows need.
     fn cases(&self, wants: impl Fn(&str) -> bool) -> Vec<Case> {
         let any = |ids: &[&str]| ids.iter().any(|id| wants(id));
         let mut cases = Vec::new();
@@ -184,7 +184,7 @@ impl Inputs {
         cases
     }
 
-    /// How often the cases that are compared with Shadow are simulated.
+    /// The number of simulations of each case that is compared with Shadow.
     const fn draws(&self) -> u64 {
         if self.is_sample { 1 } else { DRAWS }
     }
@@ -192,22 +192,21 @@ impl Inputs {
 
 struct Simulated<'a> {
     inputs: &'a Inputs,
-    /// What came out.
     found: BTreeMap<Case, TrialResult>,
 }
 
 impl Simulated<'_> {
-    /// What came out of a simulation.
+    /// The result of a simulation.
     fn of(&self, number: u8, load: u32, kind: Kind) -> Result<&TrialResult> {
         self.of_draw((number, load, kind, 0))
     }
 
-    /// What came out of one of several.
+    /// The result of one of several simulations of a case.
     fn of_draw(&self, case: Case) -> Result<&TrialResult> {
         self.found.get(&case).context("a simulation is missing")
     }
 
-    /// What is taken of each network.
+    /// A value of each network.
     fn each(&self, take: impl Fn(u8) -> Result<f64>) -> Result<Vec<f64>> {
         self.inputs.numbers().iter().map(|&number| take(number)).collect()
     }
@@ -216,7 +215,7 @@ impl Simulated<'_> {
         stats::mean(&self.each(take)?).context("there are no networks")
     }
 
-    /// By how many percent FlashFlow's weights change something of each network at a load.
+    /// The changes by FlashFlow's weights at a load, in percent, for each network.
     fn changes(&self, load: u32, take: impl Fn(&Summary) -> f64) -> Result<Vec<f64>> {
         self.each(|number| {
             let of = |kind| Ok::<_, anyhow::Error>(take(&self.of(number, load, kind)?.summary));
@@ -225,12 +224,12 @@ impl Simulated<'_> {
     }
 }
 
-/// A figure; what is not known is not a number, and no row's bounds hold that.
+/// A figure; an unknown one is NaN, which is outside all bounds.
 fn known(figure: Option<f64>) -> f64 {
     figure.unwrap_or(f64::NAN)
 }
 
-/// Simulates all cases, some at a time.
+/// Simulates all cases in parallel.
 fn simulate_all(inputs: &Inputs, cases: &[Case], seed: u64) -> Result<BTreeMap<Case, TrialResult>> {
     let [streams, packets] = &inputs.models;
     let draws = cases.iter().map(|(.., draw)| draw + 1).max().unwrap_or(0);
@@ -262,12 +261,13 @@ fn simulate(inputs: &Inputs, library: &Library, case: Case, seed: u64) -> Result
     trial::simulate(network, library, &choice, &setting)
 }
 
-/// By how many percent something differs from something.
+/// The difference of `ours` from `theirs`, in percent.
 fn percent(ours: f64, theirs: f64) -> f64 {
     (ours / theirs - 1.0) * 100.0
 }
 
-/// C4-loop: the error of weights at which TorFlow ends, and which part of it FlashFlow's have.
+/// C4-loop: the error of weights at the end of TorFlow's loop, and the error of FlashFlow's weights
+/// as a part of it.
 fn weight_errors(all: &Simulated<'_>) -> Result<Vec<Value>> {
     let error = |kind| {
         all.mean(|number| {
@@ -282,7 +282,8 @@ fn weight_errors(all: &Simulated<'_>) -> Result<Vec<Value>> {
     ])
 }
 
-/// D2: how much faster and more even downloads are, and where the 95 % intervals of that end.
+/// D2: the changes of downloads' times and of their deviations, with the bounds of the 95 %
+/// intervals.
 fn changes(all: &Simulated<'_>) -> Result<Vec<Value>> {
     let mut values = Vec::new();
     for (at, size) in SIZES.iter().enumerate() {
@@ -290,7 +291,7 @@ fn changes(all: &Simulated<'_>) -> Result<Vec<Value>> {
         let deviations = all.changes(100, |summary| known(summary.deviations[at]))?;
         for (what, changes) in [("median", medians), ("deviation", deviations)] {
             let mean = stats::mean(&changes).context("there are no networks")?;
-            // One network has no interval.
+            // A single network has no interval.
             let wide = stats::half_width_95(&changes).unwrap_or(f64::NAN);
             values.push(value("D2", format!("{what}, {size}"), mean));
             values.push(value("D2", format!("{what}, {size}, end of the interval"), mean + wide));
@@ -299,7 +300,7 @@ fn changes(all: &Simulated<'_>) -> Result<Vec<Value>> {
     Ok(values)
 }
 
-/// D3: the median of 1 MiB by load, and by how much more it falls than at 100 %.
+/// D3: the change of the median time of 1 MiB by load, and its difference from that at 100 %.
 fn growth(all: &Simulated<'_>) -> Result<Vec<Value>> {
     let change = |load| {
         let changes = all.changes(load, |summary| known(summary.last_secs[1]))?;
@@ -314,7 +315,7 @@ fn growth(all: &Simulated<'_>) -> Result<Vec<Value>> {
     Ok(values)
 }
 
-/// D4: FlashFlow at load 1.3 compared with TorFlow at 1.0.
+/// D4: FlashFlow at load 1.3 compared with TorFlow at load 1.0.
 fn ratios(all: &Simulated<'_>) -> Result<Vec<Value>> {
     let of = |(at, size): (usize, &&str)| {
         let ratio = all.mean(|number| {
@@ -326,7 +327,7 @@ fn ratios(all: &Simulated<'_>) -> Result<Vec<Value>> {
     SIZES.iter().enumerate().map(of).collect()
 }
 
-/// The two kinds of weights, by name.
+/// The two kinds of weights, with their names.
 const KINDS: [(Kind, &str); 2] = [(Kind::Consensus, "TorFlow"), (Kind::Flashflow, "FlashFlow")];
 
 /// D5: timeouts by load.
@@ -347,7 +348,7 @@ fn timeouts(all: &Simulated<'_>) -> Result<Vec<Value>> {
     Ok(values)
 }
 
-/// D6: throughput by load, beyond that at 100 %.
+/// D6: throughput by load, compared with that at 100 %.
 fn throughput(all: &Simulated<'_>) -> Result<Vec<Value>> {
     let gain = |kind, load| {
         all.mean(|number| {

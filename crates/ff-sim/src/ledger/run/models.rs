@@ -1,7 +1,7 @@
 //! Rows that need a model of measurements: new relays, relays of one host, weights that FlashFlow
 //! would give.
 //!
-//! New relays and their capacities are those of January 2019, of which the program has samples.
+//! New relays and their capacities are those of January 2019; the program has samples of both.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -24,29 +24,29 @@ use crate::schedule::newcomers::Newcomers;
 use crate::schedule::replay::{World, replay};
 use crate::schedule::{Setup, Subject, units};
 
-/// How many relays were new in each hour of January 2019 but the first.
+/// The number of new relays in each hour of January 2019 except the first.
 const NEW_PER_HOUR: &str = include_str!("../../../tests/data/jan2019-new-per-hour.csv");
-/// 400 quantiles of the capacities of that month.
+/// 400 quantiles of the capacities of January 2019.
 const CAPACITIES: &str = include_str!("../../../tests/data/jan2019-capacities.csv");
-/// The first of the ten-percent networks, as the others are named.
+/// The names of the ten-percent networks.
 const NETWORKS: [&str; 7] = ["01", "02", "03", "04", "05", "06", "07"];
-/// What a host's link carried in the paper (Table 1).
+/// The capacity of a host's link in the paper (Table 1).
 const LINK: BytesPerSec = BytesPerSec::from_mbit(954);
-/// Relays that B8 measures.
+/// The number of relays that B8 measures.
 const MANY: u32 = 20_000;
 
-/// The numbers in a column of one of the samples.
+/// The numbers in a column of a sample.
 fn column(text: &str, column: usize) -> Vec<u64> {
     let cell = |line: &str| line.split(',').nth(column).and_then(|cell| cell.parse().ok());
     text.lines().skip(1).filter_map(cell).collect()
 }
 
-/// New relays of each hour.
+/// The number of new relays in each hour.
 pub(super) fn new_per_hour() -> Vec<u64> {
     column(NEW_PER_HOUR, 1)
 }
 
-/// Capacities, each as likely as the others.
+/// Capacities, equally likely.
 fn capacities() -> Vec<BytesPerSec> {
     column(CAPACITIES, 0).into_iter().map(BytesPerSec::new).collect()
 }
@@ -57,7 +57,7 @@ fn name(number: u32) -> Fingerprint {
     name
 }
 
-/// New relays, by the paper's team.
+/// New relays measured by the paper's team.
 fn team<'a>(errors: &'a Errors, guess: BytesPerSec, seed: u64) -> Newcomers<'a> {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_be_bytes());
@@ -65,7 +65,7 @@ fn team<'a>(errors: &'a Errors, guess: BytesPerSec, seed: u64) -> Newcomers<'a> 
     Newcomers { guess, team, params: Params::PAPER, errors, seed: key }
 }
 
-/// B6 and B8: how soon new relays have been measured, and how many at the first attempt.
+/// B6 and B8: how soon new relays are measured, and the share measured at the first attempt.
 #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
 pub(super) fn newcomers(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let (capacities, mut random) = (capacities(), ChaCha12Rng::seed_from_u64(data.seed));
@@ -95,7 +95,7 @@ pub(super) fn newcomers(data: &mut Data<'_>) -> Result<Vec<Value>> {
     ])
 }
 
-/// B9: relays whose estimates are right are measured once.
+/// B9: relays with accurate estimates are measured once.
 #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
 pub(super) fn known(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let subject = |(number, truth): (u32, BytesPerSec)| Subject {
@@ -145,11 +145,11 @@ pub(super) fn at_once(data: &mut Data<'_>) -> Result<Vec<Value>> {
     Ok(values)
 }
 
-/// C4: errors of the weights that FlashFlow would give to Shadow's networks, and of those of the
-/// consensus.
+/// C4: errors of the weights that FlashFlow would give to Shadow's networks, and of the
+/// consensuses' weights.
 pub(super) fn shadow(data: &mut Data<'_>) -> Result<Vec<Value>> {
     let (mut flashflow, mut consensus, mut under) = (Vec::new(), Vec::new(), Vec::new());
-    // One of them comes with the program.
+    // One of the networks comes with the program.
     let numbers = if data.dir.is_some() { &NETWORKS[..] } else { &NETWORKS[..1] };
     for number in numbers {
         let network = data.network(&format!("d-2019/shadow-10pct/{number}/relays.csv"))?;

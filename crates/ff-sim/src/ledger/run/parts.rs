@@ -1,14 +1,14 @@
-//! What computes which figures of the ledger. A test holds it against `doc/ledger.toml`, so that no
-//! figure is forgotten.
+//! The parts of the ledger: functions, and the figures that each computes. A test compares the list
+//! with `doc/ledger.toml`, so that no figure is forgotten.
 
 use anyhow::Result;
 
 use super::{Data, Value};
 use super::{attacks, flows, models, public};
 
-/// What computes some figures.
+/// A function that computes some figures.
 pub(super) struct Part {
-    /// It is told of in these words.
+    /// The name in progress messages.
     pub(super) name: &'static str,
     /// The figures, by row.
     pub(super) figures: &'static [(&'static str, &'static [&'static str])],

@@ -1,5 +1,5 @@
-//! The ledger's rows about what is outside: what Shadow's networks had (D1), and the public Tor of
-//! 2019 (D8).
+//! The ledger's rows about external results: the settings of Shadow's networks (D1), and the public
+//! Tor of 2019 (D8).
 
 use anyhow::{Context, Result};
 use ff_report::stats;
@@ -8,14 +8,14 @@ use super::{Data, Value, value};
 use crate::flow::sim::LIMITS_SECS;
 use crate::flow::trial::TrialSetting;
 
-/// Statistics of the public Tor of 2019 and of three simulations of all of it.
+/// Statistics of the public Tor of 2019 and of three simulations of it at full size.
 pub(super) const STATISTICS: &str = "d-2019/tor-2019-and-shadow-stats.txt";
 
-/// Sizes of downloads, for people.
+/// Names of the download sizes.
 pub(super) const SIZES: [&str; 3] = ["50 KiB", "1 MiB", "5 MiB"];
-/// The figures of the statistics that have these sizes' times to the last byte.
+/// The figures of the statistics with the times to the last byte for these sizes.
 const FIGURES: [&str; 3] = ["figure3e", "figure3f", "figure3g"];
-/// The one that has downloads that failed, in percent.
+/// The figure of the statistics with failed downloads, in percent.
 const FAILED: &str = "figure3c";
 
 /// D1: the simulated networks compared with the paper's Shadow.
@@ -33,7 +33,7 @@ pub(super) fn setting(data: &mut Data<'_>) -> Result<Vec<Value>> {
     Ok(values)
 }
 
-/// The medians of a figure of the statistics: what the public Tor had, and the mean of Shadow's.
+/// The medians of a figure of the statistics: of the public Tor, and the mean of Shadow's.
 fn medians(text: &str, figure: &str) -> Result<[f64; 2]> {
     let (mut tor, mut shadow) = (None, Vec::new());
     let lines: Vec<&str> = text.lines().collect();
@@ -52,7 +52,7 @@ fn medians(text: &str, figure: &str) -> Result<[f64; 2]> {
     Ok([tor, shadow])
 }
 
-/// Medians of the public Tor's times to the last byte, by size.
+/// The medians of the times to the last byte, by size.
 pub(super) fn of_tor(data: &mut Data<'_>) -> Result<[[f64; 2]; 3]> {
     let text = String::from_utf8(data.read(STATISTICS)?).context("the statistics are not text")?;
     let [small, middle, large] = FIGURES.map(|figure| medians(&text, figure));

@@ -1,5 +1,5 @@
-//! Samples of the data that come with the program, and stand in where there is no folder.
-//! `tests/data` gives the provenance of each.
+//! Samples of the data that come with the program and are used if there is no folder. `tests/data`
+//! gives the source of each.
 
 use std::io::Read as _;
 
@@ -16,9 +16,9 @@ use crate::read::{relayinfo, shadow};
 /// A file that comes with the program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
-    /// Its bytes, packed by xz or not.
+    /// The content, packed by xz or not.
     bytes: &'static [u8],
-    /// What it is, if it is a part of the file that it stands for and not all that counts of it.
+    /// A description, if it is only a part of the data that matter in the original file.
     pub(super) of: Option<&'static str>,
 }
 
@@ -26,7 +26,7 @@ const fn whole(bytes: &'static [u8]) -> Sample {
     Sample { bytes, of: None }
 }
 
-/// One that is a part of a file.
+/// A part of a file.
 const fn part(of: &'static str, bytes: &'static [u8]) -> Sample {
     Sample { bytes, of: Some(of) }
 }
@@ -35,7 +35,7 @@ const fn part(of: &'static str, bytes: &'static [u8]) -> Sample {
 const OF_2025: &str = "some relays of the tables of 2025";
 /// The sample of February 2020.
 const OF_2020: &str = "22 relays and 9 descriptors of February 2020";
-/// How files begin that are packed by xz.
+/// The first bytes of files packed by xz.
 const XZ: &[u8] = b"\xfd7zXZ\0";
 
 impl Sample {
@@ -49,7 +49,7 @@ impl Sample {
     }
 }
 
-/// What there is of a file.
+/// The sample of a file, if there is one.
 pub(super) fn of(name: &str) -> Option<Sample> {
     Some(match name {
         DAYS => whole(include_bytes!("../../../tests/data/analysis-bandwidth-2019.csv")),
@@ -84,7 +84,7 @@ pub(super) fn of(name: &str) -> Option<Sample> {
     })
 }
 
-/// The network of a sample.
+/// The network in a sample.
 pub(super) fn network(name: &str, bytes: &[u8]) -> Result<Network> {
     if name == MAY {
         return Ok(relayinfo::parse(name, bytes).0);
@@ -92,7 +92,7 @@ pub(super) fn network(name: &str, bytes: &[u8]) -> Result<Network> {
     shadow::parse_network(name, bytes, &mut Skips::default())
 }
 
-/// The relays of May 2024 that ran for half of the month: capacities alone, all of them.
+/// The relays of May 2024 that ran for half of the month: all of them, with capacities only.
 pub(super) fn capacities_of_may() -> Result<Network> {
     let file = whole(include_bytes!("../../../tests/data/2024-05-capacities.csv.xz"));
     let text = String::from_utf8(file.unpacked()?).context("a sample is not text")?;

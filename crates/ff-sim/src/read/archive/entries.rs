@@ -1,7 +1,7 @@
 //! The entries of a tar.
 //!
-//! The `tar` crate finds headers and contents; long names are read here, because it would take
-//! names of any length into memory.
+//! The `tar` crate reads headers and contents; long names are read here, because the crate would
+//! read names of any length into memory.
 
 use std::io::{self, Read};
 
@@ -11,18 +11,16 @@ use tar::{Archive, Entry, PaxExtensions};
 use super::hand_over::{Buffers, HandOver};
 use super::{MOST_BYTES, TOO_LONG};
 
-/// A name has no more than this.
+/// The greatest length of a name.
 const MOST_NAME_BYTES: usize = 1 << 12;
-/// What has a long name, as a pax header, has no more than this.
+/// The greatest size of an entry with a long name, such as a pax header.
 const MOST_HEADER_BYTES: u64 = 1 << 16;
-/// The most bytes after an archive's end: tars are filled up to blocks of 10 KiB or more.
+/// The most bytes read after an archive's end: tars are padded to blocks of 10 KiB or more.
 const MOST_BEHIND: u64 = 64 << 20;
 
-/// A reader that notes whether it has been read to its end.
+/// A reader that records whether its end was reached.
 struct Watched<R> {
-    /// What is read.
     inner: R,
-    /// Whether its end was reached.
     is_at_end: bool,
 }
 
@@ -34,17 +32,17 @@ impl<R: Read> Read for Watched<R> {
     }
 }
 
-/// How the reading of a tar ended, and the buffers that are left.
+/// The result of reading a tar, and the remaining buffers.
 pub(super) type Ended = (io::Result<()>, Buffers);
 
-/// Reads a tar, and hands over all that it has.
+/// Reads a tar, and hands over its entries.
 pub(super) fn hand_over(from: impl Read, mut to: HandOver) -> Ended {
     let result = read(from, &mut to);
-    // What came before an error stays.
+    // Entries before an error are kept.
     (to.flush().and(result), to.end())
 }
 
-/// Reads a tar, and hands over what it has.
+/// Reads a tar, and hands over its entries.
 fn read(from: impl Read, to: &mut HandOver) -> io::Result<()> {
     let mut archive = Archive::new(Watched { inner: from, is_at_end: false });
     let mut long_name = None;
@@ -55,12 +53,12 @@ fn read(from: impl Read, to: &mut HandOver) -> io::Result<()> {
     if behind.is_at_end {
         return Err(io::Error::other("the archive has no end: it may be truncated"));
     }
-    // The bytes after an archive's end are read for the checksums of the packing.
+    // The bytes after an archive's end are read to verify the checksums of the packing.
     io::copy(&mut behind.inner.by_ref().take(MOST_BEHIND), &mut io::sink())?;
     Ok(())
 }
 
-/// Reads an entry, or the name of the next.
+/// Reads an entry, or the name of the next one.
 fn read_entry(
     mut entry: Entry<'_, impl Read>,
     long_name: &mut Option<Vec<u8>>,
@@ -91,7 +89,7 @@ fn read_entry(
     let mut name = name.into_owned();
     match wrong {
         Some(wrong) => {
-            // Thousands wait to be listed.
+            // Thousands of names may be listed.
             cut(&mut name);
             to.skip(name, wrong)
         }
@@ -102,7 +100,7 @@ fn read_entry(
     }
 }
 
-/// A long name, or what has one among others.
+/// A long name, or an extended header that contains one.
 fn read_name(entry: &mut Entry<'_, impl Read>) -> io::Result<Vec<u8>> {
     if entry.size() > MOST_HEADER_BYTES {
         return Err(io::Error::other("the name of an entry is longer than names can be"));
@@ -112,7 +110,7 @@ fn read_name(entry: &mut Entry<'_, impl Read>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The name in a pax header, if it has one.
+/// The path in a pax header, if it has one.
 fn pax_path(bytes: &[u8]) -> Option<Vec<u8>> {
     let path = |extension: tar::PaxExtension<'_>| {
         (extension.key_bytes() == b"path").then(|| extension.value_bytes().to_vec())

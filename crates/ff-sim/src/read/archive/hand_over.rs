@@ -1,9 +1,8 @@
-//! What a tar has, handed over by the thread that unpacks it to the one that scans it.
+//! Hands the entries of a tar from the unpacking thread to the scanning one.
 //!
-//! Entries are unpacked right into the buffers in which they are scanned, small ones many to a
-//! buffer. Buffers come back and are used again, unless they are long; there are at most
-//! [`MOST_LENT`] and the one that is being filled, and all together have at most
-//! [`MOST_BUFFERS_BYTES`].
+//! Entries are unpacked directly into the buffers in which they are scanned, many small ones per
+//! buffer. Buffers are returned and reused, unless they are long; there are at most [`MOST_LENT`]
+//! in addition to the one that is being filled, with at most [`MOST_BUFFERS_BYTES`] in total.
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -15,28 +14,27 @@ use crate::spare::Spare;
 
 /// A buffer with this number of bytes is handed over.
 const ENOUGH_BYTES: usize = 1 << 18;
-/// And a buffer with this number of entries.
+/// A buffer with this number of entries is handed over.
 const ENOUGH_ENTRIES: usize = 1000;
-/// The room that is made for an entry before any of it has come.
+/// Bytes reserved for an entry before its content arrives.
 const FIRST_BYTES: usize = 1 << 16;
-/// How many buffers may be elsewhere: one that is scanned, one before it that is still known, one
-/// that waits.
+/// The greatest number of buffers handed over: one that is scanned, one before it that is still in
+/// use, one that waits.
 const MOST_LENT: usize = 3;
 
-/// A longer buffer is not used again, and the scanner gives it back before the next has come.
+/// A longer buffer is not reused, and the scanner returns it before the next one arrives.
 const MOST_KEPT_BYTES: usize = 1 << 23;
-/// All buffers together: the longest entry, and one that is still known.
+/// The greatest size of all buffers together: the longest entry, and one that is still in use.
 const MOST_BUFFERS_BYTES: usize = MOST_BYTES + MOST_KEPT_BYTES;
 
 /// Buffers of tars that have been read.
 static SPARE: Spare<Vec<u8>> = Spare::new();
 
-/// Entries of a tar, in their order.
+/// Entries of a tar, in order.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
-    /// The contents one after the other, and more.
+    /// A buffer with the contents one after another, and unused bytes after them.
     pub(super) bytes: Vec<u8>,
-    /// The entries.
     pub(super) all: Vec<Found>,
 }
 
@@ -44,65 +42,64 @@ pub(super) struct Entries {
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) name: String,
-    /// Where its content is, or why it is left out.
+    /// The place of its content in the buffer, or the reason for leaving it out.
     pub(super) content: Result<Range<usize>, &'static str>,
 }
 
-/// The side that unpacks.
+/// The unpacking side.
 #[derive(Debug)]
 pub(super) struct HandOver {
-    /// Where entries go.
+    /// Hands entries over.
     to: SyncSender<Entries>,
-    /// Where their buffers come back from.
+    /// Returns buffers.
     back: Receiver<Returned>,
-    /// What has been gathered.
+    /// The entries gathered so far.
     now: Entries,
-    /// How much of the buffer is content.
+    /// The bytes of content in the buffer.
     len: usize,
-    /// How many buffers are elsewhere.
+    /// The number of buffers handed over and not returned.
     lent: usize,
-    /// Their bytes.
+    /// The total size of these buffers, in bytes.
     lent_bytes: usize,
-    /// Buffers that came back.
+    /// Returned buffers.
     spare: Vec<Vec<u8>>,
-    /// Buffers of other tars, which are used first and come back in the end.
+    /// Buffers of other tars, which are reused first, and to which buffers are added at the end.
     kept: &'static Spare<Vec<u8>>,
 }
 
-/// The side that scans: what comes, and where buffers go back.
+/// The scanning side: receives entries and returns buffers.
 #[derive(Debug)]
 pub(super) struct TakeOver {
     pub(super) from: Receiver<Entries>,
-    /// Where buffers go.
+    /// Returns buffers.
     back: Sender<Returned>,
 }
 
-/// What is left of the side that unpacks.
+/// The remaining buffers of the unpacking side.
 #[derive(Debug)]
 pub(super) struct Buffers {
-    /// Buffers that are not used.
+    /// Buffers that are not in use.
     spare: Vec<Vec<u8>>,
-    /// Where others come from.
+    /// Returns further buffers.
     back: Receiver<Returned>,
-    /// Where they go.
+    /// Where buffers are kept for other tars.
     kept: &'static Spare<Vec<u8>>,
 }
 
-/// A buffer that has been scanned.
+/// A returned buffer.
 #[derive(Debug)]
 struct Returned {
-    /// The buffer; empty if somebody still has it.
+    /// The buffer; empty if another holder still has it.
     buffer: Vec<u8>,
-    /// The bytes that it had.
+    /// The size of the buffer in bytes when it was handed over.
     bytes: usize,
 }
 
-/// Both sides.
 pub(super) fn sides() -> (HandOver, TakeOver) {
     sides_with(&SPARE)
 }
 
-/// Both sides; buffers are taken from and put into what is spare.
+/// Both sides; buffers are reused from `kept` and added to it.
 fn sides_with(kept: &'static Spare<Vec<u8>>) -> (HandOver, TakeOver) {
     let ((to, from), (give, back)) = (sync_channel(MOST_LENT), channel());
     let now = Entries::default();
@@ -145,13 +142,14 @@ impl HandOver {
         }
     }
 
-    /// Reads an entry after what the buffer has, which never gets shorter: filling up what is read
-    /// into would take as long as reading. `false` if it ends too early.
+    /// Reads an entry after the present content of the buffer. The buffer is never shortened:
+    /// filling it before reading would take as long as reading. Returns `false` if the entry ends
+    /// too early.
     fn read_whole(&mut self, size: usize, from: &mut impl Read) -> io::Result<bool> {
         let (buffer, mut at, end) = (&mut self.now.bytes, self.len, self.len + size);
         while at < end {
             if at == buffer.len() {
-                // What headers say of their sizes may not be there.
+                // Sizes in headers may be false.
                 let more = end.min((at * 2).max(at + FIRST_BYTES));
                 buffer.reserve_exact(more - at);
                 buffer.resize(more, 0);
@@ -167,7 +165,7 @@ impl HandOver {
         Ok(true)
     }
 
-    /// Waits until an entry of `size` bytes may be read, and has a buffer for it.
+    /// Waits until an entry of `size` bytes may be read, and provides a buffer for it.
     fn make_room(&mut self, size: usize) -> io::Result<()> {
         while let Ok(returned) = self.back.try_recv() {
             self.take_back(returned);
@@ -185,7 +183,7 @@ impl HandOver {
         Ok(())
     }
 
-    /// Takes a buffer back.
+    /// Takes a returned buffer.
     fn take_back(&mut self, returned: Returned) {
         self.lent = self.lent.saturating_sub(1);
         self.lent_bytes = self.lent_bytes.saturating_sub(returned.bytes);
@@ -194,14 +192,14 @@ impl HandOver {
         }
     }
 
-    /// Says that nothing more comes: what is left are buffers.
+    /// Ends the handing over, and returns the remaining buffers.
     pub(super) fn end(self) -> Buffers {
         let Self { back, now, mut spare, kept, .. } = self;
         spare.push(now.bytes);
         Buffers { spare, back, kept }
     }
 
-    /// Hands over what has been gathered.
+    /// Hands over the entries gathered so far.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if self.now.all.is_empty() {
             return Ok(());
@@ -215,7 +213,7 @@ impl HandOver {
 }
 
 impl Buffers {
-    /// Keeps them for another tar.
+    /// Keeps the buffers for another tar.
     pub(super) fn put_aside(self) {
         let back = self.back.try_iter().map(|returned| returned.buffer);
         let all = self.spare.into_iter().chain(back);
@@ -224,11 +222,11 @@ impl Buffers {
 }
 
 impl TakeOver {
-    /// Gives a buffer back that has been scanned; other holders keep it.
+    /// Returns a scanned buffer, unless there are other holders.
     pub(super) fn give_back(&self, buffer: Arc<Vec<u8>>) {
         let bytes = buffer.len();
         let buffer = Arc::into_inner(buffer).unwrap_or_default();
-        // Nobody has to wait for it.
+        // The unpacking side may have ended.
         let _ = self.back.send(Returned { buffer, bytes });
     }
 }
@@ -238,15 +236,15 @@ fn is_spare(buffer: &[u8]) -> bool {
     !buffer.is_empty() && is_kept(buffer)
 }
 
-/// Whether a buffer may be known for longer than it is scanned.
+/// Whether a buffer may stay in use after it was scanned.
 pub(super) const fn is_kept(buffer: &[u8]) -> bool {
     buffer.len() <= MOST_KEPT_BYTES
 }
 
-/// Why an entry is left out.
+/// The reason for leaving out a truncated entry.
 const CUT: &str = "it is cut";
 
-/// That the side that scans has given up; it knows why.
+/// The error if the scanning side has stopped, which has the actual reason.
 fn nobody_listens() -> io::Error {
     io::Error::from(io::ErrorKind::BrokenPipe)
 }
@@ -258,15 +256,15 @@ mod tests {
 
     use super::*;
 
-    /// Both sides, with buffers of their own: those of the process are other tests' as well.
+    /// Both sides with separate buffers: those of the process are shared with other tests.
     fn own_sides() -> (HandOver, TakeOver, &'static Spare<Vec<u8>>) {
         let kept = Box::leak(Box::new(Spare::new()));
         let (to, from) = sides_with(kept);
         (to, from, kept)
     }
 
-    /// Hands over entries of these sizes, and takes each buffer; the most bytes of buffers that
-    /// there were at once.
+    /// Hands over entries of these sizes, and takes each buffer; returns the greatest total size of
+    /// buffers in bytes.
     fn hand_over(sizes: &[usize], mut take: impl FnMut(&TakeOver, Arc<Vec<u8>>)) -> usize {
         let (mut hand_over, take_over, kept) = own_sides();
         let (there, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -299,7 +297,7 @@ mod tests {
     fn long_buffers_wait_for_each_other() {
         let sizes =
             [MOST_BYTES, 1 << 20, MOST_BYTES, MOST_BYTES / 2, MOST_BYTES / 2, 3, MOST_BYTES];
-        // The scanner knows the last short one.
+        // The scanner keeps the last short one.
         let mut known = None;
         let most = hand_over(&sizes, |to, buffer| {
             let is_long = !is_kept(&buffer);
@@ -319,7 +317,7 @@ mod tests {
         });
         assert!((10_000_000 / ENOUGH_BYTES..200).contains(&count), "{count} buffers");
         assert!(most <= (MOST_LENT + 1) * 2 * ENOUGH_BYTES, "{most}");
-        // Empty entries and entries that are left out are not content, but they count.
+        // Empty and omitted entries have no content, but they count.
         let (mut to, from, _) = own_sides();
         for _ in 0..ENOUGH_ENTRIES {
             to.skip("x".to_owned(), CUT).expect("there is room");

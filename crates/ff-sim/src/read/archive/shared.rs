@@ -1,9 +1,9 @@
-//! Bytes that stay where they are while somebody needs them.
+//! Shared parts of buffers, which stay valid as long as they are in use.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A part of a buffer, which is not used again before the last that knows it is gone.
+/// A part of a buffer; the buffer is not reused while any such part exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shared {
     /// The buffer.
@@ -13,12 +13,11 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// A part of a buffer.
     pub(super) const fn new(whole: Arc<Vec<u8>>, range: Range<usize>) -> Self {
         Self { whole, range }
     }
 
-    /// A copy of bytes.
+    /// A copy of these bytes.
     #[must_use]
     pub fn copy(bytes: &[u8]) -> Self {
         Self { range: 0..bytes.len(), whole: Arc::new(bytes.to_vec()) }

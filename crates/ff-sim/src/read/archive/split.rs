@@ -1,52 +1,52 @@
-//! Where one document ends and the next begins in a file of many.
+//! Splits files with several documents.
 
 use memchr::memmem::Finder;
 
-/// How many bytes are searched at once at first, for all that a document may begin with.
+/// The number of bytes that are first searched at once for the start of a document.
 const FIRST_BLOCK: usize = 1 << 10;
-/// And at most: they stay in the processor's nearest memory in between.
+/// The greatest number of bytes searched at once: they stay in the processor's first cache.
 const MOST_BLOCK: usize = 1 << 15;
 
-/// A document in a file of many.
+/// A document in a file of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileDocument<'a> {
-    /// Which line of the file is its first, from 1.
+    /// The first line of the document in the file, from 1.
     pub first_line: usize,
-    /// Its bytes, annotations in front of it included.
+    /// The content, including preceding annotations.
     pub bytes: &'a [u8],
 }
 
-/// The documents of a file. One begins with annotations (`@type` and the like), or, where there are
-/// none, with the keyword that the first document begins with. A file without such a keyword in its
-/// first line is one document.
+/// Splits a file into its documents. A document begins with annotations (`@type` and the like), or,
+/// if there are none, with the keyword that begins the first document. A file without such a
+/// keyword in its first line is one document.
 #[must_use]
 pub fn documents(bytes: &[u8]) -> DocumentSplitter<'_> {
     DocumentSplitter { bytes, at: 0, next_line: 1, begin: Begin::default() }
 }
 
-/// See [`documents`].
+/// The documents of a file, see [`documents`].
 #[derive(Clone, Debug)]
 pub struct DocumentSplitter<'a> {
-    /// The file.
+    /// The content of the file.
     bytes: &'a [u8],
-    /// Where the next document begins.
+    /// The start of the next document.
     at: usize,
     /// The number of its first line.
     next_line: usize,
-    /// What a document begins with.
+    /// How documents begin.
     begin: Begin,
 }
 
 impl DocumentSplitter<'_> {
-    /// From the beginning of a line on, where the next one begins that could be the first of a
-    /// document. Lines between are not looked at.
+    /// The start of the next line that could begin a document, searched from the start `from` of a
+    /// line. Lines before it are not examined.
     fn candidate(&self, from: usize) -> usize {
         let keyword = [b"\n", &*self.begin.keyword].concat();
         let (keyword, annotation) = (Finder::new(&keyword), Finder::new(b"\n@"));
         let (mut start, mut len) = (from.saturating_sub(1), FIRST_BLOCK);
         while start < self.bytes.len() {
             let end = self.bytes.len().min(start + len);
-            // A document that begins before `end` may end after it.
+            // A match that begins before `end` may end after it.
             let find = |what: &Finder<'_>, end: usize| {
                 let end = self.bytes.len().min(end + what.needle().len() - 1);
                 Some(start + what.find(self.bytes.get(start..end)?)?)
@@ -68,7 +68,7 @@ impl<'a> Iterator for DocumentSplitter<'a> {
         let (first_line, start, mut end) = (self.next_line, self.at, self.at);
         while let Some(left) = self.bytes.get(end..).filter(|left| !left.is_empty()) {
             let line = first_line_of(left);
-            // The first line was the one that ended the document before, and is known already.
+            // The first line ended the previous document, and was examined then.
             if (end > start || first_line == 1) && self.begin.is_next(line) {
                 break;
             }
@@ -76,7 +76,7 @@ impl<'a> Iterator for DocumentSplitter<'a> {
             self.next_line += 1;
             if self.begin.is_within && line.ends_with(b"\n") {
                 let next = self.candidate(end);
-                // Behind the last document nobody asks for a line's number.
+                // After the last document no line number is needed.
                 if next < self.bytes.len() {
                     let passed = self.bytes.get(end..next).unwrap_or_default();
                     self.next_line += memchr::memchr_iter(b'\n', passed).count();
@@ -90,19 +90,19 @@ impl<'a> Iterator for DocumentSplitter<'a> {
     }
 }
 
-/// What looks at line after line for the first of the next document.
+/// Recognises the first line of the next document.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Begin {
-    /// What the first document begins with; empty if it has not begun or begins with no keyword.
+    /// The keyword of the first document; empty if that has not begun or begins without a keyword.
     keyword: Vec<u8>,
     /// Whether a document has begun before.
     has_begun: bool,
-    /// Whether there was a line of this document other than annotations and blank ones.
+    /// Whether this document has had a line other than annotations and blank lines.
     is_within: bool,
 }
 
 impl Begin {
-    /// Whether this line is the first of another document.
+    /// Whether this line begins another document.
     pub(super) fn is_next(&mut self, line: &[u8]) -> bool {
         let is_annotation = line.starts_with(b"@");
         let is_next = self.is_within && (is_annotation || self.begins(line));
@@ -117,7 +117,7 @@ impl Begin {
         is_next
     }
 
-    /// Whether a line begins as the first document does.
+    /// Whether a line begins with the keyword of the first document.
     fn begins(&self, line: &[u8]) -> bool {
         !self.keyword.is_empty()
             && line.starts_with(&self.keyword)
@@ -125,7 +125,7 @@ impl Begin {
     }
 }
 
-/// The first line, with what ends it.
+/// The first line, with its line end.
 fn first_line_of(bytes: &[u8]) -> &[u8] {
     let len = memchr::memchr(b'\n', bytes).map_or(bytes.len(), |at| at + 1);
     bytes.get(..len).unwrap_or(bytes)
@@ -135,9 +135,9 @@ const fn is_blank(line: &[u8]) -> bool {
     line.trim_ascii().is_empty()
 }
 
-/// The keyword of a line of a directory document: letters, digits and hyphens, a letter first.
-/// Tables and JSON have none in their first lines, and the first line of a bandwidth file is a
-/// number.
+/// The keyword of a line of a directory document: letters, digits and hyphens, beginning with a
+/// letter. Tables and JSON have none in their first lines, and the first line of a bandwidth file
+/// is a number.
 fn keyword(line: &[u8]) -> Option<&[u8]> {
     let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
     let word = line.get(..end).filter(|word| word.first().is_some_and(u8::is_ascii_alphabetic))?;
@@ -148,7 +148,7 @@ fn keyword(line: &[u8]) -> Option<&[u8]> {
 mod tests {
     use super::*;
 
-    /// The first lines and texts of a file's documents.
+    /// The first lines and the texts of a file's documents.
     fn parts(file: &str) -> Vec<(usize, &str)> {
         documents(file.as_bytes())
             .map(|part| (part.first_line, str::from_utf8(part.bytes).expect("UTF-8")))
@@ -167,12 +167,12 @@ mod tests {
             parts(plain),
             [(1, "\nrouter a\nrouter-signature\nb\n"), (5, "router\n"), (6, "router c\r\n\nd")]
         );
-        // Annotations in front of one of two.
+        // Annotations before one of two.
         let mixed = "router a\n@type x\nrouter b\nrouter c";
         assert_eq!(parts(mixed), [(1, "router a\n"), (2, "@type x\nrouter b\n"), (4, "router c")]);
     }
 
-    /// The documents of a file, looked at line by line.
+    /// The documents of a file, found line by line.
     fn by_lines(file: &[u8]) -> Vec<FileDocument<'_>> {
         let (mut begin, mut all, mut number) = (Begin::default(), Vec::new(), 1);
         let (mut at, mut start, mut first_line) = (0, 0, 1);

@@ -1,4 +1,4 @@
-//! Tests on archives that are made here.
+//! Tests with generated archives.
 
 use std::io::Write;
 
@@ -7,10 +7,10 @@ use tar::{Builder, EntryType, Header};
 
 use super::*;
 
-/// A document as it was taken: its file's name, its entry, its first line and its text.
+/// A document: the file's name, the entry, the first line and the text.
 type Taken = (String, String, usize, String);
 
-/// Walks, and takes all but what begins with `bad`.
+/// Walks, and rejects documents that begin with `bad`.
 fn taken(path: &Path) -> (Vec<Taken>, Skips) {
     let (mut all, mut skips) = (Vec::new(), Skips::default());
     let taker = |document: Document<'_>| {
@@ -28,7 +28,7 @@ fn taken(path: &Path) -> (Vec<Taken>, Skips) {
     (all, skips)
 }
 
-/// A tar's next entry, with any name.
+/// Appends an entry with any name.
 fn append(tar: &mut Builder<Vec<u8>>, name: &str, kind: EntryType, content: &[u8]) {
     let mut header = Header::new_gnu();
     header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
@@ -38,7 +38,7 @@ fn append(tar: &mut Builder<Vec<u8>>, name: &str, kind: EntryType, content: &[u8
     tar.append(&header, content).expect("appended");
 }
 
-/// A tar with sound and odd entries.
+/// A tar with valid and odd entries.
 fn tar() -> Vec<u8> {
     let mut tar = Builder::new(Vec::new());
     append(&mut tar, "folder/", EntryType::Directory, b"");
@@ -204,7 +204,7 @@ fn an_entry_of_nothing_but_broken_lines_costs_itself_alone() {
     let given_up = skips.all.last().expect("one");
     assert_eq!(given_up.reason, "lines is not read after line 10000: too much of it is broken");
     assert_eq!((skips.all.len(), skips.left_out()), (1001, MOST_SKIPS_OF_ENTRY as u64 + 1));
-    // Entries that are broken one by one cost the file.
+    // Entries that are broken one by one end the file.
     let mut tar = Builder::new(Vec::new());
     for _ in 0..=MOST_SKIPS {
         append(&mut tar, "bad", EntryType::Regular, b"bad\n");

@@ -1,11 +1,9 @@
-//! Consensuses one after the other, of which each has most of its relays just as the one before it
-//! has them.
+//! Reads successive consensuses, most relays of which are unchanged.
 //!
-//! A relay's entry is compared, byte for byte, with the entry that follows in the last document
-//! what was found there last; if they are the same, what was read of it then is taken over, and so
-//! it is if they differ in the weight alone, which is read. Both documents have their relays in the
-//! same order, so that one pass over both finds them all. A document is kept where it is until the
-//! next one has been read.
+//! A relay's entry is compared byte by byte with the next entry of the previous document. If they
+//! are equal, the relay is taken over without parsing; if they differ only in the weight, only the
+//! weight is parsed. Both documents list their relays in the same order, so one pass over both is
+//! enough. A document is kept in memory until the next one has been read.
 
 use std::ops::Range;
 
@@ -17,82 +15,82 @@ use super::{Consensus, Text};
 use crate::read::archive::Shared;
 use crate::spare::Spare;
 
-/// Space of sequences that have ended.
+/// Allocated memory of sequences that have ended.
 static SPARE: Spare<Sequence> = Spare::new();
 
-/// Reads one consensus after the other.
+/// Reads one consensus after another.
 #[derive(Debug, Default)]
 pub struct Sequence {
-    /// The one that was read last.
+    /// The last document.
     now: Read,
     before: Read,
-    /// Whether the last reading went well.
+    /// Whether the last document was read without an error.
     is_read: bool,
 }
 
-/// What the consensus before has of a relay, and where it stands there.
+/// The relation of a relay to the previous consensus; with its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Again {
-    /// Nothing.
+    /// Not listed in the previous consensus.
     New,
-    /// The relay, but something of it may have changed.
+    /// Listed, but something may have changed.
     Changed(usize),
-    /// All of it.
+    /// Unchanged.
     Same(usize),
 }
 
-/// What was read of a document.
+/// A document with the data read from it.
 #[derive(Debug, Default)]
 struct Read {
     consensus: Consensus,
     /// The document, until the next one has been read.
     text: Shared,
-    /// The entry of each relay, but for the last: the part after that one ends elsewhere.
+    /// The entry of each relay except the last, which has no definite end.
     entries: Vec<Entry>,
-    /// What the document before has of each relay.
+    /// The relation of each relay to the previous document.
     again: Vec<Again>,
-    /// How many relays were taken over from there.
+    /// The number of relays taken over from there.
     taken: usize,
 }
 
-/// A relay's entry.
+/// The entry of a relay.
 #[derive(Clone, Debug)]
 struct Entry {
-    /// Where it is in its document.
+    /// Its place in the document.
     at: Range<usize>,
-    /// How many lines it has.
+    /// The number of its lines.
     lines: usize,
-    /// Where in it its weight is, if that is one whole line; empty if not.
+    /// The place of its weight in the entry, if there is exactly one such line; otherwise empty.
     weight: Range<usize>,
 }
 
-/// The entry whose lines are being read.
+/// The entry that is being read.
 #[derive(Clone, Debug)]
 struct Open {
-    /// Where in the document it begins.
+    /// Its start in the document.
     start: usize,
     /// The number of its first line.
     line: usize,
-    /// How many of its lines are weights.
+    /// The number of its lines `w`.
     weights: usize,
-    /// Where in it the last of them is.
+    /// The place of the last of these in the entry.
     weight: Range<usize>,
 }
 
 impl Sequence {
-    /// Before the first.
+    /// A sequence before its first document.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One before the first, with the space of another one if there was one.
+    /// The same with the memory of an ended sequence, if there is one.
     #[must_use]
     pub(crate) fn with_space() -> Self {
         SPARE.take(|_| true).unwrap_or_default()
     }
 
-    /// Keeps its space for another.
+    /// Keeps the allocated memory for another sequence.
     pub(crate) fn put_aside(mut self) {
         for read in [&mut self.now, &mut self.before] {
             read.consensus.clear();
@@ -105,19 +103,19 @@ impl Sequence {
         SPARE.put(self);
     }
 
-    /// The consensus that was read last; nothing is in it if that failed.
+    /// The last consensus; empty if reading it failed.
     #[must_use]
     pub const fn now(&self) -> &Consensus {
         &self.now.consensus
     }
 
-    /// The consensus before it.
+    /// The consensus before the last.
     #[must_use]
     pub const fn before(&self) -> &Consensus {
         &self.before.consensus
     }
 
-    /// What the one before has of a relay of the last.
+    /// The relation of a relay in the last consensus to the one before.
     #[must_use]
     pub fn again(&self, index: usize) -> Again {
         self.now.again.get(index).copied().unwrap_or(Again::New)
@@ -126,12 +124,12 @@ impl Sequence {
     /// Reads the next document.
     ///
     /// # Errors
-    /// As for [`Consensus::read`]; the one after it is then compared with the one before.
+    /// As for [`Consensus::read`]; the next document is then compared with the previous valid one.
     pub fn read(&mut self, document: &[u8]) -> Result<&Consensus, DocumentError> {
         self.read_shared(&Shared::copy(document))
     }
 
-    /// Reads the next document, without a copy of it.
+    /// Reads the next document without copying it.
     ///
     /// # Errors
     /// As for [`Self::read`].
@@ -150,32 +148,32 @@ impl Sequence {
         self.is_read = result.is_ok();
         result?;
         text.clone_from(document);
-        // Its buffer can be used again.
+        // The buffer of the older document can be reused.
         self.before.text = Shared::default();
         Ok(&self.now.consensus)
     }
 }
 
-/// What is known from the document before.
+/// The previous document, and the entries of the present one.
 pub(super) struct Known<'a> {
-    /// That document.
+    /// The previous document.
     before: &'a Read,
     text_before: &'a [u8],
-    /// The first of its relays that has not been passed.
+    /// The first relay there that was not passed.
     next: usize,
-    /// The entry whose lines are being read.
+    /// The entry that is being read.
     open: Option<Open>,
-    /// The entries of the document that is being read.
+    /// The entries of the present document.
     entries: &'a mut Vec<Entry>,
-    /// What the document before has of its relays.
+    /// The relation of its relays to the previous document.
     again: &'a mut Vec<Again>,
-    /// How many of its relays were taken over.
+    /// The number of relays taken over.
     taken: &'a mut usize,
 }
 
 impl Known<'_> {
-    /// Takes over the relay whose entry comes now, and passes over its lines; `false` if it has to
-    /// be read.
+    /// Takes over the relay with the next entry and skips its lines; returns `false` if the entry
+    /// must be parsed.
     pub(super) fn take(
         &mut self,
         to: &mut Consensus,
@@ -192,13 +190,13 @@ impl Known<'_> {
         true
     }
 
-    /// Notes the first line of a relay that is being read.
+    /// Records the first line of a relay that is being read.
     pub(super) fn begin(&mut self, line: Line<'_>) {
         self.close(line.start, line.number);
         self.open = Some(Open { start: line.start, line: line.number, weights: 0, weight: 0..0 });
     }
 
-    /// Takes over the next relay, if its entry comes now, or one with another weight.
+    /// Takes over the next relay if its entry follows, possibly with another weight.
     fn take_next(
         &self,
         to: &mut Consensus,
@@ -231,14 +229,14 @@ impl Known<'_> {
         Some((entry, Again::Changed(self.next)))
     }
 
-    /// Keeps the entry that has been read, which ends before this line.
+    /// Ends the entry that is being read, before this line.
     fn close(&mut self, start: usize, line: usize) {
         let Some(open) = self.open.take() else { return };
         let weight = if open.weights == 1 { open.weight } else { 0..0 };
         self.entries.push(Entry { at: open.start..start, lines: line - open.line, weight });
     }
 
-    /// Notes a line `w` of a relay that is being read.
+    /// Records a line `w` of the relay that is being read.
     pub(super) fn weight(&mut self, document: &[u8], line: Line<'_>) {
         let Some(open) = &mut self.open else { return };
         let is_plain = document.get(line.start..).is_some_and(|left| left.starts_with(b"w "));
@@ -258,13 +256,13 @@ impl Known<'_> {
     }
 }
 
-/// Whether an entry ends before this: otherwise there is another line about the relay.
+/// Whether an entry ends before these bytes; otherwise the relay has another line.
 fn is_end(behind: &[u8]) -> bool {
     behind.starts_with(b"r ") || behind.starts_with(b"directory-")
 }
 
 impl Consensus {
-    /// Adds a relay of another consensus, if it may stand after those that are there.
+    /// Adds a relay of another consensus, if the order of relays allows it.
     fn take_over(&mut self, from: &Self, index: usize) -> Option<()> {
         let mut relay = *from.relays.get(index).filter(|_| self.flavour == from.flavour)?;
         if self.relays.last().is_some_and(|last| last.fingerprint >= relay.fingerprint) {
@@ -275,7 +273,7 @@ impl Consensus {
         let texts = from.texts.get(place(relay.nickname.start)?..place(end)?)?;
         let (others, len) = (place(relay.others_start)?, place(relay.others_len)?);
         let others = from.others.get(others..others.checked_add(len)?)?;
-        // Its texts stand one after the other, first its nickname.
+        // Its texts are adjacent, the nickname first.
         let (old, new) = (relay.nickname.start, u32::try_from(self.texts.len()).ok()?);
         let moved = |text: Text| match text {
             Text { start, .. } if start < old => text,
@@ -289,7 +287,7 @@ impl Consensus {
         Some(())
     }
 
-    /// Reads the weight of the last relay from its only line `w`, in place of another.
+    /// Replaces the weight of the last relay by that in its only line `w`.
     fn read_weight_again(&mut self, line: &[u8]) -> Option<()> {
         let relay = self.relays.last_mut()?;
         (relay.bandwidth, relay.is_unmeasured) = (None, false);
@@ -305,7 +303,8 @@ mod tests {
 
     const SAMPLE: &str = include_str!("../../../tests/data/read-2020-02-29-consensus");
 
-    /// How many relays of the second document are taken over, if it is read as it is alone.
+    /// The number of relays taken over in the second document; asserts that the content is the same
+    /// as without the first.
     fn taken(second: &str) -> usize {
         let mut sequence = Sequence::new();
         let relays = sequence.read(SAMPLE.as_bytes()).expect("a consensus").relays.len();
@@ -328,7 +327,7 @@ mod tests {
         assert_eq!(taken(&format!("{before}{line}\nw Unmeasured=1\n{behind}")), relays - 2);
         let second = SAMPLE[entry + 1..].find("\nr ").expect("a relay") + entry + 2;
         let without = format!("{}{}", &SAMPLE[..entry], &SAMPLE[second..]);
-        // Where one is missing, the next is read.
+        // After a missing relay the next one is parsed.
         assert_eq!(taken(&without), relays - 3);
         let third = SAMPLE[second + 1..].find("\nr ").expect("a relay") + second + 2;
         let more = format!("{}v none\n{}", &SAMPLE[..third], &SAMPLE[third..]);

@@ -1,4 +1,4 @@
-//! What has been read of a consensus: its texts, addresses and weights, and the network that it
+//! Access to the content of a consensus: texts, addresses, weights, and the network that it
 //! describes.
 
 use std::net::IpAddr;
@@ -9,31 +9,31 @@ use super::{Consensus, ConsensusRelay, Text};
 use crate::network::{self, CapacitySource, Network};
 
 impl Consensus {
-    /// A text of it: a relay's nickname or version.
+    /// A relay's nickname or version as text.
     #[must_use]
     pub fn text(&self, text: Text) -> &str {
         let place = |index: u32| usize::try_from(index).unwrap_or(usize::MAX);
         self.texts.get(place(text.start)..place(text.end)).unwrap_or_default()
     }
 
-    /// When it became valid, as it stands there: `2019-07-14 00:00:00`, in UTC.
+    /// When it became valid, as text: `2019-07-14 00:00:00`, in UTC.
     #[must_use]
     pub fn valid_after(&self) -> &str {
         self.text(self.valid_after)
     }
 
-    /// The parameters of its header, as they stand there; empty if it does not have the line.
+    /// The parameters of its header as text; empty without such a line.
     #[must_use]
     pub fn params(&self) -> &str {
         self.text(self.params)
     }
 
-    /// The bandwidth-weights of its footer, as they stand there; none if it does not have the line.
+    /// The bandwidth-weights of its footer; empty without such a line.
     pub fn bandwidth_weights(&self) -> impl ExactSizeIterator<Item = (&str, i32)> {
         self.weights.iter().map(|(key, value)| (self.text(*key), *value))
     }
 
-    /// A relay's addresses, the IPv4 address of its line `r` first.
+    /// A relay's addresses, beginning with the IPv4 address of its line `r`.
     pub fn addresses(&self, relay: &ConsensusRelay) -> impl Iterator<Item = IpAddr> {
         let place = |index: u32| usize::try_from(index).unwrap_or(usize::MAX);
         let (start, len) = (place(relay.others_start), place(relay.others_len));
@@ -41,8 +41,8 @@ impl Consensus {
         std::iter::once(IpAddr::V4(relay.address)).chain(others.iter().copied())
     }
 
-    /// The network that it describes, as [`Network::from`] has it from `ff_dir`'s reader: weights
-    /// stand in for capacities where relays have been measured.
+    /// The network that it describes, equal to the result of [`Network::from`] for `ff_dir`'s
+    /// reader: measured weights are used as capacities.
     #[must_use]
     pub fn to_network(&self) -> Network {
         Network {
@@ -55,8 +55,7 @@ impl Consensus {
 
     #[expect(clippy::cast_precision_loss, reason = "weights do not lie above 2^53")]
     fn network_relay(&self, relay: &ConsensusRelay) -> network::Relay {
-        // A relay that is not measured, or has no weight, does not have a capacity that could be
-        // derived from it.
+        // Without a measured weight there is no value to use as capacity.
         let measured = relay.bandwidth.filter(|weight| !relay.is_unmeasured && *weight > 0);
         network::Relay {
             fingerprint: relay.fingerprint,

@@ -2,45 +2,45 @@
 
 use crate::network::Flags;
 
-/// A relay's flags, a bit each; flags that are not known here are not kept.
+/// A relay's flags, one bit each; unknown flags are dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FlagBits(u32);
 
 impl FlagBits {
-    /// It is a directory authority.
+    /// A directory authority.
     pub const AUTHORITY: Self = Self(1);
-    /// It must not be a circuit's last relay.
+    /// Must not be a circuit's last relay.
     pub const BAD_EXIT: Self = Self(1 << 1);
-    /// It may be a circuit's last relay.
+    /// Suitable as a circuit's last relay.
     pub const EXIT: Self = Self(1 << 2);
-    /// It is fast enough for common circuits.
+    /// Suitable for high-bandwidth circuits.
     pub const FAST: Self = Self(1 << 3);
-    /// It may be a client's first relay.
+    /// Suitable as a client's first relay.
     pub const GUARD: Self = Self(1 << 4);
-    /// It keeps descriptors of onion services.
+    /// Stores descriptors of onion services.
     pub const HS_DIR: Self = Self(1 << 5);
-    /// It must be in a circuit's middle only.
+    /// May only be in the middle of circuits.
     pub const MIDDLE_ONLY: Self = Self(1 << 6);
-    /// Its nickname is registered as its own (until 2017).
+    /// Its nickname is registered for it (until 2017).
     pub const NAMED: Self = Self(1 << 7);
-    /// Authorities do not agree on its Ed25519 identity.
+    /// Authorities disagree on its Ed25519 identity.
     pub const NO_ED_CONSENSUS: Self = Self(1 << 8);
-    /// It runs.
+    /// The relay is running.
     pub const RUNNING: Self = Self(1 << 9);
-    /// It is there for long enough for circuits that last.
+    /// Suitable for long-lived circuits.
     pub const STABLE: Self = Self(1 << 10);
-    /// Its descriptor is old.
+    /// Its descriptor is outdated.
     pub const STALE_DESC: Self = Self(1 << 11);
-    /// It is one of many relays that somebody has started at once.
+    /// One of many relays that were started at once.
     pub const SYBIL: Self = Self(1 << 12);
-    /// Its nickname is registered as another's (until 2017).
+    /// Its nickname is registered for another relay (until 2017).
     pub const UNNAMED: Self = Self(1 << 13);
-    /// It answers to what directory clients ask.
+    /// Serves directory requests.
     pub const V2_DIR: Self = Self(1 << 14);
-    /// It should be used.
+    /// The relay is valid and should be used.
     pub const VALID: Self = Self(1 << 15);
 
-    /// All of them, with the word for each.
+    /// All flags with their names.
     pub const ALL: [(&'static str, Self); 16] = [
         ("Authority", Self::AUTHORITY),
         ("BadExit", Self::BAD_EXIT),
@@ -60,14 +60,14 @@ impl FlagBits {
         ("Valid", Self::VALID),
     ];
 
-    /// Those of a line's words.
+    /// The flags named by the words of a line.
     pub(super) fn of<'a>(words: impl Iterator<Item = &'a [u8]>) -> Self {
         words.map(Self::of_word).fold(Self::default(), |all, one| Self(all.0 | one.0))
     }
 
-    /// That of a word; none if it is not known.
+    /// The flag with this name; no flag if it is unknown.
     fn of_word(word: &[u8]) -> Self {
-        // Written out, because this is looked up fifty thousand times a consensus.
+        // Written out, because it runs fifty thousand times per consensus.
         match word {
             b"Authority" => Self::AUTHORITY,
             b"BadExit" => Self::BAD_EXIT,
@@ -89,19 +89,19 @@ impl FlagBits {
         }
     }
 
-    /// Whether all of these are among them.
+    /// Whether all of these flags are set.
     #[must_use]
     pub const fn has(self, flags: Self) -> bool {
         self.0 & flags.0 == flags.0
     }
 
-    /// Those of a table's bits; bits that mean nothing are kept.
+    /// Flags from stored bits; unknown bits are kept.
     #[must_use]
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits)
     }
 
-    /// The bits, for tables.
+    /// The bits, for storage.
     #[must_use]
     pub const fn bits(self) -> u32 {
         self.0
@@ -109,7 +109,7 @@ impl FlagBits {
 }
 
 impl From<FlagBits> for Flags {
-    /// `v2dir` stays open, as it does in networks from `ff_dir`'s reader.
+    /// `v2dir` stays `false`, as in networks from `ff_dir`'s reader.
     fn from(bits: FlagBits) -> Self {
         Self {
             running: bits.has(FlagBits::RUNNING),

@@ -1,15 +1,14 @@
-//! Directory documents as bytes: their lines, words, numbers and times (dir-spec 1.2).
+//! Scans directory documents as bytes: lines, words, numbers and times (dir-spec 1.2).
 //!
-//! Nothing here allocates, and nothing requires a document to be UTF-8 as a whole: only what is
-//! taken out of it is looked at. Objects between `-----BEGIN` and `-----END` are passed over, with
-//! any content.
+//! Nothing here allocates, and documents need not be UTF-8 as a whole: only extracted texts are
+//! checked. Objects between `-----BEGIN` and `-----END` are skipped, whatever their content.
 
 use std::net::Ipv4Addr;
 
 use ff_base::utc::DAY_SECS;
 use ff_dir::DocumentError;
 
-/// 2007-01-01 00:00:00 in UTC, in seconds since 1970: no document here is older.
+/// 2007-01-01 00:00:00 UTC in seconds since 1970: no document here is older.
 const YEAR_2007: u64 = 1_167_609_600;
 pub(crate) fn error(line: usize, reason: impl Into<String>) -> DocumentError {
     DocumentError { line, reason: reason.into() }
@@ -17,28 +16,28 @@ pub(crate) fn error(line: usize, reason: impl Into<String>) -> DocumentError {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line<'a> {
-    /// Its number, from 1.
+    /// The line's number, from 1.
     pub(crate) number: usize,
-    /// Where it begins in the document.
+    /// The start of the line in the document.
     pub(crate) start: usize,
-    /// Where the next begins.
+    /// The start of the next line.
     pub(crate) end: usize,
-    /// Its first word.
+    /// The first word.
     pub(crate) keyword: &'a [u8],
-    /// The text after it.
+    /// The text after the first word.
     pub(crate) rest: &'a [u8],
 }
 
-/// A document's lines, without objects.
+/// The lines of a document, without objects.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines<'a> {
-    /// The bytes that have not been read yet.
+    /// The unread bytes.
     left: &'a [u8],
-    /// How much has been.
+    /// The number of bytes read.
     at: usize,
-    /// How many lines that were.
+    /// The number of lines read.
     number: usize,
-    /// Whether what was read last is whole: a line with its end, or an object with its last line.
+    /// Whether the last item is complete: a line with its end, or an object with its last line.
     is_whole: bool,
 }
 
@@ -47,27 +46,27 @@ impl<'a> Lines<'a> {
         Self { left: document, at: 0, number: 0, is_whole: true }
     }
 
-    /// How many lines have been read.
+    /// The number of lines read.
     pub(crate) const fn number(&self) -> usize {
         self.number
     }
 
-    /// Where in the document the next one begins.
+    /// The start of the next line in the document.
     pub(crate) const fn at(&self) -> usize {
         self.at
     }
 
-    /// Whether this comes next.
+    /// Whether these bytes follow.
     pub(crate) fn comes(&self, bytes: &[u8]) -> bool {
         self.left.starts_with(bytes)
     }
 
-    /// Whether what was read last is whole.
+    /// Whether the last item is complete.
     pub(crate) const fn is_whole(&self) -> bool {
         self.is_whole
     }
 
-    /// The next line, without what ends it.
+    /// The next line, without its line end.
     fn line(&mut self) -> Option<&'a [u8]> {
         if self.left.is_empty() {
             return None;
@@ -83,7 +82,7 @@ impl<'a> Lines<'a> {
         Some(line.strip_suffix(b"\r").unwrap_or(line))
     }
 
-    /// Passes over whole lines that are known, with this number of bytes and lines.
+    /// Skips known lines, with this number of bytes and lines.
     pub(crate) fn pass(&mut self, bytes: usize, lines: usize) {
         self.left = self.left.get(bytes..).unwrap_or_default();
         self.at += bytes;
@@ -91,7 +90,7 @@ impl<'a> Lines<'a> {
         self.is_whole = true;
     }
 
-    /// Passes over the rest of an object.
+    /// Skips the rest of an object.
     fn pass_object(&mut self) {
         while let Some(line) = self.line() {
             if let Some(label) = line.strip_prefix(b"-----END ") {
@@ -111,7 +110,7 @@ impl<'a> Iterator for Lines<'a> {
         loop {
             let start = self.at;
             let line = self.line()?;
-            // Of nearly all lines the first byte says enough.
+            // For nearly all lines the first byte is enough.
             if line.first() == Some(&b'-') && line.starts_with(b"-----BEGIN ") {
                 self.pass_object();
                 continue;
@@ -126,8 +125,8 @@ impl<'a> Iterator for Lines<'a> {
     }
 }
 
-/// What stands between the first and the last line of the object at the start of some bytes, if a
-/// whole one is there.
+/// The content between the first and the last line of the object at the start of `bytes`, if it is
+/// complete.
 pub(crate) fn object(bytes: &[u8]) -> Option<&[u8]> {
     let mut lines = Lines::of(bytes);
     lines.line().filter(|line| line.starts_with(b"-----BEGIN "))?;
@@ -140,7 +139,7 @@ pub(crate) fn object(bytes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Whether a byte separates words. Nearly all are above both that do.
+/// Whether a byte separates words. Nearly all bytes are greater than both separators.
 const fn is_space(byte: u8) -> bool {
     byte <= b' ' && (byte == b' ' || byte == b'\t')
 }
@@ -150,12 +149,12 @@ pub(crate) const fn words(rest: &[u8]) -> Words<'_> {
     Words(rest)
 }
 
-/// The words of a line that are left.
+/// The remaining words of a line.
 #[derive(Clone, Debug)]
 pub(crate) struct Words<'a>(&'a [u8]);
 
 impl<'a> Words<'a> {
-    /// Passes over what separates words.
+    /// Skips separators.
     fn pass_spaces(&mut self) {
         while let Some((first, behind)) = self.0.split_first()
             && is_space(*first)
@@ -164,8 +163,8 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The next word if it has this number of bytes, without a look at each. Separators may be
-    /// among them, so this is for callers that accept only bytes that are not separators.
+    /// The next word if it has exactly this number of bytes, which are not examined. They may
+    /// include separators, so callers must reject these.
     pub(crate) fn of_len<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
         self.pass_spaces();
         let (word, behind) = self.0.split_first_chunk()?;
@@ -187,18 +186,18 @@ impl<'a> Iterator for Words<'a> {
     }
 }
 
-/// A word in two, at its first `=`.
+/// Splits a word at its first `=`.
 pub(crate) fn key_value(word: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = word.iter().position(|byte| *byte == b'=')?;
     Some((word.get(..at)?, word.get(at + 1..)?))
 }
 
-/// Bytes as text, if they are.
+/// The bytes as text, if they are UTF-8.
 pub(crate) fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
 }
 
-/// A number of decimal digits alone.
+/// A number of decimal digits only.
 pub(crate) fn number(digits: &[u8]) -> Option<u64> {
     let add = |sum: u64, byte: &u8| {
         let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
@@ -211,12 +210,12 @@ pub(crate) fn port(digits: &[u8]) -> Option<u16> {
     number(digits)?.try_into().ok()
 }
 
-/// An IPv4 address, as the standard library reads it, in a fraction of the time.
+/// Parses an IPv4 address with the standard library's result, in a fraction of the time.
 pub(crate) fn ipv4(word: &[u8]) -> Option<Ipv4Addr> {
     let (mut octets, mut at, mut octet, mut digits) = ([0; 4], 0, 0_u16, 0);
     for &byte in word {
         match byte {
-            // A 0 stands by itself.
+            // A leading 0 is the only digit.
             b'0'..=b'9' if digits == 0 || octet > 0 => {
                 (octet, digits) = (octet * 10 + u16::from(byte - b'0'), digits + 1);
                 *octets.get_mut(at)? = u8::try_from(octet).ok()?;
@@ -228,7 +227,7 @@ pub(crate) fn ipv4(word: &[u8]) -> Option<Ipv4Addr> {
     (at == 3 && digits > 0).then(|| octets.into())
 }
 
-/// The value of each of base64's characters; 64 for all others.
+/// The value of each base64 character; 64 for all others.
 const BASE64: [u8; 256] = {
     let characters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let (mut values, mut value) = ([64; 256], 0_u8);
@@ -239,8 +238,8 @@ const BASE64: [u8; 256] = {
     values
 };
 
-/// Twenty or 32 bytes in base64 without its padding. A table is four times as fast as a decoder
-/// that takes care of secrets, and there are ten million of these a month.
+/// Decodes 20 or 32 bytes from base64 without padding. A table is four times as fast as a
+/// constant-time decoder, and a month has ten million of these.
 pub(crate) fn base64<const N: usize>(word: &[u8]) -> Option<[u8; N]> {
     if word.len() != (N * 8).div_ceil(6) {
         return None;
@@ -256,36 +255,37 @@ pub(crate) fn base64<const N: usize>(word: &[u8]) -> Option<[u8; N]> {
     for (to, from) in whole.iter_mut().zip(groups) {
         [_, to[0], to[1], to[2]] = decode(*from);
     }
-    // `A` stands for no bits.
+    // `A` stands for zero bits.
     let mut last = [b'A'; 4];
     last.get_mut(..tail.len())?.copy_from_slice(tail);
     let [_, decoded @ ..] = decode(last);
     let (kept, left) = decoded.split_at_checked(rest.len())?;
     rest.copy_from_slice(kept);
-    // Bits after the last byte must be zero, and all characters must be of the alphabet.
+    // Bits after the last byte must be zero, and all characters must be in the alphabet.
     let is_right = wrong & 64 == 0 && left.iter().all(|byte| *byte == 0);
     is_right.then_some(bytes)
 }
 
-/// Twenty bytes in 40 hexadecimal digits.
+/// Decodes 20 bytes from 40 hexadecimal digits.
 pub(crate) fn hexadecimal(digits: &[u8]) -> Option<[u8; 20]> {
     let mut bytes = [0; 20];
     hex::decode_to_slice(digits, &mut bytes).ok()?;
     Some(bytes)
 }
 
-/// Whether something can be a relay's nickname (dir-spec 2.1.3).
+/// Whether a word is a valid nickname (dir-spec 2.1.3).
 pub(crate) fn is_nickname(word: &[u8]) -> bool {
     (1..=19).contains(&word.len()) && word.iter().all(u8::is_ascii_alphanumeric)
 }
 
-/// A time, `2019-07-14 00:00:00` in UTC and nothing else, in seconds since 1970, or why it is none.
+/// Parses a time, `2019-07-14 00:00:00` in UTC without anything else; returns seconds since 1970 or
+/// the reason for an error.
 pub(crate) fn time(bytes: &[u8]) -> Result<u64, &'static str> {
     let secs = unix_secs(bytes).ok_or("is not a time")?;
     if secs < YEAR_2007 { Err("lies before 2007") } else { Ok(secs) }
 }
 
-/// The seconds since 1970 of a time since then.
+/// Parses a time from 1970 on; returns seconds since 1970.
 fn unix_secs(bytes: &[u8]) -> Option<u64> {
     let (&date, clock) = bytes.split_first_chunk::<10>()?;
     let &clock: &[u8; 9] = clock.try_into().ok()?;
@@ -307,7 +307,7 @@ fn unix_secs(bytes: &[u8]) -> Option<u64> {
 
 /// Days from 1970-01-01 to a date of the Gregorian calendar.
 fn days(year: u64, month: u64, day: u64) -> Option<u64> {
-    /// Days of a common year before each month.
+    /// Days before each month in a common year.
     const BEFORE: [u64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
     let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let index = usize::try_from(month.checked_sub(1)?).ok()?;
@@ -383,8 +383,8 @@ mod tests {
         let mut left = words(b"  abc\tdef");
         assert_eq!((left.of_len(), left.of_len()), (Some(b"abc"), Some(b"def")));
         assert_eq!(left.next(), None);
-        // Neither a longer word nor a shorter one at the end, nor one with a space in it that a
-        // decoder takes.
+        // Neither a longer word nor a shorter one at the end, nor one with a space that a decoder
+        // would accept.
         assert_eq!(words(b"abcd").of_len::<3>(), None);
         assert_eq!(words(b"ab").of_len::<3>(), None);
         assert_eq!(base64::<20>(b"AAoQ1DAR6kkoo19hBA 5K0QztNw"), None);

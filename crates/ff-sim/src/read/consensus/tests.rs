@@ -1,8 +1,8 @@
-//! Tests of the scanner on small documents; those on real ones are in `tests/read.rs`.
+//! Tests of the scanner with small documents; those with real ones are in `tests/read.rs`.
 
 use super::*;
 
-/// A consensus of a method, with these entries.
+/// A consensus of this method with these entries.
 fn text(method: u32, flavour: &str, entries: &str) -> String {
     format!(
         "@type network-status-consensus-3 1.0\nnetwork-status-version 3{flavour}\nvote-status consensus\n\
@@ -140,7 +140,7 @@ fn wherever_a_document_is_cut_it_is_an_error_or_has_lost_signatures_alone() {
             Err(error) => assert!(error.line <= 1 + whole[..end].matches('\n').count()),
         }
     }
-    // The end of the last line alone may be missing, and blank lines may follow.
+    // Only the end of the last line may be missing, and blank lines may follow.
     for text in [&whole[..whole.len() - 1], &format!("{whole}\n")] {
         assert_eq!(Consensus::parse(text.as_bytes()).as_ref(), Ok(&wanted));
     }

@@ -1,4 +1,4 @@
-//! Tests of the scanner on small descriptors; those on real ones are in `tests/read.rs`.
+//! Tests of the scanner with small descriptors; those with real ones are in `tests/read.rs`.
 
 use super::*;
 
@@ -53,7 +53,7 @@ fn one_bad_descriptor_costs_no_other() {
         ("uptime 7", "bandwidth 0 0 0", 7, "twice"),
         ("-----END RSA", "-----ODD RSA", 1, "too early"),
         ("router-signature", "odd", 1, "too early"),
-        // As CollecTor publishes those of bridges: with a digest and without a signature.
+        // Bridges' descriptors as published by CollecTor: with a digest and without a signature.
         ("router-signature", "router-digest 00112233", 1, "this is a bridge's descriptor"),
     ] {
         let bad = OLD.replacen(from, to, 1);

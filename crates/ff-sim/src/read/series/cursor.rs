@@ -1,43 +1,42 @@
-//! Goes through a table by time, which lies in memory by relay.
+//! Iterates over a table by time; in memory the table is by relay.
 
 use super::{NO_RUN, Run, Series};
 
-/// Goes through a table by time.
+/// Iterates over a table by time.
 #[derive(Clone, Debug)]
 pub struct Cursor<'a> {
-    /// The table.
     series: &'a Series,
-    /// The index of the next time.
     next: usize,
     relays: Vec<Now>,
 }
 
-/// A relay at a time: all that the next one needs, side by side.
+/// The state of a relay, stored together for the next time.
 #[derive(Clone, Copy, Debug)]
 struct Now {
-    /// The run that holds or is the next to come.
+    /// The run that holds or is the next one.
     run: Run,
-    /// Where the run after that one is.
+    /// The index of the run after that one.
     behind: usize,
-    /// Where its runs end.
+    /// The end of its runs.
     end: usize,
 }
 
 impl Cursor<'_> {
-    /// The time that comes next.
+    /// The next time.
     #[must_use]
     pub fn next_time(&self) -> Option<u64> {
         self.series.times.get(self.next).copied()
     }
 
-    /// The next time, with every relay that is listed then and its value; relays by their indexes,
-    /// in order.
+    /// Fills `listed` with the relays listed at the next time, by index in order, with their
+    /// values. Returns that time; `None` after the last.
     pub fn next_into(&mut self, listed: &mut Vec<(u32, u64)>) -> Option<u64> {
         listed.clear();
         self.next_each(|relay, value| listed.push((relay, value)))
     }
 
-    /// The next time; `take` gets every relay that is listed then and its value.
+    /// Calls `take` for every relay listed at the next time with its value. Returns that time;
+    /// `None` after the last.
     #[inline]
     pub(crate) fn next_each(&mut self, mut take: impl FnMut(u32, u64)) -> Option<u64> {
         let time = *self.series.times.get(self.next)?;
@@ -60,7 +59,7 @@ impl Cursor<'_> {
 }
 
 impl Series {
-    /// Goes through the table by time.
+    /// A cursor before the first time.
     #[must_use]
     pub fn cursor(&self) -> Cursor<'_> {
         let relay = |relay: usize| {

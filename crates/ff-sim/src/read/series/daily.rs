@@ -1,6 +1,5 @@
-//! The network's bandwidth day by day, as Tor Metrics' `bandwidth.csv` has it: a day, what all
-//! relays advertised and what they used, in Gbit/s. Comment lines begin with `#`; header lines say
-//! words.
+//! Daily totals of the network, as in Tor Metrics' `bandwidth.csv`: a day, and the total advertised
+//! and used bandwidth in Gbit/s. Comment lines begin with `#`; header lines contain words.
 
 use std::io::{self, BufRead};
 
@@ -9,24 +8,24 @@ use ff_report::skipped::Skips;
 use super::lines::{Line, Lines};
 use super::{is_word, time, within_span};
 
-/// No network has this number of Gbit/s.
+/// The greatest bandwidth that is accepted, in Gbit/s.
 const MOST_GBIT: f64 = 1e9;
 
-/// A day of the network.
+/// The network on one day.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Day {
-    /// Its first second, since 1970.
+    /// The first second of the day, in seconds since 1970.
     pub unix_secs: u64,
-    /// What all relays advertised, in Gbit/s.
+    /// Total advertised bandwidth, in Gbit/s.
     pub advertised: Option<f64>,
-    /// What they used, in Gbit/s.
+    /// Total used bandwidth, in Gbit/s.
     pub used: Option<f64>,
 }
 
-/// Reads the days; rows that are none, or do not come after the ones before them, are left out.
+/// Reads the days; invalid rows, and rows not later than the one before, are left out.
 ///
 /// # Errors
-/// When nothing can be read at all.
+/// If nothing can be read at all.
 pub fn read(name: &str, from: impl BufRead) -> io::Result<(Vec<Day>, Skips)> {
     let (mut days, mut skips): (Vec<Day>, _) = (Vec::new(), Skips::default());
     let mut lines = Lines::new(from)?;
@@ -52,7 +51,7 @@ pub fn read(name: &str, from: impl BufRead) -> io::Result<(Vec<Day>, Skips)> {
     Ok((days, skips))
 }
 
-/// The day of a line; nothing of a comment or a header.
+/// Parses a line; `None` for a comment or a header.
 fn day(line: &[u8]) -> Result<Option<Day>, String> {
     let cells: Vec<&[u8]> = line.splitn(5, |&byte| byte == b',').map(<[u8]>::trim_ascii).collect();
     let &[first, ref numbers @ ..] = cells.as_slice() else { return Ok(None) };
@@ -67,7 +66,7 @@ fn day(line: &[u8]) -> Result<Option<Day>, String> {
     Ok(Some(Day { unix_secs, advertised: gbit(advertised)?, used: gbit(used)? }))
 }
 
-/// A number of Gbit/s; a blank is none.
+/// Parses a number of Gbit/s; `None` for a blank cell.
 fn gbit(text: &[u8]) -> Result<Option<f64>, String> {
     if text.is_empty() {
         return Ok(None);

@@ -1,34 +1,33 @@
-//! Lines of text or of xz, of bounded length.
+//! Lines of plain text or xz, with a limited length.
 
 use std::io::{self, BufRead, BufReader};
 
 use ff_report::input::{XZ_MAGIC, unpack};
 
-/// A longer line is not read.
+/// The greatest length of a line; longer ones are skipped.
 pub const MOST_LINE_BYTES: usize = 1 << 22;
 
-/// A line, without what ends it.
+/// A line, without its line end.
 #[derive(Debug)]
 pub(super) enum Line<'a> {
     Whole(&'a [u8]),
-    /// It is longer than [`MOST_LINE_BYTES`] and was passed over.
+    /// A line longer than [`MOST_LINE_BYTES`], which was skipped.
     TooLong,
-    /// Nothing more can be read, for this reason; a part of a line before it is lost.
+    /// The error that ends reading; an incomplete line before it is lost.
     Cut(io::Error),
 }
 
 /// The lines of a file.
 pub(super) struct Lines<'a> {
-    /// The text.
     from: Box<dyn BufRead + 'a>,
     line: Vec<u8>,
     number: usize,
-    /// Whether the end has been reached.
+    /// Whether the end was reached.
     is_over: bool,
 }
 
 impl<'a> Lines<'a> {
-    /// Of text or of xz, as the file's first bytes say.
+    /// Plain text or xz is recognised by the file's first bytes.
     pub(super) fn new(mut from: impl BufRead + 'a) -> io::Result<Self> {
         let from: Box<dyn BufRead + 'a> = if from.fill_buf()?.starts_with(XZ_MAGIC) {
             Box::new(BufReader::with_capacity(1 << 16, unpack(from)?))
@@ -38,7 +37,7 @@ impl<'a> Lines<'a> {
         Ok(Self { from, line: Vec::new(), number: 0, is_over: false })
     }
 
-    /// The next line, with its number, from 1.
+    /// The next line, with its number from 1.
     pub(super) fn next(&mut self) -> Option<(usize, Line<'_>)> {
         if self.is_over {
             return None;
@@ -74,7 +73,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// The text after the last end of a line, if there is any.
+    /// The text after the last line end, if there is any.
     fn last(&self, is_too_long: bool) -> Option<(usize, Line<'_>)> {
         if is_too_long {
             return Some((self.number, Line::TooLong));

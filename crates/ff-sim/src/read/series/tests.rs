@@ -1,15 +1,15 @@
-//! Rows good and bad.
+//! Valid and invalid rows.
 
 use std::io::Write;
 
 use super::*;
 
-/// A fingerprint of one digit.
+/// A fingerprint of one repeated digit.
 fn relay(digit: u8) -> String {
     String::from_utf8(vec![digit; 40]).expect("a digit")
 }
 
-/// The table of a text, with the lines that were left out.
+/// The table in a text, and the lines that were left out.
 fn read(kind: SeriesKind, text: &[u8]) -> (Series, Vec<usize>) {
     let (series, skips) = Series::read("t.csv", kind, text).expect("a slice can be read");
     (series, skips.all.iter().filter_map(|skipped| skipped.line).collect())
@@ -89,7 +89,7 @@ fn a_column_without_a_time_of_its_own_is_left_out() {
     let (series, bad) = read(SeriesKind::BytesPerSec, text.as_bytes());
     assert_eq!(bad, [1; 5]);
     assert_eq!(series.times.len(), 2);
-    // What = repeats stood in a column that is left out.
+    // The value repeated by = is in a column that is left out.
     assert_eq!(row(&series, 0), [Some(1), Some(6)]);
 }
 
@@ -174,7 +174,7 @@ fn a_line_without_an_end_costs_no_memory() {
 }
 
 proptest::proptest! {
-    /// From any bytes, something is read or listed and nothing panics.
+    /// Any bytes are read or listed, without a panic.
     #[test]
     fn no_bytes_make_it_panic(
         cells in proptest::collection::vec("[0-9=,.eE#\\n-]{0,12}|2025-0[1-9]-01", 0..60),

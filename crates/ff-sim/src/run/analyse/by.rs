@@ -1,4 +1,4 @@
-//! `analyse --by`: relays put together by what they have in common.
+//! `analyse --by`: relays grouped by a property.
 
 use anyhow::Result;
 use ff_report::output::Table;
@@ -12,36 +12,36 @@ use crate::analysis::outcome::ErrorAnalysis;
 use crate::cli::By;
 use crate::network::Network;
 
-/// How many groups of a kind the text shows; the table has all.
+/// The greatest number of groups per property in the text; the table has all.
 const MOST_SHOWN: usize = 12;
 
-/// Relays that have something in common. Errors and shares are parts of one.
+/// A group of relays. Errors and shares are fractions.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     by: &'static str,
-    /// Of which value.
+    /// The value of the property.
     label: String,
-    /// The window, in seconds; nothing at one moment.
+    /// The window in seconds; `None` at one moment.
     #[serde(skip_serializing_if = "Option::is_none")]
     window_secs: Option<u64>,
-    /// How many they are.
+    /// The number of relays.
     relays: usize,
     /// The median of their mean capacity errors (Eq. 2).
     relay_capacity_error_median: Option<f64>,
-    /// The capacity error of all of them together.
+    /// The capacity error of all relays together.
     joint_capacity_error: Option<f64>,
-    /// The median of their weight errors (Eq. 5): weight over capacity, as shares.
+    /// The median of their weight errors (Eq. 5): weight share over capacity share.
     relay_weight_error_median: Option<f64>,
-    /// Their part of all weight.
+    /// Their share of total weight.
     weight_share: f64,
-    /// Their part of all capacity.
+    /// Their share of total capacity.
     capacity_share: f64,
-    /// The median of the relative deviation of what they advertised (Eq. 7).
+    /// The median of their mean relative deviations of advertised bandwidth (Eq. 7).
     advertised_deviation_median: Option<f64>,
     weight_deviation_median: Option<f64>,
 }
 
-/// Fails if a source does not say what relays are to be put together by.
+/// Fails if a source lacks a property by which relays are to be grouped.
 pub(super) fn check(wanted: &[By], source: &str, says: &[By]) -> Result<()> {
     let names: Vec<_> = says.iter().map(|by| by.name()).collect();
     if let Some(by) = wanted.iter().find(|by| !says.contains(by)) {
@@ -54,7 +54,7 @@ pub(super) fn check(wanted: &[By], source: &str, says: &[By]) -> Result<()> {
     Ok(())
 }
 
-/// The groups of an analysis; `label` says what relays have, by their numbers, but for their age.
+/// The groups of an analysis; `label` returns the properties of relays by number, except the age.
 pub(super) fn of_outcome(
     outcome: &ErrorAnalysis,
     wanted: &[By],
@@ -76,7 +76,7 @@ pub(super) fn of_outcome(
     rows
 }
 
-/// A group that a window sees.
+/// A group with the results of one window.
 fn row(by: By, label: String, window_secs: u64, group: &LabelledRelays) -> Row {
     let median = |of: &Option<Distribution>| of.as_ref().map(Distribution::median);
     Row {
@@ -94,8 +94,8 @@ fn row(by: By, label: String, window_secs: u64, group: &LabelledRelays) -> Row {
     }
 }
 
-/// The groups of a network at one moment. Shares are of what relays have whose capacities are
-/// known.
+/// The groups of a network at one moment. Shares are of the totals over relays with known
+/// capacities.
 #[expect(clippy::cast_precision_loss, reason = "what lies above 2^53 is rounded, to one in 2^53")]
 pub(super) fn of_moment(network: &Network, moment: &Moment, wanted: &[By]) -> Vec<Row> {
     let known = || network.relays.iter().zip(&moment.relay_errors).enumerate();
@@ -142,7 +142,7 @@ pub(super) fn of_moment(network: &Network, moment: &Moment, wanted: &[By]) -> Ve
     rows
 }
 
-/// The groups with the most capacity, for people.
+/// The groups with the most capacity, as text.
 pub(super) fn text(rows: &[Row]) -> String {
     let mut text = String::new();
     for kind in
@@ -173,7 +173,7 @@ pub(super) fn text(rows: &[Row]) -> String {
     text
 }
 
-/// All groups, as a table.
+/// All groups as a table.
 pub(super) fn table(rows: &[Row]) -> Table {
     let header = &[
         "by",

@@ -1,13 +1,13 @@
-//! `analyse`: the distributions of figures, whole where curves are thinned.
+//! `analyse`: the distributions of figures in full; the drawn curves have fewer points.
 
 use ff_report::output::{Rows, Table};
 use ff_report::stats::cdf;
 
 use crate::analysis::outcome::{ErrorAnalysis, Mean, NetworkWindow, RelayWindow};
 
-/// The distributions, as a table: each distinct value, with the part of all that are no greater.
-/// Those of relays are the curves of figures; those of times have the values that figures 2 and 4
-/// show over time.
+/// The distributions as a table: each distinct value, with the share of values that are not
+/// greater. Distributions over relays are the curves of figures; distributions over times have the
+/// values that figures 2 and 4 show over time.
 pub(super) fn table(outcome: &ErrorAnalysis, least_share: f64) -> Table {
     let header = &["figure", "quantity", "of", "window_secs", "value", "no_greater_part"];
     let mut table = Rows::default();

@@ -1,4 +1,4 @@
-//! What `analyse` tells of errors over many times.
+//! Output of `analyse` for errors over many times.
 
 use std::thread;
 
@@ -16,20 +16,20 @@ use crate::cli::AnalyseArgs;
 use crate::figure::errors::of_outcome;
 use crate::run::{Reading, rows, tell_drawn};
 
-/// Further data about the outcome.
+/// Data in addition to the outcome.
 pub(super) struct Beside<'a> {
-    /// The relays, by their numbers.
+    /// The relays, by number.
     pub(super) relays: &'a [Fingerprint],
-    /// Relays put together.
+    /// Groups of relays.
     pub(super) groups: Vec<by::Row>,
     pub(super) new: &'a NewRelays,
-    /// Whether relays were overloaded, or why nobody knows.
+    /// Whether relays were overloaded, or why that is unknown.
     pub(super) is_overloaded: Result<&'a dyn Fn(u32) -> Option<bool>, &'a str>,
     /// The text for a source without weights.
     pub(super) without_weights: &'a str,
 }
 
-/// Tells what came out.
+/// Prints and writes the results.
 pub(super) fn report(
     outcome: &ErrorAnalysis,
     beside: Beside<'_>,
@@ -55,52 +55,52 @@ pub(super) fn report(
 #[derive(Serialize)]
 struct Errors {
     times: usize,
-    /// Relays that were ever listed.
+    /// The number of relays that were ever listed.
     relays: usize,
-    /// Places where the data have a gap.
+    /// The number of gaps in the data.
     gaps: usize,
     /// Two times further apart than this number of hours have a gap between them.
     gap_hours: u64,
     windows: Vec<Window>,
-    /// Relays put together, where that is wanted.
+    /// Groups of relays, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     groups: Vec<by::Row>,
     /// How long new relays wait for their weight.
     new_relays: Said<new_relays::Waits>,
     /// The most over- and under-weighted relays, by window.
     ranks: Said<Vec<ranks::Ranking>>,
-    /// Overloaded relays against weight error, by window.
+    /// Weight errors of overloaded relays and of others, by window.
     overload: Said<Vec<ranks::Overloaded>>,
 }
 
-/// What errors come to, as one window sees them. Errors are parts of one: 0.1 is 10 %.
+/// Errors for one window, as fractions: 0.1 is 10 %.
 #[derive(Serialize)]
 struct Window {
-    /// Its length in seconds.
+    /// The length of the window in seconds.
     seconds: u64,
-    /// At how many times the data covered all of it.
+    /// The number of times at which data covered the whole window.
     whole_times: usize,
     /// Relays' mean capacity errors (Eq. 2, Fig. 1).
     relay_capacity_error: Option<Summary>,
-    /// The network's (Eq. 3, Fig. 2).
+    /// The network's capacity errors (Eq. 3, Fig. 2).
     network_capacity_error: Option<Summary>,
-    /// Relays' mean weight errors (Eq. 5, Fig. 3): weight over capacity, as shares.
+    /// Relays' mean weight errors (Eq. 5, Fig. 3): weight share over capacity share.
     relay_weight_error: Option<Summary>,
-    /// Which part of relays has too small a weight.
+    /// The share of relays that are under-weighted.
     under_weighted: Option<f64>,
-    /// The network's (Eq. 6, Fig. 4).
+    /// The network's weight errors (Eq. 6, Fig. 4).
     network_weight_error: Option<Summary>,
-    /// Which part of all weight relays have whose capacity is unknown or 0, at each time: they are
-    /// in no sum of weights.
+    /// The share of total weight of relays with capacity 0 or unknown, at each time: they are in no
+    /// sum of weights.
     weight_left_out: Option<Summary>,
-    /// Relays' mean relative deviation of what they advertised (Eq. 7, Fig. 10a).
+    /// Relays' mean relative deviations of advertised bandwidth (Eq. 7, Fig. 10a).
     advertised_deviation: Option<Summary>,
-    /// And of their weights (Fig. 10b).
+    /// Relays' mean relative deviations of weights (Fig. 10b).
     weight_deviation: Option<Summary>,
 }
 
 impl Errors {
-    /// Of an analysis.
+    /// The results of an analysis.
     fn of(
         outcome: &ErrorAnalysis,
         beside: Beside<'_>,
@@ -142,7 +142,7 @@ impl Errors {
     }
 }
 
-/// Why nobody can say how wrong weights are, if nobody can.
+/// Why errors of weights are unknown, if they are.
 fn lacks<'a>(outcome: &ErrorAnalysis, without_weights: &'a str) -> Option<&'a str> {
     let is_known = |one: &RelayWindow| one.weight_error.count() > 0;
     if outcome.steps.iter().all(|step| step.weight == 0) {
@@ -154,7 +154,7 @@ fn lacks<'a>(outcome: &ErrorAnalysis, without_weights: &'a str) -> Option<&'a st
     }
 }
 
-/// Errors for people, in percent.
+/// Errors as text, in percent.
 fn text(found: &Errors) -> String {
     let mut text = rows(&[
         (
@@ -202,7 +202,7 @@ fn text(found: &Errors) -> String {
     text
 }
 
-/// The network at each time, as a table: a row for each time and window.
+/// The network at each time, as a table with a row for each time and window.
 fn network_table(outcome: &ErrorAnalysis) -> Table {
     let header = &[
         "unix_secs",
@@ -238,7 +238,7 @@ fn network_table(outcome: &ErrorAnalysis) -> Table {
     ("network.csv", header, table.into())
 }
 
-/// The relays' means, as a table: a row for each relay and window.
+/// The relays' means, as a table with a row for each relay and window.
 fn relay_table(outcome: &ErrorAnalysis, names: &[String]) -> Table {
     let header = &[
         "fingerprint",

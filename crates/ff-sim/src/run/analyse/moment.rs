@@ -1,4 +1,4 @@
-//! `analyse` of one moment, and of the days of a speed test.
+//! `analyse` for one moment, and for the days around a speed test.
 
 use std::path::Path;
 
@@ -16,31 +16,30 @@ use crate::figure::errors::{relay_weights, speed_test as days_figure};
 use crate::read::series::daily;
 use crate::run::{Reading, rows, tell_drawn};
 
-/// Errors of the weights of one moment.
+/// Errors of the weights at one moment.
 #[derive(Serialize)]
 struct OfMoment {
-    /// Relays in all.
+    /// The number of relays.
     relays: usize,
     /// Eq. 6, by the capacities of relays.
     network_weight_error: Option<f64>,
-    /// The same by usable capacities: at most what operators allow, as `flow` and `compare` have
-    /// it.
+    /// The same by usable capacities: at most the operators' limits, as in `flow` and `compare`.
     network_weight_error_by_usable_capacity: Option<f64>,
-    /// The same with capacities and weights scaled by the part of the time in which relays were
+    /// The same with capacities and weights multiplied by the share of time in which relays were
     /// running.
     network_weight_error_by_running: Option<f64>,
-    /// Eq. 5: weight over capacity, as shares.
+    /// Eq. 5: weight share over capacity share.
     relay_weight_error: Option<Summary>,
-    /// Which part of relays has too small a weight.
+    /// The share of relays that are under-weighted.
     under_weighted: Option<f64>,
-    /// Which part of all weight relays have whose capacity nobody knows.
+    /// The share of total weight of relays with capacity 0 or unknown.
     weight_left_out: f64,
-    /// Relays put together, where that is wanted.
+    /// Groups of relays, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     groups: Vec<by::Row>,
 }
 
-/// Analyses a network of one moment.
+/// Analyses a network at one moment.
 pub(super) fn moment(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
     let network = reading.network(path, &args.described)?;
     anyhow::ensure!(
@@ -93,20 +92,20 @@ pub(super) fn moment(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> 
     tell_drawn("analyse", &args.out, reading, None, &found, &text, &tables, figures)
 }
 
-/// What a speed test brought to light, as results.
+/// The increase found by a speed test, for the results.
 #[derive(Serialize)]
 struct Test {
-    /// Days of the table.
+    /// The number of days in the table.
     days: usize,
-    /// What the network advertised when the test of 2019 began, in Gbit/s.
+    /// The network's advertised bandwidth at the start of the test of 2019, in Gbit/s.
     before_gbit_per_sec: Option<f64>,
-    /// How much more it advertised at most within ten days.
+    /// The greatest increase within ten days, in Gbit/s.
     gain_gbit_per_sec: Option<f64>,
-    /// The same as a part of what it was.
+    /// The increase as a part of the bandwidth before.
     gain_part: Option<f64>,
 }
 
-/// Looks for the speed test of August 2019 in a table of the network's days.
+/// Finds the speed test of August 2019 in a table of daily totals.
 pub(super) fn days(path: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
     let bytes = reading.inputs.read_so_far(path, &mut reading.skips)?;
     let name = path.display().to_string();

@@ -8,34 +8,35 @@ use super::said::{Said, Spread, optional};
 use crate::analysis::new_relays::{ENOUGH, NewRelay, NewRelays, median_days};
 use crate::analysis::outcome::ErrorAnalysis;
 
-/// How long new relays wait until their weight is nearly their share.
+/// The waits of new relays until their weight is nearly their share.
 #[derive(Serialize)]
 pub(super) struct Waits {
-    /// Which part of its share that is.
+    /// The sufficient part of the share.
     enough_part: f64,
-    /// The window whose capacities make the shares, in seconds: the longest.
+    /// The window for capacities, in seconds: the longest.
     window_secs: u64,
-    /// The first time at which a relay could be new, in seconds since 1970.
+    /// The first time at which a relay could count as new, in seconds since 1970.
     since_unix_secs: u64,
-    /// How many new relays there are that ever advertised anything.
+    /// The number of new relays that ever advertised a bandwidth.
     relays: usize,
-    /// How many of them came to it while they were followed.
+    /// The number of these that reached their share while they were followed.
     reached: usize,
-    /// After how many days those did.
+    /// Their days until then.
     days_of_reached: Option<Spread>,
-    /// The median of all, where the others took longest; nothing if they are more than half.
+    /// The median of the days of all, where the others count as the longest; `None` if they are
+    /// more than half.
     median_days: Option<f64>,
-    /// What became of each.
+    /// The result for each relay.
     #[serde(skip)]
     all: Vec<NewRelay>,
 }
 
-/// Which window new relays' shares are taken from: the longest.
+/// The index of the window for new relays' shares: the longest.
 pub(super) fn window(windows: &[crate::analysis::window::Window]) -> usize {
     (0..windows.len()).max_by_key(|&index| windows.get(index)).unwrap_or(0)
 }
 
-/// What became of new relays.
+/// The waits of new relays, or why they are unknown.
 pub(super) fn waits(outcome: &ErrorAnalysis, new: &NewRelays, lacks: Option<&str>) -> Said<Waits> {
     if let Some(reason) = lacks {
         return Said::unknown(reason);
@@ -61,7 +62,7 @@ pub(super) fn waits(outcome: &ErrorAnalysis, new: &NewRelays, lacks: Option<&str
     })
 }
 
-/// The same for people.
+/// The waits as text.
 pub(super) fn text(found: &Said<Waits>) -> String {
     let found = match found {
         Said::Known(found) => found,
@@ -83,7 +84,7 @@ pub(super) fn text(found: &Said<Waits>) -> String {
     )
 }
 
-/// New relays, as a table.
+/// New relays as a table.
 pub(super) fn table(found: &Waits, names: &[String]) -> Table {
     let header = &[
         "fingerprint",

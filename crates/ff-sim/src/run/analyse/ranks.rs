@@ -1,4 +1,4 @@
-//! `analyse`: the most over- and under-weighted relays, and whether overloaded ones are among them.
+//! `analyse`: the most over- and under-weighted relays, and the weight errors of overloaded relays.
 
 use ff_report::output::Table;
 use serde::Serialize;
@@ -7,45 +7,45 @@ use super::said::{Said, Spread};
 use crate::analysis::outcome::ErrorAnalysis;
 use crate::analysis::ranks::{Ranked, RankedBy, by_weight_error, overload};
 
-/// How many relays of each end are in a summary; the table has all.
+/// The number of relays at each end of a ranking in a summary; the table has all.
 const MOST_TOLD: usize = 10;
-/// How many the text shows.
+/// The number of relays at each end in the text.
 const MOST_SHOWN: usize = 5;
-/// Relays are ranked if they have an error at this part of the times at least: a tenth.
+/// Relays are ranked if they have an error at one in this number of times at least: a tenth.
 const LEAST_TIMES_DIVISOR: usize = 10;
 
-/// The relays with the most wrong weights, as one window sees them.
+/// The relays with the greatest weight errors, for one window.
 #[derive(Serialize)]
 pub(super) struct Ranking {
     /// The window in seconds.
     window_secs: u64,
-    /// By what relays are ranked: `ratio` (Eq. 5: weight over capacity, as shares) or `points`
-    /// (share of weight less share of capacity).
+    /// The criterion: `ratio` (Eq. 5: weight share over capacity share) or `points` (weight share
+    /// minus capacity share).
     by: &'static str,
-    /// At how many times a relay must have an error to be ranked.
+    /// The least number of times with an error for a relay to be ranked.
     least_times: u32,
-    /// How many relays are ranked.
+    /// The number of ranked relays.
     relays: usize,
-    /// The most under-weighted, the worst first.
+    /// The most under-weighted relays, greatest error first.
     under: Vec<Place>,
-    /// The most over-weighted, the worst first.
+    /// The most over-weighted relays, greatest error first.
     over: Vec<Place>,
-    /// All of them, the most under-weighted first.
+    /// All ranked relays, most under-weighted first.
     #[serde(skip)]
     all: Vec<Ranked>,
 }
 
-/// A relay in a ranking. Errors and shares are parts of one.
+/// A relay in a ranking. Errors and shares are fractions.
 #[derive(Serialize)]
 struct Place {
     fingerprint: String,
-    /// The mean of its weight error (Eq. 5).
+    /// Mean weight error (Eq. 5).
     weight_error: f64,
-    /// Its mean part of all weight.
+    /// Mean share of total weight.
     weight_share: f64,
-    /// Its mean part of all capacity.
+    /// Mean share of total capacity.
     capacity_share: f64,
-    /// Over how many times these are means.
+    /// The number of times over which the means are taken.
     times: u32,
 }
 
@@ -86,7 +86,7 @@ pub(super) fn rankings(
     Said::Known(rankings)
 }
 
-/// The worst of the last window, for people.
+/// The relays with the greatest errors in the last window, as text.
 pub(super) fn rankings_text(found: &Said<Vec<Ranking>>) -> String {
     let found = match found {
         Said::Known(found) => found,
@@ -112,7 +112,7 @@ pub(super) fn rankings_text(found: &Said<Vec<Ranking>>) -> String {
     text
 }
 
-/// All that are ranked, as a table.
+/// All ranked relays as a table.
 pub(super) fn rankings_table(found: &[Ranking], names: &[String]) -> Table {
     let header = &[
         "window_secs",
@@ -142,19 +142,19 @@ pub(super) fn rankings_table(found: &[Ranking], names: &[String]) -> Table {
     ("ranks.csv", header, table.into())
 }
 
-/// Overloaded relays compared with the others, as one window sees them.
+/// Weight errors of overloaded relays and of others, for one window.
 #[derive(Serialize)]
 pub(super) struct Overloaded {
     /// The window in seconds.
     window_secs: u64,
-    /// Weight errors (Eq. 5) of relays that said at any time that they were overloaded.
+    /// Weight errors (Eq. 5) of relays that reported overload at any time.
     overloaded: Option<Spread>,
-    /// Weight errors of relays that never said so, and could.
+    /// Weight errors of relays that never reported it, with versions that can.
     others: Option<Spread>,
-    /// How likely an overloaded relay has a greater error than another one: 0.5 if they have
-    /// nothing to do with each other.
+    /// The probability that an overloaded relay has a greater error than another relay; 0.5 means
+    /// no relation.
     likely_greater: Option<f64>,
-    /// Tenths of the relays by weight error, from the most under-weighted on.
+    /// Tenths of the relays by weight error, most under-weighted first.
     tenths: Vec<Tenth>,
 }
 
@@ -163,14 +163,14 @@ pub(super) struct Overloaded {
 struct Tenth {
     /// The greatest weight error in it.
     weight_error_at_most: f64,
-    /// How many relays it has.
+    /// The number of relays.
     relays: usize,
-    /// How many of them are overloaded.
+    /// The number of overloaded relays.
     overloaded: usize,
 }
 
-/// Compares overloaded relays with the others in each window; `is_overloaded` is an error where the
-/// source cannot say.
+/// Compares overloaded relays with the others in each window; `is_overloaded` is an error if the
+/// source lacks that information.
 pub(super) fn overloads(
     outcome: &ErrorAnalysis,
     is_overloaded: Result<&dyn Fn(u32) -> Option<bool>, &str>,
@@ -206,7 +206,7 @@ pub(super) fn overloads(
     Said::Known(windows.collect())
 }
 
-/// The same for people, by the last window.
+/// The comparison in the last window, as text.
 pub(super) fn overloads_text(found: &Said<Vec<Overloaded>>) -> String {
     let last = match found {
         Said::Known(found) => found.last(),
@@ -231,7 +231,7 @@ pub(super) fn overloads_text(found: &Said<Vec<Overloaded>>) -> String {
     )
 }
 
-/// Tenths of the relays, as a table.
+/// Tenths of the relays as a table.
 pub(super) fn overloads_table(found: &[Overloaded]) -> Table {
     let header =
         &["window_secs", "tenth", "weight_error_at_most_part", "relays", "overloaded_relays"];

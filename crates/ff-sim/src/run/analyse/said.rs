@@ -1,28 +1,28 @@
-//! How `analyse` says things: spreads of values, and what not every source says.
+//! Types of `analyse`'s results: spreads of values, and results that not every source has.
 
 use serde::Serialize;
 
 use crate::analysis::groups::Distribution;
 
-/// Something that not every source says.
+/// A result that not every source has.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(super) enum Said<T> {
     Known(T),
-    /// It is not known.
+    /// The result is unknown.
     Unknown {
-        /// Why.
+        /// The reason.
         not_known: String,
     },
 }
 
 impl<T> Said<T> {
-    /// It is not known, and why.
+    /// An unknown result with its reason.
     pub(super) fn unknown(reason: &str) -> Self {
         Self::Unknown { not_known: reason.to_owned() }
     }
 
-    /// It, if it is known.
+    /// The result, if it is known.
     pub(super) const fn known(&self) -> Option<&T> {
         match self {
             Self::Known(found) => Some(found),
@@ -31,34 +31,34 @@ impl<T> Said<T> {
     }
 }
 
-/// Some values.
+/// A summary of some values.
 #[derive(Serialize)]
 pub(super) struct Summary {
-    /// Which part of them is not zero.
+    /// The share of values that are not zero.
     pub(super) non_zero: f64,
     #[serde(flatten)]
     pub(super) spread: Spread,
 }
 
-/// How values are spread.
+/// The spread of some values.
 #[derive(Serialize)]
 pub(super) struct Spread {
-    /// How many there are.
+    /// The number of values.
     pub(super) count: usize,
     pub(super) mean: f64,
-    /// The least.
+    /// The minimum.
     min: f64,
-    /// Their 5th percentile.
+    /// The 5th percentile.
     p5: f64,
-    /// Their quartiles.
+    /// The 25th percentile.
     pub(super) p25: f64,
-    /// See there.
+    /// The median.
     pub(super) median: f64,
-    /// See there.
+    /// The 75th percentile.
     pub(super) p75: f64,
-    /// Their 95th percentile.
+    /// The 95th percentile.
     p95: f64,
-    /// The greatest.
+    /// The maximum.
     pub(super) max: f64,
 }
 
@@ -70,14 +70,14 @@ impl From<Distribution> for Spread {
 }
 
 impl Spread {
-    /// Of sorted values; nothing of none.
+    /// The summary of sorted values; `None` without values.
     pub(super) fn of(sorted: &[f64]) -> Option<Self> {
         Distribution::of(sorted).map(Self::from)
     }
 }
 
 impl Summary {
-    /// Of sorted values; nothing of none.
+    /// The spread of sorted values; `None` without values.
     #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
     pub(super) fn of(sorted: &[f64]) -> Option<Self> {
         let spread = Spread::of(sorted)?;
@@ -86,7 +86,7 @@ impl Summary {
     }
 }
 
-/// A number, or nothing.
+/// A number, or an empty cell.
 pub(super) fn optional(value: Option<f64>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! `analyse` of a store's hours, and of archives.
+//! `analyse` for the hours of a store, and for archives.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::store::history::History;
 use crate::store::ingest;
 use crate::store::place::ArchiveStore;
 
-/// Analyses archives, by way of a store that is removed after it.
+/// Analyses archives by means of a temporary store.
 pub(super) fn collector(dir: &Path, args: &AnalyseArgs, reading: &mut Reading) -> Result<()> {
     let temporary = tempfile::tempdir().context("Failed to make a temporary folder for a store")?;
     let store = ArchiveStore::create(&temporary.path().join("store"))?;

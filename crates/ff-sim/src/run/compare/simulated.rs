@@ -1,4 +1,4 @@
-//! `compare --flow`: downloads by both files' weights, simulated.
+//! `compare --flow`: simulated downloads with both files' weights.
 
 use anyhow::{Context, Result, ensure};
 use ff_report::output::Table;
@@ -10,20 +10,20 @@ use crate::flow::trial::{self, Choice, TrialSetting};
 use crate::network::{CapacitySource, Network};
 use crate::run::{Reading, weights};
 
-/// What clients see by one file's weights.
+/// Simulated downloads with one file's weights.
 #[derive(Serialize)]
 pub(super) struct Simulated {
     /// Median seconds to the first byte.
     first_byte_secs: Option<f64>,
-    /// Median seconds to the last byte of 50 KiB, 1 MiB and 5 MiB; `null` where none came.
+    /// Median seconds to the last byte of 50 KiB, 1 MiB and 5 MiB; `null` if no download finished.
     last_byte_secs: [Option<f64>; 3],
-    /// The part of downloads that timed out.
+    /// The share of downloads that timed out.
     timeouts: Option<f64>,
-    /// What relays carried, in Gbit/s.
+    /// Throughput of relays, in Gbit/s.
     throughput_gbit_per_sec: f64,
 }
 
-/// Simulates both files, if that is wanted.
+/// Simulates both files, if requested.
 pub(super) fn both(
     args: &CompareArgs,
     network: &Network,
@@ -66,7 +66,7 @@ pub(super) fn both(
     Ok(Some([one(files[0], &args.old)?, one(files[1], &args.new)?]))
 }
 
-/// Rows for people: what it is, and both values.
+/// Rows of text: a name, and both values.
 pub(super) fn text(both: &[Simulated; 2]) -> Vec<(&'static str, String)> {
     let row =
         |of: &dyn Fn(&Simulated) -> String| format!("{:>12}  {:>12}", of(&both[0]), of(&both[1]));
@@ -85,7 +85,7 @@ pub(super) fn text(both: &[Simulated; 2]) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// A line for each file, if anything was simulated.
+/// A table with a row for each file, if they were simulated.
 pub(super) fn table(both: &Option<[Simulated; 2]>) -> Option<Table> {
     let header = &[
         "weights",

@@ -1,5 +1,4 @@
-//! What the command `flow` writes: each simulation, means over them, relays, rounds of closed
-//! loops.
+//! Output of `flow`: each simulation, means over simulations, relays, rounds of closed loops.
 
 mod drawn;
 mod merged;
@@ -15,49 +14,48 @@ use crate::flow::trial::{TrialResult, TrialSetting};
 use crate::network::{Network, Position};
 use crate::run::Table;
 
-/// What came out of one simulation. Times are medians, and `null` where nothing came to its end.
+/// The results of one simulation. Times are medians, and `null` if no download finished.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Run {
     network: String,
     weights: String,
-    /// How much users asked for.
+    /// Users' demand, as a part of that of January 2019.
     load: f64,
     seed: u64,
     /// Seconds to the first byte.
     first_byte_secs: Option<f64>,
     /// Seconds to the last byte of 50 KiB, 1 MiB and 5 MiB.
     last_byte_secs: [Option<f64>; 3],
-    /// Their standard deviations.
+    /// Standard deviations of the times to the last byte.
     last_byte_deviation_secs: [Option<f64>; 3],
-    /// The part of downloads that timed out.
+    /// The share of downloads that timed out.
     timeouts: Option<f64>,
     /// The same by size.
     timeouts_by_size: [Option<f64>; 3],
-    /// What relays carried, in Gbit/s.
+    /// Throughput of relays, in Gbit/s.
     throughput_gbit_per_sec: f64,
-    /// The network weight error (Eq. 6) of the weights at the end, by usable capacity; `null`
-    /// without capacities.
+    /// NWE (Eq. 6) of the weights at the end, by usable capacity; `null` without capacities.
     weight_error: Option<f64>,
-    /// The same at the beginning of a closed loop and after each of its rounds.
+    /// NWE at the beginning of a closed loop and after each of its rounds.
     loop_weight_errors: Vec<f64>,
-    /// The part of their capacity that relays used, by class: guard, middle, exit, both.
+    /// The utilisation of relays by class: guard, middle, exit, both.
     utilisation_by_position: [f64; 4],
-    /// The most circuits that waited for bytes at a time.
+    /// The greatest number of circuits with a backlog at a time.
     most_waiting_circuits: usize,
-    /// Bytes that users gave up waiting for.
+    /// Bytes that users gave up.
     given_up_bytes: f64,
-    /// Circuits that users opened in ten minutes.
+    /// The number of circuits that users opened in ten minutes.
     circuits_per_10_min: f64,
     #[serde(skip)]
     relays: Vec<RelayUse>,
 }
 
-/// A relay in a simulation: its name, its class, its capacity in bytes a second, its part of all
-/// weight, and its utilisation.
+/// A relay in a simulation: name, class, capacity in bytes per second, share of total weight, and
+/// utilisation.
 type RelayUse = (String, &'static str, u64, f64, f64);
 
 impl Run {
-    /// Of what was found.
+    /// The results of a simulation with these settings.
     pub(super) fn new(
         [path, weights]: [String; 2],
         load: f64,
@@ -105,7 +103,7 @@ impl Run {
         format!("{network}, {weights} at load {load}, seed {seed}")
     }
 
-    /// The figures of which means are taken; NaN where there is none.
+    /// The values over which means are taken; NaN if there is none.
     #[expect(clippy::cast_precision_loss, reason = "counts lie far below 2^53")]
     fn figures(&self) -> [f64; COUNT] {
         let [a, b, c] = self.last_byte_secs;
@@ -122,7 +120,7 @@ impl Run {
     }
 }
 
-/// How many figures a simulation has.
+/// The number of values of a simulation.
 const COUNT: usize = 17;
 
 /// The names of [`Run::figures`], with their units.
@@ -146,7 +144,7 @@ const FIGURES: [&str; COUNT] = [
     "circuits_per_10_min",
 ];
 
-/// The part of capacity that is used, by class.
+/// The utilisation by class.
 #[expect(clippy::cast_precision_loss, reason = "rates lie far below 2^53")]
 fn by_position(network: &Network, utilisation: &[f64]) -> [f64; 4] {
     Position::ALL.map(|position| {
@@ -174,7 +172,7 @@ const RUN_COLUMNS: [&str; COUNT + 4] = {
     header
 };
 
-/// Each simulation, as a table.
+/// Each simulation as a table.
 fn run_rows(runs: &[Run]) -> Table {
     let row = |run: &Run| {
         let mut row = key(run);
@@ -188,28 +186,28 @@ pub(super) fn tables(runs: &[Run]) -> [Table; 5] {
     [run_rows(runs), mean_rows(runs), position_rows(runs), relay_rows(runs), round_rows(runs)]
 }
 
-/// What says which simulation it is.
+/// The cells that identify a simulation.
 fn key(run: &Run) -> Vec<String> {
     vec![run.network.clone(), run.weights.clone(), run.load.to_string(), run.seed.to_string()]
 }
 
-/// A number; nothing for what is none.
+/// A number, or an empty cell for NaN.
 fn number(value: f64) -> String {
     if value.is_finite() { value.to_string() } else { String::new() }
 }
 
-/// A mean over simulations of the same weights and load.
+/// A mean over simulations with the same weights and load.
 struct Mean {
     network: Option<String>,
     weights: String,
     load: f64,
     /// The number of seeds of a network, or of networks.
     count: usize,
-    /// The means, with half the width of their 95 % intervals.
+    /// The means, with half the widths of their 95 % intervals.
     figures: [(f64, Option<f64>); COUNT],
 }
 
-/// Means over the seeds of each network, and over networks of these means.
+/// Means over the seeds of each network, and means of these over networks.
 fn means(runs: &[Run]) -> Vec<Mean> {
     let mut groups: Vec<(&str, f64)> = Vec::new();
     for run in runs {
@@ -244,7 +242,7 @@ fn means(runs: &[Run]) -> Vec<Mean> {
     found
 }
 
-/// A mean of figures.
+/// The mean of several simulations or networks.
 fn mean_of(network: Option<String>, weights: &str, load: f64, all: &[[f64; COUNT]]) -> Mean {
     let figures = std::array::from_fn(|at| {
         let values: Vec<f64> = all.iter().map(|one| one[at]).collect();
@@ -338,7 +336,7 @@ fn round_rows(runs: &[Run]) -> Table {
 mod tests {
     use super::*;
 
-    /// A simulation with this first byte.
+    /// A simulation with this time to the first byte.
     fn run(network: &str, seed: u64, first: f64) -> Run {
         let summary = crate::flow::sim::Summary { first_secs: Some(first), ..Default::default() };
         let found = TrialResult {
@@ -362,7 +360,8 @@ mod tests {
         let firsts: Vec<f64> = means.iter().map(|mean| mean.figures[0].0).collect();
         assert_eq!(firsts, [2.0, 6.0, 4.0]);
         assert_eq!(means.iter().map(|mean| mean.count).collect::<Vec<_>>(), [2, 1, 2]);
-        // By hand: the deviation of 2 and 6 is 2.828, over the root of 2 is 2, times t = 12.706.
+        // By hand: the deviation of 2 and 6 is 2.828; divided by √2 and times t = 12.706 it is
+        // 25.412.
         let half = means[2].figures[0].1.expect("two networks");
         assert!((half - 25.412).abs() < 1e-3, "{half}");
         assert_eq!(means[1].figures[0].1, None, "one simulation has no interval");

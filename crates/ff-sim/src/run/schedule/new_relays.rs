@@ -1,4 +1,4 @@
-//! `--new-relays`: relays that come hour by hour, and how long they wait to be measured.
+//! `--new-relays`: relays that arrive hour by hour, and how long they wait to be measured.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -22,39 +22,39 @@ use crate::schedule::{Setup, Subjects};
 use crate::source::stored_hours;
 use crate::store::newcomers::first_listed;
 
-/// Relays that are to come.
+/// The new relays of a schedule.
 pub(super) struct Coming {
     /// The new relays, by hour.
     listed: Listed,
-    /// Where they are from.
+    /// Data on their source.
     came: Came,
 }
 
-/// Where new relays are from, and who of them does not come.
+/// The source of the new relays' capacities, and the relays that do not arrive.
 #[derive(Debug, Serialize)]
 pub(super) struct Came {
-    /// Where it is from what they can do.
+    /// The source of the capacities.
     capacities: &'static str,
-    /// Relays that are in the network from the beginning on.
+    /// The number of relays that are in the network from the beginning.
     already_known: usize,
-    /// Relays that come after the period's end.
+    /// The number of relays that arrive after the end of the period.
     after_period: usize,
-    /// Hours without a list, so that the relays that came in them come later.
+    /// The number of hours without a list: relays that arrived in these appear later.
     hours_without_list: u64,
 }
 
-/// What a source of new relays says.
+/// The content of a source of new relays.
 struct Source {
-    /// The relays that come, by hour.
+    /// The new relays, by hour.
     listed: Listed,
-    /// Where it is from what they can do.
+    /// The source of the capacities.
     capacities: &'static str,
-    /// Hours without a list.
+    /// The number of hours without a list.
     hours_without_list: u64,
 }
 
 impl Coming {
-    /// Those that are given; nothing if nothing is.
+    /// Reads the new relays in the arguments; `None` without that option.
     pub(super) fn read(
         args: &ScheduleArgs,
         subjects: &Subjects,
@@ -66,7 +66,7 @@ impl Coming {
         let Source { mut listed, capacities, hours_without_list } = source;
         let known: HashSet<_> = subjects.all.iter().map(|one| one.relay.fingerprint).collect();
         let already_known = listed.leave_out(|relay| known.contains(relay));
-        // Packed ones have empty slots to themselves, in no period.
+        // With --greedy they are in empty slots outside any period.
         let end = if args.greedy { u64::MAX } else { args.team.period };
         let after_period = u32::try_from(end).map_or(0, |end| listed.end_before(end));
         anyhow::ensure!(
@@ -78,12 +78,12 @@ impl Coming {
         Ok(Some(Self { listed, came }))
     }
 
-    /// Where they are from, and the relays.
+    /// The data on their source, and the relays.
     pub(super) fn parts(self) -> (Option<Came>, Listed) {
         (Some(self.came), self.listed)
     }
 
-    /// How they are measured that have empty slots to themselves; nothing if nobody comes.
+    /// Measures the relays in empty slots; `None` if there are no relays.
     pub(super) fn packed(
         self,
         subjects: &Subjects,
@@ -95,7 +95,7 @@ impl Coming {
 }
 
 impl Came {
-    /// For people.
+    /// A text.
     pub(super) fn text(&self) -> String {
         let Self { capacities, already_known, after_period, hours_without_list } = self;
         rows(&[
@@ -109,7 +109,8 @@ impl Came {
     }
 }
 
-/// Reads a source: hours of a store, a table of who was listed when, or one of who comes when.
+/// Reads a source: hours of a store, a table of the hours in which relays were listed, or a table
+/// of new relays by hour.
 fn source(
     path: &Path,
     args: &ScheduleArgs,
@@ -148,7 +149,7 @@ fn source(
     Ok(Source { listed, capacities, hours_without_list })
 }
 
-/// Reads a table of who comes when and what each can do.
+/// Reads a table of new relays with hours and capacities.
 fn own(name: &str, bytes: &[u8], args: &ScheduleArgs, reading: &mut Reading) -> Result<Source> {
     anyhow::ensure!(
         args.capacities.is_none(),
@@ -166,7 +167,7 @@ fn own(name: &str, bytes: &[u8], args: &ScheduleArgs, reading: &mut Reading) -> 
     Ok(Source { listed, capacities: "as listed", hours_without_list: 0 })
 }
 
-/// What capacities of new relays are drawn from, and what that is.
+/// The capacities from which those of new relays are drawn, and a description.
 fn drawn_from(
     args: &ScheduleArgs,
     subjects: &Subjects,
@@ -185,43 +186,43 @@ fn drawn_from(
     Ok((all, "drawn from --capacities"))
 }
 
-/// How new relays were measured that had empty slots to themselves, each hour's as soon as can be
+/// Results for new relays that are measured in empty slots, each hour's relays as early as possible
 /// (paper §7).
 #[derive(Debug, Serialize)]
 pub(super) struct Packed {
-    /// How many came.
+    /// The number of new relays.
     pub(super) relays: usize,
-    /// How many of them needed one measurement.
+    /// The number of relays that needed one measurement.
     pub(super) measured_at_once: usize,
-    /// How many are too fast for the team.
+    /// The number of relays that are too fast for the team.
     pub(super) too_fast: usize,
-    /// z0 of all of them.
+    /// z0 of all new relays.
     pub(super) guess_bytes_per_sec: u64,
-    /// Seconds until all of an hour's relays had been measured: the median of hours in which some
-    /// came.
+    /// Seconds until all relays of an hour had been measured: the median over hours with new
+    /// relays.
     pub(super) median_secs: f64,
     pub(super) most_secs: f64,
     #[serde(skip)]
     pub(super) by_hour: Vec<Hour>,
 }
 
-/// One hour's new relays.
+/// The results for the new relays of an hour.
 #[derive(Debug)]
 pub(super) struct Hour {
     /// The hour, from 1.
     hour: u32,
-    /// How many came.
+    /// The number of new relays.
     relays: usize,
-    /// Slots until all of them had been measured.
+    /// The number of slots until all had been measured.
     slots: u32,
-    /// How many needed one measurement.
+    /// The number of relays that needed one measurement.
     at_once: usize,
-    /// How many are too fast for the team.
+    /// The number of relays that are too fast for the team.
     too_fast: usize,
 }
 
 impl Packed {
-    /// Of all who are listed; nothing of nobody.
+    /// Measures all relays of the list; `None` if there are no relays.
     fn of(mut listed: Listed, subjects: &Subjects, setup: &Setup, errors: &Errors) -> Option<Self> {
         let estimates = subjects.all.iter().filter_map(|one| one.relay.estimate).collect();
         let guess = setup.new_guess.unwrap_or_else(|| guess_for_new(estimates));
@@ -252,7 +253,7 @@ impl Packed {
         })
     }
 
-    /// For people.
+    /// A text.
     pub(super) fn text(&self) -> String {
         let Self { relays, measured_at_once, too_fast, median_secs, most_secs, .. } = self;
         let hours = self.by_hour.len();
@@ -263,7 +264,7 @@ impl Packed {
         ])
     }
 
-    /// A row for each hour.
+    /// A table with a row for each hour.
     pub(super) fn table(&self) -> Table {
         let row = |one: &Hour| {
             let numbers = [one.relays, one.slots as usize, one.at_once, one.too_fast];
@@ -276,7 +277,7 @@ impl Packed {
     }
 }
 
-/// How long who came during a period waited, for people.
+/// The waits of relays that arrived during a period, as text.
 pub(super) fn waits_text(waits: &Waits) -> String {
     let Waits { relays, measured, measured_at_once, .. } = waits;
     let wait = |median: f64, most: f64| format!("{median:.0} s (median), {most:.0} s at most");
@@ -287,7 +288,7 @@ pub(super) fn waits_text(waits: &Waits) -> String {
     ])
 }
 
-/// A row for each relay that came during a period, and each coordinator.
+/// A table with a row for each relay that arrived during a period and each coordinator.
 pub(super) fn table(outcome: &PeriodOutcome) -> Table {
     let header = &[
         "fingerprint",

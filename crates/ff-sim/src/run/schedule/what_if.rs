@@ -11,10 +11,10 @@ use crate::run::{Reading, rows, tell_drawn};
 use crate::schedule::Subjects;
 use crate::schedule::what_if::{Figures, WhatIf, what_if as compare};
 
-/// Carries `what-if` out.
+/// Runs `what-if`.
 ///
 /// # Errors
-/// When the network cannot be read, or a schedule is impossible.
+/// If the network cannot be read, or no schedule is possible.
 pub(in crate::run) fn what_if(args: &WhatIfArgs) -> Result<ExitCode> {
     let mut reading = Reading::default();
     let (subjects, _) = subjects(&args.network, args.team.together, &mut reading)?;
@@ -24,7 +24,7 @@ pub(in crate::run) fn what_if(args: &WhatIfArgs) -> Result<ExitCode> {
     Ok(reading.status(args.network.strict))
 }
 
-/// What a team comes to, for people.
+/// The figures of a team as text.
 fn what_if_text(found: &WhatIf, subjects: &Subjects) -> String {
     let now = &found.now;
     let mut text = rows(&[
@@ -69,7 +69,7 @@ fn what_if_text(found: &WhatIf, subjects: &Subjects) -> String {
     text
 }
 
-/// How things are, and with each measurer more, as a table.
+/// The present figures, and those with each additional measurer, as a table.
 fn what_if_table(found: &WhatIf) -> Table {
     let header = &[
         "coordinator",
@@ -105,7 +105,7 @@ fn what_if_table(found: &WhatIf) -> Table {
     ("what-if.csv", header, all.into())
 }
 
-/// How long it takes, for people.
+/// The duration as text.
 fn time(figures: &Figures) -> String {
     let Figures { hours, slots, period_slots, spare_slots, missing_slots, .. } = figures;
     match missing_slots {

@@ -1,4 +1,5 @@
-//! What the arguments say of the world: how far measurements are off, and what hosts' links carry.
+//! The true state of the network by the arguments: errors of measurements, and capacities of hosts'
+//! links.
 
 use std::path::Path;
 
@@ -13,7 +14,7 @@ use crate::schedule::outcome::{PeriodOutcome, RelayEstimate};
 use crate::schedule::replay::World;
 use crate::schedule::{Subject, Subjects, link};
 
-/// The world in which a period passes.
+/// Reads the true state in which a period is simulated.
 pub(super) fn read(args: &ScheduleArgs, network: &Network, reading: &mut Reading) -> Result<World> {
     let mut world = World::new(errors(&args.errors, reading)?);
     let Some(path) = &args.links else { return Ok(world) };
@@ -24,8 +25,7 @@ pub(super) fn read(args: &ScheduleArgs, network: &Network, reading: &mut Reading
     anyhow::ensure!(!links.is_empty(), "{name} has no readable links{first}");
     reading.skips.extend(skips);
     world.links = links;
-    // Coordinators that take each relay by itself are told no addresses, and links hold relays back
-    // all the same.
+    // Without groups coordinators get no addresses, but links limit relays nevertheless.
     for relay in &network.relays {
         let host = relay.addresses.iter().find(|address| world.links.contains_key(*address));
         world.hosts.extend(host.map(|host| (relay.fingerprint, *host)));
@@ -39,7 +39,7 @@ pub(super) fn read(args: &ScheduleArgs, network: &Network, reading: &mut Reading
     Ok(world)
 }
 
-/// How far measurements are off.
+/// Reads the errors of measurements.
 pub(super) fn errors(model: &str, reading: &mut Reading) -> Result<Errors> {
     match model {
         "exact" => Ok(Errors::Exact),
@@ -56,14 +56,14 @@ pub(super) fn errors(model: &str, reading: &mut Reading) -> Result<Errors> {
     }
 }
 
-/// The relays on the links that are given.
+/// Results for the relays on the given links.
 #[derive(Serialize)]
 pub(super) struct OnLinks {
-    /// Hosts whose links are given.
+    /// The number of hosts with given links.
     hosts: usize,
-    /// Relays on them that are to be measured.
+    /// The number of relays on them that are to be measured.
     relays: usize,
-    /// Middle of these relays' estimates over truths; `null` if none of them was measured.
+    /// The median of these relays' estimates over capacities; `null` if none of them was measured.
     median_ratio: Option<f64>,
 }
 
@@ -81,7 +81,7 @@ impl OnLinks {
         }
     }
 
-    /// For people.
+    /// A text.
     pub(super) fn text(&self) -> String {
         let ratio = self.median_ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}"));
         let Self { hosts, relays, .. } = self;

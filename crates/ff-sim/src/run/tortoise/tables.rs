@@ -1,4 +1,4 @@
-//! The results of `tortoise`: for people, as JSON, as a document and as tables.
+//! The results of `tortoise`: as text, JSON, a document, and tables.
 
 use std::fmt::Write as _;
 
@@ -33,23 +33,23 @@ const LEDGER: [&str; 11] = [
 /// Rates of an experiment, or of one of its simulations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct CellRates {
-    /// The experiment's name.
+    /// The name of the experiment.
     name: String,
-    /// The mean client, in KB/s.
+    /// The mean rate of all clients, in KB/s.
     mean: Option<f64>,
-    /// Half the width of the mean's 95 % interval over seeds.
+    /// Half the width of the 95 % interval of the mean over seeds, in KB/s.
     half_width_95: Option<f64>,
-    /// Web users.
+    /// The mean rate of web users, in KB/s.
     web: Option<f64>,
-    /// Bulk users.
+    /// The mean rate of bulk users, in KB/s.
     bulk: Option<f64>,
-    /// Clients that run a relay.
+    /// The mean rate of clients that run a relay, in KB/s.
     runners: Option<f64>,
-    /// Clients that run none.
+    /// The mean rate of clients that run none, in KB/s.
     others: Option<f64>,
-    /// The part of the time of limited web and bulk transfers in which the limit held them back.
+    /// The share of the time of limited web and bulk transfers in which the limit slowed them.
     held_part: [Option<f64>; 2],
-    /// The part of the dedicated relays' capacity that was used.
+    /// The mean utilisation of the dedicated relays.
     used_part: Option<f64>,
 }
 
@@ -82,13 +82,13 @@ impl CellRates {
     }
 }
 
-/// The results.
+/// The results of all experiments.
 #[derive(Debug, Serialize)]
 pub(super) struct TortoiseReport {
     seeds: Vec<u64>,
-    /// The network's size, as a part of the paper's.
+    /// The size of the network, as a part of the paper's.
     scale: f64,
-    /// The fitted capacity of all dedicated relays together.
+    /// The fitted total capacity of the dedicated relays.
     fitted_capacity_bytes_per_sec: f64,
     /// All experiments; rates are in KB/s.
     experiments: Vec<CellRates>,
@@ -109,7 +109,7 @@ impl TortoiseReport {
         }
     }
 
-    /// The simulation's settings, in a sentence.
+    /// The settings of the simulation in one sentence.
     fn about(&self) -> String {
         let seeds: Vec<String> = self.seeds.iter().map(u64::to_string).collect();
         format!(
@@ -120,7 +120,7 @@ impl TortoiseReport {
         )
     }
 
-    /// How many claims' figures hold, differ, cannot be had and were not run.
+    /// The numbers of figures that hold, differ, cannot be computed and were not run, as text.
     fn counts(&self) -> String {
         let count = |verdict| self.rows.iter().filter(|line| line.verdict == verdict).count();
         let counts =
@@ -129,25 +129,25 @@ impl TortoiseReport {
     }
 }
 
-/// A number with one digit after the point, or a dash.
+/// A number with one decimal digit, or a dash.
 fn short(value: Option<f64>, times: f64) -> String {
     value.map_or("-".to_owned(), |value| format!("{:.1}", value * times))
 }
 
-/// A number of a claim with as many digits as matter.
+/// A number of a claim with a suitable number of digits.
 fn number(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The results for people.
+/// The results as text.
 pub(super) fn text(report: &TortoiseReport) -> String {
     let width = report.experiments.iter().map(|one| one.name.len()).max().unwrap_or(0);
     let mut text = format!(
         "{:<width$}    mean     ±     web    bulk  runners  others  held %, web  bulk  used %\n",
         "KB/s"
     );
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     for one in &report.experiments {
         let _ = writeln!(
             text,
@@ -180,7 +180,7 @@ pub(super) fn text(report: &TortoiseReport) -> String {
     text
 }
 
-/// The verdict on a figure and its reason.
+/// The verdict on a figure with its reason.
 fn verdict(line: &ClaimLine) -> String {
     if line.reason.is_empty() {
         line.verdict.to_owned()
@@ -189,7 +189,7 @@ fn verdict(line: &ClaimLine) -> String {
     }
 }
 
-/// The claims as a document.
+/// The claims as a Markdown document.
 pub(super) fn markdown(report: &TortoiseReport) -> String {
     let mut text = format!(
         "# Tortoise's figures, and a flow model's\n\n{} {}\n\n\
@@ -209,7 +209,7 @@ pub(super) fn markdown(report: &TortoiseReport) -> String {
         let figure = figure.trim_start_matches(", ").trim_end_matches(", ");
         let command =
             if line.command.is_empty() { String::new() } else { format!("`{}`", line.command) };
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             text,
             "| {} | {} | {} | {} | {ours} | {within} | {} | {command} |",

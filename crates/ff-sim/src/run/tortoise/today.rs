@@ -19,22 +19,22 @@ use crate::flow::tortoise::today::{TodayResults, USED_PART, world};
 use crate::parallel;
 use crate::run::{Reading, tell_drawn};
 
-/// Relays of a network of scale 1.
+/// The number of relays in a network of scale 1.
 const RELAYS: u32 = 144;
-/// The fewest relays that give every client two guards and an exit.
+/// The least number of relays with two guards and an exit for every client.
 const FEWEST_RELAYS: u32 = 20;
-/// Clients of each relay, about: where fitting begins.
+/// The number of clients per relay with which the fit begins.
 const FIRST_CLIENTS: u32 = 4;
-/// Numbers of clients that are tried.
+/// The greatest number of tries of the fit.
 const TRIES: u32 = 8;
-/// How far the used part of relays may be off: at which no other number of clients is tried, and in
-/// the end. A bulk user more changes it by a step.
+/// The tolerance of relays' utilisation at which the fit ends, and the greatest accepted one. Each
+/// bulk user changes the utilisation by a step.
 const TOLERANCES: (f64, f64) = (0.005, 0.05);
 
 /// Simulates today's network, and prints the results.
 ///
 /// # Errors
-/// When a burst is too small for a limit, no number of clients fits, or the results cannot be
+/// If a burst is too small for a limit, no number of clients fits, or the results cannot be
 /// written.
 pub(super) fn today(
     args: &TortoiseArgs,
@@ -59,7 +59,7 @@ pub(super) fn today(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Each limit with each burst.
+/// Each limit with each burst, and no limit.
 fn limits(args: &TortoiseArgs) -> Result<Vec<Option<LinkLimit>>> {
     let mut limits = Vec::new();
     for &rate in &args.limits {
@@ -81,21 +81,20 @@ fn limits(args: &TortoiseArgs) -> Result<Vec<Option<LinkLimit>>> {
 /// The common data of all simulations.
 struct Work<'a> {
     seeds: &'a [u64],
-    /// How long each simulation runs.
+    /// The settings of all simulations.
     setting: TortoiseSetting,
     /// The number of relays.
     relays: u32,
-    /// Rates above which bytes between relays are counted, in bytes a second.
+    /// Rates above which bytes between relays are counted, in bytes per second.
     rates: &'a [f64],
-    /// Simulations at a time.
+    /// The number of parallel simulations.
     jobs: u32,
-    /// Reports the progress.
     progress: ProgressLine,
 }
 
 impl Work<'_> {
-    /// The number of clients with which relays without a limit carry what they carried in May 2024,
-    /// and the results with it.
+    /// Fits the number of clients with which relays carry the traffic of May 2024 without a limit;
+    /// returns it with the results.
     fn fit(&self) -> Result<(u32, Vec<TortoiseOutcome>)> {
         let mut clients = self.relays * FIRST_CLIENTS;
         let mut best: Option<(f64, u32, Vec<TortoiseOutcome>)> = None;
@@ -124,7 +123,7 @@ impl Work<'_> {
         }
     }
 
-    /// The results with each limit, in their order: of each those of all seeds.
+    /// The results of all seeds for each limit, in the order of the limits.
     fn simulate(
         &self,
         limits: &[Option<LinkLimit>],
@@ -150,7 +149,7 @@ impl Work<'_> {
     }
 }
 
-/// A number of clients times a factor; at least one.
+/// A number of clients times a factor, at least one.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts saturate")]
 fn times(clients: u32, factor: f64) -> u32 {
     (f64::from(clients) * factor).round().max(1.0) as u32

@@ -1,4 +1,4 @@
-//! The values of a column, each of them once.
+//! The distinct values of a column.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -7,55 +7,55 @@ use crate::store::schema::{Column, ColumnKind};
 
 /// Stands for the number in a row without a value.
 pub(in crate::store) const NONE: u32 = u32::MAX;
-/// How many places there are for values at first.
+/// The initial number of slots.
 const FIRST_SLOTS: usize = 64;
 
-/// The values of a column, by numbers from 0.
+/// The distinct values of a column, numbered from 0.
 pub(in crate::store) struct Values {
-    /// What sort of values these are.
+    /// The type of the values.
     kind: ColumnKind,
-    /// Whether there may be none in a row.
+    /// Whether a row may have no value.
     is_nullable: bool,
-    /// The values one after the other, as Parquet's plain encoding has them; each boolean in a byte
-    /// of its own.
+    /// The values one after another in Parquet's plain encoding, except that each boolean takes a
+    /// byte.
     plain: Vec<u8>,
-    /// How many bytes each of them has; nothing if that is not the same for all.
+    /// The size of each value in bytes; `None` if sizes differ.
     width: Option<usize>,
-    /// Where each of them ends, if that is not so.
+    /// The end of each value, if sizes differ.
     ends: Vec<usize>,
     hashes: Vec<u32>,
-    /// Numbers of values, found by their hashes: at that place, or after it before the next empty
-    /// one.
+    /// Open-addressing hash table of the values' numbers: each at the slot of its hash, or in the
+    /// next free one.
     slots: Vec<Slot>,
     hasher: RandomState,
-    /// The number of the last value that was asked for.
+    /// The number of the last value that was looked up.
     last: u32,
-    /// The numbers that values of others have here.
+    /// The new numbers of another column's values.
     moved: Vec<u32>,
-    /// The value that is asked for.
+    /// The value that is looked up.
     asked: Vec<u8>,
 }
 
-/// A place for a value.
+/// A slot of the hash table.
 #[derive(Clone, Copy)]
 struct Slot {
     hash: u32,
-    /// Its number.
+    /// The number of the value.
     key: u32,
 }
 
 impl Slot {
-    /// One without a value.
+    /// A slot without a value.
     const EMPTY: Self = Self { hash: 0, key: NONE };
 
-    /// Where a hash has its place, if the bits of `mask` count.
+    /// The place of a hash in a table with this mask.
     const fn place(hash: u32, mask: usize) -> usize {
         hash as usize & mask
     }
 }
 
 impl Values {
-    /// None yet.
+    /// No values yet.
     pub(super) fn new(column: &Column) -> Self {
         let width = match column.kind {
             ColumnKind::Time | ColumnKind::Int => Some(8),
@@ -79,7 +79,7 @@ impl Values {
         }
     }
 
-    /// None yet, of the same column.
+    /// No values yet, for the same column.
     pub(super) fn like(other: &Self) -> Self {
         Self {
             kind: other.kind,
@@ -96,7 +96,7 @@ impl Values {
         }
     }
 
-    /// Forgets all of them, but not the space for them.
+    /// Removes all values but keeps allocated memory.
     pub(super) fn clear(&mut self) {
         self.plain.clear();
         self.ends.clear();
@@ -105,8 +105,8 @@ impl Values {
         self.last = NONE;
     }
 
-    /// Begins again with those values of another one that have these numbers, and puts their new
-    /// numbers into `keys`.
+    /// Replaces the content by those values of `other` that have the numbers `keys`, and sets
+    /// `keys` to their new numbers.
     pub(super) fn follow(&mut self, other: &Self, keys: &mut [u32]) {
         self.clear();
         self.hasher.clone_from(&other.hasher);
@@ -131,27 +131,27 @@ impl Values {
         self.moved = moved;
     }
 
-    /// What sort of values these are.
+    /// The type of the values.
     pub(in crate::store) const fn kind(&self) -> ColumnKind {
         self.kind
     }
 
-    /// Whether there may be none in a row.
+    /// Whether a row may have no value.
     pub(in crate::store) const fn is_nullable(&self) -> bool {
         self.is_nullable
     }
 
-    /// How many there are.
+    /// The number of values.
     pub(in crate::store) const fn len(&self) -> usize {
         self.hashes.len()
     }
 
-    /// All of them, one after the other.
+    /// All values, one after another.
     pub(in crate::store) fn plain(&self) -> &[u8] {
         &self.plain
     }
 
-    /// A value, as the plain encoding has it; nothing if there is none of this number.
+    /// A value in plain encoding; empty if there is no such number.
     pub(in crate::store) fn get(&self, key: u32) -> &[u8] {
         let value = || {
             let key = usize::try_from(key).ok()?;
@@ -164,8 +164,7 @@ impl Values {
         value().unwrap_or_default()
     }
 
-    /// Adds a cell in its plain encoding after others; nothing for one of another type, which
-    /// counts as none.
+    /// Appends a cell in plain encoding; nothing for a cell of another type, which counts as none.
     pub(super) fn encode(&self, cell: Cell<'_>, to: &mut Vec<u8>) {
         match (self.kind, cell) {
             (ColumnKind::Time, Cell::Int(secs)) => {
@@ -209,15 +208,15 @@ impl Values {
         folded(self.hasher.hash_one(value))
     }
 
-    /// Looks at the slots of these hashes, so that the processor has them at hand when values are
-    /// looked up: it gets many at once, but waits for each where what to do next depends on it.
+    /// Prefetches the slots of these hashes: the processor can load many at once, but waits for
+    /// each one if the next step depends on it.
     pub(super) fn touch(&self, hashes: impl Iterator<Item = u32>) {
         let mask = self.slots.len() - 1;
         let key = |hash| self.slots.get(Slot::place(hash, mask)).map_or(0, |slot| slot.key);
         std::hint::black_box(hashes.fold(0, |all, hash| all ^ key(hash)));
     }
 
-    /// The number of a value with this hash, which is added if it is not there.
+    /// The number of a value with this hash; the value is added if it is new.
     pub(super) fn key_of(&mut self, hash: u32, value: &[u8]) -> u32 {
         let mask = self.slots.len() - 1;
         let mut at = Slot::place(hash, mask);
@@ -231,9 +230,9 @@ impl Values {
         self.add(hash, at)
     }
 
-    /// Counts what stands at the end as a value, whose slot this is: its number.
+    /// Adds the bytes at the end of `plain` as a value in the slot `at`; returns its number.
     fn add(&mut self, hash: u32, at: usize) -> u32 {
-        // Rows of a group are far fewer.
+        // A group has far fewer rows.
         let key = u32::try_from(self.len()).unwrap_or(NONE);
         if self.width.is_none() {
             self.ends.push(self.plain.len());
@@ -258,7 +257,7 @@ impl Values {
         at
     }
 
-    /// Makes room for more values.
+    /// Doubles the hash table.
     fn widen(&mut self) {
         let mask = self.slots.len() * 2 - 1;
         let mut slots = vec![Slot::EMPTY; mask + 1];
@@ -275,7 +274,7 @@ impl Values {
     }
 }
 
-/// Whether two values are the same; for the lengths of numbers without a call.
+/// Whether two values are equal, without a function call for those of eight bytes.
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     match (<&[u8; 8]>::try_from(one), <&[u8; 8]>::try_from(other)) {
         (Ok(one), Ok(other)) => one == other,
@@ -283,13 +282,13 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
     }
 }
 
-/// Half of a hash.
+/// The lower half of a hash.
 #[expect(clippy::cast_possible_truncation, reason = "the lower bits are what is wanted")]
 const fn folded(hash: u64) -> u32 {
     hash as u32
 }
 
-/// A number as tables have it.
+/// A number as stored in tables.
 fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Bandwidth files as rows, by the reader that judges them as tor does.
+//! Turns bandwidth files into rows, by the reader that judges them as tor does.
 
 use std::collections::HashSet;
 
@@ -14,34 +14,33 @@ use crate::store::batch::Cell;
 use crate::store::error::ArchiveStoreError;
 use crate::store::partition::Partition;
 
-/// A bandwidth file has no more than this.
+/// The greatest size of a bandwidth file, in bytes.
 const MOST_BYTES: usize = 1 << 24;
-/// Nor a longer header.
+/// The greatest size of its header, in bytes.
 const MOST_HEADER_BYTES: usize = 1 << 20;
-/// And no more lines.
+/// The greatest number of its lines.
 const MOST_LINES: usize = 100_000;
-/// A month has no more than this.
+/// The greatest number of files in a month.
 const MOST_FILES: usize = 100_000;
 
-/// Takes bandwidth files.
+/// Receives bandwidth files.
 pub(super) struct Files {
-    /// The bounds that they must keep.
     bounds: Bounds,
-    /// A row for each.
+    /// One row per file.
     files: Partition,
-    /// A row for each of their lines.
+    /// One row per relay line.
     lines: Partition,
     hashes: HashSet<[u8; 32]>,
-    /// How many were there twice.
+    /// The number of duplicate files.
     duplicates: u64,
-    /// How many lines were kept.
+    /// The number of lines that were kept.
     kept: u64,
-    /// Lines of the last that were left out.
+    /// Lines left out of the last file.
     left_out: Vec<DocumentError>,
 }
 
 impl Files {
-    /// Before the first.
+    /// Before the first file.
     pub(super) fn new(bounds: Bounds, files: Partition, lines: Partition) -> Self {
         let (hashes, left_out) = (HashSet::new(), Vec::new());
         Self { bounds, files, lines, hashes, duplicates: 0, kept: 0, left_out }
@@ -91,8 +90,7 @@ impl Fill for Files {
         if self.hashes.len() >= MOST_FILES {
             return Err(wrong(format!("there are more than {MOST_FILES} files of this month")));
         }
-        // Its own time is when it is read at: how old it may be when it is voted with does not
-        // matter here.
+        // The file is judged as of its own time: its age in a vote does not matter here.
         let mut all = scan::Lines::of(document.bytes);
         let first = all.find(|line| !line.keyword.starts_with(b"@"));
         let time = first.and_then(|line| scan::number(line.keyword)).unwrap_or(0);

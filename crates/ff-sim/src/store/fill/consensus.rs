@@ -1,4 +1,4 @@
-//! Consensuses as rows.
+//! Turns consensuses into rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -16,7 +16,7 @@ use crate::store::hours::Hours;
 use crate::store::partition::Partition;
 use crate::store::schema::CONSENSUS_RELAYS;
 
-/// Columns of a relay's row that are not as they were the hour before, or may be not.
+/// Columns of a relay's row that may differ from the hour before.
 const VALID_AFTER: usize = CONSENSUS_RELAYS.place("valid_after");
 const DIGEST: usize = CONSENSUS_RELAYS.place("digest");
 const MICRODESCRIPTOR_DIGEST: usize = CONSENSUS_RELAYS.place("microdescriptor_digest");
@@ -24,35 +24,34 @@ const FLAGS: usize = CONSENSUS_RELAYS.place("flags");
 const WEIGHT: usize = CONSENSUS_RELAYS.place("weight");
 const IS_UNMEASURED: usize = CONSENSUS_RELAYS.place("is_unmeasured");
 
-/// A consensus has no more than this.
+/// The greatest size of a consensus, in bytes.
 const MOST_BYTES: usize = 1 << 24;
-/// And no more relays than this, for which only one above [`LONG_BYTES`] is asked.
+/// The greatest number of relays; it is checked only for documents above [`LONG_BYTES`].
 const MOST_RELAYS: usize = 40_000;
-/// A table of that number of relays takes at least this number of bytes.
+/// The least size in bytes of a document with that number of relays.
 const LONG_BYTES: usize = 1 << 22;
 
-/// Takes consensuses.
+/// Receives consensuses.
 pub(super) struct Consensuses {
-    /// The bounds that they must keep.
     bounds: Bounds,
-    /// A row for each.
+    /// One row per consensus.
     documents: Partition,
-    /// A row for each of its relays.
+    /// One row per relay of a consensus.
     relays: Partition,
-    /// What reads them.
+    /// Reads successive consensuses.
     sequence: Sequence,
-    /// Whether the one that was read last has its rows in the table.
+    /// Whether the rows of the last consensus are in the table.
     is_added: bool,
     /// The times of each flavour.
     times: BTreeMap<&'static str, BTreeSet<u64>>,
-    /// How many were there twice.
+    /// The number of duplicate documents.
     duplicates: u64,
-    /// How many documents were none.
+    /// The number of documents that were not consensuses.
     passed_over: u64,
     texts: Texts,
 }
 
-/// Space for texts, used again for each relay.
+/// Memory for texts, reused for each relay.
 #[derive(Default)]
 struct Texts {
     address: String,
@@ -61,7 +60,7 @@ struct Texts {
 }
 
 impl Consensuses {
-    /// Before the first.
+    /// Before the first consensus.
     pub(super) fn new(bounds: Bounds, documents: Partition, relays: Partition) -> Self {
         Self {
             bounds,
@@ -76,7 +75,8 @@ impl Consensuses {
         }
     }
 
-    /// Adds the rows of the consensus that was read, which may have the rows of the one before it.
+    /// Adds the rows of the last consensus; with `has_before`, unchanged rows of the one before are
+    /// repeated.
     fn add(&mut self, document: Document<'_>, has_before: bool) {
         let consensus = self.sequence.now();
         let flavour = flavour_name(consensus.flavour);
@@ -117,14 +117,14 @@ impl Consensuses {
 }
 
 impl Texts {
-    /// Makes the addresses of a relay.
+    /// Formats the addresses of a relay.
     fn read(&mut self, consensus: &Consensus, relay: &ConsensusRelay) {
         self.address.clear();
         for (index, byte) in relay.address.octets().into_iter().enumerate() {
             if index > 0 {
                 self.address.push('.');
             }
-            // Formatting by the library takes four times as long, five million times a month.
+            // The library's formatting takes four times as long, five million times per month.
             for (least, unit) in [(100, 100), (10, 10), (0, 1)] {
                 if byte >= least {
                     self.address.push(char::from(b'0' + byte / unit % 10));
@@ -162,8 +162,8 @@ fn push_relay(to: &mut Partition, consensus: &Consensus, relay: &ConsensusRelay,
     ]);
 }
 
-/// Adds a relay's row as the one that the consensus before has of it, as far as that has not
-/// changed; `false` if there is none, or what has changed is not what changes from hour to hour.
+/// Repeats the relay's row in the previous consensus with changed cells. Returns `false` if there
+/// is none, or if a column has changed that is constant from hour to hour.
 fn push_again(
     to: &mut Partition,
     sequence: &Sequence,
@@ -255,7 +255,7 @@ impl Fill for Consensuses {
     }
 }
 
-/// Whether a consensus has no more relays than there may be, as far as its length does not say so.
+/// Checks the number of relays, if the document's size allows too many.
 fn check_relays(document: Document<'_>) -> Result<(), DocumentError> {
     check_len(document, "consensus", MOST_BYTES)?;
     let is_long = document.bytes.len() > LONG_BYTES;
@@ -272,7 +272,7 @@ const fn flavour_name(flavour: Flavour) -> &'static str {
     }
 }
 
-/// Whether a document is a microdescriptor, which lie among consensuses of that flavour.
+/// Whether a document is a microdescriptor; archives have these among consensuses of that flavour.
 fn is_microdescriptor(document: &[u8]) -> bool {
     let mut lines = scan::Lines::of(document);
     let first = lines.find(|line| !matches!(line.keyword, [] | [b'@', ..]));

@@ -1,4 +1,4 @@
-//! Server descriptors as rows.
+//! Turns server descriptors into rows.
 
 use std::collections::HashSet;
 
@@ -11,27 +11,25 @@ use crate::store::batch::Cell;
 use crate::store::error::ArchiveStoreError;
 use crate::store::partition::Partition;
 
-/// A descriptor has no more than this; tor takes none above 20 kB.
+/// The greatest size of a descriptor, in bytes; tor accepts none above 20 kB.
 const MOST_BYTES: usize = 1 << 20;
-/// A month has no more than this.
+/// The greatest number of descriptors in a month.
 const MOST: usize = 1_800_000;
 
-/// Takes server descriptors.
+/// Receives server descriptors.
 pub(super) struct Servers {
-    /// The bounds that they must keep.
     bounds: Bounds,
     rows: Partition,
-    /// The one that is being read, whose space is used again.
+    /// The descriptor that is being read; its memory is reused.
     now: Descriptors,
-    /// The digests of all: twenty bytes for each of a month's descriptors, which are less than a
-    /// million. There are at most [`MOST`].
+    /// The digests of all descriptors: a month has less than a million. There are at most [`MOST`].
     digests: HashSet<[u8; 20]>,
-    /// How many were there twice.
+    /// The number of duplicate descriptors.
     duplicates: u64,
 }
 
 impl Servers {
-    /// Before the first.
+    /// Before the first descriptor.
     pub(super) fn new(bounds: Bounds, rows: Partition) -> Self {
         let (now, digests) = (Descriptors::default(), HashSet::new());
         Self { bounds, rows, now, digests, duplicates: 0 }

@@ -1,4 +1,4 @@
-//! What is written is what is read.
+//! Written rows are read back.
 
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -10,7 +10,7 @@ const fn column(name: &'static str, kind: ColumnKind, is_nullable: bool) -> Colu
     Column { name, kind, is_nullable }
 }
 
-/// A table with all that columns can be.
+/// A table with columns of all kinds.
 static ALL: Table = Table {
     name: "all",
     columns: &[
@@ -25,31 +25,31 @@ static ALL: Table = Table {
     ],
 };
 
-/// Rows of a document: more than a group has at least.
+/// The number of rows of a document: more than the least of a group.
 const DOCUMENT: usize = 150_000;
 /// Rows of three groups, the last one smaller.
 const ROWS: usize = 2 * DOCUMENT + 12_345;
 
 /// The values of a row.
 struct Row {
-    /// The same for a thousand rows.
+    /// Equal in a thousand rows.
     time: u64,
-    /// One of 70,000, whose numbers need three bytes.
+    /// One of 70,000 values, so numbers need three bytes.
     int: Option<u64>,
-    /// Of 200.
+    /// One of 200 values.
     small: Option<u64>,
     /// Sometimes none.
     is_true: Option<bool>,
-    /// Some are empty.
+    /// Sometimes empty.
     text: String,
-    /// Another in each row.
+    /// Unique in each row.
     id: [u8; 20],
-    /// The same, and longer; in some rows none.
+    /// Unique and longer; missing in some rows.
     long: Option<String>,
 }
 
 impl Row {
-    /// That of this number.
+    /// The row with this number.
     fn of(row: usize) -> Self {
         let number = row as u64;
         let mut id = [0; 20];
@@ -79,7 +79,7 @@ impl Row {
     }
 }
 
-/// Checks that a partition has the first rows.
+/// Checks that a partition has the first `rows` rows.
 fn check(path: &Path, rows: usize) {
     let part = PartFile::open_checked(path, &ALL).expect("a partition");
     let mut at = 0;
@@ -133,7 +133,7 @@ fn groups_are_closed_by_what_their_values_take_too() {
     }
     part.finish().expect("written");
     let part = PartFile::open_checked(&path, &ALL).expect("a partition");
-    // The last document before a group is known in it, too.
+    // The last document before a group can be repeated in the group, too.
     assert!(part.groups().len() >= 4, "{:?}", part.groups());
     assert_eq!(part.groups().iter().sum::<u64>(), 40);
 }
@@ -164,7 +164,7 @@ fn rows_of_the_last_document_come_again_with_what_has_changed() {
         part.end_document();
         plain.end_document();
     }
-    // There is nothing before the first document; with the third a group begins.
+    // Nothing precedes the first document; the third begins a group.
     assert_eq!(again, 3 * len);
     part.finish().expect("written");
     check(&path, 4 * len);
@@ -186,7 +186,7 @@ fn a_value_that_has_to_be_there_and_is_not_is_an_error() {
     assert!(!path.exists());
 }
 
-/// Reads all of a file as if its manifest had this hash; how many values there were.
+/// Reads a file completely, as if its manifest had its hash; returns the number of values.
 fn read_whatever(path: &Path) -> Result<usize, ArchiveStoreError> {
     let part = PartFile::open_checked(path, &ALL)?;
     let mut values = 0;
@@ -217,7 +217,7 @@ fn changed_files_whose_manifests_were_changed_alike_are_errors_and_no_panics() {
             let at = rng.random_range(0..bytes.len());
             bytes[at] = rng.random();
         }
-        // The length of what stands at the end, too.
+        // Also the length field at the end.
         if rng.random_bool(0.1) {
             bytes.truncate(rng.random_range(0..bytes.len()));
         }

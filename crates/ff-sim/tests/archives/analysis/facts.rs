@@ -1,4 +1,4 @@
-//! The paper's figures A1 to A7 on the whole data.
+//! The paper's figures A1 to A7 for the full data.
 
 #![expect(clippy::print_stdout, reason = "figures are what these tests are for")]
 
@@ -17,14 +17,14 @@ use ff_sim::read::series::SeriesKind;
 
 use super::{analyse, table, whole};
 
-/// A line of percentages: a percentile of each window's values.
+/// A percentile of each window's values, in percent.
 fn line(outcome: &ErrorAnalysis, of: impl Fn(usize) -> Vec<f64>, p: f64) -> Vec<f64> {
     (0..outcome.windows.len())
         .map(|window| 100.0 * percentile(&of(window), p).unwrap_or(f64::NAN))
         .collect()
 }
 
-/// Says that percentages are within a point of what a trial gave.
+/// Asserts that percentages are within `within` points of those of a trial run.
 fn near(what: &str, found: &[f64], expected: &[f64], within: f64) {
     println!("{what}: {found:.2?}, trial {expected:?}");
     for (found, expected) in found.iter().zip(expected) {
@@ -75,8 +75,8 @@ fn the_guard_probabilities_of_october_2025_vary_by_window() {
     let deviations = |window: usize| outcome.means(window, |means| means.weight_deviation);
     near("A7 median RSD(W)", &line(&outcome, deviations, 50.0), &[2.5, 9.4, 19.0], 1.5);
     println!("relays with a mean: {:?}", [0, 1, 2].map(|window| deviations(window).len()));
-    // Guards and exits mix in guard probabilities: the network's error by them says nothing about
-    // weights.
+    // Guard probabilities mix guards and exits: the network's error computed from them says nothing
+    // about weights.
     let errors = |window: usize| outcome.network(window, 1.0, |network| network.weight_error);
     println!("NWE by guard probability, no figure: {:.1?}", line(&outcome, errors, 50.0));
 }
@@ -110,7 +110,6 @@ fn networks_are_as_wrong_as_known() {
     }
 }
 
-/// The network of May 2024.
 fn may_2024() -> Network {
     let path = whole("a-network/relayinfo_staging_2024-05-01--2024-05-31.json.xz");
     let mut text = String::new();
@@ -128,7 +127,7 @@ fn may_2024() -> Network {
     Network { relays: relays.values().map(relay).collect(), ..Network::default() }
 }
 
-/// A network of Shadow's.
+/// A network of Shadow's experiments.
 fn shadow(name: &str) -> Network {
     let text = fs::read_to_string(whole(name)).expect("the file is there");
     let relay = |line: &str| {

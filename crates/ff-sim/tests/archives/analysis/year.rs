@@ -1,4 +1,4 @@
-//! A generated year: how long it takes and how much memory.
+//! A synthetic year: time and memory.
 
 use std::fs;
 use std::time::Instant;
@@ -8,21 +8,21 @@ use ff_sim::analysis::window::Window;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
-/// Relays of a generated network.
+/// The number of relays of a synthetic network.
 const RELAYS: u32 = 8_000;
 
-/// A relay that is made up.
+/// A synthetic relay.
 struct Made {
-    /// What it advertises now.
+    /// Its present advertised bandwidth.
     advertised: u64,
-    /// Its weight now.
+    /// Its present weight.
     weight: u64,
     /// Whether it runs.
     is_running: bool,
 }
 
-/// Moves a relay on by an hour: a descriptor every 18 hours, a new weight in four of five hours,
-/// and 1 in 500 goes or comes.
+/// Advances a relay by an hour: a descriptor every 18 hours, a new weight in four of five hours,
+/// and 1 in 500 stops or starts.
 fn an_hour(relay: &mut Made, random: &mut impl Rng, publishes: bool) {
     if publishes {
         let next = relay.advertised * random.random_range(850..1_160) / 1_000;
@@ -36,15 +36,15 @@ fn an_hour(relay: &mut Made, random: &mut impl Rng, publishes: bool) {
     }
 }
 
-/// How many seconds this thread has had a processor: others may have it too.
+/// The CPU time of this thread in seconds: other threads may share the processor.
 pub(super) fn processor_secs() -> f64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
     let nanos = text.split_whitespace().next().expect("a number");
     nanos.parse::<f64>().expect("a number") / 1e9
 }
 
-/// Analyses `hours` generated hours; gives the seconds that the engine had a processor, and those
-/// that went by.
+/// Analyses `hours` synthetic hours; returns the engine's CPU time and the elapsed time, in
+/// seconds.
 fn hours(hours: u64) -> (f64, f64) {
     let (windows, step_secs) = (Window::of_paper(), 3_600);
     let mut engine =
@@ -76,7 +76,7 @@ fn hours(hours: u64) -> (f64, f64) {
     (worked, took)
 }
 
-/// A figure of what this process uses, in MB.
+/// A memory figure of this process, in MB.
 fn megabytes(name: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status.lines().find(|line| line.starts_with(name)).expect("it is told");

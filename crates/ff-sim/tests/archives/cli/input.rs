@@ -1,4 +1,4 @@
-//! Input that is cut, of other months, or of the future.
+//! Truncated input, input of other months, and input from the future.
 
 use std::fs;
 use std::io::Read;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{fails, prints, run};
 
-/// A fingerprint that is as good as drawn.
+/// A pseudorandom fingerprint.
 fn name(number: u64) -> String {
     let digits =
         |factor: u64| format!("{:013X}", number.wrapping_add(1).wrapping_mul(factor) >> 12);
@@ -17,7 +17,7 @@ fn name(number: u64) -> String {
     format!("{all}A")
 }
 
-/// Writes a packed text, all of it or its first half.
+/// Writes a packed text, complete or only its first half.
 fn write(dir: &Path, file: &str, text: &str, is_cut: bool) {
     let mut packed = Vec::new();
     let mut encoder = liblzma::read::XzEncoder::new(text.as_bytes(), 0);
@@ -26,7 +26,7 @@ fn write(dir: &Path, file: &str, text: &str, is_cut: bool) {
     fs::write(dir.join(file), &packed[..len]).expect("written");
 }
 
-/// How many relays or days there are in results.
+/// The number of relays or days in results.
 fn count(printed: &[u8]) -> u64 {
     let found: Value = serde_json::from_slice(printed).expect("JSON");
     ["relays", "days"].iter().find_map(|name| found[name].as_u64()).expect("a number")
@@ -65,7 +65,7 @@ fn of_packed_files_that_are_cut_results_are_of_what_came_before() {
         write(dir, file, text, true);
         let output = run(dir, &args);
         let said = String::from_utf8_lossy(&output.stderr);
-        // One fault in two thousand rows is less than one in a thousand.
+        // One error in two thousand rows is less than one in a thousand.
         assert_eq!(output.status.code(), Some(0), "{args:?}: {said}");
         assert!(
             said.contains(&format!("parts of the input left out: 1; the first: {file}")),
@@ -85,7 +85,7 @@ fn of_packed_files_that_are_cut_results_are_of_what_came_before() {
 fn what_is_cut_before_anything_of_use_is_named() {
     let dir = tempfile::tempdir().expect("a directory");
     let dir = dir.path();
-    // A consensus without its footer is none, so nothing of it is left.
+    // A consensus without its footer is invalid, so nothing of it is kept.
     let weights: Vec<u32> = (0..3000).map(|number| number * number % 7919).collect();
     write(dir, "consensus.xz", &super::consensus(&weights), true);
     let (status, said) = fails(dir, &["analyse", "--network", "consensus.xz"]);
@@ -110,7 +110,7 @@ fn the_ledger_lists_what_its_readers_leave_out() {
     let path = dir.join("data/d-2019/bandwidth-2019.csv");
     let args = ["ledger", "--quick", "--data", "data", "--out", "out"];
     let listed = || fs::read_to_string(dir.join("out/errors.csv")).expect("a list");
-    // One of 365 days is more than one in a thousand, and the rest is still there.
+    // One of 365 days is more than one in a thousand, and the rest is still analysed.
     let line = days.lines().position(|line| line.starts_with("2019-03-01")).expect("a day");
     fs::write(&path, days.replace("2019-03-01,", "2019-03-01,x")).expect("written");
     let (status, said) = fails(dir, &args);
@@ -130,7 +130,7 @@ fn bandwidth_file(dir: &Path, file: &str, unix_secs: u64) {
     fs::write(dir.join(file), text).expect("written");
 }
 
-/// Writes a relayinfo of those relays, from this time on or from none.
+/// Writes a relayinfo of those relays, with this time or without one.
 fn relayinfo(dir: &Path, file: &str, time: &str) {
     let relay = |number: u8| {
         format!(

@@ -1,4 +1,4 @@
-//! No change to a file of a store, or of results, makes what reads it panic.
+//! No mutation of a file of a store, or of results, makes a reader panic.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,10 +16,10 @@ use proptest::prelude::*;
 
 use super::{change, mutated, sample};
 
-/// 2020-02-29 11:00:00 in UTC, when the consensus of the samples is from.
+/// 2020-02-29 11:00:00 UTC, the time of the samples' consensus, in seconds since 1970.
 const HOUR: u64 = 1_582_974_000;
 
-/// The files of a small store by their paths within it.
+/// The files of a small store, by their paths within it.
 fn template() -> &'static BTreeMap<PathBuf, Vec<u8>> {
     static FILES: OnceLock<BTreeMap<PathBuf, Vec<u8>>> = OnceLock::new();
     FILES.get_or_init(|| {
@@ -55,7 +55,7 @@ fn template() -> &'static BTreeMap<PathBuf, Vec<u8>> {
     })
 }
 
-/// Reads all of a store that can be read.
+/// Reads everything that can be read of a store.
 fn read_all(dir: &Path) -> Result<u64, ArchiveStoreError> {
     let store = ArchiveStore::open(dir)?;
     let network = hour::network(&store, HOUR).map(|network| network.relays.len());

@@ -1,4 +1,4 @@
-//! What a store says is what its archives say, also to DuckDB.
+//! A store gives the same results as its archives, also when read by DuckDB.
 
 use std::fs;
 use std::process::Command;
@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use super::made::{self, Archive, fails, month_of_consensuses, prints};
 
-/// Archives and a store of them: hours from the last of February on, where the descriptors of the
-/// samples are from.
+/// Archives and a store of them: hours from the last day of February on, which the samples'
+/// descriptors are from.
 fn filled() -> tempfile::TempDir {
     let temporary = tempfile::tempdir().expect("a directory");
     let archives = temporary.path().join("archives");
@@ -24,7 +24,7 @@ fn filled() -> tempfile::TempDir {
         (format!("2020-02-29-{clock:02}-00-00-consensus"), made::consensus(&time, clock.into()))
     };
     let mut february = Archive::new(&archives.join("consensuses-2020-02.tar.xz"));
-    // Hours are not in their order, and some are missing.
+    // Hours are out of order, and some are missing.
     for clock in [23, 11, 12, 20, 14] {
         let (name, text) = hour(clock);
         february = february.put(&name, text.as_bytes());
@@ -66,7 +66,7 @@ fn an_hour_of_a_store_is_the_network_of_its_consensus_and_descriptors() {
     }
     let text = prints(dir, &["schedule", "--network", "store@2020-02-29T12:00", "--greedy"]);
     assert!(!text.contains("from weights"), "{text}");
-    // A byte of a partition that is another: the reader of Parquet does not get to see it.
+    // A changed byte of a partition: the Parquet reader never sees it.
     let part = dir.join("store/descriptors/month=2020-02/part.parquet");
     let mut bytes = fs::read(&part).expect("a partition");
     bytes[100] ^= 1;
@@ -166,7 +166,7 @@ fn a_store_says_who_is_new_and_who_is_overloaded() {
         .map(|name| hex::decode(name.replace(' ', "")).expect("digits").try_into().expect("20"))
         .collect();
     let text = made::consensus("2020-03-01 00:00:00", 0);
-    // Two relays of the consensus with descriptors: one comes late, the other is overloaded.
+    // Two relays of the consensus with descriptors: one appears late, the other is overloaded.
     let is_listed =
         |name: &&[u8; 20]| text.contains(&format!(" {} ", Base64Unpadded::encode_string(*name)));
     let listed: Vec<_> = names.iter().filter(is_listed).collect();
@@ -278,7 +278,7 @@ fn families_by_key_are_kept_merged_and_put_together() {
     let consensus = Consensus::parse(consensus(12).as_bytes()).expect("a consensus");
     let expected = join(&consensus, &all);
     assert_eq!(network.relays, expected.relays);
-    // Six of its relays have their descriptors here, and none of them names another one of the six.
+    // Six of its relays have descriptors here, and none of them names another one of the six.
     let keyed = network.relays.iter().filter(|relay| relay.family_ids.len() == 1).count();
     let families: std::collections::BTreeSet<_> = network.families().into_iter().collect();
     assert_eq!((keyed, families.len()), (6, network.relays.len() - 5));
@@ -287,9 +287,9 @@ fn families_by_key_are_kept_merged_and_put_together() {
         let found: Value = serde_json::from_str(&found).expect("JSON");
         (found["groups"].as_array().expect("groups").len(), found["relays"].as_u64())
     };
-    // Of a moment only relays with a capacity are in groups, which are those of the family.
+    // At one moment only relays with a capacity are in groups, which are those of the family.
     assert_eq!(by_family(&["--network", "merged@2020-02-29T12:00"]).0, 1);
-    // Two more are listed by other descriptors than those that are here, which are their newest.
+    // Two more relays are listed with other descriptors than those here, which are their newest.
     assert_eq!(by_family(&["--store", "merged", "--windows", "6h"]), (22 - 7, Some(22)));
 }
 
@@ -331,7 +331,7 @@ fn other_months_are_joined_on_demand_only() {
                    (flavour ns) are missing: 1461 hours";
     assert!(list(&["store"]).contains(missing), "{}", list(&["store"]));
     assert!(!list(&["share", "--shard", "1/1"]).contains(missing));
-    // Tables as well.
+    // The same for tables.
     let table = |name: &str, month: &str, value: &str| {
         let text = format!(
             "relays,2025-{month}-01T00:00:00,2025-{month}-01T08:00:00\n{},{value},{value}\n",
@@ -376,7 +376,7 @@ fn duckdb_finds_the_same_weight_error() {
         compared += 1;
     }
     assert_eq!(compared, 2 * 45);
-    // What the document says is what it says it is.
+    // The query in the document gives the result that the document describes.
     let text = fs::read_to_string(
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../doc/sim-store.md"),
     );
@@ -392,7 +392,7 @@ fn duckdb_finds_the_same_weight_error() {
     let output = Command::new(python).args(["-c", script, &sql]).output().expect("python");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let printed: f64 = String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number");
-    // 2020-03-01 12:00:00 in UTC; an hour's window has this hour alone.
+    // 2020-03-01 12:00:00 UTC; a window of an hour has only this hour.
     let ours = found["errors"]["3600@1583064000"].as_f64().expect("an error");
     assert!((printed - ours).abs() < 1e-12, "{printed} and {ours}");
 }
@@ -410,7 +410,7 @@ fn relays_of_a_store_that_name_each_other_are_one_family() {
         (line.to_owned(), line.trim_start_matches("fingerprint").replace(' ', ""))
     };
     let ([one, other, third], mut text) = ([0, 1, 2].map(|at| line(alone[at])), text);
-    // The third names the first, which does not name it.
+    // The third names the first, but the first does not name the third.
     for (of, named) in [(&one, &other.1), (&other, &one.1), (&third, &one.1)] {
         text = text.replace(&of.0, &format!("{}\nfamily ${named}", of.0));
     }

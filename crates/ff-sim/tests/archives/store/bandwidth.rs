@@ -13,8 +13,8 @@ fn sample(version: &str) -> String {
     fs::read_to_string(data.join(format!("bandwidth-{version}.v3bw"))).expect("a sample")
 }
 
-/// Files of the versions 1.0 to 1.6, with the number of their lines and of those that authorities
-/// vote with.
+/// Files of the versions 1.0 to 1.6, each with the number of its lines and of those that
+/// authorities vote with.
 fn versions() -> Vec<(&'static str, String, usize, usize)> {
     let plain = |at: u64, version: &str, lines: &str| format!("{at}\n{version}{lines}");
     let line =
@@ -58,7 +58,7 @@ fn files_of_every_version_are_read_whole() {
     let lines: usize = versions().iter().map(|(_, _, lines, _)| lines).sum();
     assert_eq!((&found[0]["read"], &found[0]["left_out"]), (&7.into(), &0.into()));
     assert_eq!(found[0]["rows"], 7 + lines);
-    // Alone, and together with a network of their own time.
+    // Alone, and with a network of their own time.
     for (version, text, _, votes) in versions() {
         fs::write(dir.join("a.v3bw"), &text).expect("written");
         let time = text.lines().next().expect("a time");
@@ -87,8 +87,8 @@ fn of_odd_files_lines_are_left_out_and_the_rest_is_kept() {
     let file = |at: u64, more: &str| format!("{at}\nversion=1.4.0\n=====\n{good}{more}");
     let above = line(5001, "9007199254740993");
     let odd = [
-        // A line that authorities skip; a relay that is there already and a bw of 0, which they
-        // take.
+        // A line that authorities skip; a relay that occurs twice and a bw of 0, both of which they
+        // accept.
         ("skipped", file(1_582_970_400, "bw=x node_id=$00\n")),
         ("duplicate", file(1_582_970_401, &line(3, "8"))),
         ("zero", file(1_582_970_402, &line(5000, "0"))),

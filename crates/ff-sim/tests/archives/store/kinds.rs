@@ -1,4 +1,4 @@
-//! Consensuses of the other flavour, and relays that are not measured or have no weight.
+//! Consensuses of the other flavour, and relays that are unmeasured or have no weight.
 
 use std::fs;
 use std::path::Path;
@@ -60,7 +60,7 @@ fn unmeasured_relays_and_weights_of_0_are_the_same_in_files_and_stores() {
         assert_eq!((one.fingerprint, one.is_unmeasured), (other.fingerprint, other.is_unmeasured));
         assert!((one.weight - other.weight).abs() < f64::EPSILON);
     }
-    // The program takes both alike: a relay with weight 0 can be measured all the same.
+    // Both sources give the same result: a relay with weight 0 can be measured nevertheless.
     for name in ["consensus", "weights@2020-02-29T11:00"] {
         let args = ["schedule", "--greedy", "--json", "--network", name];
         let found: Value = serde_json::from_str(&prints(dir, &args)).expect("JSON");
@@ -102,7 +102,7 @@ fn archives_of_microdescriptors_are_read_for_their_consensuses() {
     let manifest: Value = serde_json::from_str(&manifest.expect("a manifest")).expect("JSON");
     assert_eq!(manifest["passed_over"], 3, "microdescriptors are no fault of the archive");
     assert_eq!(manifest["hours"][0]["flavour"], "microdesc");
-    // It names no descriptors, so it is not a network of an hour, and cannot be analysed.
+    // It lists no descriptors, so it cannot be used as a network or analysed.
     let (status, said) = fails(dir, &["analyse", "--network", "store@2022-11-19T10:00"]);
     assert!(status == Some(1) && said.contains("no consensus of this time"), "{said}");
     let (status, said) = fails(dir, &["analyse", "--store", "store"]);

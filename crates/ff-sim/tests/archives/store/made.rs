@@ -1,4 +1,4 @@
-//! Archives made from the samples, and the program.
+//! Archives made from the samples, and functions that run the program.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,12 +12,12 @@ use ff_sim::read::descriptor::{Descriptor, Descriptors};
 use liblzma::read::XzDecoder;
 use liblzma::write::XzEncoder;
 
-/// Where the program is.
+/// The path of the program.
 pub(crate) const fn program() -> &'static str {
     env!("CARGO_BIN_EXE_ff-sim")
 }
 
-/// Runs it in this folder.
+/// Runs the program in this folder.
 pub(crate) fn run(dir: &Path, args: &[&str]) -> Output {
     let output = Command::new(program()).current_dir(dir).args(args).output();
     output.expect("the program runs")
@@ -30,7 +30,7 @@ pub(crate) fn prints(dir: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// Its exit status, and what it says of what is wrong.
+/// The exit status and the messages of a failed run.
 pub(crate) fn fails(dir: &Path, args: &[&str]) -> (Option<i32>, String) {
     let output = run(dir, args);
     assert!(!output.status.success(), "{args:?}");
@@ -42,7 +42,7 @@ fn sample(name: &str) -> Vec<u8> {
     fs::read(path).expect("a sample")
 }
 
-/// The real consensus of the samples at another time, with weights of its own.
+/// The real consensus of the samples at another time, with its own weights.
 pub(crate) fn consensus(valid_after: &str, number: u64) -> String {
     let text = String::from_utf8(sample("read-2020-02-29-consensus")).expect("UTF-8");
     let mut relay = number;
@@ -68,13 +68,13 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    /// Nothing yet.
+    /// An empty archive.
     pub(crate) fn new(path: &Path) -> Self {
         fs::create_dir_all(path.parent().expect("a folder")).expect("made");
         Self { path: path.to_owned(), tar: RefCell::new(tar::Builder::new(Vec::new())) }
     }
 
-    /// Adds an entry, with any name.
+    /// Adds an entry with any name.
     pub(crate) fn put(self, name: &str, content: &[u8]) -> Self {
         let mut header = tar::Header::new_gnu();
         header.as_gnu_mut().expect("such a header").name[..name.len()]
@@ -86,7 +86,7 @@ impl Archive {
         self
     }
 
-    /// Its bytes.
+    /// The content of the archive.
     pub(crate) fn bytes(self, is_packed: bool) -> Vec<u8> {
         let bytes = self.tar.into_inner().into_inner().expect("a vector takes all");
         if !is_packed {
@@ -97,7 +97,7 @@ impl Archive {
         packed.finish().expect("a vector takes all")
     }
 
-    /// Writes it.
+    /// Writes the archive.
     pub(crate) fn finish(self, is_packed: bool) {
         let path = self.path.clone();
         fs::write(path, self.bytes(is_packed)).expect("written");
@@ -134,7 +134,7 @@ pub(crate) fn sample_descriptors() -> Vec<u8> {
     text
 }
 
-/// An archive of them.
+/// Writes an archive of the samples' descriptors.
 pub(crate) fn descriptors(dir: &Path) {
     let text = sample_descriptors();
     Archive::new(&dir.join("server-descriptors-2020-02.tar.xz"))
@@ -142,8 +142,8 @@ pub(crate) fn descriptors(dir: &Path) {
         .finish(true);
 }
 
-/// The descriptors of the samples, each with a certificate of the same family's key (proposal 321),
-/// and the digests by which a consensus lists each of them: what it was, and what it is then.
+/// The descriptors of the samples, each with a certificate by the same family key (proposal 321),
+/// and the digests by which a consensus lists each of them, before and after that change.
 pub(crate) fn in_one_family() -> (String, Vec<(String, String)>) {
     let text = String::from_utf8(sample_descriptors()).expect("UTF-8");
     let line = |line: &str| match line.strip_prefix("master-key-ed25519 ") {
@@ -161,7 +161,8 @@ pub(crate) fn in_one_family() -> (String, Vec<(String, String)>) {
     (changed, named)
 }
 
-/// A family's certificate for a relay's Ed25519 identity, with a signature that nobody here checks.
+/// A family certificate for a relay's Ed25519 identity, with a signature that these tests do not
+/// check.
 fn family_cert(identity: &str) -> String {
     let identity = Base64Unpadded::decode_vec(identity).expect("a key");
     let head: &[u8] = &[1, 12, 0, 0, 0, 0, 1];
@@ -171,7 +172,7 @@ fn family_cert(identity: &str) -> String {
     format!("family-cert\n-----BEGIN FAMILY CERT-----\n{text}\n-----END FAMILY CERT-----\n")
 }
 
-/// Two bandwidth files of the consensus' relays.
+/// Writes two bandwidth files of the consensus's relays.
 pub(crate) fn bandwidth_files(dir: &Path) {
     let mut archive = Archive::new(&dir.join("bandwidths-2020-02.tar.xz"));
     for (name, time) in [("one", 1_582_970_400), ("other", 1_582_974_000)] {
@@ -185,7 +186,7 @@ pub(crate) fn bandwidth_files(dir: &Path) {
     archive.finish(true);
 }
 
-/// The files of a folder by name, but for locks.
+/// The files in a folder by name, without locks.
 pub(crate) fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let (mut all, mut left) = (BTreeMap::new(), vec![dir.to_owned()]);
     while let Some(path) = left.pop() {

@@ -1,4 +1,4 @@
-//! Archives, stores and disks that are not as they should be.
+//! Broken archives, stores and disks.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::made::{self, Archive, contents, fails, month_of_consensuses, prints, program, run};
 
-/// What `errors.csv` of a store lists, without its header.
+/// The lines of a store's `errors.csv`, without its header.
 pub(crate) fn listed(store: &Path) -> Vec<String> {
     let text = fs::read_to_string(store.join("errors.csv")).expect("a list");
     text.lines().skip(1).map(str::to_owned).collect()
@@ -23,7 +23,7 @@ fn no_archive_takes_more_memory_than_there_is_for_one() {
         archive = archive.put(name, lines.as_bytes());
     }
     archive.put("good", good.as_bytes()).finish(true);
-    // Each skip takes 150 bytes, and there are eight million.
+    // Each omission takes 150 bytes, and there are eight million.
     let command = "ulimit -v 400000; exec \"$0\" ingest --collector archives --store store --json";
     let output = Command::new("sh")
         .current_dir(dir)
@@ -105,7 +105,7 @@ fn broken_archives_keep_what_came_before() {
     let path = archives.join("consensuses-2020-02.tar.xz");
     let packed = fs::read(&path).expect("read");
     fs::write(&path, &packed[..packed.len() / 2]).expect("written");
-    // A tar that breaks off between its entries.
+    // A tar that is truncated between two entries.
     let hour = |at: &str, number| made::consensus(&format!("2020-03-01 {at}:00:00"), number);
     let tar = Archive::new(&archives.join("consensuses-2020-03.tar"))
         .put("a", hour("00", 1).as_bytes())
@@ -148,7 +148,7 @@ fn broken_archives_keep_what_came_before() {
     }
     let out = fs::read_to_string(dir.join("out/errors.csv")).expect("a list");
     assert_eq!(out.lines().count(), lines.len() + 1);
-    // What is done says the same again.
+    // A second run reports the same.
     assert_eq!(run(dir, &ingest).status.code(), Some(5));
     let (status, _) = fails(dir, &[&ingest[..], &["--strict"]].concat());
     assert_eq!(status, Some(1));
@@ -166,7 +166,7 @@ fn hours_between_months_are_missing_and_bridges_are_of_another_kind() {
     }
     let ingest = ["ingest", "--collector", "archives", "--store", "store"];
     let text = prints(dir, &ingest);
-    // Of February 29th three, of March 1st three; then from March 1st, 4 h, to the end of the
+    // Three on February 29th, three on March 1st; then from March 1st, 4 h, to the end of the
     // month.
     let march = 31 * 24 - 4;
     assert!(text.contains(&format!("hours missing  {}\n", 6 + march)), "{text}");
@@ -310,7 +310,7 @@ fn folders_that_are_no_stores_stay_as_they_are() {
         assert!(status == Some(1) && text.contains(reason), "{text}");
         assert_eq!(contents(&dir.join("newer")).len(), 1);
     }
-    // A month of a newer schema is not replaced, and one that is locked is left alone.
+    // A month with a newer schema is not replaced, and a locked one is left unchanged.
     prints(dir, &["ingest", "--collector", "archives", "--store", "store"]);
     let manifest = dir.join("store/manifests/consensuses-2020-02.json");
     let text = fs::read_to_string(&manifest).expect("a manifest");
@@ -323,9 +323,9 @@ fn folders_that_are_no_stores_stay_as_they_are() {
     lock.lock().expect("locked");
     let (status, text) = ingest("store");
     assert!(status == Some(1) && text.contains("another run works on this month"), "{text}");
-    // Not by closing it: a child that another test is starting may still have it open.
+    // Not by closing it: a child process started by another test may still have it open.
     lock.unlock().expect("unlocked");
-    // A manifest that is broken is made again.
+    // A broken manifest is replaced.
     fs::write(&manifest, "{").expect("written");
     prints(dir, &["ingest", "--collector", "archives", "--store", "store"]);
 }
@@ -339,7 +339,7 @@ fn a_full_disk_fails_and_leaves_nothing_half_done() {
     let whole = contents(&dir.join("whole"));
     let largest = whole.values().map(Vec::len).max().expect("files");
     assert!(largest > 8 * 1024, "the partition is larger than any limit below: {largest}");
-    // The shell ignores the signal of a file that becomes too large, so that the program sees an
+    // The shell ignores the signal about a file that becomes too large, so the program gets an
     // error.
     for kilobytes in [1, 2, 4, 8] {
         let script = format!(
@@ -371,7 +371,7 @@ fn what_cannot_be_read_or_written_is_named() {
     let (status, text) = fails(dir, &["ingest", "--collector", "empty", "--store", "store"]);
     assert!(status == Some(1) && text.contains("no consensuses"), "{text}");
     month_of_consensuses(&dir.join("archives"), "2020-02", 2, true);
-    // Where the folder of a table should be is a file: root may write everywhere else.
+    // A file in place of a table's folder: elsewhere root can always write.
     fs::write(dir.join("store/consensuses"), "x").expect("written");
     let (status, text) = fails(dir, &["ingest", "--collector", "archives", "--store", "store"]);
     assert!(

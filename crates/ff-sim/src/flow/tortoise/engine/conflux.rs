@@ -1,15 +1,15 @@
-//! Today's transfers: over two conflux legs, with the time that each took.
+//! Transfers in today's network: over two conflux legs, with their durations.
 
 use super::Engine;
 use crate::flow::tortoise::users::UserKind;
 
 impl Engine<'_> {
-    /// Divides what is left of each user's transfer among the links that still carry some, by their
-    /// rates: a sender sends on the leg that has room.
+    /// Divides the rest of each user's transfer among the links that still carry a part, in
+    /// proportion to their rates: a sender uses the leg that has room.
     pub(super) fn pool(&mut self) {
         let mut at = 0;
         while let Some(&(number, _)) = self.active.get(at) {
-            // A user's links lie next to each other: they begin together.
+            // The links of a user are adjacent, because they begin together.
             let legs = self.active[at..].iter().take_while(|(user, _)| *user == number).count();
             let (active, rates) = (&self.active[at..at + legs], &self.rates[at..at + legs]);
             let links = &mut self.users[number as usize].links;
@@ -24,7 +24,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Keeps the time of a user's transfer, if it ended in the measured time.
+    /// Records the duration of a user's transfer if it ended in the measured time.
     pub(super) fn keep_time(&mut self, number: u32) {
         let user = &self.users[number as usize];
         if (self.counts.0..=self.counts.1).contains(&user.ended) {

@@ -1,4 +1,4 @@
-//! Tests of the simulation, by hand and by what always holds.
+//! Tests of the simulation, by hand and by invariants.
 
 use super::*;
 use crate::flow::fill::NO_RELAY;
@@ -8,10 +8,10 @@ use crate::flow::tortoise::experiment::{Cell, Runners, TortoiseSetting};
 use crate::flow::tortoise::rules::{FIRST_BYTE_SECS, Rules};
 use crate::flow::tortoise::world::TortoiseRelay;
 
-/// A fine grain, for times that are worked out by hand.
+/// A fine grain, for times that are computed by hand.
 const FINE_SECS: f64 = 1e-3;
 
-/// Relays on machines of their own, all equally likely, and clients.
+/// Equally likely relays on machines of their own, and clients.
 fn world(rates: &[f64], clients: Vec<TortoiseClient>, limit: Option<LinkLimit>) -> World {
     let relay = |at: u32| TortoiseRelay { hops: [at, NO_RELAY], limits: true };
     let (capacities, sums) = (rates.to_vec(), (0_u32..).map(|at| f64::from(at) + 1.0));
@@ -26,12 +26,12 @@ fn world(rates: &[f64], clients: Vec<TortoiseClient>, limit: Option<LinkLimit>) 
     }
 }
 
-/// A client with a line of `down` bytes a second.
+/// A client with a line of `down` bytes per second.
 fn client(kind: UserKind, down: f64, stream: u64) -> TortoiseClient {
     TortoiseClient { kind, down, line: NO_RELAY, relay: None, links: 1, stream }
 }
 
-/// Sizes and seconds of the first transfers of the first client.
+/// Sizes and durations in seconds of the first transfers of the first client.
 fn transfers(world: &World, count: usize) -> Vec<(f64, f64)> {
     let mut engine = Engine::new(world, 0.0, 1e5, FINE_SECS);
     let (mut found, mut rates) = (Vec::new(), 0.0);
@@ -49,7 +49,7 @@ fn transfers(world: &World, count: usize) -> Vec<(f64, f64)> {
     found
 }
 
-/// Checks that two numbers are the same within a part of the second.
+/// Asserts that two numbers agree within a part of the second.
 fn assert_near(found: f64, expected: f64, part: f64) {
     assert!((found / expected - 1.0).abs() < part, "{found}, not {expected}");
 }
@@ -73,8 +73,8 @@ fn a_limited_transfer_takes_what_the_bucket_does_not_hold_at_the_limit() {
             FIRST_BYTE_SECS + (bytes / 4e5).max((bytes - tokens) / rate)
         };
         assert_near(found[0].1, secs_of(found[0].0, burst), 2e-3);
-        // The next finds what has come in before its first byte: all else is gone, unless the line
-        // is the lesser.
+        // The next transfer finds the tokens that arrived before its first byte: all others are
+        // used, unless the line is slower.
         for &(size, secs) in found[1..].iter().filter(|_| burst < 1e6) {
             assert_near(secs, secs_of(size, (rate * FIRST_BYTE_SECS).min(burst)), 2e-3);
         }
@@ -93,9 +93,9 @@ fn a_relay_is_shared_evenly_and_used_whole() {
 
 #[test]
 fn what_a_client_forwards_takes_from_its_own_line() {
-    // Relay 1 is that of client 0, and forwards 80 kB/s over a line of 100 kB/s; relay 0 has
-    // enough. The runner's own circuits go through relay 0 alone, those of the other client through
-    // both.
+    // Client 0 runs relay 1, which forwards 80 kB/s over a line of 100 kB/s; relay 0 has enough
+    // capacity. The runner's own circuits go through relay 0 only, those of the other client
+    // through both.
     let limit = LinkLimit { rate: 1e9, burst: 1e9 };
     let runner = TortoiseClient { line: 1, relay: Some(1), ..client(UserKind::Bulk, 1e5, 1) };
     let other = client(UserKind::Bulk, 1e6, 2);
@@ -158,7 +158,7 @@ fn no_link_carries_more_than_it_can_and_no_bucket_gives_what_it_has_not() {
         }
         assert!(engine.outcome.clients.iter().any(|seen| seen.transfers > 0));
     }
-    // Over any time a link passes its burst and what came in at most.
+    // In any interval a link passes at most its burst and the tokens that arrived.
     let limit = LinkLimit { rate: 3e4, burst: 9e4 };
     let world = world(&[1e9], vec![client(UserKind::Web, 1e6, 4)], Some(limit));
     let mut engine = Engine::new(&world, 0.0, 3_000.0, GRAIN_SECS);
@@ -187,7 +187,7 @@ fn users_wait_for_their_page_before_they_ask_again() {
             engine.active.len()
         );
     }
-    // So of a slow network they ask for less, and get what it carries.
+    // So in a slow network they request less, and get as much as it carries.
     let pages = |capacity| simulate(&small(1, capacity), 60, 1_200).asked.sizes[0].count;
     let (fast, slow) = (pages(4e6), pages(5e5));
     assert!(slow < 0.8 * fast && slow > 0.0, "{slow}, {fast}");

@@ -1,5 +1,5 @@
-//! Rows D7 and D8: networks that gave no constants, compared with Shadow's results for them and
-//! with the public Tor.
+//! Rows D7 and D8: networks that were not used to fit constants, compared with Shadow's results for
+//! them and with the public Tor.
 
 use anyhow::{Context, Result};
 use ff_report::stats;
@@ -10,13 +10,13 @@ use super::{Kind, SHADOWS_LOAD, Simulated, known, percent};
 use crate::flow::sim::Summary;
 use crate::read::shadow::Results;
 
-/// First byte, last bytes by size, Gbit/s.
+/// The time to the first byte, the times to the last byte by size, and Gbit/s.
 fn ours(summary: &Summary) -> [f64; 5] {
     let [small, middle, large] = summary.last_secs.map(|secs| secs.unwrap_or(f64::NAN));
     [summary.first_secs.unwrap_or(f64::NAN), small, middle, large, summary.gbit]
 }
 
-/// The same of Shadow.
+/// The same for Shadow.
 fn shadows(results: &Results) -> [f64; 5] {
     let median = |values: Option<&Vec<f64>>| {
         values.and_then(|values| stats::median(values.clone())).unwrap_or(f64::NAN)
@@ -27,7 +27,7 @@ fn shadows(results: &Results) -> [f64; 5] {
     [first, last("51200"), last("1048576"), last("5242880"), gbit]
 }
 
-/// The medians over networks that are compared with Shadow's.
+/// The medians over the networks that are compared with Shadow.
 fn middle(all: &Simulated<'_>, of: impl Fn(u8) -> Result<[f64; 5]>) -> Result<[f64; 5]> {
     let each = all.inputs.tests().iter().map(|&number| of(number)).collect::<Result<Vec<_>>>()?;
     Ok(std::array::from_fn(|at| {
@@ -35,7 +35,7 @@ fn middle(all: &Simulated<'_>, of: impl Fn(u8) -> Result<[f64; 5]>) -> Result<[f
     }))
 }
 
-/// What came out of a load of the networks that are compared.
+/// The results at a load for the networks that are compared.
 fn of_load(all: &Simulated<'_>, load: u32, kind: Kind) -> Result<[f64; 5]> {
     middle(all, |number| {
         let of = |draw| Ok(ours(&all.of_draw((number, load, kind, draw))?.summary));
@@ -46,7 +46,7 @@ fn of_load(all: &Simulated<'_>, load: u32, kind: Kind) -> Result<[f64; 5]> {
     })
 }
 
-/// D7: compared with Shadow, as the median over networks differs.
+/// D7: the difference of the medians over networks from Shadow's.
 pub(super) fn beside_shadow(all: &Simulated<'_>) -> Result<Vec<Value>> {
     let theirs = |is_second| {
         middle(all, |number| {

@@ -1,4 +1,4 @@
-//! Figures of what was simulated: 8b and 9a to 9c of the paper.
+//! Figures of simulations: 8b and 9a to 9c of the paper.
 
 use ff_report::figure::Figure;
 
@@ -6,8 +6,8 @@ use super::Run;
 use crate::figure::errors;
 use crate::figure::transfers::{self, TransferRow};
 
-/// All figures. Weights are those of the first simulation by them: only closed loops end elsewhere
-/// in others.
+/// All figures. For each kind of weights those of the first simulation are drawn: only closed loops
+/// end with other weights in other simulations.
 pub(in crate::run::flow) fn figures(runs: &[Run]) -> Vec<Figure> {
     let rows: Vec<TransferRow> = runs.iter().map(row).collect();
     let mut figures = transfers::figures(&rows);
@@ -28,7 +28,7 @@ pub(in crate::run::flow) fn figures(runs: &[Run]) -> Vec<Figure> {
     figures
 }
 
-/// What of a simulation is drawn.
+/// The drawn values of a simulation.
 fn row(run: &Run) -> TransferRow {
     TransferRow {
         network: run.network.clone(),
@@ -41,8 +41,8 @@ fn row(run: &Run) -> TransferRow {
     }
 }
 
-/// Each relay's share of weight over its share of capacity (Eq. 5), sorted; relays without a
-/// capacity have none.
+/// Each relay's weight share over its capacity share (Eq. 5), sorted; relays without a capacity are
+/// left out.
 #[expect(clippy::cast_precision_loss, reason = "rates lie far below 2^53")]
 fn ratios(run: &Run) -> Vec<f64> {
     let known = || run.relays.iter().filter(|(_, _, capacity, ..)| *capacity > 0);

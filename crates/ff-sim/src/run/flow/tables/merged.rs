@@ -1,4 +1,4 @@
-//! Simulations from the tables of several runs, in the order in which one run would have had them.
+//! Reads simulations from the tables of several runs, in the order of a single run.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -11,13 +11,13 @@ use crate::merge::Collected;
 use crate::network::Position;
 use crate::source;
 
-/// Columns that say which simulation a row is of.
+/// The number of columns that identify a simulation.
 const KEY: usize = 4;
 
-/// All simulations of the tables.
+/// All simulations in the tables.
 ///
 /// # Errors
-/// When a table is not as this version writes it, or a network has two names.
+/// If a table is not in this version's format, or a network has two names.
 pub(in crate::run::flow) fn runs(all: &Collected) -> Result<Vec<Run>> {
     let mut found = Vec::new();
     let mut places = HashMap::new();
@@ -49,7 +49,7 @@ fn check_different(runs: &[Run]) -> Result<()> {
     let mut known: HashMap<u64, &Run> = HashMap::new();
     for run in runs.iter().filter(|run| !run.relays.is_empty()) {
         let mut hash = DefaultHasher::new();
-        // All other weights are the same in all simulations of a network.
+        // Other weights are the same in all simulations of a network.
         let is_drawn = run.weights == "flashflow" || run.weights.ends_with("-loop");
         let drawn = is_drawn.then_some((run.load.to_bits(), run.seed));
         (&run.weights, drawn, weighted(run)).hash(&mut hash);
@@ -65,8 +65,7 @@ fn check_different(runs: &[Run]) -> Result<()> {
     Ok(())
 }
 
-/// The relays of a simulation: what each is called, its class, its capacity and its part of all
-/// weight.
+/// The relays of a simulation: name, class, capacity and weight share, the last as bits.
 fn weighted(run: &Run) -> Vec<(&str, &str, u64, u64)> {
     let relays = run.relays.iter();
     relays
@@ -74,10 +73,10 @@ fn weighted(run: &Run) -> Vec<(&str, &str, u64, u64)> {
         .collect()
 }
 
-/// What takes something over from a row.
+/// Adds the data of a row to a simulation.
 type Take = dyn Fn(&mut Run, &[String]) -> Result<()>;
 
-/// The rows of a table with these columns; none if it is not there.
+/// The rows of a table with these columns; empty if there is no such table.
 fn rows(all: &Collected, name: &str, columns: &[&str]) -> Result<Vec<Vec<String>>> {
     let Some((header, rows)) = all.table(name) else { return Ok(Vec::new()) };
     let is_same = header.iter().map(Vec::as_slice).eq(columns.iter().map(|name| name.as_bytes()));
@@ -86,12 +85,12 @@ fn rows(all: &Collected, name: &str, columns: &[&str]) -> Result<Vec<Vec<String>
     Ok(rows.iter().map(|row| row.iter().map(text).collect()).collect())
 }
 
-/// Which simulation a row is of, for people.
+/// A readable name of a row's simulation.
 fn key(row: &[String]) -> String {
     row[..KEY].join(",")
 }
 
-/// The number of a cell, if there is one.
+/// The number in a cell, if there is one.
 fn number(cell: &str) -> Result<Option<f64>> {
     if cell.is_empty() {
         return Ok(None);
@@ -99,7 +98,7 @@ fn number(cell: &str) -> Result<Option<f64>> {
     cell.parse().map(Some).with_context(|| format!("{cell:?} is not a number"))
 }
 
-/// The simulation of a row of flow.csv.
+/// The simulation in a row of flow.csv.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts are small")]
 fn run(row: &[String]) -> Result<Run> {
     let figures = || row[KEY..].iter().map(|cell| number(cell)).collect::<Result<Vec<_>>>();
@@ -118,7 +117,7 @@ fn run(row: &[String]) -> Result<Run> {
         timeouts_by_size: three(8),
         throughput_gbit_per_sec: at(11).unwrap_or_default(),
         weight_error: at(12),
-        // The utilisation of the busiest position comes from those of all.
+        // The utilisation of the busiest position is computed from those of all positions.
         given_up_bytes: at(14).unwrap_or_default(),
         most_waiting_circuits: at(15).unwrap_or_default() as usize,
         circuits_per_10_min: at(16).unwrap_or_default(),
@@ -128,20 +127,20 @@ fn run(row: &[String]) -> Result<Run> {
     })
 }
 
-/// The class of this name.
+/// The class with this name, and its index.
 fn position(name: &str) -> Result<(usize, Position)> {
     let mut all = Position::ALL.into_iter().enumerate();
     all.find(|(_, one)| one.name() == name).with_context(|| format!("{name:?} is not a position"))
 }
 
-/// A row of positions.csv.
+/// Adds a row of positions.csv.
 fn take_position(run: &mut Run, row: &[String]) -> Result<()> {
     let (place, _) = position(&row[4])?;
     run.utilisation_by_position[place] = number(&row[5])?.unwrap_or(f64::NAN);
     Ok(())
 }
 
-/// A row of relays.csv.
+/// Adds a row of relays.csv.
 fn take_relay(run: &mut Run, row: &[String]) -> Result<()> {
     let (_, position) = position(&row[5])?;
     let capacity = row[6].parse().with_context(|| format!("{:?} is not a capacity", row[6]))?;
@@ -150,8 +149,8 @@ fn take_relay(run: &mut Run, row: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Puts simulations into the order that one run would have had: of networks, loads and weights as
-/// they were asked for.
+/// Sorts simulations in the order of a single run: networks, loads and weights in the order of the
+/// options.
 fn sort(runs: &mut [Run], options: &[Value]) {
     let networks = names(options, "network", |name| {
         let all = source::numbered(name.as_ref()).unwrap_or_default();
@@ -164,7 +163,7 @@ fn sort(runs: &mut [Run], options: &[Value]) {
     let place = |names: &[String], name: &str| {
         names.iter().position(|one| one == name).unwrap_or(names.len())
     };
-    // Rows that were not asked for come last, by name.
+    // Rows that match no option come last, by name.
     runs.sort_by_cached_key(|run| {
         let load = run.load.to_string();
         let places = (
@@ -177,7 +176,7 @@ fn sort(runs: &mut [Run], options: &[Value]) {
     });
 }
 
-/// What runs were asked for by an option, in order.
+/// The values of an option in all runs, in order.
 fn names(options: &[Value], option: &str, spell: impl Fn(&str) -> Vec<String>) -> Vec<String> {
     let mut names = Vec::new();
     let given = options.iter().filter_map(|options| options[option].as_array()).flatten();

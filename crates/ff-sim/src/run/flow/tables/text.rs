@@ -1,10 +1,10 @@
-//! Simulations and their means, for people.
+//! Simulations and their means as text.
 
 use std::fmt::Write as _;
 
 use super::{Run, means};
 
-/// Simulations, for people.
+/// Simulations as text.
 pub(in crate::run::flow) fn text(runs: &[Run]) -> String {
     let mut text = String::from(
         "weights       load  seed  first byte  50 KiB   1 MiB   5 MiB  timeouts      throughput  weight error  network\n",
@@ -59,7 +59,7 @@ pub(in crate::run::flow) fn text(runs: &[Run]) -> String {
     text
 }
 
-/// What closed loops are, for people.
+/// Closed loops as text.
 pub(in crate::run::flow) fn loops_text(runs: &[Run], rounds: u32, minutes: u32) -> String {
     if runs.iter().all(|run| run.loop_weight_errors.is_empty()) {
         return String::new();

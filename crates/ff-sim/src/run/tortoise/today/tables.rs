@@ -1,4 +1,4 @@
-//! The results of `tortoise --today`: for people, as JSON and as tables.
+//! The results of `tortoise --today`: as text, JSON, and tables.
 
 use std::fmt::Write as _;
 
@@ -31,7 +31,7 @@ const LIMITS: [&str; 17] = [
     "above_limit_not_exempt_fast_part",
     "above_limit_not_exempt_stable_fast_part",
 ];
-/// The header of the table of bytes above a rate where clients have no limit.
+/// The header of the table of bytes above a rate without limits for clients.
 const ABOVE: [&str; 5] = [
     "rate_bytes_per_sec",
     "seed",
@@ -51,7 +51,7 @@ struct Times {
 }
 
 impl Times {
-    /// Those of web users (0) or bulk users (1) in some simulations.
+    /// The times of web users (`kind` 0) or bulk users (1) in some simulations.
     fn of(outcomes: &[TortoiseOutcome], kind: usize) -> Self {
         let secs = sorted(outcomes.iter().flat_map(|one| &one.secs[kind]).copied().collect());
         let [median_secs, p90_secs] = [50.0, 90.0].map(|part| percentile(&secs, part));
@@ -59,8 +59,8 @@ impl Times {
     }
 }
 
-/// The parts of the bytes between relays that lie above a rate: of all links, and of those that are
-/// not exempt by each of [`EXEMPT`]. Nothing if no bytes went between relays.
+/// The shares of the bytes between relays above a rate: on all links, and on links that are not
+/// exempt by each of [`EXEMPT`]. `None` if there were no bytes between relays.
 fn above(outcomes: &[TortoiseOutcome], rate: usize) -> Option<[f64; 3]> {
     let bytes: f64 = outcomes.iter().map(|one| one.between.bytes).sum();
     let parts = [0, 1, 2].map(|links| {
@@ -74,21 +74,22 @@ fn above(outcomes: &[TortoiseOutcome], rate: usize) -> Option<[f64; 3]> {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct LimitReport {
     limit_bytes_per_sec: Option<f64>,
-    /// What a bucket holds.
+    /// The size of the bucket.
     burst_bytes: Option<f64>,
-    /// Pages of web users.
+    /// Times of web users' pages.
     pages: Times,
-    /// Files of bulk users.
+    /// Times of bulk users' files.
     files: Times,
-    /// The part of relays' capacity that was used.
+    /// The mean utilisation of relays.
     used_part: Option<f64>,
-    /// Parts of the bytes between relays above the limit: of all links, not exempt by `fast`, not
-    /// by `stable-fast`.
+    /// The shares of the bytes between relays above the limit: on all links, on those not exempt by
+    /// `fast`, and on those not exempt by `stable-fast`.
     above_parts: Option<[f64; 3]>,
 }
 
 impl LimitReport {
-    /// Those of some simulations, where bytes between relays were counted above these rates.
+    /// The results of some simulations, in which bytes between relays were counted above these
+    /// rates.
     fn of(limit: Option<LinkLimit>, outcomes: &[TortoiseOutcome], rates: &[f64]) -> Self {
         let used: Vec<f64> = outcomes.iter().map(|one| one.used).collect();
         let is_rate = |limit: LinkLimit| rates.iter().position(|rate| *rate == limit.rate);
@@ -103,15 +104,15 @@ impl LimitReport {
     }
 }
 
-/// Parts of the bytes between relays above a rate, where clients have no limit.
+/// The shares of the bytes between relays above a rate, without limits for clients.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct AboveReport {
     rate_bytes_per_sec: f64,
-    /// Of all links, not exempt by `fast`, not by `stable-fast`.
+    /// On all links, on those not exempt by `fast`, and on those not exempt by `stable-fast`.
     above_parts: Option<[f64; 3]>,
 }
 
-/// The results.
+/// The results for all limits.
 #[derive(Debug, Serialize)]
 pub(super) struct TodayReport {
     seeds: Vec<u64>,
@@ -121,15 +122,15 @@ pub(super) struct TodayReport {
     clients: u32,
     /// Each limit with each burst, no limit first; times are of all seeds together.
     limits: Vec<LimitReport>,
-    /// What lies above each limit's rate between relays where clients have no limit.
+    /// Bytes between relays above each limit's rate, without limits for clients.
     without_limit: Vec<AboveReport>,
-    /// Other circuits that carry bytes on a circuit's link between two relays, on average in a
+    /// The mean number of other circuits with bytes on a circuit's link between two relays, in a
     /// network of full size without a limit.
     others_on_link: Option<f64>,
 }
 
 impl TodayReport {
-    /// The results of these simulations, each of which measured this many seconds.
+    /// The results of these simulations, each with this many measured seconds.
     pub(super) fn new(results: &TodayResults, secs: u32) -> Self {
         let base = base(results);
         let of = |(limit, outcomes): &(Option<LinkLimit>, Vec<TortoiseOutcome>)| {
@@ -160,17 +161,17 @@ fn base(results: &TodayResults) -> &[TortoiseOutcome] {
     results.cells.first().map_or(&[][..], |(_, outcomes)| outcomes.as_slice())
 }
 
-/// A number with digits after the point, or a dash.
+/// A number with decimal digits, or a dash.
 fn short(value: Option<f64>, digits: usize) -> String {
     value.map_or("-".to_owned(), |value| format!("{value:.digits$}"))
 }
 
-/// Parts as percent, or dashes.
+/// Shares in percent, or dashes.
 fn percent(parts: Option<[f64; 3]>) -> [String; 3] {
     [0, 1, 2].map(|links| short(parts.map(|parts| parts[links] * 100.0), 3))
 }
 
-/// The results for people.
+/// The results as text.
 pub(super) fn text(report: &TodayReport) -> String {
     let [fast, stable_fast] = EXEMPT;
     let above = format!("above limit %: all  {fast:>9}  {stable_fast:>11}");
@@ -181,7 +182,7 @@ pub(super) fn text(report: &TodayReport) -> String {
     let ratio = |one: Times, free: Option<Times>| {
         Some(one.median_secs? / free.and_then(|free| free.median_secs)?)
     };
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     for one in &report.limits {
         let limit = one.limit_bytes_per_sec.map(|rate| (rate / 1e6).to_string());
         let burst = one.burst_bytes.map(|burst| (burst / 1e6).to_string());
@@ -223,7 +224,7 @@ pub(super) fn text(report: &TodayReport) -> String {
     text
 }
 
-/// The tables: a row for each limit, burst and seed; a row for each rate and seed.
+/// The tables: a row for each limit, burst and seed, and a row for each rate and seed.
 pub(super) fn tables(results: &TodayResults) -> [Table; 2] {
     let of = |limit, outcome: &TortoiseOutcome| {
         LimitReport::of(limit, std::slice::from_ref(outcome), &results.rates)
@@ -251,7 +252,7 @@ pub(super) fn tables(results: &TodayResults) -> [Table; 2] {
     [("limits.csv", &LIMITS, limits), ("above.csv", &ABOVE, above_rates)]
 }
 
-/// Ends a row with parts of the bytes between relays.
+/// Ends a row with shares of the bytes between relays.
 fn parts(rows: &mut Rows, parts: Option<[f64; 3]>) {
     for links in 0..3 {
         rows.optional(parts.map(|parts| parts[links]));
