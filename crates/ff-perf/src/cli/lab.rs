@@ -123,8 +123,8 @@ pub struct LabTortoiseArgs {
     /// Seconds of each experiment before the measured ones.
     #[arg(long, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=3600))]
     pub warm_up: u32,
-    /// What the 15 relays carry together, in bytes a second; default: fitted, and 40 MB/s times
-    /// --scale with --short.
+    /// Total rate of the 15 relays, in bytes a second; default: fitted, and 40 MB/s times --scale
+    /// with --short.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1_000_000..=10_000_000_000))]
     pub capacity: Option<u64>,
     /// A tenth of the network at most, no limit and 100 KB/s only, no client relays, 25 seconds

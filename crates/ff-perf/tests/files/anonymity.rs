@@ -20,7 +20,7 @@ fn random() -> ChaCha12Rng {
     ChaCha12Rng::seed_from_u64(seed)
 }
 
-/// Circuits with ends drawn by these weights; the second is drawn again if it equals the first.
+/// Circuits with ends drawn by these weights; pairs of equal ends are drawn again.
 fn drawn(weights: &[Vec<f64>; 2], count: usize, rng: &mut ChaCha12Rng) -> Vec<Ends> {
     let [first, last] = weights.each_ref().map(|all| WeightedIndex::new(all).expect("weights"));
     let index = |of: &WeightedIndex<f64>, rng: &mut ChaCha12Rng| {

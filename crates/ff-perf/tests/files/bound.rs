@@ -123,8 +123,8 @@ fn a_consensus_is_drawn_by_its_footer_its_policies_and_its_families() {
         let found = json(&[&["bound", "--consensus", &file], &options[..]].concat());
         found["bound"][0].as_f64().expect("a bound")
     };
-    // All fast exits are also guards; as the footer's weights for these are equal, each is drawn as
-    // often.
+    // All fast exits are also guards; if the footer gives these no weight (Wed), each is drawn
+    // equally often.
     let mean = (35_200.0 + 6_600.0 + 16_100.0 + 13_900.0 + 26_700.0) / 5.0;
     let even = bound(&text.replace("Wed=10000", "Wed=0"));
     assert!((even - mean).abs() < 800.0, "{even} and not {mean}");
@@ -174,7 +174,7 @@ fn family(consensus: &str) -> (String, String) {
     (consensus, descriptors)
 }
 
-/// Ledger rows Q14 and Q15: all weights of two consensuses, in this program's format of capacities.
+/// Ledger rows Q14 and Q15: all weights of two consensuses, as a table of capacities.
 #[test]
 fn the_ledgers_consensuses_have_the_ledgers_bounds() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -61,7 +61,7 @@ fn payload(mut stream: TcpStream) -> usize {
 fn whoever_knows_no_token_ends_no_download() {
     let source = Source::start("");
     let download = source.ask(100_000);
-    // A connection that has sent nothing may be closed in favour of others.
+    // A connection whose request was not read yet may be closed in favour of others.
     download.peek(&mut [0]).expect("an answer that begins");
     let mut others = Vec::new();
     for path in ["/%ff/5", "/x/5", "*", "/%2e%2e/%00"] {

@@ -86,8 +86,8 @@ fn a_relay_that_starves_clients_is_found_and_no_other() {
         ends.store(true, Ordering::Relaxed);
         output
     });
-    // On a busy machine normal downloads are slow too, and then no relay is accused. Detection is a
-    // figure.
+    // On a busy machine normal downloads are slow too, and then no relay is accused. Only runs for
+    // figures require that it is found.
     let is_quiet = std::env::var_os("FF_TEST_FIGURES").is_some();
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     eprintln!("{report}");

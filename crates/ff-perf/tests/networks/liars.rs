@@ -57,7 +57,7 @@ fn lines(out: &Path) -> Vec<CircuitRecord> {
     text.lines().map(|line| serde_json::from_str(line).expect("a circuit")).collect()
 }
 
-/// The sentence in which a run's error ends.
+/// Standard error of a failed run: one sentence.
 fn sentence(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let said = String::from_utf8(output.stderr.clone()).expect("text");
