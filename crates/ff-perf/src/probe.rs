@@ -72,8 +72,8 @@ pub struct Measured<'a, C> {
 }
 
 impl<C: Client> Measured<'_, C> {
-    /// Measures the circuit. Waits for its turn once it is built, or, with `probes_share`, before
-    /// the download.
+    /// Measures the circuit. Waits for its turn once it is built, or, if it has a download and
+    /// `probes_share`, before the download.
     pub async fn measure<T: Future<Output = ()>>(self, turn: impl FnOnce() -> T) -> CircuitRecord {
         let mut progress = Progress::new();
         let mut line = self.line(progress.began);

@@ -38,7 +38,7 @@ async fn listen(tcp: TcpStream, identity: Arc<LinkIdentity>, said: UnboundedSend
     let _ = said.send(None);
 }
 
-/// A silent guard, which answers for a link only with a permit; returns the cells that it receives.
+/// A silent guard, which accepts a link only with a permit, and the commands that it receives.
 async fn guard(gate: Arc<Semaphore>) -> (Vec<Arc<NetworkRelay>>, UnboundedReceiver<Option<u8>>) {
     let identity = Arc::new(LinkIdentity::generate().expect("an identity"));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
